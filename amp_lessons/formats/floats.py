@@ -339,9 +339,10 @@ class FloatFormat:
         """Treat what was rounded to beyond the range, and zeros and NaN that the format lacks; in place."""
         if self.overflow == "saturate":
             rounded.clamp_(-self.max, self.max)
+        elif self.overflow == "nan":
+            rounded.masked_fill_(rounded.abs() > self.max, math.nan)
         else:
-            beyond = float(self.overflow)
-            rounded.masked_fill_(rounded > self.max, beyond).masked_fill_(rounded < -self.max, -beyond)
+            rounding.overflow_to_infinity_(rounded, self.power(self.max_code))
         if not self.has_nan:
             rounded.nan_to_num_(nan=self.max)
         if not self.has_zero:

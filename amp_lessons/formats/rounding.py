@@ -7,11 +7,13 @@ the count. Dividing and multiplying by a power of two is exact, so the only roun
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 _INFINITY_BITS = int(torch.tensor(torch.inf).view(torch.int32))  # all exponent bits set, and no other
-_LARGEST_POWER = 2.0**127
+_LARGEST_POWER = 2.0 ** (math.frexp(torch.finfo(torch.float32).max)[1] - 1)
 
 
 def as_float32(x: Tensor) -> Tensor:
@@ -45,6 +47,15 @@ def spacing_at(x: Tensor, mantissa_bits: int, smallest_normal: float) -> Tensor:
 def to_nearest(x: Tensor, spacing: Tensor) -> Tensor:
     """Return the multiple of `spacing` nearest to each element of `x`, ties to the even multiple."""
     return x.div(spacing).round_().mul_(spacing)
+
+
+def overflow_to_infinity_(rounded: Tensor, last_power: int) -> Tensor:
+    """Make infinite, in place, what was rounded to 2^(last_power + 1) or more; the rest keeps its value.
+
+    The way there is over the edge of float32 and back, which costs a tenth of a comparison and a masked fill.
+    """
+    headroom = _LARGEST_POWER / 2.0**last_power
+    return rounded.mul_(headroom).div_(headroom)
 
 
 def to_random_side(x: Tensor, spacing: Tensor, generator: torch.Generator | None = None) -> Tensor:

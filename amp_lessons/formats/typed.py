@@ -16,7 +16,8 @@ _UNSIGNED = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?"
 _POWER = re.compile(rf"(?:({_UNSIGNED})\*)?({_UNSIGNED})(?:\^|\*\*)\(?([+-]?[0-9]+)\)?")
 _THOUSANDS = re.compile(r"[0-9]{1,3}(,[0-9]{3})+(?![0-9,])")
 _LONGEST_TEXT = 400  # the exact decimal expansion of any fp32 value is shorter
-_MOST_DIGITS = 20_000  # a longer number says nothing new about any format, and takes seconds to compute with
+_MOST_BITS = 64_000  # a longer number says nothing new about any format, and takes seconds to compute with
+_BITS_PER_DIGIT = 4
 
 
 @dataclass(frozen=True)
@@ -102,14 +103,14 @@ def _without_thousands(magnitude: str, text: str) -> str:
 
 def _decimal(text: str) -> Fraction:
     exponent = text.partition("e")[2]
-    if exponent and abs(int(exponent)) > _MOST_DIGITS:
+    if exponent and abs(int(exponent)) * _BITS_PER_DIGIT > _MOST_BITS:
         raise _too_far_out(text)
     return Fraction(text)
 
 
 def _raised(base: str, exponent: int, text: str) -> Fraction:
     exact = _decimal(base)
-    if len(str(exact.numerator) + str(exact.denominator)) * abs(exponent) > _MOST_DIGITS:
+    if (exact.numerator.bit_length() + exact.denominator.bit_length()) * abs(exponent) > _MOST_BITS:
         raise _too_far_out(text)
     return exact**exponent if exact or exponent >= 0 else _divided(Fraction(1), exact, text)
 
