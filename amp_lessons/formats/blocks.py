@@ -76,9 +76,11 @@ class ScaledFormat:
         return blocks.flatten(-2)[..., :row_length].reshape(like.shape)
 
     def _tensor_scale(self, amax: Tensor) -> Tensor:
+        one = torch.ones((), device=amax.device)
         if not self.has_tensor_scale:
-            return torch.ones((), device=amax.device)
-        return amax.amax() / (self.element.max * self.scale.max)
+            return one
+        scale = amax.amax() / (self.element.max * self.scale.max)
+        return torch.where(scale == 0, one, scale)
 
     def _scales(self, amax: Tensor) -> Tensor:
         if self.scale.mantissa_bits == 0:

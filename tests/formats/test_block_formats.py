@@ -112,6 +112,15 @@ def test_bits_per_element_count_every_scale(name: str, bits: float) -> None:
     assert BLOCK_FORMATS[name].quantize(torch.randn(8, 64)).bits_per_element == bits
 
 
+@pytest.mark.parametrize("scaled_format", [*BLOCK_FORMATS.values(), per_tensor(FORMATS["fp8_e4m3"])])
+@pytest.mark.parametrize("value", [0.0, 1e-45])
+def test_nothing_and_next_to_nothing_stay_finite(scaled_format: ScaledFormat, value: float) -> None:
+    back = scaled_format.quantize(torch.full((2, 32), value)).dequantize()
+    assert back.isfinite().all()
+    assert (back >= 0).all()
+    assert back.max() <= 2 * torch.tensor(value)
+
+
 def test_a_last_block_may_be_shorter() -> None:
     x = torch.randn(3, 40)
     scaled = BLOCK_FORMATS["mxfp4"].quantize(x)

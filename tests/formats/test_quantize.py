@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import ml_dtypes
@@ -89,6 +90,14 @@ def test_e4m3_beyond_464_is_nan_in_ml_dtypes_and_what_the_installed_torch_says_h
     else:
         assert ours[beyond].isnan().all()
     assert not differences(ours[~beyond], theirs[~beyond]).any()
+
+
+def test_where_torch_gives_nan_e4m3_is_that_of_ml_dtypes(patterns: Tensor) -> None:
+    older = dataclasses.replace(FORMATS["fp8_e4m3"])
+    vars(older)["overflow"] = "nan"  # as the cast of torch 2.11 answers
+    assert not differences(older.quantize_by_rounding(patterns), by_ml_dtypes(patterns, "fp8_e4m3")).any()
+    assert [older.encode(value) for value in (464, 465, -math.inf)] == [0x7E, 0x7F, 0xFF]
+    assert older.next_up(448) is None
 
 
 def test_e8m0_has_no_sign_here_and_is_nan_for_zero_and_below_in_ml_dtypes(patterns: Tensor) -> None:
@@ -197,6 +206,17 @@ def test_stochastic_rounding_leaves_values_of_the_format_alone(name: str) -> Non
     values = torch.tensor([float_format.decode(code) for code in codes])
     values = values[values > 2.0**-127]  # where E8M0 does not round as it reads
     assert torch.equal(float_format.round_stochastically(values.repeat(50)), values.repeat(50))
+
+
+def test_the_lowest_possible_draw_rounds_up_what_is_between_two_values_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch, "rand", lambda shape, **_: torch.zeros(shape))
+    assert FORMATS["bf16"].round_stochastically(torch.tensor([256.0, 256.001, 258.0])).tolist() == [
+        256,
+        258,
+        258,
+    ]
 
 
 def test_stochastic_rounding_overflows_like_the_format() -> None:
