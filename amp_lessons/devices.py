@@ -36,6 +36,8 @@ _TENSOR_CORES_SINCE: dict[str, Capability] = {
 # TU116 and TU117 report Turing's capability 7.5 but have no tensor cores.
 _TURING_WITHOUT_TENSOR_CORES = re.compile(r"GTX 16\d\d|\bMX450\b|\bT(400|500|550|600|1000|1200)\b")
 
+SLOW_FP16 = "This CPU has no fast fp16 kernel: fp16 matrix products take tens of times as long as fp32."
+
 _BF16_INSTRUCTIONS = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")
 _FP16_INSTRUCTIONS = ("avx512_fp16", "amx_fp16", "fp16_arith")
 
@@ -235,7 +237,7 @@ def _gpu_warnings(gpu: Gpu) -> tuple[str, ...]:
 def _cpu_warnings(cpu: Cpu, obstacle: str | None) -> tuple[str, ...]:
     found = [f"No GPU in use ({obstacle}): autocast('cuda') and GradScaler('cuda') switch themselves off."]
     if cpu.fp16 == "fallback":
-        found.append("This CPU has no fast fp16 kernel: fp16 matrix products take tens of times fp32's time.")
+        found.append(SLOW_FP16)
     if apple_gpu():
         found.append("Apple's GPU (mps) is there, but the lessons run on the CPU.")
     return tuple(found)
