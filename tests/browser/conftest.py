@@ -1,0 +1,87 @@
+"""JupyterLab in headless Chromium, for tests that do what a learner does.
+
+Without Chromium these tests are skipped, or fail where AMP_LESSONS_REQUIRE_BROWSER is set.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+from tests.browser.jupyter_page import REPOSITORY, LabServer, NotebookPage
+
+CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+CHROMIUM_OPTIONS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark everything in this folder, and allow for the start of JupyterLab and a kernel."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.browser)
+            item.add_marker(pytest.mark.timeout(400))
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """The path of the system's Chromium."""
+    found = next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
+    if found is None:
+        complaint = f"needs Chromium: none of {', '.join(CHROMIUM_NAMES)} is installed"
+        if os.environ.get("AMP_LESSONS_REQUIRE_BROWSER"):
+            pytest.fail(complaint)
+        pytest.skip(complaint)
+    return found
+
+
+@pytest.fixture(scope="session")
+def browser(chromium: str) -> Iterator[Browser]:
+    """One headless Chromium for all tests of this process."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=CHROMIUM_OPTIONS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the course's notebooks that tests may run and write beside, as ``notebooks/`` in a folder."""
+    root = tmp_path_factory.mktemp("course")
+    (root / "notebooks").mkdir()
+    for notebook in (REPOSITORY / "notebooks").glob("*.ipynb"):
+        shutil.copy(notebook, root / "notebooks")
+    return root
+
+
+@pytest.fixture(scope="session")
+def lab_server(chromium: str, course: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabServer]:
+    """JupyterLab on that copy."""
+    with LabServer(course, tmp_path_factory.mktemp("jupyter")) as server:
+        yield server
+
+
+@pytest.fixture
+def open_notebook(browser: Browser, lab_server: LabServer) -> Iterator[Callable[[str], NotebookPage]]:
+    """Open a notebook by its path, as in ``notebooks/03_loss_scaling.ipynb``, in a window of its own."""
+    contexts = []
+
+    def open_(path: str) -> NotebookPage:
+        contexts.append(browser.new_context(viewport={"width": 1280, "height": 1000}))
+        return NotebookPage(contexts[-1].new_page(), lab_server).open(path)
+
+    yield open_
+    for context in contexts:
+        context.close()
