@@ -1,0 +1,5 @@
+"""Gradients under a loss scale: what a format does to them, and what `torch.amp.GradScaler` does about it."""
+
+from amp_lessons.scaling.counts import FATES, Census, census
+
+__all__ = ["FATES", "Census", "census"]
