@@ -26,9 +26,7 @@ BAR = 4.0
 def main() -> None:
     """Print one line per kind of gradients and size: sum, census, their ratio, and the extra memory."""
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; medians; bar: {BAR:g} × torch.sum")
-    print(
-        f"{'gradients':<10} {'values':>11} {'sum':>10} {'census':>10} {'ratio':>7} {'ns/value':>9} {'extra':>9}"
-    )
+    print("gradients       values        sum     census   ratio  ns/value     extra")
     for name, values in _gradients():
         for size in SIZES:
             print(_line(name, values[:size]))
