@@ -2,5 +2,20 @@
 
 from amp_lessons.scaling.backward import backward_at, backward_by_layer, gradients
 from amp_lessons.scaling.counts import FATES, Census, census
+from amp_lessons.scaling.cycle import PHASES, AmpCycle, PhaseSnapshot, make_scaler
+from amp_lessons.scaling.timeline import ScalerStep, ScalerTimeline
 
-__all__ = ["FATES", "Census", "backward_at", "backward_by_layer", "census", "gradients"]
+__all__ = [
+    "FATES",
+    "PHASES",
+    "AmpCycle",
+    "Census",
+    "PhaseSnapshot",
+    "ScalerStep",
+    "ScalerTimeline",
+    "backward_at",
+    "backward_by_layer",
+    "census",
+    "gradients",
+    "make_scaler",
+]
