@@ -38,11 +38,17 @@ def tools(tmp_path):
     return add
 
 
-def planned(checkout, *arguments):
-    """The commands that make would run."""
-    done = subprocess.run(["make", "-n", *arguments], cwd=checkout, capture_output=True, text=True)
+def run_make(checkout, *arguments):
+    # Without what a make that runs these tests would tell a make below it.
+    env = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    done = subprocess.run(["make", *arguments], cwd=checkout, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def planned(checkout, *arguments):
+    """The commands that make would run."""
+    return run_make(checkout, "-n", *arguments)
 
 
 def check_prerequisites(tools, python="python3"):
@@ -59,10 +65,11 @@ def has_no(module):
 
 def test_lab_makes_the_environment_and_opens_the_course(checkout):
     commands = planned(checkout, "lab", "LAB_ARGS=--no-browser").splitlines()
+    (installing,) = [command for command in commands if "pip install" in command]
     assert commands[0].endswith("check_prerequisites.sh python3")
-    assert commands[1] == "python3 -m venv .venv"
-    assert "--constraint constraints.txt" in commands[2]
-    assert "--editable '.[lab,models]'" in commands[2]
+    assert commands.index("python3 -m venv .venv") < commands.index(installing)
+    assert "--constraint constraints.txt" in installing
+    assert "--editable '.[lab,models]'" in installing
     assert commands[-1] == ".venv/bin/amp-lessons lab --no-browser"
 
 
@@ -98,9 +105,9 @@ def test_test_runs_everything_strictly(checkout):
 
 
 def test_help_names_every_target(checkout):
-    done = subprocess.run(["make"], cwd=checkout, capture_output=True, text=True)
+    help_text = run_make(checkout)
     for target in ("lab", "test", "notebooks", "bench", "clean"):
-        assert f"make {target} " in done.stdout
+        assert f"make {target} " in help_text
 
 
 def test_a_machine_with_all_tools_passes_in_silence(tools):
