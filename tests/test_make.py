@@ -160,3 +160,32 @@ def test_a_missing_git_is_no_obstacle(tools):
     done = check_prerequisites(tools)
     assert done.returncode == 0
     assert "sudo apt-get install git" in done.stdout
+
+
+def run_ci(checkout, tools):
+    """Run .ci/run with only those tools; return what it says, with how apt-get and make were called."""
+    (checkout / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "run", checkout / ".ci")
+    tools("dirname", f'exec {shutil.which("dirname")} "$@"')
+    tools("id", "echo 0")
+    tools("apt-get", 'echo "apt-get $@"')
+    tools("make", 'echo "make $@, browser required: $AMP_LESSONS_REQUIRE_BROWSER"')
+    command = [shutil.which("bash"), str(checkout / ".ci" / "run")]
+    done = subprocess.run(command, env={"PATH": tools.path}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_ci_installs_what_a_bare_machine_lacks(checkout, tools):
+    tools("python3", has_no("ensurepip"))
+    assert run_ci(checkout, tools) == [
+        "apt-get update",
+        "apt-get install -y --no-install-recommends git chromium fonts-dejavu-core python3-venv",
+        "make test, browser required: 1",
+    ]
+
+
+def test_ci_installs_nothing_that_is_there(checkout, tools):
+    for name in ("python3", "git", "chromium"):
+        tools(name)
+    assert run_ci(checkout, tools) == ["make test, browser required: 1"]
