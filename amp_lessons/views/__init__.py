@@ -14,6 +14,8 @@ _WHERE = {
     "ScalerView": "widgets.scaler",
     "CycleView": "widgets.cycle",
     "Quiz": "widgets.quiz",
+    "Still": "widgets.still",
+    "curves": "widgets.still",
 }
 
 __all__ = sorted(_WHERE)
