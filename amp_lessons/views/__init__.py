@@ -13,6 +13,7 @@ _WHERE = {
     "CensusView": "widgets.loss_scale",
     "ScalerView": "widgets.scaler",
     "CycleView": "widgets.cycle",
+    "Play": "widgets.play",
     "Quiz": "widgets.quiz",
     "Still": "widgets.still",
     "curves": "widgets.still",
