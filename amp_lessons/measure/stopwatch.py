@@ -86,7 +86,7 @@ def _warm_up(fn: Step, watch: _Stopwatch, warmup: int, seconds: float, max_sampl
     (first_ms,) = watch.samples_ms(fn, 1, 1)
     latest_ms, start = deque([first_ms], maxlen=9), time.perf_counter()
     for calls in count():
-        if calls >= warmup and (warmup == 0 or time.perf_counter() - start > _WARM_UP_S):
+        if calls >= warmup and (warmup == 0 or time.perf_counter() - start > min(_WARM_UP_S, seconds)):
             break
         latest_ms += watch.samples_ms(fn, 1, 1)
     call_ms = max(statistics.median(latest_ms), 1e-6)  # a coarse clock may not have ticked
