@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
+_NORMS = frozenset(f"aten::native_{kind}_norm" for kind in ("batch", "group", "layer"))
+_TRUNCATED_NORMAL = "_no_grad_trunc_normal_"
+_truncated_normal = getattr(nn.init, _TRUNCATED_NORMAL)
 
-def fake_tensors() -> FakeTensorMode:
-    """Context manager in which every new tensor is fake, so that a model of any size is built in no memory.
+
+@contextmanager
+def fake_tensors() -> Iterator[FakeTensorMode]:
+    """Make every new tensor of the block fake, so that a model of any size is built in no memory.
 
     Build the model and its inputs in the same block::
 
@@ -21,13 +29,29 @@ def fake_tensors() -> FakeTensorMode:
             model, tokens = GPT2LMHeadModel(config), torch.zeros(1, 1024, dtype=torch.long)
         ledger = autocast.record(model, tokens)
     """
-    return FakeTensorMode()
+    # This initialisation looks at the values that it has drawn, so it cannot be done without values.
+    with patch.object(nn.init, _TRUNCATED_NORMAL, _unless_fake), FakeTensorMode() as mode:
+        yield mode
 
 
 def fake_copy(model: nn.Module) -> nn.Module:
     """Copy a model without its memory: shapes, dtypes and shared weights, but no values."""
-    with FakeCopyMode(FakeTensorMode()):
+    with FakeCopyMode(fake_mode_of(model.parameters()) or FakeTensorMode()):
         return copy.deepcopy(model)
+
+
+class RealStatistics(TorchDispatchMode):
+    """Give the statistics that norms keep for their backward pass the dtype that they have on real tensors.
+
+    From a half-precision input and float32 weights real norms return float32 statistics, fake ones half.
+    """
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func._schema.name not in _NORMS:
+            return result
+        single = any(isinstance(arg, torch.Tensor) and arg.dtype is torch.float32 for arg in args)
+        return result[0], *(part.float() if single else part for part in result[1:])
 
 
 def fake_mode_of(tensors: Iterable[torch.Tensor]) -> FakeTensorMode | None:
@@ -48,3 +72,7 @@ def made_fake(value: Any, mode: FakeTensorMode) -> Any:
     return tree_map_only(
         torch.Tensor, lambda t: t if isinstance(t, FakeTensor) else mode.from_tensor(t), value
     )
+
+
+def _unless_fake(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    return tensor if isinstance(tensor, FakeTensor) else _truncated_normal(tensor, *args, **kwargs)

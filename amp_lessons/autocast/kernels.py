@@ -43,6 +43,26 @@ def follow_inputs(name: str) -> Kernel:
     return kernel
 
 
+def follow_inputs_without_half_kernel(name: str) -> Kernel:
+    """Leave alone an operation that the CPU's own autocast runs in float32, often for want of a half kernel.
+
+    Where the CPU has none, it runs in float32 and the result is rounded to the dtype of the inputs.
+    """
+    follow = follow_inputs(name)
+
+    def kernel(keys: torch._C.DispatchKeySet, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return follow(keys, *args, **kwargs)
+        except NotImplementedError:
+            dtypes = {tensor.dtype for tensor in tensors_in([args, kwargs]) if _is_eligible(tensor)}
+            if len(dtypes) != 1 or torch.float32 in dtypes:
+                raise
+        result = follow(keys, *map_tensors(_to_float32, args), **kwargs)
+        return map_tensors(lambda tensor: _to(tensor, *dtypes), result)
+
+    return kernel
+
+
 def cast_to_float16(name: str) -> Kernel:
     """Cast every eligible argument to float16, whatever autocast's dtype is."""
     return _cast_all(name, lambda tensor: _to(tensor, torch.float16))
@@ -53,7 +73,7 @@ def _lower_precision(entry: Entry) -> Kernel:
 
 
 def _fp32(entry: Entry) -> Kernel:
-    return _cast_all(entry.op, lambda tensor: _to(tensor, torch.float32))
+    return _cast_all(entry.op, _to_float32)
 
 
 def _cast_all(name: str, cast: ChangeTensor) -> Kernel:
@@ -135,6 +155,10 @@ def _to(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return tensor.to(dtype) if _is_eligible(tensor) else tensor
 
 
+def _to_float32(tensor: torch.Tensor) -> torch.Tensor:
+    return _to(tensor, torch.float32)
+
+
 def _widest(name: str, dtypes: set[torch.dtype]) -> torch.dtype:
     lower = torch.get_autocast_dtype("cpu")
     if torch.float32 in dtypes:
@@ -162,7 +186,7 @@ class _CatchFirstArgument(TorchDispatchMode):
         self.caught: torch.Tensor | None = None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.ops.aten._to_copy.default:
+        if func is not torch.ops.aten.addmm.default:
             return func(*args, **(kwargs or {}))
         self.caught = args[0]
         raise _CaughtError

@@ -13,9 +13,9 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from amp_lessons.autocast.dispatcher import short, tensors_in
-from amp_lessons.autocast.fakes import fake_mode_of, made_fake
+from amp_lessons.autocast.fakes import RealStatistics, fake_mode_of, made_fake
 from amp_lessons.autocast.products import Float16Products
-from amp_lessons.autocast.rules import region
+from amp_lessons.autocast.rules import cuda_rules, region
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,11 @@ class Once:
         return region(self.device_type, self.dtype, self.device)
 
     @property
+    def cuda_on_cpu(self) -> bool:
+        """Whether CUDA's rules must be brought to the CPU, also for what a backward pass computes again."""
+        return self.dtype is not None and (self.device_type, self.device.type) == ("cuda", "cpu")
+
+    @property
     def needs_float16_products(self) -> bool:
         """Whether real float16 products would run on a CPU."""
         return self.fake_mode is None and self.device.type == "cpu" and self.dtype is torch.float16
@@ -59,10 +64,11 @@ class Once:
 
     @contextmanager
     def without_trace(self) -> Iterator[None]:
-        """Afterwards buffers hold what they held and random numbers go on as if nothing had run."""
+        """Run with everything in place; afterwards buffers and random numbers are what they were."""
         with ExitStack() as stack:
             if self.fake_mode is not None:
                 stack.enter_context(self.fake_mode)
+                stack.enter_context(RealStatistics())
             else:
                 stack.enter_context(
                     torch.random.fork_rng([self.device] if self.device.type == "cuda" else [])
@@ -70,6 +76,8 @@ class Once:
                 stack.enter_context(_buffers_restored(self.model))
                 if self.needs_float16_products:
                     stack.enter_context(Float16Products())
+            if self.cuda_on_cpu:
+                stack.enter_context(cuda_rules("cpu"))
             yield
 
 
@@ -88,14 +96,12 @@ def prepare(
     if not isinstance(model, nn.Module):
         raise TypeError(f"expected a torch.nn.Module, got {type(model).__name__}")
     owned = list(chain(model.parameters(), model.buffers()))
-    mode = fake_mode_of(owned)
     given = list(tensors_in([args, kwargs]))
+    mode = fake_mode_of(owned + given)
     if mode is not None:
+        if owned and fake_mode_of(owned) is None:
+            raise ValueError("the inputs are fake and the model is real; use fake_copy(model) instead")
         args, kwargs = made_fake((args, kwargs), mode)
-    elif owned and fake_mode_of(given) is not None:
-        raise ValueError("the inputs are fake and the model is real; record fake_copy(model) instead")
-    else:
-        mode = fake_mode_of(given)
     once = Once(model, args, kwargs, _device_of(owned + given), mode, device_type, dtype)
     once.autocast()
     return once
@@ -112,11 +118,11 @@ def _device_of(tensors: list[torch.Tensor]) -> torch.device:
 @contextmanager
 def _buffers_restored(model: nn.Module) -> Iterator[None]:
     """Put back what a forward pass writes into buffers, such as BatchNorm's running statistics."""
-    before = [(buffer, buffer._version, buffer.detach().clone()) for buffer in model.buffers()]
+    before = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     try:
         yield
     finally:
         with torch.no_grad():
-            for buffer, version, copy in before:
-                if buffer._version != version:
+            for buffer, copy in before:
+                if not torch.equal(buffer, copy):
                     buffer.copy_(copy)

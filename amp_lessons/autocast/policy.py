@@ -149,7 +149,7 @@ def _promoting_or_banned_entry(name: str, device_type: str) -> Entry:
     if without_overload(name).removeprefix("aten::") in mixed.refusal:
         return _seen(name, Policy.BANNED, "its kernel refused to run", _without_stack(mixed.refusal))
     raise UnreadablePyTorchError(
-        f"torch {torch.__version__}: the {device_type} autocast kernel of {name} follows no known policy: {mixed}"
+        f"torch {torch.__version__}: autocast kernel of {name} on {device_type} has no known policy: {mixed}"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -32,13 +33,15 @@ class RecordingError(RuntimeError):
 class _Frame:
     """A call that is under way."""
 
-    __slots__ = ("casts", "name", "policy", "tensors")
+    __slots__ = ("casts", "inserted", "name", "policy", "tensors", "through")
 
     def __init__(self, name: str, rule: Policy | None, tensors: tuple[torch.Tensor, ...]) -> None:
         self.name = name
         self.policy = rule
         self.tensors = tensors
+        self.inserted: list[tuple[int, Cast]] = []
         self.casts: list[Cast] = []
+        self.through: _Frame | None = None
 
 
 class Recorder:
@@ -90,6 +93,8 @@ class Recorder:
         if self.frames and not look_inside and call.name != _CONVERSION:
             return run(False)
         frame = _Frame(call.name, rule, tuple(tensors_in((call.args, call.kwargs))))
+        if self.frames and rule is not None:
+            self.frames[0].through = frame
         self.frames.append(frame)
         try:
             result = run(look_inside)
@@ -100,6 +105,9 @@ class Recorder:
             self.frames.pop()
         if call.name == _CONVERSION:
             self._note_cast(frame, result)
+        if frame.inserted:
+            root = self.frames[0] if self.frames else frame
+            root.casts += [cast for _, cast in sorted(frame.inserted, key=itemgetter(0))]
         if not self.frames and (row := self._row(frame, result)):
             self.rows.append(row)
         return result
@@ -109,20 +117,17 @@ class Recorder:
         source = conversion.tensors[0]
         if not (source.is_floating_point() and result.is_floating_point()) or source.dtype is result.dtype:
             return
+        cast = Cast(source.dtype, result.dtype, result.numel(), self.parameters.get(id(source), ""))
         caller = next((frame for frame in reversed(self.frames) if frame.name not in _CONVERSION_CALLS), None)
-        if caller is None:
-            inserted = self.phase == "backward"
-        else:
-            ruled = caller.policy is not None and caller.policy.inserts_casts
-            inserted = ruled and any(tensor is source for tensor in caller.tensors)
-        if inserted:
-            row = self.frames[0] if self.frames else conversion
-            row.casts.append(
-                Cast(source.dtype, result.dtype, result.numel(), self.parameters.get(id(source), ""))
-            )
+        if caller is None and self.phase == "backward":
+            conversion.inserted.append((0, cast))
+        elif caller is not None and caller.policy is not None and caller.policy.inserts_casts:
+            places = [place for place, tensor in enumerate(caller.tensors) if tensor is source]
+            caller.inserted += [(place, cast) for place in places[:1]]
 
     def _row(self, frame: _Frame, result: Any) -> Row | None:
         first = next(tensors_in(result), None)
+        decided = frame if frame.policy is not None or frame.through is None else frame.through
         if first is None and not frame.tensors:
             return None
         return Row(
@@ -131,7 +136,8 @@ class Recorder:
             input_dtypes=tuple(tensor.dtype for tensor in frame.tensors),
             output_dtype=first.dtype if first is not None else None,
             casts=tuple(frame.casts),
-            policy=frame.policy,
+            policy=decided.policy,
+            through="" if decided is frame else without_overload(decided.name),
             phase=self.phase,
             autocast=torch.is_autocast_enabled(self.once.device.type),
             output_shape=tuple(first.shape) if first is not None else (),

@@ -39,8 +39,9 @@ class Row:
     ``input_dtypes`` are those of the tensors it was called with, in order, before autocast cast them;
     ``output_dtype`` is that of its first result, None if that is no tensor. ``casts`` are those that autocast
     inserted for it (in the backward phase: the conversions that autograd makes to undo a cast of the
-    forward). ``policy`` is the rule that decided, None if the operation is in no list or autocast was off
-    there, as ``autocast`` tells.
+    forward). ``policy`` is the rule that decided: that of the operation or, if it is in no list, of the last
+    listed operation that it called in turn, which is then named by ``through``. None means that no list has
+    it, or that ``autocast`` was off there.
     """
 
     module: str
@@ -51,6 +52,7 @@ class Row:
     policy: Policy | None
     phase: Phase = "forward"
     autocast: bool = True
+    through: str = ""
     output_shape: tuple[int, ...] = ()
 
     @property
@@ -67,8 +69,9 @@ class Row:
     def __str__(self) -> str:
         inputs = ", ".join(short(dtype) for dtype in self.input_dtypes)
         output = short(self.output_dtype) if self.output_dtype else "no tensor"
+        rule = f"{self.rule} through {self.through}" if self.through else self.rule
         casts = f", {len(self.casts)} cast{'s' if len(self.casts) > 1 else ''}" if self.casts else ""
-        return f"{self.module or '(model)'}: {self.op}({inputs}) -> {output} [{self.rule}{casts}]"
+        return f"{self.module or '(model)'}: {self.op}({inputs}) -> {output} [{rule}{casts}]"
 
 
 @dataclass(frozen=True)

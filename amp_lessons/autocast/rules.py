@@ -17,7 +17,13 @@ from typing import Any
 import torch
 
 from amp_lessons.autocast.dispatcher import autocast_key
-from amp_lessons.autocast.kernels import Kernel, cast_to_float16, follow_inputs, kernel_for
+from amp_lessons.autocast.kernels import (
+    Kernel,
+    cast_to_float16,
+    follow_inputs,
+    follow_inputs_without_half_kernel,
+    kernel_for,
+)
 from amp_lessons.autocast.policy import CUDNN_RNN, RECURRENT, Policy, entries, policy
 
 
@@ -158,7 +164,7 @@ _replacement = _Replacement()
 def _replacements() -> dict[str, Kernel]:
     """A kernel for each operation that CUDA's rules treat differently from the CPU's own."""
     cuda, cpu = entries("cuda"), entries("cpu")
-    kernels = {name: follow_inputs(name) for name in cpu if name not in cuda}
+    kernels = {name: follow_inputs_without_half_kernel(name) for name in cpu if name not in cuda}
     for name, entry in cuda.items():
         if name not in cpu or cpu[name].policy is not entry.policy:
             kernels[name] = kernel_for(entry)
