@@ -13,11 +13,10 @@ from typing import Any, Protocol
 
 import torch
 
-from amp_lessons.measure.timing import Timing
+from amp_lessons.measure.timing import ROUNDS, Timing
 
 Step = Callable[[], Any]
 
-ROUNDS = 8  # the fewest samples whose extremes enclose the median at 99 % confidence: 2 * 0.5**8 < 0.01
 _WARM_UP_S = 0.2  # a GPU needs about this long to raise its clock
 _SHORTEST_SAMPLE_MS = 0.2  # a thousand times what reading the clock takes
 
@@ -35,7 +34,7 @@ def time_step(
 
     On a CUDA GPU the calls follow one another without waiting, as in a training loop, and CUDA events on the
     current stream mark their ends. Elsewhere the host's clock is read after ``synchronize()``, by default the
-    device's own, so that work which was only launched is counted too. There are never fewer than 8 samples,
+    device's own, so that work which was only launched is counted too. There are never fewer than 12 samples,
     however long that takes.
     """
     return time_steps(

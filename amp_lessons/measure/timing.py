@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 import statistics
-from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 Verdict = Literal["faster", "slower", "no difference"]
 
 # Smaller differences come and go with clock speed and memory layout, however little the samples scatter.
 RESOLUTION = 0.02
-_Z = statistics.NormalDist().inv_cdf(0.995)  # 99 % of a normal distribution lie within this many deviations
+ROUNDS = 12
 
 
 @dataclass(frozen=True)
@@ -77,19 +76,24 @@ class Timing:
         return (third - first) / self.median_ms
 
     @property
-    def median_interval_ms(self) -> tuple[float, float]:
-        """Bounds of the true median at 99 % confidence, whatever the distribution of the samples.
+    def round_medians_ms(self) -> tuple[float, ...]:
+        """The medians of the run's twelve stretches (of single samples, where there are fewer)."""
+        count, rounds = len(self.samples_ms), min(ROUNDS, len(self.samples_ms))
+        ends = [count * i // rounds for i in range(rounds + 1)]
+        return tuple(statistics.median(self.samples_ms[a:b]) for a, b in pairwise(ends))
 
-        The bounds are order statistics (the sign test turned round), counting neighbouring samples that
-        resemble each other as fewer, and widened to the medians of the run's four quarters: a run that
-        drifted knows its median no better than that.
+    @property
+    def median_interval_ms(self) -> tuple[float, float]:
+        """Bounds of the true median at 99 % confidence: the second smallest and second largest round median.
+
+        Each round's lies on either side of it with probability one half, whatever the distribution, so that
+        of twelve at least two lie on each side, but for one run in 150. Neighbouring samples often resemble
+        each other, because what disturbs one disturbs the next; those of different rounds do so less. Of
+        fewer than twelve samples the extremes are taken.
         """
-        ordered, n = sorted(self.samples_ms), len(self.samples_ms)
-        reach = _Z / 2 * n / math.sqrt(_independent_samples(self.samples_ms))
-        lowest = max(0, math.floor(n / 2 - reach))
-        quarters = [self.samples_ms[i * n // 4 : (i + 1) * n // 4] for i in range(4)]
-        known = [ordered[lowest], ordered[n - 1 - lowest], *(statistics.median(q) for q in quarters if q)]
-        return min(known), max(known)
+        ordered = sorted(self.round_medians_ms)
+        left_out = 1 if len(ordered) == ROUNDS else 0
+        return ordered[left_out], ordered[-1 - left_out]
 
     def compare(self, other: Timing) -> Difference:
         """Say how many times as fast this is as ``other``, and whether that is more than noise.
@@ -115,17 +119,3 @@ class Timing:
         first, third = self.quartiles_ms
         count = len(self.samples_ms)
         return f"{self.median_ms:.3g} ms (middle half {first:.3g} to {third:.3g}, {count} samples)"
-
-
-def _independent_samples(samples: Sequence[float]) -> float:
-    """Return how many independent samples tell as much about the median as these.
-
-    That is n (1 - r) / (1 + r), r being the correlation between the ranks of neighbours (Bayley and
-    Hammersley, "The effective number of independent observations in an autocorrelated time series", 1946).
-    """
-    ordered = sorted(samples)
-    ranks = [(bisect_left(ordered, ms) + bisect_right(ordered, ms)) / 2 for ms in samples]
-    if len(samples) < 3 or min(ranks[1:]) == max(ranks[1:]) or min(ranks[:-1]) == max(ranks[:-1]):
-        return len(samples)
-    r = min(max(statistics.correlation(ranks[:-1], ranks[1:]), 0.0), 0.99)
-    return len(samples) * (1 - r) / (1 + r)

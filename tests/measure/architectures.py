@@ -102,6 +102,10 @@ class _Mixture(nn.Module):
         return sum(w[:, None] * expert(x) for w, expert in zip(weights, self.experts, strict=True))  # type: ignore
 
 
+def lstm() -> Case:
+    return Case(nn.LSTM(8, 16, 2, batch_first=True, dropout=0.1), (torch.randn(2, 5, 8),), {})
+
+
 def mixture_with_nested_inputs() -> Case:
     return Case(_Mixture(), ({"x": torch.randn(4, 8)},), {})
 
@@ -133,7 +137,7 @@ def resnet() -> Case:
 def efficientnet() -> Case:
     from transformers import EfficientNetConfig, EfficientNetForImageClassification
 
-    sizes = {"image_size": 32, "width_coefficient": 1.0, "depth_coefficient": 0.1, "hidden_dim": 1280}
+    sizes = {"image_size": 32, "width_coefficient": 0.25, "depth_coefficient": 0.1, "hidden_dim": 320}
     model = EfficientNetForImageClassification(EfficientNetConfig(**sizes))
     return Case(model, (torch.randn(2, 3, 32, 32),), {"labels": torch.randint(0, 2, (2,))})
 

@@ -6,6 +6,7 @@ import copy
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -88,14 +89,14 @@ def test_measured_peak_is_that_of_pytorchs_own_allocator(make: Callable[[], Case
 
 def test_bookkeeping_of_a_layer_by_hand() -> None:
     layer, x = nn.Linear(100, 50, bias=False), torch.randn(8, 100)
-    weights, output, inputs = 100 * 50 * 4, 8 * 50 * 4, 8 * 100 * 4
+    weights, inputs = 100 * 50 * 4, 8 * 100 * 4
     memory = predict_memory(layer, x, optimizer=torch.optim.AdamW)
     assert memory.parameter_bytes == memory.gradient_bytes == weights
     assert memory.optimizer_bytes == 2 * weights
     assert memory.saved_bytes == {torch.float32: inputs}
-    # In the update: weights, gradients, two states, AdamW's square root; the output still lives.
+    # In the update: weights, gradients, two states and the square root of one of them.
     assert memory.peak_phase == "optimizer"
-    assert memory.peak_bytes == 5 * weights + inputs + output
+    assert memory.peak_bytes == 5 * weights + inputs
 
 
 def test_bytes_per_parameter_do_not_change_under_autocast() -> None:
@@ -112,7 +113,7 @@ def test_bytes_per_parameter_do_not_change_under_autocast() -> None:
 def test_tf32_saves_no_memory() -> None:
     case = build(mlp)
     tf32, fp32 = (predict_memory(case.model, *case.args, precision_name=name) for name in ("tf32", "fp32"))
-    assert tf32 == fp32
+    assert replace(tf32, history=()) == replace(fp32, history=())
 
 
 def test_the_peak_is_the_worst_moment_of_the_history() -> None:
@@ -220,11 +221,14 @@ def test_nothing_is_left_behind() -> None:
 
 def test_fake_models_and_models_without_data_are_predicted_alike() -> None:
     case = build(attention)
-    expected = predict_memory(case.model, *case.args, precision_name="fp16")
-    assert predict_memory(fake_copy(case.model), *case.args, precision_name="fp16") == expected
     with torch.device("meta"):
         on_meta = build(attention).model
-    assert predict_memory(on_meta, *case.args, precision_name="fp16") == expected
+    # The order in which autocast frees its copies is not fixed, and the history shows it.
+    real, fake, meta = (
+        replace(predict_memory(model, *case.args, precision_name="fp16"), history=())
+        for model in (case.model, fake_copy(case.model), on_meta)
+    )
+    assert real == fake == meta
 
 
 def test_shared_weights_count_once_also_after_a_move() -> None:
