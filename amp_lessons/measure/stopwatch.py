@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -88,7 +87,8 @@ def _warm_up(fn: Step, watch: _Stopwatch, warmup: int, seconds: float, max_sampl
         if calls >= warmup and (warmup == 0 or time.perf_counter() - start > min(_WARM_UP_S, seconds)):
             break
         latest_ms += watch.samples_ms(fn, 1, 1)
-    call_ms = max(statistics.median(latest_ms), 1e-6)  # a coarse clock may not have ticked
+    # The fastest, because disturbances only slow down; and a coarse clock may not have ticked at all.
+    call_ms = max(min(latest_ms), 1e-6)
     calls_per_sample = max(1, math.ceil(_SHORTEST_SAMPLE_MS / call_ms))
     affordable = seconds * 1e3 / (call_ms * calls_per_sample)
     return _Plan(first_ms, calls_per_sample, max(1, round(min(affordable, max_samples) / ROUNDS)))

@@ -18,6 +18,7 @@ from tests.measure.architectures import (
     attention,
     build,
     lstm,
+    mlp,
     tied_language_model,
 )
 
@@ -81,7 +82,7 @@ def test_the_ledger_counts_the_same(dtype: torch.dtype | None) -> None:
 
 
 def test_the_cpus_rules_keep_norms_in_half() -> None:
-    case = build(tied_language_model)
+    case = build(mlp)
     cuda, cpu = (
         saved_activation_bytes(case.model, *case.args, dtype=torch.bfloat16, device_type=rules)
         for rules in ("cuda", "cpu")
