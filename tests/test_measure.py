@@ -35,6 +35,10 @@ MODELS = {
         (2, 3, 8, 8),
     ),
     "encoder": (lambda: nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), (2, 5, 16)),
+    "fused attention": (
+        lambda: nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True),
+        (2, 5, 16),
+    ),
     "lstm": (lambda: nn.LSTM(16, 8), (5, 2, 16)),
 }
 

@@ -315,6 +315,43 @@ def test_a_backward_pass_that_fails():
         record(Model(), torch.randn(2, requires_grad=True), backward=True)
 
 
+def test_a_model_that_gets_over_a_failure_keeps_its_paths():
+    class Careful(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.broken = nn.Sequential(nn.Linear(4, 4), PythonError())
+            self.forbidden, self.last = nn.ReLU(), nn.ReLU()
+            self.forbidden.register_forward_pre_hook(lambda *_: 1 // 0)
+
+        def forward(self, x):
+            for module, error in ((self.broken, KeyError), (self.forbidden, ZeroDivisionError)):
+                try:
+                    module(x)
+                except error:
+                    x = x.tanh()
+            return self.last(x)
+
+    ledger = record(Careful(), torch.randn(2, 4))
+    assert [(row.module, row.op) for row in ledger.rows] == [
+        ("broken.0", "aten::linear"),
+        ("", "aten::tanh"),
+        ("", "aten::tanh"),
+        ("last", "aten::relu"),
+    ]
+
+
+@pytest.mark.parametrize("fake", [False, True])
+@pytest.mark.parametrize("dtype", [None, F16, BF16])
+def test_nothing_that_happens_below_autograd_gets_a_row(dtype, fake):
+    """A saved result is detached when it is unpacked, which Python tensors and modes see as a call."""
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.Tanh()), torch.randn(2, 4)
+    ledger = record(autocast.fake_copy(model) if fake else model, x, dtype=dtype, backward=True)
+    assert [row.op for row in ledger.forward] == ["aten::linear", "aten::tanh"]
+    assert {row.op for row in ledger.backward} <= {
+        *("aten::tanh_backward", "aten::t", "aten::mm", "aten::sum", "aten::view", "aten::to")
+    }
+
+
 def test_a_recording_inside_a_recording_is_refused():
     class Recursive(nn.Module):
         def forward(self, x):
