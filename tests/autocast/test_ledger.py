@@ -182,6 +182,7 @@ def test_summaries_add_up():
         == ledger.cast_bytes
         == sum(cast.elements * cast.target.itemsize for cast in ledger.casts)
     )
+    assert ledger.weight_copy_bytes == 2 * (8 * 16 + 16 + 16 * 4 + 4)
     for groups in (ledger.by_module(), ledger.by_rule(), ledger.by_op()):
         assert sum(group.operations for group in groups.values()) == total.operations
         assert sum(group.cast_bytes for group in groups.values()) == total.cast_bytes
@@ -389,11 +390,21 @@ def test_things_that_are_no_model_and_mixtures_of_real_and_fake():
         record(nn.Linear(4, 4), torch.ones(2, 4, device="meta"))
 
 
-def test_under_no_grad_nothing_is_saved():
-    with torch.no_grad():
+@pytest.mark.parametrize("without_gradients", [torch.no_grad, torch.inference_mode])
+def test_without_gradients_nothing_is_saved(without_gradients):
+    with without_gradients():
         ledger = record(perceptron(), torch.randn(2, 8))
     assert ledger.saved_bytes == {}
     assert len(ledger.rows) == 5
+
+
+def test_an_autocast_that_is_active_already_changes_nothing():
+    model, x = perceptron(), torch.randn(2, 8)
+    expected = record(model, x, dtype=BF16)
+    with torch.autocast("cpu", dtype=BF16):
+        model(x)
+        ledger = record(model, x, dtype=BF16)
+    assert ledger.rows == expected.rows
 
 
 def test_scripted_modules_and_shared_ones():
