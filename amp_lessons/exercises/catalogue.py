@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
-from amp_lessons.exercises import accumulate_gradients, clip_gradients, train_with_amp
+from amp_lessons.exercises import (
+    accumulate_gradients,
+    clip_gradients,
+    decode_bits,
+    fp32_island,
+    largest_safe_scale,
+    loss_scaler,
+    predict_dtypes,
+    resume_training,
+    round_to_bfloat16,
+    train_with_amp,
+    two_optimizers,
+)
 from amp_lessons.exercises.results import Exercise
 
 EXERCISES: tuple[Exercise, ...] = (
+    decode_bits.EXERCISE,
+    round_to_bfloat16.EXERCISE,
+    predict_dtypes.EXERCISE,
+    fp32_island.EXERCISE,
+    largest_safe_scale.EXERCISE,
+    loss_scaler.EXERCISE,
     train_with_amp.EXERCISE,
     clip_gradients.EXERCISE,
     accumulate_gradients.EXERCISE,
+    two_optimizers.EXERCISE,
+    resume_training.EXERCISE,
 )
 
 

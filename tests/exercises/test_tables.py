@@ -7,9 +7,34 @@ from typing import Any
 import pytest
 
 from amp_lessons import exercises
-from tests.exercises.attempts import accumulate_gradients, clip_gradients, train_with_amp
+from tests.exercises.attempts import (
+    accumulate_gradients,
+    clip_gradients,
+    decode_bits,
+    fp32_island,
+    largest_safe_scale,
+    loss_scaler,
+    predict_dtypes,
+    resume_training,
+    round_to_bfloat16,
+    train_with_amp,
+    two_optimizers,
+)
 
-TABLES = {module.TABLE.exercise_id: module.TABLE for module in (train_with_amp, clip_gradients, accumulate_gradients)}
+MODULES = (
+    decode_bits,
+    round_to_bfloat16,
+    predict_dtypes,
+    fp32_island,
+    largest_safe_scale,
+    loss_scaler,
+    train_with_amp,
+    clip_gradients,
+    accumulate_gradients,
+    two_optimizers,
+    resume_training,
+)
+TABLES = {module.TABLE.exercise_id: module.TABLE for module in MODULES}
 WRONG = [(table, name) for table in TABLES.values() for name in table.wrong]
 RIGHT = [(table, name) for table in TABLES.values() for name in table.right]
 

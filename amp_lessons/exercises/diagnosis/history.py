@@ -111,8 +111,8 @@ def _near(seen: Tensor, expected: Tensor) -> bool:
 
 def _explained(run: Run, seen: Tensor, losses: Tensor, mean: Tensor, by_sample: Tensor) -> Finding:
     first, right = float(seen[0]), float(mean[0])
-    scales = [call.scale for call in run.calls("scale") if call.enabled]
-    if scales and first > 0.4 * min(scales) * right:
+    smallest_scale = min(step.seed or 1.0 for step in run.steps)
+    if smallest_scale > 8 and first > 0.4 * smallest_scale * right:
         return failed(
             "history_scaled",
             f"the history holds the scaled loss: {first:.5g} instead of {right:.5g}; it is about {first / right:.5g} times too "
