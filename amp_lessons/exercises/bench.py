@@ -1,7 +1,8 @@
-"""The bench on which a learner's training loop runs: a small classifier whose true gradients are known exactly.
+"""The bench on which a learner's training loop runs: a small classifier whose true gradients are known
+exactly.
 
-The optimizer is plain SGD, so the difference of the weights before and after a step, divided by the learning rate,
-*is* the gradient that the loop used. Adam would hide every constant factor.
+The optimizer is plain SGD, so the difference of the weights before and after a step, divided by the learning
+rate, *is* the gradient that the loop used. Adam would hide every constant factor.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ Batch = tuple[Tensor, Tensor]
 class Problem:
     """One run: which data, in which dtype, and what is done to make mistakes show.
 
-    ``loss_weight`` multiplies the loss; at 2^-22 no unscaled gradient survives fp16, at 2^-5 gradients have a norm
-    below 0.1. ``poisoned`` batches overflow in fp16: the forward pass of one, only the gradients of the other.
+    ``loss_weight`` multiplies the loss; at 2^-22 no unscaled gradient survives fp16, at 2^-5 gradients have a
+    norm below 0.1. ``poisoned`` batches overflow in fp16: the forward pass of one, only the gradients of the
+    other.
     """
 
     seed: int
@@ -96,7 +98,7 @@ class Classifier(nn.Module):
 
 
 def is_stale(layer: nn.Linear, inputs: Tensor, outputs: Tensor) -> bool:
-    """Whether ``outputs`` were computed from other weights than ``layer`` has now: autocast's cache outlived a step."""
+    """Whether ``outputs`` came from older weights of ``layer``: autocast's cache outlived a step."""
     dtype = outputs.dtype
     bias = None if layer.bias is None else layer.bias.detach().to(dtype)
     with torch.no_grad(), torch.autocast(inputs.device.type, enabled=False):
@@ -166,7 +168,9 @@ class Run:
     @property
     def prologue(self) -> list[Event]:
         """What happened before the first loss."""
-        first = next((i for i, e in enumerate(self.tape.events) if isinstance(e, Loss)), len(self.tape.events))
+        first = next(
+            (i for i, e in enumerate(self.tape.events) if isinstance(e, Loss)), len(self.tape.events)
+        )
         return self.tape.events[:first]
 
     def calls(self, *names: str) -> list[Call]:
@@ -179,7 +183,7 @@ class Run:
 
 
 def make_batches(problem: Problem, device: str) -> list[Batch]:
-    """Draw a problem's data: samples of very different sizes, classes that depend on them, batches of unequal length."""
+    """Draw a problem's data: samples of very different sizes, with classes that depend on them."""
     generator = torch.Generator().manual_seed(problem.seed)
     directions = torch.randn(_FEATURES, _CLASSES, generator=generator)
     batches = []
@@ -193,7 +197,7 @@ def make_batches(problem: Problem, device: str) -> list[Batch]:
 
 
 def make_model(seed: int, device: str, tape: Tape | None = None) -> Classifier:
-    """Make a classifier whose weights depend on ``seed`` only, not on the device or on the global generator."""
+    """Make a classifier whose weights depend on ``seed`` only, not on device or global generator."""
     model = Classifier(tape)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -258,7 +262,9 @@ def _hyperparameters(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
 
 
 def _same(a: Batch, b: Batch) -> bool:
-    return all(x.dtype == y.dtype and x.shape == y.shape and torch.equal(x, y) for x, y in zip(a, b, strict=True))
+    return all(
+        x.dtype == y.dtype and x.shape == y.shape and torch.equal(x, y) for x, y in zip(a, b, strict=True)
+    )
 
 
 def _steps(tape: Tape, end: Tensor, batches: list[Batch]) -> list[Step]:

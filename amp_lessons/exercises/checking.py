@@ -13,7 +13,7 @@ _ORDER = {"todo": 0, "failed": 1, "note": 2, "passed": 3}
 
 
 def examine(exercise: Exercise, attempt: Any, time_limit_s: float, way: isolation.Way) -> Report:
-    """Examine ``attempt`` and report. Whatever it does, the report comes within the limit and nothing else changes."""
+    """Examine ``attempt`` and report, within the limit and without any other effect, whatever it does."""
     result = isolation.run(lambda: _verdict(exercise, attempt), time_limit_s, way)
     verdict = result.value if result.ending == "finished" else Verdict((_ended_early(result, time_limit_s),))
     findings = [*verdict.findings, *_about_output(result)]
@@ -42,12 +42,15 @@ def _ended_early(result: isolation.Result, limit_s: float) -> Finding:
         return failed(
             "time_limit",
             f"your code was still running after {limit_s:g} seconds{place}",
-            "look for a loop that never ends; on these small problems a right solution takes well under a second",
+            "look for a loop that never ends; on these small problems a right solution takes well under a "
+            "second",
         )
     return failed(
         "process_ended",
-        f"your code ended the process it ran in ({_cause_of_death(result.exit_code)}); the notebook's kernel was not affected",
-        "return a value, or raise an exception; if you did not end it on purpose, it may have run out of memory",
+        f"your code ended the process it ran in ({_cause_of_death(result.exit_code)}); the notebook's "
+        "kernel was not affected",
+        "return a value, or raise an exception; if you did not end it on purpose, it may have run out of "
+        "memory",
     )
 
 

@@ -1,4 +1,4 @@
-"""What holds for every exercise: can the attempt be called, did it raise, did it leave the process as it was."""
+"""What holds for every exercise: can it be called, did it raise, did it leave the process as it was."""
 
 from __future__ import annotations
 
@@ -58,26 +58,26 @@ def _raised_by_statement(error: BaseException) -> bool:
 
 
 def misconduct(outcome: Outcome) -> Finding | None:
-    """Report what no attempt may do, whatever it computes: end the process, patch PyTorch, leave its settings changed."""
+    """Report what no attempt may do: end the process, patch PyTorch, leave its settings changed."""
     if outcome.refused:
         return failed(
             "ends_or_blocks_the_process",
-            f"your code called {', '.join(dict.fromkeys(outcome.refused))}, which would end, copy or block the "
-            "notebook's kernel; the check did not let it",
+            f"your code called {', '.join(dict.fromkeys(outcome.refused))}, which would end, copy or block "
+            "the notebook's kernel; the check did not let it",
             "return a value, or raise an exception; nothing a training loop does needs such a call",
         )
     if outcome.patched:
         return failed(
             "patches_torch",
-            f"your code replaced {', '.join(outcome.patched[:3])}; the check put back the original, because every "
-            "later cell would have used yours",
+            f"your code replaced {', '.join(outcome.patched[:3])}; the check put back the original, because "
+            "every later cell would have used yours",
             "write your own function or subclass instead of assigning to PyTorch's",
         )
     if outcome.left_behind and outcome.error is None:
         return failed(
             "leaves_state_behind",
-            f"after your code returned, this was left behind: {', '.join(outcome.left_behind)}; everything that runs "
-            "later would be affected",
+            f"after your code returned, this was left behind: {', '.join(outcome.left_behind)}; everything "
+            "that runs later would be affected",
             "use a with statement, which puts the setting back even when an exception is raised",
         )
     return None

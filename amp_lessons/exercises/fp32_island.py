@@ -73,13 +73,21 @@ def _examine(attempt: Any) -> Verdict:
         finding = _examine_in(model, inputs, dtype, tape)
         if finding is not None:
             return Verdict((finding,))
-    remarks = [note("hard_coded_device", "the island names a fixed device", "use x.device.type")] if tape.hard_coded else []
+    remarks = (
+        [note("hard_coded_device", "the island names a fixed device", "use x.device.type")]
+        if tape.hard_coded
+        else []
+    )
     return Verdict((*_WHAT_HOLDS, *remarks))
 
 
 def _not_a_method(attempt: Any) -> Finding | None:
     if inspect.isclass(attempt) or isinstance(attempt, nn.Module):
-        return failed("not_a_function", "only the function forward(self, x) is asked for", 'check("fp32_island", forward)')
+        return failed(
+            "not_a_function",
+            "only the function forward(self, x) is asked for",
+            'check("fp32_island", forward)',
+        )
     return conduct.uncallable(attempt, "forward", None, None)
 
 
@@ -104,8 +112,16 @@ def _examine_in(model: Any, inputs: Tensor, dtype: torch.dtype, tape: Tape) -> F
         return failed("inputs_changed", "the input x was changed in place", "make new tensors")
     output, still_on = outcome.value
     if still_on != (dtype != torch.float32):
-        return failed("autocast_left_off", "after forward autocast is off for the rest of the model", "use a with statement")
-    return _wrong_type(output) or _precision(model, output, inputs, dtype) or _gradients(model, output, inputs, dtype)
+        return failed(
+            "autocast_left_off",
+            "after forward autocast is off for the rest of the model",
+            "use a with statement",
+        )
+    return (
+        _wrong_type(output)
+        or _precision(model, output, inputs, dtype)
+        or _gradients(model, output, inputs, dtype)
+    )
 
 
 def _autocast_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -116,7 +132,8 @@ def _explained_error(outcome: sandbox.Outcome, seen: Seen) -> Finding:
     if "same dtype" in str(outcome.error):
         return failed(
             "island_too_large",
-            "a linear layer met a 16-bit input and float32 weights: it stands inside the island, where autocast does not cast",
+            "a linear layer met a 16-bit input and float32 weights: it stands inside the island, where "
+            "autocast does not cast",
             "only self.normalise belongs inside autocast(enabled=False)",
         )
     return conduct.raised(outcome)
@@ -125,7 +142,9 @@ def _explained_error(outcome: sandbox.Outcome, seen: Seen) -> Finding:
 def _wrong_type(output: Any) -> Finding | None:
     if isinstance(output, Tensor) and output.shape == (6, 4):
         return None
-    seen = f"a tensor of shape {tuple(output.shape)}" if isinstance(output, Tensor) else conduct.describe(output)
+    seen = (
+        f"a tensor of shape {tuple(output.shape)}" if isinstance(output, Tensor) else conduct.describe(output)
+    )
     return failed("wrong_return_type", f"forward returned {seen}", "return self.head(…)")
 
 
@@ -141,8 +160,12 @@ def _precision(model: Any, output: Tensor, inputs: Tensor, dtype: torch.dtype) -
         return None
     when = f"under autocast in {str(dtype)[6:]}" if dtype != torch.float32 else "without autocast"
     if not output.isfinite().all():
-        return failed("overflow", f"{when} the output contains inf or NaN", "compute the normalisation in float32")
-    return failed("wrong_value", f"{when} the output is {error:.1%} off", "forward is head(normalise(body(x)))")
+        return failed(
+            "overflow", f"{when} the output contains inf or NaN", "compute the normalisation in float32"
+        )
+    return failed(
+        "wrong_value", f"{when} the output is {error:.1%} off", "forward is head(normalise(body(x)))"
+    )
 
 
 def _too_much_float32(seen: Seen, dtype: torch.dtype) -> Finding | None:
@@ -154,7 +177,9 @@ def _too_much_float32(seen: Seen, dtype: torch.dtype) -> Finding | None:
                 "only self.normalise belongs inside autocast(enabled=False)",
             )
         if not dtypes:
-            return failed("layer_unused", f"self.{name} was never called", "forward is head(normalise(body(x)))")
+            return failed(
+                "layer_unused", f"self.{name} was never called", "forward is head(normalise(body(x)))"
+            )
     return None
 
 
@@ -163,20 +188,22 @@ def _island(seen: Seen, dtype: torch.dtype) -> Finding | None:
         if found != torch.float32 and not autocast_on:
             return failed(
                 "input_not_cast",
-                f"autocast was off in the island, but its input is still {str(found)[6:]}: the operation ran in that",
+                f"autocast was off in the island, but its input is still {str(found)[6:]}: the operation "
+                "ran in that",
                 "cast on the way in: self.normalise(hidden.float())",
             )
         if found == torch.float32 and autocast_on:
             return failed(
                 "autocast_still_on",
-                f"the input of normalise was cast to float32, but autocast was still on and cast it back to {str(dtype)[6:]} for the "
-                "matrix product",
+                "the input of normalise was cast to float32, but autocast was still on and cast it back to "
+                f"{str(dtype)[6:]} for the matrix product",
                 "with torch.autocast(x.device.type, enabled=False): around self.normalise",
             )
         if autocast_on:
             return failed(
                 "no_island",
-                f"normalise ran in {str(dtype)[6:]}: the energy of a row does not fit into float16, whose largest number is 65504",
+                f"normalise ran in {str(dtype)[6:]}: the energy of a row does not fit into float16, whose "
+                "largest number is 65504",
                 "switch autocast off around self.normalise and cast its input to float32",
             )
     return None
@@ -190,14 +217,25 @@ def _gradients(model: Any, output: Tensor, inputs: Tensor, dtype: torch.dtype) -
     if any(g is None for g in found):
         return _gradient_cut()
     expected = torch.autograd.grad(model.reference(inputs).square().mean(), parameters)
-    flat = [torch.cat([g.reshape(-1).float() for g in gradients if g is not None]) for gradients in (found, expected)]
+    flat = [
+        torch.cat([g.reshape(-1).float() for g in gradients if g is not None])
+        for gradients in (found, expected)
+    ]
     if (flat[0] - flat[1]).norm() <= 5 * _TOLERANCE[dtype] * flat[1].norm():
         return None
-    return failed("wrong_gradient", "the output is right, but gradients through it are not", "leave out detach and no_grad")
+    return failed(
+        "wrong_gradient",
+        "the output is right, but gradients through it are not",
+        "leave out detach and no_grad",
+    )
 
 
 def _gradient_cut() -> Finding:
-    return failed("gradient_cut", "no gradient reaches self.body: the graph was cut on the way", "leave out detach and no_grad")
+    return failed(
+        "gradient_cut",
+        "no gradient reaches self.body: the graph was cut on the way",
+        "leave out detach and no_grad",
+    )
 
 
 _WHAT_HOLDS = (
@@ -214,25 +252,27 @@ EXERCISE = Exercise(
     minutes=10,
     names=("forward",),
     task=(
-        "A model computes self.head(self.normalise(self.body(x))). normalise multiplies each row with itself by a matrix product, which "
-        "overflows in float16. Write forward(self, x) so that normalise runs in float32 when the model runs under autocast, "
-        "while both linear layers (body and head) stay in 16 bits."
+        "A model computes self.head(self.normalise(self.body(x))). normalise multiplies each row with "
+        "itself by a matrix product, which overflows in float16. Write forward(self, x) so that normalise "
+        "runs in float32 when the model runs under autocast, while both linear layers (body and head) stay "
+        "in 16 bits."
     ),
     stub='''def forward(self, x):
     """Return self.head(self.normalise(self.body(x))) with normalise in float32, also under autocast."""
     raise NotImplementedError
 ''',
     hints=(
-        "Two things decide the dtype in which a matrix product runs under autocast. Casting its input changes only one of them.",
-        "Switch autocast off for a few lines with torch.autocast(device_type, enabled=False). Inside, operations follow their inputs: which "
-        "dtype does the output of self.body have?",
-        "hidden = self.body(x); then, inside with torch.autocast(x.device.type, enabled=False): hidden = self.normalise(hidden.float()); after "
-        "it return self.head(hidden).",
+        "Two things decide the dtype in which a matrix product runs under autocast. Casting its input "
+        "changes only one of them.",
+        "Switch autocast off for a few lines with torch.autocast(device_type, enabled=False). Inside, "
+        "operations follow their inputs: which dtype does the output of self.body have?",
+        "hidden = self.body(x); then, inside with torch.autocast(x.device.type, enabled=False): hidden = "
+        "self.normalise(hidden.float()); after it return self.head(hidden).",
     ),
     explanation=(
-        "Autocast would cast the inputs of the matrix product down again, whatever their dtype, so it has to be off; and with autocast off "
-        "nothing casts the half precision output of body up, so that is done by hand. After the with block autocast is on again and casts "
-        "the input of head by itself."
+        "Autocast would cast the inputs of the matrix product down again, whatever their dtype, so it has "
+        "to be off; and with autocast off nothing casts the half precision output of body up, so that is "
+        "done by hand. After the with block autocast is on again and casts the input of head by itself."
     ),
     answer=forward,
     answer_source=source_of(forward),

@@ -1,4 +1,4 @@
-"""The bench for one step of a GAN: two small networks, two SGD optimizers, and every gradient known exactly."""
+"""The bench for a GAN's step: two small networks, two SGD optimizers, every gradient known exactly."""
 
 from __future__ import annotations
 
@@ -169,9 +169,9 @@ def _joined_gradients(part: nn.Module) -> Tensor:
 class Truth:
     """The losses of one step and their gradients, in float32 on the CPU.
 
-    ``real`` and ``fake`` are the discriminator's gradients of its two terms, ``pollution`` is what the generator's loss would
-    add to the discriminator, ``undetached`` what the discriminator's loss would add to the generator; ``swapped`` are gradients
-    under exchanged labels.
+    ``real`` and ``fake`` are the discriminator's gradients of its two terms, ``pollution`` is what the
+    generator's loss would add to the discriminator, ``undetached`` what the discriminator's loss would add to
+    the generator; ``swapped`` are gradients under exchanged labels.
     """
 
     d_loss: float
@@ -186,7 +186,7 @@ class Truth:
 
 
 def truth(call: GanCall, discriminator_weights: Tensor) -> Truth:
-    """Compute what one step should do, the generator being judged by a discriminator with the given weights."""
+    """Compute what a step should do, the generator judged by a discriminator with the given weights."""
     generator = _rebuilt(_NOISE, _FEATURES, call.before.generator)
     d_old = _rebuilt(_FEATURES, 1, call.before.discriminator)
     d_judge = _rebuilt(_FEATURES, 1, discriminator_weights)

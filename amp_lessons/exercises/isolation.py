@@ -1,10 +1,10 @@
 """Run a whole check where nothing it does can reach the notebook's kernel.
 
-On Linux without a GPU the check runs in a forked child: it sees the learner's objects exactly as they are in the
-notebook, closures included, and an endless loop in C, ``os._exit`` or a replaced method of PyTorch ends with it. A CUDA
-context does not survive a fork, and Windows and macOS have no safe one, so there the check runs in this process, held
-by `sandbox` alone: everything but a loop in C and a captured reference to ``os._exit`` is still contained. Both ways
-run the same code on the same inputs and come to the same verdict.
+On Linux without a GPU the check runs in a forked child: it sees the learner's objects exactly as they are in
+the notebook, closures included, and an endless loop in C, ``os._exit`` or a replaced method of PyTorch ends
+with it. A CUDA context does not survive a fork, and Windows and macOS have no safe one, so there the check
+runs in this process, held by `sandbox` alone: everything but a loop in C and a captured reference to
+``os._exit`` is still contained. Both ways run the same code on the same inputs and come to the same verdict.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def can_fork() -> bool:
 
 
 def run(job: Callable[[], Any], limit_s: float, way: Way = "auto") -> Result:
-    """Run ``job`` within ``limit_s`` seconds and return how it ended, in a child process where that is possible.
+    """Run ``job`` within ``limit_s`` seconds and return how it ended, in a child process where that is
+    possible.
 
     The value of ``job`` must be picklable. Raises only KeyboardInterrupt, when the user interrupts.
     """
@@ -91,7 +92,8 @@ def _run_in_child(job: Callable[[], Any], limit_s: float) -> Result:
     child = 0
     try:
         with warnings.catch_warnings():
-            # Python 3.12 warns that a fork of a process with threads may lock up; the child proves that it did not
+            # Python 3.12 warns that a fork of a process with threads may lock up; the child proves that it
+            # did not
             warnings.simplefilter("ignore", DeprecationWarning)
             child = os.fork()
         if child == 0:
@@ -108,11 +110,12 @@ def _run_in_child(job: Callable[[], Any], limit_s: float) -> Result:
 
 
 def _work_as_child(job: Callable[[], Any], limit_s: float, writing: int) -> NoReturn:
-    """Be the child: prove that PyTorch works here, run the job, send its result, and end without any clean-up."""
+    """Be the child: prove that PyTorch works, run the job, send its result, end without any clean-up."""
     child = os.getpid()
     leave = os._exit  # the job runs with os._exit replaced
     try:
-        os.setsid()  # the user's interrupt is for the parent, and whatever the learner starts can be ended together
+        # the user's interrupt is for the parent, and whatever the learner starts can be ended together
+        os.setsid()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         torch.set_num_threads(1)
         _prove_that_pytorch_works()
@@ -165,7 +168,7 @@ class _Conversation:
         return Result("died", exit_code=self._exit_code)
 
     def _wait_for(self, length: int, deadline: float) -> bool:
-        """Receive until ``length`` bytes are there; False when the child ended or the deadline passed before."""
+        """Receive until ``length`` bytes are there; False if the child ended or the deadline passed."""
         while len(self._received) < length:
             ended = self._child_ended()
             if self._receive():

@@ -14,7 +14,7 @@ from amp_lessons.exercises.sources import source_of
 
 
 def largest_safe_scale(gradients):  # type: ignore[no-untyped-def]
-    """Return the largest power of two by which all gradients can be multiplied without overflow in float16."""
+    """Return the largest power of two that overflows no gradient in float16."""
     largest = max(gradient.abs().max().item() for gradient in gradients)
     _, exponent = math.frexp(torch.finfo(torch.float16).max / largest)
     return 2.0 ** (exponent - 1)
@@ -36,7 +36,7 @@ def _examine(attempt: Any) -> Verdict:
 
 
 def _cases() -> list[tuple[str, list[Tensor]]]:
-    """Draw gradients whose largest magnitude lies at different places of different tensors, of different signs and sizes."""
+    """Draw gradients whose largest magnitude lies at different places, of different signs and sizes."""
     draw = torch.Generator().manual_seed(0)
 
     def spread(*shape: int) -> Tensor:
@@ -66,20 +66,28 @@ def _right(gradients: list[Tensor]) -> float:
     return 2.0 ** max(exponent for exponent in range(-40, 160) if fits(exponent))
 
 
-def _mistake(outcome: sandbox.Outcome, what: str, gradients: list[Tensor], before: list[Tensor]) -> Finding | None:
+def _mistake(
+    outcome: sandbox.Outcome, what: str, gradients: list[Tensor], before: list[Tensor]
+) -> Finding | None:
     finding = conduct.misconduct(outcome)
     if finding is not None:
         return finding
     if outcome.error is not None:
         return conduct.raised(outcome, f"for {what}")
     if any(a.dtype != b.dtype or not torch.equal(a, b) for a, b in zip(gradients, before, strict=True)):
-        return failed("inputs_changed", "the gradients were changed in place", "compute with copies: g.abs(), not g.abs_()")
+        return failed(
+            "inputs_changed",
+            "the gradients were changed in place",
+            "compute with copies: g.abs(), not g.abs_()",
+        )
     value = outcome.value
     if isinstance(value, Tensor) and value.numel() == 1:
         finding = note("returned_a_tensor", "a float was asked for, this is a tensor", "return value.item()")
         return _wrong_value(float(value), what, gradients) or finding
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return failed("wrong_return_type", f"a float was expected, not {conduct.describe(value)}", "return one float")
+        return failed(
+            "wrong_return_type", f"a float was expected, not {conduct.describe(value)}", "return one float"
+        )
     return _wrong_value(float(value), what, gradients)
 
 
@@ -89,9 +97,13 @@ def _wrong_value(seen: float, what: str, gradients: list[Tensor]) -> Finding | N
         return None
     case = f"for {what} ({seen:g} instead of {right:g})"
     if not (math.isfinite(seen) and seen > 0):
-        return failed("not_a_scale", f"{seen} is no scale, {case}", "the answer is a positive, finite power of two")
+        return failed(
+            "not_a_scale", f"{seen} is no scale, {case}", "the answer is a positive, finite power of two"
+        )
     if seen == _right([gradient.clamp(min=0) for gradient in gradients]):
-        return failed("signs_ignored", f"a negative gradient becomes -inf, {case}", "magnitudes decide: g.abs().max()")
+        return failed(
+            "signs_ignored", f"a negative gradient becomes -inf, {case}", "magnitudes decide: g.abs().max()"
+        )
     if math.frexp(seen)[0] != 0.5:
         return failed(
             "not_a_power_of_two",
@@ -99,7 +111,9 @@ def _wrong_value(seen: float, what: str, gradients: list[Tensor]) -> Finding | N
             "round the exponent down: 2 ** floor(log2(65504 / largest))",
         )
     if seen == right * 2:
-        return failed("overflows", f"at this scale a gradient becomes inf, {case}", "round the exponent down, not up")
+        return failed(
+            "overflows", f"at this scale a gradient becomes inf, {case}", "round the exponent down, not up"
+        )
     if seen > right:
         return failed(
             "overflows",
@@ -129,22 +143,26 @@ EXERCISE = Exercise(
     minutes=8,
     names=("largest_safe_scale",),
     task=(
-        "Given a list of gradient tensors, return the largest power of two by which all of them can be multiplied without any "
-        "becoming inf in float16. The gradients are finite, and at least one is not zero."
+        "Given a list of gradient tensors, return the largest power of two by which all of them can be "
+        "multiplied without any becoming inf in float16. The gradients are finite, and at least one is not "
+        "zero."
     ),
     stub='''def largest_safe_scale(gradients):
-    """Return, as a float, the largest power of two that overflows no gradient (a list of tensors) in float16."""
+    """Return, as a float, the largest power of two that overflows none of these tensors in float16."""
     raise NotImplementedError
 ''',
     hints=(
-        "Which single number among all the gradients decides, and what is the largest number that float16 has?",
-        "The scale must satisfy largest * scale <= 65504, with largest the greatest magnitude in any tensor, of either sign.",
-        "Take 65504 / largest and round it down to a power of two: 2.0 ** math.floor(math.log2(65504 / largest)).",
+        "Which single number among all the gradients decides, and what is the largest number that float16 "
+        "has?",
+        "The scale must satisfy largest * scale <= 65504, with largest the greatest magnitude in any "
+        "tensor, of either sign.",
+        "Take 65504 / largest and round it down to a power of two: 2.0 ** math.floor(math.log2(65504 / "
+        "largest)).",
     ),
     explanation=(
-        "Only the largest magnitude matters, since scaling keeps the order. frexp gives the exponent exactly, where log2 may round "
-        "up just below a power of two. GradScaler finds the same number by trial: it doubles the scale until something overflows, "
-        "and halves it again."
+        "Only the largest magnitude matters, since scaling keeps the order. frexp gives the exponent "
+        "exactly, where log2 may round up just below a power of two. GradScaler finds the same number by "
+        "trial: it doubles the scale until something overflows, and halves it again."
     ),
     answer=largest_safe_scale,
     answer_source=source_of(largest_safe_scale, imports="import math\n\nimport torch\n"),

@@ -31,7 +31,8 @@ def examine(
 ) -> Verdict:
     """Run ``loop`` on one problem after another until one shows a mistake.
 
-    ``fields`` of `Problem` are what the loop takes as keyword arguments beyond device_type and dtype, "max_norm" for one.
+    ``fields`` of `Problem` are what the loop takes as keyword arguments beyond device_type and dtype,
+    "max_norm" for one.
     """
     options = dict.fromkeys(fields)
     finding = conduct.uncallable(loop, name, *[None] * 5, device_type=None, dtype=None, **options)
@@ -59,7 +60,9 @@ def _when(problem: Problem) -> str:
 def _mistakes(run: Run) -> list[Finding]:
     """List the independent mistakes of one run, the root cause first."""
     outcome, when = run.outcome, _when(run.problem)
-    finding = conduct.not_attempted(outcome) or conduct.misconduct(outcome) or history.never_ran(outcome.value)
+    finding = (
+        conduct.not_attempted(outcome) or conduct.misconduct(outcome) or history.never_ran(outcome.value)
+    )
     if finding is not None:
         return [finding]
     if outcome.error is not None:
@@ -69,7 +72,7 @@ def _mistakes(run: Run) -> list[Finding]:
 
 
 def _history_mistake(run: Run) -> Finding | None:
-    """Judge the history where it can be judged: a poisoned mean is NaN by right, a tiny one rounds to zero."""
+    """Judge the history where it can be: a poisoned mean is NaN by right, a tiny one rounds to zero."""
     if run.problem.poisoned or run.problem.loss_weight < 2.0**-15:
         return None
     finding = history.mistake(run)
@@ -82,16 +85,26 @@ def _about(finding: Finding, when: str) -> Finding:
 
 def _what_holds(fields: tuple[str, ...]) -> list[Finding]:
     findings = [
-        passed("precision", "forward and loss ran under autocast in the dtype asked for, backward outside it"),
-        passed("scaling", "in float16 backward started from the scaled loss, and very small gradients survived"),
+        passed(
+            "precision", "forward and loss ran under autocast in the dtype asked for, backward outside it"
+        ),
+        passed(
+            "scaling", "in float16 backward started from the scaled loss, and very small gradients survived"
+        ),
         passed("updates", "every update equals plain SGD on the true gradient"),
-        passed("overflow", "batches that overflowed were skipped, the scale was lowered, and training went on"),
+        passed(
+            "overflow", "batches that overflowed were skipped, the scale was lowered, and training went on"
+        ),
         passed("history", "the history holds the mean loss of each epoch"),
     ]
     if "max_norm" in fields:
-        findings[2] = passed("updates", "every update equals plain SGD on the true gradient, clipped to max_norm")
+        findings[2] = passed(
+            "updates", "every update equals plain SGD on the true gradient, clipped to max_norm"
+        )
     if "accumulation_steps" in fields:
-        findings[2] = passed("updates", "every update equals plain SGD on the mean gradient of its window of batches")
+        findings[2] = passed(
+            "updates", "every update equals plain SGD on the mean gradient of its window of batches"
+        )
     return findings
 
 
@@ -110,8 +123,8 @@ def _remarks(runs: list[Run]) -> list[Finding]:
         remarks.append(
             note(
                 "hard_coded_device",
-                'your code asks for "cuda" whatever device_type says; without a GPU, PyTorch would switch autocast and the '
-                "scaler off with no more than a warning (here the check used the device there is)",
+                'your code asks for "cuda" whatever device_type says; without a GPU, PyTorch would only warn '
+                "and switch autocast and the scaler off (here the check used the device there is)",
                 "pass device_type on to autocast, GradScaler and .to()",
             )
         )
@@ -119,17 +132,22 @@ def _remarks(runs: list[Run]) -> list[Finding]:
         remarks.append(
             note(
                 "scaler_with_bfloat16",
-                "the scaler is also enabled for bfloat16: harmless, the updates are the same bit for bit, but not needed, since "
-                "bfloat16 has the exponent range of float32",
+                "the scaler is also enabled for bfloat16: harmless, the updates are the same bit for bit, "
+                "but not needed, since bfloat16 has the exponent range of float32",
                 "GradScaler(device_type, enabled=dtype == torch.float16)",
             )
         )
     if not any(run.calls("scale") for run in runs):
         remarks.append(
-            note("own_scaling", "the loss was scaled by code of your own: right, and torch.amp.GradScaler does the same")
+            note(
+                "own_scaling",
+                "the loss was scaled by code of your own: right, and torch.amp.GradScaler does the same",
+            )
         )
     history_notes = [history.mistake(run) for run in runs if not run.problem.poisoned]
-    return remarks + [finding for finding in history_notes[:1] if finding is not None and finding.kind == "note"]
+    return remarks + [
+        finding for finding in history_notes[:1] if finding is not None and finding.kind == "note"
+    ]
 
 
 def _comparisons(

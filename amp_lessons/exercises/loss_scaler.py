@@ -71,12 +71,33 @@ _METHODS = ("scale", "unscale_", "step", "update", "get_scale")
 _SETTINGS = {"init_scale": 64.0, "growth_factor": 4.0, "backoff_factor": 0.25, "growth_interval": 3}
 _BAD = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 # one letter per iteration: . clean, u clean with an explicit unscale_, then kinds of overflow
-_STORY = (".", "u", ".", ".", "inf", ".", ".", "nan", "u", ".", ".", ".", ".", "-inf", "inf", ".", ".", ".", "last", ".")
+_STORY = (
+    ".",
+    "u",
+    ".",
+    ".",
+    "inf",
+    ".",
+    ".",
+    "nan",
+    "u",
+    ".",
+    ".",
+    ".",
+    ".",
+    "-inf",
+    "inf",
+    ".",
+    ".",
+    ".",
+    "last",
+    ".",
+)
 
 
 @dataclass(frozen=True)
 class Moment:
-    """What could be seen in one iteration: scaled loss, gradients after unscale_, weights after step, scale after update."""
+    """What could be seen in one iteration, from the scaled loss to the scale after update."""
 
     event: str
     scaled_loss: float
@@ -121,7 +142,15 @@ def _live(make: Callable[[], Any], progress: list[str]) -> list[Moment]:
         true_gradient = torch.cat([factors.cpu(), torch.tensor([0.125])])
         moved = before - _joined(first, second)
         moments.append(
-            Moment(event, float(scaled.detach()), unscaled, moved, true_gradient, scale_before, scaler.get_scale())
+            Moment(
+                event,
+                float(scaled.detach()),
+                unscaled,
+                moved,
+                true_gradient,
+                scale_before,
+                scaler.get_scale(),
+            )
         )
     return moments
 
@@ -169,7 +198,9 @@ def _not_a_class(attempt: Any) -> Finding | None:
         )
     missing = [name for name in _METHODS if not callable(getattr(attempt, name, None))]
     if missing:
-        return failed("method_missing", f"the class has no method {', '.join(missing)}", "write all five methods")
+        return failed(
+            "method_missing", f"the class has no method {', '.join(missing)}", "write all five methods"
+        )
     return conduct.uncallable(attempt, "LossScaler", **_SETTINGS)
 
 
@@ -194,7 +225,9 @@ def _conduct(outcome: sandbox.Outcome, borrowed: list[str], progress: list[str])
             "write the five methods with plain tensor operations; that is the exercise",
         )
     if outcome.error is not None:
-        return conduct.raised(outcome, f"in or after {progress[-1]}, iteration {progress.count('update') + 1}")
+        return conduct.raised(
+            outcome, f"in or after {progress[-1]}, iteration {progress.count('update') + 1}"
+        )
     return None
 
 
@@ -220,16 +253,21 @@ def _scaling(mine: Moment, theirs: Moment, past: list[Moment]) -> Finding | None
         scale = float(mine.scale_before)
     except (TypeError, ValueError):
         return failed(
-            "get_scale", f"get_scale() returned {conduct.describe(mine.scale_before)}, not a float", "return the scale"
+            "get_scale",
+            f"get_scale() returned {conduct.describe(mine.scale_before)}, not a float",
+            "return the scale",
         )
     if not past and scale != theirs.scale_before:
         return failed(
-            "init_scale", f"the first scale is {scale:g}, not init_scale={theirs.scale_before:g}", "start from init_scale"
+            "init_scale",
+            f"the first scale is {scale:g}, not init_scale={theirs.scale_before:g}",
+            "start from init_scale",
         )
     if not _near(mine.scaled_loss, theirs.scaled_loss):
         return failed(
             "scale",
-            f"scale(loss) returned {mine.scaled_loss:g} where the loss times the scale is {theirs.scaled_loss:g}",
+            f"scale(loss) returned {mine.scaled_loss:g} where the loss times the scale is "
+            f"{theirs.scaled_loss:g}",
             "return loss * scale, a tensor that still has its graph",
         )
     return _unscaling(mine)
@@ -259,16 +297,22 @@ def _stepping(mine: Moment, theirs: Moment, past: list[Moment]) -> Finding | Non
         if past and past[-1].event in (*_BAD, "last"):
             return failed(
                 "never_recovers",
-                "the step after an overflow was skipped too: the overflow of the last iteration is still remembered",
+                "the step after an overflow was skipped too: the overflow of the last iteration is still "
+                "remembered",
                 "forget the overflow in update()",
             )
-        return failed("never_steps", "the weights did not change although all gradients are finite", "call optimizer.step()")
+        return failed(
+            "never_steps",
+            "the weights did not change although all gradients are finite",
+            "call optimizer.step()",
+        )
     if _same(mine.moved, theirs.moved * theirs.scale_before):
         return _not_unscaled(mine, past)
     if _same(mine.moved, theirs.moved / theirs.scale_before):
         return failed(
             "unscales_twice",
-            "the gradients were divided by the scale twice" + (": step unscaled again after unscale_" if mine.event == "u" else ""),
+            "the gradients were divided by the scale twice"
+            + (": step unscaled again after unscale_" if mine.event == "u" else ""),
             "remember that unscale_ was called, and do not unscale again in step",
         )
     if _same(mine.moved, 2 * theirs.moved):
@@ -284,7 +328,8 @@ def _not_unscaled(mine: Moment, past: list[Moment]) -> Finding:
     if any(moment.event == "u" for moment in past):
         return failed(
             "stays_unscaled",
-            "step applied scaled gradients: it still believed that unscale_ had been called, in an earlier iteration",
+            "step applied scaled gradients: it still believed that unscale_ had been called, in an earlier "
+            "iteration",
             "forget in update() that the gradients were unscaled",
         )
     return failed(
@@ -298,7 +343,9 @@ def _updating(mine: Moment, theirs: Moment, past: list[Moment]) -> Finding | Non
     try:
         seen = float(mine.scale_after)
     except (TypeError, ValueError):
-        return failed("get_scale", f"get_scale() returned {conduct.describe(mine.scale_after)}", "return the scale")
+        return failed(
+            "get_scale", f"get_scale() returned {conduct.describe(mine.scale_after)}", "return the scale"
+        )
     if _near(seen, theirs.scale_after):
         return None
     moved = f"the scale went from {mine.scale_before:g} to {seen:g}"
@@ -311,11 +358,16 @@ def _updating(mine: Moment, theirs: Moment, past: list[Moment]) -> Finding | Non
     if seen == mine.scale_before:
         return failed(
             "growth_late",
-            f"{moved} although growth_interval iterations in a row were clean; it should be {theirs.scale_after:g}",
+            f"{moved} although growth_interval iterations in a row were clean; it should be "
+            f"{theirs.scale_after:g}",
             "count clean iterations; when there are growth_interval of them, grow and count from zero again",
         )
     if theirs.scale_after != theirs.scale_before:
-        return failed("growth_factor", f"{moved}; growth_factor makes it {theirs.scale_after:g}", "multiply by growth_factor")
+        return failed(
+            "growth_factor",
+            f"{moved}; growth_factor makes it {theirs.scale_after:g}",
+            "multiply by growth_factor",
+        )
     if any(moment.event in (*_BAD, "last") for moment in past):
         return failed(
             "counter_not_reset",
@@ -343,9 +395,15 @@ def _listed(values: Tensor) -> str:
 
 _WHAT_HOLDS = (
     passed("scale", "the loss is multiplied by the scale"),
-    passed("unscale", "gradients are divided by it once, in unscale_ or in step, also over several parameter groups"),
+    passed(
+        "unscale",
+        "gradients are divided by it once, in unscale_ or in step, also over several parameter groups",
+    ),
     passed("step", "steps with inf, -inf or NaN gradients are skipped, and only those"),
-    passed("update", "the scale falls after an overflow and grows after growth_interval clean iterations in a row"),
+    passed(
+        "update",
+        "the scale falls after an overflow and grows after growth_interval clean iterations in a row",
+    ),
 )
 
 EXERCISE = Exercise(
@@ -356,9 +414,9 @@ EXERCISE = Exercise(
     minutes=25,
     names=("LossScaler",),
     task=(
-        "Write the class LossScaler with the methods scale, unscale_, step, update and get_scale, behaving as torch.amp.GradScaler "
-        "does for one optimizer: unscale once, skip a step with inf or NaN, lower the scale after an overflow, raise it after "
-        "growth_interval clean iterations in a row."
+        "Write the class LossScaler with the methods scale, unscale_, step, update and get_scale, behaving "
+        "as torch.amp.GradScaler does for one optimizer: unscale once, skip a step with inf or NaN, lower "
+        "the scale after an overflow, raise it after growth_interval clean iterations in a row."
     ),
     stub='''class LossScaler:
     def __init__(self, init_scale=2.0**16, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000):
@@ -385,16 +443,20 @@ EXERCISE = Exercise(
         raise NotImplementedError
 ''',
     hints=(
-        "What must the scaler remember between unscale_, step and update? And which of it must be forgotten before the next iteration?",
-        "Three things last for one iteration: whether gradients were unscaled, whether one was not finite. One lasts longer: how many "
-        "iterations in a row were clean. The gradients are in optimizer.param_groups[…]['params'][…].grad; some may be None.",
-        "update: after an overflow scale *= backoff_factor and count = 0; otherwise count += 1, and when count == growth_interval, "
-        "scale *= growth_factor and count = 0. In both cases forget the overflow and that gradients were unscaled.",
+        "What must the scaler remember between unscale_, step and update? And which of it must be "
+        "forgotten before the next iteration?",
+        "Three things last for one iteration: whether gradients were unscaled, whether one was not finite. "
+        "One lasts longer: how many iterations in a row were clean. The gradients are in "
+        "optimizer.param_groups[…]['params'][…].grad; some may be None.",
+        "update: after an overflow scale *= backoff_factor and count = 0; otherwise count += 1, and when "
+        "count == growth_interval, scale *= growth_factor and count = 0. In both cases forget the overflow "
+        "and that gradients were unscaled.",
     ),
     explanation=(
-        "Two flags live for one iteration and are cleared by update; the count of clean iterations lives until an overflow or a growth. "
-        "There is no lower bound for the scale, as in PyTorch: a scale that keeps falling is a sign of an overflow in the forward pass, "
-        "which no scale can cure. PyTorch keeps the flags on the device to avoid waiting for it."
+        "Two flags live for one iteration and are cleared by update; the count of clean iterations lives "
+        "until an overflow or a growth. There is no lower bound for the scale, as in PyTorch: a scale that "
+        "keeps falling is a sign of an overflow in the forward pass, which no scale can cure. PyTorch "
+        "keeps the flags on the device to avoid waiting for it."
     ),
     answer=LossScaler,
     answer_source=source_of(LossScaler, imports=""),

@@ -1,8 +1,9 @@
-"""Which dtype does an operation return under CUDA's autocast? The answer is asked of PyTorch, not typed in."""
+"""Which dtype does an operation return under CUDA's autocast? PyTorch itself is asked."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -29,12 +30,14 @@ OPERATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "h.softmax(-1)": lambda h, w: h.softmax(-1),
     "F.layer_norm(h, (8,))": lambda h, w: F.layer_norm(h, (8,)),
     "F.batch_norm(h, mean, var)": lambda h, w: F.batch_norm(h, torch.zeros_like(w[0]), torch.ones_like(w[0])),
-    "F.cross_entropy(h, y)": lambda h, w: F.cross_entropy(h, torch.zeros(4, dtype=torch.long, device=h.device)),
+    "F.cross_entropy(h, y)": lambda h, w: F.cross_entropy(
+        h, torch.zeros(4, dtype=torch.long, device=h.device)
+    ),
 }
 
 
 def true_dtypes() -> dict[str, torch.dtype]:
-    """Run every operation under CUDA's autocast rules, on the GPU or on the CPU, and note the dtype of its result."""
+    """Run every operation under CUDA's autocast rules, on either device; return the results' dtypes."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     h, w = torch.ones(4, 8, dtype=torch.float16, device=device), torch.ones(8, 8, device=device)
     with torch.no_grad(), _cuda_rules(device), torch.autocast(device, dtype=torch.float16):
@@ -44,9 +47,8 @@ def true_dtypes() -> dict[str, torch.dtype]:
 def _cuda_rules(device: str) -> AbstractContextManager[Any]:
     if device == "cuda":
         return contextlib.nullcontext()
-    from amp_lessons import autocast
-
-    return autocast.cuda_rules()
+    # imported late: only this check needs it, and it is not quick to load
+    return importlib.import_module("amp_lessons.autocast").cuda_rules()
 
 
 def _answer() -> dict[str, torch.dtype]:
@@ -71,7 +73,8 @@ def _answer() -> dict[str, torch.dtype]:
 
 def _stub() -> str:
     lines = "".join(f'    "{name}": ...,\n' for name in OPERATIONS)
-    return f"# h: float16, (4, 8); w: float32, (8, 8); write torch.float16 or torch.float32\npredicted = {{\n{lines}}}\n"
+    comment = "# h: float16, (4, 8); w: float32, (8, 8); write torch.float16 or torch.float32"
+    return f"{comment}\npredicted = {{\n{lines}}}\n"
 
 
 def _solution_source() -> str:
@@ -110,7 +113,9 @@ def _examine(attempt: Any) -> Verdict:
         attempt = outcome.value
     if not isinstance(attempt, dict):
         what = conduct.describe(attempt)
-        return Verdict((failed("not_a_dict", f"a dict was expected, not {what}", "operation: dtype, as in the stub"),))
+        return Verdict(
+            (failed("not_a_dict", f"a dict was expected, not {what}", "operation: dtype, as in the stub"),)
+        )
     if all(attempt.get(name) in (None, ...) for name in OPERATIONS) and attempt:
         return Verdict((todo(conduct.NOT_ATTEMPTED.replace("write the body", "fill in the dtypes")),))
     return Verdict(tuple(_findings(dict(attempt))))
@@ -119,11 +124,21 @@ def _examine(attempt: Any) -> Verdict:
 def _findings(attempt: dict[Any, Any]) -> list[Finding]:
     unknown = [key for key in attempt if key not in OPERATIONS]
     if unknown:
-        return [failed("unknown_operation", f"{unknown[0]!r} is not among the operations asked for", "keep the stub's keys")]
+        return [
+            failed(
+                "unknown_operation",
+                f"{unknown[0]!r} is not among the operations asked for",
+                "keep the stub's keys",
+            )
+        ]
     truth = true_dtypes()
-    mistakes = [f for name in OPERATIONS if (f := _mistake(name, attempt.get(name, ...), truth[name])) is not None]
+    mistakes = [
+        f for name in OPERATIONS if (f := _mistake(name, attempt.get(name, ...), truth[name])) is not None
+    ]
     right = len(OPERATIONS) - len(mistakes)
-    return mistakes or [passed("dtypes", f"all {right} dtypes are what PyTorch returns under CUDA's autocast")]
+    return mistakes or [
+        passed("dtypes", f"all {right} dtypes are what PyTorch returns under CUDA's autocast")
+    ]
 
 
 def _mistake(name: str, value: Any, true: torch.dtype) -> Finding | None:
@@ -131,14 +146,19 @@ def _mistake(name: str, value: Any, true: torch.dtype) -> Finding | None:
         return failed("missing", f"{name} has no answer yet", "torch.float16 or torch.float32?")
     predicted = _as_dtype(value)
     if predicted is None:
-        return failed("not_a_dtype", f"{name}: {conduct.describe(value)} is no dtype", "write torch.float16 or torch.float32")
+        return failed(
+            "not_a_dtype",
+            f"{name}: {conduct.describe(value)} is no dtype",
+            "write torch.float16 or torch.float32",
+        )
     if predicted == true:
         return None
     short = {torch.float16: "float16", torch.float32: "float32"}.get(true, str(true))
     return failed(
         "wrong_dtype",
         f"{name} returns {short} under CUDA's autocast, not {str(predicted)[6:]}: {_reason(name, true)}",
-        "ask three questions: is the operation in the list for lower precision? in the list for float32? in neither?",
+        "ask three questions: is the operation in the list for lower precision? in the list for float32? "
+        "in neither?",
     )
 
 
@@ -158,20 +178,23 @@ EXERCISE = Exercise(
     minutes=8,
     names=("predicted",),
     task=(
-        "For each operation, write the dtype of its result inside torch.autocast('cuda', dtype=torch.float16). h is a float16 activation, "
-        "as a linear layer returns it; w is a float32 tensor."
+        "For each operation, write the dtype of its result inside torch.autocast('cuda', "
+        "dtype=torch.float16). h is a float16 activation, as a linear layer returns it; w is a float32 "
+        "tensor."
     ),
     stub=_stub(),
     hints=(
-        "Autocast knows three kinds of operations: those it runs in lower precision, those it runs in float32, and those it leaves alone.",
-        "Matrix products run in float16 whatever their inputs. Operations that sum many values or leave the range easily run in float32. "
-        "Which of the operations here does not belong to either kind?",
-        "relu, + and * are left alone, and so are mean and batch_norm; pow, sum, exp, softmax, layer_norm and the losses are in the "
-        "float32 list.",
+        "Autocast knows three kinds of operations: those it runs in lower precision, those it runs in "
+        "float32, and those it leaves alone.",
+        "Matrix products run in float16 whatever their inputs. Operations that sum many values or leave "
+        "the range easily run in float32. Which of the operations here does not belong to either kind?",
+        "relu, + and * are left alone, and so are mean and batch_norm; pow, sum, exp, softmax, layer_norm "
+        "and the losses are in the float32 list.",
     ),
     explanation=(
-        "The lists are CUDA's; CPU autocast leaves softmax, layer_norm, exp and sum in half precision. What is in no list follows its inputs, "
-        "by ordinary type promotion, so h * h overflows where h ** 2 does not, and a float32 residual turns the sum into float32."
+        "The lists are CUDA's; CPU autocast leaves softmax, layer_norm, exp and sum in half precision. "
+        "What is in no list follows its inputs, by ordinary type promotion, so h * h overflows where h ** "
+        "2 does not, and a float32 residual turns the sum into float32."
     ),
     answer=_answer(),
     answer_source=_solution_source(),

@@ -6,6 +6,8 @@ import textwrap
 from html import escape
 from typing import TYPE_CHECKING
 
+from amp_lessons import tables
+
 if TYPE_CHECKING:
     from amp_lessons.exercises.results import Exercise, Finding, Report, SideBySide, Solution
 
@@ -20,7 +22,7 @@ def report_text(report: Report) -> str:
     for finding in report.findings:
         lines += _finding_lines(finding)
     for comparison in _shown(report):
-        lines += ["", comparison.quantity, *_table_lines(comparison)]
+        lines += ["", comparison.quantity, tables.as_text(*_table(comparison))]
     if report.printed:
         lines += ["", "your code printed:", report.printed]
     return "\n".join(lines)
@@ -35,22 +37,20 @@ def _finding_lines(finding: Finding) -> list[str]:
     head = f"{_MARK[finding.kind]} {finding.code}: {finding.message}"
     lines = textwrap.wrap(head, _WIDTH, initial_indent="  ", subsequent_indent="    ")
     if finding.hint:
-        lines += textwrap.wrap(f"try: {finding.hint}", _WIDTH, initial_indent="    ", subsequent_indent="    ")
+        lines += textwrap.wrap(
+            f"try: {finding.hint}", _WIDTH, initial_indent="    ", subsequent_indent="    "
+        )
     return lines
 
 
-def _table_rows(comparison: SideBySide) -> list[tuple[str, str, str]]:
+def _table(comparison: SideBySide) -> tuple[list[str], list[list[str]]]:
     length = max(len(comparison.expected), len(comparison.yours))
-    return [(str(i), _cell(comparison.expected, i), _cell(comparison.yours, i)) for i in range(length)]
+    rows = [[str(i), _cell(comparison.expected, i), _cell(comparison.yours, i)] for i in range(length)]
+    return [comparison.index, "expected", "yours"], rows
 
 
 def _cell(values: tuple[float, ...], i: int) -> str:
     return f"{values[i]:.6g}" if i < len(values) else "–"
-
-
-def _table_lines(comparison: SideBySide) -> list[str]:
-    rows = [(comparison.index, "expected", "yours"), *_table_rows(comparison)]
-    return [f"  {a:>8} {b:>14} {c:>14}" for a, b, c in rows]
 
 
 def report_markdown(report: Report) -> str:
@@ -61,8 +61,7 @@ def report_markdown(report: Report) -> str:
         if finding.hint:
             lines.append(f"  *Try:* {finding.hint}")
     for comparison in _shown(report):
-        lines += ["", f"{comparison.quantity}:", "", f"| {comparison.index} | expected | yours |", "|--:|--:|--:|"]
-        lines += [f"| {a} | {b} | {c} |" for a, b, c in _table_rows(comparison)]
+        lines += ["", f"{comparison.quantity}:", "", tables.as_markdown(*_table(comparison))]
     if report.printed:
         lines += ["", "Your code printed:", "", "```", report.printed, "```"]
     return "\n".join(lines)
@@ -71,7 +70,7 @@ def report_markdown(report: Report) -> str:
 def report_html(report: Report) -> str:
     """Render a report as HTML whose meaning never rests on colour alone."""
     items = "".join(_finding_html(finding) for finding in report.findings)
-    tables = "".join(_table_html(comparison) for comparison in _shown(report))
+    tables = "".join(tables.as_html(*_table(shown), caption=shown.quantity) for shown in _shown(report))
     printed = f"<p>Your code printed:</p><pre>{escape(report.printed)}</pre>" if report.printed else ""
     return (
         f'<section class="amp-report" aria-label="Check of {escape(report.title)}">'
@@ -83,16 +82,11 @@ def report_html(report: Report) -> str:
 def _finding_html(finding: Finding) -> str:
     hint = f"<br><em>Try:</em> {escape(finding.hint)}" if finding.hint else ""
     return (
-        f'<li class="amp-{finding.kind}" style="margin:.4em 0"><span aria-hidden="true">{_MARK[finding.kind]}</span> '
+        f'<li class="amp-{finding.kind}" style="margin:.4em 0">'
+        f'<span aria-hidden="true">{_MARK[finding.kind]}</span> '
         f"<strong>{_WORD[finding.kind]}</strong> <code>{escape(finding.code)}</code> "
         f"{escape(finding.message)}{hint}</li>"
     )
-
-
-def _table_html(comparison: SideBySide) -> str:
-    head = f"<tr><th>{escape(comparison.index)}</th><th>expected</th><th>yours</th></tr>"
-    rows = "".join(f"<tr><td>{a}</td><td>{b}</td><td>{c}</td></tr>" for a, b, c in _table_rows(comparison))
-    return f"<table><caption>{escape(comparison.quantity)}</caption>{head}{rows}</table>"
 
 
 def prose_bundle(text: str, heading: str, body: str) -> dict[str, str]:
@@ -109,7 +103,8 @@ def solution_bundle(solution: Solution) -> dict[str, str]:
     return {
         "text/plain": str(solution),
         "text/markdown": f"```python\n{solution.source}```\n\n{solution.explanation}",
-        "text/html": f"<pre><code>{escape(solution.source)}</code></pre><p>{escape(solution.explanation)}</p>",
+        "text/html": f"<pre><code>{escape(solution.source)}</code></pre>"
+        f"<p>{escape(solution.explanation)}</p>",
     }
 
 
@@ -120,7 +115,8 @@ def exercise_bundle(exercise: Exercise) -> dict[str, str]:
         "text/plain": f"Exercise: {exercise.title} ({facts})\n{exercise.task}",
         "text/markdown": f"**Exercise: {exercise.title}** ({facts})\n\n{exercise.task}",
         "text/html": (
-            f'<section class="amp-exercise" aria-label="Exercise"><p><strong>Exercise: {escape(exercise.title)}</strong>'
-            f" ({facts})</p><p>{escape(exercise.task)}</p></section>"
+            '<section class="amp-exercise" aria-label="Exercise">'
+            f"<p><strong>Exercise: {escape(exercise.title)}</strong> ({facts})</p>"
+            f"<p>{escape(exercise.task)}</p></section>"
         ),
     }

@@ -16,8 +16,8 @@ Status = Literal["passed", "not passed", "not attempted yet"]
 class Finding:
     """One thing a check saw: a stable ``code``, what was seen and why it matters, and what to try next.
 
-    ``kind`` tells a requirement that holds (``passed``), one that does not (``failed``), a remark on style that
-    costs nothing (``note``) and an exercise nobody has started (``todo``) apart.
+    ``kind`` tells a requirement that holds (``passed``), one that does not (``failed``), a remark on style
+    that costs nothing (``note``) and an exercise nobody has started (``todo``) apart.
     """
 
     code: str
@@ -153,8 +153,9 @@ class Verdict:
 class Exercise:
     """One exercise: what to write, how it is examined, and the way to the answer.
 
-    ``lesson`` is the number of the notebook it belongs to ("04"), ``difficulty`` runs from 1 to 5, ``minutes`` is what
-    a learner should plan for. ``names`` are the names that the stub defines, in the order in which a check takes them.
+    ``lesson`` is the number of the notebook it belongs to ("04"), ``difficulty`` runs from 1 to 5,
+    ``minutes`` is what a learner should plan for. ``names`` are the names that the stub defines, in the order
+    in which a check takes them.
     """
 
     id: str

@@ -169,8 +169,10 @@ def _saved(save: Callable[..., Any], path: Path, running: Training, wanted: dict
     if not _equal(running.state(), wanted) or not _equal(_random_states(), drawn):
         return failed(
             "saving_changes_training",
-            "after save_checkpoint the objects of the running training were different (model.half() converts in place, for one)",
-            "convert copies, not the model: {name: tensor.half() for name, tensor in model.state_dict().items()}; or do not convert",
+            "after save_checkpoint the objects of the running training were different (model.half() "
+            "converts in place, for one)",
+            "convert copies, not the model: {name: tensor.half() for name, tensor in "
+            "model.state_dict().items()}; or do not convert",
         )
     return None
 
@@ -194,7 +196,12 @@ def _load_raised(outcome: sandbox.Outcome, scaling: bool) -> Finding:
 
 def _equal(a: Any, b: Any) -> bool:
     if isinstance(a, Tensor) or isinstance(b, Tensor):
-        return isinstance(a, Tensor) and isinstance(b, Tensor) and a.dtype == b.dtype and torch.equal(a, b.to(a.device))
+        return (
+            isinstance(a, Tensor)
+            and isinstance(b, Tensor)
+            and a.dtype == b.dtype
+            and torch.equal(a, b.to(a.device))
+        )
     if isinstance(a, dict) and isinstance(b, dict):
         return a.keys() == b.keys() and all(_equal(a[key], b[key]) for key in a)
     if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
@@ -207,7 +214,11 @@ def _model(wanted: dict[str, Tensor], model: nn.Module) -> Finding | None:
     wrong = [name for name in wanted if not _equal(wanted[name], found[name])]
     if not wrong:
         return None
-    if all(_equal(wanted[name].to(dtype).float(), found[name].float()) for name in wrong for dtype in [torch.float16]):
+    if all(
+        _equal(wanted[name].to(dtype).float(), found[name].float())
+        for name in wrong
+        for dtype in [torch.float16]
+    ):
         return failed(
             "weights_rounded",
             "the weights came back rounded to 16 bits: the digits that float32 weights exist for are gone",
@@ -216,13 +227,15 @@ def _model(wanted: dict[str, Tensor], model: nn.Module) -> Finding | None:
     if len(wrong) < len(wanted):
         return failed(
             "model_incomplete",
-            f"{', '.join(wrong)} did not come back; buffers (batch norm's running statistics) belong to the state as well",
+            f"{', '.join(wrong)} did not come back; buffers (batch norm's running statistics) belong to the "
+            "state as well",
             "model.state_dict() holds parameters and buffers; model.parameters() holds only the former",
         )
     return failed(
         "model_not_restored",
         "the model that was passed to load_checkpoint still has its own weights",
-        "model.load_state_dict(state['model']) changes the model in place; assigning to the name model does not",
+        "model.load_state_dict(state['model']) changes the model in place; assigning to the name model "
+        "does not",
     )
 
 
@@ -231,7 +244,8 @@ def _optimizer(wanted: dict[str, Any], optimizer: torch.optim.Optimizer) -> Find
     if not _equal(wanted["state"], found["state"]):
         return failed(
             "optimizer_not_restored",
-            "the optimizer's state did not come back: its momentum (or Adam's averages) starts from zero again",
+            "the optimizer's state did not come back: its momentum (or Adam's averages) starts from zero "
+            "again",
             "optimizer.load_state_dict(state['optimizer']), on the optimizer that was passed in",
         )
     groups = [{k: v for k, v in g.items() if k != "lr"} for g in found["param_groups"]]
@@ -241,7 +255,8 @@ def _optimizer(wanted: dict[str, Any], optimizer: torch.optim.Optimizer) -> Find
         return failed(
             "learning_rate_lost",
             f"after loading the learning rate is {rates[0][0]:g} instead of {rates[1][0]:g}",
-            "load the optimizer's whole state dict, which holds its param_groups, and create nothing that resets them",
+            "load the optimizer's whole state dict, which holds its param_groups, and create nothing that "
+            "resets them",
         )
     return None
 
@@ -251,8 +266,8 @@ def _scheduler(wanted: dict[str, Any], found: dict[str, Any]) -> Finding | None:
         return None
     return failed(
         "scheduler_not_restored",
-        f"the scheduler believes to be in epoch {found['last_epoch']} instead of {wanted['last_epoch']}: the learning rate schedule "
-        "starts again",
+        f"the scheduler believes to be in epoch {found['last_epoch']} instead of {wanted['last_epoch']}: "
+        "the learning rate schedule starts again",
         "scheduler.load_state_dict(state['scheduler'])",
     )
 
@@ -264,8 +279,8 @@ def _scaler(wanted: dict[str, Any], scaler: torch.amp.GradScaler) -> Finding | N
     if found.get("scale") != wanted.get("scale"):
         return failed(
             "scaler_not_restored",
-            f"the scaler starts with scale {found['scale']:g} instead of {wanted['scale']:g}: the first steps may be skipped until it "
-            "has found its scale again",
+            f"the scaler starts with scale {found['scale']:g} instead of {wanted['scale']:g}: the first "
+            "steps may be skipped until it has found its scale again",
             "save scaler.state_dict() and call scaler.load_state_dict",
         )
     return failed(
@@ -290,7 +305,8 @@ def _random(wanted: list[Tensor], found: list[Tensor]) -> Finding | None:
         return None
     return failed(
         "random_state_lost",
-        "the state of PyTorch's random numbers did not come back: dropout masks and the shuffling of data differ from now on",
+        "the state of PyTorch's random numbers did not come back: dropout masks and the shuffling of data "
+        "differ from now on",
         "save torch.get_rng_state() (and torch.cuda.get_rng_state_all() on a GPU), and set it when loading",
     )
 
@@ -298,7 +314,9 @@ def _random(wanted: list[Tensor], found: list[Tensor]) -> Finding | None:
 _WHAT_HOLDS = (
     passed("model", "weights and buffers come back exactly"),
     passed("optimizer", "so do the optimizer's state and learning rate, and the scheduler's position"),
-    passed("scaler", "so do the scaler's scale and its count of clean steps; a disabled scaler works as well"),
+    passed(
+        "scaler", "so do the scaler's scale and its count of clean steps; a disabled scaler works as well"
+    ),
     passed("position", "the epoch and PyTorch's random numbers go on where they stopped"),
 )
 
@@ -310,9 +328,10 @@ EXERCISE = Exercise(
     minutes=15,
     names=("save_checkpoint", "load_checkpoint"),
     task=(
-        "Write save_checkpoint and load_checkpoint so that a training run that was stopped goes on exactly as if it had not been: model, "
-        "optimizer, scheduler, scaler (it may be disabled), the number of finished epochs and PyTorch's random state. load_checkpoint "
-        "changes the objects it is given in place and returns the number of finished epochs."
+        "Write save_checkpoint and load_checkpoint so that a training run that was stopped goes on exactly "
+        "as if it had not been: model, optimizer, scheduler, scaler (it may be disabled), the number of "
+        "finished epochs and PyTorch's random state. load_checkpoint changes the objects it is given in "
+        "place and returns the number of finished epochs."
     ),
     stub='''def save_checkpoint(path, model, optimizer, scheduler, scaler, epoch):
     """Write everything that training needs to go on after ``epoch`` finished epochs to the file ``path``."""
@@ -324,16 +343,18 @@ def load_checkpoint(path, model, optimizer, scheduler, scaler):
     raise NotImplementedError
 ''',
     hints=(
-        "Make a list of everything that changes while training goes on. Dropout draws random numbers: where is their state?",
-        "Model, optimizer, scheduler and scaler all have state_dict() and load_state_dict(). Random numbers have torch.get_rng_state() and "
-        "torch.set_rng_state().",
-        "One dict with the four state dicts, the epoch and the random state, written by torch.save and read by torch.load. On a GPU also "
-        "torch.cuda.get_rng_state_all().",
+        "Make a list of everything that changes while training goes on. Dropout draws random numbers: "
+        "where is their state?",
+        "Model, optimizer, scheduler and scaler all have state_dict() and load_state_dict(). Random "
+        "numbers have torch.get_rng_state() and torch.set_rng_state().",
+        "One dict with the four state dicts, the epoch and the random state, written by torch.save and "
+        "read by torch.load. On a GPU also torch.cuda.get_rng_state_all().",
     ),
     explanation=(
-        "The scaler's state is small and easily forgotten: without it a resumed run starts at 65536 again and skips steps until the "
-        "scale has fallen. Save it after update(), when it holds nothing half done. State dicts instead of whole objects keep the file "
-        "readable by torch.load, which refuses arbitrary pickled objects by default."
+        "The scaler's state is small and easily forgotten: without it a resumed run starts at 65536 again "
+        "and skips steps until the scale has fallen. Save it after update(), when it holds nothing half "
+        "done. State dicts instead of whole objects keep the file readable by torch.load, which refuses "
+        "arbitrary pickled objects by default."
     ),
     answer=(save_checkpoint, load_checkpoint),
     answer_source=source_of(save_checkpoint, load_checkpoint),

@@ -37,7 +37,9 @@ def _from_bits(*codes: int) -> Tensor:
 
 
 def _random_bits(count: int) -> Tensor:
-    codes = torch.randint(-(2**31), 2**31, (count,), generator=torch.Generator().manual_seed(0), dtype=torch.int64)
+    codes = torch.randint(
+        -(2**31), 2**31, (count,), generator=torch.Generator().manual_seed(0), dtype=torch.int64
+    )
     values = codes.to(torch.int32).view(torch.float32)
     return values[values.isfinite()]
 
@@ -50,16 +52,28 @@ def _cases() -> list[tuple[str, str, Tensor]]:
     upper = torch.arange(0x3F80, 0x4180, 5) << 16
     ties = (upper + 0x8000).to(torch.int32).view(torch.float32)
     return [
-        ("representable", "values that bfloat16 has already", torch.tensor([0.0, 1.0, -2.0, 0.5, 256.0, 1.5])),
+        (
+            "representable",
+            "values that bfloat16 has already",
+            torch.tensor([0.0, 1.0, -2.0, 0.5, 256.0, 1.5]),
+        ),
         ("truncates", "values just below the next bfloat16", _from_bits(0x3F80FFFF, 0x4049FFF0, 0x3E00C000)),
         ("rounds_up", "values just above a bfloat16", _from_bits(0x3F800001, 0x40490100, 0x3E003FFF)),
         ("ties", "values exactly halfway between two bfloat16", ties),
         ("negative", "negative values", -torch.tensor([1.00390625, 3.14159, 0.1, 2.7e-20])),
         ("carry", "values that round up into the next binade", _from_bits(0x3FFFFFFF, 0x40FFC000)),
-        ("subnormal", "subnormal values", _from_bits(0x00000001, 0x00008000, 0x00018000, 0x007FFFFF, 0x0000C000)),
+        (
+            "subnormal",
+            "subnormal values",
+            _from_bits(0x00000001, 0x00008000, 0x00018000, 0x007FFFFF, 0x0000C000),
+        ),
         ("overflow", "values above the largest bfloat16", _from_bits(_LARGEST_BFLOAT16 + 0x8000, 0x7F7FFFFF)),
         ("infinity", "infinities", torch.tensor([torch.inf, -torch.inf])),
-        ("nan", "NaN with any payload", _from_bits(0x7FC00000, 0x7F800001, 0x7FFFFFFF, 0xFFFFFFFF, 0xFF800001)),
+        (
+            "nan",
+            "NaN with any payload",
+            _from_bits(0x7FC00000, 0x7F800001, 0x7FFFFFFF, 0xFFFFFFFF, 0xFF800001),
+        ),
         ("signed_zero", "negative zero", torch.tensor([-0.0])),
         ("random", "random bit patterns", _random_bits(4000)),
         ("shape", "a matrix", torch.linspace(-3, 3, 12).reshape(3, 4)),
@@ -103,13 +117,23 @@ def _mistake(
             "work on the bits: x.view(torch.int32)",
         )
     if not torch.equal(x.view(torch.int32), before.view(torch.int32)):
-        return failed("input_changed", "the input tensor was changed in place", "a view shares its memory: use bits + …, not bits +=")
+        return failed(
+            "input_changed",
+            "the input tensor was changed in place",
+            "a view shares its memory: use bits + …, not bits +=",
+        )
     result = outcome.value
     if not isinstance(result, Tensor) or result.dtype != torch.float32:
         got = result.dtype if isinstance(result, Tensor) else conduct.describe(result)
-        return failed("wrong_return_type", f"a float32 tensor was expected, not {got}", "end with .view(torch.float32)")
+        return failed(
+            "wrong_return_type", f"a float32 tensor was expected, not {got}", "end with .view(torch.float32)"
+        )
     if result.shape != x.shape:
-        return failed("shape", f"for {what} of shape {tuple(x.shape)} the result has shape {tuple(result.shape)}", "keep the shape")
+        return failed(
+            "shape",
+            f"for {what} of shape {tuple(x.shape)} the result has shape {tuple(result.shape)}",
+            "keep the shape",
+        )
     return _wrong_value(result.detach(), code, what, x)
 
 
@@ -135,12 +159,15 @@ _HINTS = {
     "overflow": "let the carry run into the exponent: above the largest bfloat16 lies inf",
     "infinity": "inf has lower bits of zero and needs no special case, if nothing else is done to it",
     "nan": "the rounding can carry a NaN into inf or into zero: leave NaN out with torch.where(x.isnan(), …)",
-    "negative": "work on the bits, where the sign is separate: rounding the magnitude is the same for both signs",
+    "negative": "on the bits the sign is separate: rounding the magnitude is the same for both signs",
     "subnormal": "no special case is needed for subnormals if the arithmetic is on the bits",
 }
 
 _WHAT_HOLDS = (
-    passed("nearest_even", "values are rounded to the nearest bfloat16, ties to even, carries and overflow included"),
+    passed(
+        "nearest_even",
+        "values are rounded to the nearest bfloat16, ties to even, carries and overflow included",
+    ),
     passed("special", "infinities, NaN, signed zeros and subnormal numbers come out right"),
     passed("by_integers", "by integer arithmetic, without changing the input"),
 )
@@ -153,25 +180,27 @@ EXERCISE = Exercise(
     minutes=12,
     names=("round_to_bfloat16",),
     task=(
-        "Round a float32 tensor to bfloat16 values, to nearest and ties to even, by integer arithmetic on its bits; return the values "
-        "as float32. bfloat16 is the upper half of float32. Do not use PyTorch's cast."
+        "Round a float32 tensor to bfloat16 values, to nearest and ties to even, by integer arithmetic on "
+        "its bits; return the values as float32. bfloat16 is the upper half of float32. Do not use "
+        "PyTorch's cast."
     ),
     stub='''def round_to_bfloat16(x):
     """Round a float32 tensor to the nearest bfloat16 values, ties to even; return them as float32."""
     raise NotImplementedError
 ''',
     hints=(
-        "x.view(torch.int32) shows the bits. bfloat16 keeps the upper 16 of them. What must be added to the integer before cutting, so that "
-        "it rounds instead of truncating?",
-        "Adding 0x8000 rounds to nearest but sends every tie up. Adding 0x7FFF sends every tie down. Which of the two a tie needs depends on "
-        "the lowest bit that is kept.",
-        "(bits + 0x7FFF + ((bits >> 16) & 1)) & ~0xFFFF, viewed as float32. A NaN could be carried into inf that way: keep it with "
-        "torch.where(x.isnan(), x, …).",
+        "x.view(torch.int32) shows the bits. bfloat16 keeps the upper 16 of them. What must be added to "
+        "the integer before cutting, so that it rounds instead of truncating?",
+        "Adding 0x8000 rounds to nearest but sends every tie up. Adding 0x7FFF sends every tie down. Which "
+        "of the two a tie needs depends on the lowest bit that is kept.",
+        "(bits + 0x7FFF + ((bits >> 16) & 1)) & ~0xFFFF, viewed as float32. A NaN could be carried into "
+        "inf that way: keep it with torch.where(x.isnan(), x, …).",
     ),
     explanation=(
-        "Neighbouring floats have neighbouring bit patterns, so rounding is an integer addition: a carry out of the mantissa raises the "
-        "exponent, and out of the largest exponent it makes inf, as it should. The last kept bit decides ties. Only NaN needs care: its "
-        "payload could carry it into inf or, with all bits set, into zero."
+        "Neighbouring floats have neighbouring bit patterns, so rounding is an integer addition: a carry "
+        "out of the mantissa raises the exponent, and out of the largest exponent it makes inf, as it "
+        "should. The last kept bit decides ties. Only NaN needs care: its payload could carry it into inf "
+        "or, with all bits set, into zero."
     ),
     answer=round_to_bfloat16,
     answer_source=source_of(round_to_bfloat16),

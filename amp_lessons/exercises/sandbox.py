@@ -1,9 +1,9 @@
 """Call a learner's code so that whatever it does ends in an `Outcome` and leaves this process as it was.
 
-`contained` prepares the process for a whole check: output is captured and bounded, calls that end or copy the process
-are refused, a time limit runs, the user's interrupt is held back while this package works. `call` then runs one piece
-of learner's code. What cannot be held from inside (a loop in C, a captured reference to ``os._exit``) is what
-`isolation` uses a child process for.
+`contained` prepares the process for a whole check: output is captured and bounded, calls that end or copy the
+process are refused, a time limit runs, the user's interrupt is held back while this package works. `call`
+then runs one piece of learner's code. What cannot be held from inside (a loop in C, a captured reference to
+``os._exit``) is what `isolation` uses a child process for.
 """
 
 from __future__ import annotations
@@ -122,12 +122,13 @@ def active() -> bool:
 
 
 def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Outcome:
-    """Run ``function`` and return what came of it; only the time limit and the user's interrupt get through."""
+    """Run ``function`` and return what came of it; only time limit and user's interrupt get through."""
     assert _current is not None, "learner's code runs inside contained()"
     session = _current
     session.safe_point()
     snapshot = Snapshot()
-    value, error = None, None
+    value: Any = None
+    error: BaseException | None = None
     refused_before = len(session.refused)
     try:
         value = function(*args, **kwargs)
@@ -158,7 +159,7 @@ def learners_line(trace: TracebackType | None) -> str:
 
 @contextlib.contextmanager
 def contained(limit_s: float) -> Iterator[Session]:
-    """Prepare this process for learner's code that has ``limit_s`` seconds, and put everything back afterwards."""
+    """Prepare this process for learner's code that has ``limit_s`` seconds; put everything back after."""
     global _current
     with _lock:
         previous, session = _current, Session(time.monotonic() + limit_s)
@@ -166,9 +167,15 @@ def contained(limit_s: float) -> Iterator[Session]:
             snapshot = Snapshot()
             try:
                 _current = session
-                # tiny tensors only: a pool of threads costs more than it brings, and has to wake up for every operation
+                # tiny tensors only: a pool of threads costs more than it brings, and has to wake up for every
+                # operation
                 torch.set_num_threads(1)
-                with _captured_output(session), _refusals(session), _alarm(session), warnings.catch_warnings():
+                with (
+                    _captured_output(session),
+                    _refusals(session),
+                    _alarm(session),
+                    warnings.catch_warnings(),
+                ):
                     warnings.simplefilter("ignore")
                     yield session
             finally:
@@ -201,7 +208,9 @@ def _refusals(session: Session) -> Iterator[None]:
     """Replace every call that would end, copy or block this process by one that is recorded and raises."""
     names = ("_exit", "abort", "fork", "forkpty", "kill", "killpg", "execv", "execve")
     targets: list[tuple[Any, str]] = [(os, name) for name in names if hasattr(os, name)]
-    targets += [(builtins, name) for name in ("exit", "quit", "input", "breakpoint") if hasattr(builtins, name)]
+    targets += [
+        (builtins, name) for name in ("exit", "quit", "input", "breakpoint") if hasattr(builtins, name)
+    ]
     targets += _notebook_exit()
     originals = [(owner, name, vars(owner).get(name)) for owner, name in targets]
     try:
@@ -235,7 +244,7 @@ def _notebook_exit() -> list[tuple[Any, str]]:
 
 @contextlib.contextmanager
 def _interrupts_held(session: Session) -> Iterator[None]:
-    """Let the user's interrupt stop the learner's code at once, and this package only once it has tidied up."""
+    """Let the user's interrupt stop the learner's code at once, and this package once it has tidied up."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -256,7 +265,7 @@ def _interrupts_held(session: Session) -> Iterator[None]:
 
 
 def _in_learners_code(frame: FrameType | None) -> bool:
-    """Whether ``frame`` was called, at whatever distance, by `call`, so that an exception in it ends up there."""
+    """Whether ``frame`` was called, at whatever distance, by `call`, where its exceptions end up."""
     if frame is None or frame.f_code is call.__code__:
         return False
     while frame is not None and frame.f_code is not call.__code__:
@@ -307,8 +316,8 @@ def _signal_alarm(session: Session) -> Iterator[None]:
 def _raise_some_lines_later(frame: FrameType) -> None:
     """Raise `TimeUp` a random number of lines from here.
 
-    A loop around ``try: … except BaseException: pass`` swallows whatever is raised in its body, and an alarm always finds
-    it there when the body sleeps. Sooner or later a random line is one outside the ``try``.
+    A loop around ``try: … except BaseException: pass`` swallows whatever is raised in its body, and an alarm
+    always finds it there when the body sleeps. Sooner or later a random line is one outside the ``try``.
     """
     lines_left = random.randrange(8)
 

@@ -1,8 +1,8 @@
 """Watch what a training loop really does: a tape of events, and the class-level patches that write it.
 
-Methods are replaced on the classes, so that every spelling of ``GradScaler`` and ``autocast`` is seen, subclasses and
-names imported earlier included. Where there is no GPU, "cuda" means the device there is: PyTorch would otherwise
-switch autocast and the scaler off without an error, and every mistake would pass.
+Methods are replaced on the classes, so that every spelling of ``GradScaler`` and ``autocast`` is seen,
+subclasses and names imported earlier included. Where there is no GPU, "cuda" means the device there is:
+PyTorch would otherwise switch autocast and the scaler off without an error, and every mistake would pass.
 """
 
 from __future__ import annotations
@@ -19,7 +19,15 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 CallName = Literal[
-    "GradScaler", "scale", "unscale_", "unscaled", "scaler.step", "update", "zero_grad", "optimizer.step", "stepped"
+    "GradScaler",
+    "scale",
+    "unscale_",
+    "unscaled",
+    "scaler.step",
+    "update",
+    "zero_grad",
+    "optimizer.step",
+    "stepped",
 ]
 
 
@@ -50,8 +58,8 @@ class Loss:
 class Backward:
     """One backward pass through a loss: the gradient it started with, and what it left in ``.grad``.
 
-    ``seed`` is the derivative of what the learner called ``backward`` on by the loss: the loss scale, if all is well.
-    ``leftover`` holds the indices of the parameters whose gradients were not zero before it.
+    ``seed`` is the derivative of what the learner called ``backward`` on by the loss: the loss scale, if all
+    is well. ``leftover`` holds the indices of the parameters whose gradients were not zero before it.
     """
 
     seed: float
@@ -64,8 +72,8 @@ class Backward:
 class Call:
     """One call of a method of a scaler or an optimizer, with the gradients that it found.
 
-    ``owner`` tells objects apart; ``scale`` is a scaler's scale before the call, 1 when it is disabled or for an optimizer;
-    ``in_step`` says that ``scaler.step`` made this call.
+    ``owner`` tells objects apart; ``scale`` is a scaler's scale before the call, 1 when it is disabled or for
+    an optimizer; ``in_step`` says that ``scaler.step`` made this call.
     """
 
     name: CallName
@@ -98,7 +106,7 @@ class Tape:
         return self  # a copy of a model reports to the same tape, as a copy
 
     def add(self, make: Callable[[], Event]) -> None:
-        """Append what ``make`` observes; an observation that fails must not become the learner's exception."""
+        """Append what ``make`` observes; if that fails, it must not become the learner's exception."""
         with contextlib.suppress(Exception):
             self.events.append(make())
 
@@ -294,7 +302,9 @@ def _made_autocast(tape: Tape, original: Any) -> Any:
             tape.deprecated.add(f"{type(self).__module__.rsplit('.', 1)[0]}.autocast")
         own_device = _own_device(tape, device_type, "autocast")
         if own_device != device_type and not args and kwargs.get("dtype") is None:
-            kwargs["dtype"] = torch.get_autocast_dtype("cuda")  # the default belongs to the device that was asked for
+            kwargs["dtype"] = torch.get_autocast_dtype(
+                "cuda"
+            )  # the default belongs to the device that was asked for
         original(self, own_device, *args, **kwargs)
 
     return __init__

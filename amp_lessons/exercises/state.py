@@ -1,7 +1,7 @@
 """The process-wide state that a learner's code can disturb: remember it, and put it back.
 
-A check runs code that may leave autocast on, switch gradients off or replace methods of PyTorch. `Snapshot` remembers
-settings and methods; `Snapshot.restore` puts both back and says which of them mattered.
+A check runs code that may leave autocast on, switch gradients off or replace methods of PyTorch. `Snapshot`
+remembers settings and methods; `Snapshot.restore` puts both back and says which of them mattered.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def _is_code(value: Any) -> bool:
 
 
 def _hooked_by_torch(before: Any, now: Any) -> bool:
-    """Whether ``now`` is the wrapper that PyTorch itself puts around ``step`` when an optimizer class is first used."""
+    """Whether ``now`` is PyTorch's own wrapper, put around ``step`` when an optimizer is first made."""
     return getattr(now, "hooked", False) and getattr(now, "__wrapped__", None) is before
 
 
@@ -189,7 +189,9 @@ class Snapshot:
 
     def _restore_methods(self) -> list[str]:
         return [
-            f"{owner.__name__}.{name}" for owner, before in self._methods for name in _restore_owner(owner, before)
+            f"{owner.__name__}.{name}"
+            for owner, before in self._methods
+            for name in _restore_owner(owner, before)
         ]
 
     def new_threads(self) -> list[threading.Thread]:
@@ -207,7 +209,8 @@ def _restore_owner(owner: ModuleType | type, before: dict[str, Any]) -> list[str
     changed = [n for n in changed if not _hooked_by_torch(before[n], now.get(n))]
     for name in changed:
         setattr(owner, name, before[name])
-    # modules load names late and classes keep caches; a new function on a class is a patch of what it inherited
+    # modules load names late and classes keep caches; a new function on a class is a patch of what it
+    # inherited
     added = [
         name
         for name, value in now.items()

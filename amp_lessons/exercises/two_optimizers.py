@@ -50,7 +50,7 @@ def _examine(attempt: Any) -> Verdict:
 
 
 def _sequences() -> list[tuple[gan.Gan, tuple[float, ...]]]:
-    """List the runs: a scale that changes after every step, so that a wrong order shows; bfloat16; an overflow."""
+    """List the runs: a scale that changes after each step, so that order shows; bfloat16; an overflow."""
     clean = (1.0, 1.0, 1.0)
     return [
         (gan.Gan(torch.float16, seed=0, init_scale=8.0, growth_interval=1), clean),
@@ -72,7 +72,12 @@ _WHAT_HOLDS = (
 def _remarks(tapes: list[Any]) -> list[Finding]:
     if not any(tape.deprecated or tape.hard_coded for tape in tapes):
         return []
-    return [note("hard_coded_device", 'write torch.autocast(device_type, …) instead of a spelling that means "cuda"')]
+    return [
+        note(
+            "hard_coded_device",
+            'write torch.autocast(device_type, …) instead of a spelling that means "cuda"',
+        )
+    ]
 
 
 EXERCISE = Exercise(
@@ -83,27 +88,28 @@ EXERCISE = Exercise(
     minutes=25,
     names=("gan_step",),
     task=(
-        "Write one training step of a GAN in mixed precision. The discriminator's loss is BCE(D(real), 1) + BCE(D(fake), 0), the "
-        "generator's is BCE(D(fake), 1), both on logits, with fake = generator(noise). Both share the scaler that is passed in "
-        "(it is disabled for bfloat16). Return (discriminator loss, generator loss) as floats."
+        "Write one training step of a GAN in mixed precision. The discriminator's loss is BCE(D(real), 1) "
+        "+ BCE(D(fake), 0), the generator's is BCE(D(fake), 1), both on logits, with fake = "
+        "generator(noise). Both share the scaler that is passed in (it is disabled for bfloat16). Return "
+        "(discriminator loss, generator loss) as floats."
     ),
     stub='''def gan_step(generator, discriminator, opt_g, opt_d, scaler, real, noise, *, device_type, dtype):
     """Train the discriminator once, then the generator once; return (d_loss, g_loss) as floats."""
     raise NotImplementedError
 ''',
     hints=(
-        "Each loss is scaled and each optimizer stepped. When may the scale itself change, if gradients that were made with the old "
-        "scale are still waiting for their step?",
-        "One scaler.update() at the very end. For the discriminator's loss the fake images must be cut from the generator's graph; "
-        "for the generator's loss they must not.",
-        "zero opt_d; autocast: D(real), D(fake.detach()), loss; scale, backward, step(opt_d). Then zero opt_g; autocast: D(fake), "
-        "loss; scale, backward, step(opt_g); update once.",
+        "Each loss is scaled and each optimizer stepped. When may the scale itself change, if gradients "
+        "that were made with the old scale are still waiting for their step?",
+        "One scaler.update() at the very end. For the discriminator's loss the fake images must be cut "
+        "from the generator's graph; for the generator's loss they must not.",
+        "zero opt_d; autocast: D(real), D(fake.detach()), loss; scale, backward, step(opt_d). Then zero "
+        "opt_g; autocast: D(fake), loss; scale, backward, step(opt_g); update once.",
     ),
     explanation=(
-        "scaler.step unscales by the scale of the moment, so update, which may change it, has to wait until every gradient made "
-        "with the old scale has been applied. The generator's backward also fills the discriminator's gradients; "
-        "opt_d.zero_grad() at the start of the next step throws them away. Skips are separate: an overflow in one network does not "
-        "keep the other from stepping."
+        "scaler.step unscales by the scale of the moment, so update, which may change it, has to wait "
+        "until every gradient made with the old scale has been applied. The generator's backward also "
+        "fills the discriminator's gradients; opt_d.zero_grad() at the start of the next step throws them "
+        "away. Skips are separate: an overflow in one network does not keep the other from stepping."
     ),
     answer=gan_step,
     answer_source=source_of(gan_step, imports="import torch\nimport torch.nn.functional as F\n"),

@@ -45,14 +45,15 @@ def no_update(run: Run) -> Finding:
     if "update" not in before and (run.calls("update") or "scaler.step" not in before):
         return failed(
             "no_update",
-            "one iteration ended without scaler.update(): the scaler still holds the inf check of that iteration and "
-            "refuses the next; after an overflow it would never learn that its scale is too large",
+            "one iteration ended without scaler.update(): the scaler still holds the inf check of that "
+            "iteration and refuses the next; after an overflow it would never learn that its scale is too "
+            "large",
             "reach scaler.update() in every iteration, also when you skip the step yourself",
         )
     return failed(
         "no_update",
-        "scaler.update() was not called after scaler.step(optimizer): the scaler cannot start another iteration, and "
-        "its scale never adapts",
+        "scaler.update() was not called after scaler.step(optimizer): the scaler cannot start another "
+        "iteration, and its scale never adapts",
         "call scaler.update() once per iteration, after scaler.step(optimizer)",
     )
 
@@ -61,8 +62,8 @@ def update_every_batch() -> Finding:
     """What belongs to a window of accumulated batches is done for each batch."""
     return failed(
         "update_every_batch",
-        "scaler.unscale_() or scaler.update() was called for every batch of a window: gradients that are already unscaled "
-        "are then added to gradients that are still scaled",
+        "scaler.unscale_() or scaler.update() was called for every batch of a window: gradients that are "
+        "already unscaled are then added to gradients that are still scaled",
         "unscale_, step and update belong together, once per window",
     )
 
@@ -74,9 +75,10 @@ def _unscaled_again(run: Run) -> Finding:
     if names.count("unscale_") > 1 or ("unscale_" in names and "update" in before):
         return failed(
             "unscale_twice",
-            "scaler.unscale_(optimizer) was called twice in one iteration: the second would divide the gradients by the "
-            "scale again, so PyTorch refuses",
-            "call scaler.unscale_(optimizer) once, after backward and before clipping; scaler.step will not repeat it",
+            "scaler.unscale_(optimizer) was called twice in one iteration: the second would divide the "
+            "gradients by the scale again, so PyTorch refuses",
+            "call scaler.unscale_(optimizer) once, after backward and before clipping; scaler.step will "
+            "not repeat it",
         )
     return no_update(run)
 
@@ -95,8 +97,8 @@ def _unscaled_after_step(run: Run) -> Finding:
     if "scaler.step" in _names(run):
         return failed(
             "unscale_after_step",
-            "scaler.unscale_(optimizer) was called after scaler.step(optimizer) in the same iteration: the step had already "
-            "unscaled the gradients and used them",
+            "scaler.unscale_(optimizer) was called after scaler.step(optimizer) in the same iteration: the "
+            "step had already unscaled the gradients and used them",
             "the order is scale, backward, unscale_, (clip,) step, update",
         )
     return no_update(run)
@@ -120,7 +122,8 @@ def gradients_cleared() -> Finding:
     """zero_grad stands between backward and step."""
     return failed(
         "gradients_cleared",
-        "zero_grad() was called between backward and the optimizer step: the step had no gradient left to apply",
+        "zero_grad() was called between backward and the optimizer step: the step had no gradient left to "
+        "apply",
         "call optimizer.zero_grad() before the forward pass, or after the step",
     )
 
@@ -159,8 +162,8 @@ def optimizer_step_direct(run: Run) -> Finding:
     factor = f" {scale:g} times" if scale and math.isfinite(scale) else ""
     return failed(
         "optimizer_step_direct",
-        f"optimizer.step() was called directly: it applied gradients that are still{factor} too large (the loss scale), and "
-        "nothing checked them for inf",
+        f"optimizer.step() was called directly: it applied gradients that are still{factor} too large (the "
+        "loss scale), and nothing checked them for inf",
         "call scaler.step(optimizer) instead: it unscales, checks for inf and only then steps",
     )
 
@@ -169,8 +172,8 @@ def _never_scaled(run: Run) -> Finding:
     if run.steps and run.steps[-1].backwards:
         return failed(
             "loss_not_scaled",
-            "backward started from the unscaled loss: scaler.scale(loss) was never called, so gradients below fp16's "
-            "smallest number vanish, and the scaler has no scale to undo",
+            "backward started from the unscaled loss: scaler.scale(loss) was never called, so gradients "
+            "below fp16's smallest number vanish, and the scaler has no scale to undo",
             "call scaler.scale(loss).backward()",
         )
     return step_before_backward()
@@ -180,8 +183,8 @@ def half_parameters() -> Finding:
     """The parameters themselves are in 16 bits."""
     return failed(
         "half_parameters",
-        "the model's parameters were converted to a 16-bit dtype: small updates to them are rounded away, and the scaler "
-        "refuses their gradients",
+        "the model's parameters were converted to a 16-bit dtype: small updates to them are rounded away, "
+        "and the scaler refuses their gradients",
         "leave the parameters in float32; autocast casts what an operation needs",
     )
 
@@ -190,7 +193,8 @@ def no_graph() -> Finding:
     """The loss has no graph to go back through."""
     return failed(
         "no_graph",
-        "backward had nothing to go through: the loss was computed under no_grad, or detached with .detach() or .item()",
+        "backward had nothing to go through: the loss was computed under no_grad, or detached with "
+        ".detach() or .item()",
         "call backward on the tensor that loss_fn returned, computed with gradients enabled",
     )
 
@@ -207,7 +211,8 @@ def backward_twice() -> Finding:
 def _not_a_tensor(run: Run) -> Finding:
     return failed(
         "scale_needs_a_tensor",
-        "scaler.scale() was given something that is not a tensor (a float from loss.item(), or what backward() returns)",
+        "scaler.scale() was given something that is not a tensor (a float from loss.item(), or what "
+        "backward() returns)",
         "write scaler.scale(loss).backward(), with loss the tensor that loss_fn returned",
     )
 
@@ -225,7 +230,8 @@ def _dtypes_differ(run: Run) -> Finding | None:
 def _closure(run: Run) -> Finding:
     return failed(
         "closure",
-        "scaler.step was given a closure; the scaler cannot check gradients that the closure computes afterwards",
+        "scaler.step was given a closure; the scaler cannot check gradients that the closure computes "
+        "afterwards",
         "do forward and backward yourself, then scaler.step(optimizer) without a closure",
     )
 
@@ -233,8 +239,8 @@ def _closure(run: Run) -> Finding:
 def _clip_raises(run: Run) -> Finding:
     return failed(
         "clip_raises_on_overflow",
-        "clip_grad_norm_ was told to raise an error for non-finite gradients (error_if_nonfinite=True); in float16 they are an "
-        "everyday event that the scaler deals with",
+        "clip_grad_norm_ was told to raise an error for non-finite gradients (error_if_nonfinite=True); in "
+        "float16 they are an everyday event that the scaler deals with",
         "leave error_if_nonfinite at False: scaler.step skips that step, and scaler.update lowers the scale",
     )
 

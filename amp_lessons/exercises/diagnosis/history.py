@@ -30,7 +30,9 @@ def mistake(run: Run) -> Finding | None:
     finding = _wrong_length(run, values) or _wrong_values(run, values)
     if finding is None and not isinstance(returned, list):
         return note(
-            "history_not_a_list", f"a list of floats was asked for, this is a {type(returned).__name__}", _ADVICE
+            "history_not_a_list",
+            f"a list of floats was asked for, this is a {type(returned).__name__}",
+            _ADVICE,
         )
     return finding
 
@@ -41,7 +43,8 @@ def never_ran(returned: Any) -> Finding | None:
         return None
     return failed(
         "wrong_return_type",
-        f"the function contains yield or async: calling it ran nothing and returned a {type(returned).__name__}",
+        "the function contains yield or async: calling it ran nothing and returned a "
+        f"{type(returned).__name__}",
         _ADVICE,
     )
 
@@ -54,7 +57,9 @@ def _wrong_type(returned: Any) -> Finding | None:
     tensors = [value for value in returned if isinstance(value, Tensor)]
     if tensors and not isinstance(returned, Tensor):
         alive = any(value.requires_grad for value in tensors)
-        why = "each of them keeps the whole graph of its batch in memory" if alive else "floats were asked for"
+        why = (
+            "each of them keeps the whole graph of its batch in memory" if alive else "floats were asked for"
+        )
         return failed("history_of_tensors", f"the history contains tensors: {why}", _ADVICE)
     if isinstance(returned, (Tensor, np.ndarray)) and (returned.ndim != 1 or _keeps_graph(returned)):
         return failed("wrong_return_type", f"the function returned {describe(returned)}", _ADVICE)
@@ -78,7 +83,9 @@ def _wrong_length(run: Run, values: Sequence[float]) -> Finding | None:
         return None
     if len(values) == len(run.steps):
         return failed(
-            "history_per_batch", f"the history has one entry per batch ({len(values)}), not one per epoch", _ADVICE
+            "history_per_batch",
+            f"the history has one entry per batch ({len(values)}), not one per epoch",
+            _ADVICE,
         )
     return failed(
         "history_length", f"the history has {len(values)} entries after training for {epochs} epochs", _ADVICE
@@ -97,7 +104,7 @@ def _wrong_values(run: Run, values: Sequence[float]) -> Finding | None:
 
 
 def epoch_losses(run: Run) -> tuple[Tensor | None, Tensor]:
-    """Return the losses that the loop computed, (epochs, batches), and the samples per batch; None if some are missing."""
+    """Return the losses computed, (epochs, batches), None if some are missing, and the batch sizes."""
     sizes = torch.tensor([len(x) for x, _ in run.batches], dtype=torch.float64)
     losses = [step.loss.value for step in run.steps]
     if len(losses) != run.problem.epochs * len(sizes) or not all(math.isfinite(loss) for loss in losses):
@@ -115,8 +122,8 @@ def _explained(run: Run, seen: Tensor, losses: Tensor, mean: Tensor, by_sample: 
     if smallest_scale > 8 and first > 0.4 * smallest_scale * right:
         return failed(
             "history_scaled",
-            f"the history holds the scaled loss: {first:.5g} instead of {right:.5g}; it is about {first / right:.5g} times too "
-            "large, and jumps whenever the scale changes",
+            f"the history holds the scaled loss: {first:.5g} instead of {right:.5g}; it is about "
+            f"{first / right:.5g} times too large, and jumps whenever the scale changes",
             "log loss.item(), not scaler.scale(loss).item()",
         )
     if _near(seen * run.problem.accumulation_steps, mean):
@@ -132,7 +139,9 @@ def _explained(run: Run, seen: Tensor, losses: Tensor, mean: Tensor, by_sample: 
     if _near(seen, losses[:, 0]):
         return _not_mean("the loss of the first batch", first, right)
     if _near(seen[:1], mean[:1]) or _near(seen[:1], by_sample[:1]):
-        return _not_mean("a total that is not reset at the start of each epoch", float(seen[-1]), float(mean[-1]))
+        return _not_mean(
+            "a total that is not reset at the start of each epoch", float(seen[-1]), float(mean[-1])
+        )
     return _not_mean("something else", first, right)
 
 

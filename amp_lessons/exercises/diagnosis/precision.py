@@ -48,12 +48,20 @@ def _loss_function_unused(run: Run) -> Finding | None:
 def _parameters_in_half(run: Run) -> Finding | None:
     forwards = [step.forward for step in run.steps if step.forward]
     converted = any(f.own_model and f.parameter_dtype != torch.float32 for f in forwards)
-    return errors.half_parameters() if converted or any(p.dtype != torch.float32 for p in run.parameters) else None
+    return (
+        errors.half_parameters()
+        if converted or any(p.dtype != torch.float32 for p in run.parameters)
+        else None
+    )
 
 
 def _another_model(run: Run) -> Finding | None:
     forwards = [step.forward for step in run.steps if step.forward]
-    if forwards and not any(f.own_model for f in forwards) and torch.equal(run.start_weights, run.end_weights):
+    if (
+        forwards
+        and not any(f.own_model for f in forwards)
+        and torch.equal(run.start_weights, run.end_weights)
+    ):
         return failed(
             "model_not_trained",
             "a copy of the model was trained: the weights of the model that was passed in never changed",
@@ -67,7 +75,8 @@ def _evaluation_mode(run: Run) -> Finding | None:
         return None
     return failed(
         "evaluation_mode",
-        "the model was trained in evaluation mode: dropout and batch norm behave as if no training took place",
+        "the model was trained in evaluation mode: dropout and batch norm behave as if no training took "
+        "place",
         "leave the model in training mode, or call model.train() before the loop",
     )
 
@@ -77,8 +86,8 @@ def _forward_without_autocast(run: Run) -> Finding | None:
         return None
     return failed(
         "no_autocast",
-        f"the forward pass ran in float32: autocast was not enabled while model(inputs) ran, so nothing is gained from "
-        f"{dtype_name(run.problem.dtype)}",
+        "the forward pass ran in float32: autocast was not enabled while model(inputs) ran, so nothing is "
+        f"gained from {dtype_name(run.problem.dtype)}",
         "run model(inputs) and loss_fn inside with torch.autocast(device_type, dtype=dtype):",
     )
 
@@ -101,8 +110,8 @@ def _stale_weights(run: Run) -> Finding | None:
         return None
     return failed(
         "one_big_autocast",
-        "the forward pass used old weights: one autocast context stays open over several optimizer steps, and its cache of "
-        "16-bit weights is emptied only when the outermost context ends",
+        "the forward pass used old weights: one autocast context stays open over several optimizer steps, "
+        "and its cache of 16-bit weights is emptied only when the outermost context ends",
         "enter autocast anew in every iteration, around forward and loss only",
     )
 
@@ -113,16 +122,18 @@ def _loss_in_half(run: Run) -> Finding | None:
     if not any(step.loss.autocast for step in run.steps) and loss_dtypes - {torch.float32}:
         return failed(
             "loss_outside_autocast",
-            f"the loss was computed outside autocast on {dtype_name(run.problem.dtype)} outputs, so it is itself "
-            f"{dtype_name(run.problem.dtype)}: it loses digits, and in float16 the scale 65536 overflows at the very start of "
-            "backward",
-            "call loss_fn inside the autocast context, which computes losses in float32, or on outputs.float()",
+            f"the loss was computed outside autocast on {dtype_name(run.problem.dtype)} outputs, so it is "
+            f"itself {dtype_name(run.problem.dtype)}: it loses digits, and in float16 the scale 65536 "
+            "overflows at the very start of backward",
+            "call loss_fn inside the autocast context, which computes losses in float32, or on "
+            "outputs.float()",
         )
     half = (loss_dtypes | scaled_dtypes) - {torch.float32}
     if half:
         return failed(
             "loss_in_half",
-            f"the loss was cast to {dtype_name(half.pop())} before backward: float16 ends at 65504, so the scale 65536 becomes inf",
+            f"the loss was cast to {dtype_name(half.pop())} before backward: float16 ends at 65504, so the "
+            "scale 65536 becomes inf",
             "keep the loss in float32, as loss_fn returns it inside autocast",
         )
     return None
@@ -134,7 +145,7 @@ def _backward_under_autocast(run: Run) -> Finding | None:
         return None
     return failed(
         "backward_in_autocast",
-        "backward ran inside the autocast context: the backward pass of operations kept in float32 is cast to "
-        f"{dtype_name(run.problem.dtype)} there, and PyTorch advises against it",
+        "backward ran inside the autocast context: the backward pass of operations kept in float32 is cast "
+        f"to {dtype_name(run.problem.dtype)} there, and PyTorch advises against it",
         "leave the with block after the loss; backward, step and update belong outside",
     )

@@ -43,7 +43,8 @@ def _explained_error(call: GanCall) -> Finding:
     if "same dtype" in text:  # half and float tensors meet where autocast is off
         return _precision(call) or failed(
             "no_autocast",
-            "float32 weights met a 16-bit tensor: a network ran outside autocast, on what another had computed inside",
+            "float32 weights met a 16-bit tensor: a network ran outside autocast, on what another had "
+            "computed inside",
             "run every forward pass and loss inside with torch.autocast(device_type, dtype=dtype):",
         )
     for fragment, finding in _ERRORS.items():
@@ -53,18 +54,23 @@ def _explained_error(call: GanCall) -> Finding:
     return conduct.raised(call.outcome, "in float16" if call.dtype == torch.float16 else "in bfloat16")
 
 
-_ONE_UPDATE = "step both optimizers, then call scaler.update() once; or finish scale, backward, step, update for one network first"
+_ONE_UPDATE = (
+    "step both optimizers, then call scaler.update() once; or finish scale, backward, step, update for one "
+    "network first"
+)
 _ERRORS = {
     "unsafe to autocast": failed(
         "bce_under_autocast",
-        "binary_cross_entropy takes probabilities, whose gradients float16 cannot hold; CUDA's autocast refuses it with this error",
+        "binary_cross_entropy takes probabilities, whose gradients float16 cannot hold; CUDA's autocast "
+        "refuses it with this error",
         "drop the sigmoid and use torch.nn.functional.binary_cross_entropy_with_logits",
     ),
     "No inf checks were recorded for this optimizer": failed(
         "gradients_missing",
-        "scaler.step found no gradients for one of the optimizers: its network took part in no backward pass before the step, or its "
-        "gradients were cleared again",
-        "only the discriminator's own step may detach the fake images; zero the gradients before backward, not after",
+        "scaler.step found no gradients for one of the optimizers: its network took part in no backward "
+        "pass before the step, or its gradients were cleared again",
+        "only the discriminator's own step may detach the fake images; zero the gradients before backward, "
+        "not after",
     ),
     "_scale is None": failed(
         "loss_not_scaled",
@@ -79,19 +85,22 @@ _ERRORS = {
     ),
     "No inf checks were recorded prior to update": failed(
         "update_without_step",
-        "scaler.update() was called without a scaler.step(optimizer) before it: there is no inf check to learn from",
+        "scaler.update() was called without a scaler.step(optimizer) before it: there is no inf check to "
+        "learn from",
         _ONE_UPDATE,
     ),
     "backward through the graph a second time": failed(
         "graph_used_twice",
-        "the second backward went through the graph of the first: the fake images still carried the generator's graph, or one "
-        "discriminator output served both losses",
-        "give the discriminator fake.detach() for its own loss, and run discriminator(fake) again for the generator's",
+        "the second backward went through the graph of the first: the fake images still carried the "
+        "generator's graph, or one discriminator output served both losses",
+        "give the discriminator fake.detach() for its own loss, and run discriminator(fake) again for the "
+        "generator's",
     ),
     "modified by an inplace operation": failed(
         "graph_used_after_step",
         "the generator's backward needs discriminator weights that a step has changed since the forward pass",
-        "compute the generator's loss after the discriminator's step, or do both backward passes before either step",
+        "compute the generator's loss after the discriminator's step, or do both backward passes before "
+        "either step",
     ),
     "Attempting to unscale FP16 gradients": errors.half_parameters(),
     "does not require grad": errors.no_graph(),
@@ -119,14 +128,15 @@ def _precision(call: GanCall) -> Finding | None:
         if forward.autocast_dtype != call.dtype:
             return failed(
                 "wrong_autocast_dtype",
-                f"the {forward.part} ran in {str(forward.autocast_dtype)[6:]} although dtype={call.dtype} was asked for",
+                f"the {forward.part} ran in {str(forward.autocast_dtype)[6:]} although dtype={call.dtype} "
+                "was asked for",
                 "pass the argument on: torch.autocast(device_type, dtype=dtype)",
             )
     if any(forward.stale for forward in forwards):
         return failed(
             "one_big_autocast",
-            "a forward pass used old weights: one autocast context stays open over both steps, and its cache of 16-bit weights is "
-            "emptied only when it ends",
+            "a forward pass used old weights: one autocast context stays open over both steps, and its "
+            "cache of 16-bit weights is emptied only when it ends",
             "open one autocast context for the discriminator's loss and another for the generator's",
         )
     if any(event.autocast for event in call.events if isinstance(event, Backward)):
@@ -139,11 +149,12 @@ def _precision(call: GanCall) -> Finding | None:
 
 
 def _overflow(call: GanCall) -> Finding | None:
-    """The discriminator's gradients are inf or NaN in this call; its weights must not change, and the scale must fall."""
+    """The discriminator's gradients are not finite here: its weights must stay, the scale must fall."""
     if not call.after.discriminator.isfinite().all() or not call.after.generator.isfinite().all():
         return failed(
             "step_bypasses_scaler",
-            "real images that overflow in float16 made the weights inf or NaN: a step was taken without the scaler's check",
+            "real images that overflow in float16 made the weights inf or NaN: a step was taken without "
+            "the scaler's check",
             "call scaler.step(opt_d) and scaler.step(opt_g), never optimizer.step() directly",
         )
     if not torch.equal(call.before.discriminator, call.after.discriminator):
@@ -171,7 +182,10 @@ def _discriminator(call: GanCall, judged_by: list[Truth]) -> Finding | None:
     if _close(call, applied, right.swapped_discriminator):
         return _labels("the discriminator was trained to call real images fake, and fake ones real")
     shares, unexplained = min(
-        (_shares(applied, [right.real, right.fake, judge.pollution, call.leftover.discriminator]) for judge in judged_by),
+        (
+            _shares(applied, [right.real, right.fake, judge.pollution, call.leftover.discriminator])
+            for judge in judged_by
+        ),
         key=lambda decomposition: decomposition[1],
     )
     explained = unexplained < 0.05
@@ -180,9 +194,10 @@ def _discriminator(call: GanCall, judged_by: list[Truth]) -> Finding | None:
     if explained and abs(shares[2]) > 0.1:
         return failed(
             "discriminator_polluted",
-            "the generator's loss is part of the discriminator's update: its backward pass also filled the discriminator's "
-            "gradients, and they were not cleared, or not yet applied",
-            "step the discriminator before the generator's backward, and call opt_d.zero_grad() before its own",
+            "the generator's loss is part of the discriminator's update: its backward pass also filled the "
+            "discriminator's gradients, and they were not cleared, or not yet applied",
+            "step the discriminator before the generator's backward, and call opt_d.zero_grad() before its "
+            "own",
         )
     if explained and min(abs(shares[0]), abs(shares[1])) < 0.1 * max(abs(shares[0]), abs(shares[1])):
         missing = "real" if abs(shares[0]) < abs(shares[1]) else "fake"
@@ -204,7 +219,10 @@ def _generator(call: GanCall, judged_by: list[Truth]) -> Finding | None:
         if _close(call, applied, right.swapped_generator):
             return _labels("the generator was trained to make images that are called fake")
     shares, unexplained = min(
-        (_shares(applied, [right.generator, right.undetached, call.leftover.generator]) for right in judged_by),
+        (
+            _shares(applied, [right.generator, right.undetached, call.leftover.generator])
+            for right in judged_by
+        ),
         key=lambda decomposition: decomposition[1],
     )
     explained = unexplained < 0.05
@@ -213,9 +231,10 @@ def _generator(call: GanCall, judged_by: list[Truth]) -> Finding | None:
     if explained and abs(shares[1]) > 0.1 * abs(shares[0]):
         return failed(
             "no_detach",
-            "the discriminator's loss is part of the generator's update: the fake images were not detached in the "
-            "discriminator's step, so its backward pass went on into the generator",
-            "use discriminator(fake.detach()) for the discriminator's loss, or zero the generator's gradients afterwards",
+            "the discriminator's loss is part of the generator's update: the fake images were not detached "
+            "in the discriminator's step, so its backward pass went on into the generator",
+            "use discriminator(fake.detach()) for the discriminator's loss, or zero the generator's "
+            "gradients afterwards",
         )
     return _by_factor(call, shares[0] if explained else math.nan, "generator", "opt_g")
 
@@ -225,7 +244,7 @@ def _close(call: GanCall, applied: Tensor, wanted: Tensor) -> bool:
 
 
 def _shares(applied: Tensor, parts: list[Tensor]) -> tuple[list[float], float]:
-    """Write ``applied`` as a sum of ``parts``: the share of each, and the fraction that they leave unexplained."""
+    """Write ``applied`` as a sum of ``parts``: the share of each, and the fraction left unexplained."""
     present = [i for i, part in enumerate(parts) if part.any()]
     columns = torch.stack([parts[i] for i in present], dim=1).double()
     found = torch.linalg.lstsq(columns, applied.double()[:, None]).solution[:, 0]
@@ -252,7 +271,9 @@ def _not_stepped(call: GanCall, part: str, optimizer: str) -> Finding:
 
 
 def _labels(message: str) -> Finding:
-    return failed("labels_swapped", message, "real images have label 1 and fake ones 0; the generator aims at label 1")
+    return failed(
+        "labels_swapped", message, "real images have label 1 and fake ones 0; the generator aims at label 1"
+    )
 
 
 def _leftovers(part: str, optimizer: str) -> Finding:
@@ -268,21 +289,22 @@ def _by_factor(call: GanCall, factor: float, part: str, optimizer: str) -> Findi
     if scale > 1 and math.isclose(factor, scale, rel_tol=0.1):
         return failed(
             "optimizer_step_direct",
-            f"the {part}'s update is {scale:g} times too large, the loss scale: its gradients were applied without being unscaled",
+            f"the {part}'s update is {scale:g} times too large, the loss scale: its gradients were applied "
+            "without being unscaled",
             f"call scaler.step({optimizer}) instead of {optimizer}.step()",
         )
     if scale > 1 and math.isclose(factor, 1 / scale, rel_tol=0.1):
         return failed(
             "loss_not_scaled",
-            f"the {part}'s update is {scale:g} times too small: its loss was not scaled before backward, but its gradients were "
-            "unscaled",
+            f"the {part}'s update is {scale:g} times too small: its loss was not scaled before backward, "
+            "but its gradients were unscaled",
             "scale both losses: scaler.scale(loss).backward()",
         )
     if _updated_in_between(call) and not math.isnan(factor):
         return failed(
             "update_between_steps",
-            f"the {part}'s update is {factor:.3g} times the right one: scaler.update() changed the scale between its backward pass "
-            "and its step",
+            f"the {part}'s update is {factor:.3g} times the right one: scaler.update() changed the scale "
+            "between its backward pass and its step",
             _ONE_UPDATE,
         )
     return failed(
@@ -302,9 +324,15 @@ def _returned(call: GanCall, judged_by: list[Truth]) -> Finding | None:
     value = call.outcome.value
     advice = "return d_loss.item(), g_loss.item()"
     if not isinstance(value, (tuple, list)) or len(value) != 2:
-        return failed("wrong_return_type", f"two floats were expected, the step returned {conduct.describe(value)}", advice)
+        return failed(
+            "wrong_return_type",
+            f"two floats were expected, the step returned {conduct.describe(value)}",
+            advice,
+        )
     if not all(_is_float(v) for v in value):
-        return failed("losses_not_floats", f"the step returned {conduct.describe(value)}, not two floats", advice)
+        return failed(
+            "losses_not_floats", f"the step returned {conduct.describe(value)}, not two floats", advice
+        )
     d_seen, g_seen = map(float, value)
     d_loss, g_losses = judged_by[0].d_loss, [right.g_loss for right in judged_by]
     if _near(d_seen, [d_loss, 0.5 * d_loss]) and _near(g_seen, g_losses):
@@ -312,7 +340,9 @@ def _returned(call: GanCall, judged_by: list[Truth]) -> Finding | None:
     if _near(g_seen, [d_loss, 0.5 * d_loss]) and _near(d_seen, g_losses):
         return failed("losses_exchanged", "the two losses were returned in the wrong order", advice)
     if call.scale > 1 and (d_seen > 0.5 * call.scale * d_loss or g_seen > 0.5 * call.scale * g_losses[0]):
-        return failed("losses_scaled", "a scaled loss was returned; it jumps whenever the scale changes", advice)
+        return failed(
+            "losses_scaled", "a scaled loss was returned; it jumps whenever the scale changes", advice
+        )
     return failed(
         "wrong_losses",
         f"the step returned ({d_seen:.4g}, {g_seen:.4g}) instead of ({d_loss:.4g}, {g_losses[0]:.4g})",

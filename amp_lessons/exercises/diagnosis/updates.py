@@ -1,11 +1,12 @@
 """From the gradient of each loss to the change of the weights: scaling, unscaling, stepping, skipping.
 
-With plain SGD the change of the weights tells which gradient was applied, and the true gradient is known, so most of
-these mistakes show as a factor between the two.
+With plain SGD the change of the weights tells which gradient was applied, and the true gradient is known, so
+most of these mistakes show as a factor between the two.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -67,12 +68,16 @@ class Window:
     @property
     def true_gradients(self) -> list[Tensor]:
         """The fp32 gradient of each batch at the weights before the window."""
-        return [self.run.true_gradient(self.before, step.batch) for step in self.steps if step.batch is not None]
+        return [
+            self.run.true_gradient(self.before, step.batch) for step in self.steps if step.batch is not None
+        ]
 
     def wanted(self, gradient: Tensor) -> Tensor:
         """Return the gradient to apply where the true one is ``gradient``: clipped, if the task says so."""
         max_norm = self.run.problem.max_norm
-        return gradient if max_norm is None else gradient * min(1.0, max_norm / (float(gradient.norm()) + 1e-6))
+        return (
+            gradient if max_norm is None else gradient * min(1.0, max_norm / (float(gradient.norm()) + 1e-6))
+        )
 
     @property
     def mean_gradient(self) -> Tensor:
@@ -108,7 +113,7 @@ class Window:
 
     @property
     def given_up(self) -> bool:
-        """Whether the loop noticed a non-finite loss and went on to the next batch without a backward pass."""
+        """Whether the loop saw a non-finite loss and went on to the next batch without a backward pass."""
         return any(not math.isfinite(s.loss.value) and not s.backwards for s in self.steps)
 
     @property
@@ -140,7 +145,7 @@ def first_mistake(run: Run) -> Finding | None:
 
 
 def _mistakes(run: Run) -> Iterator[Finding | None]:
-    """Go through the run in the order of time: the first thing that goes wrong is the cause of what follows."""
+    """Go through the run in the order of time: what goes wrong first is the cause of what follows."""
     yield _inputs_changed(run)
     yield _batches(run)
     yield _another_optimizer(run)
@@ -159,7 +164,8 @@ def _inputs_changed(run: Run) -> Finding | None:
         return None
     return failed(
         "inputs_changed",
-        "the loader's own tensors were changed in place: the next epoch, and whoever uses the data next, gets the changed ones",
+        "the loader's own tensors were changed in place: the next epoch, and whoever uses the data next, "
+        "gets the changed ones",
         "make new tensors instead of changing the batch in place",
     )
 
@@ -168,8 +174,10 @@ def _another_optimizer(run: Run) -> Finding | None:
     if run.optimizer_changed:
         return failed(
             "optimizer_changed",
-            "the settings of the optimizer that was passed in (its learning rate, say) are different after training",
-            "leave the optimizer's settings to whoever made it; scaling is undone by the scaler, not by the learning rate",
+            "the settings of the optimizer that was passed in (its learning rate, say) are different after "
+            "training",
+            "leave the optimizer's settings to whoever made it; scaling is undone by the scaler, not by "
+            "the learning rate",
         )
     steps = run.calls("optimizer.step")
     return _optimizer_unused() if steps and all(c.owner != run.optimizer_id for c in steps) else None
@@ -186,14 +194,16 @@ def _batches(run: Run) -> Finding | None:
     if None in seen:
         return failed(
             "inputs_altered",
-            "the model was given other values than the loader yields: a batch was changed on its way to model(inputs)",
+            "the model was given other values than the loader yields: a batch was changed on its way to "
+            "model(inputs)",
             "pass the inputs as they are; autocast does the casting",
         )
     if len(seen) < len(wanted):
         return _too_few(run, len(seen), len(wanted))
     return failed(
         "batches_repeated",
-        f"{len(seen)} training passes were made over {len(wanted)} batches: some batches were used more often than others",
+        f"{len(seen)} training passes were made over {len(wanted)} batches: some batches were used more "
+        "often than others",
         "one forward, backward and step per batch of the loader",
     )
 
@@ -202,13 +212,14 @@ def _too_few(run: Run, seen: int, wanted: int) -> Finding:
     if run.problem.poisoned:
         return failed(
             "stops_at_overflow",
-            "training ended at the first batch that overflowed; an overflow is an everyday event in float16, after which the "
-            "scaler lowers its scale",
+            "training ended at the first batch that overflowed; an overflow is an everyday event in "
+            "float16, after which the scaler lowers its scale",
             "let scaler.step skip that batch, call scaler.update() and go on",
         )
     return failed(
         "batches_skipped",
-        f"only {seen} of {wanted} batches were trained on ({run.problem.epochs} epochs of {len(run.batches)} batches)",
+        f"only {seen} of {wanted} batches were trained on ({run.problem.epochs} epochs of "
+        f"{len(run.batches)} batches)",
         "loop over the whole loader anew in each epoch",
     )
 
@@ -227,13 +238,14 @@ def _backward_count(window: Window) -> Finding | None:
 
 
 def _leftovers(window: Window) -> Finding | None:
-    """Find gradients of earlier windows: unscaled leftovers beside scaled gradients are too small to see in the weights."""
+    """Find gradients of earlier windows: beside scaled ones they are too small to see in the weights."""
     first = next((step.backwards[0] for step in window.steps if step.backwards), None)
     if first is None or not (first.leftover & set(first.gradients)):
         return None
     return failed(
         "no_zero_grad",
-        "backward added to gradients that were still there from an earlier step: they were not set to zero in between",
+        "backward added to gradients that were still there from an earlier step: they were not set to zero "
+        "in between",
         "call optimizer.zero_grad() once per update, before the forward pass or after the step",
     )
 
@@ -245,8 +257,8 @@ def _not_scaled(window: Window) -> Finding | None:
     if window.scale > 1.0:
         return failed(
             "scaled_loss_discarded",
-            f"scaler.scale(loss) was called but backward ran on the unscaled loss, so scaler.step divides gradients by "
-            f"{window.scale:g} that were never multiplied by it",
+            "scaler.scale(loss) was called but backward ran on the unscaled loss, so scaler.step divides "
+            f"gradients by {window.scale:g} that were never multiplied by it",
             "use what scale returns: scaler.scale(loss).backward()",
         )
     return failed("loss_not_scaled", f"{_why_unscaled(window.run)}: {_vanished(window)}", _SCALING_HINT)
@@ -306,9 +318,10 @@ def _update(window: Window) -> Finding | None:
 def _moved_within(window: Window) -> Finding:
     return failed(
         "steps_every_batch",
-        f"the weights changed within a window of {window.planned_batches} batches: the step must wait until the "
-        "gradients of all of them are added up",
-        "call step, update and zero_grad only when (i + 1) % accumulation_steps == 0, and at the end of the epoch",
+        f"the weights changed within a window of {window.planned_batches} batches: the step must wait until "
+        "the gradients of all of them are added up",
+        "call step, update and zero_grad only when (i + 1) % accumulation_steps == 0, and at the end of "
+        "the epoch",
     )
 
 
@@ -332,7 +345,8 @@ def _no_step(window: Window) -> Finding | None:
     if window.planned_batches > 1 and len(window.steps) < window.planned_batches:
         return failed(
             "last_window_dropped",
-            f"the {len(window.steps)} batches left over at the end of an epoch were never applied: their gradients are lost",
+            f"the {len(window.steps)} batches left over at the end of an epoch were never applied: their "
+            "gradients are lost",
             "also step after the last batch: if (i + 1) % accumulation_steps == 0 or i + 1 == len(loader)",
         )
     return failed(
@@ -343,7 +357,9 @@ def _no_step(window: Window) -> Finding | None:
 
 
 def _step_without_effect(window: Window) -> Finding | None:
-    order = [call.name for call in window.last.called("zero_grad", "scaler.step", "optimizer.step", directly=True)]
+    order = [
+        call.name for call in window.last.called("zero_grad", "scaler.step", "optimizer.step", directly=True)
+    ]
     if order and order[0] == "zero_grad" and len(order) > 1:
         return errors.gradients_cleared()
     found = window.accumulated
@@ -374,12 +390,15 @@ def _stepped_twice(window: Window) -> Finding | None:
     if inside and direct:
         return failed(
             "double_step",
-            "scaler.step(optimizer) and optimizer.step() were both called: two updates per batch, the second without inf check",
+            "scaler.step(optimizer) and optimizer.step() were both called: two updates per batch, the "
+            "second without inf check",
             "scaler.step(optimizer) calls optimizer.step() itself; remove the other call",
         )
     if len(inside) + len(direct) > len(window.steps):
         return failed(
-            "double_step", "the optimizer stepped twice for one batch", "one scaler.step(optimizer) per iteration"
+            "double_step",
+            "the optimizer stepped twice for one batch",
+            "one scaler.step(optimizer) per iteration",
         )
     return None
 
@@ -390,7 +409,9 @@ def _direct_step(window: Window) -> Finding | None:
     if not direct or window.scale <= 1 or given is None or window.called("unscale_"):
         return None
     still_scaled = given.norm() > math.sqrt(window.scale) * window.mean_gradient.norm()
-    return errors.optimizer_step_direct(window.run) if bool(still_scaled) or not given.isfinite().all() else None
+    return (
+        errors.optimizer_step_direct(window.run) if bool(still_scaled) or not given.isfinite().all() else None
+    )
 
 
 def _accumulation(window: Window) -> Finding | None:
@@ -420,8 +441,8 @@ def _wrong_factor(window: Window) -> Finding | None:
     if seed > 1 and _is(factor, seed):
         return failed(
             "gradients_still_scaled",
-            f"the update is {factor:.4g} times too large, exactly the loss scale: the gradients were applied without being "
-            "unscaled",
+            f"the update is {factor:.4g} times too large, exactly the loss scale: the gradients were "
+            "applied without being unscaled",
             "call scaler.step(optimizer), which divides the gradients by the scale first",
         )
     if scale > 1 and _is(factor, 1 / scale):
@@ -429,7 +450,8 @@ def _wrong_factor(window: Window) -> Finding | None:
     if not math.isnan(factor) and _is(factor, seed / scale):
         return failed(
             "loss_rescaled",
-            f"the update is {factor:.4g} times the right one: the loss was multiplied by that before backward",
+            f"the update is {factor:.4g} times the right one: the loss was multiplied by that before "
+            "backward",
             "call backward on the loss as loss_fn returns it, scaled by the scaler and by nothing else",
         )
     return None
@@ -451,8 +473,9 @@ def _gradients_changed(window: Window) -> Finding | None:
     if unscale and unscale[-1].gradients is not None and not _same(unscale[-1].gradients, accumulated):
         return failed(
             "gradients_changed_before_unscale",
-            "the gradients were changed (clipped, decayed, replaced) while they were still multiplied by the loss scale, so a "
-            f"threshold meant for true gradients acted on values {window.scale:g} times larger",
+            "the gradients were changed (clipped, decayed, replaced) while they were still multiplied by "
+            f"the loss scale, so a threshold meant for true gradients acted on values {window.scale:g} "
+            "times larger",
             "call scaler.unscale_(optimizer) first, then change the gradients, then scaler.step(optimizer)",
         )
     unscaled = window.called("unscaled")
@@ -484,15 +507,17 @@ def _clipping(window: Window) -> Finding | None:
     if cosine < 0.99:
         return failed(
             "clipped_piecewise",
-            "clipping changed the direction of the gradient: it was applied to single values or parameter by parameter",
-            "clip all parameters together by their total norm: torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)",
+            "clipping changed the direction of the gradient: it was applied to single values or parameter "
+            "by parameter",
+            "clip all parameters together by their total norm: "
+            "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)",
         )
     if _is(applied_norm, norm):
         return _never_clipped(window, norm)
     return failed(
         "wrong_max_norm",
-        f"a gradient of norm {norm:.4g} was applied with norm {applied_norm:.4g}, where max_norm={max_norm:g} asks for "
-        f"{min(norm, max_norm):.4g}",
+        f"a gradient of norm {norm:.4g} was applied with norm {applied_norm:.4g}, where "
+        f"max_norm={max_norm:g} asks for {min(norm, max_norm):.4g}",
         "pass max_norm on to clip_grad_norm_, which leaves gradients below it as they are",
     )
 
@@ -504,26 +529,35 @@ def _clipped_while_scaled(window: Window) -> bool:
 
 
 def _clipped_before_unscale(window: Window, applied_norm: float) -> Finding:
-    how = "before scaler.unscale_(optimizer)" if window.called("unscale_", directly=True) else "without scaler.unscale_"
+    how = (
+        "before scaler.unscale_(optimizer)"
+        if window.called("unscale_", directly=True)
+        else "without scaler.unscale_"
+    )
     return failed(
         "clip_before_unscale",
-        f"the gradients were clipped {how}, while they were still multiplied by {window.scale:g}: the update has norm "
-        f"{applied_norm:.3g}, which is max_norm divided by the scale",
+        f"the gradients were clipped {how}, while they were still multiplied by {window.scale:g}: the "
+        f"update has norm {applied_norm:.3g}, which is max_norm divided by the scale",
         "call scaler.unscale_(optimizer), then clip, then scaler.step(optimizer)",
     )
 
 
 def _never_clipped(window: Window, norm: float) -> Finding:
-    given, later = window.gradients_at_step, [c.gradients for c in window.called("update", "zero_grad", "stepped")]
+    given, later = (
+        window.gradients_at_step,
+        [c.gradients for c in window.called("update", "zero_grad", "stepped")],
+    )
     if given is not None and any(g is not None and g.any() and not _same(g, given) for g in later):
         return failed(
             "clip_after_step",
-            f"the gradients were clipped after the step, which had already applied a gradient of norm {norm:.4g}",
+            "the gradients were clipped after the step, which had already applied a gradient of norm "
+            f"{norm:.4g}",
             "clip between scaler.unscale_(optimizer) and scaler.step(optimizer)",
         )
     return failed(
         "not_clipped",
-        f"a gradient of norm {norm:.4g} was applied although max_norm is {window.run.problem.max_norm:g}: nothing was clipped",
+        f"a gradient of norm {norm:.4g} was applied although max_norm is {window.run.problem.max_norm:g}: "
+        "nothing was clipped",
         "call torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm) after scaler.unscale_(optimizer)",
     )
 
@@ -555,7 +589,8 @@ def _unexplained(window: Window) -> Finding:
     difference = float((applied - wanted).norm() / wanted.norm())
     return failed(
         "wrong_update",
-        f"the weights after a step differ from plain SGD on the true gradient: the applied gradient is {difference:.1%} off",
+        "the weights after a step differ from plain SGD on the true gradient: the applied gradient is "
+        f"{difference:.1%} off",
         "compare with the loop in float32: forward, backward, one step, zero_grad, and nothing in between",
     )
 
@@ -585,13 +620,15 @@ def _overflow(window: Window) -> Finding | None:
     if window.called("optimizer.step", directly=True):
         return failed(
             "step_bypasses_scaler",
-            "a batch overflowed, and its inf or NaN gradients were applied: optimizer.step() was called directly, so nothing "
-            "skipped the step",
-            "call scaler.step(optimizer), also after scaler.unscale_(optimizer): it skips the step when a gradient is not finite",
+            "a batch overflowed, and its inf or NaN gradients were applied: optimizer.step() was called "
+            "directly, so nothing skipped the step",
+            "call scaler.step(optimizer), also after scaler.unscale_(optimizer): it skips the step when a "
+            "gradient is not finite",
         )
     return failed(
         "overflow_not_skipped",
-        "a batch overflowed, and the weights changed all the same: they are now inf or NaN, or moved by garbage",
+        "a batch overflowed, and the weights changed all the same: they are now inf or NaN, or moved by "
+        "garbage",
         "call scaler.step(optimizer), which leaves the weights alone when a gradient is not finite",
     )
 
@@ -599,15 +636,15 @@ def _overflow(window: Window) -> Finding | None:
 def _hidden_overflow() -> Finding:
     return failed(
         "overflow_hidden",
-        "inf and NaN were removed from the gradients (nan_to_num, clip_grad_value_, a mask) before the scaler could see them: "
-        "it took the step and did not lower its scale",
+        "inf and NaN were removed from the gradients (nan_to_num, clip_grad_value_, a mask) before the "
+        "scaler could see them: it took the step and did not lower its scale",
         "leave non-finite gradients alone until scaler.unscale_ or scaler.step has checked them",
     )
 
 
 def _scale_after_overflow(everything: list[Window]) -> Finding | None:
     """After an overflow the scale must be lower, and stay so until the same scaler raises it."""
-    for window, later in zip(everything, everything[1:], strict=False):
+    for window, later in itertools.pairwise(everything):
         if window.overflowed and later.last.backwards and not later.seed < window.seed:
             return _why_no_backoff(window, later)
         if later.seed > window.seed and _scalers(window) and _scalers(later) - _scalers(window):
@@ -622,8 +659,8 @@ def _scalers(window: Window) -> set[int]:
 def _recreated() -> Finding:
     return failed(
         "scaler_recreated",
-        "a new GradScaler was made during training: its scale starts at the initial value again, and what was learned from "
-        "overflows is forgotten",
+        "a new GradScaler was made during training: its scale starts at the initial value again, and what "
+        "was learned from overflows is forgotten",
         "make one GradScaler before the first epoch",
     )
 
@@ -636,8 +673,8 @@ def _why_no_backoff(window: Window, later: Window) -> Finding:
         return _hidden_overflow()
     return failed(
         "scale_never_lowered",
-        f"a batch overflowed at scale {window.seed:g}, and the next one was scaled by {later.seed:g}: if the scale does not fall "
-        "after an overflow, every later step may be skipped",
+        f"a batch overflowed at scale {window.seed:g}, and the next one was scaled by {later.seed:g}: if "
+        "the scale does not fall after an overflow, every later step may be skipped",
         "call scaler.update() without arguments in every iteration",
     )
 
@@ -650,6 +687,7 @@ def _optimizer_untouched(run: Run) -> Finding | None:
 def _optimizer_unused() -> Finding:
     return failed(
         "optimizer_unused",
-        "the optimizer that was passed in never stepped; its settings, and any schedule on them, were ignored",
+        "the optimizer that was passed in never stepped; its settings, and any schedule on them, were "
+        "ignored",
         "step the optimizer you were given, with scaler.step(optimizer)",
     )

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (pieces of source, each on the line of its name)
 """Wrong and right loops that accumulate."""
 
 from __future__ import annotations
@@ -25,12 +26,28 @@ def outer(line: str) -> str:
 
 
 wrong("loss_not_divided", "loss_not_divided", "3 times too large", ("loss / accumulation_steps", "loss"))
-wrong("divided_by_position", "wrong_update", "off", ("loss / accumulation_steps", "loss / (i % accumulation_steps + 1)"))
+wrong(
+    "divided_by_position",
+    "wrong_update",
+    "off",
+    ("loss / accumulation_steps", "loss / (i % accumulation_steps + 1)"),
+)
 wrong("divided_twice", "loss_rescaled", "0.33", ("loss / accumulation_steps", "loss / accumulation_steps**2"))
 wrong("steps_every_batch", "steps_every_batch", "within a window", (IF, "            if True:\n"))
 wrong("steps_one_too_early", "steps_every_batch", "within a window", ("(i + 1) %", "i %"))
-wrong("unscale_every_batch", "update_every_batch", "every batch", (BACKWARD, BACKWARD + "            scaler.unscale_(optimizer)\n"))
-wrong("update_every_batch", "update_every_batch", "every batch", (UPDATE, ""), (ZERO, ZERO + "            scaler.update()\n"))
+wrong(
+    "unscale_every_batch",
+    "update_every_batch",
+    "every batch",
+    (BACKWARD, BACKWARD + "            scaler.unscale_(optimizer)\n"),
+)
+wrong(
+    "update_every_batch",
+    "update_every_batch",
+    "every batch",
+    (UPDATE, ""),
+    (ZERO, ZERO + "            scaler.update()\n"),
+)
 wrong(
     "unscale_and_update_every_batch",
     "update_every_batch",
@@ -39,7 +56,13 @@ wrong(
     (UPDATE, ""),
     (ZERO, ZERO + "            scaler.update()\n"),
 )
-wrong("zero_every_batch", "window_cleared", "only the last batch", (ZERO, ""), (BACKWARD, outer(ZERO) + BACKWARD))
+wrong(
+    "zero_every_batch",
+    "window_cleared",
+    "only the last batch",
+    (ZERO, ""),
+    (BACKWARD, outer(ZERO) + BACKWARD),
+)
 wrong("never_zeroed", "no_zero_grad", "zero", (ZERO, ""))
 wrong("last_window_dropped", "last_window_dropped", "left over", (" or i + 1 == len(loader)", ""))
 wrong(
@@ -50,23 +73,89 @@ wrong(
     (EPOCHS, EPOCHS + "        optimizer.zero_grad()\n"),
 )
 wrong("no_update", "no_update", "scaler.update()", (UPDATE, ""))
-wrong("no_scaler", "loss_not_scaled", "became zero", (BACKWARD, "            (loss / accumulation_steps).backward()\n"), (STEP, "                optimizer.step()\n"), (UPDATE, ""))
-wrong("undivided_and_unscaled", "loss_not_scaled", "never called", (BACKWARD, "            loss.backward()\n"), (STEP, "                optimizer.step()\n"), (UPDATE, ""))
-wrong("optimizer_step_direct", "optimizer_step_direct", "directly", (STEP, "                optimizer.step()\n"))
+wrong(
+    "no_scaler",
+    "loss_not_scaled",
+    "became zero",
+    (BACKWARD, "            (loss / accumulation_steps).backward()\n"),
+    (STEP, "                optimizer.step()\n"),
+    (UPDATE, ""),
+)
+wrong(
+    "undivided_and_unscaled",
+    "loss_not_scaled",
+    "never called",
+    (BACKWARD, "            loss.backward()\n"),
+    (STEP, "                optimizer.step()\n"),
+    (UPDATE, ""),
+)
+wrong(
+    "optimizer_step_direct", "optimizer_step_direct", "directly", (STEP, "                optimizer.step()\n")
+)
 wrong("new_scaler_per_window", "scaler_recreated", "new GradScaler", (SCALER, ""), (
     "        for i, (inputs, targets) in enumerate(loader):\n",
     "        for i, (inputs, targets) in enumerate(loader):\n            if i % accumulation_steps == 0:\n            " + SCALER,
 ))  # fmt: skip
-wrong("divided_loss_logged", "history_divided", "divided", ("            total += loss.item()\n", "            total += loss.item() / accumulation_steps\n"))
-wrong("one_big_autocast", "one_big_autocast", "old weights", (EPOCHS, "    torch.set_autocast_enabled(device_type, True)\n    torch.set_autocast_dtype(device_type, dtype)\n    torch.autocast_increment_nesting()\n" + EPOCHS), ("    return history", "    torch.autocast_decrement_nesting()\n    torch.clear_autocast_cache()\n    torch.set_autocast_enabled(device_type, False)\n    return history"))
-wrong("steps_on_two_batches", "steps_every_batch", "window of 3", ("(i + 1) % accumulation_steps", "(i + 1) % 2"))
-wrong("first_window_only", "batches_skipped", "batches were trained on", (ZERO, ZERO + "                break\n"))
-wrong("unscale_then_direct_step", "step_bypasses_scaler", "directly", (STEP, "                scaler.unscale_(optimizer)\n                optimizer.step()\n"))
+wrong(
+    "divided_loss_logged",
+    "history_divided",
+    "divided",
+    ("            total += loss.item()\n", "            total += loss.item() / accumulation_steps\n"),
+)
+wrong(
+    "one_big_autocast",
+    "one_big_autocast",
+    "old weights",
+    (
+        EPOCHS,
+        "    torch.set_autocast_enabled(device_type, True)\n    torch.set_autocast_dtype(device_type, dtype)\n    torch.autocast_increment_nesting()\n"
+        + EPOCHS,
+    ),
+    (
+        "    return history",
+        "    torch.autocast_decrement_nesting()\n    torch.clear_autocast_cache()\n    torch.set_autocast_enabled(device_type, False)\n    return history",
+    ),
+)
+wrong(
+    "steps_on_two_batches",
+    "steps_every_batch",
+    "window of 3",
+    ("(i + 1) % accumulation_steps", "(i + 1) % 2"),
+)
+wrong(
+    "first_window_only",
+    "batches_skipped",
+    "batches were trained on",
+    (ZERO, ZERO + "                break\n"),
+)
+wrong(
+    "unscale_then_direct_step",
+    "step_bypasses_scaler",
+    "directly",
+    (STEP, "                scaler.unscale_(optimizer)\n                optimizer.step()\n"),
+)
 
 right("the_solution")
-right("zero_at_the_start_of_a_window", (ZERO, ""), ("            with torch", "            if i % accumulation_steps == 0:\n                optimizer.zero_grad()\n            with torch"))
-right("last_window_by_its_own_length", (BACKWARD, "            start = i - i % accumulation_steps\n" + BACKWARD.replace("accumulation_steps", "min(accumulation_steps, len(loader) - start)")))
-right("scaled_then_divided", ("scaler.scale(loss / accumulation_steps)", "(scaler.scale(loss) / accumulation_steps)"))
+right(
+    "zero_at_the_start_of_a_window",
+    (ZERO, ""),
+    (
+        "            with torch",
+        "            if i % accumulation_steps == 0:\n                optimizer.zero_grad()\n            with torch",
+    ),
+)
+right(
+    "last_window_by_its_own_length",
+    (
+        BACKWARD,
+        "            start = i - i % accumulation_steps\n"
+        + BACKWARD.replace("accumulation_steps", "min(accumulation_steps, len(loader) - start)"),
+    ),
+)
+right(
+    "scaled_then_divided",
+    ("scaler.scale(loss / accumulation_steps)", "(scaler.scale(loss) / accumulation_steps)"),
+)
 right("explicit_unscale", (STEP, "                scaler.unscale_(optimizer)\n" + STEP))
 
 

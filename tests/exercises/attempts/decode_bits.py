@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (pieces of source, each on the line of its name)
 """Wrong and right decoders."""
 
 from __future__ import annotations
@@ -14,21 +15,71 @@ TABLE = Table("decode_bits")
 wrong = TABLE.mutant
 right = TABLE.variant
 
-wrong("bias_off_by_one", "bias", "times the right value", ("2 ** (exponent_bits - 1) - 1\n", "2 ** (exponent_bits - 1)\n"))
-wrong("no_hidden_bit", "hidden_bit", "normal", ("(1 + mantissa / 2**mantissa_bits)", "(mantissa / 2**mantissa_bits)"))
+wrong(
+    "bias_off_by_one",
+    "bias",
+    "times the right value",
+    ("2 ** (exponent_bits - 1) - 1\n", "2 ** (exponent_bits - 1)\n"),
+)
+wrong(
+    "no_hidden_bit",
+    "hidden_bit",
+    "normal",
+    ("(1 + mantissa / 2**mantissa_bits)", "(mantissa / 2**mantissa_bits)"),
+)
 wrong("sign_ignored", "sign", "negative", ("-1.0 if bits >> (exponent_bits + mantissa_bits) else 1.0", "1.0"))
 wrong("subnormals_flushed", "subnormal", "subnormal", ("sign * mantissa * 2.0", "sign * 0.0 * 2.0"))
-wrong("subnormals_with_hidden_bit", "signed_zero", "zero", ("    if exponent == 0:\n        return sign * mantissa * 2.0 ** (1 - bias - mantissa_bits)\n", ""))
-wrong("subnormal_exponent", "subnormal_exponent", "factor of two", ("(1 - bias - mantissa_bits)", "(-bias - mantissa_bits)"))
-wrong("zero_without_sign", "signed_zero", "-0.0", ("return sign * mantissa * 2.0", "return (sign * mantissa or 0.0) * 2.0"))
-wrong("infinity_as_nan", "infinity", "infinity", ('float("nan") if mantissa else sign * float("inf")', 'float("nan")'))
+wrong(
+    "subnormals_with_hidden_bit",
+    "signed_zero",
+    "zero",
+    ("    if exponent == 0:\n        return sign * mantissa * 2.0 ** (1 - bias - mantissa_bits)\n", ""),
+)
+wrong(
+    "subnormal_exponent",
+    "subnormal_exponent",
+    "factor of two",
+    ("(1 - bias - mantissa_bits)", "(-bias - mantissa_bits)"),
+)
+wrong(
+    "zero_without_sign",
+    "signed_zero",
+    "-0.0",
+    ("return sign * mantissa * 2.0", "return (sign * mantissa or 0.0) * 2.0"),
+)
+wrong(
+    "infinity_as_nan",
+    "infinity",
+    "infinity",
+    ('float("nan") if mantissa else sign * float("inf")', 'float("nan")'),
+)
 wrong("infinity_without_sign", "infinity", "infinity", ('sign * float("inf")', 'float("inf")'))
 wrong("nan_as_infinity", "nan", "NaN", ('float("nan") if mantissa else ', ""))
-wrong("no_special_values", "infinity", "infinity", ('    if exponent == 2**exponent_bits - 1:\n        return float("nan") if mantissa else sign * float("inf")\n', ""))
+wrong(
+    "no_special_values",
+    "infinity",
+    "infinity",
+    (
+        '    if exponent == 2**exponent_bits - 1:\n        return float("nan") if mantissa else sign * float("inf")\n',
+        "",
+    ),
+)
 wrong("bias_of_float16", "one_format_only", "fixed to float16", ("2 ** (exponent_bits - 1) - 1\n", "15\n"))
-wrong("returns_a_tensor", "wrong_return_type", "float", ("return sign * (1 +", "import torch\n    return torch.tensor(1.0) * sign * (1 +"))
-wrong("divides_by_zero", "raised", "ZeroDivisionError", ("return sign * mantissa *", "return sign / mantissa *"))
-wrong("two_arguments", "signature", "positional", ("bits, exponent_bits, mantissa_bits)", "bits, exponent_bits)"))
+wrong(
+    "returns_a_tensor",
+    "wrong_return_type",
+    "float",
+    ("return sign * (1 +", "import torch\n    return torch.tensor(1.0) * sign * (1 +"),
+)
+wrong(
+    "divides_by_zero", "raised", "ZeroDivisionError", ("return sign * mantissa *", "return sign / mantissa *")
+)
+wrong(
+    "two_arguments",
+    "signature",
+    "positional",
+    ("bits, exponent_bits, mantissa_bits)", "bits, exponent_bits)"),
+)
 TABLE.wrong["not_called"] = ("not_a_function", "float", 1.5)
 
 

@@ -16,34 +16,135 @@ RESET = "        self._unscaled = self._overflow = False\n"
 COUNT = "            if self._clean_steps == self._growth_interval:\n"
 
 wrong("scale_returns_loss", "scale", "scale(loss)", ("return loss * self._scale", "return loss"))
-wrong("scale_detaches", "raised", "does not require grad", ("return loss * self._scale", "return (loss * self._scale).detach()"))
+wrong(
+    "scale_detaches",
+    "raised",
+    "does not require grad",
+    ("return loss * self._scale", "return (loss * self._scale).detach()"),
+)
 wrong("unscale_does_nothing", "unscale", "after unscale_", (UNSCALE, ""))
-wrong("step_never_unscales", "step_does_not_unscale", "still multiplied", ("        if not self._unscaled:\n            self.unscale_(optimizer)\n", ""))
-wrong("step_always_unscales", "unscales_twice", "unscaled again after unscale_", ("        if not self._unscaled:\n            self.unscale_(optimizer)\n", "        self.unscale_(optimizer)\n"))
-wrong("no_overflow_check", "steps_on_overflow", "inf", ("        if not self._overflow:\n            optimizer.step()\n", "        optimizer.step()\n"))
-wrong("nan_not_seen", "steps_on_overflow", "nan", (CHECK, "self._overflow |= parameter.grad.isinf().any().item()"))
-wrong("minus_inf_not_seen", "steps_on_overflow", "-inf", (CHECK, "self._overflow |= ((parameter.grad == float('inf')) | parameter.grad.isnan()).any().item()"))
-wrong("inf_not_seen", "steps_on_overflow", "inf", (CHECK, "self._overflow |= parameter.grad.isnan().any().item()"))
+wrong(
+    "step_never_unscales",
+    "step_does_not_unscale",
+    "still multiplied",
+    ("        if not self._unscaled:\n            self.unscale_(optimizer)\n", ""),
+)
+wrong(
+    "step_always_unscales",
+    "unscales_twice",
+    "unscaled again after unscale_",
+    (
+        "        if not self._unscaled:\n            self.unscale_(optimizer)\n",
+        "        self.unscale_(optimizer)\n",
+    ),
+)
+wrong(
+    "no_overflow_check",
+    "steps_on_overflow",
+    "inf",
+    ("        if not self._overflow:\n            optimizer.step()\n", "        optimizer.step()\n"),
+)
+wrong(
+    "nan_not_seen",
+    "steps_on_overflow",
+    "nan",
+    (CHECK, "self._overflow |= parameter.grad.isinf().any().item()"),
+)
+wrong(
+    "minus_inf_not_seen",
+    "steps_on_overflow",
+    "-inf",
+    (CHECK, "self._overflow |= ((parameter.grad == float('inf')) | parameter.grad.isnan()).any().item()"),
+)
+wrong(
+    "inf_not_seen",
+    "steps_on_overflow",
+    "inf",
+    (CHECK, "self._overflow |= parameter.grad.isnan().any().item()"),
+)
 wrong("last_tensor_decides", "steps_on_overflow", "inf", (CHECK, CHECK.replace("|=", "=")))
-wrong("every_value_must_be_bad", "steps_on_overflow", "inf", (CHECK, "self._overflow |= not parameter.grad.isfinite().any().item()"))
+wrong(
+    "every_value_must_be_bad",
+    "steps_on_overflow",
+    "inf",
+    (CHECK, "self._overflow |= not parameter.grad.isfinite().any().item()"),
+)
 wrong("no_backoff", "backoff", "backoff_factor", ("            self._scale *= self._backoff_factor\n", ""))
 wrong("halves_always", "backoff", "backoff_factor", ("*= self._backoff_factor", "*= 0.5"))
-wrong("floor_of_one", "backoff", "overflow", ("            self._scale *= self._backoff_factor\n", "            self._scale = max(self._scale * self._backoff_factor, 32.0)\n"))
-wrong("never_grows", "growth_late", "were clean", ("                self._scale *= self._growth_factor\n", ""))
+wrong(
+    "floor_of_one",
+    "backoff",
+    "overflow",
+    (
+        "            self._scale *= self._backoff_factor\n",
+        "            self._scale = max(self._scale * self._backoff_factor, 32.0)\n",
+    ),
+)
+wrong(
+    "never_grows", "growth_late", "were clean", ("                self._scale *= self._growth_factor\n", "")
+)
 wrong("grows_one_late", "growth_late", "were clean", (COUNT, COUNT.replace("==", ">")))
-wrong("grows_one_early", "growth_early", "before growth_interval", (COUNT, COUNT.replace("== self._growth_interval", "== self._growth_interval - 1")))
+wrong(
+    "grows_one_early",
+    "growth_early",
+    "before growth_interval",
+    (COUNT, COUNT.replace("== self._growth_interval", "== self._growth_interval - 1")),
+)
 wrong("doubles_always", "growth_factor", "growth_factor", ("*= self._growth_factor", "*= 2.0"))
-wrong("counter_kept_over_overflow", "counter_not_reset", "too early", ("            self._clean_steps = 0\n        else", "        else"))
-wrong("overflow_never_forgotten", "never_recovers", "still remembered", (RESET, "        self._unscaled = False\n"))
-wrong("unscaled_never_forgotten", "stays_unscaled", "earlier iteration", (RESET, "        self._overflow = False\n"))
-wrong("steps_twice", "double_step", "twice", ("            optimizer.step()\n", "            optimizer.step()\n            optimizer.step()\n"))
-wrong("never_steps", "never_steps", "did not change", ("            optimizer.step()\n", "            pass\n"))
+wrong(
+    "counter_kept_over_overflow",
+    "counter_not_reset",
+    "too early",
+    ("            self._clean_steps = 0\n        else", "        else"),
+)
+wrong(
+    "overflow_never_forgotten",
+    "never_recovers",
+    "still remembered",
+    (RESET, "        self._unscaled = False\n"),
+)
+wrong(
+    "unscaled_never_forgotten",
+    "stays_unscaled",
+    "earlier iteration",
+    (RESET, "        self._overflow = False\n"),
+)
+wrong(
+    "steps_twice",
+    "double_step",
+    "twice",
+    ("            optimizer.step()\n", "            optimizer.step()\n            optimizer.step()\n"),
+)
+wrong(
+    "never_steps", "never_steps", "did not change", ("            optimizer.step()\n", "            pass\n")
+)
 wrong("ignores_init_scale", "init_scale", "init_scale", ("self._scale = init_scale", "self._scale = 65536.0"))
-wrong("get_scale_returns_none", "get_scale", "None", ("        return self._scale\n", "        self._scale\n"))
-wrong("breaks_without_gradient", "raised", "NoneType", ("                if parameter.grad is not None:\n", "                if True:\n"))
+wrong(
+    "get_scale_returns_none", "get_scale", "None", ("        return self._scale\n", "        self._scale\n")
+)
+wrong(
+    "breaks_without_gradient",
+    "raised",
+    "NoneType",
+    ("                if parameter.grad is not None:\n", "                if True:\n"),
+)
 wrong("a_method_missing", "method_missing", "update", ("def update(self)", "def updates(self)"))
-wrong("a_method_unwritten", "unfinished", "update", ("        if self._overflow:\n            self._scale *=", "        raise NotImplementedError\n        if self._overflow:\n            self._scale *="))
-wrong("other_constructor", "signature", "growth_interval", (", growth_interval=2000", ", interval=2000"), ("= growth_interval\n", "= interval\n"))
+wrong(
+    "a_method_unwritten",
+    "unfinished",
+    "update",
+    (
+        "        if self._overflow:\n            self._scale *=",
+        "        raise NotImplementedError\n        if self._overflow:\n            self._scale *=",
+    ),
+)
+wrong(
+    "other_constructor",
+    "signature",
+    "growth_interval",
+    (", growth_interval=2000", ", interval=2000"),
+    ("= growth_interval\n", "= interval\n"),
+)
 TABLE.wrong["an_instance"] = ("not_a_class", "class", object())
 
 
@@ -87,7 +188,12 @@ class Borrowed:
 
 
 right("the_solution")
-right("scale_as_a_tensor", ("self._scale = init_scale", "self._scale = torch.tensor(init_scale)"), ("class LossScaler:", "import torch\nclass LossScaler:"), ("        return self._scale\n", "        return self._scale.item()\n"))
+right(
+    "scale_as_a_tensor",
+    ("self._scale = init_scale", "self._scale = torch.tensor(init_scale)"),
+    ("class LossScaler:", "import torch\nclass LossScaler:"),
+    ("        return self._scale\n", "        return self._scale.item()\n"),
+)
 
 
 @TABLE.correct()
@@ -95,7 +201,12 @@ class StateOfTheIteration:
     """Finds the overflow while the gradients are still scaled, and keeps the state in one place."""
 
     def __init__(self, init_scale=2.0**16, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000):
-        self.value, self.up, self.down, self.every = init_scale, growth_factor, backoff_factor, growth_interval
+        self.value, self.up, self.down, self.every = (
+            init_scale,
+            growth_factor,
+            backoff_factor,
+            growth_interval,
+        )
         self.clean = 0
         self.iteration = {}
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from amp_lessons import exercises
+from amp_lessons.exercises import catalogue
 from tests.exercises.attempts.table import Table
 
 TABLE = Table("predict_dtypes")
-ANSWER = exercises.solution("predict_dtypes").function
+ANSWER = catalogue.find("predict_dtypes").answer
 HALF, SINGLE = torch.float16, torch.float32
 
 

@@ -19,25 +19,90 @@ LOAD_SCHEDULER = '    scheduler.load_state_dict(state["scheduler"])\n'
 LOAD_RNG = '    torch.set_rng_state(state["rng"])\n'
 
 wrong("scaler_forgotten", "scaler_not_restored", "scale", (LOAD_SCALER, ""))
-wrong("scale_only", "growth_tracker_lost", "count of clean steps", (LOAD_SCALER, '    scaler._init_scale = state["scaler"].get("scale", 1.0)\n'))
+wrong(
+    "scale_only",
+    "growth_tracker_lost",
+    "count of clean steps",
+    (LOAD_SCALER, '    scaler._init_scale = state["scaler"].get("scale", 1.0)\n'),
+)
 wrong("optimizer_forgotten", "optimizer_not_restored", "momentum", (LOAD_OPTIMIZER, ""))
-wrong("momentum_without_rate", "learning_rate_lost", "learning rate", (LOAD_OPTIMIZER, '    rate = optimizer.param_groups[0]["lr"]\n' + LOAD_OPTIMIZER + '    optimizer.param_groups[0]["lr"] = rate\n'))
+wrong(
+    "momentum_without_rate",
+    "learning_rate_lost",
+    "learning rate",
+    (
+        LOAD_OPTIMIZER,
+        '    rate = optimizer.param_groups[0]["lr"]\n'
+        + LOAD_OPTIMIZER
+        + '    optimizer.param_groups[0]["lr"] = rate\n',
+    ),
+)
 wrong("scheduler_forgotten", "scheduler_not_restored", "epoch", (LOAD_SCHEDULER, ""))
 wrong("model_forgotten", "model_not_restored", "own weights", (LOAD_MODEL, ""))
-wrong("model_rebound", "pickled_objects", "whole Python objects", ('"model": model.state_dict()', '"model": model'), (LOAD_MODEL, '    model = state["model"]\n'))
-wrong("model_rebound_and_trusted", "model_not_restored", "own weights", ('"model": model.state_dict()', '"model": model'), (LOAD_MODEL, '    model = state["model"]\n'), ('map_location="cpu")', 'map_location="cpu", weights_only=False)'))
-wrong("parameters_only", "model_incomplete", "running", ('"model": model.state_dict()', '"model": dict(model.named_parameters())'), (LOAD_MODEL, '    model.load_state_dict(state["model"], strict=False)\n'))
-wrong("weights_in_half", "weights_rounded", "16 bits", ('"model": model.state_dict()', '"model": {k: v.half() if v.is_floating_point() else v for k, v in model.state_dict().items()}'))
-wrong("model_halved_in_place", "saving_changes_training", "model.half()", ("model.state_dict()", "model.half().state_dict()"))
+wrong(
+    "model_rebound",
+    "pickled_objects",
+    "whole Python objects",
+    ('"model": model.state_dict()', '"model": model'),
+    (LOAD_MODEL, '    model = state["model"]\n'),
+)
+wrong(
+    "model_rebound_and_trusted",
+    "model_not_restored",
+    "own weights",
+    ('"model": model.state_dict()', '"model": model'),
+    (LOAD_MODEL, '    model = state["model"]\n'),
+    ('map_location="cpu")', 'map_location="cpu", weights_only=False)'),
+)
+wrong(
+    "parameters_only",
+    "model_incomplete",
+    "running",
+    ('"model": model.state_dict()', '"model": dict(model.named_parameters())'),
+    (LOAD_MODEL, '    model.load_state_dict(state["model"], strict=False)\n'),
+)
+wrong(
+    "weights_in_half",
+    "weights_rounded",
+    "16 bits",
+    (
+        '"model": model.state_dict()',
+        '"model": {k: v.half() if v.is_floating_point() else v for k, v in model.state_dict().items()}',
+    ),
+)
+wrong(
+    "model_halved_in_place",
+    "saving_changes_training",
+    "model.half()",
+    ("model.state_dict()", "model.half().state_dict()"),
+)
 wrong("random_state_forgotten", "random_state_lost", "dropout", (LOAD_RNG, ""))
 wrong("seeded_again", "random_state_lost", "random numbers", (LOAD_RNG, "    torch.manual_seed(0)\n"))
 wrong("epoch_not_returned", "epoch_lost", "None", ('    return state["epoch"]\n', ""))
 wrong("epoch_off_by_one", "epoch_lost", "8", ('return state["epoch"]', 'return state["epoch"] + 1'))
 wrong("nothing_written", "nothing_saved", "no file", ("    torch.save(state, path)\n", ""))
 wrong("key_missing", "raised", "KeyError", ('"scaler": scaler.state_dict(),\n', ""))
-wrong("disabled_scaler_breaks", "raised", "disabled scaler", (LOAD_SCALER, LOAD_SCALER + '    assert state["scaler"]["scale"] > 0\n'))
-wrong("draws_while_saving", "saving_changes_training", "different", ("    torch.save(state, path)\n", "    model.train(False)\n    model[1].running_mean.zero_()\n    torch.save(state, path)\n"))
-wrong("load_unwritten", "unfinished", "load_checkpoint", ('    state = torch.load(path, map_location="cpu")\n', "    raise NotImplementedError\n"))
+wrong(
+    "disabled_scaler_breaks",
+    "raised",
+    "disabled scaler",
+    (LOAD_SCALER, LOAD_SCALER + '    assert state["scaler"]["scale"] > 0\n'),
+)
+wrong(
+    "draws_while_saving",
+    "saving_changes_training",
+    "different",
+    (
+        "    torch.save(state, path)\n",
+        "    model.train(False)\n    model[1].running_mean.zero_()\n    torch.save(state, path)\n",
+    ),
+)
+wrong(
+    "load_unwritten",
+    "unfinished",
+    "load_checkpoint",
+    ('    state = torch.load(path, map_location="cpu")\n', "    raise NotImplementedError\n"),
+)
 wrong("scaler_saved_empty", "empty_scaler_state", "empty", ('"scaler": scaler.state_dict()', '"scaler": {}'))
 TABLE.wrong["one_function"] = ("not_a_pair", "two functions", lambda path: None)
 
@@ -80,12 +145,15 @@ TABLE.right["pickled"] = ((), Pickled)
 
 def save_in_two_files(path, model, optimizer, scheduler, scaler, epoch):
     torch.save({"rng": torch.get_rng_state(), "cuda": _cuda(), "epoch": epoch}, f"{path}.position")
-    torch.save({k: v.state_dict() for k, v in dict(m=model, o=optimizer, l=scheduler, s=scaler).items()}, path)
+    torch.save(
+        {k: v.state_dict() for k, v in {"m": model, "o": optimizer, "l": scheduler, "s": scaler}.items()},
+        path,
+    )
 
 
 def load_from_two_files(path, model, optimizer, scheduler, scaler):
     states = torch.load(path)
-    for key, each in dict(m=model, o=optimizer, l=scheduler, s=scaler).items():
+    for key, each in {"m": model, "o": optimizer, "l": scheduler, "s": scaler}.items():
         each.load_state_dict(states[key])
     position = torch.load(f"{path}.position")
     torch.set_rng_state(position["rng"])

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (pieces of source, each on the line of its name)
 """Wrong and right ways of rounding."""
 
 from __future__ import annotations
@@ -17,17 +18,58 @@ wrong("truncates", "truncates", "just below", ("(bits + 0x7FFF + last_kept_bit)"
 wrong("rounds_up", "rounds_up", "just above", ("0x7FFF + last_kept_bit", "0xFFFF"))
 wrong("ties_up", "ties_away_from_zero", "always rounded up", ("0x7FFF + last_kept_bit", "0x8000"))
 wrong("ties_down", "ties", "halfway", (" + last_kept_bit)", ")"))
-wrong("ties_to_odd", "ties", "halfway", ("last_kept_bit = (bits >> 16) & 1", "last_kept_bit = 1 - ((bits >> 16) & 1)"))
+wrong(
+    "ties_to_odd",
+    "ties",
+    "halfway",
+    ("last_kept_bit = (bits >> 16) & 1", "last_kept_bit = 1 - ((bits >> 16) & 1)"),
+)
 wrong("nan_unprotected", "nan", "NaN", (RETURN, "    return rounded.view(torch.float32)\n"))
 wrong("lower_half_kept", "representable", "has already", ("& ~0xFFFF", "& ~0x0"))
-wrong("saturates", "overflow", "largest", (RETURN, "    return torch.where(x.isnan() | x.isinf(), x, rounded.view(torch.float32).clamp(-3.3895e38, 3.3895e38))\n"))
-wrong("flushes_subnormals", "subnormal", "subnormal", (RETURN, "    rounded = rounded.view(torch.float32)\n    return torch.where(x.isnan(), x, rounded * (rounded.abs() > 1.2e-38))\n"))
-wrong("loses_the_sign", "representable", "-2.0", (RETURN, "    return torch.where(x.isnan(), x, rounded.view(torch.float32).abs())\n"))
-wrong("changes_its_input", "input_changed", "in place", ("    bits = x.view(torch.int32)\n", "    bits = x.view(torch.int32)\n    bits &= ~0xFF\n"))
+wrong(
+    "saturates",
+    "overflow",
+    "largest",
+    (
+        RETURN,
+        "    return torch.where(x.isnan() | x.isinf(), x, rounded.view(torch.float32).clamp(-3.3895e38, 3.3895e38))\n",
+    ),
+)
+wrong(
+    "flushes_subnormals",
+    "subnormal",
+    "subnormal",
+    (
+        RETURN,
+        "    rounded = rounded.view(torch.float32)\n    return torch.where(x.isnan(), x, rounded * (rounded.abs() > 1.2e-38))\n",
+    ),
+)
+wrong(
+    "loses_the_sign",
+    "representable",
+    "-2.0",
+    (RETURN, "    return torch.where(x.isnan(), x, rounded.view(torch.float32).abs())\n"),
+)
+wrong(
+    "changes_its_input",
+    "input_changed",
+    "in place",
+    ("    bits = x.view(torch.int32)\n", "    bits = x.view(torch.int32)\n    bits &= ~0xFF\n"),
+)
 wrong("returns_bits", "wrong_return_type", "int32", (RETURN, "    return rounded\n"))
 wrong("returns_bfloat16", "casts_to_bfloat16", "cast", (RETURN, "    return x.bfloat16()\n"))
-wrong("flattens", "shape", "shape", (RETURN, "    return torch.where(x.isnan(), x, rounded.view(torch.float32)).flatten()\n"))
-wrong("not_for_transposed", "raised", "a matrix that is not contiguous", ("x.view(torch.int32)", "x.view(-1).view(torch.int32).view(x.shape)"))
+wrong(
+    "flattens",
+    "shape",
+    "shape",
+    (RETURN, "    return torch.where(x.isnan(), x, rounded.view(torch.float32)).flatten()\n"),
+)
+wrong(
+    "not_for_transposed",
+    "raised",
+    "a matrix that is not contiguous",
+    ("x.view(torch.int32)", "x.view(-1).view(torch.int32).view(x.shape)"),
+)
 wrong("returns_none", "wrong_return_type", "None", (RETURN, ""))
 wrong("int_conversion", "representable", "instead of", ("x.view(torch.int32)", "x.to(torch.int32)"))
 

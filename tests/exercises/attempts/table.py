@@ -1,4 +1,4 @@
-"""A table of attempts at one exercise: wrong ones with the finding each deserves, right ones that must pass."""
+"""Attempts at one exercise: wrong ones with the finding each deserves, right ones that must pass."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from amp_lessons import exercises
+from amp_lessons.exercises import catalogue
 
 
 @dataclass
 class Table:
     """Attempts at the exercise ``exercise_id``, by name.
 
-    ``wrong`` maps a name to the code that the first finding must have, a word its message must contain, and the attempt;
+    ``wrong`` maps a name to the first finding's code, a word of its message, and the attempt;
     ``right`` maps a name to the codes of the notes expected and the attempt.
     """
 
@@ -55,7 +55,7 @@ class Table:
 
     def changed(self, *changes: tuple[str, str]) -> Any:
         """Return what the solution's source defines once each piece is replaced where it occurs."""
-        source = exercises.solution(self.exercise_id).source
+        source = catalogue.find(self.exercise_id).answer_source
         for old, new in changes:
             assert source.count(old) == 1, f"{old!r} occurs {source.count(old)} times in the solution"
             source = source.replace(old, new)
@@ -65,6 +65,5 @@ class Table:
         """Run ``source`` as a notebook cell and return what the check takes."""
         namespace: dict[str, Any] = {"__name__": "__main__"}
         exec(source, namespace)
-        (exercise,) = [e for e in exercises.catalog() if e.id == self.exercise_id]
-        found = tuple(namespace[name] for name in exercise.names)
+        found = tuple(namespace[name] for name in catalogue.find(self.exercise_id).names)
         return found[0] if len(found) == 1 else found
