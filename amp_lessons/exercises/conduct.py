@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dis
 import inspect
+import reprlib
 from typing import Any
+
+import torch
 
 from amp_lessons.exercises.results import Finding, failed, todo
 from amp_lessons.exercises.sandbox import Outcome
@@ -34,12 +37,32 @@ def uncallable(attempt: Any, name: str, *args: Any, **kwargs: Any) -> Finding | 
     return None
 
 
+class _Describing(reprlib.Repr):
+    """Describe values without running code of the learner's: their ``__repr__`` may raise, or never end."""
+
+    def repr_instance(self, value: Any, level: int) -> str:
+        if type(value).__module__ in ("builtins", "torch"):
+            return super().repr_instance(value, level)
+        return f"<{type(value).__name__}>"
+
+
 def describe(value: Any) -> str:
     """Say in a few words what ``value`` is."""
     if value is None:
         return "None"
-    text = repr(value).replace("\n", " ")
+    if isinstance(value, torch.Tensor):
+        return f"a tensor of shape {tuple(value.shape)} and dtype {value.dtype}"
+    text = _Describing().repr(value).replace("\n", " ")
     return f"{type(value).__name__} {text[:57] + '…' if len(text) > 58 else text}"
+
+
+def text_of(error: BaseException | None) -> str:
+    """Return the first line of an exception's text; one of the learner's own may fail to give it."""
+    try:
+        lines = str(error).strip().splitlines()
+    except Exception:
+        return ""
+    return lines[0][:300] if lines else ""
 
 
 def not_attempted(outcome: Outcome) -> Finding | None:
@@ -89,8 +112,7 @@ def raised(outcome: Outcome, doing: str = "") -> Finding:
     assert error is not None
     place = f" ({outcome.where})" if outcome.where else ""
     context = f" {doing}" if doing else ""
-    first_line = str(error).strip().split("\n")[0][:300]
-    text = f"{type(error).__name__}: {first_line}" if first_line else type(error).__name__
+    text = ": ".join(filter(None, [type(error).__name__, text_of(error)]))
     return failed(
         "raised",
         f"your code raised {text}{place}{context}",

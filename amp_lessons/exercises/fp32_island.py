@@ -129,7 +129,7 @@ def _autocast_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def _explained_error(outcome: sandbox.Outcome, seen: Seen) -> Finding:
-    if "same dtype" in str(outcome.error):
+    if "same dtype" in conduct.text_of(outcome.error):
         return failed(
             "island_too_large",
             "a linear layer met a 16-bit input and float32 weights: it stands inside the island, where "

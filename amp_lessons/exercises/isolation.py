@@ -88,6 +88,12 @@ def _load_what_pytorch_loads_late() -> None:
 
 
 def _run_in_child(job: Callable[[], Any], limit_s: float) -> Result:
+    interrupt = sandbox.Interrupt()
+    with sandbox.interrupts_held(interrupt):
+        return _talk_to_child(job, limit_s, interrupt)
+
+
+def _talk_to_child(job: Callable[[], Any], limit_s: float, interrupt: sandbox.Interrupt) -> Result:
     reading, writing = os.pipe()
     child = 0
     try:
@@ -100,7 +106,7 @@ def _run_in_child(job: Callable[[], Any], limit_s: float) -> Result:
             _work_as_child(job, limit_s, writing)
         os.close(writing)
         writing = -1
-        return _Conversation(reading, child).result(limit_s)
+        return _Conversation(reading, child, interrupt).result(limit_s)
     finally:
         for end in (reading, writing):
             if end >= 0:
@@ -149,8 +155,8 @@ def _write_all(descriptor: int, data: bytes) -> None:
 class _Conversation:
     """The parent's side of the pipe: a sign of life, then the length of the result, then the result."""
 
-    def __init__(self, reading: int, child: int) -> None:
-        self._reading, self._child = reading, child
+    def __init__(self, reading: int, child: int, interrupt: sandbox.Interrupt) -> None:
+        self._reading, self._child, self._interrupt = reading, child, interrupt
         self._received = b""
         self._exit_code: int | None = None
 
@@ -173,7 +179,7 @@ class _Conversation:
             ended = self._child_ended()
             if self._receive():
                 continue
-            if ended or time.monotonic() >= deadline:
+            if ended or self._interrupt.arrived or time.monotonic() >= deadline:
                 return False
         return True
 

@@ -178,7 +178,7 @@ def _saved(save: Callable[..., Any], path: Path, running: Training, wanted: dict
 
 
 def _load_raised(outcome: sandbox.Outcome, scaling: bool) -> Finding:
-    text = str(outcome.error)
+    text = conduct.text_of(outcome.error)
     if "source state dict is empty" in text:
         return failed(
             "empty_scaler_state",

@@ -82,13 +82,20 @@ class BoundedText(io.TextIOBase):
 
 
 @dataclass
+class Interrupt:
+    """Whether the user has interrupted, since this package began to look."""
+
+    arrived: bool = False
+
+
+@dataclass
 class Session:
     """One check under way: its deadline, what it printed, and what it was refused."""
 
     deadline: float
     output: BoundedText = field(default_factory=BoundedText)
     refused: list[str] = field(default_factory=list)
-    interrupted: bool = False
+    interrupt: Interrupt = field(default_factory=Interrupt)
     stopped_at: str = ""
 
     @property
@@ -98,7 +105,7 @@ class Session:
 
     def safe_point(self) -> None:
         """Act on an interrupt or a time limit that arrived while nothing of the learner's was running."""
-        if self.interrupted:
+        if self.interrupt.arrived:
             raise KeyboardInterrupt
         if self.late:
             raise TimeUp
@@ -133,7 +140,7 @@ def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Outcome:
     try:
         value = function(*args, **kwargs)
     except (TimeUp, KeyboardInterrupt) as stop:
-        if isinstance(stop, KeyboardInterrupt) and not session.interrupted:
+        if isinstance(stop, KeyboardInterrupt) and not session.interrupt.arrived:
             error = stop  # raised by the learner's own code, not by the user
         else:
             session.stopped_at = learners_line(stop.__traceback__)
@@ -163,7 +170,7 @@ def contained(limit_s: float) -> Iterator[Session]:
     global _current
     with _lock:
         previous, session = _current, Session(time.monotonic() + limit_s)
-        with _interrupts_held(session):
+        with interrupts_held(session.interrupt):
             snapshot = Snapshot()
             try:
                 _current = session
@@ -243,14 +250,17 @@ def _notebook_exit() -> list[tuple[Any, str]]:
 
 
 @contextlib.contextmanager
-def _interrupts_held(session: Session) -> Iterator[None]:
-    """Let the user's interrupt stop the learner's code at once, and this package once it has tidied up."""
+def interrupts_held(interrupt: Interrupt) -> Iterator[None]:
+    """Let the user's interrupt stop the learner's code at once, and this package once it has tidied up.
+
+    Python would otherwise raise KeyboardInterrupt anywhere, in the middle of tidying up as well.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def on_interrupt(number: int, frame: FrameType | None) -> None:
-        session.interrupted = True
+        interrupt.arrived = True
         if _in_learners_code(frame):
             raise KeyboardInterrupt
 
@@ -260,7 +270,7 @@ def _interrupts_held(session: Session) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, previous or signal.default_int_handler)
-    if session.interrupted:
+    if interrupt.arrived:
         raise KeyboardInterrupt
 
 

@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -135,6 +136,7 @@ def _differ(before: Any, now: Any) -> bool:
         return True
 
 
+@cache
 def _patchable() -> list[ModuleType | type]:
     """List the modules whose functions, and the classes whose methods, a learner might replace."""
     modules: list[ModuleType] = [

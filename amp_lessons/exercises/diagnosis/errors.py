@@ -15,7 +15,7 @@ from amp_lessons.exercises.spies import Call
 
 def explain(run: Run, doing: str = "") -> Finding:
     """Turn the exception that ended ``run`` into a finding that names the mistake behind it."""
-    text = str(run.outcome.error)
+    text = conduct.text_of(run.outcome.error)
     for fragment, meaning in _MEANINGS:
         if fragment in text:
             finding = meaning(run)

@@ -39,7 +39,7 @@ def _mistakes(call: GanCall) -> Iterator[Finding | None]:
 
 
 def _explained_error(call: GanCall) -> Finding:
-    text = str(call.outcome.error)
+    text = conduct.text_of(call.outcome.error)
     if "same dtype" in text:  # half and float tensors meet where autocast is off
         return _precision(call) or failed(
             "no_autocast",

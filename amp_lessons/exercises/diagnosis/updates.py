@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -65,7 +66,7 @@ class Window:
         """The gradient that the change of the weights amounts to."""
         return (self.before - self.after) / self.run.problem.learning_rate
 
-    @property
+    @cached_property
     def true_gradients(self) -> list[Tensor]:
         """The fp32 gradient of each batch at the weights before the window."""
         return [
@@ -79,7 +80,7 @@ class Window:
             gradient if max_norm is None else gradient * min(1.0, max_norm / (float(gradient.norm()) + 1e-6))
         )
 
-    @property
+    @cached_property
     def mean_gradient(self) -> Tensor:
         """The gradient of the mean loss of a full window."""
         return torch.stack(self.true_gradients).sum(0) / self.planned_batches
