@@ -1,4 +1,4 @@
-"""Checks in a real Jupyter kernel, which has threads of its own: interrupts, ``exit()``, and code of the notebook."""
+"""Checks in a real Jupyter kernel, which has threads of its own: interrupts, ``exit()``, notebook code."""
 
 from __future__ import annotations
 
