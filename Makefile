@@ -1,0 +1,61 @@
+# `make lab` opens the course, `make test` checks all of it. Both make their environment first, in .venv.
+#
+#   make lab LAB_ARGS=--no-browser                            options for JupyterLab
+#   make lab TORCH_INDEX=https://download.pytorch.org/whl/cpu PyTorch without its 3 GB of CUDA libraries
+#   make lab PYTHON=python3.12                                another Python than python3
+#   make test PYTEST_ARGS="-k census"                         some of the tests
+#   make bench BENCH=import_time                              some of the benchmarks
+
+PYTHON ?= python3
+TORCH_INDEX ?=
+LAB_ARGS ?=
+PYTEST_ARGS ?=
+BENCH ?=
+
+LAB_EXTRAS := lab,models
+TEST_EXTRAS := lab,models,test
+BIN := .venv/bin
+NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb))
+INSTALL = $(BIN)/python -m pip install --constraint constraints.txt $(addprefix --extra-index-url ,$(TORCH_INDEX))
+NBVAL := --nbval --nbval-current-env --nbval-cell-timeout=120 --nbval-sanitize-with tests/nbval_sanitize.cfg
+
+.PHONY: help lab test notebooks bench clean
+
+help:
+	@echo "make lab        open the course in JupyterLab"
+	@echo "make test       run every test: linters, code, notebooks, browser"
+	@echo "make notebooks  run every notebook and store what it shows"
+	@echo "make bench      run the benchmarks"
+	@echo "make clean      remove the environment and all caches"
+
+lab: .venv/installed-lab
+	$(BIN)/amp-lessons lab $(LAB_ARGS)
+
+test: .venv/installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -n auto --dist loadfile $(NBVAL) tests $(NOTEBOOKS) $(PYTEST_ARGS)
+
+notebooks: .venv/installed-test
+	$(BIN)/python tools/store_notebooks.py $(NOTEBOOKS)
+
+bench: .venv/installed-test
+	$(BIN)/python -m benchmarks $(BENCH)
+
+clean:
+	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/installed-lab: pyproject.toml constraints.txt | $(BIN)/pip
+	$(INSTALL) --editable '.[$(LAB_EXTRAS)]'
+	@touch $@
+
+.venv/installed-test: pyproject.toml constraints.txt | $(BIN)/pip
+	$(INSTALL) --editable '.[$(TEST_EXTRAS)]'
+	@touch $@ .venv/installed-lab
+
+$(BIN)/pip:
+	@sh tools/check_prerequisites.sh $(PYTHON)
+	@echo "Making the environment in .venv: a few minutes and 2 GB of disk, or more with CUDA's libraries."
+	$(PYTHON) -m venv .venv

@@ -1,0 +1,127 @@
+"""Understanding what a learner types: a number, or the bits of one."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+
+from amp_lessons.formats.floats import FloatFormat
+
+_EXAMPLES = "0.1, 1e-8, 2^-24, 1/3, -0, inf or nan, or a bit pattern such as 0x7bff or 0b0111"
+_PLAIN_SIGNS = str.maketrans({"−": "-", "–": "-", "×": "*", "·": "*", "∞": "inf"})
+_SPACED_OPERATOR = re.compile(r"\s*(\*\*?|\^|/|^[+-])\s*")
+_UNSIGNED = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?"
+_POWER = re.compile(rf"(?:({_UNSIGNED})\*)?({_UNSIGNED})(?:\^|\*\*)\(?([+-]?[0-9]+)\)?")
+_THOUSANDS = re.compile(r"[1-9][0-9]{0,2}(,[0-9]{3})+(?![0-9,])")
+_LONGEST_TEXT = 400  # the exact decimal expansion of any fp32 value is shorter
+_MOST_BITS = 64_000  # a longer number says nothing new about any format, and takes seconds to compute with
+_BITS_PER_DIGIT = 4
+
+
+@dataclass(frozen=True)
+class Typed:
+    """What a typed text means in one format.
+
+    `value` is exact: a Fraction, or a float where there is no fraction (−0, infinities, NaN). `code` is the
+    code that the text names (`is_pattern`) or that the value rounds to.
+    """
+
+    text: str
+    value: Fraction | float
+    code: int
+    is_pattern: bool
+
+
+def parse(text: str, float_format: FloatFormat) -> Typed:
+    """Return what `text` means in `float_format`: a number, or with 0x or 0b in front the bits of one.
+
+    Understands decimals of any size (rounded once, from the exact value), thousands separated by commas,
+    powers (2^-24, 1.5*2^-3, 10**6), fractions, inf, nan and -0. A ValueError tells the learner what to type
+    instead.
+    """
+    cleaned = _SPACED_OPERATOR.sub(r"\1", text.strip().lower().translate(_PLAIN_SIGNS))
+    if not cleaned:
+        raise ValueError(f"Nothing typed yet. Try {_EXAMPLES}.")
+    if len(cleaned) > _LONGEST_TEXT:
+        raise ValueError(
+            f"That is {len(cleaned)} characters long; {_LONGEST_TEXT} are enough for any value here."
+        )
+    if cleaned.startswith(("0x", "0b")):
+        code = _code(cleaned, float_format)
+        return Typed(text, float_format.decode(code), code, is_pattern=True)
+    value = _number(cleaned)
+    return Typed(text, value, float_format.encode(value), is_pattern=False)
+
+
+def _code(pattern: str, float_format: FloatFormat) -> int:
+    pattern = pattern.replace(" ", "").replace("_", "")  # as in 0b0_11110_1111111111
+    base, digits = (16, "0-9 and a-f") if pattern[1] == "x" else (2, "0 and 1")
+    try:
+        code = int(pattern, base)
+    except ValueError:
+        raise ValueError(
+            f"“{pattern}” is no bit pattern: after {pattern[:2]} come the digits {digits}."
+        ) from None
+    if code >= 2**float_format.bits:
+        last = 2**float_format.bits - 1
+        raise ValueError(
+            f"{pattern} needs {code.bit_length()} bits, but {float_format.name} has {float_format.bits}: "
+            f"its last pattern is {last:#x}."
+        )
+    return code
+
+
+def _number(text: str) -> Fraction | float:
+    sign, magnitude = (-1, text[1:]) if text[0] == "-" else (1, text.removeprefix("+"))
+    if magnitude in ("inf", "infinity", "nan"):
+        return sign * float(magnitude)
+    exact = _magnitude(magnitude, text)
+    return sign * exact if exact else math.copysign(0.0, sign)
+
+
+def _magnitude(magnitude: str, text: str) -> Fraction:
+    if "," in magnitude:
+        magnitude = _without_thousands(magnitude, text)
+    if power := _POWER.fullmatch(magnitude):
+        factor, base, exponent = power.groups()
+        return _decimal(factor or "1") * _raised(base, int(exponent), text)
+    top, slash, bottom = magnitude.partition("/")
+    if not all(re.fullmatch(_UNSIGNED, part) for part in ([top, bottom] if slash else [top])):
+        raise ValueError(f"“{text}” is not a number. Try {_EXAMPLES}.")
+    return _divided(_decimal(top), _decimal(bottom or "1"), text)
+
+
+def _without_thousands(magnitude: str, text: str) -> str:
+    if not _THOUSANDS.match(magnitude):
+        raise ValueError(
+            f"Write “{text}” with a decimal point: a comma only separates thousands, as in 65,520."
+        )
+    return magnitude.replace(",", "")
+
+
+def _decimal(text: str) -> Fraction:
+    exponent = text.partition("e")[2]
+    if exponent and abs(int(exponent)) * _BITS_PER_DIGIT > _MOST_BITS:
+        raise _too_far_out(text)
+    return Fraction(text)
+
+
+def _raised(base: str, exponent: int, text: str) -> Fraction:
+    exact = _decimal(base)
+    if (exact.numerator.bit_length() + exact.denominator.bit_length()) * abs(exponent) > _MOST_BITS:
+        raise _too_far_out(text)
+    return exact**exponent if exact or exponent >= 0 else _divided(Fraction(1), exact, text)
+
+
+def _divided(top: Fraction, bottom: Fraction, text: str) -> Fraction:
+    if not bottom:
+        raise ValueError(f"“{text}” divides by zero. Type inf for infinity.")
+    return top / bottom
+
+
+def _too_far_out(text: str) -> ValueError:
+    return ValueError(
+        f"“{text}” is too far out to compute with exactly; 1e400 overflows every format just as well."
+    )

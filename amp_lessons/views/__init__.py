@@ -1,0 +1,34 @@
+"""Everything that is drawn: figures first, widgets around them.
+
+Names load when they are first used, so that importing this package costs neither matplotlib nor ipywidgets.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_WHERE = {
+    "LossScaleView": "widgets.loss_scale",
+    "CensusView": "widgets.loss_scale",
+    "ScalerView": "widgets.scaler",
+    "CycleView": "widgets.cycle",
+    "Play": "widgets.play",
+    "Quiz": "widgets.quiz",
+    "Still": "widgets.still",
+    "curves": "widgets.still",
+}
+
+__all__ = sorted(_WHERE)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(
+            f"module 'amp_lessons.views' has no attribute {name!r}; it has {', '.join(__all__)}"
+        )
+    return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

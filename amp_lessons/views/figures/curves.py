@@ -1,0 +1,38 @@
+"""Curves of a training run, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from ..picture import Picture
+from ..style import ACCENT, GRID, INK, ZONES, house_style
+
+# Two runs may lie on top of each other, which is often the point: width and dashes keep both in sight.
+STROKES: tuple[dict[str, Any], ...] = (
+    {"color": ACCENT, "lw": 5, "alpha": 0.35},
+    {"color": ZONES["underflowed"].colour, "lw": 2, "ls": (0, (5, 2))},
+    {"color": INK, "lw": 1.4},
+    {"color": "#009E73", "lw": 2, "ls": (0, (1, 1.5))},
+)
+
+
+def curves_picture(
+    curves: Mapping[str, Sequence[float]], xlabel: str, ylabel: str, log: bool = False
+) -> Picture:
+    """Draw each named sequence against its step, named beside the axes."""
+    with house_style():
+        figure = Figure(figsize=(9, 3.4))
+        axes = figure.add_axes((0.085, 0.15, 0.66, 0.8))
+        for (name, values), stroke in zip(curves.items(), STROKES, strict=False):
+            axes.plot(range(1, len(values) + 1), values, label=name, **stroke)
+        if log:
+            axes.set_yscale("log")
+        axes.set_xlabel(xlabel)
+        axes.set_ylabel(ylabel)
+        axes.grid(axis="y", color=GRID)
+        axes.margins(x=0.01)
+        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), handlelength=3.2)
+    return Picture(figure)

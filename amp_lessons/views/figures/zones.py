@@ -1,0 +1,62 @@
+"""The number line of a format, drawn the same way wherever it appears: powers of two, and its four zones."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, MultipleLocator
+
+from amp_lessons.formats import FORMATS
+
+from ..style import INK, QUIET, ZONES, dtype_name
+
+
+def zone_edges(dtype: torch.dtype) -> tuple[float, float, float]:
+    """Return where the zones of ``dtype`` meet, as exponents of two.
+
+    Below the first edge values round to zero (half the smallest subnormal), up to the second they are
+    subnormal, from the third on they overflow.
+    """
+    number_format = FORMATS[dtype_name(dtype)]
+    floor = number_format.smallest_subnormal or number_format.smallest_normal
+    return math.log2(floor) - 1, math.log2(number_format.smallest_normal), math.log2(number_format.max)
+
+
+def draw_zones(axes: Axes, dtype: torch.dtype, low: int, high: int) -> None:
+    """Tint and name the zones of ``dtype`` between ``2**low`` and ``2**high`` on an axis of exponents."""
+    axes.set_xlim(low, high)
+    edges = [low, *(min(max(edge, low), high) for edge in zone_edges(dtype)), high]
+    for zone, left, right in zip(ZONES.values(), edges[:-1], edges[1:], strict=True):
+        if right <= left:
+            continue
+        axes.axvspan(left, right, facecolor=zone.tint, lw=0)
+        if right - left > 4:
+            axes.text(
+                (left + right) / 2,
+                0.985,
+                zone.name,
+                transform=axes.get_xaxis_transform(),
+                ha="center",
+                va="top",
+                color=INK,
+                fontweight="bold",
+                bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 2},
+            )
+    for edge in edges[1:-1]:
+        if low < edge < high:
+            axes.axvline(edge, color=QUIET, lw=0.8)
+
+
+def powers_of_two(axes: Axes, step: int = 4, clipped: tuple[int, int] | None = None) -> None:
+    """Label the x axis with powers of two every ``step`` exponents.
+
+    ``clipped`` names the exponents at which the outermost bars also count everything beyond them.
+    """
+    low, high = clipped or (None, None)
+    sign = {low: r"\leq", high: r"\geq"}
+    axes.xaxis.set_major_locator(MultipleLocator(step))
+    axes.xaxis.set_major_formatter(
+        FuncFormatter(lambda exponent, _: f"${sign.get(round(exponent), '')}2^{{{round(exponent)}}}$")
+    )

@@ -1,0 +1,35 @@
+// A native range input: it has an accessible name and answers to the keyboard, which the handle of
+// ipywidgets' own slider does not (axe: aria-input-field-name).
+function render({ model, el }) {
+  const label = document.createElement("label");
+  const name = document.createElement("span");
+  const input = document.createElement("input");
+  const readout = document.createElement("output");
+  input.type = "range";
+  input.step = "1";
+
+  const show = () => {
+    name.textContent = model.get("label");
+    input.min = model.get("min");
+    input.max = model.get("max");
+    input.value = model.get("value");
+    readout.textContent = model.get("readout");
+    input.setAttribute("aria-valuetext", model.get("readout"));
+    input.disabled = model.get("disabled");
+  };
+  input.addEventListener("input", () => {
+    model.set("value", Number(input.value));
+    model.save_changes();
+  });
+  // JupyterLab would take the arrow keys for moving between cells.
+  input.addEventListener("keydown", (event) => event.stopPropagation());
+  model.on("change", show);
+
+  el.classList.add("amp-slider");
+  label.append(name, input); // an id would not do: every view loads this file anew, and would count from the start
+  el.append(label, readout);
+  show();
+  return () => model.off("change", show);
+}
+
+export default { render };

@@ -1,0 +1,98 @@
+"""One palette, one way to draw a zone and one way to show a dtype, for every picture of the course.
+
+The colours are those of Okabe and Ito (2008), which people with any common colour vision deficiency can tell
+apart. No meaning rests on colour alone: every zone also has a hatch and a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib as mpl
+import torch
+
+from amp_lessons.formats import FORMATS
+
+INK = "#222222"
+QUIET = "#6b7280"
+GRID = "#e5e7eb"
+PAPER = "#ffffff"
+ACCENT = "#0072B2"
+
+
+@dataclass(frozen=True)
+class Zone:
+    """What becomes of a value in a format, and how every picture draws it."""
+
+    name: str
+    verb: str
+    colour: str
+    hatch: str
+
+    @property
+    def tint(self) -> tuple[float, float, float]:
+        """Return the pale version of the colour that fills a zone's background (RGB, 0 to 1)."""
+        red, green, blue = mpl.colors.to_rgb(self.colour)
+        return (1 - (1 - red) * 0.14, 1 - (1 - green) * 0.14, 1 - (1 - blue) * 0.14)
+
+
+ZONES = {
+    "underflowed": Zone("becomes zero", "vanish", "#D55E00", "////"),
+    "subnormal": Zone("subnormal", "lose bits", "#E69F00", "...."),
+    "normal": Zone("normal", "survive", "#56B4E9", ""),
+    "overflowed": Zone("overflow", "overflow", "#5b2a6e", "xxxx"),
+}
+
+DTYPE_COLOURS = {
+    "fp64": "#6b7280",
+    "fp32": "#0072B2",
+    "tf32": "#56B4E9",
+    "fp16": "#CC79A7",
+    "bf16": "#009E73",
+    "fp8_e4m3": "#D55E00",
+    "fp8_e5m2": "#E69F00",
+}
+
+_DTYPE_NAMES = {torch.float64: "fp64", **{each.dtype: name for name, each in FORMATS.items() if each.dtype}}
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return the short name that the course uses for a dtype: ``torch.float16`` is ``"fp16"``."""
+    return _DTYPE_NAMES.get(dtype, str(dtype).removeprefix("torch."))
+
+
+def dtype_colour(dtype: torch.dtype | str) -> str:
+    """Return the colour of a dtype, given the dtype or its short name; unknown ones are grey."""
+    name = dtype if isinstance(dtype, str) else dtype_name(dtype)
+    return DTYPE_COLOURS.get(name, QUIET)
+
+
+RC: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "axes.edgecolor": QUIET,
+    "axes.labelcolor": INK,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "figure.facecolor": PAPER,
+    "hatch.linewidth": 0.7,
+    "legend.frameon": False,
+    "savefig.facecolor": PAPER,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+}
+
+
+@contextmanager
+def house_style() -> Iterator[None]:
+    """Draw in the house's style inside the block, and leave the learner's own settings alone."""
+    with mpl.rc_context(RC):
+        yield

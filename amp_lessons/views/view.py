@@ -1,0 +1,68 @@
+"""What every view of the course is: controls, a picture, and a caption that says the same in words."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import ipywidgets
+
+from .picture import Picture, picture_html
+
+
+class View(ipywidgets.VBox):
+    """Controls above a picture with its caption.
+
+    With a kernel it is a widget. Without one (GitHub, nbconvert, an untrusted notebook) its output shows the
+    picture as a PNG that carries the caption, and as text it is the caption.
+    """
+
+    def __init__(self, controls: Sequence[ipywidgets.Widget], alt: str) -> None:
+        """Lay out ``controls`` above an empty picture; ``alt`` says in a phrase what the picture is of."""
+        self._alt = alt
+        self._page = ipywidgets.HTML()
+        self._picture: Picture | None = None
+        self._caption = ""
+        self._measured = False
+        super().__init__([*controls, self._page])
+
+    @property
+    def caption(self) -> str:
+        """Return what the picture shows, in words."""
+        return self._caption
+
+    @property
+    def picture(self) -> Picture | None:
+        """Return the picture on the page, if there is one yet."""
+        return self._picture
+
+    def show(self, picture: Picture, caption: str, *, measured: bool = False) -> None:
+        """Put ``picture`` and ``caption`` on the page, together.
+
+        ``measured`` marks a caption whose figures depend on this machine; as text it starts with
+        ``[measured]``, and the notebook tests leave it out of their comparison.
+        """
+        self._picture, self._caption, self._measured = picture, caption, measured
+        self._page.value = picture_html(picture.png(), caption, f"{self._alt} {caption}", picture.size)
+
+    def say(self, sentence: str) -> None:
+        """Keep the picture and replace its caption: what an input that cannot be used is answered with."""
+        assert self._picture is not None
+        self.show(self._picture, sentence)
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """Turn an error about the learner's input into the caption, so that the view lives on."""
+        try:
+            yield
+        except (ValueError, TypeError) as error:
+            self.say(str(error))
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        bundle = super()._repr_mimebundle_(**kwargs)
+        bundle["text/plain"] = f"[measured] {self._caption}" if self._measured else self._caption
+        if self._picture is not None:
+            bundle["image/png"] = base64.b64encode(self._picture.png(self._caption)).decode()
+        return bundle

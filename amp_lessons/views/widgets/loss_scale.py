@@ -1,0 +1,179 @@
+"""Move the loss scale and watch what becomes of the gradients."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import ipywidgets
+import torch
+
+from amp_lessons import scaling
+from amp_lessons.scaling import Census
+
+from ..controls import Slider, dropdown, text_field
+from ..figures.census import CensusPicture
+from ..style import dtype_name
+from ..view import View
+from ..words import power_of_two, share
+
+ALL_LAYERS = "all layers"
+LARGEST_EXPONENT = 40
+
+
+class _ScaleView(View):
+    """A loss scale to move, by slider or by typing it, a dtype and a layer, and their census."""
+
+    dtypes: tuple[torch.dtype, ...]
+
+    def __init__(self, layers: Iterable[str], dtype: torch.dtype, exponent: int) -> None:
+        self._slider = Slider("Loss scale", 0, LARGEST_EXPONENT, exponent, words=_two_to)
+        self._typed = text_field("or type one", "", placeholder="65536 or 2^16")
+        self._dtype = dropdown("dtype", [(dtype_name(each), each) for each in self.dtypes], dtype)
+        self._layer = dropdown("layer", [ALL_LAYERS, *layers], ALL_LAYERS)
+        row = ipywidgets.HBox([self._typed, self._dtype, self._layer], layout={"flex_flow": "row wrap"})
+        super().__init__([self._slider, row], alt="Histogram of gradients on a number line with its zones.")
+        self._scale = 2.0**exponent
+        self._drawn_for: tuple[torch.dtype, str] | None = None
+        self._refresh()
+        self._slider.observe(self._slider_moved, "value")
+        self._typed.observe(self._scale_typed, "value")
+        self._dtype.observe(self._refresh, "value")
+        self._layer.observe(self._refresh, "value")
+
+    def census_by_layer(self, scale: float, dtype: torch.dtype) -> dict[str, Census]:
+        """Return what the view shows at ``scale``, by layer."""
+        raise NotImplementedError
+
+    @property
+    def exponent(self) -> int:
+        """The exponent of the loss scale that the slider stands on."""
+        return self._slider.value
+
+    @exponent.setter
+    def exponent(self, exponent: int) -> None:
+        self._slider.value = exponent
+
+    @property
+    def scale(self) -> float | str:
+        """The loss scale that the picture shows. Setting it is typing it: text is welcome, and answered."""
+        return self._scale
+
+    @scale.setter
+    def scale(self, scale: float | str) -> None:
+        self._typed.value = str(scale)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype on whose number line the gradients are drawn."""
+        return self._dtype.value
+
+    @dtype.setter
+    def dtype(self, dtype: torch.dtype) -> None:
+        self._dtype.value = dtype
+
+    @property
+    def layer(self) -> str:
+        """The layer whose gradients are shown, or ``"all layers"``."""
+        return self._layer.value
+
+    @layer.setter
+    def layer(self, layer: str) -> None:
+        self._layer.value = layer
+
+    def _slider_moved(self, change: dict[str, Any]) -> None:
+        if change["new"] != _nearest_exponent(self._scale):  # else it follows a scale that was typed
+            self._scale = 2.0 ** change["new"]
+            self._typed.value = ""
+            self._refresh()
+
+    def _scale_typed(self, change: dict[str, Any]) -> None:
+        if change["new"]:
+            with self.answering():
+                self._scale = scaling.parse_scale(change["new"])
+                self._slider.value = _nearest_exponent(self._scale)
+                self._refresh()
+
+    def _refresh(self, _change: object = None) -> None:
+        with self.answering():
+            by_layer = self.census_by_layer(self._scale, self.dtype)
+            if self.layer != ALL_LAYERS:
+                by_layer = {self.layer: by_layer[self.layer]}
+            census = functools.reduce(operator.add, by_layer.values())
+            self.show(self._picture_of(census), describe(census), measured=True)
+
+    def _picture_of(self, census: Census) -> CensusPicture:
+        """Move the bars of the picture; draw another only when its axes are for another dtype or layer."""
+        if isinstance(self.picture, CensusPicture) and self._drawn_for == (self.dtype, self.layer):
+            self.picture.update(census)
+            return self.picture
+        self._drawn_for = (self.dtype, self.layer)
+        return CensusPicture(census)
+
+
+class CensusView(_ScaleView):
+    """What a cast makes of given gradients at a loss scale: a computation, without a backward pass."""
+
+    dtypes = (torch.float16, torch.bfloat16, torch.float8_e5m2, torch.float8_e4m3fn)
+
+    def __init__(
+        self,
+        gradients: torch.Tensor | Mapping[str, torch.Tensor],
+        dtype: torch.dtype = torch.float16,
+        exponent: int = 0,
+    ) -> None:
+        """Show ``gradients`` (one floating tensor of any shape, or several by layer) at ``2**exponent``."""
+        self._gradients = gradients if isinstance(gradients, Mapping) else {"gradients": gradients}
+        super().__init__(self._gradients, dtype, exponent)
+
+    def census_by_layer(self, scale: float, dtype: torch.dtype) -> dict[str, Census]:
+        """Return what the cast to ``dtype`` makes of each layer's gradients at ``scale``."""
+        return {name: scaling.census([gradient], dtype, scale) for name, gradient in self._gradients.items()}
+
+
+class LossScaleView(_ScaleView):
+    """A real backward pass under autocast for every move, on the device that the model is on."""
+
+    dtypes = (torch.float16, torch.bfloat16, torch.float32)
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        batch: tuple[torch.Tensor, torch.Tensor],
+        loss_fn: Callable[..., torch.Tensor],
+        dtype: torch.dtype = torch.float16,
+        exponent: int = 0,
+    ) -> None:
+        """Run ``model`` on ``batch`` (inputs, targets), first at a loss scale of ``2**exponent``."""
+        self._run = functools.partial(scaling.backward_by_layer, model, batch, loss_fn)
+        super().__init__(scaling.gradients(model, batch, loss_fn), dtype, exponent)
+
+    def census_by_layer(self, scale: float, dtype: torch.dtype) -> dict[str, Census]:
+        """Run forward and backward at ``scale`` and return what became of each layer's gradients."""
+        return self._run(scale, dtype=dtype)
+
+
+def _nearest_exponent(scale: float) -> int:
+    return min(max(round(math.log2(scale)), 0), LARGEST_EXPONENT)
+
+
+def _two_to(exponent: int) -> str:
+    return f"2^{exponent} = {2**exponent:,}"
+
+
+def describe(census: Census) -> str:
+    """Say a census in one sentence, as the caption does."""
+    alive = census.total - census.zero - census.nonfinite
+    sentence = (
+        f"Scale {power_of_two(census.scale)}: "
+        f"{share(census.underflowed, alive)} of {alive:,} gradients vanish, "
+        f"{share(census.subnormal, alive)} end up subnormal, {share(census.overflowed, alive)} overflow."
+    )
+    if census.zero:
+        sentence += f" ({census.zero:,} more were zero to begin with.)"
+    if census.nonfinite:
+        sentence += f" ({census.nonfinite:,} were inf or nan before any cast.)"
+    return sentence

@@ -1,0 +1,75 @@
+"""Ask a question, let the learner commit to an answer, and say why it is right or wrong."""
+
+from __future__ import annotations
+
+import html
+from typing import Any
+
+import ipywidgets
+
+from amp_lessons.quizzes import Choice, Question, question
+
+from ..picture import CAPTION_STYLE
+
+LETTERS = "abcdefgh"
+# ipywidgets centres the text of its buttons and cuts it off, and offers no setting for either.
+STYLE = (
+    "<style>.amp-quiz .jupyter-button { height: auto; line-height: 1.5; padding: 4px 14px; "
+    "text-align: left; white-space: normal }</style>"
+)
+
+
+class Quiz(ipywidgets.VBox):
+    """One question with a button for each choice; choosing one says why, and another may be tried."""
+
+    def __init__(self, which: str | Question) -> None:
+        """Ask ``which``: a question, or the id of one of the course's own."""
+        self.question = question(which) if isinstance(which, str) else which
+        self.chosen: Choice | None = None
+        self._buttons = [self._button(i, choice) for i, choice in enumerate(self.question.choices)]
+        self._why = ipywidgets.HTML()
+        text = html.escape(self.question.text)
+        asked = ipywidgets.HTML(f'{STYLE}<div style="{CAPTION_STYLE};font-weight:600">{text}</div>')
+        super().__init__([asked, *self._buttons, self._why], layout={"max_width": "900px"})
+        self.add_class("amp-quiz")
+
+    def choose(self, letter: str) -> None:
+        """Choose the answer with that letter, as a click on its button does."""
+        letters = LETTERS[: len(self.question.choices)]
+        if len(letter) != 1 or letter not in letters:
+            raise ValueError(f"there is no answer {letter!r}; choose one of {', '.join(letters)}")
+        self._choose(letters.index(letter))
+
+    def _button(self, i: int, choice: Choice) -> ipywidgets.Button:
+        made = ipywidgets.Button(description=f"{LETTERS[i]})  {choice.text}", layout={"width": "auto"})
+        made.on_click(lambda _: self._choose(i))
+        return made
+
+    def _choose(self, i: int) -> None:
+        self.chosen = self.question.choices[i]
+        for button, choice in zip(self._buttons, self.question.choices, strict=True):
+            button.icon = "" if choice is not self.chosen else ("check" if choice.right else "times")
+        self._why.value = f'<div aria-live="polite" style="{CAPTION_STYLE}">{html.escape(self.verdict)}</div>'
+
+    @property
+    def verdict(self) -> str:
+        """Return what is said about the chosen answer; nothing before one is chosen."""
+        if self.chosen is None:
+            return ""
+        return f"{'Yes.' if self.chosen.right else 'Not quite.'} {self.chosen.why}"
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        bundle = super()._repr_mimebundle_(**kwargs)
+        choices = [
+            f"{letter}) {choice.text}" for letter, choice in zip(LETTERS, self.question.choices, strict=False)
+        ]
+        bundle["text/plain"] = "\n".join(
+            [self.question.text, *choices, *([self.verdict] if self.chosen else [])]
+        )
+        answer = self.question.answer
+        bundle["text/markdown"] = (
+            f"**{self.question.text}**\n\n"
+            + "\n".join(f"- {choice}" for choice in choices)
+            + f"\n\n<details><summary>Answer</summary>\n\n{answer.text}: {answer.why}\n\n</details>"
+        )
+        return bundle

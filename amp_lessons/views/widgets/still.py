@@ -1,0 +1,32 @@
+"""Pictures that need no controls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..figures.curves import curves_picture
+from ..picture import Picture
+from ..view import View
+
+
+class Still(View):
+    """A picture with its caption, shown as every other view is, without anything to press."""
+
+    def __init__(self, picture: Picture, caption: str, alt: str, *, measured: bool = False) -> None:
+        """Show ``picture``; ``alt`` says in a phrase what it is of."""
+        super().__init__([], alt)
+        self.show(picture, caption, measured=measured)
+
+
+def curves(
+    runs: Mapping[str, Sequence[float]],
+    caption: str,
+    *,
+    xlabel: str = "training step",
+    ylabel: str = "loss",
+    log: bool = False,
+    measured: bool = True,
+) -> Still:
+    """Show one curve per run: ``runs`` maps a run's name to its value at every step."""
+    picture = curves_picture(runs, xlabel, ylabel, log)
+    return Still(picture, caption, f"Curves of {ylabel} over {xlabel}: {', '.join(runs)}.", measured=measured)

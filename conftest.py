@@ -1,0 +1,21 @@
+"""Keep every test, the notebooks' kernels included, away from the learner's own progress."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+import pytest
+
+_HOME = pytest.StashKey[tempfile.TemporaryDirectory]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give this process, and the kernels it starts, an empty home for progress."""
+    config.stash[_HOME] = tempfile.TemporaryDirectory(prefix="amp-lessons-")
+    os.environ["AMP_LESSONS_HOME"] = config.stash[_HOME].name
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove it."""
+    config.stash[_HOME].cleanup()

@@ -1,0 +1,89 @@
+"""JupyterLab in headless Chromium, for tests that do what a learner does.
+
+Without Chromium these tests are skipped, or fail where AMP_LESSONS_REQUIRE_BROWSER is set.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser
+
+from tests.browser.chromium import NAMES, find_chromium, launch_chromium
+from tests.browser.jupyter_page import REPOSITORY, LabServer, NotebookPage
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark everything in this folder, and allow for the start of JupyterLab and a kernel."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.browser)
+            item.add_marker(pytest.mark.timeout(400))
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """The path of the system's Chromium."""
+    found = find_chromium()
+    if found is None:
+        complaint = f"needs Chromium: none of {', '.join(NAMES)} is installed"
+        if os.environ.get("AMP_LESSONS_REQUIRE_BROWSER"):
+            pytest.fail(complaint)
+        pytest.skip(complaint)
+    return found
+
+
+@pytest.fixture(scope="session")
+def browser(chromium: str) -> Iterator[Browser]:
+    """One headless Chromium for all tests of this process."""
+    with launch_chromium(chromium) as browser:
+        yield browser
+
+
+@pytest.fixture(scope="session")
+def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the course's notebooks that tests may run and write beside, as ``notebooks/`` in a folder."""
+    root = tmp_path_factory.mktemp("course")
+    (root / "notebooks").mkdir()
+    for notebook in (REPOSITORY / "notebooks").glob("*.ipynb"):
+        shutil.copy(notebook, root / "notebooks")
+    return root
+
+
+@pytest.fixture(scope="session")
+def lab_server(chromium: str, course: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabServer]:
+    """JupyterLab on that copy."""
+    with LabServer(course, tmp_path_factory.mktemp("jupyter")) as server:
+        yield server
+
+
+@contextmanager
+def _windows(browser: Browser, server: LabServer) -> Iterator[Callable[[str], NotebookPage]]:
+    contexts = []
+
+    def open_(path: str) -> NotebookPage:
+        contexts.append(browser.new_context(viewport={"width": 1280, "height": 1000}))
+        return NotebookPage(contexts[-1].new_page(), server).open(path)
+
+    yield open_
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture
+def open_notebook(browser: Browser, lab_server: LabServer) -> Iterator[Callable[[str], NotebookPage]]:
+    """Open a notebook by its path, ``notebooks/03_loss_scaling.ipynb`` say, in a window of its own."""
+    with _windows(browser, lab_server) as open_:
+        yield open_
+
+
+@pytest.fixture(scope="module")
+def lesson(request: pytest.FixtureRequest, browser: Browser, lab_server: LabServer) -> Iterator[NotebookPage]:
+    """The module's ``NOTEBOOK``, open and run once for all of its tests."""
+    with _windows(browser, lab_server) as open_:
+        yield open_(request.module.NOTEBOOK).run_all()

@@ -1,0 +1,103 @@
+"""The tools of the browser tests see what a learner sees, and they see what is wrong."""
+
+from __future__ import annotations
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_notebook
+from playwright.sync_api import expect
+
+LIVE = """
+import ipywidgets as widgets
+exponent = widgets.IntSlider(10, 0, 40, description="Scale 2^")
+typed = widgets.BoundedIntText(10, 0, 40, description="Exponent")
+again = widgets.Button(description="Start again")
+shown = widgets.HTML("<p>scale 1024</p>")
+widgets.link((exponent, "value"), (typed, "value"))
+exponent.observe(lambda change: setattr(shown, "value", f"<p>scale {2 ** change.new}</p>"), "value")
+again.on_click(lambda button: setattr(exponent, "value", 10))
+widgets.VBox([exponent, typed, again, shown])
+"""
+
+
+@pytest.fixture
+def write_notebook(course):
+    """Add a notebook with these cells to the served course; return its path there."""
+    written = []
+
+    def write(name, *sources):
+        path = course / "notebooks" / name
+        notebook = new_notebook(cells=[new_code_cell(source.strip()) for source in sources])
+        notebook.metadata.kernelspec = {"name": "python3", "display_name": "Python 3 (ipykernel)"}
+        nbformat.write(notebook, path)
+        written.append(path)
+        return f"notebooks/{name}"
+
+    yield write
+    for path in written:
+        path.unlink()
+
+
+def test_a_slider_moved_by_keyboard_changes_what_is_shown(open_notebook, write_notebook, tmp_path):
+    notebook = open_notebook(write_notebook("live.ipynb", LIVE)).run_all()
+    shown = notebook.page.locator(".widget-html p")
+    expect(shown).to_have_text("scale 1024")
+    notebook.slider("Scale 2^").press("ArrowRight")
+    expect(shown).to_have_text("scale 2048")
+    notebook.widget("Exponent").locator("input").fill("3")
+    notebook.widget("Exponent").locator("input").press("Enter")
+    expect(shown).to_have_text("scale 8")
+    notebook.button("Start again").click()
+    notebook.wait_idle()
+    expect(shown).to_have_text("scale 1024")
+    assert notebook.errors == []
+    assert notebook.screenshot(tmp_path / "live.png").stat().st_size > 10_000
+    # The handles of ipywidgets' sliders have no accessible name, which is why a typed number goes with each.
+    assert {line.split(":")[0] for line in notebook.serious_axe_violations()} == {"aria-input-field-name"}
+
+
+def test_the_kernel_imports_the_package_under_test(open_notebook, write_notebook):
+    source = (
+        "import amp_lessons, os; print(amp_lessons.__file__, os.getcwd(), os.environ['AMP_LESSONS_HOME'])"
+    )
+    notebook = open_notebook(write_notebook("where.ipynb", source)).run_all()
+    package, folder, home = notebook.page.locator(".jp-OutputArea-output").inner_text().split()
+    import amp_lessons
+
+    assert package == amp_lessons.__file__
+    assert folder == str(notebook.server.root / "notebooks")
+    assert home.startswith(str(notebook.server.log.parent))
+
+
+def test_a_cell_that_raises_is_not_overlooked(open_notebook, write_notebook):
+    notebook = open_notebook(write_notebook("raises.ipynb", "1 / 0"))
+    with pytest.raises(AssertionError, match="ZeroDivisionError"):
+        notebook.run_all()
+
+
+def test_errors_of_the_page_are_collected(open_notebook, write_notebook):
+    script = """
+    from IPython.display import Javascript
+    Javascript("console.error('complaint'); setTimeout(() => { throw new Error('broken page') })")
+    """
+    notebook = open_notebook(write_notebook("broken.ipynb", *script.strip().split("\n    "))).run_all()
+    notebook.page.wait_for_timeout(200)
+    assert any("complaint" in error for error in notebook.errors)
+    assert any("broken page" in error for error in notebook.errors)
+
+
+SQUARE = """
+from IPython.display import HTML
+HTML('<svg role="img" aria-label="a square" width="20" height="20"><rect width="20" height="20"/></svg>')
+"""
+
+
+def test_axe_finds_what_is_inaccessible_and_nothing_else(open_notebook, write_notebook):
+    notebook = open_notebook(write_notebook("named.ipynb", SQUARE)).run_all()
+    assert notebook.serious_axe_violations() == []
+    nameless = SQUARE.replace('aria-label="a square"', "")
+    notebook = open_notebook(write_notebook("nameless.ipynb", nameless)).run_all()
+    (violation,) = notebook.serious_axe_violations()
+    assert violation.startswith("svg-img-alt")
+    with pytest.raises(AssertionError, match="nothing on the page"):
+        notebook.serious_axe_violations(".not-there")

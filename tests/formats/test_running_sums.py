@@ -1,0 +1,85 @@
+"""Sums with every step rounded, against PyTorch's own half-precision additions."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from amp_lessons.formats import FORMATS, SUM_METHODS, running_sum
+
+BF16, FP16 = FORMATS["bf16"], FORMATS["fp16"]
+THOUSAND_STEPS = torch.full((1000,), 1e-3)
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("bf16", torch.bfloat16), ("fp16", torch.float16)])
+def test_plain_sums_are_those_of_a_half_precision_tensor(name: str, dtype: torch.dtype) -> None:
+    increments = torch.randn(200, 3, generator=torch.Generator().manual_seed(0)).to(dtype)
+    total, expected = torch.ones(3, dtype=dtype), []
+    for increment in increments:
+        total = total + increment
+        expected.append(total.float())
+    assert torch.equal(running_sum(increments, FORMATS[name], start=1.0), torch.stack(expected))
+
+
+@pytest.mark.parametrize(("name", "stuck_at"), [("bf16", 256), ("fp16", 2048), ("fp8_e5m2", 8)])
+def test_counting_sticks_where_the_spacing_reaches_two(name: str, stuck_at: int) -> None:
+    sums = running_sum(torch.ones(stuck_at + 50), FORMATS[name])
+    assert sums[:stuck_at].tolist() == list(range(1, stuck_at + 1))
+    assert sums[stuck_at:].unique().tolist() == [stuck_at]
+
+
+def test_a_small_update_to_a_bf16_weight_vanishes_unless_something_remembers_it() -> None:
+    last = {
+        method: running_sum(
+            THOUSAND_STEPS, BF16, method, start=1.0, generator=torch.Generator().manual_seed(0)
+        )[-1].item()
+        for method in SUM_METHODS
+    }
+    assert last["plain"] == 1.0
+    assert last["fp32_copy"] == last["kahan"] == 2.0
+    assert 1.8 < last["stochastic"] < 2.2
+
+
+def test_stochastic_rounding_is_right_on_average() -> None:
+    many_weights = THOUSAND_STEPS.unsqueeze(1).expand(-1, 400)
+    last = running_sum(
+        many_weights, BF16, "stochastic", generator=torch.Generator().manual_seed(0), start=1.0
+    )[-1]
+    # Each step moves by the spacing 2^-7 with probability 1e-3 · 2^7
+    deviation = math.sqrt(1000 * 1e-3 * 2**7) * 2.0**-7
+    assert abs(last.mean() - 2) < 4 * deviation / math.sqrt(400)
+
+
+@pytest.mark.parametrize("method", SUM_METHODS)
+def test_every_sum_is_a_value_of_the_format(method: str) -> None:
+    increments = torch.randn(50, 4, generator=torch.Generator().manual_seed(0))
+    sums = running_sum(increments, FP16, method, start=torch.tensor([1.0, 2.0, 0.3, -4.0]))
+    assert sums.shape == (50, 4)
+    assert torch.equal(sums.half().float(), sums)
+
+
+def test_the_generator_makes_it_repeatable() -> None:
+    first, again = (
+        running_sum(THOUSAND_STEPS, BF16, "stochastic", generator=torch.Generator().manual_seed(3))
+        for _ in range(2)
+    )
+    assert torch.equal(first, again)
+
+
+def test_the_fp32_copy_starts_unrounded() -> None:
+    assert running_sum(torch.zeros(1), BF16, "fp32_copy", start=257.0).item() == 256
+    assert running_sum(torch.ones(1), BF16, "fp32_copy", start=258.9).item() == 260
+    assert running_sum(torch.ones(1), BF16, "plain", start=257.0).item() == 256
+
+
+def test_bad_input_is_answered_in_words() -> None:
+    with pytest.raises(
+        ValueError, match="no method 'neumaier'; there are plain, fp32_copy, kahan, stochastic"
+    ):
+        running_sum(THOUSAND_STEPS, BF16, "neumaier")
+    with pytest.raises(ValueError, match="at least one increment"):
+        running_sum(torch.tensor(1.0), BF16)
+    with pytest.raises(ValueError, match="at least one increment"):
+        running_sum(torch.empty(0), BF16)

@@ -1,0 +1,250 @@
+from __future__ import annotations
+
+import platform
+import time
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from amp_lessons import devices
+
+# Product name, compute capability, the formats its tensor cores multiply, bf16: from NVIDIA's data sheets.
+FP8 = {"fp8_e4m3", "fp8_e5m2"}
+AMPERE = {"fp16", "bf16", "tf32"}
+GPUS = [
+    ("Tesla P100-PCIE-16GB", (6, 0), set(), "emulated"),
+    ("Tesla V100-SXM2-32GB", (7, 0), {"fp16"}, "emulated"),
+    ("Tesla T4", (7, 5), {"fp16"}, "emulated"),
+    ("NVIDIA GeForce RTX 2080 Ti", (7, 5), {"fp16"}, "emulated"),
+    ("NVIDIA GeForce GTX 1660 SUPER", (7, 5), set(), "emulated"),
+    ("NVIDIA T1000 8GB", (7, 5), set(), "emulated"),
+    ("NVIDIA A100-SXM4-80GB", (8, 0), AMPERE, "native"),
+    ("NVIDIA GeForce RTX 3090", (8, 6), AMPERE, "native"),
+    ("NVIDIA L4", (8, 9), AMPERE | FP8, "native"),
+    ("NVIDIA H100 80GB HBM3", (9, 0), AMPERE | FP8, "native"),
+    ("NVIDIA B200", (10, 0), AMPERE | FP8 | {"fp4_e2m1"}, "native"),
+    (
+        "NVIDIA GeForce RTX 5090",
+        (12, 0),
+        AMPERE | FP8 | {"fp4_e2m1"},
+        "native",
+    ),
+]
+
+
+@pytest.fixture
+def plug_in(monkeypatch):
+    """Make PyTorch report one GPU of the given name and capability, on which kernels run."""
+
+    def plug(name, capability, memory_bytes=16 * 2**30):
+        properties = SimpleNamespace(
+            name=name, major=capability[0], minor=capability[1], total_memory=memory_bytes
+        )
+        monkeypatch.setattr(devices, "cuda_obstacle", lambda: None)
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device=None: properties)
+        # With emulation counted, every GPU says yes: the question that must not be asked.
+        monkeypatch.setattr("torch.cuda._check_bf16_tensor_supported", lambda device: True)
+
+    return plug
+
+
+@pytest.fixture
+def pull_out(monkeypatch):
+    monkeypatch.setattr(devices, "cuda_obstacle", lambda: "No CUDA GPUs are available")
+
+
+@pytest.fixture
+def precision_settings_restored():
+    before = torch.backends.cuda.matmul.fp32_precision
+    yield
+    torch.backends.cuda.matmul.fp32_precision = before
+
+
+@pytest.mark.parametrize(("name", "capability", "formats", "bf16"), GPUS, ids=[gpu[0] for gpu in GPUS])
+def test_each_generation_of_gpus_is_told_apart(plug_in, name, capability, formats, bf16):
+    plug_in(name, capability)
+    machine = devices.describe()
+    assert machine.device == "cuda"
+    assert (machine.name, machine.capability, machine.memory_mib) == (name, capability, 16384)
+    assert set(machine.tensor_core_formats) == formats
+    assert machine.bf16 == bf16
+
+
+def test_warnings_name_what_the_gpu_lacks(plug_in):
+    for name, capability, words in [
+        ("Tesla T4", (7, 5), "only emulates bf16"),
+        ("NVIDIA GeForce GTX 1660 SUPER", (7, 5), "no tensor cores"),
+        ("Tesla P100-PCIE-16GB", (6, 0), "no tensor cores"),
+    ]:
+        plug_in(name, capability)
+        (warning,) = devices.describe().warnings
+        assert name in warning
+        assert words in warning
+    plug_in("NVIDIA A100-SXM4-80GB", (8, 0))
+    assert devices.describe().warnings == ()
+
+
+def test_without_a_gpu_the_cpu_is_described(pull_out):
+    machine = devices.describe()
+    assert machine.device == "cpu"
+    assert machine.gpu is None
+    assert machine.capability is None
+    assert machine.tensor_core_formats == ()
+    assert machine.name == machine.cpu.name != ""
+    assert machine.cpu.threads == torch.get_num_threads()
+    assert "No CUDA GPUs are available" in machine.warnings[0]
+
+
+def test_rocm_gpus_are_not_given_nvidias_tensor_cores(plug_in, monkeypatch):
+    monkeypatch.setattr(torch.version, "hip", "7.0.1")
+    monkeypatch.setattr(torch.version, "cuda", None)
+    plug_in("AMD Instinct MI300X", (9, 4))
+    machine = devices.describe()
+    assert machine.tensor_core_formats == ()
+    assert machine.bf16 == "native"
+    assert machine.torch_build == "ROCm 7.0.1"
+    assert "AMD" in machine.warnings[0]
+
+
+def test_default_device_computes():
+    device = devices.default_device()
+    assert device.type == devices.describe().device
+    assert torch.ones(2, device=device).sum().item() == 2.0
+
+
+@pytest.mark.skipif(torch.version.cuda is not None, reason="this PyTorch is built for CUDA")
+def test_a_cpu_build_is_the_obstacle_it_names():
+    assert devices.cuda_obstacle() == "this build of PyTorch is for the CPU only"
+
+
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [
+        (
+            "The NVIDIA driver on your system is too old (found version 11040). Please update",
+            "The NVIDIA driver on your system is too old (found version 11040)",
+        ),
+        (
+            "CUDA error: no kernel image is available for execution on the device\nCUDA kernel errors might",
+            "CUDA error: no kernel image is available for execution on the device",
+        ),
+    ],
+)
+def test_a_gpu_that_cannot_compute_is_not_used(monkeypatch, raised, said):
+    def refuse(*args, **kwargs):
+        raise RuntimeError(raised)
+
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch, "ones", refuse)
+    assert devices.cuda_obstacle() == said
+    assert devices.default_device() == torch.device("cpu")
+
+
+def test_tf32_is_read_live_through_either_api(precision_settings_restored):
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    assert devices.describe().matmul_fp32_precision == "tf32"  # the older getters raise in this state
+    torch.backends.cuda.matmul.fp32_precision = "ieee"
+    assert devices.describe().matmul_fp32_precision == "ieee"
+    torch.set_float32_matmul_precision("high")
+    assert devices.describe().matmul_fp32_precision == "tf32"
+    torch.set_float32_matmul_precision("highest")
+    assert devices.describe().matmul_fp32_precision == "ieee"
+
+
+def test_asking_does_not_break_the_older_api():
+    devices.describe()
+    assert torch.backends.cuda.matmul.allow_tf32 in (False, True)
+    assert torch.get_float32_matmul_precision() in ("highest", "high", "medium")
+
+
+def test_missing_names_the_hardware_in_one_sentence(plug_in, pull_out):
+    cpu_only = devices.describe()
+    assert (
+        devices.missing("gpu", cpu_only) == f"This needs an NVIDIA GPU; here is only a CPU ({cpu_only.name})."
+    )
+    assert "FP8 tensor cores" in devices.missing("fp8_e4m3", cpu_only)
+    plug_in("Tesla T4", (7, 5))
+    assert devices.missing("gpu") is None
+    assert devices.missing("fp16") is None
+    assert devices.missing("bf16") == (
+        "This needs BF16 tensor cores (compute capability 8.0 or later); Tesla T4 (7.5) has none."
+    )
+    for need in ("gpu", "bf16"):
+        assert devices.missing(need, cpu_only).count(". ") == 0
+
+
+def test_missing_refuses_what_it_does_not_know():
+    with pytest.raises(ValueError, match=r"'gpu' or one of fp16, .*; got 'fp32'"):
+        devices.missing("fp32")
+
+
+@pytest.fixture
+def one_thread():
+    """Time on one thread, so that whatever else runs on this machine disturbs less."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def best_ms(dtype, size=256, repeats=10):
+    a = torch.ones(size, size, dtype=dtype)
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        a @ a
+        times.append(time.perf_counter() - start)
+    return 1e3 * min(times)
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="measured on x86 only")
+def test_what_is_said_of_the_cpus_half_precision_shows_in_its_speed(one_thread):
+    cpu, fp32_ms = devices.describe().cpu, best_ms(torch.float32)
+    for support, dtype in ((cpu.bf16, torch.bfloat16), (cpu.fp16, torch.float16)):
+        slowdown = best_ms(dtype) / fp32_ms
+        bound_holds = slowdown > 3 if support == "fallback" else slowdown < 8
+        assert bound_holds, f"{dtype} is {support} and takes {slowdown:.1f} times as long as fp32"
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.cpu, "get_capabilities"), reason="this PyTorch is not asked, cpuinfo is"
+)
+def test_cpuinfo_tells_older_versions_what_newer_ones_know():
+    features = devices.cpuinfo_features(devices._cpuinfo())
+    known = torch.cpu.get_capabilities()
+    for name in (*devices._BF16_INSTRUCTIONS, *devices._FP16_INSTRUCTIONS):
+        assert features.get(name, False) == known.get(name, False), name
+
+
+def test_a_format_is_native_where_the_cpu_has_instructions_for_it(monkeypatch, pull_out):
+    monkeypatch.setattr(devices, "_cpu_features", lambda: {"amx_bf16": True, "avx512_bf16": False})
+    cpu = devices.describe().cpu
+    assert cpu.half_precision_instructions == ("amx_bf16",)
+    assert cpu.bf16 == "native"
+    assert cpu.fp16 != "native"
+    monkeypatch.setattr(devices, "_cpu_features", dict)
+    assert devices.describe().cpu.bf16 != "native"
+
+
+def test_cpuinfo_of_an_arm_server():
+    text = "processor\t: 0\nFeatures\t: fp asimd fphp asimdhp sve svebf16 bf16\nCPU implementer\t: 0x41\n"
+    features = devices.cpuinfo_features(text)
+    assert features["fp16_arith"]
+    assert features["bf16"]
+    assert features["sve_bf16"]
+    assert "avx512_bf16" not in features
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
+def test_a_real_gpu_is_described_as_pytorch_knows_it():
+    machine = devices.describe()
+    assert machine.device == "cuda"
+    assert machine.name == torch.cuda.get_device_name()
+    assert machine.capability == torch.cuda.get_device_capability()
+    assert ("bf16" in machine.tensor_core_formats) == (machine.bf16 == "native")

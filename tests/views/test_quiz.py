@@ -1,0 +1,63 @@
+import pytest
+
+from amp_lessons.quizzes import Choice, Question, question, questions
+from amp_lessons.views import Quiz
+
+
+def asked():
+    return Question("t.q", "2 + 2?", (Choice("3", "One short."), Choice("4", "Count them.", right=True)))
+
+
+def test_before_an_answer_the_text_gives_nothing_away():
+    assert Quiz(asked())._repr_mimebundle_()["text/plain"] == "2 + 2?\na) 3\nb) 4"
+
+
+def test_each_choice_is_answered_with_its_own_reason():
+    quiz = Quiz(asked())
+    quiz.choose("a")
+    assert quiz.verdict == "Not quite. One short."
+    quiz.choose("b")
+    assert quiz.verdict == "Yes. Count them."
+    assert "Yes. Count them." in quiz.children[-1].value
+
+
+def test_a_click_is_a_choice():
+    quiz = Quiz(asked())
+    quiz.children[2].click()
+    assert quiz.chosen.right
+    assert quiz.children[2].icon == "check"
+    assert quiz.children[1].icon == ""
+
+
+@pytest.mark.parametrize("letter", ["c", "", "ab", "A"])
+def test_an_answer_that_is_not_there_is_refused_in_words(letter):
+    with pytest.raises(ValueError, match="choose one of a, b"):
+        Quiz(asked()).choose(letter)
+
+
+def test_without_a_kernel_the_answer_can_be_unfolded():
+    shown = Quiz(asked())._repr_mimebundle_()["text/markdown"]
+    assert shown.index("b) 4") < shown.index("<details>") < shown.index("Count them.")
+
+
+@pytest.mark.parametrize("rights", [(False, False), (True, True)])
+def test_a_question_has_exactly_one_right_answer(rights):
+    with pytest.raises(ValueError, match="right"):
+        Question("t.q", "?", tuple(Choice("x", "y", right) for right in rights))
+
+
+def test_an_unknown_question_names_the_nearest():
+    with pytest.raises(KeyError, match=r"scaling\.floor"):
+        question("scaling.flor")
+
+
+@pytest.mark.parametrize("q", questions().values(), ids=lambda q: q.id)
+def test_the_questions_of_the_course_explain_every_choice(q):
+    assert 2 <= len(q.choices) <= 4
+    assert len({choice.text for choice in q.choices}) == len(q.choices)
+    assert all(len(choice.why.split()) >= 4 for choice in q.choices)
+
+
+def test_the_right_answer_is_not_always_in_the_same_place():
+    places = [[choice.right for choice in q.choices].index(True) for q in questions().values()]
+    assert max(places.count(place) for place in set(places)) <= 0.6 * len(places)
