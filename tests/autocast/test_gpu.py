@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from pytorch_lists import cases, lists
 from torch import nn
 
 from amp_lessons import autocast
+from tests.autocast.pytorch_lists import cases, lists
 
 pytestmark = [
     pytest.mark.gpu,

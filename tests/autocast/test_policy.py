@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from pytorch_lists import cases, lists
 
 from amp_lessons import autocast
 from amp_lessons.autocast import Policy, header, observe
+from tests.autocast.pytorch_lists import cases, lists
 
 policy_module = import_module("amp_lessons.autocast.policy")
 DEVICES = ["cuda", "cpu", "mps", "xpu"]

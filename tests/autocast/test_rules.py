@@ -8,10 +8,10 @@ import warnings
 import pytest
 import torch
 import torch.nn.functional as F
-from pytorch_lists import cases, checker, lists
 from torch import nn
 
 from amp_lessons import autocast
+from tests.autocast.pytorch_lists import cases, checker, lists
 
 HALVES = [torch.float16, torch.bfloat16]
 CUDA_LISTS = lists.AutocastTestLists("cpu")
