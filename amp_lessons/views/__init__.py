@@ -9,6 +9,8 @@ from importlib import import_module
 from typing import Any
 
 _WHERE = {
+    "BitView": "widgets.bits",
+    "RulerView": "widgets.ruler",
     "LossScaleView": "widgets.loss_scale",
     "CensusView": "widgets.loss_scale",
     "ScalerView": "widgets.scaler",
