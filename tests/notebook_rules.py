@@ -1,0 +1,160 @@
+"""What every notebook of the course keeps to: each rule takes a notebook as JSON holds it, and complains."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from statistics import median
+from typing import Any
+
+Notebook = dict[str, Any]
+Cell = dict[str, Any]
+
+MAX_CODE_LINES = 20
+MAX_MEDIAN_CODE_LINES = 6
+MAX_MARKDOWN_WORDS = 80
+MAX_PICTURE_BYTES = 300_000
+MAX_NOTEBOOK_BYTES = 2_000_000
+WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
+
+_BASE64 = re.compile(r"base64,[A-Za-z0-9+/=\s]+")
+_LOCAL_PATH = re.compile(
+    r"(?<![\w.:/-])/(?:home|Users|root|tmp|private|work|mnt|var/folders)/\w+|[A-Z]:\\Users\\"
+)
+_OBJECT_ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]{6,}")
+
+
+def executed_from_top_to_bottom(notebook: Notebook) -> list[str]:
+    """A cell without an execution count is one in which nbval compares nothing."""
+    counts = [cell["execution_count"] for cell in code_cells(notebook)]
+    return [
+        f"code cell {expected} has the execution count {count}"
+        for expected, count in enumerate(counts, start=1)
+        if count != expected
+    ]
+
+
+def no_error_outputs(notebook: Notebook) -> list[str]:
+    """A stored error is one that the reader on GitHub sees."""
+    return [f"stored {out['ename']}" for out in outputs(notebook) if out["output_type"] == "error"]
+
+
+def no_widget_state(notebook: Notebook) -> list[str]:
+    """GitHub shows an error for stored widget state, and a reader without a kernel one for a dead widget."""
+    state = ["the metadata holds widget state"] if "widgets" in notebook["metadata"] else []
+    return state + [
+        f"an output refers to a live widget: {data}" for data in displays(notebook) if WIDGET_VIEW in data
+    ]
+
+
+def runs_on_the_plain_kernel(notebook: Notebook) -> list[str]:
+    """A kernel by another name is not there on another machine."""
+    name = notebook["metadata"].get("kernelspec", {}).get("name")
+    return [] if name == "python3" else [f"the kernelspec is {name}, not python3"]
+
+
+def short_code_cells(notebook: Notebook) -> list[str]:
+    """A cell shows one idea; the capstone alone, tagged so, may be longer."""
+    cells = [cell for cell in code_cells(notebook) if "capstone" not in tags(cell)]
+    long = [cell for cell in cells if line_count(cell) > MAX_CODE_LINES]
+    complaints = [f"{line_count(cell)} lines of code from {first_line(cell)!r} on" for cell in long]
+    middle = median(map(line_count, cells)) if cells else 0
+    return complaints + (
+        [f"the median code cell has {middle} lines"] if middle > MAX_MEDIAN_CODE_LINES else []
+    )
+
+
+def short_markdown_cells(notebook: Notebook) -> list[str]:
+    """A cell makes one claim; one tagged ``long`` may take its time."""
+    cells = [
+        cell for cell in notebook["cells"] if cell["cell_type"] == "markdown" and "long" not in tags(cell)
+    ]
+    return [
+        f"{word_count(source(cell))} words of text from {first_line(cell)!r} on"
+        for cell in cells
+        if word_count(source(cell)) > MAX_MARKDOWN_WORDS
+    ]
+
+
+def small_pictures(notebook: Notebook) -> list[str]:
+    """A notebook is text under version control: its pictures are downloaded with every clone."""
+    heavy = [size for size in map(picture_bytes, displays(notebook)) if size > MAX_PICTURE_BYTES]
+    complaints = [f"a picture of {size} bytes" for size in heavy]
+    total = len(json.dumps(notebook))
+    return complaints + ([f"{total} bytes in all"] if total > MAX_NOTEBOOK_BYTES else [])
+
+
+def nothing_of_this_machine(notebook: Notebook) -> list[str]:
+    """Paths and addresses differ on every machine and in every run."""
+    texts = [_BASE64.sub("", text) for text in output_texts(notebook)]
+    return [f"an output says {found!r}" for text in texts for found in _findings(text)]
+
+
+RULES: tuple[Callable[[Notebook], list[str]], ...] = (
+    executed_from_top_to_bottom,
+    no_error_outputs,
+    no_widget_state,
+    runs_on_the_plain_kernel,
+    short_code_cells,
+    short_markdown_cells,
+    small_pictures,
+    nothing_of_this_machine,
+)
+
+
+def code_cells(notebook: Notebook) -> list[Cell]:
+    return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+
+
+def outputs(notebook: Notebook) -> Iterator[dict[str, Any]]:
+    return (output for cell in code_cells(notebook) for output in cell["outputs"])
+
+
+def displays(notebook: Notebook) -> Iterator[dict[str, Any]]:
+    return (output["data"] for output in outputs(notebook) if "data" in output)
+
+
+def output_texts(notebook: Notebook) -> Iterator[str]:
+    for output in outputs(notebook):
+        yield joined(output.get("text", ""))
+        yield from (
+            joined(value) for mime, value in output.get("data", {}).items() if mime.startswith("text/")
+        )
+
+
+def picture_bytes(data: dict[str, Any]) -> int:
+    """The bytes of the pictures in one output, as base64 beside the text or inside its HTML."""
+    embedded = _BASE64.findall(joined(data.get("text/html", "")))
+    return 3 * sum(map(len, [joined(data.get("image/png", "")), *embedded])) // 4
+
+
+def word_count(markdown: str) -> int:
+    """Count the words one reads as prose: no code blocks, no tables, no addresses of links."""
+    prose = re.sub(r"```[\s\S]*?```|^ *\|.*$|\]\([^)]*\)", " ", markdown, flags=re.MULTILINE)
+    return sum(any(character.isalnum() for character in word) for word in prose.split())
+
+
+def source(cell: Cell) -> str:
+    return joined(cell["source"])
+
+
+def line_count(cell: Cell) -> int:
+    return len(source(cell).splitlines())
+
+
+def first_line(cell: Cell) -> str:
+    return source(cell).partition("\n")[0]
+
+
+def tags(cell: Cell) -> list[str]:
+    return cell["metadata"].get("tags", [])
+
+
+def joined(text: str | list[str]) -> str:
+    """Return text that JSON may hold as a list of lines."""
+    return text if isinstance(text, str) else "".join(text)
+
+
+def _findings(text: str) -> list[str]:
+    return _LOCAL_PATH.findall(text) + _OBJECT_ADDRESS.findall(text)

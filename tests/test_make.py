@@ -1,0 +1,155 @@
+"""The Makefile and what it does before anything is installed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """What make needs of the repository, without an environment."""
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def tools(tmp_path):
+    """A folder to use as PATH, holding only the programs that a test puts there."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+
+    def add(name, script="exit 0"):
+        program = folder / name
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+
+    add.path = str(folder)
+    return add
+
+
+def planned(checkout, *arguments):
+    """The commands that make would run."""
+    done = subprocess.run(["make", "-n", *arguments], cwd=checkout, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def check_prerequisites(tools, python="python3"):
+    script = ROOT / "tools" / "check_prerequisites.sh"
+    return subprocess.run(
+        ["/bin/sh", str(script), python], env={"PATH": tools.path}, capture_output=True, text=True
+    )
+
+
+def has_no(module):
+    """A Python without that module."""
+    return f'case "$2" in *{module}*) exit 1;; esac'
+
+
+def test_lab_makes_the_environment_and_opens_the_course(checkout):
+    commands = planned(checkout, "lab", "LAB_ARGS=--no-browser").splitlines()
+    assert commands[0].endswith("check_prerequisites.sh python3")
+    assert commands[1] == "python3 -m venv .venv"
+    assert "--constraint constraints.txt" in commands[2]
+    assert "--editable '.[lab,models]'" in commands[2]
+    assert commands[-1] == ".venv/bin/amp-lessons lab --no-browser"
+
+
+def test_the_cpu_wheels_can_be_asked_for(checkout):
+    assert "index-url" not in planned(checkout, "lab")
+    index = "https://download.pytorch.org/whl/cpu"
+    assert f"--extra-index-url {index}" in planned(checkout, "lab", f"TORCH_INDEX={index}")
+
+
+def test_nothing_is_installed_twice(checkout):
+    stamps = [checkout / ".venv" / name for name in ("bin/pip", "installed-lab", "installed-test")]
+    stamps[0].parent.mkdir(parents=True)
+    for stamp in stamps:
+        stamp.touch()
+    assert "pip install" not in planned(checkout, "lab")
+    assert "pip install" not in planned(checkout, "test")
+    newer = stamps[1].stat().st_mtime + 10
+    os.utime(checkout / "constraints.txt", (newer, newer))
+    assert "pip install" in planned(checkout, "lab")
+
+
+def test_test_runs_everything_strictly(checkout):
+    notebook = checkout / "notebooks" / "00_start_here.ipynb"
+    notebook.parent.mkdir()
+    notebook.touch()
+    commands = planned(checkout, "test")
+    for step in ("ruff check .", "ruff format --check .", "mypy", "'.[lab,models,test]'"):
+        assert step in commands
+    pytest_line = commands.splitlines()[-1]
+    assert " --nbval " in pytest_line
+    assert "lax" not in pytest_line
+    assert pytest_line.strip().endswith("tests notebooks/00_start_here.ipynb")
+
+
+def test_help_names_every_target(checkout):
+    done = subprocess.run(["make"], cwd=checkout, capture_output=True, text=True)
+    for target in ("lab", "test", "notebooks", "bench", "clean"):
+        assert f"make {target} " in done.stdout
+
+
+def test_a_machine_with_all_tools_passes_in_silence(tools):
+    for name in ("git", "python3", "apt-get"):
+        tools(name)
+    done = check_prerequisites(tools)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("installer", "cure"),
+    [
+        ("apt-get", "sudo apt-get install python3"),
+        ("dnf", "sudo dnf install python3"),
+        ("brew", "brew install python3"),
+    ],
+)
+def test_a_missing_python_is_named_with_its_cure(tools, installer, cure):
+    tools("git")
+    tools(installer)
+    done = check_prerequisites(tools)
+    assert done.returncode == 1
+    assert "python3 does not run" in done.stderr
+    assert cure in done.stderr
+
+
+def test_an_old_python_is_named(tools):
+    tools("git")
+    tools("python3", 'case "$1$2" in --version) echo Python 3.8.18;; *version_info*) exit 1;; esac')
+    done = check_prerequisites(tools)
+    assert done.returncode == 1
+    assert "Python 3.8.18 is too old" in done.stderr
+    assert "make lab PYTHON=" in done.stderr
+
+
+@pytest.mark.parametrize("module", ["venv", "ensurepip"])
+def test_a_python_without_venv_or_pip_is_named_with_its_cure(tools, module):
+    tools("git")
+    tools("apt-get")
+    tools("python3.12", has_no(module))
+    done = check_prerequisites(tools, "python3.12")
+    assert done.returncode == 1
+    assert module in done.stderr
+    assert "sudo apt-get install python3.12-venv" in done.stderr
+
+
+def test_a_missing_git_is_no_obstacle(tools):
+    tools("python3")
+    tools("apt-get")
+    done = check_prerequisites(tools)
+    assert done.returncode == 0
+    assert "sudo apt-get install git" in done.stdout

@@ -1,0 +1,167 @@
+"""Every notebook keeps to the rules, and every rule can be broken."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+
+import pytest
+
+from tests import notebook_rules as rules
+
+NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("rule", rules.RULES, ids=lambda rule: rule.__name__)
+def test_notebook(path, rule):
+    assert rule(json.loads(path.read_text(encoding="utf-8"))) == []
+
+
+def code(source, count, **output):
+    stored = (
+        [{"output_type": "execute_result", "metadata": {}, "execution_count": count, **output}]
+        if output
+        else []
+    )
+    return {
+        "cell_type": "code",
+        "metadata": {},
+        "source": source,
+        "execution_count": count,
+        "outputs": stored,
+    }
+
+
+GOOD = {
+    "metadata": {"kernelspec": {"name": "python3"}},
+    "cells": [
+        {"cell_type": "markdown", "metadata": {}, "source": ["# Title\n", "word " * 60]},
+        code("import torch\n" * 6, 1),
+        code("1 + 1", 2, data={"text/plain": "2", "image/png": "iVBORw0KGgo="}),
+        {**code("x = 1\n" * 40, 3), "metadata": {"tags": ["capstone"]}},
+        {"cell_type": "markdown", "metadata": {"tags": ["long"]}, "source": "word " * 200},
+        code("print(0x2E66)", 4, text="[measured] 3 ms, codes 0x2E66 and 0x7f0000001111, and/or /usr/bin\n"),
+        code("picture", 5, data={"text/html": '<img alt="" src="data:image/png;base64,+/tmp/a1b2==">'}),
+    ],
+}
+
+
+def broken(change):
+    notebook = copy.deepcopy(GOOD)
+    change(notebook)
+    return notebook
+
+
+def never_run(notebook):
+    notebook["cells"][1]["execution_count"] = None
+
+
+def run_twice(notebook):
+    notebook["cells"][2]["execution_count"] = 9
+
+
+def raising(notebook):
+    notebook["cells"][1]["outputs"] = [
+        {"output_type": "error", "ename": "KeyError", "evalue": "", "traceback": []}
+    ]
+
+
+def with_widget_state(notebook):
+    notebook["metadata"]["widgets"] = {}
+
+
+def with_a_dead_widget(notebook):
+    notebook["cells"][2]["outputs"][0]["data"][rules.WIDGET_VIEW] = {"model_id": "1f"}
+
+
+def on_another_kernel(notebook):
+    notebook["metadata"]["kernelspec"]["name"] = "my-env"
+
+
+def without_a_kernel(notebook):
+    del notebook["metadata"]["kernelspec"]
+
+
+def with_a_long_cell(notebook):
+    notebook["cells"][1]["source"] = ["x = 1\n"] * 21
+
+
+def with_longish_cells(notebook):
+    for number in (1, 2, 5):
+        notebook["cells"][number]["source"] = "x = 1\n" * 7
+
+
+def with_much_to_read(notebook):
+    notebook["cells"][0]["source"] = "word " * 81
+
+
+def with_a_heavy_picture(notebook):
+    notebook["cells"][2]["outputs"][0]["data"]["image/png"] = "A" * 401_000
+
+
+def with_a_heavy_picture_in_html(notebook):
+    heavy = '<img alt="" src="data:image/png;base64,' + "A" * 401_000 + '">'
+    notebook["cells"][2]["outputs"][0]["data"]["text/html"] = heavy
+
+
+def with_many_pictures(notebook):
+    notebook["cells"][2]["outputs"] *= 8
+    for number, output in enumerate(notebook["cells"][2]["outputs"]):
+        notebook["cells"][2]["outputs"][number] = {**output, "data": {"image/png": "A" * 300_000}}
+
+
+def with_a_path(notebook):
+    notebook["cells"][5]["outputs"][0]["text"] = ["saved to ", "/home/ada/course/model.pt\n"]
+
+
+def with_a_windows_path(notebook):
+    notebook["cells"][2]["outputs"][0]["data"]["text/plain"] = r"'C:\Users\ada'"
+
+
+def with_an_address(notebook):
+    notebook["cells"][2]["outputs"][0]["data"]["text/plain"] = "<Thing object at 0x7f3a5c0b2d90>"
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        (never_run, rules.executed_from_top_to_bottom),
+        (run_twice, rules.executed_from_top_to_bottom),
+        (raising, rules.no_error_outputs),
+        (with_widget_state, rules.no_widget_state),
+        (with_a_dead_widget, rules.no_widget_state),
+        (on_another_kernel, rules.runs_on_the_plain_kernel),
+        (without_a_kernel, rules.runs_on_the_plain_kernel),
+        (with_a_long_cell, rules.short_code_cells),
+        (with_longish_cells, rules.short_code_cells),
+        (with_much_to_read, rules.short_markdown_cells),
+        (with_a_heavy_picture, rules.small_pictures),
+        (with_a_heavy_picture_in_html, rules.small_pictures),
+        (with_many_pictures, rules.small_pictures),
+        (with_a_path, rules.nothing_of_this_machine),
+        (with_a_windows_path, rules.nothing_of_this_machine),
+        (with_an_address, rules.nothing_of_this_machine),
+    ],
+)
+def test_a_broken_notebook_breaks_that_rule_alone(change, rule):
+    assert [broken_rule for broken_rule in rules.RULES if broken_rule(broken(change))] == [rule]
+
+
+def test_a_good_notebook_keeps_to_every_rule():
+    assert [rule(GOOD) for rule in rules.RULES] == [[]] * len(rules.RULES)
+
+
+@pytest.mark.parametrize(
+    ("markdown", "words"),
+    [
+        ("## Two words", 2),
+        ("A [link](https://example.org/a/very long-address) counts as read", 5),
+        ("Before\n```python\nx = 1 + 2\n```\nafter", 2),
+        ("| a | table |\n|---|---|\n| does | not |\ncount", 1),
+        ("5.96 × 10⁻⁸ — that is 2⁻²⁴", 5),
+    ],
+)
+def test_words_are_counted_as_read(markdown, words):
+    assert rules.word_count(markdown) == words
