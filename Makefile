@@ -57,4 +57,5 @@ clean:
 
 $(BIN)/pip:
 	@sh tools/check_prerequisites.sh $(PYTHON)
+	@echo "Making the environment in .venv: a few minutes and 2 GB of disk, or more with CUDA's libraries."
 	$(PYTHON) -m venv .venv

@@ -221,6 +221,16 @@ def test_cpuinfo_tells_older_versions_what_newer_ones_know():
         assert features.get(name, False) == known.get(name, False), name
 
 
+def test_a_format_is_native_where_the_cpu_has_instructions_for_it(monkeypatch, pull_out):
+    monkeypatch.setattr(devices, "_cpu_features", lambda: {"amx_bf16": True, "avx512_bf16": False})
+    cpu = devices.describe().cpu
+    assert cpu.half_precision_instructions == ("amx_bf16",)
+    assert cpu.bf16 == "native"
+    assert cpu.fp16 != "native"
+    monkeypatch.setattr(devices, "_cpu_features", dict)
+    assert devices.describe().cpu.bf16 != "native"
+
+
 def test_cpuinfo_of_an_arm_server():
     text = "processor\t: 0\nFeatures\t: fp asimd fphp asimdhp sve svebf16 bf16\nCPU implementer\t: 0x41\n"
     features = devices.cpuinfo_features(text)

@@ -38,11 +38,17 @@ def tools(tmp_path):
     return add
 
 
-def planned(checkout, *arguments):
-    """The commands that make would run."""
-    done = subprocess.run(["make", "-n", *arguments], cwd=checkout, capture_output=True, text=True)
+def run_make(checkout, *arguments):
+    # Without the flags and variables that a make which runs these tests hands to a make below it.
+    env = {"PATH": os.environ["PATH"]}
+    done = subprocess.run(["make", *arguments], cwd=checkout, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def planned(checkout, *arguments):
+    """The commands that make would run."""
+    return run_make(checkout, "-n", *arguments)
 
 
 def check_prerequisites(tools, python="python3"):
@@ -59,10 +65,11 @@ def has_no(module):
 
 def test_lab_makes_the_environment_and_opens_the_course(checkout):
     commands = planned(checkout, "lab", "LAB_ARGS=--no-browser").splitlines()
+    (installing,) = [command for command in commands if "pip install" in command]
     assert commands[0].endswith("check_prerequisites.sh python3")
-    assert commands[1] == "python3 -m venv .venv"
-    assert "--constraint constraints.txt" in commands[2]
-    assert "--editable '.[lab,models]'" in commands[2]
+    assert commands.index("python3 -m venv .venv") < commands.index(installing)
+    assert "--constraint constraints.txt" in installing
+    assert "--editable '.[lab,models]'" in installing
     assert commands[-1] == ".venv/bin/amp-lessons lab --no-browser"
 
 
@@ -98,9 +105,9 @@ def test_test_runs_everything_strictly(checkout):
 
 
 def test_help_names_every_target(checkout):
-    done = subprocess.run(["make"], cwd=checkout, capture_output=True, text=True)
+    help_text = run_make(checkout)
     for target in ("lab", "test", "notebooks", "bench", "clean"):
-        assert f"make {target} " in done.stdout
+        assert f"make {target} " in help_text
 
 
 def test_a_machine_with_all_tools_passes_in_silence(tools):
@@ -153,3 +160,32 @@ def test_a_missing_git_is_no_obstacle(tools):
     done = check_prerequisites(tools)
     assert done.returncode == 0
     assert "sudo apt-get install git" in done.stdout
+
+
+def run_ci(checkout, tools):
+    """Run .ci/run with only those tools; return what it says, with how apt-get and make were called."""
+    (checkout / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "run", checkout / ".ci")
+    tools("dirname", f'exec {shutil.which("dirname")} "$@"')
+    tools("id", "echo 0")
+    tools("apt-get", 'echo "apt-get $@"')
+    tools("make", 'echo "make $@, browser required: $AMP_LESSONS_REQUIRE_BROWSER"')
+    command = [shutil.which("bash"), str(checkout / ".ci" / "run")]
+    done = subprocess.run(command, env={"PATH": tools.path}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_ci_installs_what_a_bare_machine_lacks(checkout, tools):
+    tools("python3", has_no("ensurepip"))
+    assert run_ci(checkout, tools) == [
+        "apt-get update",
+        "apt-get install -y --no-install-recommends git chromium fonts-dejavu-core python3-venv",
+        "make test, browser required: 1",
+    ]
+
+
+def test_ci_installs_nothing_that_is_there(checkout, tools):
+    for name in ("python3", "git", "chromium"):
+        tools(name)
+    assert run_ci(checkout, tools) == ["make test, browser required: 1"]

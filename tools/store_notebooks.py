@@ -46,7 +46,6 @@ def store(path: Path) -> bool:
         timeout=CELL_TIMEOUT_S,
         kernel_name="python3",
         resources={"metadata": {"path": str(path.parent)}},
-        store_widget_state=False,
         record_timing=False,
         coalesce_streams=True,
     )

@@ -118,6 +118,8 @@ def _published_builds() -> dict[Version, frozenset[int]]:
     architecture = "aarch64" if platform.machine() == "aarch64" else "x86_64"
     published = getattr(torch.cuda, "PYTORCH_RELEASES_CODE_CC", {})
     return {
-        parse_version(cuda): frozenset(kernels[architecture] if isinstance(kernels, dict) else kernels)
+        parse_version(cuda): frozenset(
+            kernels.get(architecture, ()) if isinstance(kernels, dict) else kernels
+        )
         for cuda, kernels in published.items()
     }

@@ -1,0 +1,21 @@
+"""Gradients under a loss scale: what a format does to them, and what `torch.amp.GradScaler` does about it."""
+
+from amp_lessons.scaling.backward import backward_at, backward_by_layer, gradients
+from amp_lessons.scaling.counts import FATES, Census, census
+from amp_lessons.scaling.cycle import PHASES, AmpCycle, PhaseSnapshot, make_scaler
+from amp_lessons.scaling.timeline import ScalerStep, ScalerTimeline
+
+__all__ = [
+    "FATES",
+    "PHASES",
+    "AmpCycle",
+    "Census",
+    "PhaseSnapshot",
+    "ScalerStep",
+    "ScalerTimeline",
+    "backward_at",
+    "backward_by_layer",
+    "census",
+    "gradients",
+    "make_scaler",
+]

@@ -1,0 +1,139 @@
+"""The census: what becomes of gradients that are multiplied by a loss scale and cast to a narrow format."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from amp_lessons.scaling.checks import check_dtype, check_scale
+from amp_lessons.scaling.histogram import Tally, flat_pieces, layout_of
+from amp_lessons.scaling.thresholds import fate_thresholds
+
+FATES = ("underflowed", "subnormal", "normal", "overflowed")
+
+
+@dataclass(frozen=True)
+class Census:
+    """How many gradients meet which fate in `dtype` at a loss scale, and in which binade they were before.
+
+    Every gradient is counted exactly once: as `zero` (before scaling), as `nonfinite` (inf or NaN before
+    scaling), or under one of the fates, by its binade floor(log2(abs(g))) before scaling:
+
+    - `underflowed`: not zero before, zero afterwards
+    - `subnormal`: survives below the smallest normal number of `dtype`, with fewer significant bits
+    - `normal`: survives with the full precision of `dtype`
+    - `overflowed`: finite before, and beyond the largest finite value of `dtype` afterwards
+    """
+
+    dtype: torch.dtype
+    scale: float
+    zero: int = 0
+    nonfinite: int = 0
+    fates: Mapping[str, Mapping[int, int]] = field(default_factory=lambda: {fate: {} for fate in FATES})
+
+    @property
+    def underflowed(self) -> int:
+        """Non-zero gradients that become zero."""
+        return sum(self.fates["underflowed"].values())
+
+    @property
+    def subnormal(self) -> int:
+        """Gradients that survive below the smallest normal number."""
+        return sum(self.fates["subnormal"].values())
+
+    @property
+    def normal(self) -> int:
+        """Gradients that survive with full precision."""
+        return sum(self.fates["normal"].values())
+
+    @property
+    def overflowed(self) -> int:
+        """Finite gradients that leave the range of the format."""
+        return sum(self.fates["overflowed"].values())
+
+    @property
+    def total(self) -> int:
+        """All gradients: the sum of the six counts."""
+        return self.zero + self.nonfinite + sum(self.binades.values())
+
+    @property
+    def binades(self) -> dict[int, int]:
+        """{floor(log2(abs(g))): count} of the finite non-zero gradients before scaling, ascending."""
+        together: Counter[int] = Counter()
+        for binades in self.fates.values():
+            together.update(binades)
+        return dict(sorted(together.items()))
+
+    @property
+    def underflow_fraction(self) -> float:
+        """The share of the finite non-zero gradients that become zero; 0.0 when there is none."""
+        at_stake = sum(self.binades.values())
+        return self.underflowed / at_stake if at_stake else 0.0
+
+    def __add__(self, other: Census) -> Census:
+        """Return the census of both sets of gradients; ValueError unless dtype and scale agree."""
+        if not isinstance(other, Census):
+            return NotImplemented
+        if (self.dtype, self.scale) != (other.dtype, other.scale):
+            raise ValueError(
+                "only censuses of one dtype and scale add up, not "
+                f"{self.dtype} at {self.scale:g} and {other.dtype} at {other.scale:g}"
+            )
+        fates = {fate: _added(self.fates[fate], other.fates[fate]) for fate in FATES}
+        return Census(self.dtype, self.scale, self.zero + other.zero, self.nonfinite + other.nonfinite, fates)
+
+
+def census(
+    gradients: Tensor | Iterable[Tensor], dtype: torch.dtype = torch.float16, scale: float = 1.0
+) -> Census:
+    """Count what becomes of gradients in `(g * scale).to(dtype)`, count for count as PyTorch does it.
+
+    `gradients` is a tensor or any iterable of tensors, of any shape, strides, device and floating dtype. They
+    are multiplied in fp32, as `torch.amp.GradScaler` scales a loss; fp64 gradients are multiplied and cast in
+    fp64. The tensors are read once, in chunks: extra memory does not grow with their size.
+
+    Raises TypeError for tensors without a floating dtype, and for a scale or dtype of the wrong type;
+    ValueError for a scale that is not positive and finite in fp32, or a dtype that cannot hold gradients.
+    """
+    scale, dtype = check_scale(scale), check_dtype(dtype)
+    result = Census(dtype, scale)
+    tallies: dict[torch.dtype, Tally] = {}
+    for tensor in _floating_tensors(gradients):
+        layout = layout_of(tensor.dtype)
+        tally = tallies.setdefault(layout.dtype, Tally(layout, fate_thresholds(layout.dtype, dtype, scale)))
+        for values in flat_pieces(tensor):
+            tally.add(values)
+    for tally in tallies.values():
+        result += Census(dtype, scale, tally.zero, tally.nonfinite, _by_fate(tally.by_binade()))
+    return result
+
+
+def _by_fate(by_binade: Mapping[int, list[int]]) -> dict[str, dict[int, int]]:
+    return {
+        fate: {binade: counts[k] for binade, counts in by_binade.items() if counts[k]}
+        for k, fate in enumerate(FATES)
+    }
+
+
+def _added(first: Mapping[int, int], second: Mapping[int, int]) -> dict[int, int]:
+    return dict(sorted((Counter(first) + Counter(second)).items()))
+
+
+def _floating_tensors(gradients: Tensor | Iterable[Tensor]) -> Iterator[Tensor]:
+    for k, tensor in enumerate([gradients] if isinstance(gradients, Tensor) else gradients):
+        if not isinstance(tensor, Tensor):
+            raise TypeError(
+                f"gradients are tensors, but item {k} is a {type(tensor).__name__}; "
+                "leave out parameters without one, "
+                "as in (p.grad for p in model.parameters() if p.grad is not None)"
+            )
+        if not tensor.is_floating_point() or tensor.layout != torch.strided:
+            raise TypeError(
+                f"gradients are dense floating tensors, but item {k} is {tensor.dtype}, {tensor.layout}; "
+                "use .float() or .to_dense() first"
+            )
+        yield tensor.detach()

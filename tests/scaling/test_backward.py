@@ -1,0 +1,302 @@
+"""Real backward passes under a loss scale, against plain PyTorch and against brute force."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, mse_loss
+
+from amp_lessons.scaling import FATES, Census, backward_at, backward_by_layer, census, gradients
+
+Batch = tuple[Tensor, Tensor]
+
+
+def perceptron(*extra: nn.Module) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 8), *extra, nn.ReLU(), nn.Linear(8, 3))
+
+
+def batch() -> Batch:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(5, 6, generator=generator), torch.tensor([0, 1, 2, 0, 1])
+
+
+def scaled_by(factor: float) -> Callable[[Tensor, Tensor], Tensor]:
+    return lambda output, target: factor * cross_entropy(output, target)
+
+
+def plain_fp32(model: nn.Module, loss_fn: Callable[[Tensor, Tensor], Tensor] = cross_entropy) -> list[Tensor]:
+    inputs, targets = batch()
+    return list(torch.autograd.grad(loss_fn(model(inputs), targets), list(model.parameters())))
+
+
+def real_scaled(
+    model: nn.Module, loss_fn: Callable[[Tensor, Tensor], Tensor], scale: float, dtype: torch.dtype
+) -> list[Tensor]:
+    inputs, targets = batch()
+    with torch.autocast("cpu", dtype):
+        loss = loss_fn(model(inputs), targets)
+    (loss * scale).backward()
+    found = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    model.zero_grad()
+    return found
+
+
+def compared_by_hand(true: list[Tensor], scaled: list[Tensor], dtype: torch.dtype) -> dict[str, int]:
+    counts = dict.fromkeys(("zero", *FATES, "nonfinite"), 0)
+    for g, r in zip(
+        torch.cat([t.flatten() for t in true]), torch.cat([s.flatten() for s in scaled]), strict=True
+    ):
+        if g == 0:
+            counts["zero"] += 1
+        elif not g.isfinite():
+            counts["nonfinite"] += 1
+        elif not r.isfinite():
+            counts["overflowed"] += 1
+        elif r == 0:
+            counts["underflowed"] += 1
+        elif r.abs() < torch.finfo(dtype).smallest_normal:
+            counts["subnormal"] += 1
+        else:
+            counts["normal"] += 1
+    return counts
+
+
+def counts_of(found: Census) -> dict[str, int]:
+    return {name: getattr(found, name) for name in ("zero", *FATES, "nonfinite")}
+
+
+def test_true_gradients_are_those_of_plain_pytorch() -> None:
+    model = perceptron()
+    found = gradients(model, batch(), cross_entropy)
+    assert list(found) == ["0", "2"]
+    expected = plain_fp32(model)
+    assert torch.equal(found["0"], torch.cat([expected[0].flatten(), expected[1]]))
+    assert torch.equal(found["2"], torch.cat([expected[2].flatten(), expected[3]]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("scale", [1.0, 2.0**10, 2.0**14, 2.0**30, 3.0])
+def test_every_gradient_is_compared_with_what_a_real_pass_makes_of_it(
+    dtype: torch.dtype, scale: float
+) -> None:
+    model, loss_fn = perceptron(), scaled_by(1e-5)
+    expected = compared_by_hand(plain_fp32(model, loss_fn), real_scaled(model, loss_fn, scale, dtype), dtype)
+    found = backward_at(model, batch(), loss_fn, scale, dtype)
+    assert counts_of(found) == expected
+    assert (found.dtype, found.scale) == (dtype, scale)
+    assert found.total == sum(p.numel() for p in model.parameters())
+
+
+def test_a_small_loss_underflows_in_fp16_until_it_is_scaled_and_overflows_when_scaled_too_far() -> None:
+    model, loss_fn = perceptron(), scaled_by(1e-7)
+    unscaled, scaled, too_far = (backward_at(model, batch(), loss_fn, 2.0**k) for k in (0, 20, 45))
+    assert unscaled.underflow_fraction > 0.5
+    assert (scaled.underflowed, scaled.overflowed) == (0, 0)
+    assert too_far.overflowed > 0.9 * (too_far.total - too_far.zero)
+    assert backward_at(model, batch(), loss_fn, 1.0, torch.bfloat16).underflowed == 0
+
+
+def test_binades_are_those_of_the_true_gradient_at_every_scale_and_dtype() -> None:
+    model, loss_fn = perceptron(), scaled_by(1e-6)
+    expected = census(plain_fp32(model, loss_fn)).binades
+    for scale, dtype in [(1.0, torch.float16), (2.0**20, torch.float16), (2.0**40, torch.bfloat16)]:
+        assert backward_at(model, batch(), loss_fn, scale, dtype).binades == expected
+
+
+def test_fp32_means_no_autocast() -> None:
+    model = perceptron()
+    seen: list[torch.dtype] = []
+    model[0].register_forward_hook(lambda module, args, output: seen.append(output.dtype))
+    found = backward_at(model, batch(), cross_entropy, 2.0**10, torch.float32)
+    assert set(seen) == {torch.float32}
+    assert found.normal == found.total - found.zero
+    backward_at(model, batch(), cross_entropy, 2.0**10, torch.bfloat16)
+    assert torch.bfloat16 in seen
+
+
+def test_layers_come_in_order_and_add_up() -> None:
+    model = perceptron(nn.BatchNorm1d(8))
+    layers = backward_by_layer(model, batch(), cross_entropy, 4.0)
+    assert list(layers) == ["0", "1", "3"]
+    whole = backward_at(model, batch(), cross_entropy, 4.0)
+    assert sum(layer.total for layer in layers.values()) == whole.total
+    assert layers["0"] + layers["1"] + layers["3"] == whole
+
+
+def test_parameters_of_the_model_itself_are_named_after_it() -> None:
+    class Scale(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.factor = nn.Parameter(torch.ones(6))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * self.factor
+
+    inputs, _ = batch()
+    assert list(gradients(Scale(), (inputs, inputs + 1), mse_loss)) == ["Scale"]
+
+
+def test_frozen_parameters_do_not_count_and_unused_ones_have_a_zero_gradient() -> None:
+    model = perceptron()
+    model[0].requires_grad_(False)
+    model.register_module("unused", nn.Linear(2, 2))
+    model.forward = lambda x: model[2](model[1](model[0](x)))  # type: ignore[method-assign]
+    layers = backward_by_layer(model, batch(), cross_entropy, 1.0)
+    assert list(layers) == ["2", "unused"]
+    assert (layers["unused"].zero, layers["unused"].total) == (6, 6)
+
+
+def test_dropout_drops_the_same_values_in_both_passes() -> None:
+    model = perceptron(nn.Dropout(0.5))
+    found = backward_at(model, batch(), cross_entropy, 2.0**10, torch.bfloat16)
+    assert (found.underflowed, found.overflowed) == (0, 0)
+    assert found.zero > 0  # dropped units have none
+
+
+def state_of(model: nn.Module) -> dict[str, object]:
+    return {
+        "gradients": [None if p.grad is None else p.grad.clone().tolist() for p in model.parameters()],
+        "weights": [p.tolist() for p in model.parameters()],
+        "buffers": {name: buffer.tolist() for name, buffer in model.named_buffers()},
+        "buffer identities": [id(buffer) for buffer in model.buffers()],
+        "training": [module.training for module in model.modules()],
+        "random state": torch.get_rng_state().tolist(),
+        "grad mode": torch.is_grad_enabled(),
+        "autocast": (torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")),
+    }
+
+
+def boom(output: Tensor, target: Tensor) -> Tensor:
+    raise ArithmeticError("boom")
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("loss_fn", [cross_entropy, boom])
+def test_nothing_is_left_behind(training: bool, loss_fn: Callable[[Tensor, Tensor], Tensor]) -> None:
+    model = perceptron(nn.BatchNorm1d(8), nn.Dropout(0.5)).train(training)
+    cross_entropy(model(batch()[0]), batch()[1]).backward()
+    before = state_of(model)
+    try:
+        backward_at(model, batch(), loss_fn, 2.0**16)
+    except ArithmeticError:
+        assert loss_fn is boom
+    assert state_of(model) == before
+
+
+def test_the_batch_survives_a_model_that_works_in_place() -> None:
+    model = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(6, 3))
+    inputs, targets = batch()
+    backward_at(model, (inputs, targets), cross_entropy, 1.0)
+    assert torch.equal(inputs, batch()[0])
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [torch.no_grad(), torch.inference_mode(), torch.autocast("cpu", torch.bfloat16)],
+    ids=lambda m: type(m),
+)
+def test_the_mode_of_the_caller_makes_no_difference(mode: torch.no_grad) -> None:
+    model, expected = perceptron(), backward_at(perceptron(), batch(), cross_entropy, 8.0)
+    with mode:
+        assert backward_at(model, batch(), cross_entropy, 8.0) == expected
+
+
+def test_weights_cast_by_the_callers_autocast_are_neither_used_nor_replaced() -> None:
+    model = perceptron()
+    inputs, _ = batch()
+    with torch.autocast("cpu", torch.bfloat16):
+        model(inputs)
+        backward_at(model, batch(), cross_entropy, 8.0, torch.float16)
+        assert model(inputs).dtype == torch.bfloat16
+
+
+def test_a_loss_in_fp16_is_scaled_as_grad_scaler_does() -> None:
+    def half_loss(output: Tensor, target: Tensor) -> Tensor:
+        return output.square().mean() if output.dtype == torch.float16 else mse_loss(output, 0 * output)
+
+    found = backward_at(perceptron(), batch(), half_loss, 2.0**17)
+    assert found.overflowed > 0  # the seed of the backward pass is the scale, cast to fp16
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf"), 2.0**200])
+def test_an_impossible_scale_is_refused(scale: float) -> None:
+    with pytest.raises(ValueError, match="positive and finite in fp32"):
+        backward_at(perceptron(), batch(), cross_entropy, scale)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float8_e5m2, torch.int8, "fp16"])
+def test_a_dtype_that_autocast_does_not_know_is_refused(dtype: torch.dtype) -> None:
+    with pytest.raises(ValueError, match="autocast runs in"):
+        backward_at(perceptron(), batch(), cross_entropy, 1.0, dtype)
+
+
+@pytest.mark.parametrize(
+    ("model", "error", "message"),
+    [
+        (nn.ReLU(), ValueError, "no parameter that requires a gradient"),
+        (perceptron().requires_grad_(False), ValueError, "no parameter that requires a gradient"),
+        (perceptron().half(), ValueError, r"0\.weight is torch\.float16"),
+        (lambda x: x, TypeError, r"torch\.nn\.Module, not function"),
+    ],
+)
+def test_a_model_that_cannot_be_trained_is_explained(
+    model: nn.Module, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        backward_at(model, batch(), cross_entropy, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        (torch.ones(2, 6), TypeError, "a pair"),
+        ((torch.ones(2, 6),), TypeError, "a pair"),
+        ((torch.empty(0, 6), torch.empty(0, dtype=torch.long)), ValueError, "empty"),
+    ],
+)
+def test_a_batch_that_is_none_is_explained(wrong: Batch, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        backward_at(perceptron(), wrong, cross_entropy, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("loss_fn", "error", "message"),
+    [
+        (lambda output, target: output, ValueError, "one number"),
+        (lambda output, target: 3.0, TypeError, "returns a tensor, not float"),
+        (lambda output, target: output.detach().sum(), ValueError, "does not depend"),
+    ],
+)
+def test_a_loss_that_is_none_is_explained(
+    loss_fn: Callable[[Tensor, Tensor], Tensor], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        backward_at(perceptron(), batch(), loss_fn, 1.0)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_missing_gpu_is_named() -> None:
+    with pytest.raises(RuntimeError, match="needs a GPU"):
+        backward_at(perceptron(), batch(), cross_entropy, 1.0, device_type="cuda")
+
+
+def test_a_model_that_is_elsewhere_is_named() -> None:
+    with pytest.raises(ValueError, match='the model is on "cpu", not on "mps"'):
+        backward_at(perceptron(), batch(), cross_entropy, 1.0, device_type="mps")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_on_a_gpu_the_scale_cures_underflow_and_nothing_is_left_behind() -> None:
+    model, loss_fn = perceptron(nn.Dropout(0.5)).cuda(), scaled_by(1e-7)
+    on_gpu = tuple(part.cuda() for part in batch())
+    random_state = torch.cuda.get_rng_state()
+    unscaled, scaled = (backward_at(model, on_gpu, loss_fn, 2.0**k) for k in (0, 20))
+    assert unscaled.underflow_fraction > 0.5
+    assert scaled.underflowed == 0
+    assert torch.equal(torch.cuda.get_rng_state(), random_state)
+    assert all(p.grad is None for p in model.parameters())

@@ -1,0 +1,282 @@
+"""The census against brute force: PyTorch's own multiplication and cast, and ml_dtypes for what overflows."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from amp_lessons.scaling import FATES, Census, census, histogram
+
+TARGETS = {
+    torch.float32: np.float32,
+    torch.float16: np.float16,
+    torch.bfloat16: ml_dtypes.bfloat16,
+    torch.float8_e4m3fn: ml_dtypes.float8_e4m3fn,
+    torch.float8_e5m2: ml_dtypes.float8_e5m2,
+    torch.float8_e4m3fnuz: ml_dtypes.float8_e4m3fnuz,
+    torch.float8_e5m2fnuz: ml_dtypes.float8_e5m2fnuz,
+}
+SCALES = [1.0, 2.0**16, 2.0**-20, 2.0**40, 0.1, 3.7e5, 2.0**127, 1e-40]
+
+
+def brute_force(gradients: Tensor, dtype: torch.dtype, scale: float) -> Census:
+    wide = gradients if gradients.dtype == torch.float64 else gradients.float()
+    scaled = wide * scale
+    after = scaled.to(dtype).double()
+    with np.errstate(all="ignore"):  # ml_dtypes never saturates, whatever this version of PyTorch does
+        in_range = np.isfinite(scaled.reshape(-1).numpy().astype(TARGETS[dtype]).astype(np.float64))
+    overflowed = ~torch.from_numpy(in_range).view(after.shape)
+    fate = torch.full(after.shape, FATES.index("normal"))
+    fate[after.abs() < torch.finfo(dtype).smallest_normal] = FATES.index("subnormal")
+    fate[after == 0] = FATES.index("underflowed")
+    fate[overflowed] = FATES.index("overflowed")
+    finite = torch.isfinite(wide)
+    at_stake = finite & (wide != 0)
+    binade = np.frexp(wide[at_stake].double().numpy())[1] - 1
+    fates: dict[str, Counter[int]] = {name: Counter() for name in FATES}
+    for k, b in zip(fate[at_stake].tolist(), binade.tolist(), strict=True):
+        fates[FATES[k]][b] += 1
+    return Census(dtype, scale, int((wide == 0).sum()), int((~finite).sum()), fates)
+
+
+def random_bits(count: int, bits_dtype: torch.dtype, dtype: torch.dtype) -> Tensor:
+    """Any bit pattern is as likely as any other: zeros, subnormals, infinities and NaNs included."""
+    info = torch.iinfo(bits_dtype)
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(info.min, info.max, (count,), generator=generator, dtype=bits_dtype).view(dtype)
+
+
+def around_the_edges_of(dtype: torch.dtype) -> Tensor:
+    """Every edge of the format, halves of it (the ties), and the neighbours on both sides, of both signs."""
+    limits = torch.finfo(dtype)
+    step = limits.smallest_normal * limits.eps
+    top = 2.0 ** np.floor(np.log2(limits.max)) * limits.eps  # spacing of the largest numbers
+    edges = [0.0, step / 2, step, 1.5 * step, limits.smallest_normal - step / 2, limits.smallest_normal]
+    edges += [limits.max, limits.max + top / 2, limits.max + top, 1.0]
+    exact = torch.tensor(edges, dtype=torch.float64).to(torch.float32)
+    inf = torch.tensor(torch.inf)
+    near = torch.cat([exact, exact.nextafter(inf), exact.nextafter(-inf)])
+    return torch.cat([near, -near])
+
+
+@pytest.mark.parametrize("dtype", TARGETS, ids=str)
+def test_equals_a_brute_force_cast_for_every_kind_of_fp32(dtype: torch.dtype) -> None:
+    gradients = torch.cat([random_bits(20_000, torch.int32, torch.float32), around_the_edges_of(dtype)])
+    gradients = torch.cat([gradients, torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan])])
+    for scale in SCALES:
+        assert census(gradients, dtype, scale) == brute_force(gradients, dtype, scale), scale
+
+
+@pytest.mark.parametrize("dtype", TARGETS, ids=str)
+def test_the_edges_of_a_format_stay_where_they_are_under_a_power_of_two(dtype: torch.dtype) -> None:
+    edges = around_the_edges_of(dtype)
+    edges = edges[edges.abs() > 2.0**-100]  # so that dividing by the scale is exact
+    at_one = census(edges, dtype)
+    at_scale = census(edges / 2.0**20, dtype, 2.0**20)
+    assert [getattr(at_one, fate) for fate in FATES] == [getattr(at_scale, fate) for fate in FATES]
+
+
+@pytest.mark.parametrize("dtype", TARGETS, ids=str)
+@pytest.mark.parametrize(
+    "gradients",
+    [
+        torch.arange(-(2**15), 2**15).to(torch.int16).view(torch.float16),
+        torch.arange(-(2**15), 2**15).to(torch.int16).view(torch.bfloat16),
+        torch.arange(-(2**7), 2**7).to(torch.int8).view(torch.float8_e4m3fn),
+        torch.arange(-(2**7), 2**7).to(torch.int8).view(torch.float8_e5m2),
+        random_bits(20_000, torch.int64, torch.float64),
+    ],
+    ids=lambda gradients: str(gradients.dtype),
+)
+def test_equals_a_brute_force_cast_for_every_input_dtype(gradients: Tensor, dtype: torch.dtype) -> None:
+    for scale in (1.0, 2.0**10, 0.3):
+        assert census(gradients, dtype, scale) == brute_force(gradients, dtype, scale), scale
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    values=st.lists(st.floats(width=32), max_size=20),
+    scale=st.floats(min_value=2.0**-100, max_value=2.0**127, width=32),
+    dtype=st.sampled_from(list(TARGETS)),
+)
+def test_equals_brute_force_for_any_values_at_any_scale(
+    values: list[float], scale: float, dtype: torch.dtype
+) -> None:
+    gradients = torch.tensor(values, dtype=torch.float32)
+    assert census(gradients, dtype, scale) == brute_force(gradients, dtype, scale)
+
+
+def test_what_a_reader_can_check_by_hand() -> None:
+    gradients = torch.tensor([0.0, 2.0**-26, 2.0**-25, 2.0**-24, 1e-5, 1.0, -3.0, 65520.0, torch.nan])
+    found = census(gradients)
+    assert (found.zero, found.underflowed, found.subnormal, found.normal) == (1, 2, 2, 2)
+    assert (found.overflowed, found.nonfinite, found.total) == (1, 1, 9)
+    assert found.binades == {-26: 1, -25: 1, -24: 1, -17: 1, 0: 1, 1: 1, 15: 1}
+    assert found.underflow_fraction == 2 / 7
+    assert found.fates["overflowed"] == {15: 1}
+    assert census(gradients, scale=2.0).underflowed == 1
+
+
+def test_one_tensor_a_list_and_a_generator_count_alike() -> None:
+    tensor = torch.randn(1000, generator=torch.Generator().manual_seed(0)) * 1e-6
+    parts = tensor.view(10, 100)
+    assert census(tensor) == census(list(parts)) == census(row for row in parts)
+
+
+def test_shapes_and_strides_do_not_matter() -> None:
+    tensor = torch.randn(60, 50, 4, generator=torch.Generator().manual_seed(0)) * 1e-6
+    for view in (tensor.transpose(0, 2), tensor[::3, 1::2], tensor[:1].expand(7, -1, -1), tensor[0, 0, 0]):
+        assert census(view) == census(view.contiguous().view(-1)), view.shape
+
+
+def test_more_than_one_chunk_counts_like_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    tensor = random_bits(10_000, torch.int32, torch.float32)
+    whole = census(tensor)
+    strided = census(tensor.view(100, 100)[:, ::3])
+    monkeypatch.setattr(histogram, "CPU_CHUNK", 777)
+    assert census(tensor) == whole
+    assert census(tensor.view(100, 100)[:, ::3]) == strided
+
+
+def test_fp64_and_fp32_gradients_may_be_mixed() -> None:
+    first, second = torch.tensor([1e-300, 1e-8], dtype=torch.float64), torch.tensor([1e-8])
+    found = census([first, second])
+    assert (found.underflowed, found.total) == (3, 3)
+    assert found.binades == {-997: 1, -27: 2}
+
+
+@pytest.mark.parametrize("nothing", [[], torch.empty(0), torch.empty(3, 0), (torch.empty(0),)])
+def test_nothing_to_count(nothing: Tensor | list[Tensor]) -> None:
+    found = census(nothing)
+    assert (found.total, found.binades, found.underflow_fraction) == (0, {}, 0.0)
+
+
+def test_parameters_that_require_gradients_are_counted_and_left_alone() -> None:
+    weight = torch.nn.Parameter(torch.tensor([1e-9, 1.0]))
+    assert census([weight]).underflowed == 1
+    assert weight.requires_grad
+    assert weight.tolist() == torch.tensor([1e-9, 1.0]).tolist()
+
+
+def test_censuses_of_layers_add_up() -> None:
+    first, second = torch.tensor([1e-9, 0.0, 1.0]), torch.tensor([torch.inf, 1e-9, 1e6])
+    assert census(first) + census(second) == census([first, second])
+
+
+def test_censuses_of_different_formats_or_scales_do_not_add_up() -> None:
+    one = census(torch.ones(1))
+    with pytest.raises(ValueError, match="one dtype and scale"):
+        one + census(torch.ones(1), torch.bfloat16)
+    with pytest.raises(ValueError, match="one dtype and scale"):
+        one + census(torch.ones(1), scale=2.0)
+    with pytest.raises(TypeError):
+        one + 1  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("scale", [0, -1.0, float("nan"), float("inf"), 2.0**200, 10**400, 1e-60])
+def test_an_impossible_scale_is_refused(scale: float) -> None:
+    with pytest.raises(ValueError, match="positive and finite in fp32"):
+        census(torch.ones(1), scale=scale)
+
+
+@pytest.mark.parametrize("scale", ["2", True, None, 1j, torch.tensor(2.0)])
+def test_a_scale_that_is_no_number_is_refused(scale: object) -> None:
+    with pytest.raises(TypeError, match="a loss scale is a number"):
+        census(torch.ones(1), scale=scale)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("scale", [2, np.float32(2), np.int64(2)])
+def test_any_real_number_is_a_scale(scale: float) -> None:
+    assert census(torch.tensor([2.0**-25]), scale=scale).subnormal == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.bool, torch.complex64, "fp16", None])
+def test_a_target_that_is_no_floating_dtype_is_refused(dtype: torch.dtype) -> None:
+    with pytest.raises(TypeError, match=r"floating torch\.dtype"):
+        census(torch.ones(1), dtype)
+
+
+@pytest.mark.parametrize("name", ["float8_e8m0fnu", "float4_e2m1fn_x2"])
+def test_a_format_that_cannot_hold_gradients_is_refused(name: str) -> None:
+    dtype = getattr(torch, name, None)
+    if dtype is None:
+        pytest.skip(f"this PyTorch has no {name}")
+    with pytest.raises(ValueError, match="cannot"):
+        census(torch.ones(1), dtype)
+
+
+@pytest.mark.parametrize(
+    "gradients",
+    [torch.arange(3), [torch.ones(1), torch.ones(1, dtype=torch.bool)], torch.ones(3).to_sparse()],
+)
+def test_gradients_that_are_not_dense_floats_are_refused(gradients: Tensor) -> None:
+    with pytest.raises(TypeError, match="dense floating tensors"):
+        census(gradients)
+
+
+def test_a_parameter_without_gradient_is_explained() -> None:
+    with pytest.raises(TypeError, match=r"item 1 is a NoneType.*p\.grad is not None"):
+        census([torch.ones(1), None])  # type: ignore[list-item]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/status")
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.randn(2**24),
+        lambda: torch.randn(2**24).to(torch.bfloat16),
+        lambda: torch.randn(2**13, 2**12)[:, ::2],
+        lambda: torch.randn(2**12, 2**12).t(),
+    ],
+    ids=["fp32", "bf16", "strided", "transposed"],
+)
+def test_extra_memory_is_far_below_the_size_of_the_gradients(make: object) -> None:
+    gradients = make()  # type: ignore[operator]
+    census(gradients)  # the threads, and what they keep
+    Path("/proc/self/clear_refs").write_text("5")  # peak := now
+    before = _memory_mib("VmHWM")
+    census(gradients)
+    assert _memory_mib("VmHWM") - before < 16
+
+
+def _memory_mib(field: str) -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(field))
+
+
+def _total_in_a_worker(count: int) -> int:
+    torch.set_num_threads(1)  # as PyTorch's DataLoader does in its workers
+    return census(torch.ones(count)).total
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_worker_can_count_too() -> None:
+    size = 4 * histogram.CPU_CHUNK
+    assert census(torch.ones(size)).total == size  # so that the parent has threads, which no child inherits
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.apply_async(_total_in_a_worker, (size,)).get(timeout=30) == size
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.parametrize("dtype", TARGETS, ids=str)
+def test_a_gpu_counts_like_the_cpu(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(histogram, "DEVICE_CHUNK", 3000)
+    for gradients in (
+        random_bits(10_000, torch.int32, torch.float32),
+        random_bits(10_000, torch.int64, torch.float64),
+        random_bits(10_000, torch.int16, torch.bfloat16),
+    ):
+        assert census(gradients.cuda(), dtype, 2.0**10) == census(gradients, dtype, 2.0**10)

@@ -1,0 +1,115 @@
+"""What the timeline says a GradScaler did, against PyTorch's documentation and a scaler run beside it."""
+
+from __future__ import annotations
+
+import copy
+from itertools import cycle, islice
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from amp_lessons.scaling import ScalerTimeline
+
+Batch = tuple[Tensor, Tensor]
+
+
+def perceptron() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 5))
+
+
+def loader() -> list[Batch]:
+    generator = torch.Generator().manual_seed(1)
+    return [(torch.randn(5, 6, generator=generator), torch.arange(5)) for _ in range(3)]
+
+
+def record(model: nn.Module | None = None, **options: object) -> ScalerTimeline:
+    model = perceptron() if model is None else model
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return ScalerTimeline.record(model, loader(), optimizer, cross_entropy, **options)  # type: ignore[arg-type]
+
+
+def test_agrees_with_a_scaler_that_is_read_by_hand() -> None:
+    model = perceptron()
+    reference = copy.deepcopy(model)
+    knobs = {"init_scale": 2.0**20, "growth_factor": 4.0, "backoff_factor": 0.25, "growth_interval": 3}
+    timeline = record(model, steps=14, **knobs)
+
+    optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", **knobs)  # type: ignore[arg-type]
+    for step, (inputs, targets) in zip(timeline.steps, islice(cycle(loader()), 14), strict=True):
+        before, weights = scaler.get_scale(), reference[0].weight.clone()
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.float16):
+            loss = cross_entropy(reference(inputs), targets)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        assert (step.loss, step.scale, step.next_scale) == (loss.item(), before, scaler.get_scale())
+        assert step.growth_tracker == scaler.state_dict()["_growth_tracker"]
+        assert step.skipped == torch.equal(reference[0].weight, weights)
+        assert step.gradients_finite != step.skipped
+    assert {step.skipped for step in timeline.steps} == {True, False}  # both happened
+    assert any(step.next_scale > step.scale for step in timeline.steps)
+
+
+def test_an_injected_overflow_skips_that_step_halves_the_scale_and_restarts_the_count() -> None:
+    timeline = record(steps=8, init_scale=1024.0, growth_interval=3, overflow_at=[4])
+    assert timeline.skipped == (4,)
+    assert timeline.scales == (1024, 1024, 1024, 2048, 2048, 1024, 1024, 1024)
+    assert [step.growth_tracker for step in timeline.steps] == [1, 2, 0, 1, 0, 1, 2, 0]
+    assert [step.gradients_finite for step in timeline.steps] == [k != 4 for k in range(8)]
+    assert timeline.steps[-1].next_scale == 2048
+
+
+def test_the_scale_has_no_floor() -> None:
+    timeline = record(steps=6, init_scale=4.0, overflow_at=range(6))
+    assert timeline.steps[-1].next_scale == 0.0625
+    assert len(timeline.skipped) == 6
+
+
+def test_too_large_a_start_costs_the_first_steps() -> None:
+    timeline = record(steps=40, init_scale=2.0**40)
+    assert timeline.skipped[:10] == tuple(range(10))
+    assert len(timeline.skipped) < 40
+
+
+def test_steps_can_be_taken_one_by_one() -> None:
+    model = perceptron()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    timeline = ScalerTimeline(model, loader(), optimizer, cross_entropy, init_scale=8.0)
+    assert timeline.steps == ()
+    assert timeline.advance().skipped is False
+    assert timeline.advance(overflow=True).skipped is True
+    assert timeline.advance().scale == 4.0
+    assert [step.step for step in timeline.steps] == [0, 1, 2]
+
+
+def test_bf16_runs_with_a_scaler_too() -> None:
+    assert record(steps=2, dtype=torch.bfloat16).skipped == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"steps": 0}, "steps is a whole number"),
+        ({"steps": 2.5}, "steps is a whole number"),
+        ({"steps": 3, "overflow_at": [3]}, "overflow_at names steps from 0 to 2"),
+        ({"steps": 3, "overflow_at": [-1]}, "overflow_at names steps from 0 to 2"),
+        ({"steps": 3, "growth_factor": 0.5}, "growth_factor must be above 1"),
+        ({"steps": 3, "backoff_factor": 2.0}, "backoff_factor must lie between 0 and 1"),
+        ({"steps": 3, "init_scale": -1.0}, "init_scale must be positive"),
+        ({"steps": 3, "growth_interval": 0}, "growth_interval must be at least 1"),
+    ],
+)
+def test_impossible_options_are_explained(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        record(**options)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_missing_gpu_is_named() -> None:
+    with pytest.raises(RuntimeError, match="needs a GPU"):
+        record(steps=1, device_type="cuda")
