@@ -1,9 +1,8 @@
 // A native range input: it has an accessible name and answers to the keyboard, which the handle of
 // ipywidgets' own slider does not (axe: aria-input-field-name).
-let count = 0;
-
 function render({ model, el }) {
-  const id = `amp-slider-${count++}`;
+  // Every slider loads this file as a module of its own, so a counter here would start again for each.
+  const id = `amp-slider-${Math.random().toString(36).slice(2)}`;
   const label = document.createElement("label");
   const input = document.createElement("input");
   const readout = document.createElement("output");

@@ -35,7 +35,10 @@ class Table:
         head = "".join(f'<th scope="col">{html.escape(heading)}</th>' for heading in self.rows[0])
         body = "".join(f"<tr>{_cells(list(row.values()))}</tr>" for row in self.rows)
         caption = f'<caption style="text-align:left">{html.escape(self.caption)}</caption>'
-        return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        table = f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        # Where the table is wider than the page, the arrow keys scroll it
+        region = f'tabindex="0" role="region" aria-label="{html.escape(self.caption)}"'
+        return f'<div {region} style="overflow-x:auto">{table}</div>'
 
 
 def _padded(line: list[str], widths: list[int]) -> list[str]:

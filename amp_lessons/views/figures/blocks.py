@@ -14,7 +14,7 @@ from ..picture import Picture
 from ..style import INK, QUIET, ZONES, house_style
 from ..words import relative, share
 
-HEIGHT_IN, PANEL_IN, GAP_IN = 3.5, 2.0, 0.2
+HEIGHT_IN, PANEL_IN, GAP_IN = 3.25, 2.0, 0.2
 
 
 def outlier_picture(
@@ -26,7 +26,7 @@ def outlier_picture(
         figure = Figure(figsize=(9, HEIGHT_IN))
         for i, (name, where) in enumerate(lost.items()):
             x = (left + i * (PANEL_IN + GAP_IN)) / 9
-            axes = figure.add_axes((x, 0.8 / HEIGHT_IN, PANEL_IN / 9, PANEL_IN / HEIGHT_IN))
+            axes = figure.add_axes((x, 0.95 / HEIGHT_IN, PANEL_IN / 9, PANEL_IN / HEIGHT_IN))
             _draw_map(axes, where, outlier)
             axes.set_title(name, fontsize=10.5)
             _describe(axes, errors[name], where)
