@@ -44,29 +44,11 @@ class SimpleModel(nn.Module):
         return self.net(x)
 
 
-class ReadingDenoiser(nn.Module):
-    """A network with two heads: it reads a noisy digit, and it cleans the picture.
-
-    Both heads see the same hidden features; the `decoder` is trained by the reconstruction loss alone.
-    """
-
-    def __init__(self, hidden: int = 64, bottleneck: int = 32) -> None:
-        super().__init__()
-        self.encoder = nn.Sequential(nn.Linear(PIXELS, hidden), nn.ReLU())
-        self.classifier = nn.Linear(hidden, CLASSES)
-        self.decoder = nn.Sequential(nn.Linear(hidden, bottleneck), nn.ReLU(), nn.Linear(bottleneck, PIXELS))
-
-    def forward(self, noisy: Tensor) -> tuple[Tensor, Tensor]:
-        """Map noisy images of shape (n, 64) to logits of shape (n, 10) and clean images of shape (n, 64)."""
-        features = self.encoder(noisy)
-        return self.classifier(features), self.decoder(features)
-
-
 def digits_classifier(hidden: int = 256, *, seed: int = 0) -> SimpleModel:
     """Return an untrained classifier of the digits, the same for the same seed."""
     return seeded(lambda: SimpleModel(PIXELS, hidden, CLASSES), seed)
 
 
-def reading_denoiser(*, seed: int = 0) -> ReadingDenoiser:
-    """Return an untrained `ReadingDenoiser`, the same for the same seed."""
-    return seeded(ReadingDenoiser, seed)
+def denoiser(hidden: int = 64, *, seed: int = 0) -> SimpleModel:
+    """Return an untrained network that cleans noisy digits, the same for the same seed."""
+    return seeded(lambda: SimpleModel(PIXELS, hidden, PIXELS), seed)

@@ -4,6 +4,7 @@ from amp_lessons.scaling.backward import backward_at, backward_by_layer, gradien
 from amp_lessons.scaling.counts import FATES, Census, census
 from amp_lessons.scaling.cycle import PHASES, AmpCycle, PhaseSnapshot, make_scaler
 from amp_lessons.scaling.timeline import ScalerStep, ScalerTimeline
+from amp_lessons.scaling.typed import parse_scale
 
 __all__ = [
     "FATES",
@@ -18,4 +19,5 @@ __all__ = [
     "census",
     "gradients",
     "make_scaler",
+    "parse_scale",
 ]

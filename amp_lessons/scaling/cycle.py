@@ -65,8 +65,9 @@ class PhaseSnapshot:
     """What there was right after one phase of a mixed precision step.
 
     `gradients` and `weights` are the first few values of one parameter, `watched`: the gradients scaled after
-    `backward`, true-sized after `unscale`. What does not exist yet in this cycle is None, or absent from
-    `dtypes`.
+    `backward`, true-sized after `unscale`. `outputs` and `output_gradients` are the first few values of the
+    model's output, if that is a tensor, and of the gradient that reached it, in the dtype in which gradients
+    travel. What does not exist yet in this cycle is None, or absent from `dtypes`.
     """
 
     cycle: int
@@ -77,6 +78,8 @@ class PhaseSnapshot:
     loss: float | None
     scaled_loss: float | None
     watched: str
+    outputs: tuple[float, ...] | None
+    output_gradients: tuple[float, ...] | None
     gradients: tuple[float, ...] | None
     weights: tuple[float, ...]
     gradients_finite: bool | None
@@ -161,6 +164,7 @@ class AmpCycle:
 
     def _forget_cycle(self) -> None:
         self._dtypes = {"weight": self._watched.dtype}
+        self._output: Tensor | None = None
         self._loss: Tensor | None = None
         self._scaled_loss: Tensor | None = None
         self._finite: bool | None = None
@@ -173,6 +177,9 @@ class AmpCycle:
         with torch.autocast(self._device_type, autocast_dtype, enabled=autocast_dtype is not None):
             output = self._model(inputs)
             self._loss = check_loss(self._loss_fn(output, targets))
+        if isinstance(output, Tensor) and output.requires_grad:
+            self._output = output
+            output.retain_grad()
         self._note_dtypes(input=inputs, output=output, loss=self._loss)
 
     def _scale(self) -> None:
@@ -187,7 +194,7 @@ class AmpCycle:
             found = next(p.grad for p in (self._watched, *self._parameters.values()) if p.grad is not None)
             found[(0,) * found.dim()] = math.inf
             self._overflow_is_due = False
-        self._note_dtypes(gradient=self._watched.grad)
+        self._note_dtypes(gradient=self._watched.grad, output_gradient=_gradient_of(self._output))
 
     def _unscale(self) -> None:
         self.scaler.unscale_(self._optimizer)
@@ -216,7 +223,6 @@ class AmpCycle:
         self._dtypes |= {name: value.dtype for name, value in values.items() if isinstance(value, Tensor)}
 
     def _snapshot(self, phase: str) -> PhaseSnapshot:
-        gradient = self._watched.grad
         return PhaseSnapshot(
             cycle=self._cycle,
             phase=phase,
@@ -226,8 +232,10 @@ class AmpCycle:
             loss=None if self._loss is None else self._loss.item(),
             scaled_loss=None if self._scaled_loss is None else self._scaled_loss.item(),
             watched=self._watched_name,
-            gradients=None if gradient is None else _first_values(gradient),
-            weights=_first_values(self._watched),
+            outputs=_first_values(self._output),
+            output_gradients=_first_values(_gradient_of(self._output)),
+            gradients=_first_values(self._watched.grad),
+            weights=_first_values(self._watched) or (),
             gradients_finite=self._finite,
             skipped=self._skipped,
         )
@@ -267,5 +275,9 @@ def _to(device: torch.device, value: Any) -> Any:
     return value.to(device) if isinstance(value, Tensor) else value
 
 
-def _first_values(tensor: Tensor) -> tuple[float, ...]:
-    return tuple(tensor.detach().reshape(-1)[:WATCHED].tolist())
+def _gradient_of(output: Tensor | None) -> Tensor | None:
+    return None if output is None else output.grad
+
+
+def _first_values(tensor: Tensor | None) -> tuple[float, ...] | None:
+    return None if tensor is None else tuple(tensor.detach().reshape(-1)[:WATCHED].tolist())

@@ -104,6 +104,16 @@ class ScalerTimeline:
         return tuple(step.scale for step in self._steps)
 
     @property
+    def growth_interval(self) -> int:
+        """How many clean steps in a row the scaler waits for before it grows."""
+        return self._cycle.scaler.get_growth_interval()
+
+    @property
+    def grown(self) -> tuple[int, ...]:
+        """The numbers of the steps after which the scale grew."""
+        return tuple(step.step for step in self._steps if step.next_scale > step.scale)
+
+    @property
     def skipped(self) -> tuple[int, ...]:
         """The numbers of the steps that the scaler skipped."""
         return tuple(step.step for step in self._steps if step.skipped)

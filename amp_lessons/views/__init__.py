@@ -20,7 +20,10 @@ _WHERE = {
     "CensusView": "widgets.loss_scale",
     "ScalerView": "widgets.scaler",
     "CycleView": "widgets.cycle",
+    "Play": "widgets.play",
     "Quiz": "widgets.quiz",
+    "Still": "widgets.still",
+    "curves": "widgets.still",
 }
 
 __all__ = sorted(_WHERE)

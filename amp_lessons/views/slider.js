@@ -1,17 +1,15 @@
 // A native range input: it has an accessible name and answers to the keyboard, which the handle of
 // ipywidgets' own slider does not (axe: aria-input-field-name).
 function render({ model, el }) {
-  // Every slider loads this file as a module of its own, so a counter here would start again for each.
-  const id = `amp-slider-${Math.random().toString(36).slice(2)}`;
   const label = document.createElement("label");
+  const name = document.createElement("span");
   const input = document.createElement("input");
   const readout = document.createElement("output");
-  label.htmlFor = readout.htmlFor = input.id = id;
   input.type = "range";
   input.step = "1";
 
   const show = () => {
-    label.textContent = model.get("label");
+    name.textContent = model.get("label");
     input.min = model.get("min");
     input.max = model.get("max");
     input.value = model.get("value");
@@ -28,7 +26,8 @@ function render({ model, el }) {
   model.on("change", show);
 
   el.classList.add("amp-slider");
-  el.append(label, input, readout);
+  label.append(name, input); // an id would not do: every view loads this file anew, and would count from the start
+  el.append(label, readout);
   show();
   return () => model.off("change", show);
 }

@@ -14,6 +14,8 @@ from typing import Any
 import matplotlib as mpl
 import torch
 
+from amp_lessons.formats import FORMATS
+
 INK = "#222222"
 QUIET = "#6b7280"
 GRID = "#e5e7eb"
@@ -65,14 +67,7 @@ DTYPE_COLOURS = {
 # Dark enough for white digits on them: contrast 5:1 and more
 FIELD_COLOURS = {"sign": "#A63C00", "exponent": "#00694D", "mantissa": "#0060A0"}
 
-_DTYPE_NAMES = {
-    torch.float64: "fp64",
-    torch.float32: "fp32",
-    torch.float16: "fp16",
-    torch.bfloat16: "bf16",
-    torch.float8_e4m3fn: "fp8_e4m3",
-    torch.float8_e5m2: "fp8_e5m2",
-}
+_DTYPE_NAMES = {torch.float64: "fp64", **{each.dtype: name for name, each in FORMATS.items() if each.dtype}}
 
 
 def dtype_name(dtype: torch.dtype) -> str:

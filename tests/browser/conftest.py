@@ -8,23 +8,14 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 
+from tests.browser.chromium import NAMES, find_chromium, launch_chromium
 from tests.browser.jupyter_page import REPOSITORY, LabServer, NotebookPage
-
-CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-CHROMIUM_OPTIONS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -38,9 +29,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def chromium() -> str:
     """The path of the system's Chromium."""
-    found = next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
+    found = find_chromium()
     if found is None:
-        complaint = f"needs Chromium: none of {', '.join(CHROMIUM_NAMES)} is installed"
+        complaint = f"needs Chromium: none of {', '.join(NAMES)} is installed"
         if os.environ.get("AMP_LESSONS_REQUIRE_BROWSER"):
             pytest.fail(complaint)
         pytest.skip(complaint)
@@ -50,10 +41,8 @@ def chromium() -> str:
 @pytest.fixture(scope="session")
 def browser(chromium: str) -> Iterator[Browser]:
     """One headless Chromium for all tests of this process."""
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=CHROMIUM_OPTIONS)
+    with launch_chromium(chromium) as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="session")
@@ -73,15 +62,28 @@ def lab_server(chromium: str, course: Path, tmp_path_factory: pytest.TempPathFac
         yield server
 
 
-@pytest.fixture
-def open_notebook(browser: Browser, lab_server: LabServer) -> Iterator[Callable[[str], NotebookPage]]:
-    """Open a notebook by its path, as in ``notebooks/03_loss_scaling.ipynb``, in a window of its own."""
+@contextmanager
+def _windows(browser: Browser, server: LabServer) -> Iterator[Callable[[str], NotebookPage]]:
     contexts = []
 
     def open_(path: str) -> NotebookPage:
         contexts.append(browser.new_context(viewport={"width": 1280, "height": 1000}))
-        return NotebookPage(contexts[-1].new_page(), lab_server).open(path)
+        return NotebookPage(contexts[-1].new_page(), server).open(path)
 
     yield open_
     for context in contexts:
         context.close()
+
+
+@pytest.fixture
+def open_notebook(browser: Browser, lab_server: LabServer) -> Iterator[Callable[[str], NotebookPage]]:
+    """Open a notebook by its path, ``notebooks/03_loss_scaling.ipynb`` say, in a window of its own."""
+    with _windows(browser, lab_server) as open_:
+        yield open_
+
+
+@pytest.fixture(scope="module")
+def lesson(request: pytest.FixtureRequest, browser: Browser, lab_server: LabServer) -> Iterator[NotebookPage]:
+    """The module's ``NOTEBOOK``, open and run once for all of its tests."""
+    with _windows(browser, lab_server) as open_:
+        yield open_(request.module.NOTEBOOK).run_all()

@@ -47,6 +47,7 @@ class LabServer:
         self._config_path = "" if command else lab.config_path("")
 
     def __enter__(self) -> LabServer:
+        self._draw_every_cell()
         with self.log.open("w") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", *self._start, *self._options()],
@@ -78,6 +79,12 @@ class LabServer:
             f"--IdentityProvider.token={self.token}",
             "--expose-app-in-browser",
         ]
+
+    def _draw_every_cell(self) -> None:
+        """Have JupyterLab keep the cells outside the window on the page, where a test can find them."""
+        settings = self._private / "settings" / "@jupyterlab" / "notebook-extension"
+        settings.mkdir(parents=True, exist_ok=True)
+        (settings / "tracker.jupyterlab-settings").write_text('{"windowingMode": "none"}')
 
     def _environment(self) -> dict[str, str]:
         private = {
@@ -171,6 +178,25 @@ class NotebookPage:
         """Return the button with this text in a notebook's outputs."""
         return self.page.locator(OUTPUTS).get_by_role("button", name=label, exact=True)
 
+    def view_with(self, control: Locator, nth: int = 0) -> Locator:
+        """Return the output that the ``nth`` match of ``control`` belongs to."""
+        return control.nth(nth).locator("xpath=ancestor::*[contains(@class, 'jp-OutputArea-output')][1]")
+
+    def evaluate(self, code: str) -> str:
+        """Run Python in the notebook's kernel, beside its cells, and return what it printed."""
+        return self._in_jupyterlab(
+            """const kernel = panel.sessionContext.session.kernel;
+            const future = kernel.requestExecute({ code: argument, store_history: false });
+            let printed = "";
+            future.onIOPub = (message) => {
+                if (message.header.msg_type === "stream") printed += message.content.text;
+                if (message.header.msg_type === "error") printed += message.content.evalue;
+            };
+            await future.done;
+            return printed.trim();""",
+            argument=code,
+        )
+
     def screenshot(self, path: Path) -> Path:
         """Save what the browser window shows."""
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -188,10 +214,10 @@ class NotebookPage:
             for node in violation["nodes"]
         ]
 
-    def _in_jupyterlab(self, statements: str, timeout_s: float = RUN_TIMEOUT_S) -> Any:
-        """Run JavaScript with ``app`` and the open notebook's ``panel``, wait for it and return its value."""
+    def _in_jupyterlab(self, statements: str, timeout_s: float = RUN_TIMEOUT_S, argument: str = "") -> Any:
+        """Run JavaScript with ``app``, the open notebook's ``panel`` and ``argument``; return its value."""
         return self.page.evaluate(
-            f"""async seconds => {{
+            f"""async ([seconds, argument]) => {{
                 const app = window.jupyterapp;
                 const panel = app.shell.currentWidget;
                 const work = async () => {{ {statements} }};
@@ -199,7 +225,7 @@ class NotebookPage:
                     setTimeout(() => fail(new Error(`not done after ${{seconds}} s`)), 1000 * seconds));
                 return await Promise.race([work(), limit]);
             }}""",
-            timeout_s,
+            [timeout_s, argument],
         )
 
     def _listen(self, message: ConsoleMessage) -> None:

@@ -9,10 +9,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from integer_rounding import round_to_nearest_even
 from torch import Tensor
 
 from amp_lessons.formats import FORMATS, FloatFormat
+from tests.formats.integer_rounding import round_to_nearest_even
 
 CASTABLE = [name for name, float_format in FORMATS.items() if float_format.dtype]
 ML_DTYPES = {

@@ -113,3 +113,14 @@ def test_impossible_options_are_explained(options: dict[str, object], message: s
 def test_a_missing_gpu_is_named() -> None:
     with pytest.raises(RuntimeError, match="needs a GPU"):
         record(steps=1, device_type="cuda")
+
+
+def test_growth_is_listed_with_the_interval_it_waits_for() -> None:
+    model = torch.nn.Linear(4, 1)
+    loader = [(torch.ones(2, 4), torch.ones(2, 1))]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    timeline = ScalerTimeline.record(
+        model, loader, optimizer, torch.nn.functional.mse_loss, steps=7, init_scale=1.0, growth_interval=3
+    )
+    assert timeline.growth_interval == 3
+    assert timeline.grown == (2, 5)

@@ -13,7 +13,7 @@ from ..picture import Picture
 from ..style import ZONES, dtype_name, house_style
 from .zones import draw_zones, powers_of_two
 
-LOW, HIGH = -48, 44  # exponents in view: real gradients at 2^0, and what a scale of 2^40 makes of them
+LOW, HIGH = -64, 48  # exponents in view: real gradients at 2^0, and what a scale of 2^40 makes of them
 
 
 class CensusPicture(Picture):
@@ -26,7 +26,7 @@ class CensusPicture(Picture):
             figure = Figure(figsize=(9, 3.5))
             axes = figure.add_axes((0.065, 0.15, 0.92, 0.8))
             draw_zones(axes, census.dtype, LOW, HIGH)
-            powers_of_two(axes)
+            powers_of_two(axes, step=8, clipped=(LOW, HIGH))
             axes.set_ylim(0, headroom * max(_shares(census)[0].max(initial=0), 1.0))
             axes.set_xlabel(
                 f"size of the gradient after scaling, on the number line of {dtype_name(census.dtype)}"

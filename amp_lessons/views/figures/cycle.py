@@ -13,6 +13,8 @@ from ..picture import Picture
 from ..style import ACCENT, GRID, INK, PAPER, QUIET, ZONES, house_style
 from .chips import draw_chip
 
+ROWS = 7  # room for everything that a step ends up with, so that no row moves while it goes on
+
 
 @dataclass(frozen=True)
 class Quantity:
@@ -33,9 +35,9 @@ def cycle_picture(
 ) -> Picture:
     """Draw the phases in a row with ``current`` lit (-1: none yet), and what is in memory after it below."""
     with house_style():
-        figure = Figure(figsize=(9, 3.3))
-        _draw_phases(figure.add_axes((0.01, 0.66, 0.98, 0.32)), phases, current, skipped)
-        _draw_quantities(figure.add_axes((0.01, 0.02, 0.98, 0.6)), quantities)
+        figure = Figure(figsize=(9, 3.6))
+        _draw_phases(figure.add_axes((0.01, 0.78, 0.98, 0.22)), phases, current, skipped)
+        _draw_quantities(figure.add_axes((0.01, 0.02, 0.98, 0.74)), quantities)
     return Picture(figure)
 
 
@@ -80,7 +82,7 @@ def _draw_phases(axes: Axes, phases: Sequence[str], current: int, skipped: bool)
 def _draw_quantities(axes: Axes, quantities: Sequence[Quantity]) -> None:
     axes.set_axis_off()
     axes.set_xlim(0, 1)
-    axes.set_ylim(len(quantities), 0)
+    axes.set_ylim(ROWS, 0)
     for row, quantity in enumerate(quantities):
         y = row + 0.5
         if quantity.fresh:

@@ -8,7 +8,9 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MultipleLocator
 
-from ..style import INK, QUIET, ZONES
+from amp_lessons.formats import FORMATS
+
+from ..style import INK, QUIET, ZONES, dtype_name
 
 
 def zone_edges(dtype: torch.dtype) -> tuple[float, float, float]:
@@ -17,9 +19,9 @@ def zone_edges(dtype: torch.dtype) -> tuple[float, float, float]:
     Below the first edge values round to zero (half the smallest subnormal), up to the second they are
     subnormal, from the third on they overflow.
     """
-    info = torch.finfo(dtype)
-    smallest_subnormal = math.log2(info.smallest_normal) + math.log2(info.eps)
-    return smallest_subnormal - 1, math.log2(info.smallest_normal), math.log2(info.max)
+    number_format = FORMATS[dtype_name(dtype)]
+    floor = number_format.smallest_subnormal or number_format.smallest_normal
+    return math.log2(floor) - 1, math.log2(number_format.smallest_normal), math.log2(number_format.max)
 
 
 def draw_zones(axes: Axes, dtype: torch.dtype, low: int, high: int) -> None:
@@ -47,7 +49,14 @@ def draw_zones(axes: Axes, dtype: torch.dtype, low: int, high: int) -> None:
             axes.axvline(edge, color=QUIET, lw=0.8)
 
 
-def powers_of_two(axes: Axes, step: int = 4) -> None:
-    """Label the x axis with powers of two every ``step`` exponents."""
+def powers_of_two(axes: Axes, step: int = 4, clipped: tuple[int, int] | None = None) -> None:
+    """Label the x axis with powers of two every ``step`` exponents.
+
+    ``clipped`` names the exponents at which the outermost bars also count everything beyond them.
+    """
+    low, high = clipped or (None, None)
+    sign = {low: r"\leq", high: r"\geq"}
     axes.xaxis.set_major_locator(MultipleLocator(step))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda exponent, _: f"$2^{{{round(exponent)}}}$"))
+    axes.xaxis.set_major_formatter(
+        FuncFormatter(lambda exponent, _: f"${sign.get(round(exponent), '')}2^{{{round(exponent)}}}$")
+    )

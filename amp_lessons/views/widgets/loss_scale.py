@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -27,7 +28,6 @@ class _ScaleView(View):
     """A loss scale to move, by slider or by typing it, a dtype and a layer, and their census."""
 
     dtypes: tuple[torch.dtype, ...]
-    measured: bool
 
     def __init__(self, layers: Iterable[str], dtype: torch.dtype, exponent: int) -> None:
         self._slider = Slider("Loss scale", 0, LARGEST_EXPONENT, exponent, words=_two_to)
@@ -85,13 +85,17 @@ class _ScaleView(View):
         self._layer.value = layer
 
     def _slider_moved(self, change: dict[str, Any]) -> None:
-        self._scale = 2.0 ** change["new"]
-        self._refresh()
+        if change["new"] != _nearest_exponent(self._scale):  # else it follows a scale that was typed
+            self._scale = 2.0 ** change["new"]
+            self._typed.value = ""
+            self._refresh()
 
     def _scale_typed(self, change: dict[str, Any]) -> None:
-        with self.answering():
-            self._scale = scaling.parse_scale(change["new"])
-            self._refresh()
+        if change["new"]:
+            with self.answering():
+                self._scale = scaling.parse_scale(change["new"])
+                self._slider.value = _nearest_exponent(self._scale)
+                self._refresh()
 
     def _refresh(self, _change: object = None) -> None:
         with self.answering():
@@ -99,7 +103,7 @@ class _ScaleView(View):
             if self.layer != ALL_LAYERS:
                 by_layer = {self.layer: by_layer[self.layer]}
             census = functools.reduce(operator.add, by_layer.values())
-            self.show(self._picture_of(census), describe(census), measured=self.measured)
+            self.show(self._picture_of(census), describe(census), measured=True)
 
     def _picture_of(self, census: Census) -> CensusPicture:
         """Move the bars of the picture; draw another only when its axes are for another dtype or layer."""
@@ -114,7 +118,6 @@ class CensusView(_ScaleView):
     """What a cast makes of given gradients at a loss scale: a computation, without a backward pass."""
 
     dtypes = (torch.float16, torch.bfloat16, torch.float8_e5m2, torch.float8_e4m3fn)
-    measured = False
 
     def __init__(
         self,
@@ -135,7 +138,6 @@ class LossScaleView(_ScaleView):
     """A real backward pass under autocast for every move, on the device that the model is on."""
 
     dtypes = (torch.float16, torch.bfloat16, torch.float32)
-    measured = True
 
     def __init__(
         self,
@@ -147,11 +149,15 @@ class LossScaleView(_ScaleView):
     ) -> None:
         """Run ``model`` on ``batch`` (inputs, targets), first at a loss scale of ``2**exponent``."""
         self._run = functools.partial(scaling.backward_by_layer, model, batch, loss_fn)
-        super().__init__(scaling.gradients_by_layer(model, batch, loss_fn), dtype, exponent)
+        super().__init__(scaling.gradients(model, batch, loss_fn), dtype, exponent)
 
     def census_by_layer(self, scale: float, dtype: torch.dtype) -> dict[str, Census]:
         """Run forward and backward at ``scale`` and return what became of each layer's gradients."""
         return self._run(scale, dtype=dtype)
+
+
+def _nearest_exponent(scale: float) -> int:
+    return min(max(round(math.log2(scale)), 0), LARGEST_EXPONENT)
 
 
 def _two_to(exponent: int) -> str:

@@ -12,6 +12,8 @@ from amp_lessons.quizzes import Choice, Question, question
 from ..picture import CAPTION_STYLE
 
 LETTERS = "abcdefgh"
+# ipywidgets centres the text of its buttons and offers no setting for it.
+LEFT_ALIGNED = "<style>.amp-quiz .jupyter-button { text-align: left; padding-left: 14px }</style>"
 
 
 class Quiz(ipywidgets.VBox):
@@ -27,6 +29,7 @@ class Quiz(ipywidgets.VBox):
             f'<div style="{CAPTION_STYLE};font-weight:600">{html.escape(self.question.text)}</div>'
         )
         super().__init__([asked, *self._buttons, self._why], layout={"max_width": "900px"})
+        self.add_class("amp-quiz")
 
     def choose(self, letter: str) -> None:
         """Choose the answer with that letter, as a click on its button does."""
@@ -37,7 +40,6 @@ class Quiz(ipywidgets.VBox):
 
     def _button(self, i: int, choice: Choice) -> ipywidgets.Button:
         made = ipywidgets.Button(description=f"{LETTERS[i]})  {choice.text}", layout={"width": "auto"})
-        made.style.text_align = "left"
         made.on_click(lambda _: self._choose(i))
         return made
 

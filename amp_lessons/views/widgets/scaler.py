@@ -1,0 +1,102 @@
+"""The life of a loss scale: train a real network, turn GradScaler's knobs, inject an overflow."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+
+import ipywidgets
+import torch
+from torch import Tensor, nn
+
+from amp_lessons.scaling import ScalerTimeline
+
+from ..controls import Slider, button, dropdown
+from ..figures.timeline import timeline_picture
+from ..view import View
+from ..words import power_of_two
+
+STEPS_A_PRESS = 20
+
+
+class ScalerView(View):
+    """A real GradScaler over real training steps; changing a knob starts the run again."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loader: Iterable[tuple[Tensor, Tensor]],
+        loss_fn: Callable[[Tensor, Tensor], Tensor],
+        *,
+        init_scale: float = 2.0**24,
+        growth_interval: int = 10,
+        steps: int = 40,
+    ) -> None:
+        """Train a copy of ``model`` with SGD for ``steps`` steps, and wait for what the learner presses."""
+        self._start, self._loader, self._loss_fn, self._first_steps = model, loader, loss_fn, steps
+        exponent = torch.tensor(init_scale).log2().round().int().item()
+        self._init_exponent = Slider("init_scale", 0, 40, int(exponent), words=lambda e: f"2^{e}")
+        self._interval = Slider("growth_interval", 1, 40, growth_interval, words=lambda n: f"{n} clean steps")
+        self._growth = dropdown("growth_factor", [1.5, 2.0, 4.0], 2.0)
+        self._backoff = dropdown("backoff_factor", [0.25, 0.5, 0.75], 0.5)
+        more = button(f"Train {STEPS_A_PRESS} more steps", "continue the run with real training steps")
+        inject = button("Inject an overflow", "one more step, with one value of its gradients set to inf")
+        restart = button("Start again", "back to the first step")
+        more.on_click(lambda _: self.train(STEPS_A_PRESS))
+        inject.on_click(lambda _: self.inject_overflow())
+        restart.on_click(lambda _: self.restart())
+        knobs = ipywidgets.HBox([self._growth, self._backoff])
+        buttons = ipywidgets.HBox([more, inject, restart], layout={"flex_flow": "row wrap"})
+        super().__init__(
+            [self._init_exponent, self._interval, knobs, buttons], alt="Loss scale over training steps."
+        )
+        self.restart()
+        for knob in (self._init_exponent, self._interval, self._growth, self._backoff):
+            knob.observe(lambda _: self.restart(), "value")
+
+    def restart(self) -> None:
+        """Start the run again from the first step, with the knobs as they stand."""
+        model = copy.deepcopy(self._start)
+        self.timeline = ScalerTimeline(
+            model,
+            self._loader,
+            torch.optim.SGD(model.parameters(), lr=0.05),
+            self._loss_fn,
+            init_scale=2.0**self._init_exponent.value,
+            growth_interval=self._interval.value,
+            growth_factor=self._growth.value,
+            backoff_factor=self._backoff.value,
+        )
+        self.train(self._first_steps)
+
+    def train(self, steps: int) -> None:
+        """Continue the run for ``steps`` training steps."""
+        for _ in range(steps):
+            self.timeline.advance()
+        self._refresh()
+
+    def inject_overflow(self) -> None:
+        """Train one more step, in whose gradients one value is set to inf."""
+        self.timeline.advance(overflow=True)
+        self._refresh()
+
+    def _refresh(self) -> None:
+        self.show(timeline_picture(self.timeline), describe(self.timeline), measured=True)
+
+
+def describe(timeline: ScalerTimeline) -> str:
+    """Say a timeline in two sentences."""
+    first, last = timeline.steps[0], timeline.steps[-1]
+    skipped, grown = timeline.skipped, timeline.grown
+    which = f" (steps {_listed(skipped)})" if skipped else ""
+    return (
+        f"{len(timeline.steps)} steps from a scale of {power_of_two(first.scale)}: "
+        f"{len(skipped)} skipped{which}, {len(grown)} followed by growth. "
+        f"The scale now stands at {power_of_two(last.next_scale)}, "
+        f"{last.growth_tracker} clean steps of {timeline.growth_interval} towards the next growth."
+    )
+
+
+def _listed(steps: tuple[int, ...], most: int = 8) -> str:
+    shown = ", ".join(str(step + 1) for step in steps[:most])  # a learner counts from 1
+    return shown if len(steps) <= most else f"{shown}, …"

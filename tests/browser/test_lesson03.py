@@ -1,0 +1,142 @@
+"""Lesson 03 as a learner uses it: by keyboard and by mouse, in JupyterLab in a real browser."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+NOTEBOOK = "notebooks/03_loss_scaling.ipynb"
+BUTTONS = ("Train 20 more steps", "Inject an overflow", "Start again", "Next phase")
+
+
+@pytest.fixture
+def live(lesson):
+    """The view that runs a real backward pass for every move: the third with a slider for the loss scale."""
+    return lesson.view_with(lesson.page.get_by_role("slider", name="Loss scale"), nth=2)
+
+
+def caption(view: Locator) -> Locator:
+    return view.locator("figcaption")
+
+
+def picture(view: Locator) -> str:
+    return view.locator("img").get_attribute("src")
+
+
+def computed(lesson, exponent, extra=""):
+    """Return the caption that the compute layer gives for a scale, asked of the lesson's own kernel."""
+    return lesson.evaluate(
+        "from amp_lessons.views.widgets.loss_scale import describe\n"
+        f"print(describe(scaling.backward_at(model, batches[0], loss_fn, 2.0**{exponent}{extra})))"
+    )
+
+
+def test_the_slider_moved_by_keyboard_runs_a_backward_pass_and_redraws(lesson, live):
+    slider = live.get_by_role("slider", name="Loss scale")
+    for exponent, key in ((1, "ArrowRight"), (2, "ArrowRight"), (40, "End"), (0, "Home")):
+        before = picture(live)
+        slider.press(key)
+        expect(caption(live)).to_contain_text(f"Scale 2^{exponent}:")
+        assert caption(live).inner_text() == computed(lesson, exponent)
+        assert picture(live) != before
+    assert lesson.errors == []
+
+
+def test_the_arrow_keys_stay_with_the_slider(lesson, live):
+    slider = live.get_by_role("slider", name="Loss scale")
+    slider.press("ArrowUp")
+    expect(caption(live)).to_contain_text("Scale 2^1:")
+    assert slider.evaluate("element => element === document.activeElement")
+    slider.press("Home")
+
+
+def test_a_typed_scale_is_understood_or_answered(lesson, live):
+    typed = live.get_by_label("or type one")
+    for text, answer in (
+        ("2^10", "Scale 2^10:"),
+        ("0", "positive"),
+        ("abc", "number"),
+        ("1000", "Scale 1000:"),
+    ):
+        typed.fill(text)
+        typed.press("Enter")
+        expect(caption(live)).to_contain_text(answer)
+
+
+def test_dtype_and_layer_are_chosen_by_name(lesson, live):
+    live.get_by_role("slider", name="Loss scale").press("Home")
+    live.get_by_label("dtype").select_option(label="bf16")
+    lesson.wait_idle()
+    assert caption(live).inner_text() == computed(lesson, 0, ", torch.bfloat16")
+    live.get_by_label("dtype").select_option(label="fp16")
+    live.get_by_label("layer").select_option(index=1)
+    lesson.wait_idle()
+    one_layer = int(re.search(r"of ([\d,]+) gradients", caption(live).inner_text())[1].replace(",", ""))
+    live.get_by_label("layer").select_option(label="all layers")
+    lesson.wait_idle()
+    assert (
+        0
+        < one_layer
+        < int(re.search(r"of ([\d,]+) gradients", caption(live).inner_text())[1].replace(",", ""))
+    )
+
+
+def test_every_button_of_the_scaler_does_what_it_says(lesson):
+    view = lesson.view_with(lesson.button("Train 20 more steps"))
+    expect(caption(view)).to_contain_text("40 steps")
+    view.get_by_role("button", name="Train 20 more steps").click()
+    expect(caption(view)).to_contain_text("60 steps")
+    view.get_by_role("button", name="Inject an overflow").click()
+    expect(caption(view)).to_contain_text("61 steps")
+    expect(caption(view)).to_contain_text("0 clean steps of 10")
+    view.get_by_role("button", name="Start again").click()
+    expect(caption(view)).to_contain_text("40 steps")
+    view.get_by_role("slider", name="init_scale").press("Home")
+    expect(caption(view)).to_contain_text("from a scale of 2^0: 0 skipped")
+    view.get_by_role("slider", name="growth_interval").press("Home")
+    expect(caption(view)).to_contain_text("of 1 towards")
+    view.get_by_label("growth_factor").select_option(label="4.0")
+    lesson.wait_idle()
+    view.get_by_label("backoff_factor").select_option(label="0.25")
+    lesson.wait_idle()
+    assert lesson.errors == []
+
+
+def test_the_cycle_walks_through_a_clean_step_and_a_skipped_one(lesson):
+    view = lesson.view_with(lesson.button("Next phase"))
+    following = view.get_by_role("button", name="Next phase")
+
+    def press_until(text, most=8):
+        for _ in range(most):
+            before = caption(view).inner_text()
+            following.press("Enter")
+            expect(caption(view)).not_to_have_text(before)
+            if text in caption(view).inner_text():
+                return
+        raise AssertionError(f"no phase said {text!r}")
+
+    press_until("The forward pass ran")
+    press_until("The optimizer stepped")
+    press_until("The forward pass ran")
+    view.get_by_role("button", name="Inject an overflow").click()
+    expect(caption(view)).to_contain_text("will leave one inf")
+    press_until("found at least one")
+    press_until("The step was skipped")
+    press_until("The scale was halved")
+    assert lesson.errors == []
+
+
+def test_a_question_is_answered_by_keyboard(lesson):
+    wrong = lesson.page.get_by_role("button", name="2^-25, with fewer bits")
+    wrong.press("Enter")
+    quiz = lesson.view_with(wrong)
+    expect(quiz).to_contain_text("Not quite.")
+    quiz.get_by_role("button", name="c)").press("Enter")
+    expect(quiz).to_contain_text("Yes.")
+
+
+def test_nothing_of_ours_keeps_anyone_out(lesson):
+    assert lesson.serious_axe_violations() == []
+    assert lesson.errors == []

@@ -1,0 +1,137 @@
+import io
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from amp_lessons import data, models, scaling
+from amp_lessons.views import CensusView, LossScaleView
+from amp_lessons.views.widgets.loss_scale import describe
+
+cross_entropy = torch.nn.functional.cross_entropy
+
+
+@pytest.fixture
+def gradients():
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(20_000, generator=generator) * torch.exp2(
+        6 * torch.randn(20_000, generator=generator) - 20
+    )
+
+
+@pytest.fixture
+def live():
+    batch = data.batches(data.digits().train, 16)[0]
+    return LossScaleView(models.digits_classifier(32), batch, cross_entropy)
+
+
+def pixels(view):
+    return np.asarray(Image.open(io.BytesIO(view.picture.png())))
+
+
+def test_the_caption_says_what_pytorchs_own_cast_does(gradients):
+    view = CensusView(gradients)
+    for exponent in (0, 4, 8):
+        view.exponent = exponent
+        cast = (gradients * 2.0**exponent).half()
+        assert (
+            f"Scale 2^{exponent}: {100 * (cast == 0).float().mean():.1f} % of 20,000 gradients vanish"
+            in view.caption
+        )
+        overflow = cast.isinf().sum().item()
+        assert ("none overflow" in view.caption) == (overflow == 0)
+
+
+def test_moving_the_slider_moves_the_picture(gradients):
+    view = CensusView(gradients)
+    before = pixels(view)
+    view.exponent = 12
+    after = pixels(view)
+    assert (before != after).any()
+    view.exponent = 0
+    np.testing.assert_array_equal(pixels(view), before)
+
+
+def test_a_typed_scale_does_what_the_slider_does(gradients):
+    view = CensusView(gradients)
+    view.exponent = 10
+    moved = view.caption
+    view.exponent = 0
+    view.scale = "2^10"
+    assert view.caption == moved
+    view.scale = 1000
+    assert view.caption.startswith("Scale 1000:")
+
+
+def test_the_slider_follows_a_typed_scale_and_takes_over_again(gradients):
+    view = CensusView(gradients)
+    view.scale = 1000
+    assert view.exponent == 10
+    assert view.scale == 1000
+    view.exponent = 0
+    assert view.caption.startswith("Scale 2^0:")
+    view.scale = 1000
+    assert view.caption.startswith("Scale 1000:")
+
+
+@pytest.mark.parametrize("typed", ["0", "-4", "nan", "inf", "2^200", "abc", " "])
+def test_a_scale_that_is_none_is_answered_in_words_and_the_view_lives_on(gradients, typed):
+    view = CensusView(gradients)
+    before = pixels(view)
+    view.scale = typed
+    assert not view.caption.startswith("Scale 2^0")
+    assert len(view.caption.split()) > 4
+    np.testing.assert_array_equal(pixels(view), before)
+    view.exponent = 3
+    assert view.caption.startswith("Scale 2^3:")
+
+
+def test_a_layer_is_shown_alone_and_all_layers_add_up(gradients):
+    view = CensusView({"first": gradients[:5000], "second": gradients[5000:]})
+    assert "of 20,000 gradients" in view.caption
+    view.layer = "first"
+    assert "of 5,000 gradients" in view.caption
+
+
+def test_in_bf16_nothing_vanishes(gradients):
+    view = CensusView(gradients)
+    view.dtype = torch.bfloat16
+    assert "none of 20,000 gradients vanish" in view.caption
+
+
+def test_every_move_of_the_live_view_is_a_real_backward_pass(live):
+    model, batch = live._run.args[:2]
+    for exponent in (0, 16, 40):
+        live.exponent = exponent
+        assert live.caption == describe(scaling.backward_at(model, batch, cross_entropy, 2.0**exponent))
+    assert "overflow" in live.caption
+    assert "none overflow" not in live.caption
+
+
+def test_the_live_view_leaves_the_model_as_it_was(live):
+    model = live._run.args[0]
+    weights = [parameter.clone() for parameter in model.parameters()]
+    live.exponent = 5
+    live.dtype = torch.bfloat16
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert all(torch.equal(old, new) for old, new in zip(weights, model.parameters(), strict=True))
+
+
+def test_without_a_kernel_the_picture_carries_its_caption(live):
+    bundle = live._repr_mimebundle_()
+    assert bundle["text/plain"] == f"[measured] {live.caption}"
+    assert isinstance(bundle["image/png"], str)
+
+
+def test_the_html_names_the_picture_for_those_who_cannot_see_it(live):
+    page = live.children[-1].value
+    assert 'alt="Histogram of gradients' in page
+    assert "<figcaption aria-live" in page
+    assert live.caption in page
+
+
+def test_zeros_and_infinities_of_the_true_gradient_are_told_apart():
+    census = scaling.census([torch.tensor([0.0, 1.0, float("inf")])])
+    assert "1 more were zero to begin with" in describe(census)
+    assert "1 were inf or nan" in describe(census)

@@ -1,0 +1,99 @@
+import pytest
+import torch
+
+from amp_lessons import data, models
+from amp_lessons.views import CycleView, ScalerView
+
+cross_entropy = torch.nn.functional.cross_entropy
+
+
+@pytest.fixture
+def batches():
+    return data.batches(data.digits().train, 16)[:6]
+
+
+@pytest.fixture
+def scaler_view(batches):
+    return ScalerView(models.digits_classifier(16), batches, cross_entropy, steps=12, growth_interval=4)
+
+
+@pytest.fixture
+def cycle_view(batches):
+    return CycleView(models.digits_classifier(16), batches, cross_entropy)
+
+
+def press(view, label):
+    def buttons(widget):
+        for child in getattr(widget, "children", ()):
+            yield from buttons(child)
+            if getattr(child, "description", None) == label:
+                yield child
+
+    (found,) = buttons(view)
+    found.click()
+
+
+def test_the_caption_counts_what_the_timeline_holds(scaler_view):
+    timeline = scaler_view.timeline
+    assert scaler_view.caption.startswith("12 steps from a scale of 2^24:")
+    assert f"{len(timeline.skipped)} skipped" in scaler_view.caption
+    assert f"{timeline.steps[-1].growth_tracker} clean steps of 4" in scaler_view.caption
+
+
+def test_an_injected_overflow_is_one_more_skipped_step(scaler_view):
+    before = scaler_view.timeline.steps[-1].next_scale
+    press(scaler_view, "Inject an overflow")
+    last = scaler_view.timeline.steps[-1]
+    assert (len(scaler_view.timeline.steps), last.skipped, last.next_scale) == (13, True, before / 2)
+
+
+def test_more_steps_continue_the_run(scaler_view):
+    press(scaler_view, "Train 20 more steps")
+    assert scaler_view.caption.startswith("32 steps")
+
+
+def test_a_turned_knob_starts_the_run_again(scaler_view):
+    press(scaler_view, "Train 20 more steps")
+    scaler_view._init_exponent.value = 3
+    assert scaler_view.caption.startswith("12 steps from a scale of 2^3: 0 skipped")
+    assert scaler_view.timeline.grown == (3, 7, 11)
+
+
+def test_every_run_starts_from_the_same_weights(scaler_view):
+    first = [step.loss for step in scaler_view.timeline.steps]
+    press(scaler_view, "Start again")
+    assert [step.loss for step in scaler_view.timeline.steps] == first
+
+
+def test_a_clean_step_changes_the_parameters_and_a_skipped_one_does_not(cycle_view):
+    start = cycle_view.snapshot
+    assert start.phase == "forward"
+    cycle_view.advance(5)
+    assert cycle_view.caption.startswith("The optimizer stepped")
+    stepped = cycle_view.snapshot.weights
+    assert stepped != start.weights
+    press(cycle_view, "Inject an overflow")
+    cycle_view.advance(7)
+    assert cycle_view.caption.startswith("The step was skipped")
+    assert cycle_view.snapshot.weights == stepped
+    press(cycle_view, "Next phase")
+    assert cycle_view.caption.startswith("The scale was halved to 2^15")
+
+
+def test_the_scale_doubles_after_three_clean_steps(cycle_view):
+    cycle_view.advance(3 * 7 - 1)
+    assert cycle_view.caption.startswith("Enough clean steps in a row: the scale was doubled to 2^17")
+
+
+def test_unscaling_divides_the_gradients_by_exactly_the_scale(cycle_view):
+    cycle_view.advance(2)
+    scaled = cycle_view.snapshot
+    cycle_view.advance()
+    assert cycle_view.snapshot.gradients == tuple(value / scaled.scale for value in scaled.gradients)
+
+
+def test_gradients_travel_in_half_precision_and_arrive_in_fp32(cycle_view):
+    cycle_view.advance(2)
+    dtypes = cycle_view.snapshot.dtypes
+    assert dtypes["output_gradient"] == torch.float16
+    assert dtypes["gradient"] == dtypes["weight"] == dtypes["loss"] == torch.float32
