@@ -6,7 +6,7 @@ function render({ model, el }) {
   let current = 0;
 
   const moveTo = (i) => {
-    current = Math.min(Math.max(i, 0), buttons.length - 1);
+    current = i;
     buttons.forEach((button, j) => (button.tabIndex = j === current ? 0 : -1));
   };
 
@@ -23,8 +23,8 @@ function render({ model, el }) {
     button.type = "button";
     button.title = name;
     button.setAttribute("aria-label", name);
+    button.addEventListener("focus", () => moveTo(i)); // however it got there: a page reader may have moved it
     button.addEventListener("click", () => {
-      moveTo(i);
       button.focus(); // Safari does not focus a button that is clicked
       write(i, model.get("bits")[i] === "1" ? "0" : "1");
     });
@@ -68,8 +68,8 @@ function render({ model, el }) {
     const target = { ArrowLeft: current - 1, ArrowRight: current + 1, Home: 0, End: buttons.length - 1 };
     if (event.key === "0" || event.key === "1") write(current, event.key);
     if (event.key in target || event.key === "0" || event.key === "1") {
-      moveTo(target[event.key] ?? current + 1);
-      buttons[current].focus();
+      const i = target[event.key] ?? current + 1;
+      buttons[Math.min(Math.max(i, 0), buttons.length - 1)].focus();
       event.preventDefault();
     }
   });

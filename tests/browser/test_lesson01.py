@@ -1,4 +1,4 @@
-"""Lesson 01 as a learner drives it: by mouse, by keyboard, and by typing what nobody expected."""
+"""Lesson 01 as a learner uses it: by mouse, by keyboard, and by typing what nobody expected."""
 
 from __future__ import annotations
 
@@ -6,117 +6,98 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from amp_lessons.formats import FORMATS
-from tests.browser.jupyter_page import OUTPUTS, NotebookPage
+from amp_lessons.views import BitView, RulerView, UpdateView
+from tests.browser.jupyter_page import NotebookPage
 
-
-@pytest.fixture(scope="module")
-def lesson(browser, lab_server):
-    """The lesson, run from top to bottom once for all tests of this file."""
-    context = browser.new_context(viewport={"width": 1280, "height": 1000})
-    page = NotebookPage(context.new_page(), lab_server)
-    yield page.open("notebooks/01_number_formats.ipynb").run_all()
-    context.close()
+NOTEBOOK = "notebooks/01_number_formats.ipynb"
 
 
 class Shown:
-    """One view on the page: its controls by name, its caption, and whether its picture is another one."""
+    """One view on the page; whoever expects a caption of it also expects a new picture."""
 
-    def __init__(self, lesson: NotebookPage, mark: str) -> None:
-        """Find the first output with an element that matches ``mark``."""
-        outputs = lesson.page.locator(".jp-OutputArea-output")
-        self.output = outputs.filter(has=lesson.page.locator(mark)).first
-        self.output.scroll_into_view_if_needed()
+    def __init__(self, lesson: NotebookPage, control: Locator) -> None:
+        self.output = lesson.view_with(control)
         self.caption = self.output.locator("figcaption")
-        self._image = self.output.locator("img")
-        self._before = self.picture
-
-    @property
-    def picture(self) -> str:
-        return self._image.get_attribute("src") or ""
+        self.typing = self.output.get_by_role("textbox")
+        self._drawn = self._picture()
 
     def bit(self, number: int) -> Locator:
         return self.output.locator(f'button[aria-label^="bit {number},"]')
 
-    def expect(self, *words: str) -> None:
-        """Wait until the caption says all of ``words``; the picture must be another than last time."""
-        for each in words:
-            expect(self.caption).to_contain_text(each)
-        assert self.picture != self._before
-        self._before = self.picture
+    def slider(self, name: str) -> Locator:
+        return self.output.get_by_role("slider", name=name, exact=True)
 
-    def choose_format(self, name: str) -> None:
-        self.output.locator("select").select_option(name)
+    def choose(self, name: str) -> None:
+        self.output.get_by_role("combobox").select_option(name)
 
     def type(self, text: str) -> None:
-        self.output.locator("input[type=text]").fill(text)
-        self.output.locator("input[type=text]").press("Enter")
+        self.typing.fill(text)
+        self.typing.press("Enter")
+
+    def expect(self, caption: str) -> None:
+        expect(self.caption).to_have_text(caption)
+        assert self._picture() != self._drawn
+        self._drawn = self._picture()
+
+    def _picture(self) -> str | None:
+        return self.output.locator("img").get_attribute("src")
 
 
 @pytest.fixture
 def bits(lesson):
     """The bit view, on 0.5 in fp16."""
-    shown = Shown(lesson, ".amp-bits")
-    shown.choose_format("fp16")
-    shown.type("0.25")
-    shown.type("0.5")
-    expect(shown.caption).to_contain_text("fp16 0 01110 0000000000 is normal")
-    shown._before = shown.picture
+    shown = Shown(lesson, lesson.page.get_by_label("type a number or its bits").first)
+    shown.choose("fp16")
+    for number in ("0.25", "0.5"):
+        shown.type(number)
+        shown.expect(BitView(number, "fp16").caption)
     return shown
-
-
-def test_nothing_on_the_page_complains(lesson):
-    assert lesson.page.locator(f"{OUTPUTS} .amp-picture").count() >= 7
-    assert lesson.serious_axe_violations() == []
-    assert lesson.errors == []
 
 
 def test_bits_flip_by_mouse(bits):
     bits.bit(0).click()
-    bits.expect("0 01110 0000000001 is normal: 2^-1 × (1 + 1/1024) = 0.50048828125", "spacing 2^-11")
+    bits.expect(BitView("0x3801", "fp16").caption)
+    expect(bits.caption).to_contain_text("is normal: 2^-1 × (1 + 1/1024) = 0.50048828125")
     expect(bits.bit(0)).to_have_attribute("aria-pressed", "true")
+    expect(bits.typing).to_have_value("0.50048828125")
     bits.bit(15).click()
-    bits.expect("fp16 1 01110 0000000001 is normal: −2^-1")
-    bits.bit(15).click()
+    bits.expect(BitView("0xb801", "fp16").caption)
     bits.bit(0).click()
-    bits.expect("= 0.5.")
+    bits.expect(BitView("-0.5", "fp16").caption)
     expect(bits.bit(0)).to_have_attribute("aria-pressed", "false")
 
 
 def test_bits_flip_by_keyboard(bits, lesson):
     keyboard = lesson.page.keyboard
-    bits.output.locator("input[type=text]").focus()
+    bits.typing.focus()
     keyboard.press("Tab")
+    keyboard.press("Home")
     expect(bits.bit(15)).to_be_focused()
     keyboard.press("Space")
-    bits.expect("fp16 1 01110 0000000000 is normal")
+    bits.expect(BitView("-0.5", "fp16").caption)
     keyboard.press("ArrowRight")
     keyboard.press("Enter")
-    bits.expect("fp16 1 11110 0000000000 is normal")
+    bits.expect(BitView("0xf800", "fp16").caption)
     expect(bits.bit(14)).to_be_focused()
     keyboard.press("End")
     expect(bits.bit(0)).to_be_focused()
     keyboard.press("ArrowLeft")
     expect(bits.bit(1)).to_be_focused()
-    keyboard.press("Home")
-    keyboard.type("0111101111111111")
-    bits.expect("fp16 0 11110 1111111111 is normal: 2^15 × (1 + 1023/1024) = 65504.", "65472 and inf")
-    keyboard.press("Tab")
-    assert bits.output.locator(".amp-bits button:focus").count() == 0
 
 
-@pytest.mark.parametrize(
-    ("typed", "answer"),
-    [
-        ("1e400", "1e400 is beyond fp16, which makes it inf"),
-        ("-0", "is minus zero"),
-        ("nan", "is NaN"),
-        ("0x7bff", "= 65504."),
-        ("2^-25", "too small for fp16"),
-    ],
-)
-def test_what_is_typed_is_understood(bits, typed, answer):
+def test_a_whole_pattern_is_typed_on_the_bits_and_tab_leaves_them(bits, lesson):
+    bits.bit(15).focus()
+    lesson.page.keyboard.type("0111101111111111")
+    bits.expect(BitView("65504", "fp16").caption)
+    lesson.page.keyboard.press("Tab")
+    expect(bits.output.locator(".amp-bits button:focus")).to_have_count(0)
+    expect(bits.output.locator('.amp-bits button[tabindex="0"]')).to_have_count(1)
+
+
+@pytest.mark.parametrize("typed", ["1e400", "-0", "nan", "0x7bff", "2^-25", "-inf"])
+def test_what_is_typed_is_understood(bits, typed):
     bits.type(typed)
-    bits.expect(answer)
+    bits.expect(BitView(typed, "fp16").caption)
 
 
 @pytest.mark.parametrize(("typed", "answer"), [("abc", "“abc” is not a number"), ("", "Nothing typed yet")])
@@ -124,45 +105,53 @@ def test_what_is_not_a_number_is_answered_in_words(bits, typed, answer):
     bits.type(typed)
     expect(bits.caption).to_contain_text(answer)
     bits.bit(14).click()
-    bits.expect("fp16 0 11110 0000000000 is normal")
+    bits.expect(BitView("0x7800", "fp16").caption)
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_every_format_has_its_bits(bits, name):
-    bits.choose_format(name)
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != "fp16"])
+def test_every_format_has_its_own_bits(bits, name):
+    bits.choose(name)
+    bits.expect(BitView("0.5", name).caption)
     expect(bits.output.locator(".amp-bits button")).to_have_count(FORMATS[name].bits)
     bits.bit(1).click()
-    expect(bits.caption).to_contain_text(f"{name} ")
+    bits.expect(BitView(hex(FORMATS[name].encode(0.5) ^ 2), name).caption)
 
 
 def test_the_ruler_zooms_travels_and_answers(lesson):
-    ruler = Shown(lesson, '.amp-slider label:text-is("Zoom")')
-    zoom, around = (ruler.output.get_by_label(name, exact=True) for name in ("Zoom", "Around"))
-    zoom.press("ArrowRight")
-    ruler.expect("values in view")
-    around.press("ArrowRight")
-    ruler.expect("values in view")
+    ruler = Shown(lesson, lesson.page.get_by_role("slider", name="Zoom").first)
+    ruler.slider("Zoom").press("ArrowRight")
+    ruler.expect(RulerView(zoom=1).caption)
+    ruler.slider("Around").press("ArrowRight")
+    ruler.expect(RulerView(around="2^-11", zoom=1).caption)
     ruler.type("2048")
-    ruler.expect("values in view")
-    expect(around).to_have_attribute("aria-valuetext", "2^11")
+    ruler.expect(RulerView(around="2048", zoom=1).caption)
+    expect(ruler.slider("Around")).to_have_attribute("aria-valuetext", "2^11")
+    ruler.slider("Zoom").press("End")
+    ruler.expect(RulerView(around="2048", zoom=12).caption)
     ruler.type("-3")
     expect(ruler.caption).to_contain_text("no place on this ruler")
 
 
-def test_the_update_view_changes_size_and_format(lesson):
-    update = Shown(lesson, '.amp-slider label:text-is("Update")')
-    update.output.get_by_label("Update", exact=True).press("ArrowLeft")
-    update.expect("1 plus 300 times 2^-11", "plain 1,")
-    update.choose_format("fp8_e4m3")
-    update.expect("kept in fp8_e4m3")
+def test_the_update_changes_its_size_and_format(lesson):
+    update = Shown(lesson, lesson.page.get_by_role("slider", name="Update"))
+    update.slider("Update").press("ArrowLeft")
+    update.expect(UpdateView(-11).caption)
+    update.choose("fp8_e4m3")
+    update.expect(UpdateView(-11, "fp8_e4m3").caption)
 
 
-def test_the_outlier_moves(lesson):
-    outlier = Shown(lesson, '.amp-slider label:text-is("Outlier")')
-    outlier.output.get_by_label("Outlier", exact=True).press("End")
-    outlier.expect("One element of 4,096 is 2^16")
+def test_the_outlier_grows(lesson):
+    outlier = Shown(lesson, lesson.page.get_by_role("slider", name="Outlier"))
+    outlier.slider("Outlier").press("End")
+    outlier.expect(lesson.evaluate("print(views.OutlierView(matrix, 16).caption)"))
 
 
-def test_a_quiz_says_why(lesson):
-    lesson.button("b)  1.0").click()
-    expect(lesson.page.get_by_text("Yes. bf16's next value after 1 is 1.0078.")).to_be_visible()
+def test_a_question_is_answered_by_keyboard(lesson):
+    answer = lesson.page.get_by_role("button", name="b) 1.0")
+    answer.press("Enter")
+    expect(lesson.view_with(answer)).to_contain_text("Yes. bf16's next value after 1 is 1.0078.")
+
+
+def test_nothing_of_ours_keeps_anyone_out(lesson):
+    assert lesson.serious_axe_violations() == []
+    assert lesson.errors == []
