@@ -60,8 +60,7 @@ def _row(each: FloatFormat) -> dict[str, object]:
     smallest = each.smallest_subnormal
     return {
         "format": each.name,
-        "bits": each.bits,
-        "sign/exp/mant": f"{int(each.signed)}/{each.exponent_bits}/{each.mantissa_bits}",
+        "bits = s+e+m": f"{each.bits} = {int(each.signed)}+{each.exponent_bits}+{each.mantissa_bits}",
         "largest": f"{each.max:.5g}",
         "smallest normal": power_of_two(each.smallest_normal),
         "smallest": power_of_two(smallest) if smallest else "—",
@@ -69,6 +68,5 @@ def _row(each: FloatFormat) -> dict[str, object]:
         "digits": f"{each.decimal_digits:.2f}",
         "binades": math.frexp(each.max)[1] - math.frexp(each.smallest_normal)[1] + 1,
         "finite values": f"{each.finite_value_count:,}",
-        "inf": "yes" if each.has_infinity else "no",
-        "nan": "yes" if each.has_nan else "no",
+        "has": "inf, nan" if each.has_infinity else "nan" if each.has_nan else "neither",
     }

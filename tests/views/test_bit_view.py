@@ -202,3 +202,24 @@ def test_every_format_can_show_everything(name, typed):
     view = BitView(typed, name)
     assert view.picture.pixels().min() < 100
     assert view.caption
+
+
+@pytest.mark.parametrize("typed", ["0.1", "0.09995"])
+def test_a_triangle_marks_what_was_asked_for_between_the_neighbours(typed):
+    view = BitView(typed, "fp16")
+    chosen = view.representations["fp16"]
+    lines = view.picture.figure.axes[0].lines
+    below, here, above = sorted(
+        line.get_xdata()[0]
+        for line in lines
+        if len(set(line.get_xdata())) == 1 and len(line.get_xdata()) == 2
+    )
+    (asked,) = (line.get_xdata()[0] for line in lines if line.get_marker() == "v")
+    share = (float(typed) - chosen.fields.value) / chosen.format.spacing(chosen.fields.value)
+    assert (asked - here) / (above - here) == pytest.approx(share, abs=1e-6)
+    assert above - here == pytest.approx(here - below)
+
+
+def test_an_exact_number_has_no_triangle():
+    lines = BitView("0.5", "fp16").picture.figure.axes[0].lines
+    assert all(line.get_marker() != "v" for line in lines)

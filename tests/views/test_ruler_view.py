@@ -16,7 +16,7 @@ def test_the_caption_counts_the_values_in_view():
     view = RulerView(around=1, zoom=4)  # 288 / 16 = 18 binades: 2^-9 to 2^9
     values = values_of_fp16()
     count = int(((values >= 2.0**-9) & (values <= 2.0**9)).sum())
-    assert view.caption.startswith("From 0.001953 to 512, values in view:")
+    assert view.caption.startswith("From 2^-9 to 2^9, values in view:")
     assert f"fp16 {count:,}," in view.caption
 
 
@@ -79,3 +79,4 @@ def test_tensors_are_counted_in_view_on_any_shape():
     view = RulerView({"weights": tensor}, around=1, zoom=5)
     texts = [text.get_text() for text in view.picture.figure.axes[1].texts]
     assert texts == ["weights", "2"]
+    assert "weights lie from 2^0 to 2^60." in view.children[-1].value

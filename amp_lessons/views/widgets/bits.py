@@ -26,6 +26,7 @@ class BitView(View):
         self._row = BitRow()
         self._format = dropdown("format", list(FORMATS), format)
         self._field = text_field("type a number or its bits", "", placeholder="0.1, 2^-24, 0x7bff")
+        self._field.layout.width = "380px"
         line = ipywidgets.HBox([self._format, self._field], layout={"flex_flow": "row wrap"})
         super().__init__([line, self._row], alt="")
         self._text = ""

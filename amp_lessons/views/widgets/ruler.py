@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import ipywidgets
+import numpy as np
 from torch import Tensor
 
 from amp_lessons.formats import FORMATS, parse
@@ -14,6 +15,7 @@ from amp_lessons.formats import FORMATS, parse
 from ..controls import Slider, text_field
 from ..figures.ruler import ruler_picture, sizes_in_order
 from ..view import View
+from ..words import power_of_two
 
 WIDEST_BINADES = 288.0
 MOST_ZOOM = 12
@@ -35,8 +37,8 @@ class RulerView(View):
         self._zoom = Slider("Zoom", 0, MOST_ZOOM, zoom, words=_width_in_words)
         self._power = Slider("Around", _LOWEST, _HIGHEST, 0, words=lambda power: f"2^{power}")
         self._field = text_field("or around the number", "", placeholder="2048 or 0.1")
-        alt = "The values that each number format can represent, on a logarithmic ruler."
-        super().__init__([self._zoom, self._power, ipywidgets.HBox([self._field])], alt)
+        self._field.layout.width = "300px"
+        super().__init__([self._zoom, self._power, ipywidgets.HBox([self._field])], _alt(self._sizes))
         self._look_at(_binade_of(str(around)))
         self._zoom.observe(self._refresh, "value")
         self._power.observe(self._slider_moved, "value")
@@ -90,6 +92,12 @@ def _binade_of(text: str) -> float:
     return math.log2(number)
 
 
+def _alt(sizes: Mapping[str, np.ndarray]) -> str:
+    spans = {name: (each[0], each[-1]) for name, each in sizes.items() if len(each)}
+    lie = [f"{name} lie from 2^{low:.0f} to 2^{high:.0f}." for name, (low, high) in spans.items()]
+    return " ".join(["The values that each number format can represent, on a logarithmic ruler.", *lie])
+
+
 def _width_in_words(zoom: int) -> str:
     return f"{WIDEST_BINADES / 2**zoom:.3g} binades"
 
@@ -99,5 +107,5 @@ def describe(low: float, high: float) -> str:
     counts = {name: len(each.codes_between(2.0**low, 2.0**high)) for name, each in FORMATS.items()}
     found = ", ".join(f"{name} {count:,}" for name, count in counts.items() if count)
     none = [name for name, count in counts.items() if not count]
-    sentence = f"From {2.0**low:.4g} to {2.0**high:.4g}, values in view: {found}"
+    sentence = f"From {power_of_two(2.0**low)} to {power_of_two(2.0**high)}, values in view: {found}"
     return f"{sentence}; none in {', '.join(none)}." if none else f"{sentence}."
