@@ -38,7 +38,7 @@ class Table:
         table = f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         # Where the table is wider than the page, the arrow keys scroll it
         region = f'tabindex="0" role="region" aria-label="{html.escape(self.caption)}"'
-        return f'<div {region} style="overflow-x:auto">{table}</div>'
+        return f'<div {region} style="overflow-x:auto;white-space:nowrap">{table}</div>'
 
 
 def _padded(line: list[str], widths: list[int]) -> list[str]:
@@ -53,14 +53,18 @@ def _cells(cells: list[str]) -> str:
 
 def format_table(names: Sequence[str] = tuple(FORMATS)) -> Table:
     """Return what follows from the bit counts of each format: range, precision and number of values."""
-    return Table([_row(FORMATS[name]) for name in names], "Everything here is computed from the bit counts.")
+    return Table(
+        [_row(FORMATS[name]) for name in names],
+        "Computed from the bit counts of each format. s/e/m: bits of sign, exponent and mantissa.",
+    )
 
 
 def _row(each: FloatFormat) -> dict[str, object]:
     smallest = each.smallest_subnormal
     return {
         "format": each.name,
-        "bits = s+e+m": f"{each.bits} = {int(each.signed)}+{each.exponent_bits}+{each.mantissa_bits}",
+        "bits": each.bits,
+        "s/e/m": f"{int(each.signed)}/{each.exponent_bits}/{each.mantissa_bits}",
         "largest": f"{each.max:.5g}",
         "smallest normal": power_of_two(each.smallest_normal),
         "smallest": power_of_two(smallest) if smallest else "—",
@@ -68,5 +72,5 @@ def _row(each: FloatFormat) -> dict[str, object]:
         "digits": f"{each.decimal_digits:.2f}",
         "binades": math.frexp(each.max)[1] - math.frexp(each.smallest_normal)[1] + 1,
         "finite values": f"{each.finite_value_count:,}",
-        "has": "inf, nan" if each.has_infinity else "nan" if each.has_nan else "neither",
+        "inf, nan": "both" if each.has_infinity else "nan" if each.has_nan else "none",
     }

@@ -204,7 +204,7 @@ def test_every_format_can_show_everything(name, typed):
     assert view.caption
 
 
-@pytest.mark.parametrize("typed", ["0.1", "0.09995"])
+@pytest.mark.parametrize("typed", ["0.1", "0.09995", "0.9999", "1.0004"])
 def test_a_triangle_marks_what_was_asked_for_between_the_neighbours(typed):
     view = BitView(typed, "fp16")
     chosen = view.representations["fp16"]
@@ -215,7 +215,9 @@ def test_a_triangle_marks_what_was_asked_for_between_the_neighbours(typed):
         if len(set(line.get_xdata())) == 1 and len(line.get_xdata()) == 2
     )
     (asked,) = (line.get_xdata()[0] for line in lines if line.get_marker() == "v")
-    share = (float(typed) - chosen.fields.value) / chosen.format.spacing(chosen.fields.value)
+    value = chosen.fields.value
+    ends = chosen.format.next_down(value), chosen.format.next_up(value)
+    share = (float(typed) - value) / abs(ends[float(typed) > value] - value)
     assert (asked - here) / (above - here) == pytest.approx(share, abs=1e-6)
     assert above - here == pytest.approx(here - below)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 
+import ipywidgets
 import torch
 
 from amp_lessons.formats import FORMATS, SUM_METHODS, running_sum
@@ -49,7 +50,9 @@ class UpdateView(View):
         self._steps = steps
         self._slider = Slider("Update", SMALLEST_UPDATE, 0, exponent, words=_in_words)
         self._format = dropdown("weight kept in", ["bf16", "fp16", "tf32", "fp8_e4m3", "fp8_e5m2"], format)
-        super().__init__([self._slider, self._format], alt="A weight over the steps, kept in four ways.")
+        super().__init__(
+            [self._slider, ipywidgets.HBox([self._format])], alt="A weight over the steps, kept in four ways."
+        )
         self._refresh()
         self._slider.observe(self._refresh, "value")
         self._format.observe(self._refresh, "value")
