@@ -9,6 +9,13 @@ from importlib import import_module
 from typing import Any
 
 _WHERE = {
+    "BitView": "widgets.bits",
+    "RulerView": "widgets.ruler",
+    "OutlierView": "widgets.blocks",
+    "UpdateView": "widgets.errors",
+    "product_errors": "widgets.errors",
+    "Table": "tables",
+    "format_table": "tables",
     "LossScaleView": "widgets.loss_scale",
     "CensusView": "widgets.loss_scale",
     "ScalerView": "widgets.scaler",

@@ -35,8 +35,13 @@ class Zone:
     @property
     def tint(self) -> tuple[float, float, float]:
         """Return the pale version of the colour that fills a zone's background (RGB, 0 to 1)."""
-        red, green, blue = mpl.colors.to_rgb(self.colour)
-        return (1 - (1 - red) * 0.14, 1 - (1 - green) * 0.14, 1 - (1 - blue) * 0.14)
+        return pale(self.colour)
+
+
+def pale(colour: str) -> tuple[float, float, float]:
+    """Return the version of a colour that is light enough to write on (RGB, 0 to 1)."""
+    red, green, blue = mpl.colors.to_rgb(colour)
+    return (1 - (1 - red) * 0.14, 1 - (1 - green) * 0.14, 1 - (1 - blue) * 0.14)
 
 
 ZONES = {
@@ -54,7 +59,13 @@ DTYPE_COLOURS = {
     "bf16": "#009E73",
     "fp8_e4m3": "#D55E00",
     "fp8_e5m2": "#E69F00",
+    "fp8_e4m3fnuz": "#A04600",
+    "fp8_e5m2fnuz": "#A87400",
+    "fp4_e2m1": "#7B4B2A",
 }
+
+# Dark enough for white digits on them: contrast 5:1 and more
+FIELD_COLOURS = {"sign": "#A63C00", "exponent": "#00694D", "mantissa": "#0060A0"}
 
 _DTYPE_NAMES = {torch.float64: "fp64", **{each.dtype: name for name, each in FORMATS.items() if each.dtype}}
 

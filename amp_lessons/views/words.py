@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
+
+_LONGEST_DECIMAL = 29  # characters: enough for 0.1 in fp32
+_SMALLEST_DECIMAL = 1e-4  # below it one counts zeros
 
 
 def power_of_two(value: float) -> str:
@@ -21,3 +25,34 @@ def share(count: int, total: int) -> str:
     if percent < 0.1:
         return "under 0.1 %"
     return "over 99.9 %" if percent > 99.9 else f"{percent:.1f} %"
+
+
+def exact(value: float) -> str:
+    """Return a number exactly: as a decimal where that is short, else as ``13421773 × 2^-27 ≈ 0.1``."""
+    if not math.isfinite(value) or value == 0:
+        return str(value).removesuffix(".0")
+    decimal = f"{Decimal(value):f}"
+    if len(decimal) <= _LONGEST_DECIMAL and abs(value) >= _SMALLEST_DECIMAL:
+        return decimal
+    return f"{_in_powers_of_two(value)} ≈ {value:.5g}"
+
+
+def _in_powers_of_two(value: float) -> str:
+    numerator, denominator = value.as_integer_ratio()
+    twos = (numerator & -numerator).bit_length() - 1  # how often 2 divides it
+    exponent = twos - (denominator.bit_length() - 1)
+    count = numerator >> twos
+    return f"{'-' * (count < 0)}2^{exponent}" if abs(count) == 1 else f"{count} × 2^{exponent}"
+
+
+def short(value: float) -> str:
+    """Return a number in at most nine digits, with ``…`` where that is not all of it."""
+    text = f"{value:.9g}"
+    return text if not math.isfinite(value) or float(text) == value else f"{text}…"
+
+
+def relative(error: float) -> str:
+    """Return a relative error as a percentage where that can be read, else as ``1.5e-08``."""
+    if 1e-5 <= error < 1:
+        return f"{100 * error:.2g} %"
+    return f"{100 * error:.0f} %" if 1 <= error < 100 else f"{error:.1e}"

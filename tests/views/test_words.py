@@ -1,6 +1,12 @@
-import pytest
+import math
+import re
+from fractions import Fraction
 
-from amp_lessons.views.words import power_of_two, share
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amp_lessons.views.words import exact, power_of_two, relative, share, short
 
 
 @pytest.mark.parametrize(
@@ -23,3 +29,43 @@ def test_a_scale_is_a_power_of_two_where_it_is_one(value, words):
 )
 def test_a_share_is_never_rounded_to_nothing_or_everything(count, total, words):
     assert share(count, total) == words
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (0.0999755859375, "0.0999755859375"),
+        (-3.0, "-3"),
+        (0.0, "0"),
+        (-0.0, "-0"),
+        (math.inf, "inf"),
+        (math.nan, "nan"),
+        (2.0**-24, "2^-24 ≈ 5.9605e-08"),
+        (-3 * 2.0**-149, "-3 × 2^-149 ≈ -4.2039e-45"),
+        (2.0**120, "2^120 ≈ 1.3292e+36"),
+    ],
+)
+def test_a_number_is_said_exactly(value, words):
+    assert exact(value) == words
+
+
+@given(st.floats(width=32, allow_nan=False, allow_infinity=False))
+def test_what_is_said_exactly_is_exact(value):
+    said = exact(value).split(" ≈ ")[0].replace("-2^", "-1 × 2^")
+    count, power = re.fullmatch(r"(-?[\d.]+)(?: × 2\^(-?\d+))?", re.sub(r"^2\^", "1 × 2^", said)).groups()
+    assert Fraction(count) * Fraction(2) ** int(power or 0) == Fraction(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [(0.1, "0.1"), (1 / 3, "0.333333333…"), (65504.0, "65504"), (math.inf, "inf")]
+)
+def test_a_number_cut_short_shows_it(value, words):
+    assert short(value) == words
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [(0.00024414, "0.024 %"), (0.5, "50 %"), (2.27, "227 %"), (1.5e-8, "1.5e-08"), (4.2e6, "4.2e+06")],
+)
+def test_a_relative_error_is_a_percentage_where_that_can_be_read(error, words):
+    assert relative(error) == words

@@ -1,0 +1,200 @@
+"""One number in many formats: the bits of each, coloured by field, and what rounding did to the number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from itertools import compress
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+
+from amp_lessons.formats import FloatFormat, Representation
+
+from ..picture import Picture
+from ..style import ACCENT, FIELD_COLOURS, INK, QUIET, ZONES, house_style, pale
+from ..words import exact, power_of_two, relative, short
+from .chips import draw_chip
+
+# Everything below is in inches, from the upper left corner
+WIDTH, ROW, TOP = 9.0, 0.29, 1.75
+CHIP, BORDER, VALUE, ERROR = 0.65, 2.33, 4.9, 6.75  # BORDER: where exponents end and mantissas begin
+BIT, GAP = 0.105, 0.05  # a bit's width, and what lies between two fields
+DIGIT_AREA_PT2 = 38
+
+
+def bits_picture(
+    representations: Sequence[Representation], chosen: Representation, value: float | Fraction
+) -> Picture:
+    """Draw `chosen` taken apart and among its neighbours, and below it all `representations` of `value`."""
+    height = TOP + ROW * (len(representations) + 0.4)
+    with house_style():
+        figure = Figure(figsize=(WIDTH, height))
+        axes = figure.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(height, 0))
+        axes.set_axis_off()
+        _draw_decoded(axes, chosen)
+        _draw_neighbours(axes, chosen, value)
+        _draw_header(axes)
+        for i, representation in enumerate(representations):
+            y = TOP + ROW * (i + 0.5)
+            if representation.format is chosen.format:
+                axes.axhspan(y - ROW / 2, y + ROW / 2, color=pale(ACCENT), lw=0, zorder=-1)
+            _draw_row(axes, y, representation)
+        _draw_bits(axes, representations)
+    return Picture(figure)
+
+
+def _draw_decoded(axes: Axes, chosen: Representation) -> None:
+    fields, float_format = chosen.fields, chosen.format
+    draw_chip(axes, CHIP, 0.28, float_format.name)
+    axes.text(1.2, 0.28, f"{fields.kind}: {exact(fields.value)}", va="center", fontsize=12, fontweight="bold")
+    if fields.kind not in ("normal", "subnormal"):
+        return
+    power = max(fields.exponent, int(float_format.has_zero))
+    parts = {
+        "sign": "−1" if fields.sign else "+1",
+        "exponent": rf"2$^{{{power}\,−\,{float_format.bias}}}$",
+        "mantissa": describe_significand(chosen),
+    }
+    for x, field in zip((1.2, 1.75, 2.9), _fields(float_format), strict=False):
+        colour = FIELD_COLOURS[field]
+        axes.text(x, 0.72, parts[field], va="center", fontsize=13, color=colour, fontweight="bold")
+        axes.text(x, 0.98, field, va="center", fontsize=8.5, color=colour)
+        if x > 1.2:
+            axes.text(x - 0.12, 0.72, "×", va="center", ha="center", fontsize=13)
+
+
+def _draw_neighbours(axes: Axes, chosen: Representation, value: float | Fraction) -> None:
+    """Draw the value between its neighbours on a line of its own, and what was asked for as a triangle."""
+    float_format, here = chosen.format, chosen.fields.value
+    if not math.isfinite(here):
+        return
+    left, middle, right, y = 5.1, 6.75, 8.4, 0.72
+    axes.plot([left - 0.35, right + 0.35], [y, y], color=QUIET, lw=1, zorder=0)
+    ends = {left: float_format.next_down(here), middle: here, right: float_format.next_up(here)}
+    for x, neighbour in ends.items():
+        if neighbour is None:
+            axes.text(x, y + 0.26, "nothing", ha="center", va="center", fontsize=8.5, color=QUIET)
+            continue
+        bold = x == middle
+        axes.plot([x, x], [y - 0.12, y + 0.12], color=INK, lw=3 if bold else 1.5)
+        weight = "bold" if bold else "normal"
+        label = short(neighbour)
+        axes.text(x, y + 0.26, label, ha="center", va="center", fontsize=8.5, fontweight=weight)
+    axes.text(
+        middle,
+        0.28,
+        f"neighbours, spacing {power_of_two(float_format.spacing(here))}",
+        ha="center",
+        va="center",
+    )
+    asked = _position(value, ends[left], here, ends[right])
+    if asked:
+        axes.plot([middle + asked * (right - middle)], [y - 0.17], marker="v", color=ACCENT, ms=8)
+
+
+def _position(value: float | Fraction, below: float | None, here: float, above: float | None) -> float | None:
+    """Return where `value` lies between the neighbours, −1 to 1 with `here` at 0; None outside or at it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    offset = Fraction(value) - Fraction(here)
+    neighbour = above if offset > 0 else below
+    if not offset or neighbour is None or not math.isfinite(neighbour):
+        return None
+    share = offset / abs(Fraction(neighbour) - Fraction(here))
+    return float(share) if abs(share) <= 1 else None
+
+
+def _draw_header(axes: Axes) -> None:
+    y = TOP - 0.16
+    style: dict[str, Any] = {"va": "center", "fontsize": 8.5}
+    axes.text(BORDER - 8 * BIT - 2 * GAP, y, "s", ha="right", color=FIELD_COLOURS["sign"], **style)
+    axes.text(BORDER - GAP, y, "exponent", ha="right", color=FIELD_COLOURS["exponent"], **style)
+    axes.text(BORDER, y, "mantissa", color=FIELD_COLOURS["mantissa"], **style)
+    axes.text(VALUE, y, "value", color=QUIET, **style)
+    axes.text(ERROR, y, "relative error", color=QUIET, **style)
+    axes.plot([0.1, WIDTH - 0.1], [TOP - 0.02] * 2, color=QUIET, lw=0.8)
+
+
+def _draw_row(axes: Axes, y: float, representation: Representation) -> None:
+    draw_chip(axes, CHIP, y, representation.format.name)
+    axes.text(VALUE, y, short(representation.fields.value), va="center", fontsize=9.5)
+    colour, weight = _STRESS.get(representation.outcome, (INK, "normal"))
+    axes.text(
+        ERROR, y, describe_error(representation), va="center", fontsize=9.5, color=colour, weight=weight
+    )
+
+
+_STRESS = {
+    "underflow": (ZONES["underflowed"].colour, "bold"),
+    "overflow": (ZONES["overflowed"].colour, "bold"),
+}
+
+
+def describe_error(representation: Representation) -> str:
+    """Say in a few words what became of the number."""
+    float_format, value = representation.format, representation.fields.value
+    if representation.outcome == "nan":
+        return "nan" if math.isnan(value) else "has no nan"
+    if representation.outcome == "overflow":
+        how = "stops at" if math.isfinite(value) else "becomes"
+        return f"overflow, {how} {short(value)}"
+    if representation.outcome == "underflow":
+        return "becomes zero"
+    if representation.outcome == "exact":
+        return "exact"
+    if math.isinf(representation.relative_error):
+        return "has no zero"
+    if not float_format.signed and representation.error > value:
+        return "has no sign"
+    return relative(representation.relative_error)
+
+
+def describe_significand(representation: Representation) -> str:
+    """Return the hidden bit plus the mantissa as a fraction: ``1 + 614/1024``."""
+    fields, float_format = representation.fields, representation.format
+    hidden_bit = int(fields.kind == "normal")
+    steps = 2**float_format.mantissa_bits
+    return f"{hidden_bit} + {fields.mantissa}/{steps}"
+
+
+def _draw_bits(axes: Axes, representations: Sequence[Representation]) -> None:
+    """Draw a box with its digit for every bit; the exponents of all formats end at `BORDER`."""
+    bits = [
+        (x, TOP + ROW * (i + 0.5), field, digit)
+        for i, representation in enumerate(representations)
+        for x, field, digit in _placed_bits(representation)
+    ]
+    corners = np.array([(x, y) for x, y, _, _ in bits])[:, None] + BIT * _BOX
+    colours = [
+        FIELD_COLOURS[field] if digit == "1" else pale(FIELD_COLOURS[field]) for *_, field, digit in bits
+    ]
+    axes.add_collection(PolyCollection(list(corners), facecolors=colours, edgecolors="white", linewidths=0.6))
+    for digit, colour in (("0", INK), ("1", "white")):
+        x, y = np.array([(x + BIT / 2, y) for x, y, _, each in bits if each == digit]).reshape(-1, 2).T
+        axes.scatter(x, y, s=DIGIT_AREA_PT2, marker=f"${digit}$", color=colour, lw=0)
+
+
+_BOX = np.array([(0, -1), (1, -1), (1, 1), (0, 1)])  # in widths of a bit, which is half as wide as high
+
+
+def _placed_bits(representation: Representation) -> Iterator[tuple[float, str, str]]:
+    """Yield where each bit of a code begins, its field and its digit."""
+    float_format = representation.format
+    x = BORDER - GAP - BIT * float_format.exponent_bits - (GAP + BIT) * float_format.signed
+    for field, digits in zip(
+        _fields(float_format), float_format.pattern(representation.fields.bits).split(), strict=True
+    ):
+        for digit in digits:
+            yield x, field, digit
+            x += BIT
+        x += GAP
+
+
+def _fields(float_format: FloatFormat) -> list[str]:
+    present = (float_format.signed, True, float_format.mantissa_bits > 0)
+    return list(compress(FIELD_COLOURS, present))

@@ -1,0 +1,57 @@
+"""What one outlier does to a tensor under different scales: a map of the elements that are lost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from amp_lessons.formats import ScalingError
+
+from ..picture import Picture
+from ..style import INK, QUIET, ZONES, house_style
+from ..words import relative, share
+
+HEIGHT_IN, PANEL_IN, GAP_IN = 3.25, 2.0, 0.2
+
+
+def outlier_picture(
+    lost: Mapping[str, np.ndarray], errors: Mapping[str, ScalingError], outlier: tuple[int, int]
+) -> Picture:
+    """Draw one map per format: `lost` is True (rows, columns) where an element became zero."""
+    left = (9 - len(lost) * (PANEL_IN + GAP_IN) + GAP_IN) / 2
+    with house_style():
+        figure = Figure(figsize=(9, HEIGHT_IN))
+        for i, (name, where) in enumerate(lost.items()):
+            x = (left + i * (PANEL_IN + GAP_IN)) / 9
+            axes = figure.add_axes((x, 0.95 / HEIGHT_IN, PANEL_IN / 9, PANEL_IN / HEIGHT_IN))
+            _draw_map(axes, where, outlier)
+            axes.set_title(name, fontsize=10.5)
+            _describe(axes, errors[name], where)
+        zones = f"dark: {ZONES['underflowed'].name}   light: survives   ring: the outlier"
+        figure.text(left / 9, 0.08 / HEIGHT_IN, zones, fontsize=8.5, color=QUIET)
+    return Picture(figure)
+
+
+def _draw_map(axes: Axes, lost: np.ndarray, outlier: tuple[int, int]) -> None:
+    colours = np.array([ZONES["normal"].tint, _rgb(ZONES["underflowed"].colour)])
+    axes.imshow(colours[lost.astype(int)], interpolation="nearest")
+    axes.set(xticks=[], yticks=[])
+    axes.spines[["top", "right"]].set_visible(True)
+    row, column = outlier
+    axes.plot([column], [row], marker="o", ms=11, mfc="none", mec=INK, mew=1.5)
+
+
+def _rgb(colour: str) -> tuple[float, ...]:
+    return tuple(int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+
+
+def _describe(axes: Axes, error: ScalingError, lost: np.ndarray) -> None:
+    words = (
+        f"{share(int(lost.sum()), lost.size)} lost\n"
+        f"median error {relative(error.median_relative_error)}\n"
+        f"{error.bits_per_element:.3g} bits per element"
+    )
+    axes.text(0, -0.04, words, transform=axes.transAxes, va="top", fontsize=9, linespacing=1.3)

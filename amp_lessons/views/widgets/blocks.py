@@ -1,0 +1,63 @@
+"""Put one outlier into a tensor and see what it costs, with a scale per tensor and with one per block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from amp_lessons.formats import BLOCK_FORMATS, FORMATS, ScaledFormat, per_tensor, scaling_error
+
+from ..controls import Slider
+from ..figures.blocks import outlier_picture
+from ..view import View
+from ..words import share
+
+LARGEST_EXPONENT = 16
+SCALED_FORMATS = (
+    per_tensor(FORMATS["fp8_e4m3"]),
+    per_tensor(FORMATS["fp4_e2m1"]),
+    BLOCK_FORMATS["mxfp4"],
+    BLOCK_FORMATS["nvfp4"],
+)
+
+
+class OutlierView(View):
+    """One element of a matrix grows; the map shows which elements each format loses."""
+
+    def __init__(
+        self, matrix: Tensor, exponent: int = 10, scaled_formats: Sequence[ScaledFormat] = SCALED_FORMATS
+    ) -> None:
+        """Show `matrix` (rows, columns; float32) with 2^`exponent` in its middle, in each of the formats."""
+        if matrix.dim() != 2 or not matrix.numel():
+            raise ValueError(f"Give a matrix (rows, columns), not a tensor of shape {tuple(matrix.shape)}.")
+        self._matrix = matrix.detach().clone()
+        self._place = (matrix.shape[0] // 2, matrix.shape[1] // 2)
+        self._formats = scaled_formats
+        self._slider = Slider("Outlier", 0, LARGEST_EXPONENT, exponent, words=lambda e: f"2^{e} = {2**e:,}")
+        super().__init__([self._slider], alt="Maps of a matrix: which elements each format turns into zero.")
+        self._refresh()
+        self._slider.observe(self._refresh, "value")
+
+    @property
+    def exponent(self) -> int:
+        """The exponent of the outlier that the slider stands on."""
+        return self._slider.value
+
+    @exponent.setter
+    def exponent(self, exponent: int) -> None:
+        self._slider.value = exponent
+
+    def _refresh(self, _change: object = None) -> None:
+        matrix = self._matrix
+        matrix[self._place] = 2.0**self.exponent
+        errors = {each.name: scaling_error(matrix, each) for each in self._formats}
+        lost = {
+            each.name: ((each.quantize(matrix).dequantize() == 0) & (matrix != 0)).cpu().numpy()
+            for each in self._formats
+        }
+        words = ", ".join(f"{name} {share(int(where.sum()), where.size)}" for name, where in lost.items())
+        self.show(
+            outlier_picture(lost, errors, self._place),
+            f"One element of {matrix.numel():,} is 2^{self.exponent}. These become zero: {words}.",
+        )

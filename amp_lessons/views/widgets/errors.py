@@ -1,0 +1,106 @@
+"""What rounding does to sums: of matrix products, and of the small steps that training takes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+
+import ipywidgets
+import torch
+
+from amp_lessons.formats import FORMATS, SUM_METHODS, running_sum
+
+from ..controls import Slider, dropdown
+from ..figures.curves import curves_picture
+from ..figures.errors import errors_picture
+from ..view import View
+from ..words import relative
+from .still import Still
+
+METHOD_NAMES = {
+    "plain": "plain",
+    "fp32_copy": "fp32 copy",
+    "kahan": "Kahan",
+    "stochastic": "stochastic rounding",
+}
+SMALLEST_UPDATE = -20
+
+
+def product_errors(
+    inner_dimensions: Sequence[int], errors: Mapping[tuple[str, str], Sequence[float]]
+) -> Still:
+    """Show errors of matrix products against the inner dimension.
+
+    `errors` maps (operands, accumulator), both names of formats, to one relative error per inner dimension.
+    """
+    lines = [
+        f"{operands} with sums in {accumulator}: {relative(line[0])} → {relative(line[-1])}"
+        for (operands, accumulator), line in errors.items()
+    ]
+    span = f"From {inner_dimensions[0]} to {inner_dimensions[-1]} products per sum"
+    alt = "Relative error of a matrix product against its inner dimension."
+    return Still(errors_picture(inner_dimensions, errors), f"{span}. {'; '.join(lines)}.", alt)
+
+
+class UpdateView(View):
+    """The same small update, added to a weight of 1 again and again, in four ways of keeping the weight."""
+
+    def __init__(self, exponent: int = -10, format: str = "bf16", steps: int = 300) -> None:
+        """Add 2^`exponent` to 1, `steps` times, the weight being stored in the format of that name."""
+        self._steps = steps
+        self._slider = Slider("Update", SMALLEST_UPDATE, 0, exponent, words=_in_words)
+        self._format = dropdown("weight kept in", ["bf16", "fp16", "tf32", "fp8_e4m3", "fp8_e5m2"], format)
+        super().__init__(
+            [self._slider, ipywidgets.HBox([self._format])], alt="A weight over the steps, kept in four ways."
+        )
+        self._refresh()
+        self._slider.observe(self._refresh, "value")
+        self._format.observe(self._refresh, "value")
+
+    @property
+    def exponent(self) -> int:
+        """The exponent of the update that the slider stands on."""
+        return self._slider.value
+
+    @exponent.setter
+    def exponent(self, exponent: int) -> None:
+        self._slider.value = exponent
+
+    @property
+    def format(self) -> str:
+        """The name of the format that stores the weight."""
+        return self._format.value
+
+    @format.setter
+    def format(self, name: str) -> None:
+        self._format.value = name
+
+    def _refresh(self, _change: object = None) -> None:
+        update = 2.0**self.exponent
+        weights = weights_over_time(update, self.format, self._steps)
+        picture = curves_picture(
+            {METHOD_NAMES[method]: line for method, line in weights.items()}, "step", "weight"
+        )
+        ends = ", ".join(f"{METHOD_NAMES[method]} {line[-1]:.6g}" for method, line in weights.items())
+        exact = 1 + self._steps * update
+        self.show(
+            picture,
+            f"1 plus {self._steps} times 2^{self.exponent} is {exact:.6g}. "
+            f"A weight kept in {self.format} arrives at: {ends}.",
+        )
+
+
+@functools.lru_cache(maxsize=128)
+def weights_over_time(update: float, format: str, steps: int) -> dict[str, list[float]]:
+    """Return the weight after each step, by method, starting from 1."""
+    updates = torch.full((steps,), update)
+    return {
+        method: running_sum(
+            updates, FORMATS[format], method, start=1.0, generator=torch.Generator().manual_seed(0)
+        ).tolist()
+        for method in SUM_METHODS
+    }
+
+
+def _in_words(exponent: int) -> str:
+    return f"2^{exponent} = {2.0**exponent:.3g}"

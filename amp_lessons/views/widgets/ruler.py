@@ -1,0 +1,111 @@
+"""Lay all formats on one ruler, and zoom from the whole range of fp32 into the gap between two values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import ipywidgets
+import numpy as np
+from torch import Tensor
+
+from amp_lessons.formats import FORMATS, parse
+
+from ..controls import Slider, text_field
+from ..figures.ruler import ruler_picture, sizes_in_order
+from ..view import View
+from ..words import power_of_two
+
+WIDEST_BINADES = 288.0
+MOST_ZOOM = 12
+_FP32 = FORMATS["fp32"]
+_LOWEST, _HIGHEST = (math.floor(math.log2(value)) for value in (_FP32.decode(1), _FP32.max))
+
+
+class RulerView(View):
+    """The positive values of every format on a logarithmic ruler, with tensors above it if there are any."""
+
+    def __init__(
+        self, tensors: Mapping[str, Tensor] | None = None, around: str | float = "2^-12", zoom: int = 0
+    ) -> None:
+        """Show `tensors` (name → tensor, by the size of their elements) and all formats.
+
+        The middle of the picture is `around`, a positive number; each step of `zoom` halves its width.
+        """
+        self._sizes = {name: sizes_in_order(tensor) for name, tensor in (tensors or {}).items()}
+        self._zoom = Slider("Zoom", 0, MOST_ZOOM, zoom, words=_width_in_words)
+        self._power = Slider("Around", _LOWEST, _HIGHEST, 0, words=lambda power: f"2^{power}")
+        self._field = text_field("or around the number", "", placeholder="2048 or 0.1")
+        self._field.layout.width = "300px"
+        super().__init__([self._zoom, self._power, ipywidgets.HBox([self._field])], _alt(self._sizes))
+        self._look_at(_binade_of(str(around)))
+        self._zoom.observe(self._refresh, "value")
+        self._power.observe(self._slider_moved, "value")
+        self._field.observe(self._number_typed, "value")
+
+    @property
+    def zoom(self) -> int:
+        """How often the widest view has been halved."""
+        return self._zoom.value
+
+    @zoom.setter
+    def zoom(self, zoom: int) -> None:
+        self._zoom.value = zoom
+
+    @property
+    def around(self) -> float | str:
+        """The number in the middle. Setting it is typing it: text is welcome, and answered."""
+        return 2.0**self._middle
+
+    @around.setter
+    def around(self, number: float | str) -> None:
+        self._field.value = str(number)
+
+    def _slider_moved(self, change: dict[str, Any]) -> None:
+        if change["new"] != round(self._middle):  # else the slider follows what was typed
+            self._look_at(change["new"])
+
+    def _number_typed(self, change: dict[str, Any]) -> None:
+        with self.answering():
+            self._look_at(_binade_of(change["new"]))
+
+    def _look_at(self, middle: float) -> None:
+        self._middle = middle
+        self._power.value = round(middle)
+        self._refresh()
+
+    def _refresh(self, _change: object = None) -> None:
+        half = WIDEST_BINADES / 2 ** (self.zoom + 1)
+        low, high = self._middle - half, self._middle + half
+        picture = ruler_picture(low, high, list(FORMATS.values()), self._sizes)
+        self.show(picture, describe(low, high))
+
+
+def _binade_of(text: str) -> float:
+    """Return log2 of a typed number; a ValueError says which numbers a logarithmic ruler has."""
+    number = _FP32.decode(parse(text, _FP32).code)
+    if not 0 < number <= _FP32.max:
+        raise ValueError(
+            f"“{text}” has no place on this ruler: type a positive number from 2^{_LOWEST} to 2^{_HIGHEST}."
+        )
+    return math.log2(number)
+
+
+def _alt(sizes: Mapping[str, np.ndarray]) -> str:
+    spans = {name: (each[0], each[-1]) for name, each in sizes.items() if len(each)}
+    lie = [f"{name} lie from 2^{low:.0f} to 2^{high:.0f}." for name, (low, high) in spans.items()]
+    return " ".join(["The values that each number format can represent, on a logarithmic ruler.", *lie])
+
+
+def _width_in_words(zoom: int) -> str:
+    return f"{WIDEST_BINADES / 2**zoom:.3g} binades"
+
+
+def describe(low: float, high: float) -> str:
+    """Say which part of the ruler is in view, and how many values of each format lie there."""
+    counts = {name: len(each.codes_between(2.0**low, 2.0**high)) for name, each in FORMATS.items()}
+    found = ", ".join(f"{name} {count:,}" for name, count in counts.items() if count)
+    none = [name for name, count in counts.items() if not count]
+    sentence = f"From {power_of_two(2.0**low)} to {power_of_two(2.0**high)}, values in view: {found}"
+    return f"{sentence}; none in {', '.join(none)}." if none else f"{sentence}."

@@ -1,0 +1,82 @@
+import numpy as np
+import pytest
+import torch
+from matplotlib.collections import LineCollection
+
+from amp_lessons.formats import FORMATS
+from amp_lessons.views import RulerView
+from amp_lessons.views.figures.ruler import ruler_picture, sizes_in_order
+
+
+def values_of_fp16():
+    return torch.arange(2**15, dtype=torch.int32).to(torch.int16).view(torch.float16).double()
+
+
+def test_the_caption_counts_the_values_in_view():
+    view = RulerView(around=1, zoom=4)  # 288 / 16 = 18 binades: 2^-9 to 2^9
+    values = values_of_fp16()
+    count = int(((values >= 2.0**-9) & (values <= 2.0**9)).sum())
+    assert view.caption.startswith("From 2^-9 to 2^9, values in view:")
+    assert f"fp16 {count:,}," in view.caption
+
+
+def test_formats_without_a_value_in_view_are_named():
+    view = RulerView(around="2^100", zoom=6)
+    assert view.caption.endswith("none in fp16, fp8_e4m3, fp8_e5m2, fp8_e4m3fnuz, fp8_e5m2fnuz, fp4_e2m1.")
+
+
+def test_zoom_and_travel_change_caption_and_picture():
+    view = RulerView()
+    seen = {(view.caption, view.picture.pixels().tobytes())}
+    view.zoom = 5
+    seen.add((view.caption, view.picture.pixels().tobytes()))
+    view.around = 2048
+    seen.add((view.caption, view.picture.pixels().tobytes()))
+    view._power.value = -20
+    seen.add((view.caption, view.picture.pixels().tobytes()))
+    assert len(seen) == len({caption for caption, _ in seen}) == 4
+
+
+def test_a_typed_number_is_the_middle_and_the_slider_follows():
+    view = RulerView()
+    view.around = "0.1"
+    assert view.around == pytest.approx(0.1, rel=1e-6)
+    assert view._power.value == -3
+    view._power.value = 0
+    assert view.around == 1.0
+
+
+@pytest.mark.parametrize("typed", ["abc", "", "0", "-3", "1e400", "nan", "1e-60"])
+def test_what_has_no_place_is_answered_and_the_view_lives_on(typed):
+    view = RulerView(around=1, zoom=4)
+    view.around = 2
+    caption = view.caption
+    view.around = typed
+    assert view.caption != caption
+    assert any(word in view.caption for word in ("Try", "no place"))
+    view.zoom = 5
+    assert view.caption.startswith("From ")
+
+
+def test_a_starting_point_that_has_no_place_is_refused():
+    with pytest.raises(ValueError, match="no place on this ruler"):
+        RulerView(around=-1)
+
+
+def test_ticks_stand_at_the_values_of_the_format():
+    picture = ruler_picture(0.0, 1.0, [FORMATS["bf16"]], {})
+    (ticks,) = (each for each in picture.figure.axes[0].collections if isinstance(each, LineCollection))
+    places = sorted(segment[0][0] for segment in ticks.get_segments())
+    np.testing.assert_allclose(places, np.log2(1 + np.arange(129) / 128), atol=1e-12)
+
+
+def test_sizes_leave_out_zeros_and_signs():
+    assert sizes_in_order(torch.tensor([[-4.0, 0.0], [0.5, -0.0]])).tolist() == [-1.0, 2.0]
+
+
+def test_tensors_are_counted_in_view_on_any_shape():
+    tensor = torch.tensor([[1.0, 2.0], [0.0, 2.0**60]])
+    view = RulerView({"weights": tensor}, around=1, zoom=5)
+    texts = [text.get_text() for text in view.picture.figure.axes[1].texts]
+    assert texts == ["weights", "2"]
+    assert "weights lie from 2^0 to 2^60." in view.children[-1].value
