@@ -1,0 +1,37 @@
+"""Which dtype autocast picks, asked of PyTorch itself, for any operation and any model, on any machine.
+
+``policy``, ``entries``, ``explain``, ``atlas`` and ``differences`` answer for operations. ``cuda_rules``
+brings CUDA's answers to the CPU. ``record`` writes the ledger of a model; ``fake_tensors`` and ``fake_copy``
+let it do so for models of any size.
+"""
+
+from amp_lessons.autocast.dispatcher import UnreadablePyTorchError
+from amp_lessons.autocast.explain import explain
+from amp_lessons.autocast.fakes import fake_copy, fake_tensors
+from amp_lessons.autocast.ledger import record
+from amp_lessons.autocast.policy import Entry, Policy, atlas, differences, entries, policy
+from amp_lessons.autocast.recorder import RecordingError
+from amp_lessons.autocast.rows import Cast, Ledger, Row, Summary
+from amp_lessons.autocast.rules import RulesStatus, cuda_rules, region
+
+__all__ = [
+    "Cast",
+    "Entry",
+    "Ledger",
+    "Policy",
+    "RecordingError",
+    "Row",
+    "RulesStatus",
+    "Summary",
+    "UnreadablePyTorchError",
+    "atlas",
+    "cuda_rules",
+    "differences",
+    "entries",
+    "explain",
+    "fake_copy",
+    "fake_tensors",
+    "policy",
+    "record",
+    "region",
+]

@@ -1,0 +1,35 @@
+"""PyTorch's own lists of what autocast must do, and the checker that its own tests run them through."""
+
+from __future__ import annotations
+
+import sys
+import unittest
+from types import ModuleType
+from typing import Any
+
+
+def _own_lists() -> Any:
+    """Import the lists; their neighbours import ``expecttest``, a test tool that few people have."""
+    try:
+        import expecttest  # noqa: F401
+    except ModuleNotFoundError:
+        stand_in = ModuleType("expecttest")
+        stand_in.TestCase = unittest.TestCase  # type: ignore[attr-defined]
+        sys.modules["expecttest"] = stand_in
+    from torch.testing._internal import autocast_test_lists
+
+    return autocast_test_lists
+
+
+lists = _own_lists()
+checker = lists.TestAutocast()
+
+
+def cases(device_lists: Any, name: str) -> list[tuple[str, Any, dict[str, Any]]]:
+    """Operation, arguments and keyword arguments of one list, without those that PyTorch's tests skip."""
+    found = []
+    for operation, arguments, *rest in getattr(device_lists, name):
+        extra = rest[0] if rest else {}
+        if isinstance(extra, dict):
+            found.append((operation, arguments, extra))
+    return found

@@ -1,0 +1,409 @@
+"""CUDA's rules on the CPU, against PyTorch's own lists and against casts written by hand."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from pytorch_lists import cases, checker, lists
+from torch import nn
+
+from amp_lessons import autocast
+
+HALVES = [torch.float16, torch.bfloat16]
+CUDA_LISTS = lists.AutocastTestLists("cpu")
+CPU_LISTS = lists.AutocastCPUTestLists("cpu")
+NO_CPU_KERNEL = {"cudnn_convolution", "cudnn_convolution_transpose"}
+NAMESPACES = {"torch": torch, "nn": torch._C._nn, "linalg": torch._C._linalg, "methods": None}
+
+CUDA_CASES = [
+    pytest.param(
+        name.partition("_")[0], operation, arguments, extra, dtype, id=f"{operation}-{name}-{number}"
+    )
+    for name, dtype in {
+        "torch_fp16": torch.float16,
+        "torch_fp32": torch.float32,
+        "torch_need_autocast_promote": torch.float32,
+        "nn_fp16": torch.float16,
+        "nn_fp32": torch.float32,
+        "linalg_fp16": torch.float16,
+        "methods_fp16": torch.float16,
+        "methods_fp32": torch.float32,
+    }.items()
+    for number, (operation, arguments, extra) in enumerate(cases(CUDA_LISTS, name))
+    if operation not in NO_CPU_KERNEL
+]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("namespace", "operation", "arguments", "extra", "dtype"), CUDA_CASES)
+def test_pytorchs_own_cuda_cases_hold_on_the_cpu(namespace, operation, arguments, extra, dtype):
+    with autocast.cuda_rules():
+        checker._run_autocast_outofplace(
+            operation,
+            arguments,
+            dtype,
+            "cpu",
+            module=NAMESPACES[namespace],
+            add_kwargs=extra,
+            amp_dtype=torch.float16,
+        )
+
+
+@pytest.mark.parametrize("name", ["torch_expect_builtin_promote", "methods_expect_builtin_promote"])
+def test_what_promotes_by_itself_still_does(name):
+    for operation, arguments, dtype in getattr(CUDA_LISTS, name):
+        run_as = None if operation in ("cat", "stack", "equal") else torch.float32
+        if run_as is None or not hasattr(torch.Tensor, operation):
+            continue
+        module = torch if name.startswith("torch") else None
+        with autocast.cuda_rules():
+            checker._run_autocast_outofplace(
+                operation, arguments, run_as, "cpu", module=module, out_type=dtype, amp_dtype=torch.float16
+            )
+
+
+def test_banned_operations_raise_cudas_message():
+    (operation, arguments, module) = CUDA_LISTS.banned[0]
+    with autocast.cuda_rules(), torch.autocast("cpu", dtype=torch.float16):
+        with pytest.raises(RuntimeError, match="unsafe to autocast"):
+            getattr(module, operation)(*arguments)
+        with pytest.raises(RuntimeError, match="BCEWithLogitsLoss"):
+            F.binary_cross_entropy(torch.rand(3), torch.rand(3))
+    F.binary_cross_entropy(torch.rand(3), torch.rand(3))
+
+
+CPU_CASES = [
+    pytest.param(name.partition("_")[0], operation, arguments, extra, kind, id=f"{operation}-{name}-{number}")
+    for name, kind in {"torch_16": "half", "nn_16": "half", "torch_fp32": "fp32", "nn_fp32": "fp32"}.items()
+    for number, (operation, arguments, extra) in enumerate(cases(CPU_LISTS, name))
+]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize(("namespace", "operation", "arguments", "extra", "kind"), CPU_CASES)
+def test_pytorchs_own_cpu_cases_hold_after_cuda_rules(namespace, operation, arguments, extra, kind, half):
+    with autocast.cuda_rules(), torch.autocast("cpu", dtype=half):
+        torch.ones(2).softmax(0)
+    dtype = half if kind == "half" else torch.float32
+    checker._run_autocast_outofplace(
+        operation, arguments, dtype, "cpu", module=NAMESPACES[namespace], add_kwargs=extra, amp_dtype=half
+    )
+
+
+def half_dtypes() -> dict[str, torch.dtype]:
+    """What a set of operations that the two devices treat differently returns for bfloat16 inputs."""
+    x = torch.rand(1, 4, 4, dtype=torch.bfloat16)
+    results = {
+        "softmax": x.softmax(-1),
+        "sum": x.sum(),
+        "prod": x.prod(),
+        "pow": x**2,
+        "norm": torch.norm(x),
+        "layer_norm": F.layer_norm(x, (4,)),
+        "cat": torch.cat([x, x.float()]),
+        "reflection_pad1d": F.pad(x, (1, 1), mode="reflect"),
+        "einsum": torch.einsum("bij,bjk->bik", x.float(), x.float()),
+        "cross_entropy": F.cross_entropy(x[0], torch.tensor([0, 1, 2, 3])),
+    }
+    return {name: result.dtype for name, result in results.items()}
+
+
+def plain_cpu_dtypes() -> dict[str, torch.dtype]:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return half_dtypes()
+
+
+def state() -> tuple:
+    """Everything of PyTorch's that ``cuda_rules`` touches."""
+    kernels = torch._C._dispatch_get_registrations_for_dispatch_key("AutocastCPU")
+    return sorted(kernels), torch.backends.mha.get_fastpath_enabled(), torch.is_autocast_enabled("cpu")
+
+
+def test_cpu_rules_are_back_after_the_block():
+    before, before_state = plain_cpu_dtypes(), state()
+    with autocast.cuda_rules():
+        inside, inside_state = plain_cpu_dtypes(), state()
+    assert before["softmax"] is torch.bfloat16
+    assert inside["softmax"] is torch.float32
+    assert inside_state != before_state
+    assert plain_cpu_dtypes() == before
+    assert state() == before_state
+
+
+def test_cpu_rules_are_back_after_an_exception():
+    before, before_state = plain_cpu_dtypes(), state()
+    with pytest.raises(ZeroDivisionError), autocast.cuda_rules(), torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.rand(3, dtype=torch.bfloat16).softmax(1 // 0)
+    assert plain_cpu_dtypes() == before
+    assert state() == before_state
+
+
+def test_blocks_nest():
+    before = plain_cpu_dtypes()
+    with autocast.cuda_rules():
+        with autocast.cuda_rules(), torch.autocast("cpu", dtype=torch.bfloat16):
+            assert torch.rand(3).bfloat16().softmax(0).dtype is torch.float32
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert torch.rand(3).bfloat16().softmax(0).dtype is torch.float32
+    assert plain_cpu_dtypes() == before
+
+
+def in_thread(function):
+    """Run ``function`` in a thread of its own and return its result."""
+    results = []
+    thread = threading.Thread(target=lambda: results.append(function()))
+    thread.start()
+    thread.join()
+    return results[0]
+
+
+def test_other_threads_keep_the_cpus_rules():
+    before = plain_cpu_dtypes()
+    with autocast.cuda_rules():
+        assert in_thread(plain_cpu_dtypes) == before
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert torch.rand(3).bfloat16().softmax(0).dtype is torch.float32
+    assert in_thread(plain_cpu_dtypes) == before
+
+
+def test_a_block_in_one_thread_outlives_the_block_in_another():
+    before = plain_cpu_dtypes()
+    entered, leave = threading.Event(), threading.Event()
+    seen = []
+
+    def other() -> None:
+        with autocast.cuda_rules(), torch.autocast("cpu", dtype=torch.bfloat16):
+            entered.set()
+            leave.wait(10)
+            seen.append(torch.rand(3).bfloat16().softmax(0).dtype)
+
+    thread = threading.Thread(target=other)
+    with autocast.cuda_rules():
+        thread.start()
+        assert entered.wait(10)
+    assert plain_cpu_dtypes() == before
+    leave.set()
+    thread.join()
+    assert seen == [torch.float32]
+    assert plain_cpu_dtypes() == before
+    assert in_thread(plain_cpu_dtypes) == before
+
+
+def test_operations_only_the_cpu_lists_follow_their_inputs():
+    x = torch.rand(1, 4, 4, dtype=torch.bfloat16)
+    with autocast.cuda_rules(), torch.autocast("cpu", dtype=torch.bfloat16):
+        assert F.pad(x, (1, 1), mode="reflect").dtype is torch.bfloat16
+        assert F.avg_pool3d(x[None], (1, 2, 2)).dtype is torch.bfloat16
+        assert torch.stack([x, x.float()]).dtype is torch.float32
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_a_dtype_asked_for_wins_and_float64_and_integers_are_left_alone(half):
+    x = torch.rand(3, dtype=half)
+    with autocast.cuda_rules(), torch.autocast("cpu", dtype=half):
+        assert x.sum(dtype=half).dtype is half
+        assert F.softmax(x, dim=0, dtype=half).dtype is half
+        assert x.double().softmax(0).dtype is torch.float64
+        assert torch.mm(torch.rand(2, 2).double(), torch.rand(2, 2).double()).dtype is torch.float64
+        assert torch.arange(3).sum().dtype is torch.int64
+        with torch.autocast("cpu", enabled=False):
+            assert x.softmax(0).dtype is half
+
+
+def test_promotion_ignores_float64_and_refuses_a_foreign_half():
+    low, single, double = (torch.rand(3, dtype=d) for d in (torch.float16, torch.float32, torch.float64))
+    with autocast.cuda_rules(), torch.autocast("cpu", dtype=torch.float16):
+        assert torch.atan2(low, low).dtype is torch.float16
+        assert torch.atan2(low, single).dtype is torch.float32
+        assert torch.atan2(double, low).dtype is torch.float64
+        with pytest.raises(RuntimeError, match="bfloat16"):
+            torch.atan2(low, low.bfloat16())
+
+
+class Mixed(nn.Module):
+    """Linear, LayerNorm, softmax, a power and a loss: every kind of rule on the way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.second = nn.Linear(6, 8), nn.LayerNorm(8), nn.Linear(8, 4)
+
+    def forward(self, x, target):
+        hidden = F.relu(self.norm(self.first(x)))
+        scores = self.second(hidden).softmax(-1) + (hidden[:, :4] ** 2).mean()
+        return F.mse_loss(scores, target) + torch.einsum("ij,ij->", scores, target)
+
+    def by_hand(self, x, target, half):
+        """The same with CUDA's casts written out."""
+        first = F.linear(x.to(half), self.first.weight.to(half), self.first.bias.to(half))
+        normed = F.layer_norm(first.float(), (8,), self.norm.weight, self.norm.bias)
+        hidden = F.relu(normed)
+        second = F.linear(hidden.to(half), self.second.weight.to(half), self.second.bias.to(half))
+        scores = second.softmax(-1, dtype=torch.float32) + (hidden[:, :4].float() ** 2).mean()
+        return F.mse_loss(scores, target) + torch.einsum("ij,ij->", scores.to(half), target.to(half))
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_results_and_gradients_equal_casts_written_by_hand(half):
+    torch.manual_seed(0)
+    model, x, target = Mixed(), torch.randn(5, 6), torch.rand(5, 4)
+    with autocast.cuda_rules(), torch.autocast("cpu", dtype=half):
+        loss = model(x, target)
+    reference = model.by_hand(x, target, half)
+    assert loss.dtype is reference.dtype
+    assert torch.equal(loss, reference)
+    parameters = list(model.parameters())
+    gradients = torch.autograd.grad(loss, parameters)
+    for gradient, expected in zip(gradients, torch.autograd.grad(reference, parameters), strict=True):
+        assert gradient.dtype is torch.float32
+        assert torch.equal(gradient, expected)
+
+
+def counted_casts(function) -> int:
+    """How often a float32 tensor was converted to float16 while ``function`` ran."""
+
+    class Count(torch.utils._python_dispatch.TorchDispatchMode):
+        casts = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            Count.casts += func is torch.ops.aten._to_copy.default
+            return func(*args, **(kwargs or {}))
+
+    with Count():
+        function()
+    return Count.casts
+
+
+@pytest.mark.parametrize("operation", ["matmul", "einsum"])
+def test_weights_are_cast_once_per_autocast_block(operation):
+    """Einsum has no kernel of the CPU's own that could do the caching."""
+    run = {"matmul": torch.matmul, "einsum": lambda a, b: torch.einsum("ij,jk->ik", a, b)}[operation]
+    weight, x = nn.Parameter(torch.rand(3, 3)), torch.rand(3, 3)
+
+    def twice(cache_enabled: bool = True):
+        with (
+            autocast.cuda_rules(),
+            torch.autocast("cpu", dtype=torch.float16, cache_enabled=cache_enabled),
+        ):
+            return run(x, weight), run(x, weight)
+
+    assert counted_casts(twice) == 3
+    assert counted_casts(lambda: twice(cache_enabled=False)) == 4
+    first, second = twice()
+    (gradient,) = torch.autograd.grad((first.float() + second.float()).sum(), weight)
+    assert torch.allclose(gradient, 2 * x.sum(0)[:, None].expand(3, 3), rtol=1e-2)
+
+
+def test_one_long_block_keeps_using_the_first_cast_of_a_weight():
+    weight, x = nn.Parameter(torch.ones(2, 2)), torch.ones(2, 2)
+    with autocast.cuda_rules(), torch.autocast("cpu", dtype=torch.float16):
+        before = torch.einsum("ij,jk->ik", x, weight)
+        with torch.no_grad():
+            weight.mul_(3)
+        assert torch.equal(torch.einsum("ij,jk->ik", x, weight), before)
+    with autocast.cuda_rules(), torch.autocast("cpu", dtype=torch.float16):
+        assert torch.equal(torch.einsum("ij,jk->ik", x, weight), 3 * before)
+
+
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("layer", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_layers_run_in_float16_as_cudnn_does(layer, half):
+    model = layer(3, 5, num_layers=2, batch_first=True)
+    x = torch.randn(2, 4, 3)
+    packed = nn.utils.rnn.pack_padded_sequence(x, [4, 2], batch_first=True)
+    with autocast.cuda_rules(), torch.autocast("cpu", dtype=half):
+        output, _ = model(x)
+        packed_output, _ = model(packed)
+    assert output.dtype is torch.float16
+    assert packed_output.data.dtype is torch.float16
+    torch.testing.assert_close(output.float(), model(x)[0], rtol=1e-2, atol=1e-2)
+    output.float().sum().backward()
+    assert all(parameter.grad.dtype is torch.float32 for parameter in model.parameters())
+
+
+def test_attention_never_takes_the_fused_inference_path():
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+    x = torch.randn(2, 3, 8)
+    with torch.no_grad(), autocast.cuda_rules(), torch.autocast("cpu", dtype=torch.float16):
+        assert (
+            layer(x).dtype is torch.float32
+        )  # a LayerNorm comes last; the fused path would end in it too ...
+        assert layer.self_attn(x, x, x)[0].dtype is torch.float16  # ... but would run attention in float32
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
+def test_fake_tensors_follow_the_rules():
+    with autocast.fake_tensors():
+        model, x, target = Mixed(), torch.randn(5, 6), torch.rand(5, 4)
+        with autocast.cuda_rules(), torch.autocast("cpu", dtype=torch.float16):
+            loss = model(x, target)
+            assert torch.rand(3, dtype=torch.float16).softmax(0).dtype is torch.float32
+    assert loss.dtype is torch.float32
+
+
+def test_status_says_that_the_rules_are_active():
+    with autocast.cuda_rules() as status:
+        assert status.active
+        assert "CUDA rules" in status.sentence
+
+
+def test_on_a_cuda_device_nothing_is_changed_and_it_says_so():
+    before = state()
+    with pytest.warns(UserWarning, match="nothing was changed"), autocast.cuda_rules("cuda:0") as status:
+        inside = state()
+    assert not status.active
+    assert "nothing was changed" in status.sentence
+    assert inside == before
+
+
+def test_on_the_cpu_it_keeps_quiet():
+    with warnings.catch_warnings(), autocast.cuda_rules("cpu") as status:
+        warnings.simplefilter("error")
+        torch.rand(3).softmax(0)
+    assert status.active
+
+
+def test_inside_cudas_own_autocast_nothing_is_changed(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    torch.set_autocast_enabled("cuda", True)
+    try:
+        with pytest.warns(UserWarning, match="nothing was changed"), autocast.cuda_rules() as status:
+            pass
+    finally:
+        torch.set_autocast_enabled("cuda", False)
+    assert not status.active
+
+
+@pytest.mark.parametrize(
+    ("device_type", "dtype", "expected"),
+    [
+        ("cuda", torch.float16, torch.float32),
+        ("cpu", torch.float16, torch.float16),
+        ("cuda", None, torch.float16),
+    ],
+)
+def test_region_means_the_rules_of_that_device(device_type, dtype, expected):
+    x = torch.rand(3, dtype=torch.float16)
+    ambient = torch.autocast("cpu", dtype=torch.float16, enabled=dtype is None)
+    with ambient, autocast.region(device_type, dtype):
+        assert x.softmax(0).dtype is expected
+        assert torch.is_autocast_enabled("cpu") is (dtype is not None)
+
+
+@pytest.mark.parametrize(
+    ("device_type", "dtype", "device", "message"),
+    [
+        ("cuda", torch.float32, "cpu", "torch.float32"),
+        ("tpu", torch.float16, "cpu", "unknown device type 'tpu'"),
+        ("mps", torch.float16, "cpu", "only by their own"),
+        ("cpu", torch.float16, "cuda", "only by their own"),
+        ("cuda", torch.float16, "meta", "unknown device type 'meta'"),
+    ],
+)
+def test_region_refuses_what_does_not_exist(device_type, dtype, device, message):
+    with pytest.raises(ValueError, match=message):
+        autocast.region(device_type, dtype, device)
