@@ -13,6 +13,8 @@ _WHERE = {
     "CensusView": "widgets.loss_scale",
     "ScalerView": "widgets.scaler",
     "CycleView": "widgets.cycle",
+    "AtlasView": "widgets.atlas",
+    "LedgerView": "widgets.ledger",
     "Quiz": "widgets.quiz",
     "Still": "widgets.still",
     "curves": "widgets.still",
