@@ -27,22 +27,24 @@ class LedgerView(View):
     def __init__(
         self,
         networks: Mapping[str, Recorder],
+        network: str | None = None,
         *,
         device_type: str = "cuda",
         dtype: torch.dtype | None = torch.float16,
+        backward: bool = False,
     ) -> None:
-        """Show the ledgers of ``networks``: by name, functions that record one.
+        """Show the ledgers of ``networks``: by name, functions that record one; ``network`` is shown first.
 
         Each is called with ``device_type`` and ``dtype``: ``partial(autocast.record, model, images)``, say.
         """
         self._networks = dict(networks)
         self._ledgers: dict[tuple[str, str, torch.dtype | None], Ledger] = {}
         self._rows: tuple[Row, ...] = ()
-        first = next(iter(self._networks))
+        first = network or next(iter(self._networks))
         self._network = dropdown("network", list(self._networks), first)
         self._rules = dropdown("rules of", [(DEVICE_NAMES[name], name) for name in ("cuda", "cpu")], device_type)
         self._dtype = dropdown("dtype", DTYPES, dtype)
-        self._pass = dropdown("pass", PASSES, False)
+        self._pass = dropdown("pass", PASSES, backward)
         self._slider = Slider("Operation", 1, 1, 1)
         choices = [self._network, self._rules, self._dtype, self._pass]
         row = ipywidgets.HBox(choices, layout={"flex_flow": "row wrap"})
