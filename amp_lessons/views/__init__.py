@@ -15,6 +15,7 @@ _WHERE = {
     "CycleView": "widgets.cycle",
     "AtlasView": "widgets.atlas",
     "LedgerView": "widgets.ledger",
+    "Play": "widgets.play",
     "Quiz": "widgets.quiz",
     "Still": "widgets.still",
     "curves": "widgets.still",

@@ -171,6 +171,13 @@ def test_the_default_scaler_is_pytorchs() -> None:
     assert cycle.scaler.state_dict() == torch.amp.GradScaler("cpu").state_dict()
 
 
+def test_no_hook_stays_on_the_optimizer() -> None:
+    model = perceptron()
+    optimizer = sgd(model)
+    AmpCycle(model, batches(), optimizer, cross_entropy).advance_cycle()
+    assert not optimizer._optimizer_step_post_hooks
+
+
 def test_a_loader_that_runs_dry_is_explained() -> None:
     model = perceptron()
     cycle = AmpCycle(model, iter(batches()), sgd(model), cross_entropy)

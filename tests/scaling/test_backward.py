@@ -201,8 +201,11 @@ def test_the_batch_survives_a_model_that_works_in_place() -> None:
 )
 def test_the_mode_of_the_caller_makes_no_difference(mode: torch.no_grad) -> None:
     model, expected = perceptron(), backward_at(perceptron(), batch(), cross_entropy, 8.0)
+    true = gradients(model, batch(), cross_entropy)
     with mode:
         assert backward_at(model, batch(), cross_entropy, 8.0) == expected
+        again = gradients(model, batch(), cross_entropy)
+    assert all(torch.equal(again[layer], true[layer]) for layer in true)
 
 
 def test_weights_cast_by_the_callers_autocast_are_neither_used_nor_replaced() -> None:

@@ -88,6 +88,14 @@ def test_the_edges_of_a_format_stay_where_they_are_under_a_power_of_two(dtype: t
 
 
 @pytest.mark.parametrize("dtype", TARGETS, ids=str)
+@pytest.mark.parametrize("scale", [0.1, 3.0, 1e5 / 3])
+def test_the_edges_are_where_the_fp32_product_puts_them(dtype: torch.dtype, scale: float) -> None:
+    edges = (around_the_edges_of(dtype) / scale).view(torch.int32)
+    neighbours = torch.cat([edges + step for step in range(-4, 5)]).view(torch.float32)
+    assert census(neighbours, dtype, scale) == brute_force(neighbours, dtype, scale)
+
+
+@pytest.mark.parametrize("dtype", TARGETS, ids=str)
 @pytest.mark.parametrize(
     "gradients",
     [
@@ -236,7 +244,7 @@ def test_a_parameter_without_gradient_is_explained() -> None:
     [
         lambda: torch.randn(2**24),
         lambda: torch.randn(2**24).to(torch.bfloat16),
-        lambda: torch.randn(2**13, 2**12)[:, ::2],
+        lambda: torch.randn(2**12, 2**12 + 1)[:, 1:],  # no single stride leads through it
         lambda: torch.randn(2**12, 2**12).t(),
     ],
     ids=["fp32", "bf16", "strided", "transposed"],
@@ -244,10 +252,15 @@ def test_a_parameter_without_gradient_is_explained() -> None:
 def test_extra_memory_is_far_below_the_size_of_the_gradients(make: object) -> None:
     gradients = make()  # type: ignore[operator]
     census(gradients)  # the threads, and what they keep
+    assert max(_extra_mib_of_a_census(gradients) for _ in range(5)) < 16
+
+
+def _extra_mib_of_a_census(gradients: Tensor) -> float:
+    """Read it off the peak that Linux notes, which it does now and then: one reading may miss it."""
     Path("/proc/self/clear_refs").write_text("5")  # peak := now
     before = _memory_mib("VmHWM")
     census(gradients)
-    assert _memory_mib("VmHWM") - before < 16
+    return _memory_mib("VmHWM") - before
 
 
 def _memory_mib(field: str) -> float:

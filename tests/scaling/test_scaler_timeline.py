@@ -88,7 +88,10 @@ def test_steps_can_be_taken_one_by_one() -> None:
 
 
 def test_bf16_runs_with_a_scaler_too() -> None:
-    assert record(steps=2, dtype=torch.bfloat16).skipped == ()
+    model, seen = perceptron(), set()
+    model.register_forward_hook(lambda module, args, output: seen.add(output.dtype))
+    assert record(model, steps=2, dtype=torch.bfloat16).skipped == ()
+    assert seen == {torch.bfloat16}
 
 
 @pytest.mark.parametrize(

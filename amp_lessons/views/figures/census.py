@@ -24,12 +24,12 @@ class CensusPicture(Picture):
         self.dtype = census.dtype
         with house_style():
             figure = Figure(figsize=(9, 3.5))
-            axes = figure.add_axes((0.065, 0.15, 0.92, 0.8))
+            axes = figure.add_axes((0.065, 0.15, 0.91, 0.8))
             draw_zones(axes, census.dtype, LOW, HIGH)
             powers_of_two(axes, step=8, clipped=(LOW, HIGH))
             axes.set_ylim(0, headroom * max(_shares(census)[0].max(initial=0), 1.0))
             axes.set_xlabel(
-                f"size of the gradient after scaling, on the number line of {dtype_name(census.dtype)}"
+                f"size of the gradient × loss scale, on the number line of {dtype_name(census.dtype)}"
             )
             axes.set_ylabel("% of all gradients")
             edges = np.arange(LOW, HIGH + 1)

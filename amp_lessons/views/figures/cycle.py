@@ -89,11 +89,11 @@ def _draw_quantities(axes: Axes, quantities: Sequence[Quantity]) -> None:
             axes.axhspan(row + 0.04, row + 0.96, color=ACCENT, alpha=0.09, lw=0)
         axes.text(0.01, y, quantity.name, va="center", fontweight="bold" if quantity.fresh else "normal")
         if quantity.dtype:
-            draw_chip(axes, 0.265, y, quantity.dtype)
+            draw_chip(axes, 0.3, y, quantity.dtype)
         colour = ZONES["overflowed"].colour if quantity.bad else INK
         weight = "bold" if quantity.bad else "normal"
         axes.text(
-            0.315,
+            0.35,
             y,
             quantity.values,
             va="center",

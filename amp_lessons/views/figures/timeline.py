@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from amp_lessons.scaling import ScalerTimeline
+from amp_lessons.scaling import ScalerStep, ScalerTimeline
 
 from ..picture import Picture
 from ..style import ACCENT, GRID, INK, QUIET, ZONES, house_style
@@ -27,6 +27,11 @@ def timeline_picture(timeline: ScalerTimeline) -> Picture:
         _draw_scale(scale_axes, timeline)
         _draw_count(count_axes, timeline)
     return Picture(figure)
+
+
+def _counted(step: ScalerStep, growth_interval: int) -> int:
+    """Return the clean steps in a row, this one included: the scaler forgets them as it grows."""
+    return growth_interval if step.next_scale > step.scale else step.growth_tracker
 
 
 def _draw_scale(axes: Axes, timeline: ScalerTimeline) -> None:
@@ -51,7 +56,10 @@ def _draw_scale(axes: Axes, timeline: ScalerTimeline) -> None:
 
 def _draw_count(axes: Axes, timeline: ScalerTimeline) -> None:
     numbers = [step.step + 1 for step in timeline.steps]
-    axes.bar(numbers, [step.growth_tracker for step in timeline.steps], width=0.8, color=QUIET)
+    counts = [_counted(step, timeline.growth_interval) for step in timeline.steps]
+    axes.bar(
+        numbers, counts, width=0.8, color=[ACCENT if n == timeline.growth_interval else QUIET for n in counts]
+    )
     axes.axhline(timeline.growth_interval, color=INK, lw=0.9, ls=(0, (4, 3)))
     axes.set_ylim(0, 1.35 * max(1, min(timeline.growth_interval, 1.5 * len(numbers))))
     axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=3))

@@ -21,7 +21,7 @@ WHAT_HAPPENED = {
     "forward": "The forward pass ran under autocast: the output is {output}, the loss {loss}.",
     "scale": "The loss was multiplied by {scale}. Only a number changed; no gradient exists yet.",
     "backward": "Backward ran from the scaled loss: every gradient is {scale} times too large. "
-    "It travelled as {output} and arrived in .grad as fp32.",
+    "It travelled as {output} and arrived in .grad as fp32.{overflow}",
     "unscale": "Every gradient was divided by {scale}. These are the true gradients: clip or log them now.",
     "check": "GradScaler looked for inf and nan among the gradients and found {verdict}.",
     "step": "{stepped}",
@@ -35,8 +35,8 @@ SHOWN = (
     ("output", "outputs", "output", ("forward",)),
     ("loss", "loss", "loss", ("forward",)),
     ("loss × scale", "scaled_loss", "scaled_loss", ("scale",)),
-    ("gradient of the output", "output_gradients", "output_gradient", ("backward",)),
-    ("gradient in .grad", "gradients", "gradient", ("backward", "unscale")),
+    ("gradient of the output, scaled", "output_gradients", "output_gradient", ("backward",)),
+    ("gradient in .grad, {size}", "gradients", "gradient", ("backward", "unscale")),
 )
 
 
@@ -82,10 +82,17 @@ class CycleView(View):
             output=dtype_name(now.dtypes["output"]),
             loss=dtype_name(now.dtypes["loss"]),
             scale=power_of_two(scale_before),
+            overflow=""
+            if _finite(now.gradients)
+            else " One of them was set to inf: the overflow you asked for.",
             verdict="none" if now.gradients_finite else "at least one",
             stepped=_say_step(now),
             updated=_say_update(scale_before, now),
         )
+
+
+def _finite(values: tuple[float, ...] | None) -> bool:
+    return all(map(math.isfinite, values or ()))
 
 
 def _say_step(now: PhaseSnapshot) -> str:
@@ -121,5 +128,6 @@ def _row(
     values = values if isinstance(values, tuple) else (values,)
     fresh = now.phase in changed_by and not (field == "weights" and now.skipped)
     text = "".join(f"{value:<12.4g}" for value in values)
-    bad = not all(map(math.isfinite, values))
+    bad = not _finite(values)
+    name = name.format(size="scaled" if now.phase == "backward" else "true size")
     return figure.Quantity(name, dtype_name(now.dtypes[dtype]), text, fresh, bad)

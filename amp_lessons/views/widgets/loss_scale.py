@@ -170,7 +170,7 @@ def describe(census: Census) -> str:
     sentence = (
         f"Scale {power_of_two(census.scale)}: "
         f"{share(census.underflowed, alive)} of {alive:,} gradients vanish, "
-        f"{share(census.subnormal, alive)} lose bits, {share(census.overflowed, alive)} overflow."
+        f"{share(census.subnormal, alive)} end up subnormal, {share(census.overflowed, alive)} overflow."
     )
     if census.zero:
         sentence += f" ({census.zero:,} more were zero to begin with.)"

@@ -13,7 +13,10 @@ from ..picture import CAPTION_STYLE
 
 LETTERS = "abcdefgh"
 # ipywidgets centres the text of its buttons and offers no setting for it.
-LEFT_ALIGNED = "<style>.amp-quiz .jupyter-button { text-align: left; padding-left: 14px }</style>"
+LEFT_ALIGNED = (
+    "<style>.amp-quiz .jupyter-button "
+    "{ justify-content: flex-start; text-align: left; padding-left: 14px }</style>"
+)
 
 
 class Quiz(ipywidgets.VBox):

@@ -1,0 +1,57 @@
+"""Time, memory and throughput, measured honestly, and memory predicted without running anything."""
+
+from amp_lessons.measure.batch import LargestBatch, predict_largest_batch, search_largest_batch
+from amp_lessons.measure.footprint import Footprint, Saved
+from amp_lessons.measure.gpus import GPUS, DataSheet
+from amp_lessons.measure.memory import measure_memory, predict_memory
+from amp_lessons.measure.operations import OPERATIONS, Operation, operation_rates
+from amp_lessons.measure.optimizers import OptimizerBytes, optimizer_bytes
+from amp_lessons.measure.precision import PRECISIONS, Precision, fp32_products, precision
+from amp_lessons.measure.rates import (
+    Rate,
+    Roofline,
+    copy_rates,
+    precisions_on,
+    product_rate,
+    product_rates,
+    roofline,
+)
+from amp_lessons.measure.saved import saved_activation_bytes
+from amp_lessons.measure.stopwatch import time_step, time_steps
+from amp_lessons.measure.storages import KINDS, Moment
+from amp_lessons.measure.timing import Difference, Timing
+
+__all__ = [
+    "GPUS",
+    "KINDS",
+    "OPERATIONS",
+    "PRECISIONS",
+    "DataSheet",
+    "Difference",
+    "Footprint",
+    "LargestBatch",
+    "Moment",
+    "Operation",
+    "OptimizerBytes",
+    "Precision",
+    "Rate",
+    "Roofline",
+    "Saved",
+    "Timing",
+    "copy_rates",
+    "fp32_products",
+    "measure_memory",
+    "operation_rates",
+    "optimizer_bytes",
+    "precision",
+    "precisions_on",
+    "predict_largest_batch",
+    "predict_memory",
+    "product_rate",
+    "product_rates",
+    "roofline",
+    "saved_activation_bytes",
+    "search_largest_batch",
+    "time_step",
+    "time_steps",
+]

@@ -1,0 +1,130 @@
+"""The largest batch that fits into a given memory: by prediction, or by trying on the device."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from amp_lessons.autocast.fakes import fake_mode_of
+from amp_lessons.measure.fakes import on_fake_cpu
+from amp_lessons.measure.footprint import COMPUTED, MEASURED
+from amp_lessons.measure.memory import predict_memory
+
+LARGEST_BATCH = 2**20  # more than anybody trains with
+
+
+@dataclass(frozen=True)
+class LargestBatch:
+    """The largest batch that fits; 0 if not even one sample does.
+
+    ``tried`` says of each batch size that was asked about whether it fits; ``peak_bytes`` are the predicted
+    peaks of those sizes, empty after a search on the device.
+    """
+
+    batch: int
+    tried: Mapping[int, bool]
+    peak_bytes: Mapping[int, int]
+    source: str
+
+
+def predict_largest_batch(
+    model: nn.Module, make_inputs: Callable[[int], Any], capacity_bytes: int, **options: Any
+) -> LargestBatch:
+    """Find the largest batch whose predicted peak is at most ``capacity_bytes``.
+
+    ``make_inputs(batch)`` makes the model's inputs: a tensor, a tuple of positional or a dict of named ones;
+    it is called with fake tensors, so that large batches take no memory. ``options`` are those of
+    `predict_memory`.
+    """
+    fake, _ = on_fake_cpu(model, ())
+    mode = fake_mode_of(fake.parameters()) or FakeTensorMode()
+    peaks: dict[int, int] = {}
+
+    def fits(batch: int) -> bool:
+        with mode:
+            args, kwargs = _as_arguments(make_inputs(batch))
+        peaks[batch] = predict_memory(fake, *args, **kwargs, **options).peak_bytes
+        return peaks[batch] <= capacity_bytes
+
+    batch, tried = _largest(fits, lambda: _extrapolated(peaks, capacity_bytes))
+    return LargestBatch(batch, tried, peaks, COMPUTED)
+
+
+def search_largest_batch(step: Callable[[int], Any], *, largest: int = LARGEST_BATCH) -> LargestBatch:
+    """Find the largest batch for which ``step(batch)`` does not run out of memory, by running it.
+
+    Take a step of training, not only a forward pass, and take it twice: the optimizer's state comes with the
+    first. On a CPU predict instead: there the system may end the process rather than refuse memory.
+    """
+
+    def fits(batch: int) -> bool:
+        return _survives(step, batch)
+
+    batch, tried = _largest(fits, lambda: None, largest)
+    return LargestBatch(batch, tried, {}, MEASURED)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Say whether this error means that memory ran out, on a GPU or a CPU."""
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    words = ("can't allocate memory", "out of memory", "ALLOC_FAILED")
+    return isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+
+
+def release_memory() -> None:
+    """Give back what a failed attempt left behind, so that the next one does not fail because of it."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def _survives(step: Callable[[int], Any], batch: int) -> bool:
+    try:
+        step(batch)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+    else:
+        return True
+    release_memory()  # not while the error is alive: its traceback holds the tensors of the attempt
+    return False
+
+
+def _largest(
+    fits: Callable[[int], bool], guess: Callable[[], int | None], largest: int = LARGEST_BATCH
+) -> tuple[int, dict[int, bool]]:
+    """Return the largest number that fits, and all that were tried, given that every smaller one fits too.
+
+    ``guess`` may name the answer after each trial; otherwise the number doubles, then the gap halves.
+    """
+    tried: dict[int, bool] = {}
+    low, high, batch = 0, largest + 1, 1
+    while high - low > 1:
+        tried[batch] = fits(batch)
+        low, high = (batch, high) if tried[batch] else (low, batch)
+        fallback = 2 * low if high > largest else (low + high) // 2
+        guessed = guess() if len(tried) < 8 else None
+        batch = min(max(fallback if guessed is None else guessed, low + 1), high - 1)
+    return low, tried
+
+
+def _extrapolated(peaks: Mapping[int, int], capacity_bytes: int) -> int | None:
+    """Follow the line through the last two peaks to the capacity: memory grows evenly with the batch."""
+    if len(peaks) < 2:
+        return None
+    (before, bytes_before), (last, bytes_last) = list(peaks.items())[-2:]
+    slope = (bytes_last - bytes_before) / (last - before)
+    return int(last + (capacity_bytes - bytes_last) // slope) if slope > 0 else None
+
+
+def _as_arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    return (inputs if isinstance(inputs, tuple) else (inputs,)), {}

@@ -1,0 +1,71 @@
+"""What data sheets promise of some GPUs, to be read beside what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+# What the driver, the CUDA context and the libraries take before the first tensor exists, roughly.
+CONTEXT_BYTES = 2**29
+
+
+@dataclass(frozen=True)
+class DataSheet:
+    """A GPU as its data sheet describes it.
+
+    ``flop_per_s`` holds the peak rate of dense matrix products by precision, accumulated in fp32; a precision
+    without an entry has no tensor cores there. ``source`` is the document. Data sheets like to print the
+    rates for sparse matrices, which are twice as high.
+    """
+
+    name: str
+    memory_bytes: int
+    bytes_per_s: float
+    flop_per_s: Mapping[str, float]
+    source: str
+
+    @property
+    def usable_bytes(self) -> int:
+        """Memory that is left for tensors, estimated: what the data sheet says less `CONTEXT_BYTES`."""
+        return self.memory_bytes - CONTEXT_BYTES
+
+    def ridge_point(self, precision: str) -> float:
+        """Return the intensity (FLOP per byte) above which products, not memory, are what bounds."""
+        return self.flop_per_s[precision] / self.bytes_per_s
+
+
+_VOLTA = (
+    "https://images.nvidia.com/content/technologies/volta/pdf/volta-v100-datasheet-update-us-1165301-r5.pdf"
+)
+_TURING = "https://www.nvidia.com/content/dam/en-zz/Solutions/Data-Center/tesla-t4/t4-tensor-core-datasheet-951643.pdf"
+_AMPERE = (
+    "https://www.nvidia.com/content/dam/en-zz/Solutions/Data-Center/a100/pdf/"
+    "nvidia-a100-datasheet-us-nvidia-1758950-r4-web.pdf"
+)
+_GA102 = "https://www.nvidia.com/content/PDF/nvidia-ampere-ga-102-gpu-architecture-whitepaper-v2.1.pdf"
+_ADA = "https://images.nvidia.com/aem-dam/Solutions/geforce/ada/nvidia-ada-gpu-architecture.pdf"
+_L4 = "https://www.nvidia.com/en-us/data-center/l4/"
+_HOPPER = "https://resources.nvidia.com/en-us-tensor-core"
+_H200 = "https://www.nvidia.com/en-us/data-center/h200/"
+
+
+def _sheet(name: str, memory_gb: int, gb_per_s: float, source: str, **tflop_per_s: float) -> DataSheet:
+    rates = {precision: rate * 1e12 for precision, rate in tflop_per_s.items()}
+    return DataSheet(name, memory_gb * 10**9, gb_per_s * 1e9, rates, source)
+
+
+GPUS: dict[str, DataSheet] = {
+    sheet.name: sheet
+    for sheet in (
+        _sheet("T4", 16, 320, _TURING, fp32=8.1, fp16=65),
+        _sheet("V100 SXM2 16 GB", 16, 900, _VOLTA, fp32=15.7, fp16=125),
+        _sheet("V100 SXM2 32 GB", 32, 900, _VOLTA, fp32=15.7, fp16=125),
+        _sheet("RTX 3090", 24, 936, _GA102, fp32=35.6, tf32=35.6, fp16=71, bf16=71),
+        _sheet("A100 SXM 40 GB", 40, 1555, _AMPERE, fp32=19.5, tf32=156, fp16=312, bf16=312),
+        _sheet("A100 SXM 80 GB", 80, 2039, _AMPERE, fp32=19.5, tf32=156, fp16=312, bf16=312),
+        _sheet("L4", 24, 300, _L4, fp32=30.3, tf32=60, fp16=121, bf16=121, fp8_e4m3=242.5),
+        _sheet("RTX 4090", 24, 1008, _ADA, fp32=82.6, tf32=82.6, fp16=165.2, bf16=165.2, fp8_e4m3=330.3),
+        _sheet("H100 SXM", 80, 3350, _HOPPER, fp32=66.9, tf32=494.7, fp16=989.4, bf16=989.4, fp8_e4m3=1978.9),
+        _sheet("H200 SXM", 141, 4800, _H200, fp32=66.9, tf32=494.7, fp16=989.4, bf16=989.4, fp8_e4m3=1978.9),
+    )
+}

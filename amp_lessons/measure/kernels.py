@@ -1,0 +1,99 @@
+"""Which kernels a GPU would use, for models that run on fake tensors of the CPU.
+
+Two operations keep something else for the backward pass on a GPU than on a CPU. Dropout keeps a mask of one
+byte per element instead of a tensor of random factors. Attention runs in one fused kernel that never stores
+the matrix of attention weights, while the CPU stores it as soon as there is dropout.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+Tensor = torch.Tensor
+
+_HALF = (torch.float16, torch.bfloat16)
+_LARGEST_FUSED_HEAD = 256  # FlashAttention's limit, https://github.com/Dao-AILab/flash-attention
+
+_lock = threading.Lock()
+_registered: list[torch.library.Library] = []
+_users = 0
+
+
+@contextmanager
+def cuda_kernels() -> Iterator[None]:
+    """Let fake tensors run through dropout and attention as on a CUDA GPU; real tensors are not affected."""
+    _enter()
+    try:
+        yield
+    finally:
+        _leave()
+
+
+def _enter() -> None:
+    global _users
+    with _lock:
+        if _users == 0:
+            library = torch.library.Library("aten", "IMPL", "AutogradCPU")
+            library.impl("dropout", _dropout)
+            library.impl("scaled_dot_product_attention", _attention)
+            _registered.append(library)
+        _users += 1
+
+
+def _leave() -> None:
+    global _users
+    with _lock:
+        _users -= 1
+        if _users == 0:
+            _registered.pop()._destroy()
+
+
+def _dropout(x: Tensor, p: float, train: bool) -> Tensor:
+    if isinstance(x, FakeTensor) and train and 0 < p < 1:
+        return torch.ops.aten.native_dropout(x, p, train)[0]
+    return torch.ops.aten.dropout.default.decompose(x, p, train)
+
+
+def _attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    aten: Any = torch.ops.aten
+    fused = isinstance(query, FakeTensor) and query.dim() == 4 and query.shape[-1] <= _LARGEST_FUSED_HEAD
+    if not fused:
+        return aten.scaled_dot_product_attention.default.decompose(
+            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+        )
+    if attn_mask is None and query.dtype in _HALF:
+        return aten._scaled_dot_product_flash_attention(
+            query, key, value, dropout_p, is_causal, False, scale=scale
+        )[0]
+    if enable_gqa:
+        repeats = query.shape[1] // key.shape[1]
+        key, value = key.repeat_interleave(repeats, 1), value.repeat_interleave(repeats, 1)
+    keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, value))
+    return aten._scaled_dot_product_efficient_attention(
+        query, key, value, _bias(attn_mask, query, key), keep, dropout_p, is_causal, scale=scale
+    )[0]
+
+
+def _bias(mask: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:
+    """Turn a mask of any shape, boolean or not, into what the fused kernel adds to the scores."""
+    if mask is None:
+        return None
+    if mask.dtype == torch.bool:
+        mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(mask.logical_not(), float("-inf"))
+    return mask.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])

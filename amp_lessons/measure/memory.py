@@ -1,0 +1,177 @@
+"""Where the memory of a training step goes: predicted without running anything, or measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from amp_lessons.autocast import cuda_rules
+from amp_lessons.autocast.dispatcher import tensors_in
+from amp_lessons.autocast.once import Once, prepare
+from amp_lessons.autocast.recorder import _targets as loss_tensors
+from amp_lessons.measure.fakes import on_fake_cpu, require_module
+from amp_lessons.measure.footprint import COMPUTED, MEASURED, Footprint, Saved, footprint, saved_rows
+from amp_lessons.measure.kernels import cuda_kernels
+from amp_lessons.measure.optimizers import Factory, make_optimizer, optimizer_bytes, state_tensors
+from amp_lessons.measure.precision import fp32_products, precision
+from amp_lessons.measure.storages import StorageLog
+
+LossFn = Callable[[Any], torch.Tensor]
+
+
+def predict_memory(
+    model: nn.Module,
+    *inputs: Any,
+    precision_name: str = "fp32",
+    optimizer: Factory | None = torch.optim.AdamW,
+    loss_fn: LossFn | None = None,
+    device_type: str = "cuda",
+    **named_inputs: Any,
+) -> Footprint:
+    """Predict the memory of a training step of ``model(*inputs, **named_inputs)`` without running it.
+
+    Model and inputs may be real, on any device, or fake (``autocast.fake_tensors``); they are left as they
+    are. The step follows the autocast rules of ``device_type`` and, for ``"cuda"``, its choice of kernels.
+    ``loss_fn`` takes the output; without it the output's own ``loss`` is used, or all its floating tensors.
+    Not predicted is what kernels allocate inside themselves, and what a compiler would save.
+    """
+    kind = precision(precision_name)
+    fake, (args, kwargs) = on_fake_cpu(model, (inputs, named_inputs))
+    once = prepare(fake, args, kwargs, device_type, kind.autocast_dtype)
+    needed = optimizer_bytes(optimizer, fake.parameters(), device_type=device_type)
+    log = StorageLog()
+    log.note_bytes(needed.state, "optimizer state")
+    kernels = cuda_kernels() if device_type == "cuda" else nullcontext()
+    with once.without_trace(), kernels, _gradients_kept(fake):
+        saved = _follow(once, loss_fn, log)
+        log.phase = "optimizer"
+        log.note_bytes(needed.temporary, "temporary")
+        return footprint(log, saved, COMPUTED)
+
+
+def measure_memory(
+    model: nn.Module,
+    *inputs: Any,
+    precision_name: str = "fp32",
+    optimizer: Factory | None = torch.optim.AdamW,
+    loss_fn: LossFn | None = None,
+    **named_inputs: Any,
+) -> Footprint:
+    """Measure the memory of a training step on the device where ``model`` lives, by taking real steps.
+
+    Every storage is followed; on a GPU, the peak is what its allocator reports, and what that exceeds the
+    storages by is called workspace. Parameters, buffers, gradients and random numbers are put back
+    afterwards.
+    """
+    kind = precision(precision_name)
+    require_module(model)
+    device = next(tensors_in([list(model.parameters()), inputs, named_inputs])).device
+    once = prepare(model, inputs, named_inputs, device.type, kind.autocast_dtype)
+    log = StorageLog()
+    with once.without_trace(), _gradients_kept(model), _weights_kept(model), fp32_products(tf32=kind.tf32):
+        updates = make_optimizer(optimizer, model.parameters()) if optimizer else None
+        allocated_bytes = _allocated_at_peak(once, loss_fn, updates)
+        log.note_all(state_tensors(updates, device.type) if updates else [], "optimizer state")
+        saved = _follow(once, loss_fn, log)
+        log.phase = "optimizer"
+        with log:
+            _update(updates)
+        followed = footprint(log, saved, MEASURED)
+    workspace = max(0, allocated_bytes - followed.peak_bytes)
+    return replace(followed, at_peak={**followed.at_peak, "workspace": workspace}) if workspace else followed
+
+
+def _allocated_at_peak(once: Once, loss_fn: LossFn | None, updates: Optimizer | None) -> int:
+    """Take a step to make the optimizer's state; return what a second one allocates on a GPU, or 0."""
+
+    def step() -> None:
+        _backward(once, _forward(once, loss_fn))
+        _update(updates)
+        once.model.zero_grad()
+
+    if once.device.type != "cuda":
+        step()
+        return 0
+    log = StorageLog()
+    _note_given(once, log)
+    elsewhere = torch.cuda.memory_allocated(once.device) - log.live_bytes
+    step()
+    torch.cuda.reset_peak_memory_stats(once.device)
+    step()
+    return torch.cuda.max_memory_allocated(once.device) - elsewhere
+
+
+def _follow(once: Once, loss_fn: LossFn | None, log: StorageLog) -> tuple[Saved, ...]:
+    """Run forward and backward pass under ``log``; return what was saved between them."""
+    _note_given(once, log)
+    with log:
+        log.phase = "forward"
+        with log.following(once.model):
+            losses = _forward(once, loss_fn)
+        saved = saved_rows(log.live)
+        log.phase = "backward"
+        _backward(once, losses)
+    log.note_all(_gradients(once.model), "gradients")
+    return saved
+
+
+def _note_given(once: Once, log: StorageLog) -> None:
+    log.note_all(once.model.parameters(), "parameters")
+    log.note_all(once.model.buffers(), "buffers")
+    log.note_all(tensors_in((once.args, once.kwargs)), "inputs")
+
+
+def _forward(once: Once, loss_fn: LossFn | None) -> list[torch.Tensor]:
+    with once.autocast():
+        output = once.forward()
+        losses = [loss_fn(output)] if loss_fn else loss_tensors(output)
+    losses = [loss for loss in losses if loss.requires_grad]
+    if not losses:
+        raise ValueError("there is nothing to train: no output depends on a tensor that requires grad")
+    return losses
+
+
+def _backward(once: Once, losses: list[torch.Tensor]) -> None:
+    # Activation checkpointing runs parts of the forward pass again, under the autocast that it remembers.
+    emulated = once.dtype is not None and once.device_type == "cuda" and once.device.type == "cpu"
+    with cuda_rules("cpu") if emulated else nullcontext():
+        torch.autograd.backward(losses, [torch.ones_like(loss) for loss in losses])
+
+
+def _update(optimizer: Optimizer | None) -> None:
+    if optimizer is not None:
+        optimizer.step()
+
+
+def _gradients(model: nn.Module) -> list[torch.Tensor]:
+    return [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+
+
+@contextmanager
+def _gradients_kept(model: nn.Module) -> Iterator[None]:
+    """Start without gradients, and put back those that were there."""
+    before = [(parameter, parameter.grad) for parameter in model.parameters()]
+    model.zero_grad()
+    try:
+        yield
+    finally:
+        for parameter, gradient in before:
+            parameter.grad = gradient
+
+
+@contextmanager
+def _weights_kept(model: nn.Module) -> Iterator[None]:
+    """Put back what the parameters held; the copy lies in main memory, where it is in nobody's way."""
+    before = [(parameter, parameter.detach().to("cpu", copy=True)) for parameter in model.parameters()]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for parameter, values in before:
+                parameter.copy_(values)

@@ -1,0 +1,114 @@
+"""What else a network does, from matrix product to addition, measured to find its place under the roof."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from amp_lessons.measure.precision import Precision, fp32_products, precision
+from amp_lessons.measure.rates import Device, Rate
+from amp_lessons.measure.stopwatch import time_step, usable_device
+
+Tensor = torch.Tensor
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operation as a transformer of ``width`` channels applies it to ``tokens`` tokens.
+
+    ``shapes`` gives the shapes of what it reads, ``flop`` its floating-point operations; both take tokens and
+    width. One multiplication or addition is one FLOP.
+    """
+
+    name: str
+    run: Callable[..., Tensor]
+    shapes: Callable[[int, int], tuple[tuple[int, ...], ...]]
+    flop: Callable[[int, int], float]
+
+
+_HEAD = 64  # channels per attention head, as in GPT-2 and BERT
+_CONTEXT = 512  # tokens that attend to each other
+
+
+def _attention_shape(tokens: int, width: int) -> tuple[int, ...]:
+    context = min(_CONTEXT, tokens)
+    return (tokens // context, width // _HEAD, context, _HEAD)
+
+
+def _attention_flop(tokens: int, width: int) -> float:
+    batch, heads, context, channels = _attention_shape(tokens, width)
+    return 4.0 * batch * heads * context**2 * channels  # Q K^T and its product with V, 2 FLOP each
+
+
+OPERATIONS = {
+    operation.name: operation
+    for operation in (
+        Operation(
+            "matrix product",
+            F.linear,
+            lambda tokens, width: ((tokens, width), (width, width)),
+            lambda tokens, width: 2.0 * tokens * width**2,
+        ),
+        Operation(
+            "attention",
+            F.scaled_dot_product_attention,
+            lambda tokens, width: (_attention_shape(tokens, width),) * 3,
+            _attention_flop,
+        ),
+        Operation(
+            "LayerNorm",
+            lambda x: F.layer_norm(x, x.shape[-1:]),
+            lambda tokens, width: ((tokens, width),),
+            lambda tokens, width: (
+                6.0 * tokens * width
+            ),  # mean, variance (subtract, square, add), shift, scale
+        ),
+        Operation(
+            "addition",
+            torch.add,
+            lambda tokens, width: ((tokens, width),) * 2,
+            lambda tokens, width: 1.0 * tokens * width,
+        ),
+    )
+}
+
+
+def operation_rates(
+    precision_name: str,
+    *,
+    device: Device,
+    tokens: int | None = None,
+    width: int = 1024,
+    operations: Iterable[str] = tuple(OPERATIONS),
+    seconds: float = 0.1,
+) -> tuple[Rate, ...]:
+    """Time each operation as a training step in this precision runs it: autocast, on tensors of its dtype.
+
+    An operation that autocast runs in fp32 therefore gains nothing and pays for its casts. By default there
+    are tokens enough that no cache holds the activations (32,768 on a GPU, 4,096 on a CPU).
+    """
+    kind, place = precision(precision_name), usable_device(device)
+    count = tokens or (32768 if place.type == "cuda" else 4096)
+    return tuple(_rate(OPERATIONS[name], kind, place, count, width, seconds) for name in operations)
+
+
+def _rate(
+    operation: Operation, kind: Precision, place: torch.device, tokens: int, width: int, seconds: float
+) -> Rate:
+    inputs = [torch.randn(shape, device=place).to(kind.dtype) for shape in operation.shapes(tokens, width)]
+
+    def call() -> Tensor:
+        return operation.run(*inputs)
+
+    with torch.no_grad(), fp32_products(tf32=kind.tf32), _autocast(kind, place):
+        moved_bytes = sum(tensor.nbytes for tensor in (*inputs, call()))
+        timing = time_step(call, device=place, seconds=seconds)
+    return Rate(operation.name, kind.name, tokens, operation.flop(tokens, width), moved_bytes, timing)
+
+
+def _autocast(kind: Precision, place: torch.device) -> Any:
+    return torch.autocast(place.type, dtype=kind.autocast_dtype, enabled=kind.autocast_dtype is not None)

@@ -1,0 +1,183 @@
+"""How fast a device multiplies matrices and copies memory, per precision: the two lines of its roofline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from amp_lessons.measure.capacity import free_bytes
+from amp_lessons.measure.precision import Precision, fp32_products, precision
+from amp_lessons.measure.stopwatch import time_step, usable_device
+from amp_lessons.measure.timing import Timing
+
+Device = str | torch.device
+
+_LONGEST_CALL_MS = 100.0
+_SHARE_OF_FREE_MEMORY = 0.25  # leave room for whatever else the notebook holds
+
+
+@dataclass(frozen=True)
+class Rate:
+    """One operation, how much it computes and moves, and how long it took.
+
+    ``moved_bytes`` counts every operand read once and every result written once: what cannot be avoided.
+    """
+
+    operation: str
+    precision: str
+    size: int
+    flop: float
+    moved_bytes: int
+    timing: Timing
+
+    @property
+    def flop_per_s(self) -> float:
+        """Floating-point operations per second."""
+        return self.timing.throughput(self.flop)
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Unavoidable bytes per second."""
+        return self.timing.throughput(self.moved_bytes)
+
+    @property
+    def intensity(self) -> float:
+        """Floating-point operations per unavoidable byte."""
+        return self.flop / self.moved_bytes
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """What bounds an operation on one device: the best product rate and the rate of memory, per precision.
+
+    The model is Williams, Waterman and Patterson's, https://doi.org/10.1145/1498765.1498785.
+    """
+
+    device: str
+    products: tuple[Rate, ...]
+    copies: tuple[Rate, ...]
+
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        """The precisions for which both lines were measured, in order of measurement."""
+        copied = {rate.precision for rate in self.copies}
+        return tuple(dict.fromkeys(rate.precision for rate in self.products if rate.precision in copied))
+
+    def flop_per_s(self, precision: str) -> float:
+        """Return the best product rate found: the flat part of the roof."""
+        return max(rate.flop_per_s for rate in _of(self.products, precision))
+
+    def bytes_per_s(self, precision: str) -> float:
+        """Return the rate of the largest copy, which no cache holds: the slope of the roof."""
+        return max(_of(self.copies, precision), key=lambda rate: rate.moved_bytes).bytes_per_s
+
+    def ridge_point(self, precision: str) -> float:
+        """Return the intensity (FLOP per byte) above which products, not memory, are what bounds."""
+        return self.flop_per_s(precision) / self.bytes_per_s(precision)
+
+    def attainable_flop_per_s(self, precision: str, intensity: float) -> float:
+        """Return the most that the roof allows an operation of this intensity."""
+        return min(self.flop_per_s(precision), intensity * self.bytes_per_s(precision))
+
+
+def roofline(
+    *, device: Device, precisions: Iterable[str] | None = None, seconds_per_point: float = 0.1
+) -> Roofline:
+    """Measure product and copy rates on ``device``, by default in every precision that it knows."""
+    names = tuple(precisions_on(device) if precisions is None else precisions)
+    products = [
+        rate for name in names for rate in product_rates(name, device=device, seconds=seconds_per_point)
+    ]
+    copies = [rate for name in names for rate in copy_rates(name, device=device, seconds=seconds_per_point)]
+    return Roofline(str(device), tuple(products), tuple(copies))
+
+
+def precisions_on(device: Device) -> tuple[str, ...]:
+    """Return the precisions to measure on ``device``; TF32 needs an NVIDIA GPU of compute capability 8."""
+    place = usable_device(device)
+    has_tf32 = (
+        place.type == "cuda" and not torch.version.hip and torch.cuda.get_device_capability(place) >= (8, 0)
+    )
+    return ("fp32", "tf32", "fp16", "bf16") if has_tf32 else ("fp32", "fp16", "bf16")
+
+
+def product_rate(
+    size: int | tuple[int, int, int], precision_name: str, *, device: Device, seconds: float = 0.1
+) -> Rate:
+    """Time one product of an m x k with a k x n matrix; a single ``size`` stands for all three.
+
+    The second matrix is stored transposed, as `torch.nn.Linear` stores its weight; PyTorch's fp16 loop on a
+    CPU is several times as slow with any other layout. The matrices hold normally distributed values: a GPU
+    multiplies zeros faster, as they cost less power.
+    """
+    m, n, k = (size, size, size) if isinstance(size, int) else size
+    if min(m, n, k) < 1:
+        raise ValueError(f"a matrix needs at least one row and one column, got m, n, k = {m}, {n}, {k}")
+    kind, place = precision(precision_name), usable_device(device)
+    a, b = _random(m, k, kind, place), _random(n, k, kind, place).t()
+    out = a.new_empty(m, n)
+    with fp32_products(tf32=kind.tf32):
+        timing = time_step(lambda: torch.mm(a, b, out=out), device=place, seconds=seconds)
+    moved_bytes = a.nbytes + b.nbytes + out.nbytes
+    return Rate("matrix product", kind.name, max(m, n, k), 2.0 * m * n * k, moved_bytes, timing)
+
+
+def product_rates(
+    precision_name: str, *, device: Device, sizes: Sequence[int] | None = None, seconds: float = 0.1
+) -> tuple[Rate, ...]:
+    """Time square products of growing size, until one would take longer than 0.1 s or fill the memory."""
+    kind, place = precision(precision_name), usable_device(device)
+    rates: list[Rate] = []
+    for size in sizes or _product_sizes(place):
+        too_large = 3 * size**2 * kind.dtype.itemsize > _SHARE_OF_FREE_MEMORY * free_bytes(place)
+        if too_large or (rates and _expected_ms(rates[-1], size) > _LONGEST_CALL_MS):
+            break
+        rates.append(product_rate(size, precision_name, device=place, seconds=seconds))
+    return tuple(rates)
+
+
+def copy_rates(
+    precision_name: str, *, device: Device, sizes: Sequence[int] | None = None, seconds: float = 0.1
+) -> tuple[Rate, ...]:
+    """Time copies of ``sizes`` bytes; small ones stay in a cache, the largest shows the memory's own rate."""
+    kind, place = precision(precision_name), usable_device(device)
+    wanted = sizes or _copy_sizes(place)
+    fitting = [size for size in wanted if 2 * size <= _SHARE_OF_FREE_MEMORY * free_bytes(place)]
+    return tuple(_copy_rate(size, kind, place, seconds) for size in fitting or [min(wanted)])
+
+
+def _copy_rate(size: int, kind: Precision, place: torch.device, seconds: float) -> Rate:
+    source = _random(1, size // kind.dtype.itemsize, kind, place)
+    target = torch.empty_like(source)
+    timing = time_step(lambda: target.copy_(source), device=place, seconds=seconds)
+    return Rate("copy", kind.name, size, 0.0, source.nbytes + target.nbytes, timing)
+
+
+def _product_sizes(place: torch.device) -> Sequence[int]:
+    """Powers of two; on a GPU, which measures faster than one can look, also the sizes halfway."""
+    if place.type != "cuda":
+        return [2**power for power in range(7, 13)]
+    powers = [2**power for power in range(8, 15)]
+    return sorted(powers + [3 * size // 2 for size in powers[:-1]])
+
+
+def _copy_sizes(place: torch.device) -> Sequence[int]:
+    return [2**power for power in range(20, 31 if place.type == "cuda" else 29, 2)]
+
+
+def _expected_ms(last: Rate, size: int) -> float:
+    return last.timing.median_ms * (size / last.size) ** 3
+
+
+def _random(rows: int, columns: int, kind: Precision, place: torch.device) -> torch.Tensor:
+    return torch.randn(rows, columns, device=place).to(kind.dtype)
+
+
+def _of(rates: Sequence[Rate], precision_name: str) -> list[Rate]:
+    found = [rate for rate in rates if rate.precision == precision_name]
+    if not found:
+        measured = ", ".join(dict.fromkeys(rate.precision for rate in rates)) or "nothing"
+        raise ValueError(f"no rate was measured in {precision_name!r}, only in {measured}")
+    return found

@@ -1,0 +1,164 @@
+"""Time a step honestly: warmed up, synchronised, repeated, and in turns where steps are to be compared."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import count, pairwise
+from typing import Any, Protocol
+
+import torch
+
+from amp_lessons.measure.timing import ROUNDS, Timing
+
+Step = Callable[[], Any]
+
+_WARM_UP_S = 0.2  # a GPU needs about this long to raise its clock
+_SHORTEST_SAMPLE_MS = 0.2  # a thousand times what reading the clock takes
+
+
+def time_step(
+    fn: Step,
+    *,
+    device: str | torch.device,
+    synchronize: Callable[[], Any] | None = None,
+    warmup: int = 3,
+    seconds: float = 1.0,
+    max_samples: int = 200,
+) -> Timing:
+    """Time ``fn()`` on ``device``: at least ``warmup`` calls unmeasured, then samples for about ``seconds``.
+
+    On a CUDA GPU the calls follow one another without waiting, as in a training loop, and CUDA events on the
+    current stream mark their ends. Elsewhere the host's clock is read after ``synchronize()``, by default the
+    device's own, so that work which was only launched is counted too. There are never fewer than 12 samples,
+    however long that takes.
+    """
+    return time_steps(
+        {"": fn},
+        device=device,
+        synchronize=synchronize,
+        warmup=warmup,
+        seconds=seconds,
+        max_samples=max_samples,
+    )[""]
+
+
+def time_steps(
+    fns: Mapping[str, Step],
+    *,
+    device: str | torch.device,
+    synchronize: Callable[[], Any] | None = None,
+    warmup: int = 3,
+    seconds: float = 1.0,
+    max_samples: int = 200,
+) -> dict[str, Timing]:
+    """Time several functions in turns, so that whatever slows the machine down slows all of them down.
+
+    Arguments are those of `time_step`; ``seconds`` is for each function.
+    """
+    _check(fns, warmup, seconds, max_samples)
+    watch = _stopwatch(device, synchronize)
+    plans = {name: _warm_up(fn, watch, warmup, seconds, max_samples) for name, fn in fns.items()}
+    samples: dict[str, list[float]] = {name: [] for name in fns}
+    for _ in range(ROUNDS):
+        for name, fn in fns.items():
+            samples[name] += watch.samples_ms(fn, plans[name].samples_per_round, plans[name].calls_per_sample)
+    return {
+        name: Timing(tuple(samples[name]), str(device), plan.first_call_ms, plan.calls_per_sample)
+        for name, plan in plans.items()
+    }
+
+
+@dataclass(frozen=True)
+class _Plan:
+    first_call_ms: float
+    calls_per_sample: int
+    samples_per_round: int
+
+
+def _warm_up(fn: Step, watch: _Stopwatch, warmup: int, seconds: float, max_samples: int) -> _Plan:
+    """Run ``fn`` until it is warm, and plan from its latest calls how to sample it."""
+    (first_ms,) = watch.samples_ms(fn, 1, 1)
+    latest_ms, start = deque([first_ms], maxlen=9), time.perf_counter()
+    for calls in count():
+        if calls >= warmup and (warmup == 0 or time.perf_counter() - start > min(_WARM_UP_S, seconds)):
+            break
+        latest_ms += watch.samples_ms(fn, 1, 1)
+    # The fastest, because disturbances only slow down; and a coarse clock may not have ticked at all.
+    call_ms = max(min(latest_ms), 1e-6)
+    calls_per_sample = max(1, math.ceil(_SHORTEST_SAMPLE_MS / call_ms))
+    affordable = seconds * 1e3 / (call_ms * calls_per_sample)
+    return _Plan(first_ms, calls_per_sample, max(1, round(min(affordable, max_samples) / ROUNDS)))
+
+
+class _Stopwatch(Protocol):
+    def samples_ms(self, fn: Step, samples: int, calls: int) -> list[float]:
+        """Return the mean duration of ``calls`` calls, ``samples`` times over."""
+
+
+@dataclass(frozen=True)
+class _HostClock:
+    synchronize: Callable[[], Any]
+
+    def samples_ms(self, fn: Step, samples: int, calls: int) -> list[float]:
+        return [self._sample_ms(fn, calls) for _ in range(samples)]
+
+    def _sample_ms(self, fn: Step, calls: int) -> float:
+        self.synchronize()
+        start = time.perf_counter()
+        for _ in range(calls):
+            fn()
+        self.synchronize()
+        return (time.perf_counter() - start) * 1e3 / calls
+
+
+@dataclass(frozen=True)
+class _CudaEvents:
+    device: torch.device
+
+    def samples_ms(self, fn: Step, samples: int, calls: int) -> list[float]:
+        with torch.cuda.device(self.device):
+            torch.cuda.synchronize()
+            marks = [self._mark()]
+            for _ in range(samples):
+                for _ in range(calls):
+                    fn()
+                marks.append(self._mark())
+            torch.cuda.synchronize()
+        return [before.elapsed_time(after) / calls for before, after in pairwise(marks)]
+
+    def _mark(self) -> torch.cuda.Event:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+
+def _stopwatch(device: str | torch.device, synchronize: Callable[[], Any] | None) -> _Stopwatch:
+    place = usable_device(device)
+    if synchronize is not None:
+        return _HostClock(synchronize)
+    if place.type == "cuda":
+        return _CudaEvents(place)
+    return _HostClock(torch.get_device_module(place).synchronize)
+
+
+def usable_device(device: str | torch.device) -> torch.device:
+    """Return ``device`` as a torch.device; raise ValueError where it is unknown or not there."""
+    try:
+        place = torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(f"unknown device {device!r}: {str(error).splitlines()[0]}") from error
+    if place.type != "cpu" and not torch.get_device_module(place).is_available():
+        raise ValueError(f"there is no {place.type} device here; device='cpu' measures the processor")
+    return place
+
+
+def _check(fns: Mapping[str, Step], warmup: int, seconds: float, max_samples: int) -> None:
+    for fn in fns.values():
+        if not callable(fn):
+            raise TypeError(f"give the step as a function without arguments, not its result ({fn!r:.60})")
+    if warmup < 0 or max_samples < 1 or not seconds > 0:
+        raise ValueError("warmup must be at least 0, max_samples at least 1 and seconds above 0")

@@ -1,0 +1,146 @@
+"""Follow every storage of a training step, of real or fake tensors, until it is freed."""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from amp_lessons.autocast.dispatcher import tensors_in
+from amp_lessons.autocast.recorder import _Paths as ModulePaths
+
+Kind = Literal[
+    "parameters",
+    "buffers",
+    "inputs",
+    "optimizer state",
+    "gradients",
+    "weight copies",
+    "saved activations",
+    "temporary",
+]
+KINDS: tuple[Kind, ...] = Kind.__args__  # type: ignore[attr-defined]
+
+
+class Moment(NamedTuple):
+    """What was allocated after one event, by kind, in bytes."""
+
+    phase: str
+    live_bytes: Mapping[str, int]
+
+    @property
+    def total_bytes(self) -> int:
+        """All kinds together."""
+        return sum(self.live_bytes.values())
+
+
+@dataclass(eq=False)
+class Storage:
+    """One storage: its size, what it turned out to be for, and which module saved it in which dtype."""
+
+    nbytes: int
+    kind: Kind = "temporary"
+    saved_dtype: torch.dtype | None = None
+    saved_by: str = ""
+
+
+class StorageLog(TorchDispatchMode):
+    """Within this context, write down when storages appear and when they are freed.
+
+    ``phase`` is written down with each event. What a kernel allocates and frees inside itself is not seen.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.phase = ""
+        self._live: dict[int, Storage] = {}
+        self._events: list[tuple[str, Storage, int]] = []
+        self._watches: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+        self._paths = ModulePaths()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        is_weight_copy = func is torch.ops.aten._to_copy.default and self._is_parameter(args[0])
+        for tensor in tensors_in(result):
+            self._note(tensor, "weight copies" if is_weight_copy else "temporary")
+        return result
+
+    def note_all(self, tensors: Iterable[torch.Tensor], kind: Kind) -> None:
+        """Follow the storages of these tensors, and say what they are for unless that is known."""
+        for tensor in tensors:
+            storage = self._note(tensor, kind)
+            if storage.kind == "temporary":
+                storage.kind = kind
+
+    def note_bytes(self, nbytes: int, kind: Kind) -> None:
+        """Count bytes that no storage stands for."""
+        self._born(-len(self._events) - 1, Storage(nbytes, kind))
+
+    @property
+    def live(self) -> list[Storage]:
+        """The storages that are allocated now."""
+        return list(self._live.values())
+
+    @property
+    def live_bytes(self) -> int:
+        """Bytes that are allocated now."""
+        return sum(storage.nbytes for storage in self._live.values())
+
+    def live_bytes_by_kind(self) -> Counter[Kind]:
+        """Bytes that are allocated now, by what they are for."""
+        counts: Counter[Kind] = Counter()
+        for storage in self._live.values():
+            counts[storage.kind] += storage.nbytes
+        return counts
+
+    @contextmanager
+    def following(self, model: nn.Module) -> Iterator[None]:
+        """Also write down what autograd saves in this block, and for which module of ``model``."""
+        with self._paths.following(model), torch.autograd.graph.saved_tensors_hooks(self._pack, _unpack):
+            yield
+
+    def moments(self) -> Iterator[Moment]:
+        """Go through all events again, now that it is known what each storage was for."""
+        live: Counter[Kind] = Counter()
+        for phase, storage, sign in self._events:
+            live[storage.kind] += sign * storage.nbytes
+            yield Moment(phase, {kind: live[kind] for kind in KINDS if live[kind]})
+
+    def _note(self, tensor: torch.Tensor, kind: Kind) -> Storage:
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key not in self._live:
+            self._watches[key] = weakref.ref(storage, lambda _: self._freed(key))
+            self._born(key, Storage(storage.nbytes(), kind))
+        return self._live[key]
+
+    def _born(self, key: int, storage: Storage) -> None:
+        self._live[key] = storage
+        self._events.append((self.phase, storage, 1))
+
+    def _freed(self, key: int) -> None:
+        del self._watches[key]
+        self._events.append((self.phase, self._live.pop(key), -1))
+
+    def _is_parameter(self, tensor: torch.Tensor) -> bool:
+        storage = self._live.get(tensor.untyped_storage()._cdata)
+        return storage is not None and storage.kind == "parameters"
+
+    def _pack(self, tensor: torch.Tensor) -> torch.Tensor:
+        storage = self._note(tensor, "temporary")
+        if storage.kind == "temporary":
+            storage.kind = "saved activations"
+        if storage.kind not in ("parameters", "buffers") and storage.saved_dtype is None:
+            storage.saved_dtype, storage.saved_by = tensor.dtype, self._paths.current
+        return tensor.detach()  # the tensor itself would keep its own graph alive
+
+
+def _unpack(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor

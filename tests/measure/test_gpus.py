@@ -1,0 +1,31 @@
+"""Data sheets: plausible against each other and against which GPU has which tensor cores."""
+
+from __future__ import annotations
+
+import pytest
+
+from amp_lessons.measure import GPUS, PRECISIONS
+
+
+@pytest.mark.parametrize("name", GPUS)
+def test_each_sheet_names_its_source_and_known_precisions(name: str) -> None:
+    sheet = GPUS[name]
+    assert sheet.source.startswith("https://")
+    assert set(sheet.flop_per_s) <= {*PRECISIONS, "fp8_e4m3"}
+    assert 0 < sheet.usable_bytes < sheet.memory_bytes
+
+
+def test_lower_precision_is_never_slower_and_fp8_doubles_fp16() -> None:
+    for sheet in GPUS.values():
+        rates = [
+            sheet.flop_per_s[name]
+            for name in ("fp32", "tf32", "fp16", "fp8_e4m3")
+            if name in sheet.flop_per_s
+        ]
+        assert rates == sorted(rates)
+        if "fp8_e4m3" in sheet.flop_per_s:
+            assert sheet.flop_per_s["fp8_e4m3"] == pytest.approx(2 * sheet.flop_per_s["fp16"], rel=0.01)
+
+
+def test_ridge_point_of_an_h100() -> None:
+    assert GPUS["H100 SXM"].ridge_point("bf16") == pytest.approx(295, rel=0.01)

@@ -1,0 +1,281 @@
+"""Predicted memory against measured memory, and both against PyTorch's allocator."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.checkpoint import checkpoint
+
+from amp_lessons.autocast import fake_copy
+from amp_lessons.measure import KINDS, measure_memory, predict_memory
+from tests.measure.architectures import (
+    OF_TORCH,
+    Case,
+    attention,
+    build,
+    convnet,
+    gpt2,
+    mlp,
+    resnet,
+    transformer,
+)
+
+SGD = partial(torch.optim.SGD, momentum=0.9)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize("make", [*OF_TORCH, gpt2, resnet])
+def test_prediction_for_the_cpu_is_what_is_measured_there(make: Callable[[], Case], precision: str) -> None:
+    case = build(make)
+    options = {"precision_name": precision, "optimizer": SGD, **case.kwargs}
+    predicted = predict_memory(case.model, *case.args, **options, device_type="cpu")
+    measured = measure_memory(case.model, *case.args, **options)
+    assert predicted.saved == measured.saved
+    assert (predicted.peak_bytes, predicted.peak_phase) == (measured.peak_bytes, measured.peak_phase)
+    assert predicted.at_peak == measured.at_peak
+    assert (predicted.source, measured.source) == ("computed (no GPU needed)", "measured here")
+
+
+def _mlp() -> Case:
+    layers = (nn.Linear(256, 512), nn.GELU(), nn.LayerNorm(512), nn.Linear(512, 10))
+    return Case(nn.Sequential(*layers), (torch.randn(512, 256),), {})
+
+
+def _convnet() -> Case:
+    layers = (
+        nn.Conv2d(3, 16, 3),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(784, 10),
+    )
+    return Case(nn.Sequential(*layers), (torch.randn(16, 3, 16, 16),), {})
+
+
+@pytest.mark.parametrize("make", [_mlp, _convnet, transformer])
+def test_measured_peak_is_that_of_pytorchs_own_allocator(make: Callable[[], Case]) -> None:
+    case = build(make)
+    model, optimizer = case.model, torch.optim.AdamW(case.model.parameters())
+
+    def step() -> None:
+        output = model(*case.args)
+        output.backward(torch.ones_like(output))
+        del output
+        optimizer.step()
+        model.zero_grad()
+
+    step()
+    state = [tensor for values in optimizer.state.values() for tensor in values.values()]
+    live = peak = sum(t.nbytes for t in (*model.parameters(), *model.buffers(), *case.args, *state))
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+        step()
+    for event in recorded.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            live += event.nbytes()
+            peak = max(peak, live)
+    # Kernels allocate a little inside themselves.
+    assert measure_memory(model, *case.args).peak_bytes == pytest.approx(peak, rel=0.02)
+
+
+def test_bookkeeping_of_a_layer_by_hand() -> None:
+    layer, x = nn.Linear(100, 50, bias=False), torch.randn(8, 100)
+    weights, inputs = 100 * 50 * 4, 8 * 100 * 4
+    memory = predict_memory(layer, x, optimizer=torch.optim.AdamW)
+    assert memory.parameter_bytes == memory.gradient_bytes == weights
+    assert memory.optimizer_bytes == 2 * weights
+    assert memory.saved_bytes == {torch.float32: inputs}
+    # In the update: weights, gradients, two states and the square root of one of them.
+    assert memory.peak_phase == "optimizer"
+    assert memory.peak_bytes == 5 * weights + inputs
+
+
+def test_bytes_per_parameter_do_not_change_under_autocast() -> None:
+    case = build(mlp)
+    full, half = (predict_memory(case.model, *case.args, precision_name=name) for name in ("fp32", "fp16"))
+    parameters = sum(parameter.numel() for parameter in case.model.parameters())
+    for memory in (full, half):
+        assert memory.parameter_bytes + memory.gradient_bytes + memory.optimizer_bytes == 16 * parameters
+    assert full.weight_copy_bytes == 0
+    assert half.weight_copy_bytes == 2 * case.model[4].weight.numel()  # the first layer's is needed by nobody
+    assert sum(half.saved_bytes.values()) < sum(full.saved_bytes.values())
+
+
+def test_tf32_saves_no_memory() -> None:
+    case = build(mlp)
+    tf32, fp32 = (predict_memory(case.model, *case.args, precision_name=name) for name in ("tf32", "fp32"))
+    assert replace(tf32, history=()) == replace(fp32, history=())
+
+
+def test_the_peak_is_the_worst_moment_of_the_history() -> None:
+    case = build(transformer)
+    memory = predict_memory(case.model, *case.args, precision_name="fp16")
+    worst = max(memory.history, key=lambda moment: moment.total_bytes)
+    assert memory.at_peak == worst.live_bytes
+    assert memory.peak_phase == worst.phase
+    assert set(memory.at_peak) <= set(KINDS)
+    phases = [moment.phase for moment in memory.history]
+    assert list(dict.fromkeys(phases)) == ["forward", "backward", "optimizer"]
+    assert sorted(phases, key=["forward", "backward", "optimizer"].index) == phases
+
+
+def test_saved_bytes_are_told_by_module_and_depth() -> None:
+    first = nn.Sequential(nn.Linear(16, 8), nn.Tanh())
+    second = nn.Sequential(nn.Linear(8, 4), nn.Tanh())
+    memory = predict_memory(nn.Sequential(first, second), torch.randn(5, 16))
+    full, top = memory.saved_by_module(), memory.saved_by_module(depth=1)
+    assert full == {
+        "0.0": {torch.float32: 5 * 16 * 4},
+        "0.1": {torch.float32: 5 * 8 * 4},
+        "1.1": {torch.float32: 5 * 4 * 4},
+    }
+    assert top == {"0": {torch.float32: 5 * 24 * 4}, "1": {torch.float32: 5 * 4 * 4}}
+
+
+def test_on_a_gpu_dropout_keeps_one_byte_per_element() -> None:
+    model, x = nn.Sequential(nn.Linear(4, 64), nn.Dropout(0.5)), torch.randn(32, 4)
+    assert predict_memory(model, x).saved_bytes[torch.bool] == 32 * 64
+    assert torch.bool not in predict_memory(model, x, device_type="cpu").saved_bytes
+    model.eval()
+    assert torch.bool not in predict_memory(model, x).saved_bytes
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("masked", [False, True])
+def test_on_a_gpu_attention_does_not_keep_its_weights(precision: str, masked: bool) -> None:
+    class Attention(nn.Module):
+        def forward(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+            return nn.functional.scaled_dot_product_attention(x, x, x, mask, dropout_p=0.1)
+
+    batch, heads, tokens, channels = 2, 4, 128, 16
+    x = torch.randn(batch, heads, tokens, channels, requires_grad=True)
+    mask = torch.ones(tokens, tokens, dtype=torch.bool) if masked else None
+    memory = predict_memory(Attention(), x, mask, precision_name=precision, optimizer=None)
+    itemsize = 4 if precision == "fp32" else 2
+    kept = 2 * x.numel() * itemsize + batch * heads * tokens * 4  # input, output and the sums of exponentials
+    bias = tokens * tokens * itemsize if masked else 0
+    assert sum(memory.saved_bytes.values()) == pytest.approx(kept + bias, abs=100)
+    on_cpu = predict_memory(Attention(), x, mask, precision_name=precision, optimizer=None, device_type="cpu")
+    assert sum(on_cpu.saved_bytes.values()) > 2 * batch * heads * tokens**2 * itemsize
+
+
+def test_grouped_queries_are_predicted() -> None:
+    class Attention(nn.Module):
+        def forward(self, q: torch.Tensor, kv: torch.Tensor) -> torch.Tensor:
+            return nn.functional.scaled_dot_product_attention(q, kv, kv, enable_gqa=True)
+
+    q, kv = torch.randn(1, 8, 32, 16, requires_grad=True), torch.randn(1, 2, 32, 16, requires_grad=True)
+    half = predict_memory(Attention(), q, kv, precision_name="bf16", optimizer=None)
+    assert sum(half.saved_bytes.values()) == pytest.approx(
+        (2 * q.numel() + kv.numel()) * 2 + 8 * 32 * 4, abs=100
+    )
+    assert predict_memory(Attention(), q, kv, optimizer=None).peak_bytes > half.peak_bytes
+
+
+def test_checkpointing_trades_saved_bytes_for_a_second_forward() -> None:
+    class Checkpointed(nn.Module):
+        def __init__(self, layers: nn.Module) -> None:
+            super().__init__()
+            self.layers = layers
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for layer in self.layers:
+                x = checkpoint(layer, x, use_reentrant=False)
+            return x
+
+    layers = nn.Sequential(*(nn.Sequential(nn.Linear(32, 32), nn.GELU(), nn.LayerNorm(32)) for _ in range(8)))
+    x = torch.randn(256, 32)
+    for name in ("fp32", "fp16"):
+        plain, spared = (
+            predict_memory(model, x, precision_name=name, optimizer=SGD)
+            for model in (layers, Checkpointed(layers))
+        )
+        assert sum(spared.saved_bytes.values()) < sum(plain.saved_bytes.values()) / 2
+        assert spared.peak_bytes < plain.peak_bytes
+        assert spared.gradient_bytes == plain.gradient_bytes
+
+
+def test_nothing_is_left_behind() -> None:
+    case = build(convnet)
+    model = case.model
+    model(*case.args).sum().backward()
+    before, gradients = copy.deepcopy(model.state_dict()), [p.grad.clone() for p in model.parameters()]
+    random_state = torch.get_rng_state()
+    predict_memory(model, *case.args, precision_name="fp16")
+    measure_memory(model, *case.args, precision_name="bf16", optimizer=SGD)
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert all(torch.equal(a, p.grad) for a, p in zip(gradients, model.parameters(), strict=True))
+    assert torch.equal(random_state, torch.get_rng_state())
+    dropped = nn.functional.dropout(torch.ones(1000), 0.5)  # real tensors run through real kernels again
+    assert set(dropped.unique().tolist()) == {0.0, 2.0}
+
+
+def test_fake_models_and_models_without_data_are_predicted_alike() -> None:
+    case = build(attention)
+    with torch.device("meta"):
+        on_meta = build(attention).model
+    # The order in which autocast frees its copies is not fixed, and the history shows it.
+    real, fake, meta = (
+        replace(predict_memory(model, *case.args, precision_name="fp16"), history=())
+        for model in (case.model, fake_copy(case.model), on_meta)
+    )
+    assert real == fake == meta
+
+
+def test_shared_weights_count_once_also_after_a_move() -> None:
+    with torch.device("meta"):
+        embedding, head = nn.Embedding(30, 8), nn.Linear(8, 30, bias=False)
+        head.weight = embedding.weight
+    memory = predict_memory(nn.Sequential(embedding, head), torch.zeros(2, 3, dtype=torch.long))
+    assert memory.parameter_bytes == memory.gradient_bytes == 30 * 8 * 4
+
+
+def test_frozen_parameters_have_no_gradient_and_no_state() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+    model[0].requires_grad_(False)
+    memory = predict_memory(model, torch.randn(2, 8))
+    assert memory.parameter_bytes == 2 * memory.gradient_bytes == memory.optimizer_bytes
+
+
+@pytest.mark.parametrize("run", [predict_memory, measure_memory])
+def test_bad_arguments_are_named(run: Callable[..., object]) -> None:
+    model, x = nn.Linear(4, 4), torch.randn(2, 4)
+    with pytest.raises(ValueError, match="unknown precision 'half'"):
+        run(model, x, precision_name="half")
+    with pytest.raises(ValueError, match="there is nothing to train"):
+        run(model.requires_grad_(False), x, optimizer=None)
+    with pytest.raises(TypeError, match=r"torch\.nn\.Module"):
+        run(x, x)
+
+
+def test_gpt2_xl_in_five_seconds_and_two_gibibytes() -> None:
+    pytest.importorskip("transformers")
+    script = """
+import resource, time
+from transformers import GPT2Config, GPT2LMHeadModel
+import torch
+from amp_lessons.autocast import fake_tensors
+from amp_lessons.measure import predict_memory
+started = time.process_time()
+with fake_tensors():
+    model = GPT2LMHeadModel(GPT2Config(n_embd=1600, n_layer=48, n_head=25))
+    tokens = torch.zeros(8, 1024, dtype=torch.long)
+memory = predict_memory(model, tokens, labels=tokens, use_cache=False, precision_name="fp16")
+print(time.process_time() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+print(memory.parameter_bytes, memory.peak_bytes)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    seconds, peak_gib, parameter_bytes, peak_bytes = map(float, done.stdout.split())
+    assert seconds <= 5
+    assert peak_gib <= 2
+    assert parameter_bytes == 4 * 1_557_611_200
+    assert peak_bytes > 16 * 1_557_611_200

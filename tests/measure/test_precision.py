@@ -1,0 +1,102 @@
+"""The switch between fp32 and TF32 leaves PyTorch's settings as it found them, whoever set them and how."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from amp_lessons.measure.precision import PRECISIONS, fp32_products, precision
+
+matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+
+
+def _attempt(read: Callable[[], object]) -> object:
+    try:
+        return read()
+    except RuntimeError:
+        return "raises"
+
+
+def _state() -> list[object]:
+    return [
+        matmul.fp32_precision,
+        cudnn.conv.fp32_precision,
+        cudnn.rnn.fp32_precision,
+        torch.backends.mkldnn.matmul.fp32_precision,
+        _attempt(torch.get_float32_matmul_precision),
+        _attempt(lambda: cudnn.allow_tf32),
+    ]
+
+
+def _in_a_process_of_its_own(check: Callable[..., None], *args: object) -> None:
+    """Run ``check`` where the settings it leaves behind reach no other test."""
+    child = multiprocessing.get_context("fork").Process(target=check, args=args)
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+
+
+def _check_restored(earlier: str) -> None:
+    exec(earlier)
+    before = _state()
+    for tf32 in (True, False):
+        with contextlib.suppress(KeyError), fp32_products(tf32=tf32):
+            inside = _state()
+            raise KeyError
+        assert [precision == "tf32" for precision in inside[:2]] == [tf32, tf32]
+        assert "raises" not in inside
+    assert _state() == before
+
+
+@pytest.mark.parametrize(
+    "earlier",
+    [
+        "",
+        "torch.set_float32_matmul_precision('medium')",
+        "torch.backends.cuda.matmul.allow_tf32 = True",
+        "cudnn.allow_tf32 = False",
+        "cudnn.conv.fp32_precision = 'ieee'",
+        "torch.set_float32_matmul_precision('high'); cudnn.conv.fp32_precision = 'ieee'",
+    ],
+)
+def test_settings_come_back_however_they_were_made(earlier: str) -> None:
+    _in_a_process_of_its_own(_check_restored, earlier)
+
+
+def _check_new_settings_restored() -> None:
+    matmul.fp32_precision = "tf32"
+    assert _attempt(torch.get_float32_matmul_precision) == "raises"
+    with fp32_products(tf32=False):
+        assert matmul.fp32_precision == "ieee"
+    assert matmul.fp32_precision == "tf32"
+
+
+def test_new_settings_come_back_although_the_old_ones_cannot_be_read() -> None:
+    _in_a_process_of_its_own(_check_new_settings_restored)
+
+
+def test_only_fp16_needs_a_scaler() -> None:
+    assert [name for name, p in PRECISIONS.items() if p.needs_scaler] == ["fp16"]
+
+
+def test_an_unknown_precision_is_answered_with_those_there_are() -> None:
+    with pytest.raises(ValueError, match="unknown precision 'half'; there are fp32, tf32, fp16, bf16"):
+        precision("half")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_tf32_changes_the_product_where_there_are_tensor_cores_for_it() -> None:
+    if torch.cuda.get_device_capability() < (8, 0):
+        pytest.skip("needs compute capability 8.0")
+    a, b = (torch.randn(512, 512, device="cuda") for _ in range(2))
+    exact = a.double() @ b.double()
+    errors = {}
+    for tf32 in (False, True):
+        with fp32_products(tf32=tf32):
+            errors[tf32] = ((a @ b).double() - exact).abs().max().item()
+    assert errors[True] > 20 * errors[False]

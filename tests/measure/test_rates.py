@@ -1,0 +1,143 @@
+"""Rates and roofline: the counts against PyTorch's own counter, the arithmetic against hand-made points."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from amp_lessons.measure import rates
+from amp_lessons.measure.operations import OPERATIONS, operation_rates
+from amp_lessons.measure.rates import Rate, Roofline, copy_rates, precisions_on, product_rate, product_rates
+from amp_lessons.measure.timing import Timing
+
+QUICK = {"device": "cpu", "seconds": 0.01}
+
+
+def _rate(operation: str, precision: str, flop: float, moved_bytes: int, ms: float) -> Rate:
+    return Rate(operation, precision, moved_bytes, flop, moved_bytes, Timing((ms,) * 3, "cpu"))
+
+
+ROOF = Roofline(
+    "cpu",
+    products=(
+        _rate("matrix product", "fp32", 1e9, 10**6, 10.0),  # 100 GFLOP/s
+        _rate("matrix product", "fp32", 1e9, 10**6, 5.0),  # 200 GFLOP/s
+        _rate("matrix product", "bf16", 1e9, 10**6, 1.0),  # 1000 GFLOP/s
+    ),
+    copies=(
+        _rate("copy", "fp32", 0, 10**6, 0.01),  # 100 GB/s, in the cache
+        _rate("copy", "fp32", 0, 10**8, 5.0),  # 20 GB/s
+        _rate("copy", "bf16", 0, 10**8, 5.0),
+    ),
+)
+
+
+def test_roof_is_the_best_product_and_the_largest_copy() -> None:
+    assert ROOF.precisions == ("fp32", "bf16")
+    assert ROOF.flop_per_s("fp32") == pytest.approx(200e9)
+    assert ROOF.bytes_per_s("fp32") == pytest.approx(20e9)
+    assert ROOF.ridge_point("fp32") == pytest.approx(10.0)
+    assert ROOF.ridge_point("bf16") == pytest.approx(50.0)
+
+
+@pytest.mark.parametrize(
+    ("intensity", "gflop_per_s"), [(0.1, 2.0), (5.0, 100.0), (10.0, 200.0), (1e3, 200.0)]
+)
+def test_attainable_rate_rises_with_intensity_up_to_the_ridge(intensity: float, gflop_per_s: float) -> None:
+    assert ROOF.attainable_flop_per_s("fp32", intensity) == pytest.approx(gflop_per_s * 1e9)
+
+
+def test_a_precision_that_was_not_measured_is_named() -> None:
+    with pytest.raises(ValueError, match="no rate was measured in 'fp16', only in fp32, bf16"):
+        ROOF.ridge_point("fp16")
+
+
+@pytest.mark.parametrize("shape", [(64, 64, 64), (24, 40, 56)])
+def test_a_product_counts_what_pytorch_counts(shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    with FlopCounterMode(display=False) as counter:
+        torch.randn(m, k) @ torch.randn(k, n)
+    rate = product_rate(shape, "bf16", **QUICK)
+    assert rate.flop == counter.get_total_flops()
+    assert rate.moved_bytes == 2 * (m * k + k * n + m * n)
+    assert rate.intensity == pytest.approx(rate.flop / rate.moved_bytes)
+    assert rate.flop_per_s == pytest.approx(rate.flop / rate.timing.median_ms * 1e3)
+
+
+def test_products_grow_until_the_next_would_take_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    def pretend(size: int, precision_name: str, *, device: object, seconds: float) -> Rate:
+        return Rate("matrix product", precision_name, size, 2.0 * size**3, 1, Timing((size**3 / 1e6,), "cpu"))
+
+    monkeypatch.setattr(rates, "product_rate", pretend)
+    # 0.1 s are 1e8 / 1e6 ms: 464 cubed is just below.
+    measured = [rate.size for rate in product_rates("fp32", device="cpu", sizes=[100, 200, 400, 464, 465])]
+    assert measured == [100, 200, 400, 464]
+
+
+def test_products_and_copies_leave_most_of_the_memory_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rates, "free_bytes", lambda _: 4 * 3 * 4 * 64**2)
+    assert [rate.size for rate in product_rates("fp32", sizes=[32, 64, 65], **QUICK)] == [32, 64]
+    assert [rate.size for rate in copy_rates("fp32", sizes=[1024, 2**20], **QUICK)] == [1024]
+    assert [rate.size for rate in copy_rates("fp32", sizes=[2**20, 2**21], **QUICK)] == [2**20]
+
+
+def test_a_copy_reads_and_writes_its_bytes() -> None:
+    (rate,) = copy_rates("bf16", sizes=[4096], **QUICK)
+    assert (rate.moved_bytes, rate.flop) == (2 * 4096, 0)
+
+
+@pytest.mark.parametrize("name", ["matrix product", "attention"])
+def test_operations_count_what_pytorch_counts(name: str) -> None:
+    operation, (tokens, width) = OPERATIONS[name], (1024, 128)
+    inputs = [torch.empty(shape, device="meta") for shape in operation.shapes(tokens, width)]
+    with FlopCounterMode(display=False) as counter:
+        operation.run(*inputs)
+    assert operation.flop(tokens, width) == counter.get_total_flops()
+
+
+def test_operations_run_as_autocast_runs_them() -> None:
+    fp32, half = (
+        {rate.operation: rate for rate in operation_rates(name, tokens=64, width=64, **QUICK)}
+        for name in ("fp32", "bf16")
+    )
+    assert set(half) == {"matrix product", "attention", "LayerNorm", "addition"}
+    assert half["addition"].moved_bytes == 3 * 64 * 64 * 2
+    assert fp32["addition"].moved_bytes == 2 * half["addition"].moved_bytes
+    assert half["matrix product"].intensity > half["LayerNorm"].intensity > half["addition"].intensity
+
+
+def test_precisions_of_a_cpu() -> None:
+    assert precisions_on("cpu") == ("fp32", "fp16", "bf16")
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: product_rate(0, "fp32", device="cpu"), "at least one row and one column"),
+        (lambda: product_rate(8, "fp64", device="cpu"), "unknown precision 'fp64'"),
+        (lambda: product_rate(8, "fp32", device="tpu0"), "unknown device 'tpu0'"),
+    ],
+)
+def test_bad_arguments_are_named(call: object, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        call()  # type: ignore[operator]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_bf16_products_reach_what_a_plain_sweep_finds() -> None:
+    best = 0.0
+    for size in (1024, 2048, 3072, 4096, 5120, 6144, 7168, 8192, 10240, 12288, 16384):
+        a, b = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        for _ in range(3):
+            a @ b
+        start.record()
+        for _ in range(10):
+            a @ b
+        end.record()
+        end.synchronize()
+        best = max(best, 10 * 2 * size**3 / (start.elapsed_time(end) / 1e3))
+    found = max(rate.flop_per_s for rate in product_rates("bf16", device="cuda"))
+    assert found >= 0.95 * best

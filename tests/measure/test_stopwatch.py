@@ -1,0 +1,182 @@
+"""The stopwatch, tried on durations that are known: sleeps, a simulated asynchronous device, a real GPU."""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+from amp_lessons.measure import stopwatch
+from amp_lessons.measure.stopwatch import time_step, time_steps
+
+QUICK = {"seconds": 0.1, "warmup": 1}
+
+
+class Stream:
+    """A device like a GPU: `launch` returns at once, the work is done later, `synchronize` waits for it."""
+
+    def __init__(self) -> None:
+        self._work: queue.Queue[Callable[[], None] | None] = queue.Queue()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def launch(self, seconds: float) -> None:
+        self._work.put(lambda: time.sleep(seconds))
+
+    def synchronize(self) -> None:
+        self._work.join()
+
+    def close(self) -> None:
+        self._work.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (job := self._work.get()) is not None:
+            job()
+            self._work.task_done()
+
+
+@pytest.fixture
+def stream() -> Iterator[Stream]:
+    stream = Stream()
+    yield stream
+    stream.close()
+
+
+def test_a_known_sleep_is_recovered() -> None:
+    timing = time_step(lambda: time.sleep(0.005), device="cpu", **QUICK)
+    assert timing.median_ms == pytest.approx(5.0, rel=0.15)
+    assert timing.device == "cpu"
+    assert len(timing.samples_ms) >= 12
+
+
+def test_a_known_asynchronous_delay_is_recovered(stream: Stream) -> None:
+    def step() -> None:
+        stream.launch(0.005)
+
+    timing = time_step(step, device="cpu", synchronize=stream.synchronize, **QUICK)
+    assert timing.median_ms == pytest.approx(5.0, rel=0.15)
+    # The mistake that the lesson shows: without waiting, only the launch is timed.
+    start = time.perf_counter()
+    step()
+    launch_ms = (time.perf_counter() - start) * 1e3
+    stream.synchronize()
+    assert launch_ms < timing.median_ms / 5
+
+
+def test_pending_work_is_not_charged_to_the_first_sample(stream: Stream) -> None:
+    stream.launch(0.2)
+    timing = time_step(
+        lambda: stream.launch(0.002), device="cpu", synchronize=stream.synchronize, warmup=0, seconds=0.02
+    )
+    assert timing.first_call_ms is not None
+    assert timing.first_call_ms < 100
+
+
+def test_the_same_function_twice_is_no_difference() -> None:
+    x = torch.randn(64, 64)
+    timings = time_steps({"once": lambda: x @ x, "again": lambda: x @ x}, device="cpu", seconds=0.2)
+    assert timings["once"].compare(timings["again"]).verdict == "no difference"
+
+
+def test_the_same_sleep_timed_apart_is_no_difference() -> None:
+    once, again = (time_step(lambda: time.sleep(0.004), device="cpu", **QUICK) for _ in range(2))
+    assert once.compare(again).verdict == "no difference"
+
+
+def test_twice_the_work_is_slower() -> None:
+    timings = time_steps(
+        {"one": lambda: time.sleep(0.002), "two": lambda: time.sleep(0.004)}, device="cpu", seconds=0.4
+    )
+    assert timings["one"].faster_than(timings["two"])
+    assert timings["one"].compare(timings["two"]).speedup == pytest.approx(2.0, rel=0.2)
+
+
+def test_what_happens_once_is_kept_apart() -> None:
+    calls = itertools.count()
+
+    def step() -> None:
+        time.sleep(0.1 if next(calls) == 0 else 0.002)
+
+    timing = time_step(step, device="cpu", **QUICK)
+    assert timing.first_call_ms == pytest.approx(100, rel=0.2)
+    assert max(timing.samples_ms) < 50
+
+
+def test_functions_take_turns() -> None:
+    order: list[str] = []
+
+    def named(name: str) -> Callable[[], None]:
+        def step() -> None:
+            order.append(name)
+            time.sleep(0.001)
+
+        return step
+
+    time_steps({"a": named("a"), "b": named("b")}, device="cpu", warmup=0, seconds=0.05)
+    turns = [name for name, _ in itertools.groupby(order)]
+    assert turns == ["a", "b"] * (1 + stopwatch.ROUNDS)  # the first calls, then the rounds
+
+
+def test_short_calls_are_counted_by_the_hundred() -> None:
+    calls = itertools.count()
+    timing = time_step(lambda: next(calls), device="cpu", **QUICK)
+    assert timing.calls_per_sample > 50
+    assert timing.median_ms < 0.01
+
+
+def test_at_most_about_max_samples_and_never_fewer_than_twelve() -> None:
+    many = time_step(lambda: time.sleep(1e-4), device="cpu", seconds=5, max_samples=48, warmup=0)
+    few = time_step(lambda: time.sleep(0.01), device="cpu", seconds=1e-6, warmup=0)
+    assert len(many.samples_ms) == 48
+    assert len(few.samples_ms) == 12
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "error", "words"),
+    [
+        ({"fn": 3.0}, TypeError, "as a function without arguments"),
+        ({"device": "gpu"}, ValueError, "unknown device 'gpu'"),
+        ({"seconds": 0}, ValueError, "seconds above 0"),
+        ({"seconds": float("nan")}, ValueError, "seconds above 0"),
+        ({"warmup": -1}, ValueError, "warmup must be at least 0"),
+        ({"max_samples": 0}, ValueError, "max_samples at least 1"),
+    ],
+)
+def test_bad_arguments_are_named(kwargs: dict, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        time_step(**{"fn": lambda: None, "device": "cpu", **kwargs})
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_missing_gpu_is_named_before_anything_runs() -> None:
+    with pytest.raises(ValueError, match="there is no cuda device here"):
+        time_step(lambda: pytest.fail("ran"), device="cuda")
+
+
+def test_an_exception_of_the_step_reaches_the_caller() -> None:
+    with pytest.raises(ZeroDivisionError):
+        time_step(lambda: 1 / 0, device="cpu")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_a_known_delay_on_the_gpu_is_recovered() -> None:
+    def spin() -> None:
+        torch.cuda._sleep(10_000_000)
+
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    for _ in range(20):
+        spin()
+    start.record()
+    spin()
+    end.record()
+    end.synchronize()
+    timing = time_step(spin, device="cuda", seconds=0.5)
+    assert timing.median_ms == pytest.approx(start.elapsed_time(end), rel=0.05)
+    assert timing.compare(time_step(spin, device="cuda", seconds=0.5)).verdict == "no difference"
