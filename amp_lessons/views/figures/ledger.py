@@ -30,7 +30,7 @@ _COLUMNS = {
 
 
 def ledger_picture(rows: Sequence[Row], current: int) -> Picture:
-    """Draw the rows around number ``current`` (from 0): what ran up to it in full, what is to come by name."""
+    """Draw the rows around number ``current`` (from 0): in full what ran up to it, the rest by name."""
     first = min(max(0, current - ROWS_IN_VIEW + 3), max(0, len(rows) - ROWS_IN_VIEW))
     window = rows[first : first + ROWS_IN_VIEW]
     with house_style():

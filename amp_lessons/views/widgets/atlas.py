@@ -84,13 +84,12 @@ class AtlasView(View):
     def _describe(self, found: tuple[autocast.Operation, ...]) -> str:
         """Count what was found; explain the operation if it was named, or say which names are near."""
         total = len(autocast.operations())
-        count = f"{len(found)} of the {total} operations that some device's autocast knows"
+        count = f"{len(found)} of the {total} operations that some device lists"
         if not self.search.strip():
             return f"{count}."
         try:
             sentence = autocast.explain(self.search.strip(), self.device_type)
         except ValueError as error:
             return f"{count}: their names contain {self.search!r}." if found else str(error)
-        unlisted = autocast.UNLISTED
-        listed = sum(any(rule != unlisted for rule in operation.rules.values()) for operation in found)
-        return f"{sentence} (In the table: {listed} of the {total} operations that some device's autocast knows.)"
+        listed = sum(set(operation.rules.values()) != {autocast.UNLISTED} for operation in found)
+        return f"{sentence} (In the table: {listed} of the {total} operations that some device lists.)"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import ipywidgets
 import torch
 
-from amp_lessons.autocast import Cast, Ledger, Row
+from amp_lessons.autocast import Cast, Ledger, RecordingError, Row
 
 from ..controls import Slider, dropdown
 from ..figures.atlas import DEVICE_NAMES
@@ -22,7 +22,7 @@ PASSES = [("forward", False), ("forward and backward", True)]
 
 
 class LedgerView(View):
-    """Step through the operations of real networks, by the rules and in the dtype that the controls choose."""
+    """Step through the operations of real networks, by the rules and in the dtype that are chosen."""
 
     def __init__(
         self,
@@ -42,7 +42,9 @@ class LedgerView(View):
         self._rows: tuple[Row, ...] = ()
         first = network or next(iter(self._networks))
         self._network = dropdown("network", list(self._networks), first)
-        self._rules = dropdown("rules of", [(DEVICE_NAMES[name], name) for name in ("cuda", "cpu")], device_type)
+        self._rules = dropdown(
+            "rules of", [(DEVICE_NAMES[name], name) for name in ("cuda", "cpu")], device_type
+        )
         self._dtype = dropdown("dtype", DTYPES, dtype)
         self._pass = dropdown("pass", PASSES, backward)
         self._slider = Slider("Operation", 1, 1, 1)
@@ -105,14 +107,22 @@ class LedgerView(View):
         self._pass.value = backward
 
     def _record(self) -> None:
-        """Record what the controls choose, once, and show it up to its last operation."""
+        """Record what the controls choose and show all of it; of a model that failed, what ran until then."""
         with self.answering():
-            ledger = self._ledger()
-            self._rows = ledger.rows if self.backward else ledger.forward
-            last = self._slider.max = len(self._rows)
-            if self.row == last:
-                self._draw()
-            self.row = last
+            try:
+                ledger = self._ledger()
+            except RecordingError as error:
+                self._show_all(error.rows or self._rows)
+                self.say(str(error))
+            else:
+                self._show_all(ledger.rows if self.backward else ledger.forward)
+
+    def _show_all(self, rows: tuple[Row, ...]) -> None:
+        self._rows = rows
+        last = self._slider.max = len(rows)
+        if self.row == last:
+            self._draw()
+        self.row = last
 
     def _ledger(self) -> Ledger:
         chosen = (self.network, self.device_type, self.dtype)
@@ -129,7 +139,9 @@ class LedgerView(View):
 def describe(rows: tuple[Row, ...], total: int) -> str:
     """Say the last of ``rows`` in a sentence, and what all of them add up to."""
     row, casts = rows[-1], [cast for each in rows for cast in each.casts]
-    called = ", ".join(f"{count} {name}" for name, count in Counter(map(dtype_name, row.input_dtypes)).items())
+    called = ", ".join(
+        f"{count} {name}" for name, count in Counter(map(dtype_name, row.input_dtypes)).items()
+    )
     result = dtype_name(row.output_dtype) if row.output_dtype else "no tensor"
     through = f" through {row.through.removeprefix('aten::')}" if row.through else ""
     return (
@@ -144,6 +156,7 @@ def _say_casts(casts: tuple[Cast, ...]) -> str:
     if not casts:
         return "No cast."
     said = ", ".join(
-        f"{cast.parameter or 'a tensor'} {dtype_name(cast.source)} → {dtype_name(cast.target)}" for cast in casts
+        f"{cast.parameter or 'a tensor'} {dtype_name(cast.source)} → {dtype_name(cast.target)}"
+        for cast in casts
     )
     return f"Cast: {said}."
