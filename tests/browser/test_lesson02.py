@@ -5,13 +5,17 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Locator, expect
 
+from tests.browser.jupyter_page import OUTPUTS
+
 NOTEBOOK = "notebooks/02_autocast.ipynb"
+PATIENCE_MS = 20_000  # several choices in a row are recorded one after the other
+FIRST = ("exercise MLP", "CUDA", "fp16")
 DTYPES = {"fp16": "torch.float16", "bf16": "torch.bfloat16", "fp32, no autocast": "None"}
 
 
 @pytest.fixture
 def atlas(lesson) -> Locator:
-    return lesson.view_with(lesson.page.get_by_label("search"))
+    return lesson.view_with(lesson.page.locator(OUTPUTS).get_by_label("search", exact=True))
 
 
 @pytest.fixture
@@ -19,14 +23,14 @@ def ledger(lesson) -> Locator:
     return lesson.view_with(lesson.page.get_by_role("slider", name="Operation"))
 
 
-def search(lesson, atlas, text):
-    atlas.get_by_label("search").fill(text)
-    atlas.get_by_label("search").press("Enter")
-    lesson.wait_idle()
+def search(atlas, text):
+    field = atlas.get_by_label("search", exact=True)
+    field.fill(text)
+    field.press("Enter")
 
 
-def names(atlas):
-    return atlas.get_by_role("rowheader").all_inner_texts()
+def expect_names(atlas, names):
+    expect(atlas.get_by_role("rowheader")).to_have_text(names, timeout=PATIENCE_MS)
 
 
 def sentence(atlas):
@@ -38,56 +42,56 @@ def computed_names(lesson, arguments):
     return lesson.evaluate(f"print(*[o.name for o in autocast.operations({arguments})])").split()
 
 
-def caption(ledger):
-    return ledger.locator("figcaption")
-
-
-def computed_caption(lesson, network, rules, dtype, row, rows="forward"):
-    """Return what the compute layer's ledger says of a row."""
-    return lesson.evaluate(
+def expect_row(lesson, ledger, chosen, row=0, rows="forward"):
+    """Expect what the compute layer's ledger says of row number ``row``, counted back from the last."""
+    network, rules, dtype = chosen
+    expected = lesson.evaluate(
         "from amp_lessons.views.widgets.ledger import describe\n"
         f"rows = networks[{network!r}](device_type={rules.lower()!r}, dtype={DTYPES[dtype]}).{rows}\n"
-        f"print(describe(rows[:{row}], len(rows)))"
+        f"print(describe(rows[:{row} or None], len(rows)))"
     )
+    expect(ledger.locator("figcaption")).to_have_text(expected, timeout=PATIENCE_MS)
+
+
+def choose(ledger, network, rules, dtype):
+    for label, choice in (("network", network), ("rules of", rules), ("dtype", dtype)):
+        ledger.get_by_label(label).select_option(label=choice)
 
 
 def test_typing_a_name_explains_it_and_lists_what_contains_it(lesson, atlas):
     for text in ("softmax", "norm", "mul"):
-        search(lesson, atlas, text)
-        expect(sentence(atlas)).to_contain_text(
-            lesson.evaluate(f"print(autocast.explain({text!r}))"), use_inner_text=True
-        )
-        assert names(atlas) == computed_names(lesson, repr(text))
+        search(atlas, text)
+        explained = lesson.evaluate(f"print(autocast.explain({text!r}))")
+        expect(sentence(atlas)).to_contain_text(explained, timeout=PATIENCE_MS)
+        expect_names(atlas, computed_names(lesson, repr(text)))
     assert lesson.errors == []
 
 
 def test_a_name_that_does_not_exist_is_answered_with_the_nearest(lesson, atlas):
-    search(lesson, atlas, "sofmax")
+    search(atlas, "sofmax")
     expect(sentence(atlas)).to_contain_text("nearest: softmax")
-    assert names(atlas) == []
-    search(lesson, atlas, "")
-    assert names(atlas) == computed_names(lesson, "")
+    expect_names(atlas, [])
+    search(atlas, "")
+    expect_names(atlas, computed_names(lesson, ""))
 
 
 def test_rule_device_and_difference_filter_the_table(lesson, atlas):
-    search(lesson, atlas, "")
+    search(atlas, "")
     atlas.get_by_label("rule").select_option(label="banned")
-    lesson.wait_idle()
-    assert names(atlas) == ["binary_cross_entropy"]
+    expect_names(atlas, ["binary_cross_entropy"])
     atlas.get_by_label("rule").select_option(label="lower precision")
     atlas.get_by_label("on", exact=True).select_option(label="CPU")
     atlas.get_by_label("show").select_option(label="only where CUDA and CPU differ")
-    lesson.wait_idle()
     expected = computed_names(lesson, "rule='lower precision', device_type='cpu', differing=True")
-    assert names(atlas) == expected
     assert expected
+    expect_names(atlas, expected)
     atlas.get_by_label("rule").select_option(label="any")
     atlas.get_by_label("show").select_option(label="all operations")
-    lesson.wait_idle()
+    expect_names(atlas, computed_names(lesson, ""))
 
 
 def test_the_table_scrolls_by_keyboard(lesson, atlas):
-    search(lesson, atlas, "")
+    search(atlas, "")
     region = atlas.get_by_role("region", name="Table of operations")
     region.focus()
     lesson.page.keyboard.press("PageDown")
@@ -95,16 +99,13 @@ def test_the_table_scrolls_by_keyboard(lesson, atlas):
 
 
 def test_casts_appear_row_by_row(lesson, ledger):
-    slider = ledger.get_by_role("slider", name="Operation")
-    picture = ledger.locator("img")
+    slider, picture = ledger.get_by_role("slider", name="Operation"), ledger.locator("img")
     slider.press("Home")
-    lesson.wait_idle()
     for row in (1, 2, 3, 4):
-        assert caption(ledger).inner_text() == computed_caption(lesson, "exercise MLP", "CUDA", "fp16", row)
+        expect_row(lesson, ledger, FIRST, row)
         before = picture.get_attribute("src")
         slider.press("ArrowRight")
-        lesson.wait_idle()
-        assert picture.get_attribute("src") != before
+        expect(picture).not_to_have_attribute("src", before)
     assert slider.evaluate("element => element === document.activeElement")
     assert lesson.errors == []
 
@@ -114,25 +115,17 @@ def test_casts_appear_row_by_row(lesson, ledger):
     ("rules", "dtype"), [("CUDA", "bf16"), ("CPU", "fp16"), ("CPU", "fp32, no autocast")]
 )
 def test_network_rules_and_dtype_are_chosen_by_name(lesson, ledger, network, rules, dtype):
-    for label, choice in (("network", network), ("rules of", rules), ("dtype", dtype)):
-        ledger.get_by_label(label).select_option(label=choice)
-    lesson.wait_idle()
-    row = int(ledger.get_by_role("slider").input_value())
-    assert caption(ledger).inner_text() == computed_caption(lesson, network, rules, dtype, row)
-    assert caption(ledger).inner_text().startswith(f"{row} of {row}:")
+    choose(ledger, network, rules, dtype)
+    expect_row(lesson, ledger, (network, rules, dtype))
 
 
 def test_the_backward_pass_can_be_stepped_through(lesson, ledger):
-    for label, choice in (("network", "exercise MLP"), ("rules of", "CUDA"), ("dtype", "fp16")):
-        ledger.get_by_label(label).select_option(label=choice)
+    choose(ledger, *FIRST)
     ledger.get_by_label("pass").select_option(label="forward and backward")
-    lesson.wait_idle()
+    expect_row(lesson, ledger, FIRST, rows="rows")
     ledger.get_by_role("slider").press("ArrowLeft")
-    lesson.wait_idle()
-    row = int(ledger.get_by_role("slider").input_value())
-    expected = computed_caption(lesson, "exercise MLP", "CUDA", "fp16", row, "rows")
-    assert caption(ledger).inner_text() == expected
-    assert "(backward)" in expected
+    expect_row(lesson, ledger, FIRST, row=-1, rows="rows")
+    expect(ledger.locator("figcaption")).to_contain_text("(backward)")
 
 
 def test_a_question_is_answered_by_keyboard(lesson):
