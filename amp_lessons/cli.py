@@ -17,6 +17,7 @@ from collections.abc import Sequence
 COMMANDS = (
     ("lab", "amp_lessons.lab", "open the course in JupyterLab"),
     ("doctor", "amp_lessons.doctor", "say what this machine can do, what is missing, and how to mend it"),
+    ("progress", "amp_lessons.commands.progress", "show, export or reset what you have done"),
 )
 
 

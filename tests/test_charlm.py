@@ -10,6 +10,15 @@ import torch
 from amp_lessons import charlm, training
 
 
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """Tiny tensors: beside other test processes a pool of threads only waits."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(scope="module")
 def codes():
     text = charlm.python_help_text()

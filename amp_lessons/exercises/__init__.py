@@ -79,4 +79,5 @@ def hint(exercise_id: str, number: int) -> Hint:
 def solution(exercise_id: str) -> Solution:
     """Return one right answer to an exercise, with the reasons for it."""
     exercise = catalogue.find(exercise_id)
+    _told(lambda: progress.record_solution(exercise_id))
     return Solution(exercise_id, exercise.answer_source, exercise.explanation, exercise.answer)

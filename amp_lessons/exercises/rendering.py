@@ -70,12 +70,12 @@ def report_markdown(report: Report) -> str:
 def report_html(report: Report) -> str:
     """Render a report as HTML whose meaning never rests on colour alone."""
     items = "".join(_finding_html(finding) for finding in report.findings)
-    tables = "".join(tables.as_html(*_table(shown), caption=shown.quantity) for shown in _shown(report))
+    numbers = "".join(tables.as_html(*_table(shown), caption=shown.quantity) for shown in _shown(report))
     printed = f"<p>Your code printed:</p><pre>{escape(report.printed)}</pre>" if report.printed else ""
     return (
         f'<section class="amp-report" aria-label="Check of {escape(report.title)}">'
         f"<p><strong>{escape(report.title)}: {report.status}</strong></p>"
-        f'<ul style="list-style:none;padding-left:0">{items}</ul>{tables}{printed}</section>'
+        f'<ul style="list-style:none;padding-left:0">{items}</ul>{numbers}{printed}</section>'
     )
 
 

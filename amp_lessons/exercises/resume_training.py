@@ -185,7 +185,7 @@ def _load_raised(outcome: sandbox.Outcome, scaling: bool) -> Finding:
             "the scaler refused the state it was given: it is empty, as that of a disabled scaler is",
             "save scaler.state_dict() of the scaler that training uses",
         )
-    if "weights_only" in text or "WeightsUnpickler" in text or "Unsupported global" in text:
+    if type(outcome.error).__name__ == "UnpicklingError" and "Weights only load failed" in text:
         return failed(
             "pickled_objects",
             "torch.load refused the file, since it holds whole Python objects instead of their state",

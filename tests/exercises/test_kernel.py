@@ -16,7 +16,7 @@ from amp_lessons import exercises
 solution = exercises.solution("largest_safe_scale").function
 def endless(gradients):
     torch.set_default_dtype(torch.float64)
-    print("begun")
+    open(os.environ["AMP_LESSONS_HOME"] + "/begun", "w").close()
     while True:
         time.sleep(0.01)
 """
@@ -31,7 +31,7 @@ def kernel(tmp_path_factory):
         running, client = manager.start_new_kernel(kernel_name="python3")
     try:
         assert run(client, PREPARE) == ("ok", "")
-        yield running, client
+        yield running, client, home / "begun"
     finally:
         client.stop_channels()
         running.shutdown_kernel(now=True)
@@ -57,17 +57,18 @@ def run(client, code, when_busy=None):
 
 @pytest.mark.parametrize("way", ["fork", "inprocess"])
 def test_notebook_code_is_checked(kernel, way):
-    _, client = kernel
+    _, client, _ = kernel
     cell = f"print(exercises.check('largest_safe_scale', solution, isolation={way!r}).status)"
     assert run(client, cell) == ("ok", "passed\n")
 
 
 @pytest.mark.parametrize("way", ["fork", "inprocess"])
 def test_interrupting_the_kernel_stops_the_check(kernel, way):
-    running, client = kernel
+    running, client, begun = kernel
 
     def interrupt():
-        time.sleep(1.0)
+        while not begun.exists():
+            time.sleep(0.05)
         running.interrupt_kernel()
 
     started = time.monotonic()
@@ -76,8 +77,9 @@ def test_interrupting_the_kernel_stops_the_check(kernel, way):
         f"exercises.check('largest_safe_scale', endless, isolation={way!r}, time_limit_s=30)",
         interrupt,
     )
+    begun.unlink()
     assert status == "KeyboardInterrupt"
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 20
     assert run(client, "print(torch.get_default_dtype(), torch.get_num_threads() > 0)") == (
         "ok",
         "torch.float32 True\n",
@@ -87,7 +89,7 @@ def test_interrupting_the_kernel_stops_the_check(kernel, way):
 @pytest.mark.parametrize("way", ["fork", "inprocess"])
 def test_exit_in_a_notebook_does_not_end_the_kernel(kernel, way):
     """There ``exit`` is IPython's: it raises nothing, and asks the kernel to end after the cell."""
-    running, client = kernel
+    running, client, _ = kernel
     status, printed = run(
         client,
         "def leaving(gradients):\n    exit()\n    return 1.0\n"
@@ -100,10 +102,10 @@ def test_exit_in_a_notebook_does_not_end_the_kernel(kernel, way):
 
 @pytest.mark.parametrize("way", ["fork", "inprocess"])
 def test_output_goes_into_the_report(kernel, way):
-    _, client = kernel
+    _, client, _ = kernel
     status, printed = run(
         client,
-        "def talking(gradients):\n    print('from the learner')\n    os.system('echo from a program')\n    return 1.0\n"
+        "def talking(gradients):\n    print('from the learner')\n    return 1.0\n"
         f"report = exercises.check('largest_safe_scale', talking, isolation={way!r})\nprint(report.printed)",
     )
     assert status == "ok"

@@ -1,0 +1,25 @@
+"""Every wrong training loop in the tables is rejected for the right reason, every right one accepted."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.exercises.attempts import accumulate_gradients, clip_gradients, train_with_amp
+from tests.exercises.attempts.verdicts import assert_right, assert_same_both_ways, assert_wrong, cases, sample
+
+TABLES = [module.TABLE for module in (train_with_amp, clip_gradients, accumulate_gradients)]
+
+
+@pytest.mark.parametrize(("table", "name"), cases(TABLES, "wrong"))
+def test_wrong_loop_is_named(table, name):
+    assert_wrong(table, name)
+
+
+@pytest.mark.parametrize(("table", "name"), cases(TABLES, "right"))
+def test_right_loop_passes(table, name):
+    assert_right(table, name)
+
+
+@pytest.mark.parametrize(("table", "name"), sample(TABLES))
+def test_both_ways_see_the_same(table, name):
+    assert_same_both_ways(table, name)
