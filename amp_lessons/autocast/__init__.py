@@ -9,15 +9,19 @@ from amp_lessons.autocast.dispatcher import UnreadablePyTorchError
 from amp_lessons.autocast.explain import explain
 from amp_lessons.autocast.fakes import fake_copy, fake_tensors
 from amp_lessons.autocast.ledger import record
+from amp_lessons.autocast.operations import RULES, UNLISTED, Operation, operations
 from amp_lessons.autocast.policy import Entry, Policy, atlas, differences, entries, policy
 from amp_lessons.autocast.recorder import RecordingError
 from amp_lessons.autocast.rows import Cast, Ledger, Row, Summary
 from amp_lessons.autocast.rules import RulesStatus, cuda_rules, region
 
 __all__ = [
+    "RULES",
+    "UNLISTED",
     "Cast",
     "Entry",
     "Ledger",
+    "Operation",
     "Policy",
     "RecordingError",
     "Row",
@@ -31,6 +35,7 @@ __all__ = [
     "explain",
     "fake_copy",
     "fake_tensors",
+    "operations",
     "policy",
     "record",
     "region",

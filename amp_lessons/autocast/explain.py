@@ -40,7 +40,7 @@ def explain(op: str, device_type: str = "cuda") -> str:
 
 def _variants(op: str) -> list[str]:
     """The dispatcher names that ``op`` stands for."""
-    bare = next((op.removeprefix(prefix) for prefix in _PREFIXES if op.startswith(prefix)), op)
+    bare = bare_name(op)
     base = bare.partition(".")[0]
     known = _names_by_base().get(base, [])
     variants = known if bare == base else [name for name in known if name == f"aten::{bare}"]
@@ -49,6 +49,16 @@ def _variants(op: str) -> list[str]:
             f"no ATen operation is called {op!r}; nearest: {', '.join(_nearest(base)) or 'none'}"
         )
     return variants
+
+
+def bare_name(op: str) -> str:
+    """The operation's name without what people write before it: ``"F.softmax"`` is ``"softmax"``."""
+    return next((op.removeprefix(prefix) for prefix in _PREFIXES if op.startswith(prefix)), op)
+
+
+def is_operation(name: str) -> bool:
+    """Whether PyTorch has an ATen operation of this name, as in ``"softmax"``."""
+    return name in _names_by_base()
 
 
 @cache

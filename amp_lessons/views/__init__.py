@@ -20,6 +20,8 @@ _WHERE = {
     "CensusView": "widgets.loss_scale",
     "ScalerView": "widgets.scaler",
     "CycleView": "widgets.cycle",
+    "AtlasView": "widgets.atlas",
+    "LedgerView": "widgets.ledger",
     "Play": "widgets.play",
     "Quiz": "widgets.quiz",
     "Still": "widgets.still",

@@ -12,7 +12,7 @@ import traitlets
 
 from amp_lessons.formats import FloatFormat
 
-from .style import FIELD_COLOURS, pale
+from .style import FIELD_COLOURS, tint
 
 
 class BitRow(anywidget.AnyWidget):
@@ -40,7 +40,7 @@ def _fields(float_format: FloatFormat) -> Iterator[dict[str, object]]:
         colour = FIELD_COLOURS[field]
         bits = [f"bit {number - 1 - i}, {name}" for i, name in enumerate(names)]
         number -= len(names)
-        yield {"name": field, "colour": colour, "tint": mpl.colors.to_hex(pale(colour)), "bits": bits}
+        yield {"name": field, "colour": colour, "tint": mpl.colors.to_hex(tint(colour)), "bits": bits}
 
 
 def _bit_names(float_format: FloatFormat) -> dict[str, list[str]]:

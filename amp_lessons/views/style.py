@@ -35,13 +35,13 @@ class Zone:
     @property
     def tint(self) -> tuple[float, float, float]:
         """Return the pale version of the colour that fills a zone's background (RGB, 0 to 1)."""
-        return pale(self.colour)
+        return tint(self.colour)
 
 
-def pale(colour: str) -> tuple[float, float, float]:
-    """Return the version of a colour that is light enough to write on (RGB, 0 to 1)."""
+def tint(colour: str, strength: float = 0.14) -> tuple[float, float, float]:
+    """Return a pale version of a colour, on which ink is easy to read (RGB, 0 to 1)."""
     red, green, blue = mpl.colors.to_rgb(colour)
-    return (1 - (1 - red) * 0.14, 1 - (1 - green) * 0.14, 1 - (1 - blue) * 0.14)
+    return (1 - (1 - red) * strength, 1 - (1 - green) * strength, 1 - (1 - blue) * strength)
 
 
 ZONES = {
@@ -66,6 +66,15 @@ DTYPE_COLOURS = {
 
 # Dark enough for white digits on them: contrast 5:1 and more
 FIELD_COLOURS = {"sign": "#A63C00", "exponent": "#00694D", "mantissa": "#0060A0"}
+
+# What autocast does to an operation, as ``autocast.RULES`` words it.
+RULE_COLOURS = {
+    "lower precision": "#CC79A7",
+    "fp32": "#0072B2",
+    "widest input dtype": "#E69F00",
+    "banned": "#D55E00",
+    "in no list": QUIET,
+}
 
 _DTYPE_NAMES = {torch.float64: "fp64", **{each.dtype: name for name, each in FORMATS.items() if each.dtype}}
 

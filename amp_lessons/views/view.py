@@ -45,7 +45,13 @@ class View(ipywidgets.VBox):
         ``[measured]``, and the notebook tests leave it out of their comparison.
         """
         self._picture, self._caption, self._measured = picture, caption, measured
-        self._page.value = picture_html(picture.png(), caption, f"{self._alt} {caption}", picture.size)
+        self._page.value = self.page_html()
+
+    def page_html(self) -> str:
+        """Return what a live view shows: the picture and its caption, unless a view knows better."""
+        assert self._picture is not None
+        alt = f"{self._alt} {self._caption}"
+        return picture_html(self._picture.png(), self._caption, alt, self._picture.size)
 
     def say(self, sentence: str) -> None:
         """Keep the picture and replace its caption: what an input that cannot be used is answered with."""

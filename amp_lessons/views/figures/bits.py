@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from amp_lessons.formats import FloatFormat, Representation
 
 from ..picture import Picture
-from ..style import ACCENT, FIELD_COLOURS, INK, QUIET, ZONES, house_style, pale
+from ..style import ACCENT, FIELD_COLOURS, INK, QUIET, ZONES, house_style, tint
 from ..words import exact, power_of_two, relative, short
 from .chips import draw_chip
 
@@ -42,7 +42,7 @@ def bits_picture(
         for i, representation in enumerate(representations):
             y = TOP + ROW * (i + 0.5)
             if representation.format is chosen.format:
-                axes.axhspan(y - ROW / 2, y + ROW / 2, color=pale(ACCENT), lw=0, zorder=-1)
+                axes.axhspan(y - ROW / 2, y + ROW / 2, color=tint(ACCENT), lw=0, zorder=-1)
             _draw_row(axes, y, representation)
         _draw_bits(axes, representations)
     return Picture(figure)
@@ -171,7 +171,7 @@ def _draw_bits(axes: Axes, representations: Sequence[Representation]) -> None:
     ]
     corners = np.array([(x, y) for x, y, _, _ in bits])[:, None] + BIT * _BOX
     colours = [
-        FIELD_COLOURS[field] if digit == "1" else pale(FIELD_COLOURS[field]) for *_, field, digit in bits
+        FIELD_COLOURS[field] if digit == "1" else tint(FIELD_COLOURS[field]) for *_, field, digit in bits
     ]
     axes.add_collection(PolyCollection(list(corners), facecolors=colours, edgecolors="white", linewidths=0.6))
     for digit, colour in (("0", INK), ("1", "white")):

@@ -17,7 +17,7 @@ from torch import Tensor
 from amp_lessons.formats import FloatFormat
 
 from ..picture import Picture
-from ..style import ACCENT, GRID, INK, QUIET, dtype_colour, house_style, pale
+from ..style import ACCENT, GRID, INK, QUIET, dtype_colour, house_style, tint
 from .chips import draw_chip
 from .zones import powers_of_two
 
@@ -90,7 +90,7 @@ def _draw_bands(axes: Axes, y: float, float_format: FloatFormat, low: float, hig
     normal = math.log2(float_format.smallest_normal)
     subnormal = math.log2(float_format.smallest_subnormal or float_format.smallest_normal)
     largest = math.log2(float_format.max)
-    bands = ((subnormal, normal, pale(colour), "...."), (normal, largest, colour, ""))
+    bands = ((subnormal, normal, tint(colour), "...."), (normal, largest, colour, ""))
     for left, right, fill, hatch in bands:
         left, right = max(left, low), min(right, high)
         if left < right:

@@ -1,0 +1,95 @@
+"""The atlas: what autocast does to every operation on every device, to be searched and filtered."""
+
+from __future__ import annotations
+
+import ipywidgets
+
+from amp_lessons import autocast
+
+from ..controls import dropdown, text_field
+from ..figures.atlas import DEVICE_NAMES, atlas_html, atlas_picture
+from ..view import View
+
+ANY_RULE = "any"
+
+
+class AtlasView(View):
+    """A table of operation × device, asked of the installed PyTorch; live, a real table and no picture."""
+
+    def __init__(self, search: str = "", *, rule: str = ANY_RULE, differing: bool = False) -> None:
+        """Show the operations whose name contains ``search``, filtered as the controls say."""
+        self._search = text_field("search", search, placeholder="norm, softmax, mul …")
+        self._rule = dropdown("rule", [ANY_RULE, *autocast.RULES], rule)
+        self._device = dropdown("on", [(name, device) for device, name in DEVICE_NAMES.items()], "cuda")
+        shown = [("all operations", False), ("only where CUDA and CPU differ", True)]
+        self._differing = dropdown("show", shown, differing)
+        controls = [self._search, self._rule, self._device, self._differing]
+        super().__init__([ipywidgets.HBox(controls, layout={"flex_flow": "row wrap"})], alt="Table.")
+        self._refresh()
+        for control in controls:
+            control.observe(lambda _: self._refresh(), "value")
+
+    @property
+    def search(self) -> str:
+        """What is searched for; setting it is typing it."""
+        return self._search.value
+
+    @search.setter
+    def search(self, search: str) -> None:
+        self._search.value = search
+
+    @property
+    def rule(self) -> str:
+        """Which rule is shown, one of ``autocast.RULES`` or ``"any"``."""
+        return self._rule.value
+
+    @rule.setter
+    def rule(self, rule: str) -> None:
+        self._rule.value = rule
+
+    @property
+    def device_type(self) -> str:
+        """The device that ``rule`` and the sentence are about."""
+        return self._device.value
+
+    @device_type.setter
+    def device_type(self, device_type: str) -> None:
+        self._device.value = device_type
+
+    @property
+    def differing(self) -> bool:
+        """Whether only what CUDA and the CPU treat differently is shown."""
+        return self._differing.value
+
+    @differing.setter
+    def differing(self, differing: bool) -> None:
+        self._differing.value = differing
+
+    @property
+    def found(self) -> tuple[autocast.Operation, ...]:
+        """The operations in the table."""
+        rule = None if self.rule == ANY_RULE else self.rule
+        return autocast.operations(
+            self.search, rule=rule, device_type=self.device_type, differing=self.differing
+        )
+
+    def page_html(self) -> str:
+        """Return the table itself, which can be read aloud and copied; a picture of it could not."""
+        return atlas_html(self.found, self.caption)
+
+    def _refresh(self) -> None:
+        found = self.found
+        self.show(atlas_picture(found), self._describe(found))
+
+    def _describe(self, found: tuple[autocast.Operation, ...]) -> str:
+        """Count what was found; explain the operation if it was named, or say which names are near."""
+        total = len(autocast.operations())
+        count = f"{len(found)} of the {total} operations that some device lists"
+        if not self.search.strip():
+            return f"{count}."
+        try:
+            sentence = autocast.explain(self.search.strip(), self.device_type)
+        except ValueError as error:
+            return f"{count}: their names contain {self.search!r}." if found else str(error)
+        listed = sum(set(operation.rules.values()) != {autocast.UNLISTED} for operation in found)
+        return f"{sentence} (In the table: {listed} of the {total} operations that some device lists.)"

@@ -1,0 +1,162 @@
+"""The ledger of a network, row by row: which operation ran in which dtype, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+import ipywidgets
+import torch
+
+from amp_lessons.autocast import Cast, Ledger, RecordingError, Row
+
+from ..controls import Slider, dropdown
+from ..figures.atlas import DEVICE_NAMES
+from ..figures.ledger import ledger_picture
+from ..style import dtype_name
+from ..view import View
+
+Recorder = Callable[..., Ledger]
+DTYPES = [("fp16", torch.float16), ("bf16", torch.bfloat16), ("fp32, no autocast", None)]
+PASSES = [("forward", False), ("forward and backward", True)]
+
+
+class LedgerView(View):
+    """Step through the operations of real networks, by the rules and in the dtype that are chosen."""
+
+    def __init__(
+        self,
+        networks: Mapping[str, Recorder],
+        network: str | None = None,
+        *,
+        device_type: str = "cuda",
+        dtype: torch.dtype | None = torch.float16,
+        backward: bool = False,
+    ) -> None:
+        """Show the ledgers of ``networks``: by name, functions that record one; ``network`` is shown first.
+
+        Each is called with ``device_type`` and ``dtype``: ``partial(autocast.record, model, images)``, say.
+        """
+        self._networks = dict(networks)
+        self._ledgers: dict[tuple[str, str, torch.dtype | None], Ledger] = {}
+        self._rows: tuple[Row, ...] = ()
+        first = network or next(iter(self._networks))
+        self._network = dropdown("network", list(self._networks), first)
+        self._rules = dropdown(
+            "rules of", [(DEVICE_NAMES[name], name) for name in ("cuda", "cpu")], device_type
+        )
+        self._dtype = dropdown("dtype", DTYPES, dtype)
+        self._pass = dropdown("pass", PASSES, backward)
+        self._slider = Slider("Operation", 1, 1, 1)
+        choices = [self._network, self._rules, self._dtype, self._pass]
+        row = ipywidgets.HBox(choices, layout={"flex_flow": "row wrap"})
+        super().__init__([row, self._slider], alt="Table of operations.")
+        for choice in choices:
+            choice.observe(lambda _: self._record(), "value")
+        self._slider.observe(lambda _: self._draw(), "value")
+        self._record()
+
+    @property
+    def row(self) -> int:
+        """The number of the operation that is explained, from 1."""
+        return self._slider.value
+
+    @row.setter
+    def row(self, row: int) -> None:
+        self._slider.value = row
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """The rows that can be stepped through."""
+        return self._rows
+
+    @property
+    def network(self) -> str:
+        """The name of the network whose ledger is shown."""
+        return self._network.value
+
+    @network.setter
+    def network(self, network: str) -> None:
+        self._network.value = network
+
+    @property
+    def device_type(self) -> str:
+        """Whose rules apply, ``"cuda"`` or ``"cpu"``."""
+        return self._rules.value
+
+    @device_type.setter
+    def device_type(self, device_type: str) -> None:
+        self._rules.value = device_type
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """Autocast's dtype; None is a run without autocast."""
+        return self._dtype.value
+
+    @dtype.setter
+    def dtype(self, dtype: torch.dtype | None) -> None:
+        self._dtype.value = dtype
+
+    @property
+    def backward(self) -> bool:
+        """Whether the rows of the backward pass follow those of the forward pass."""
+        return self._pass.value
+
+    @backward.setter
+    def backward(self, backward: bool) -> None:
+        self._pass.value = backward
+
+    def _record(self) -> None:
+        """Record what the controls choose and show all of it; of a model that failed, what ran until then."""
+        with self.answering():
+            try:
+                ledger = self._ledger()
+            except RecordingError as error:
+                self._show_all(error.rows or self._rows)
+                self.say(str(error))
+            else:
+                self._show_all(ledger.rows if self.backward else ledger.forward)
+
+    def _show_all(self, rows: tuple[Row, ...]) -> None:
+        self._rows = rows
+        last = self._slider.max = len(rows)
+        if self.row == last:
+            self._draw()
+        self.row = last
+
+    def _ledger(self) -> Ledger:
+        chosen = (self.network, self.device_type, self.dtype)
+        if chosen not in self._ledgers:
+            record = self._networks[self.network]
+            self._ledgers[chosen] = record(device_type=self.device_type, dtype=self.dtype)
+        return self._ledgers[chosen]
+
+    def _draw(self) -> None:
+        rows = self._rows[: self.row]
+        self.show(ledger_picture(self._rows, self.row - 1), describe(rows, len(self._rows)))
+
+
+def describe(rows: tuple[Row, ...], total: int) -> str:
+    """Say the last of ``rows`` in a sentence, and what all of them add up to."""
+    row, casts = rows[-1], [cast for each in rows for cast in each.casts]
+    called = ", ".join(
+        f"{count} {name}" for name, count in Counter(map(dtype_name, row.input_dtypes)).items()
+    )
+    result = dtype_name(row.output_dtype) if row.output_dtype else "no tensor"
+    through = f" through {row.through.removeprefix('aten::')}" if row.through else ""
+    return (
+        f"{len(rows)} of {total}: {row.module or 'the model itself'} calls "
+        f"{row.op.removeprefix('aten::')}{' (backward)' if row.phase == 'backward' else ''} "
+        f"with {called or 'no tensors'}; the result is {result}. Rule: {row.rule}{through}. "
+        f"{_say_casts(row.casts)} So far: {len(casts)} casts, {sum(cast.bytes for cast in casts):,} bytes."
+    )
+
+
+def _say_casts(casts: tuple[Cast, ...]) -> str:
+    if not casts:
+        return "No cast."
+    said = ", ".join(
+        f"{cast.parameter or 'a tensor'} {dtype_name(cast.source)} → {dtype_name(cast.target)}"
+        for cast in casts
+    )
+    return f"Cast: {said}."

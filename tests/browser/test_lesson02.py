@@ -1,0 +1,142 @@
+"""Lesson 02 as a learner uses it: by keyboard and by mouse, in JupyterLab in a real browser."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from tests.browser.jupyter_page import OUTPUTS
+
+NOTEBOOK = "notebooks/02_autocast.ipynb"
+PATIENCE_MS = 20_000  # several choices in a row are recorded one after the other
+FIRST = ("exercise MLP", "CUDA", "fp16")
+DTYPES = {"fp16": "torch.float16", "bf16": "torch.bfloat16", "fp32, no autocast": "None"}
+
+
+@pytest.fixture
+def atlas(lesson) -> Locator:
+    return lesson.view_with(lesson.page.locator(OUTPUTS).get_by_label("search", exact=True))
+
+
+@pytest.fixture
+def ledger(lesson) -> Locator:
+    return lesson.view_with(lesson.page.get_by_role("slider", name="Operation"))
+
+
+def search(atlas, text):
+    field = atlas.get_by_label("search", exact=True)
+    field.fill(text)
+    field.press("Enter")
+
+
+def expect_names(atlas, names):
+    expect(atlas.get_by_role("rowheader")).to_have_text(names, timeout=PATIENCE_MS)
+
+
+def sentence(atlas):
+    return atlas.locator("p[aria-live]")
+
+
+def computed_names(lesson, arguments):
+    """Return the operations that the compute layer finds, asked of the lesson's own kernel."""
+    return lesson.evaluate(f"print(*[o.name for o in autocast.operations({arguments})])").split()
+
+
+def expect_row(lesson, ledger, chosen, row=0, rows="forward"):
+    """Expect what the compute layer's ledger says of row number ``row``, counted back from the last."""
+    network, rules, dtype = chosen
+    expected = lesson.evaluate(
+        "from amp_lessons.views.widgets.ledger import describe\n"
+        f"rows = networks[{network!r}](device_type={rules.lower()!r}, dtype={DTYPES[dtype]}).{rows}\n"
+        f"print(describe(rows[:{row} or None], len(rows)))"
+    )
+    expect(ledger.locator("figcaption")).to_have_text(expected, timeout=PATIENCE_MS)
+
+
+def choose(ledger, network, rules, dtype):
+    for label, choice in (("network", network), ("rules of", rules), ("dtype", dtype)):
+        ledger.get_by_label(label).select_option(label=choice)
+
+
+def test_typing_a_name_explains_it_and_lists_what_contains_it(lesson, atlas):
+    for text in ("softmax", "norm", "mul"):
+        search(atlas, text)
+        explained = lesson.evaluate(f"print(autocast.explain({text!r}))")
+        expect(sentence(atlas)).to_contain_text(explained, timeout=PATIENCE_MS)
+        expect_names(atlas, computed_names(lesson, repr(text)))
+    assert lesson.errors == []
+
+
+def test_a_name_that_does_not_exist_is_answered_with_the_nearest(lesson, atlas):
+    search(atlas, "sofmax")
+    expect(sentence(atlas)).to_contain_text("nearest: softmax")
+    expect_names(atlas, [])
+    search(atlas, "")
+    expect_names(atlas, computed_names(lesson, ""))
+
+
+def test_rule_device_and_difference_filter_the_table(lesson, atlas):
+    search(atlas, "")
+    atlas.get_by_label("rule").select_option(label="banned")
+    expect_names(atlas, ["binary_cross_entropy"])
+    atlas.get_by_label("rule").select_option(label="lower precision")
+    atlas.get_by_label("on", exact=True).select_option(label="CPU")
+    atlas.get_by_label("show").select_option(label="only where CUDA and CPU differ")
+    expected = computed_names(lesson, "rule='lower precision', device_type='cpu', differing=True")
+    assert expected
+    expect_names(atlas, expected)
+    atlas.get_by_label("rule").select_option(label="any")
+    atlas.get_by_label("show").select_option(label="all operations")
+    expect_names(atlas, computed_names(lesson, ""))
+
+
+def test_the_table_scrolls_by_keyboard(lesson, atlas):
+    search(atlas, "")
+    region = atlas.get_by_role("region", name="Table of operations")
+    region.focus()
+    lesson.page.keyboard.press("PageDown")
+    lesson.page.wait_for_function("element => element.scrollTop > 0", arg=region.element_handle())
+
+
+def test_casts_appear_row_by_row(lesson, ledger):
+    slider, picture = ledger.get_by_role("slider", name="Operation"), ledger.locator("img")
+    slider.press("Home")
+    for row in (1, 2, 3, 4):
+        expect_row(lesson, ledger, FIRST, row)
+        before = picture.get_attribute("src")
+        slider.press("ArrowRight")
+        expect(picture).not_to_have_attribute("src", before)
+    assert slider.evaluate("element => element === document.activeElement")
+    assert lesson.errors == []
+
+
+@pytest.mark.parametrize("network", ["conv net with BatchNorm", "transformer block"])
+@pytest.mark.parametrize(
+    ("rules", "dtype"), [("CUDA", "bf16"), ("CPU", "fp16"), ("CPU", "fp32, no autocast")]
+)
+def test_network_rules_and_dtype_are_chosen_by_name(lesson, ledger, network, rules, dtype):
+    choose(ledger, network, rules, dtype)
+    expect_row(lesson, ledger, (network, rules, dtype))
+
+
+def test_the_backward_pass_can_be_stepped_through(lesson, ledger):
+    choose(ledger, *FIRST)
+    ledger.get_by_label("pass").select_option(label="forward and backward")
+    expect_row(lesson, ledger, FIRST, rows="rows")
+    ledger.get_by_role("slider").press("ArrowLeft")
+    expect_row(lesson, ledger, FIRST, row=-1, rows="rows")
+    expect(ledger.locator("figcaption")).to_contain_text("(backward)")
+
+
+def test_a_question_is_answered_by_keyboard(lesson):
+    wrong = lesson.page.get_by_role("button", name="fp32, on every device")
+    wrong.press("Enter")
+    quiz = lesson.view_with(wrong)
+    expect(quiz).to_contain_text("Not quite.")
+    quiz.get_by_role("button", name="b)").press("Enter")
+    expect(quiz).to_contain_text("Yes.")
+
+
+def test_nothing_of_ours_keeps_anyone_out(lesson):
+    assert lesson.serious_axe_violations() == []
+    assert lesson.errors == []
