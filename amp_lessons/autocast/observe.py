@@ -71,7 +71,7 @@ class _CastWatcher(TorchDispatchMode):
                 raise _StopError
             return func(*args, **kwargs)
         self.started = True
-        self.asked_for_fp32 = _asks_for_fp32(func, args, kwargs)
+        self.asked_for_fp32 = any(value is torch.float32 for value in (*args, *kwargs.values()))
         raise _StopError
 
     def _all_halves_cast(self) -> bool:
@@ -80,14 +80,6 @@ class _CastWatcher(TorchDispatchMode):
 
     def _place(self, tensor: torch.Tensor) -> int | None:
         return next((i for i, given in enumerate(self.given) if given is tensor), None)
-
-
-def _asks_for_fp32(func: Any, args: Any, kwargs: Any) -> bool:
-    """A dtype argument set to float32, or the softmax kernels' ``half_to_float``."""
-    if torch.float32 in [value for value in (*args, *kwargs.values()) if isinstance(value, torch.dtype)]:
-        return True
-    names = [argument.name for argument in func._schema.arguments]
-    return any(name == "half_to_float" and value for name, value in zip(names, args, strict=False))
 
 
 def has_dtype_argument(name: str) -> bool:

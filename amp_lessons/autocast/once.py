@@ -65,6 +65,7 @@ class Once:
     @contextmanager
     def without_trace(self) -> Iterator[None]:
         """Run with everything in place; afterwards buffers and random numbers are what they were."""
+        torch.clear_autocast_cache()  # an autocast that is active already may have cast these weights
         with ExitStack() as stack:
             if self.fake_mode is not None:
                 stack.enter_context(self.fake_mode)
@@ -108,8 +109,10 @@ def prepare(
 
 
 def _device_of(tensors: list[torch.Tensor]) -> torch.device:
-    """The one device of all tensors that are more than a number; the CPU if there are none."""
-    devices = {tensor.device for tensor in tensors if tensor.dim() > 0}
+    """The one device of all tensors, single numbers aside if there are others; the CPU if there are none."""
+    devices = {tensor.device for tensor in tensors if tensor.dim() > 0} or {
+        tensor.device for tensor in tensors
+    }
     if len(devices) > 1:
         raise ValueError(f"model and inputs must be on one device, they are on {sorted(map(str, devices))}")
     return devices.pop() if devices else torch.device("cpu")

@@ -30,11 +30,6 @@ class Policy(Enum):
     PROMOTE = "widest input dtype"
     BANNED = "banned"
 
-    @property
-    def inserts_casts(self) -> bool:
-        """Whether autocast casts the arguments, rather than ask the operation for a float32 result."""
-        return self in (Policy.LOWER_PRECISION, Policy.FP32, Policy.PROMOTE)
-
 
 @dataclass(frozen=True)
 class Entry:

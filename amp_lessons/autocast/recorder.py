@@ -121,7 +121,7 @@ class Recorder:
         caller = next((frame for frame in reversed(self.frames) if frame.name not in _CONVERSION_CALLS), None)
         if caller is None and self.phase == "backward":
             conversion.inserted.append((0, cast))
-        elif caller is not None and caller.policy is not None and caller.policy.inserts_casts:
+        elif caller is not None and caller.policy is not None:
             places = [place for place, tensor in enumerate(caller.tensors) if tensor is source]
             caller.inserted += [(place, cast) for place in places[:1]]
 
@@ -151,11 +151,10 @@ class Recorder:
 
     def _note_failure(self, error: Exception) -> None:
         """Remember which of the model's own calls raised the error."""
-        if len(self.frames) == 1:
-            frame = self.frames[0]
-            dtypes = ", ".join(short(tensor.dtype) for tensor in frame.tensors)
-            where = f"{self._module() or 'the model itself'}, at {without_overload(frame.name)}({dtypes})"
-            self.failure = (str(error), where)
+        frame = self.frames[0]
+        dtypes = ", ".join(short(tensor.dtype) for tensor in frame.tensors)
+        where = f"{self._module() or 'the model itself'}, at {without_overload(frame.name)}({dtypes})"
+        self.failure = (str(error), where)
 
     def _failed(self, error: Exception) -> str:
         message, where = self.failure

@@ -120,6 +120,11 @@ class Ledger:
         """Bytes that all casts wrote."""
         return sum(cast.bytes for cast in self.casts)
 
+    @property
+    def weight_copy_bytes(self) -> int:
+        """Bytes of the half-precision copies of parameters, part of ``saved_bytes`` where they are kept."""
+        return sum(cast.bytes for cast in self.casts if cast.parameter)
+
     def total(self) -> Summary:
         """All rows together."""
         return _summary(self.rows)

@@ -64,12 +64,13 @@ def watching(observer: Observer, python_below: bool) -> Iterator[None]:
         raise RuntimeError(
             "a recording is running already; a model cannot be recorded while it is being recorded"
         )
+    key = _key()
     with _watch.lock:
         _register_new_operations()
         _watch.owner, _watch.observer = threading.get_ident(), observer
         try:
             with (
-                torch._C._IncludeDispatchKeyGuard(_key()),
+                torch._C._IncludeDispatchKeyGuard(key),
                 _BelowAutograd() if python_below else nullcontext(),
             ):
                 yield

@@ -24,6 +24,9 @@ def saved_activation_bytes(
     16-bit copies of them do. ``dtype`` is autocast's dtype, ``None`` means no autocast; ``device_type`` is
     whose rules apply (CUDA's also on the CPU). Real or fake tensors (``autocast.fake_copy``); the model is
     left as it was.
+
+    What is kept depends on the kernels too. On the CPU attention with dropout is not fused and keeps its
+    weights, which CUDA's fused attention does not: for bytes that hold on a GPU, set attention dropout to 0.
     """
     once = prepare(model, inputs, named_inputs, device_type, dtype)
     with once.without_trace(), once.autocast(), counting_saved(model, backward_follows=False) as saved:

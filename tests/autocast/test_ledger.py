@@ -182,6 +182,7 @@ def test_summaries_add_up():
         == ledger.cast_bytes
         == sum(cast.elements * cast.target.itemsize for cast in ledger.casts)
     )
+    assert ledger.weight_copy_bytes == 2 * (8 * 16 + 16 + 16 * 4 + 4)
     for groups in (ledger.by_module(), ledger.by_rule(), ledger.by_op()):
         assert sum(group.operations for group in groups.values()) == total.operations
         assert sum(group.cast_bytes for group in groups.values()) == total.cast_bytes
@@ -315,6 +316,43 @@ def test_a_backward_pass_that_fails():
         record(Model(), torch.randn(2, requires_grad=True), backward=True)
 
 
+def test_a_model_that_gets_over_a_failure_keeps_its_paths():
+    class Careful(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.broken = nn.Sequential(nn.Linear(4, 4), PythonError())
+            self.forbidden, self.last = nn.ReLU(), nn.ReLU()
+            self.forbidden.register_forward_pre_hook(lambda *_: 1 // 0)
+
+        def forward(self, x):
+            for module, error in ((self.broken, KeyError), (self.forbidden, ZeroDivisionError)):
+                try:
+                    module(x)
+                except error:
+                    x = x.tanh()
+            return self.last(x)
+
+    ledger = record(Careful(), torch.randn(2, 4))
+    assert [(row.module, row.op) for row in ledger.rows] == [
+        ("broken.0", "aten::linear"),
+        ("", "aten::tanh"),
+        ("", "aten::tanh"),
+        ("last", "aten::relu"),
+    ]
+
+
+@pytest.mark.parametrize("fake", [False, True])
+@pytest.mark.parametrize("dtype", [None, F16, BF16])
+def test_nothing_that_happens_below_autograd_gets_a_row(dtype, fake):
+    """A saved result is detached when it is unpacked, which Python tensors and modes see as a call."""
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.Tanh()), torch.randn(2, 4)
+    ledger = record(autocast.fake_copy(model) if fake else model, x, dtype=dtype, backward=True)
+    assert [row.op for row in ledger.forward] == ["aten::linear", "aten::tanh"]
+    assert {row.op for row in ledger.backward} <= {
+        *("aten::tanh_backward", "aten::t", "aten::mm", "aten::sum", "aten::view", "aten::to")
+    }
+
+
 def test_a_recording_inside_a_recording_is_refused():
     class Recursive(nn.Module):
         def forward(self, x):
@@ -352,11 +390,21 @@ def test_things_that_are_no_model_and_mixtures_of_real_and_fake():
         record(nn.Linear(4, 4), torch.ones(2, 4, device="meta"))
 
 
-def test_under_no_grad_nothing_is_saved():
-    with torch.no_grad():
+@pytest.mark.parametrize("without_gradients", [torch.no_grad, torch.inference_mode])
+def test_without_gradients_nothing_is_saved(without_gradients):
+    with without_gradients():
         ledger = record(perceptron(), torch.randn(2, 8))
     assert ledger.saved_bytes == {}
     assert len(ledger.rows) == 5
+
+
+def test_an_autocast_that_is_active_already_changes_nothing():
+    model, x = perceptron(), torch.randn(2, 8)
+    expected = record(model, x, dtype=BF16)
+    with torch.autocast("cpu", dtype=BF16):
+        model(x)
+        ledger = record(model, x, dtype=BF16)
+    assert ledger.rows == expected.rows
 
 
 def test_scripted_modules_and_shared_ones():

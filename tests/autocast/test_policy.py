@@ -37,7 +37,7 @@ def policies_of(device_type: str, base: str) -> set[Policy]:
 def test_every_registered_kernel_has_a_policy(device_type):
     keys = {"cuda": "AutocastCUDA", "cpu": "AutocastCPU", "mps": "AutocastMPS", "xpu": "AutocastXPU"}
     registered = torch._C._dispatch_get_registrations_for_dispatch_key(keys[device_type])
-    assert set(autocast.policy(device_type)) == set(registered)
+    assert set(autocast.policy(device_type)) == {name for name in registered if name.startswith("aten::")}
     assert policies_of(device_type, "linear") == {Policy.LOWER_PRECISION}
 
 

@@ -325,14 +325,13 @@ def test_recurrent_layers_run_in_float16_as_cudnn_does(layer, half):
     assert all(parameter.grad.dtype is torch.float32 for parameter in model.parameters())
 
 
-def test_attention_never_takes_the_fused_inference_path():
-    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+@pytest.mark.parametrize(("device_type", "fused"), [("cuda", False), ("cpu", True)])
+def test_attention_never_takes_the_fused_inference_path(device_type, fused):
+    layer = nn.MultiheadAttention(8, 2, batch_first=True).eval()
     x = torch.randn(2, 3, 8)
-    with torch.no_grad(), autocast.cuda_rules(), torch.autocast("cpu", dtype=torch.float16):
-        assert (
-            layer(x).dtype is torch.float32
-        )  # a LayerNorm comes last; the fused path would end in it too ...
-        assert layer.self_attn(x, x, x)[0].dtype is torch.float16  # ... but would run attention in float32
+    with torch.no_grad():
+        ledger = autocast.record(layer, x, x, x, device_type=device_type, dtype=torch.bfloat16)
+    assert ("aten::_native_multi_head_attention" in ledger.by_op()) is fused
     assert torch.backends.mha.get_fastpath_enabled()
 
 

@@ -48,6 +48,12 @@ def test_an_operation_that_is_defined_later_is_seen_too():
     library._destroy()
 
 
+def test_operations_are_registered_once(monkeypatch):
+    autocast.record(nn.ReLU(), torch.randn(2))
+    monkeypatch.setattr(watch, "_watching_kernel", lambda name: pytest.fail(f"{name} is registered again"))
+    assert autocast.record(nn.ReLU(), torch.randn(2)).rows
+
+
 def test_another_thread_waits_and_gets_rows_of_its_own():
     entered, leave = threading.Event(), threading.Event()
     ledgers = {}

@@ -12,10 +12,10 @@ from amp_lessons.quizzes import Choice, Question, question
 from ..picture import CAPTION_STYLE
 
 LETTERS = "abcdefgh"
-# ipywidgets centres the text of its buttons and offers no setting for it.
-LEFT_ALIGNED = (
-    "<style>.amp-quiz .jupyter-button "
-    "{ justify-content: flex-start; text-align: left; padding-left: 14px }</style>"
+# ipywidgets centres the text of its buttons and cuts it off, and offers no setting for either.
+STYLE = (
+    "<style>.amp-quiz .jupyter-button { height: auto; line-height: 1.5; padding: 4px 14px; "
+    "text-align: left; white-space: normal }</style>"
 )
 
 
@@ -28,9 +28,8 @@ class Quiz(ipywidgets.VBox):
         self.chosen: Choice | None = None
         self._buttons = [self._button(i, choice) for i, choice in enumerate(self.question.choices)]
         self._why = ipywidgets.HTML()
-        asked = ipywidgets.HTML(
-            f'<div style="{CAPTION_STYLE};font-weight:600">{html.escape(self.question.text)}</div>'
-        )
+        text = html.escape(self.question.text)
+        asked = ipywidgets.HTML(f'{STYLE}<div style="{CAPTION_STYLE};font-weight:600">{text}</div>')
         super().__init__([asked, *self._buttons, self._why], layout={"max_width": "900px"})
         self.add_class("amp-quiz")
 

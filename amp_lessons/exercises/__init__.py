@@ -1,0 +1,82 @@
+"""Exercises that check what the learner's code does, and say what is wrong with it.
+
+`catalog` lists them, `check` examines an attempt, `hint` and `solution` help. An attempt is an object of the
+notebook (a function, a class, a dict), never a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from amp_lessons import progress
+from amp_lessons.exercises import catalogue, checking
+from amp_lessons.exercises.isolation import Way
+from amp_lessons.exercises.overview import Overview, overview
+from amp_lessons.exercises.results import Exercise, Finding, Hint, Report, SideBySide, Solution, note
+
+__all__ = [
+    "Exercise",
+    "Finding",
+    "Hint",
+    "Overview",
+    "Report",
+    "SideBySide",
+    "Solution",
+    "catalog",
+    "check",
+    "hint",
+    "overview",
+    "solution",
+]
+
+
+def catalog() -> list[Exercise]:
+    """List all exercises, in the order of the lessons."""
+    return list(catalogue.EXERCISES)
+
+
+def check(exercise_id: str, attempt: Any, *, time_limit_s: float = 10.0, isolation: Way = "auto") -> Report:
+    """Examine ``attempt`` and report what holds and what does not, the root cause first.
+
+    The report comes within ``time_limit_s`` seconds, whatever the attempt does: it may raise, print, loop for
+    ever or end its process. The try is recorded in the learner's progress. ``isolation`` chooses where it
+    runs: "fork" in a child process, "inprocess" in this one, "auto" in a child where that is possible. Raises
+    ValueError for an unknown id, KeyboardInterrupt when the user interrupts.
+    """
+    if not time_limit_s > 0:
+        raise ValueError(f"time_limit_s must be a positive number of seconds, not {time_limit_s!r}")
+    report = checking.examine(catalogue.find(exercise_id), attempt, time_limit_s, isolation)
+    if not report.attempted:
+        return report
+    return _with_message(report, _told(lambda: progress.record_try(exercise_id, report.passed)))
+
+
+def _told(record: Callable[[], str]) -> str:
+    """Record progress; a folder that cannot be written to must not keep anyone from learning."""
+    try:
+        return record()
+    except progress.ProgressError as error:
+        return str(error)
+
+
+def _with_message(report: Report, message: str) -> Report:
+    if not message:
+        return report
+    return replace(report, findings=(*report.findings, note("progress_file", message)))
+
+
+def hint(exercise_id: str, number: int) -> Hint:
+    """Return hint 1, 2 or 3 of an exercise, from a nudge to nearly there. Raises ValueError for others."""
+    exercise = catalogue.find(exercise_id)
+    if number not in range(1, len(exercise.hints) + 1):
+        raise ValueError(f"{exercise_id} has hints 1 to {len(exercise.hints)}, there is no hint {number!r}")
+    _told(lambda: progress.record_hint(exercise_id, number))
+    return Hint(exercise_id, number, len(exercise.hints), exercise.hints[number - 1])
+
+
+def solution(exercise_id: str) -> Solution:
+    """Return one right answer to an exercise, with the reasons for it."""
+    exercise = catalogue.find(exercise_id)
+    return Solution(exercise_id, exercise.answer_source, exercise.explanation, exercise.answer)

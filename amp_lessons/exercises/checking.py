@@ -1,0 +1,65 @@
+"""Check one attempt: contained, within its time, and always ending in a report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amp_lessons.exercises import isolation
+from amp_lessons.exercises.conduct import describe
+from amp_lessons.exercises.results import Exercise, Finding, Report, Verdict, failed, note
+
+_MANY_CHARACTERS = 100_000
+_ORDER = {"todo": 0, "failed": 1, "note": 2, "passed": 3}
+
+
+def examine(exercise: Exercise, attempt: Any, time_limit_s: float, way: isolation.Way) -> Report:
+    """Examine ``attempt`` and report, within the limit and without any other effect, whatever it does."""
+    result = isolation.run(lambda: _verdict(exercise, attempt), time_limit_s, way)
+    verdict = result.value if result.ending == "finished" else Verdict((_ended_early(result, time_limit_s),))
+    findings = [*verdict.findings, *_about_output(result)]
+    findings.sort(key=lambda finding: _ORDER[finding.kind])  # stable: the first failure stays the root cause
+    return Report(exercise.id, exercise.title, tuple(findings), verdict.comparisons, result.printed)
+
+
+def _verdict(exercise: Exercise, attempt: Any) -> Verdict:
+    try:
+        return exercise.examine(attempt)
+    except Exception as error:  # a mistake in the check must read as one, and must not become a traceback
+        return Verdict((_checker_failed(error),))
+
+
+def _checker_failed(error: Exception) -> Finding:
+    return failed(
+        "checker_failed",
+        f"the check itself could not cope with this attempt: {describe(error)}",
+        "this is a mistake in the course, not in your code; please report it with the code you checked",
+    )
+
+
+def _ended_early(result: isolation.Result, limit_s: float) -> Finding:
+    if result.ending == "out of time":
+        place = f"; it was at {result.stopped_at}" if result.stopped_at else ""
+        return failed(
+            "time_limit",
+            f"your code was still running after {limit_s:g} seconds{place}",
+            "look for a loop that never ends; on these small problems a right solution takes well under a "
+            "second",
+        )
+    return failed(
+        "process_ended",
+        f"your code ended the process it ran in ({_cause_of_death(result.exit_code)}); the notebook's "
+        "kernel was not affected",
+        "return a value, or raise an exception; if you did not end it on purpose, it may have run out of "
+        "memory",
+    )
+
+
+def _cause_of_death(exit_code: int) -> str:
+    return f"killed by signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
+
+
+def _about_output(result: isolation.Result) -> list[Finding]:
+    if result.characters_printed < _MANY_CHARACTERS:
+        return []
+    message = f"your code printed {result.characters_printed:,} characters; the report shows the first few"
+    return [note("prints_a_lot", message, "print once per epoch, not once per batch or value")]

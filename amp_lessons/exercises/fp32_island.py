@@ -1,0 +1,280 @@
+"""One operation that must not run in 16 bits, in the middle of a model that should."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from amp_lessons.exercises import conduct, sandbox
+from amp_lessons.exercises.bench import device_type
+from amp_lessons.exercises.results import Exercise, Finding, Verdict, failed, note, passed
+from amp_lessons.exercises.sources import source_of
+from amp_lessons.exercises.spies import Tape, spying
+
+
+def forward(self, x):  # type: ignore[no-untyped-def]
+    """Run body, normalise and head; normalise in float32, the linear layers as autocast decides."""
+    hidden = self.body(x)
+    with torch.autocast(x.device.type, enabled=False):
+        hidden = self.normalise(hidden.float())
+    return self.head(hidden)
+
+
+@dataclass
+class Seen:
+    """What ran in which dtype during one forward pass."""
+
+    body: list[torch.dtype] = field(default_factory=list)
+    head: list[torch.dtype] = field(default_factory=list)
+    normalise: list[tuple[torch.dtype, bool]] = field(default_factory=list)
+
+
+class Energy(nn.Module):
+    """Two linear layers around a normalisation by the energy of each row, which overflows float16."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Linear(8, 32)
+        self.head = nn.Linear(32, 4)
+        self.seen = Seen()
+        self.body.register_forward_hook(lambda layer, inputs, output: self.seen.body.append(output.dtype))
+        self.head.register_forward_hook(lambda layer, inputs, output: self.seen.head.append(output.dtype))
+
+    def normalise(self, hidden: Tensor) -> Tensor:
+        """Divide each row of (batch, 32) by its norm, computed as a matrix product of the row with itself."""
+        self.seen.normalise.append((hidden.dtype, torch.is_autocast_enabled(hidden.device.type)))
+        energy = hidden.unsqueeze(-2) @ hidden.unsqueeze(-1)
+        return hidden / energy.squeeze(-1).sqrt()
+
+    def reference(self, x: Tensor) -> Tensor:
+        """Compute the same in float32 throughout."""
+        with torch.autocast(x.device.type, enabled=False):
+            hidden = self.body(x)
+            return self.head(hidden / hidden.norm(dim=-1, keepdim=True))
+
+
+_TOLERANCE = {torch.float16: 0.01, torch.bfloat16: 0.05, torch.float32: 1e-4}
+
+
+def _examine(attempt: Any) -> Verdict:
+    finding = _not_a_method(attempt)
+    if finding is not None:
+        return Verdict((finding,))
+    device = device_type()
+    torch.manual_seed(0)
+    model = type("Model", (Energy,), {"forward": attempt})().to(device)
+    inputs = torch.randn(6, 8, generator=torch.Generator().manual_seed(1)).mul(150.0).to(device)
+    tape = Tape(list(model.parameters()), device)
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        finding = _examine_in(model, inputs, dtype, tape)
+        if finding is not None:
+            return Verdict((finding,))
+    remarks = (
+        [note("hard_coded_device", "the island names a fixed device", "use x.device.type")]
+        if tape.hard_coded
+        else []
+    )
+    return Verdict((*_WHAT_HOLDS, *remarks))
+
+
+def _not_a_method(attempt: Any) -> Finding | None:
+    if inspect.isclass(attempt) or isinstance(attempt, nn.Module):
+        return failed(
+            "not_a_function",
+            "only the function forward(self, x) is asked for",
+            'check("fp32_island", forward)',
+        )
+    return conduct.uncallable(attempt, "forward", None, None)
+
+
+def _examine_in(model: Any, inputs: Tensor, dtype: torch.dtype, tape: Tape) -> Finding | None:
+    """Examine one forward and backward pass under autocast in ``dtype``; float32 stands for no autocast."""
+    model.seen = Seen()
+    model.zero_grad()
+    batch = inputs.clone()
+
+    def run() -> Any:
+        with torch.autocast(inputs.device.type, enabled=dtype != torch.float32, dtype=_autocast_dtype(dtype)):
+            return model(batch), torch.is_autocast_enabled(inputs.device.type)
+
+    with spying(tape):
+        outcome = sandbox.call(run)
+    finding = conduct.not_attempted(outcome) or conduct.misconduct(outcome)
+    if finding is not None:
+        return finding
+    if outcome.error is not None:
+        return _explained_error(outcome, model.seen)
+    if not torch.equal(batch, inputs):
+        return failed("inputs_changed", "the input x was changed in place", "make new tensors")
+    output, still_on = outcome.value
+    if still_on != (dtype != torch.float32):
+        return failed(
+            "autocast_left_off",
+            "after forward autocast is off for the rest of the model",
+            "use a with statement",
+        )
+    return (
+        _wrong_type(output)
+        or _precision(model, output, inputs, dtype)
+        or _gradients(model, output, inputs, dtype)
+    )
+
+
+def _autocast_dtype(dtype: torch.dtype) -> torch.dtype:
+    return torch.bfloat16 if dtype == torch.float32 else dtype
+
+
+def _explained_error(outcome: sandbox.Outcome, seen: Seen) -> Finding:
+    if "same dtype" in conduct.text_of(outcome.error):
+        return failed(
+            "island_too_large",
+            "a linear layer met a 16-bit input and float32 weights: it stands inside the island, where "
+            "autocast does not cast",
+            "only self.normalise belongs inside autocast(enabled=False)",
+        )
+    return conduct.raised(outcome)
+
+
+def _wrong_type(output: Any) -> Finding | None:
+    if isinstance(output, Tensor) and output.shape == (6, 4):
+        return None
+    seen = (
+        f"a tensor of shape {tuple(output.shape)}" if isinstance(output, Tensor) else conduct.describe(output)
+    )
+    return failed("wrong_return_type", f"forward returned {seen}", "return self.head(…)")
+
+
+def _precision(model: Any, output: Tensor, inputs: Tensor, dtype: torch.dtype) -> Finding | None:
+    seen: Seen = model.seen
+    if dtype != torch.float32:
+        finding = _too_much_float32(seen, dtype) or _island(seen, dtype)
+        if finding is not None:
+            return finding
+    expected = model.reference(inputs)
+    error = float((output.float() - expected).norm() / expected.norm())
+    if error <= _TOLERANCE[dtype]:
+        return None
+    when = f"under autocast in {str(dtype)[6:]}" if dtype != torch.float32 else "without autocast"
+    if not output.isfinite().all():
+        return failed(
+            "overflow", f"{when} the output contains inf or NaN", "compute the normalisation in float32"
+        )
+    return failed(
+        "wrong_value", f"{when} the output is {error:.1%} off", "forward is head(normalise(body(x)))"
+    )
+
+
+def _too_much_float32(seen: Seen, dtype: torch.dtype) -> Finding | None:
+    for name, dtypes in (("body", seen.body), ("head", seen.head)):
+        if any(d == torch.float32 for d in dtypes):
+            return failed(
+                "island_too_large",
+                f"self.{name} ran in float32: the island takes away what autocast is for",
+                "only self.normalise belongs inside autocast(enabled=False)",
+            )
+        if not dtypes:
+            return failed(
+                "layer_unused", f"self.{name} was never called", "forward is head(normalise(body(x)))"
+            )
+    return None
+
+
+def _island(seen: Seen, dtype: torch.dtype) -> Finding | None:
+    for found, autocast_on in seen.normalise:
+        if found != torch.float32 and not autocast_on:
+            return failed(
+                "input_not_cast",
+                f"autocast was off in the island, but its input is still {str(found)[6:]}: the operation "
+                "ran in that",
+                "cast on the way in: self.normalise(hidden.float())",
+            )
+        if found == torch.float32 and autocast_on:
+            return failed(
+                "autocast_still_on",
+                "the input of normalise was cast to float32, but autocast was still on and cast it back to "
+                f"{str(dtype)[6:]} for the matrix product",
+                "with torch.autocast(x.device.type, enabled=False): around self.normalise",
+            )
+        if autocast_on:
+            return failed(
+                "no_island",
+                f"normalise ran in {str(dtype)[6:]}: the energy of a row does not fit into float16, whose "
+                "largest number is 65504",
+                "switch autocast off around self.normalise and cast its input to float32",
+            )
+    return None
+
+
+def _gradients(model: Any, output: Tensor, inputs: Tensor, dtype: torch.dtype) -> Finding | None:
+    parameters = list(model.parameters())
+    if not output.requires_grad:
+        return _gradient_cut()
+    found = torch.autograd.grad(output.float().square().mean(), parameters, allow_unused=True)
+    if any(g is None for g in found):
+        return _gradient_cut()
+    expected = torch.autograd.grad(model.reference(inputs).square().mean(), parameters)
+    flat = [
+        torch.cat([g.reshape(-1).float() for g in gradients if g is not None])
+        for gradients in (found, expected)
+    ]
+    if (flat[0] - flat[1]).norm() <= 5 * _TOLERANCE[dtype] * flat[1].norm():
+        return None
+    return failed(
+        "wrong_gradient",
+        "the output is right, but gradients through it are not",
+        "leave out detach and no_grad",
+    )
+
+
+def _gradient_cut() -> Finding:
+    return failed(
+        "gradient_cut",
+        "no gradient reaches self.body: the graph was cut on the way",
+        "leave out detach and no_grad",
+    )
+
+
+_WHAT_HOLDS = (
+    passed("island", "normalise ran in float32 with autocast off, and nothing overflowed"),
+    passed("small", "both linear layers still ran in the dtype of autocast, float16 and bfloat16"),
+    passed("gradients", "gradients flow through the island, and forward works without autocast too"),
+)
+
+EXERCISE = Exercise(
+    id="fp32_island",
+    title="An island of float32",
+    lesson="02",
+    difficulty=2,
+    minutes=10,
+    names=("forward",),
+    task=(
+        "A model computes self.head(self.normalise(self.body(x))). normalise multiplies each row with "
+        "itself by a matrix product, which overflows in float16. Write forward(self, x) so that normalise "
+        "runs in float32 when the model runs under autocast, while both linear layers (body and head) stay "
+        "in 16 bits."
+    ),
+    stub='''def forward(self, x):
+    """Return self.head(self.normalise(self.body(x))) with normalise in float32, also under autocast."""
+    raise NotImplementedError
+''',
+    hints=(
+        "Two things decide the dtype in which a matrix product runs under autocast. Casting its input "
+        "changes only one of them.",
+        "Switch autocast off for a few lines with torch.autocast(device_type, enabled=False). Inside, "
+        "operations follow their inputs: which dtype does the output of self.body have?",
+        "hidden = self.body(x); then, inside with torch.autocast(x.device.type, enabled=False): hidden = "
+        "self.normalise(hidden.float()); after it return self.head(hidden).",
+    ),
+    explanation=(
+        "Autocast would cast the inputs of the matrix product down again, whatever their dtype, so it has "
+        "to be off; and with autocast off nothing casts the half precision output of body up, so that is "
+        "done by hand. After the with block autocast is on again and casts the input of head by itself."
+    ),
+    answer=forward,
+    answer_source=source_of(forward),
+    examine=_examine,
+)

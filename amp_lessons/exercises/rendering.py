@@ -1,0 +1,122 @@
+"""Reports, hints, solutions and cards as text, markdown and HTML. Nothing here decides anything."""
+
+from __future__ import annotations
+
+import textwrap
+from html import escape
+from typing import TYPE_CHECKING
+
+from amp_lessons import tables
+
+if TYPE_CHECKING:
+    from amp_lessons.exercises.results import Exercise, Finding, Report, SideBySide, Solution
+
+_MARK = {"passed": "✓", "failed": "✗", "note": "!", "todo": "·"}
+_WORD = {"passed": "holds", "failed": "mistake", "note": "note", "todo": "to do"}
+_WIDTH = 100
+
+
+def report_text(report: Report) -> str:
+    """Render a report for a terminal."""
+    lines = [f"{report.title}: {report.status}"]
+    for finding in report.findings:
+        lines += _finding_lines(finding)
+    for comparison in _shown(report):
+        lines += ["", comparison.quantity, tables.as_text(*_table(comparison))]
+    if report.printed:
+        lines += ["", "your code printed:", report.printed]
+    return "\n".join(lines)
+
+
+def _shown(report: Report) -> tuple[SideBySide, ...]:
+    """Numbers help to find a mistake; beside a passed check they would only push it off the screen."""
+    return () if report.passed else report.comparisons
+
+
+def _finding_lines(finding: Finding) -> list[str]:
+    head = f"{_MARK[finding.kind]} {finding.code}: {finding.message}"
+    lines = textwrap.wrap(head, _WIDTH, initial_indent="  ", subsequent_indent="    ")
+    if finding.hint:
+        lines += textwrap.wrap(
+            f"try: {finding.hint}", _WIDTH, initial_indent="    ", subsequent_indent="    "
+        )
+    return lines
+
+
+def _table(comparison: SideBySide) -> tuple[list[str], list[list[str]]]:
+    length = max(len(comparison.expected), len(comparison.yours))
+    rows = [[str(i), _cell(comparison.expected, i), _cell(comparison.yours, i)] for i in range(length)]
+    return [comparison.index, "expected", "yours"], rows
+
+
+def _cell(values: tuple[float, ...], i: int) -> str:
+    return f"{values[i]:.6g}" if i < len(values) else "–"
+
+
+def report_markdown(report: Report) -> str:
+    """Render a report for GitHub and for notebooks without HTML."""
+    lines = [f"**{report.title}: {report.status}**", ""]
+    for finding in report.findings:
+        lines.append(f"- {_MARK[finding.kind]} `{finding.code}` {finding.message}")
+        if finding.hint:
+            lines.append(f"  *Try:* {finding.hint}")
+    for comparison in _shown(report):
+        lines += ["", f"{comparison.quantity}:", "", tables.as_markdown(*_table(comparison))]
+    if report.printed:
+        lines += ["", "Your code printed:", "", "```", report.printed, "```"]
+    return "\n".join(lines)
+
+
+def report_html(report: Report) -> str:
+    """Render a report as HTML whose meaning never rests on colour alone."""
+    items = "".join(_finding_html(finding) for finding in report.findings)
+    tables = "".join(tables.as_html(*_table(shown), caption=shown.quantity) for shown in _shown(report))
+    printed = f"<p>Your code printed:</p><pre>{escape(report.printed)}</pre>" if report.printed else ""
+    return (
+        f'<section class="amp-report" aria-label="Check of {escape(report.title)}">'
+        f"<p><strong>{escape(report.title)}: {report.status}</strong></p>"
+        f'<ul style="list-style:none;padding-left:0">{items}</ul>{tables}{printed}</section>'
+    )
+
+
+def _finding_html(finding: Finding) -> str:
+    hint = f"<br><em>Try:</em> {escape(finding.hint)}" if finding.hint else ""
+    return (
+        f'<li class="amp-{finding.kind}" style="margin:.4em 0">'
+        f'<span aria-hidden="true">{_MARK[finding.kind]}</span> '
+        f"<strong>{_WORD[finding.kind]}</strong> <code>{escape(finding.code)}</code> "
+        f"{escape(finding.message)}{hint}</li>"
+    )
+
+
+def prose_bundle(text: str, heading: str, body: str) -> dict[str, str]:
+    """Render a heading and a paragraph."""
+    return {
+        "text/plain": text,
+        "text/markdown": f"**{heading}.** {body}",
+        "text/html": f"<p><strong>{escape(heading)}.</strong> {escape(body)}</p>",
+    }
+
+
+def solution_bundle(solution: Solution) -> dict[str, str]:
+    """Render a solution: code first, then why it is right."""
+    return {
+        "text/plain": str(solution),
+        "text/markdown": f"```python\n{solution.source}```\n\n{solution.explanation}",
+        "text/html": f"<pre><code>{escape(solution.source)}</code></pre>"
+        f"<p>{escape(solution.explanation)}</p>",
+    }
+
+
+def exercise_bundle(exercise: Exercise) -> dict[str, str]:
+    """Render an exercise as a card: title, difficulty, minutes, what to write."""
+    facts = f"difficulty {exercise.difficulty} of 5, about {exercise.minutes} minutes"
+    return {
+        "text/plain": f"Exercise: {exercise.title} ({facts})\n{exercise.task}",
+        "text/markdown": f"**Exercise: {exercise.title}** ({facts})\n\n{exercise.task}",
+        "text/html": (
+            '<section class="amp-exercise" aria-label="Exercise">'
+            f"<p><strong>Exercise: {escape(exercise.title)}</strong> ({facts})</p>"
+            f"<p>{escape(exercise.task)}</p></section>"
+        ),
+    }

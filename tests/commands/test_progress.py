@@ -1,0 +1,75 @@
+"""``amp-lessons progress``."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+
+import pytest
+
+from amp_lessons import progress
+from amp_lessons.commands import progress as command
+
+
+def call(*words):
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    return command.run(parser.parse_args(words))
+
+
+@pytest.fixture
+def solved():
+    progress.record_try("decode_bits", False)
+    progress.record_try("decode_bits", True)
+
+
+def test_shows_what_is_solved_and_where_it_is_kept(solved, capsys):
+    assert call() == 0
+    out = capsys.readouterr().out
+    assert "1 of 11 exercises solved; next: round_to_bfloat16" in out
+    assert "2 tries" in out
+    assert str(progress.path()) in out
+
+
+def test_exports_csv_and_json(solved, tmp_path, capsys):
+    assert call("--csv", str(tmp_path / "p.csv")) == 0
+    with open(tmp_path / "p.csv") as file:
+        (row,) = csv.DictReader(file)
+    assert row["exercise"] == "decode_bits"
+    capsys.readouterr()
+    assert call("--json", "-") == 0
+    assert json.loads(capsys.readouterr().out)["decode_bits"]["tries"] == 2
+
+
+@pytest.mark.parametrize(("answer", "left"), [("n", 1), ("", 1), ("yes", 0), ("Y", 0)])
+def test_reset_asks_first(solved, monkeypatch, capsys, answer, left):
+    asked = []
+    monkeypatch.setattr("builtins.input", lambda question: asked.append(question) or answer)
+    assert call("--reset") == (1 if left else 0)
+    assert "cannot be undone" in asked[0]
+    assert len(progress.read().records) == left
+
+
+def test_reset_without_anyone_to_ask_changes_nothing(solved, monkeypatch, capsys):
+    def nobody(question):
+        raise EOFError
+
+    monkeypatch.setattr("builtins.input", nobody)
+    assert call("--reset") == 1
+    assert progress.read().of("decode_bits").solved
+
+
+def test_reset_of_one_exercise_when_told_yes(solved, capsys):
+    progress.record_try("loss_scaler", True)
+    assert call("--reset", "decode_bits", "--yes") == 0
+    assert set(progress.read().records) == {"loss_scaler"}
+    assert call("--reset", "unknown", "--yes") == 1
+    assert "nothing is recorded for 'unknown'" in capsys.readouterr().err
+
+
+def test_trouble_is_told_in_words(monkeypatch, tmp_path, capsys):
+    (tmp_path / "progress").mkdir()
+    progress.path().write_text('{"schema": 99, "exercises": {}}')
+    assert call() == 1
+    assert "newer version" in capsys.readouterr().err

@@ -1,0 +1,102 @@
+# ruff: noqa: E501  (pieces of source, each on the line of its name)
+"""Wrong and right islands."""
+
+from __future__ import annotations
+
+import contextlib
+
+import torch
+
+from tests.exercises.attempts.table import Table
+
+TABLE = Table("fp32_island")
+wrong = TABLE.mutant
+right = TABLE.variant
+
+ISLAND = "    with torch.autocast(x.device.type, enabled=False):\n        hidden = self.normalise(hidden.float())\n"
+
+wrong("no_island", "no_island", "65504", (ISLAND, "    hidden = self.normalise(hidden)\n"))
+wrong(
+    "cast_only",
+    "autocast_still_on",
+    "cast it back",
+    (ISLAND, "    hidden = self.normalise(hidden.float())\n"),
+)
+wrong("switched_off_only", "input_not_cast", "its input is still", ("hidden.float()", "hidden"))
+wrong(
+    "everything_in_the_island",
+    "island_too_large",
+    "takes away",
+    (
+        "    hidden = self.body(x)\n",
+        "    with torch.autocast(x.device.type, enabled=False):\n        hidden = self.body(x)\n",
+    ),
+)
+wrong(
+    "head_in_the_island",
+    "island_too_large",
+    "head",
+    ("    return self.head(hidden)\n", "        return self.head(hidden)\n"),
+)
+wrong(
+    "cast_back_inside",
+    "island_too_large",
+    "linear layer",
+    (
+        "hidden.float())\n    return self.head(hidden)",
+        "hidden.float()).half()\n        return self.head(hidden)",
+    ),
+)
+wrong("detached", "gradient_cut", "cut on the way", ("hidden.float()", "hidden.detach().float()"))
+wrong("under_no_grad", "gradient_cut", "cut", ("enabled=False):", "enabled=False), torch.no_grad():"))
+wrong("normalise_left_out", "wrong_value", "off", ("self.normalise(hidden.float())", "hidden.float()"))
+wrong(
+    "head_left_out", "layer_unused", "head", ("    return self.head(hidden)\n", "    return hidden[:, :4]\n")
+)
+wrong("returns_nothing", "wrong_return_type", "None", ("    return self.head(hidden)\n", ""))
+wrong(
+    "returns_hidden", "wrong_return_type", "shape", ("    return self.head(hidden)\n", "    return hidden\n")
+)
+wrong("one_argument", "signature", "positional", ("forward(self, x)", "forward(x)"))
+wrong("raises", "raised", "AttributeError", ("self.normalise", "self.normalize"))
+wrong(
+    "clamped_instead",
+    "no_island",
+    "normalise ran in float16",
+    (ISLAND, "    hidden = self.normalise(hidden.clamp(-100, 100))\n"),
+)
+wrong("changes_its_input", "inputs_changed", "in place", ("self.body(x)", "self.body(x.mul_(0.5))"))
+
+right("the_solution")
+right(
+    "cast_outside",
+    (
+        ISLAND,
+        "    hidden = hidden.to(torch.float32)\n    with torch.amp.autocast(device_type=x.device.type, enabled=False):\n        hidden = self.normalise(hidden)\n",
+    ),
+)
+right("cuda_named", ("torch.autocast(x.device.type,", "torch.autocast('cuda',"), notes=("hard_coded_device",))
+
+
+@TABLE.correct()
+def decorated(self, x):
+    @torch.autocast(x.device.type, enabled=False)
+    def island(hidden):
+        return self.normalise(hidden.float())
+
+    return self.head(island(self.body(x)))
+
+
+@TABLE.correct()
+def stacked(self, x):
+    hidden = self.body(x)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.autocast(x.device.type, enabled=False))
+        hidden = self.normalise(hidden.type(torch.float))
+    return self.head(hidden)
+
+
+@TABLE.correct()
+def written_out(self, x):
+    hidden = self.body(x).float()
+    return self.head(hidden / hidden.norm(dim=-1, keepdim=True).float())

@@ -1,0 +1,108 @@
+# ruff: noqa: E501  (pieces of source, each on the line of its name)
+"""Wrong and right ways of rounding."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from tests.exercises.attempts.table import Table
+
+TABLE = Table("round_to_bfloat16")
+wrong = TABLE.mutant
+right = TABLE.variant
+
+RETURN = "    return torch.where(x.isnan(), x, rounded.view(torch.float32))\n"
+
+wrong("truncates", "truncates", "just below", ("(bits + 0x7FFF + last_kept_bit)", "bits"))
+wrong("rounds_up", "rounds_up", "just above", ("0x7FFF + last_kept_bit", "0xFFFF"))
+wrong("ties_up", "ties_away_from_zero", "always rounded up", ("0x7FFF + last_kept_bit", "0x8000"))
+wrong("ties_down", "ties", "halfway", (" + last_kept_bit)", ")"))
+wrong(
+    "ties_to_odd",
+    "ties",
+    "halfway",
+    ("last_kept_bit = (bits >> 16) & 1", "last_kept_bit = 1 - ((bits >> 16) & 1)"),
+)
+wrong("nan_unprotected", "nan", "NaN", (RETURN, "    return rounded.view(torch.float32)\n"))
+wrong("lower_half_kept", "representable", "has already", ("& ~0xFFFF", "& ~0x0"))
+wrong(
+    "saturates",
+    "overflow",
+    "largest",
+    (
+        RETURN,
+        "    return torch.where(x.isnan() | x.isinf(), x, rounded.view(torch.float32).clamp(-3.3895e38, 3.3895e38))\n",
+    ),
+)
+wrong(
+    "flushes_subnormals",
+    "subnormal",
+    "subnormal",
+    (
+        RETURN,
+        "    rounded = rounded.view(torch.float32)\n    return torch.where(x.isnan(), x, rounded * (rounded.abs() > 1.2e-38))\n",
+    ),
+)
+wrong(
+    "loses_the_sign",
+    "representable",
+    "-2.0",
+    (RETURN, "    return torch.where(x.isnan(), x, rounded.view(torch.float32).abs())\n"),
+)
+wrong(
+    "changes_its_input",
+    "input_changed",
+    "in place",
+    ("    bits = x.view(torch.int32)\n", "    bits = x.view(torch.int32)\n    bits &= ~0xFF\n"),
+)
+wrong("returns_bits", "wrong_return_type", "int32", (RETURN, "    return rounded\n"))
+wrong("returns_bfloat16", "casts_to_bfloat16", "cast", (RETURN, "    return x.bfloat16()\n"))
+wrong(
+    "flattens",
+    "shape",
+    "shape",
+    (RETURN, "    return torch.where(x.isnan(), x, rounded.view(torch.float32)).flatten()\n"),
+)
+wrong(
+    "not_for_transposed",
+    "raised",
+    "a matrix that is not contiguous",
+    ("x.view(torch.int32)", "x.view(-1).view(torch.int32).view(x.shape)"),
+)
+wrong("returns_none", "wrong_return_type", "None", (RETURN, ""))
+wrong("int_conversion", "representable", "instead of", ("x.view(torch.int32)", "x.to(torch.int32)"))
+
+
+@TABLE.mistake("casts_to_bfloat16", "PyTorch's cast")
+def uses_the_cast(x):
+    return x.to(torch.bfloat16).float()
+
+
+@TABLE.mistake("infinity", "infinities")
+def infinity_becomes_nan(x):
+    scale = torch.where(x.isinf(), x - x, torch.zeros_like(x))
+    return TABLE.changed()(x) + scale
+
+
+right("the_solution")
+right("masked_by_shifts", ("& ~0xFFFF", ">> 16 << 16"))
+
+
+@TABLE.correct()
+def by_numpy(x):
+    values = x.numpy() if x.is_contiguous() else x.contiguous().numpy()
+    bits = np.atleast_1d(values).view(np.uint32).astype(np.uint64)
+    rounded = bits + 0x7FFF + (bits >> 16 & 1) & 0xFFFF0000
+    rounded = np.where(np.isnan(np.atleast_1d(values)), 0x7FC00000, rounded).astype(np.uint32)
+    return torch.from_numpy(rounded.view(np.float32)).reshape(x.shape)
+
+
+@TABLE.correct()
+def by_comparing_the_remainder(x):
+    bits = x.contiguous().view(torch.int32)
+    low, high = bits & 0xFFFF, bits & -65536
+    up = (low > 0x8000) | ((low == 0x8000) & ((bits >> 16) & 1 == 1))
+    out = (high + up.to(torch.int32) * 0x10000).view(torch.float32)
+    out[x.isnan()] = torch.nan
+    return out

@@ -1,0 +1,133 @@
+"""Stubs, solutions and hints stay together with their checks, as they do when spliced into a notebook."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import io
+import json
+
+import pytest
+
+from amp_lessons import exercises, progress
+
+EXERCISES = exercises.catalog()
+
+
+def run_cell(source):
+    namespace = {"__name__": "__main__"}
+    exec(compile(source, "<cell>", "exec"), namespace)
+    return namespace
+
+
+def attempt(exercise, source):
+    namespace = run_cell(f"import torch\n{source}")
+    found = tuple(namespace[name] for name in exercise.names)
+    return found[0] if len(found) == 1 else found
+
+
+@pytest.fixture(params=EXERCISES, ids=lambda exercise: exercise.id)
+def exercise(request):
+    return request.param
+
+
+def test_exercises_are_in_the_order_of_the_lessons():
+    lessons = [exercise.lesson for exercise in EXERCISES]
+    assert lessons == sorted(lessons)
+    assert len({exercise.id for exercise in EXERCISES}) == len(EXERCISES)
+
+
+def test_card_says_what_a_learner_needs(exercise):
+    assert 1 <= exercise.difficulty <= 5
+    assert 5 <= exercise.minutes <= 30
+    assert len(exercise.task.split()) >= 20
+    card = exercise._repr_mimebundle_()
+    for text in card.values():
+        assert f"about {exercise.minutes} minutes" in text
+
+
+def test_stub_is_not_attempted_yet(exercise):
+    report = exercises.check(exercise.id, attempt(exercise, exercise.stub))
+    assert report.status == "not attempted yet"
+    assert not report.passed
+    assert not report.attempted
+    assert [finding.kind for finding in report.findings] == ["todo"]
+    for text in report._repr_mimebundle_().values():
+        assert "not attempted yet" in text
+    assert progress.read().of(exercise.id).tries == 0
+
+
+def test_solution_source_passes_when_pasted_over_the_stub(exercise):
+    solution = exercises.solution(exercise.id)
+    report = exercises.check(exercise.id, attempt(exercise, solution.source))
+    assert report.passed, report
+    assert all(finding.kind == "passed" for finding in report.findings)
+    assert exercises.check(exercise.id, solution.function).passed
+
+
+def test_stub_and_solution_define_the_same_signatures(exercise):
+    stub, solution = (ast.parse(source) for source in (exercise.stub, exercise.answer_source))
+    assert signatures(stub) == signatures(solution)
+
+
+def signatures(tree):
+    return {
+        node.name: ast.dump(node.args, annotate_fields=False)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+    }
+
+
+def test_stub_and_solution_fit_a_notebook_page(exercise):
+    for source in (exercise.stub, exercise.answer_source):
+        assert max(map(len, source.splitlines())) <= 110
+
+
+def test_hints_are_recorded_and_lead_on(exercise):
+    texts = [exercises.hint(exercise.id, number).text for number in (1, 2, 3)]
+    assert len(set(texts)) == 3
+    assert progress.read().of(exercise.id).hints == 3
+    for number in (0, 4, -1, "one", None):
+        with pytest.raises(ValueError, match="hints 1 to 3"):
+            exercises.hint(exercise.id, number)
+
+
+def test_unknown_exercise_is_answered_with_those_there_are():
+    for ask in (exercises.solution, lambda id: exercises.check(id, None), lambda id: exercises.hint(id, 1)):
+        with pytest.raises(ValueError, match="train_with_amp"):
+            ask("train_with_apm")
+
+
+def test_tries_and_solving_are_recorded():
+    right = exercises.solution("largest_safe_scale").function
+    for code in (None, lambda gradients: 1.0, right, None):
+        exercises.check("largest_safe_scale", code)
+    record = progress.read().of("largest_safe_scale")
+    assert record.solved
+    assert record.tries == 3, "what happens after an exercise is solved does not count"
+    assert record.solution_seen
+    overview = exercises.overview()
+    assert overview.solved == 1
+    assert overview.next_exercise.id == EXERCISES[0].id
+    assert "1 of 11 exercises solved" in str(overview)
+    assert "3 tries" in overview._repr_mimebundle_()["text/html"]
+    assert json.loads(progress.read().as_json())["largest_safe_scale"]["tries"] == 3
+    (row,) = csv.DictReader(io.StringIO(progress.read().as_csv()))
+    assert (row["exercise"], row["tries"], row["hints"]) == ("largest_safe_scale", "3", "0")
+
+
+def test_checks_work_where_progress_cannot_be_saved(monkeypatch, tmp_path):
+    blocked = tmp_path / "a file"
+    blocked.write_text("")
+    monkeypatch.setenv("AMP_LESSONS_HOME", str(blocked))
+    report = exercises.check("largest_safe_scale", exercises.solution("largest_safe_scale").function)
+    assert report.passed
+    assert report.findings[-1].code == "progress_file"
+    assert "cannot be saved" in report.findings[-1].message
+
+
+def test_damaged_progress_is_named_in_the_report(progress_home):
+    progress_home.mkdir()
+    progress.path().write_text("{")
+    report = exercises.check("largest_safe_scale", None)
+    assert "progress.damaged-" in report.findings[-1].message

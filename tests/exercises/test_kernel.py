@@ -1,0 +1,110 @@
+"""Checks in a real Jupyter kernel, which has threads of its own: interrupts, ``exit()``, notebook code."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+manager = pytest.importorskip("jupyter_client.manager")
+pytest.importorskip("ipykernel")
+
+PREPARE = """
+import time, os, torch
+from amp_lessons import exercises
+solution = exercises.solution("largest_safe_scale").function
+def endless(gradients):
+    torch.set_default_dtype(torch.float64)
+    print("begun")
+    while True:
+        time.sleep(0.01)
+"""
+
+
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory):
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AMP_LESSONS_HOME", str(home))
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+        running, client = manager.start_new_kernel(kernel_name="python3")
+    try:
+        assert run(client, PREPARE) == ("ok", "")
+        yield running, client
+    finally:
+        client.stop_channels()
+        running.shutdown_kernel(now=True)
+
+
+def run(client, code, when_busy=None):
+    """Run a cell; return the status of the reply (or the exception's name) and what it printed."""
+    printed = []
+    message = client.execute(code)
+    if when_busy:
+        when_busy()
+    while True:
+        io = client.get_iopub_msg(timeout=60)
+        if io["parent_header"].get("msg_id") != message:
+            continue
+        if io["msg_type"] == "stream":
+            printed.append(io["content"]["text"])
+        if io["msg_type"] == "status" and io["content"]["execution_state"] == "idle":
+            break
+    reply = client.get_shell_msg(timeout=60)["content"]
+    return reply.get("ename") or reply["status"], "".join(printed)
+
+
+@pytest.mark.parametrize("way", ["fork", "inprocess"])
+def test_notebook_code_is_checked(kernel, way):
+    _, client = kernel
+    cell = f"print(exercises.check('largest_safe_scale', solution, isolation={way!r}).status)"
+    assert run(client, cell) == ("ok", "passed\n")
+
+
+@pytest.mark.parametrize("way", ["fork", "inprocess"])
+def test_interrupting_the_kernel_stops_the_check(kernel, way):
+    running, client = kernel
+
+    def interrupt():
+        time.sleep(1.0)
+        running.interrupt_kernel()
+
+    started = time.monotonic()
+    status, _ = run(
+        client,
+        f"exercises.check('largest_safe_scale', endless, isolation={way!r}, time_limit_s=30)",
+        interrupt,
+    )
+    assert status == "KeyboardInterrupt"
+    assert time.monotonic() - started < 10
+    assert run(client, "print(torch.get_default_dtype(), torch.get_num_threads() > 0)") == (
+        "ok",
+        "torch.float32 True\n",
+    )
+
+
+@pytest.mark.parametrize("way", ["fork", "inprocess"])
+def test_exit_in_a_notebook_does_not_end_the_kernel(kernel, way):
+    """There ``exit`` is IPython's: it raises nothing, and asks the kernel to end after the cell."""
+    running, client = kernel
+    status, printed = run(
+        client,
+        "def leaving(gradients):\n    exit()\n    return 1.0\n"
+        f"print(exercises.check('largest_safe_scale', leaving, isolation={way!r}).findings[0].code)",
+    )
+    assert (status, printed) == ("ok", "ends_or_blocks_the_process\n")
+    assert run(client, "print('alive')") == ("ok", "alive\n")
+    assert running.is_alive()
+
+
+@pytest.mark.parametrize("way", ["fork", "inprocess"])
+def test_output_goes_into_the_report(kernel, way):
+    _, client = kernel
+    status, printed = run(
+        client,
+        "def talking(gradients):\n    print('from the learner')\n    os.system('echo from a program')\n    return 1.0\n"
+        f"report = exercises.check('largest_safe_scale', talking, isolation={way!r})\nprint(report.printed)",
+    )
+    assert status == "ok"
+    assert "from the learner\n" in printed

@@ -1,0 +1,51 @@
+"""What a reader sees of a stored notebook where no kernel runs: on GitHub, and in nbconvert's pages."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbconvert import HTMLExporter
+from PIL import Image
+
+NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+SHOWS_A_VIEW = re.compile(r"^views\.(?!Quiz)[A-Za-z]+\(", re.MULTILINE)
+
+
+def outputs_of(path, pattern):
+    cells = [cell for cell in nbformat.read(path, 4).cells if cell.cell_type == "code"]
+    return [(cell.id, cell.outputs[-1].get("data", {})) for cell in cells if pattern.search(cell.source)]
+
+
+def test_there_are_lessons():
+    assert [path.name[:2] for path in NOTEBOOKS][:1] == ["00"]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_every_view_is_stored_as_a_picture_that_carries_its_caption(path):
+    for cell, data in outputs_of(path, SHOWS_A_VIEW):
+        assert "image/png" in data, f"{path.name}: the view of {cell} shows no picture without a kernel"
+        assert len(data["text/plain"].split()) > 4, f"{path.name}: the view of {cell} has no caption"
+        picture = Image.open(io.BytesIO(base64.b64decode(data["image/png"])))
+        assert picture.width >= 600
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_every_question_can_be_read_and_its_answer_unfolded(path):
+    for cell, data in outputs_of(path, re.compile(r"^views\.Quiz\(", re.MULTILINE)):
+        assert "<details>" in data["text/markdown"], f"{path.name}: {cell}"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_nbconvert_shows_every_stored_picture(path):
+    stored = sum(
+        "image/png" in output.get("data", {})
+        for cell in nbformat.read(path, 4).cells
+        for output in cell.get("outputs", [])
+    )
+    page, _ = HTMLExporter().from_filename(str(path))
+    assert page.count('src="data:image/png;base64,') == stored
