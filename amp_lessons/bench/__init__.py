@@ -4,7 +4,6 @@
 `confront` puts what a source claims beside what is predicted and what was recorded.
 """
 
-from amp_lessons.bench.command import add_arguments, run
 from amp_lessons.bench.confrontation import Confrontation, confront
 from amp_lessons.bench.results import Recording, Result, Setup, recordings
 from amp_lessons.bench.workloads import (
@@ -26,9 +25,7 @@ __all__ = [
     "Result",
     "Setup",
     "Workload",
-    "add_arguments",
     "confront",
     "recordings",
     "require_transformers",
-    "run",
 ]

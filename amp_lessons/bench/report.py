@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from amp_lessons import tables
 from amp_lessons.bench.results import Recording, Result
 
 MIB, GIB = 2**20, 2**30
@@ -20,13 +21,16 @@ _HEADINGS = (
 
 def table(recording: Recording) -> str:
     """Return all results of a recording as text, under its label."""
-    rows = [_HEADINGS, *(_cells(recording, result) for result in recording.results.values())]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
+    rows = [_cells(recording, result) for result in recording.results.values()]
     notes = [f"{' '.join(r.key)}: {r.outcome}. {r.message}" for r in recording.results.values() if r.message]
-    return "\n".join([f"{recording.provenance} ({recording.preset} size)", "", *lines, *_section(notes)])
+    return "\n".join(
+        [
+            f"{recording.provenance} ({recording.preset} size)",
+            "",
+            tables.as_text(_HEADINGS, rows),
+            *_section(notes),
+        ]
+    )
 
 
 def _cells(recording: Recording, result: Result) -> tuple[str, ...]:

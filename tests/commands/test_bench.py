@@ -11,15 +11,15 @@ import pytest
 import torch
 
 from amp_lessons import bench
-from amp_lessons.bench import command
 from amp_lessons.bench.results import read
+from amp_lessons.commands import bench as command
 from tests.bench.tiny import TinyWorkload
 
 
 def _run(*words: str) -> int:
     parser = argparse.ArgumentParser()
-    bench.add_arguments(parser)
-    return bench.run(parser.parse_args(words))
+    command.add_arguments(parser)
+    return command.run(parser.parse_args(words))
 
 
 def test_a_missing_library_is_named_with_its_cure(
