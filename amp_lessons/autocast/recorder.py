@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from operator import itemgetter
 from typing import Any
 
 import torch
-from torch import nn
 
 from amp_lessons.autocast.dispatcher import autocast_key, is_composite, short, tensors_in, without_overload
 from amp_lessons.autocast.once import Once
+from amp_lessons.autocast.paths import ModulePaths
 from amp_lessons.autocast.policy import Policy, policy
 from amp_lessons.autocast.rows import Cast, Phase, Row
 from amp_lessons.autocast.rules import policy_on_cpu
@@ -52,7 +51,7 @@ class Recorder:
         self.autocast_key = autocast_key(once.device.type)
         self.policies = _policies(once)
         self.parameters = {id(parameter): name for name, parameter in once.model.named_parameters()}
-        self.paths = _Paths()
+        self.paths = ModulePaths()
         self.phase: Phase = "forward"
         self.frames: list[_Frame] = []
         self.rows: list[Row] = []
@@ -62,7 +61,7 @@ class Recorder:
         """Run the model and return the tensors to start the backward pass from."""
         with self.once.autocast(), self._recording(), self.paths.following(self.once.model):
             output = self.once.forward()
-            return list(tensors_in(backward(output))) if callable(backward) else _targets(output)
+            return list(tensors_in(backward(output))) if callable(backward) else loss_tensors(output)
 
     def record_backward(self, targets: list[torch.Tensor]) -> None:
         """Compute the gradients of all parameters and inputs that want one, without storing any."""
@@ -162,51 +161,7 @@ class Recorder:
         return f"the {self.phase} pass failed on {self.once.where}{place}: {type(error).__name__}: {error}"
 
 
-class _Paths:
-    """Which module is running, and which was when a node of the autograd graph was made."""
-
-    def __init__(self) -> None:
-        self.stack = [""]
-        self.numbers: list[int] = []
-        self.paths: list[str] = []
-
-    @property
-    def current(self) -> str:
-        return self.stack[-1]
-
-    def when_made(self, sequence_number: int) -> str:
-        """Path of the module that ran when autograd gave out ``sequence_number``."""
-        place = bisect_right(self.numbers, sequence_number) - 1
-        return self.paths[place] if place >= 0 else ""
-
-    @contextmanager
-    def following(self, model: nn.Module) -> Iterator[None]:
-        """Follow the modules of ``model`` as they run; scripted ones count as part of their parent."""
-        with ExitStack() as stack:
-            for path, module in model.named_modules():
-                if not isinstance(module, torch.jit.ScriptModule):
-                    for handle in self._hooks(path, module):
-                        stack.callback(handle.remove)
-            yield
-
-    def _hooks(self, path: str, module: nn.Module) -> Iterable[Any]:
-        def enter(*_: Any) -> None:
-            self.stack.append(path)
-            self._note()
-
-        def leave(*_: Any) -> None:
-            self.stack.pop()
-            self._note()
-
-        yield module.register_forward_pre_hook(enter, prepend=True)
-        yield module.register_forward_hook(leave, always_call=True)
-
-    def _note(self) -> None:
-        self.numbers.append(torch.autograd._get_sequence_nr())
-        self.paths.append(self.current)
-
-
-def _targets(output: Any) -> list[torch.Tensor]:
+def loss_tensors(output: Any) -> list[torch.Tensor]:
     """Where a backward pass starts: the output's loss, else every floating tensor in it."""
     loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
     if isinstance(loss, torch.Tensor):

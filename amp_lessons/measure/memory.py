@@ -11,10 +11,9 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from amp_lessons.autocast import cuda_rules
 from amp_lessons.autocast.dispatcher import tensors_in
 from amp_lessons.autocast.once import Once, prepare
-from amp_lessons.autocast.recorder import _targets as loss_tensors
+from amp_lessons.autocast.recorder import loss_tensors
 from amp_lessons.measure.fakes import on_fake_cpu, require_module
 from amp_lessons.measure.footprint import COMPUTED, MEASURED, Footprint, Saved, footprint, saved_rows
 from amp_lessons.measure.kernels import cuda_kernels
@@ -48,7 +47,7 @@ def predict_memory(
     log = StorageLog()
     log.note_bytes(needed.state, "optimizer state")
     kernels = cuda_kernels() if device_type == "cuda" else nullcontext()
-    with once.without_trace(), kernels, _gradients_kept(fake):
+    with once.without_trace(), kernels, _gradients_kept(once):
         saved = _follow(once, loss_fn, log)
         log.phase = "optimizer"
         log.note_bytes(needed.temporary, "temporary")
@@ -74,7 +73,7 @@ def measure_memory(
     device = next(tensors_in([list(model.parameters()), inputs, named_inputs])).device
     once = prepare(model, inputs, named_inputs, device.type, kind.autocast_dtype)
     log = StorageLog()
-    with once.without_trace(), _gradients_kept(model), _weights_kept(model), fp32_products(tf32=kind.tf32):
+    with once.without_trace(), _gradients_kept(once), _weights_kept(model), fp32_products(tf32=kind.tf32):
         updates = make_optimizer(optimizer, model.parameters()) if optimizer else None
         allocated_bytes = _allocated_at_peak(once, loss_fn, updates)
         log.note_all(state_tensors(updates, device.type) if updates else [], "optimizer state")
@@ -91,9 +90,9 @@ def _allocated_at_peak(once: Once, loss_fn: LossFn | None, updates: Optimizer | 
     """Take a step to make the optimizer's state; return what a second one allocates on a GPU, or 0."""
 
     def step() -> None:
-        _backward(once, _forward(once, loss_fn))
+        _backward(_forward(once, loss_fn))
         _update(updates)
-        once.model.zero_grad()
+        _drop_gradients(once)
 
     if once.device.type != "cuda":
         step()
@@ -116,8 +115,8 @@ def _follow(once: Once, loss_fn: LossFn | None, log: StorageLog) -> tuple[Saved,
             losses = _forward(once, loss_fn)
         saved = saved_rows(log.live)
         log.phase = "backward"
-        _backward(once, losses)
-    log.note_all(_gradients(once.model), "gradients")
+        _backward(losses)
+    log.note_all([leaf.grad for leaf in _leaves(once) if leaf.grad is not None], "gradients")
     return saved
 
 
@@ -137,11 +136,8 @@ def _forward(once: Once, loss_fn: LossFn | None) -> list[torch.Tensor]:
     return losses
 
 
-def _backward(once: Once, losses: list[torch.Tensor]) -> None:
-    # Activation checkpointing runs parts of the forward pass again, under the autocast that it remembers.
-    emulated = once.dtype is not None and once.device_type == "cuda" and once.device.type == "cpu"
-    with cuda_rules("cpu") if emulated else nullcontext():
-        torch.autograd.backward(losses, [torch.ones_like(loss) for loss in losses])
+def _backward(losses: list[torch.Tensor]) -> None:
+    torch.autograd.backward(losses, [torch.ones_like(loss) for loss in losses])
 
 
 def _update(optimizer: Optimizer | None) -> None:
@@ -149,20 +145,26 @@ def _update(optimizer: Optimizer | None) -> None:
         optimizer.step()
 
 
-def _gradients(model: nn.Module) -> list[torch.Tensor]:
-    return [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+def _leaves(once: Once) -> list[torch.Tensor]:
+    """Return what a backward pass leaves gradients on: the parameters, and inputs that ask for it."""
+    return [t for t in (*once.model.parameters(), *tensors_in((once.args, once.kwargs))) if t.is_leaf]
+
+
+def _drop_gradients(once: Once) -> None:
+    for leaf in _leaves(once):
+        leaf.grad = None
 
 
 @contextmanager
-def _gradients_kept(model: nn.Module) -> Iterator[None]:
+def _gradients_kept(once: Once) -> Iterator[None]:
     """Start without gradients, and put back those that were there."""
-    before = [(parameter, parameter.grad) for parameter in model.parameters()]
-    model.zero_grad()
+    before = [(leaf, leaf.grad) for leaf in _leaves(once)]
+    _drop_gradients(once)
     try:
         yield
     finally:
-        for parameter, gradient in before:
-            parameter.grad = gradient
+        for leaf, gradient in before:
+            leaf.grad = gradient
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from amp_lessons.devices import tensor_core_formats
 from amp_lessons.measure.capacity import free_bytes
 from amp_lessons.measure.precision import Precision, fp32_products, precision
 from amp_lessons.measure.stopwatch import time_step, usable_device
@@ -97,10 +98,10 @@ def roofline(
 def precisions_on(device: Device) -> tuple[str, ...]:
     """Return the precisions to measure on ``device``; TF32 needs an NVIDIA GPU of compute capability 8."""
     place = usable_device(device)
-    has_tf32 = (
-        place.type == "cuda" and not torch.version.hip and torch.cuda.get_device_capability(place) >= (8, 0)
-    )
-    return ("fp32", "tf32", "fp16", "bf16") if has_tf32 else ("fp32", "fp16", "bf16")
+    if place.type != "cuda":
+        return "fp32", "fp16", "bf16"
+    formats = tensor_core_formats(torch.cuda.get_device_capability(place), torch.cuda.get_device_name(place))
+    return ("fp32", "tf32", "fp16", "bf16") if "tf32" in formats else ("fp32", "fp16", "bf16")
 
 
 def product_rate(

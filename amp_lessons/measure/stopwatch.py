@@ -149,9 +149,10 @@ def usable_device(device: str | torch.device) -> torch.device:
     """Return ``device`` as a torch.device; raise ValueError where it is unknown or not there."""
     try:
         place = torch.device(device)
+        module = torch.get_device_module(place)
     except RuntimeError as error:
         raise ValueError(f"unknown device {device!r}: {str(error).splitlines()[0]}") from error
-    if place.type != "cpu" and not torch.get_device_module(place).is_available():
+    if hasattr(module, "is_available") and not module.is_available():
         raise ValueError(f"there is no {place.type} device here; device='cpu' measures the processor")
     return place
 

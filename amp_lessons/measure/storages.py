@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from amp_lessons.autocast.dispatcher import tensors_in
-from amp_lessons.autocast.recorder import _Paths as ModulePaths
+from amp_lessons.autocast.paths import ModulePaths
 
 Kind = Literal[
     "parameters",

@@ -207,13 +207,16 @@ def test_checkpointing_trades_saved_bytes_for_a_second_forward() -> None:
 def test_nothing_is_left_behind() -> None:
     case = build(convnet)
     model = case.model
+    case.args[0].requires_grad_()
     model(*case.args).sum().backward()
+    input_gradient = case.args[0].grad.clone()
     before, gradients = copy.deepcopy(model.state_dict()), [p.grad.clone() for p in model.parameters()]
     random_state = torch.get_rng_state()
     predict_memory(model, *case.args, precision_name="fp16")
     measure_memory(model, *case.args, precision_name="bf16", optimizer=SGD)
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     assert all(torch.equal(a, p.grad) for a, p in zip(gradients, model.parameters(), strict=True))
+    assert torch.equal(input_gradient, case.args[0].grad)
     assert torch.equal(random_state, torch.get_rng_state())
     dropped = nn.functional.dropout(torch.ones(1000), 0.5)  # real tensors run through real kernels again
     assert set(dropped.unique().tolist()) == {0.0, 2.0}

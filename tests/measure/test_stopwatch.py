@@ -142,6 +142,7 @@ def test_at_most_about_max_samples_and_never_fewer_than_twelve() -> None:
     [
         ({"fn": 3.0}, TypeError, "as a function without arguments"),
         ({"device": "gpu"}, ValueError, "unknown device 'gpu'"),
+        ({"device": "meta"}, ValueError, "unknown device 'meta'"),
         ({"seconds": 0}, ValueError, "seconds above 0"),
         ({"seconds": float("nan")}, ValueError, "seconds above 0"),
         ({"warmup": -1}, ValueError, "warmup must be at least 0"),

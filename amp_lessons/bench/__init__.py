@@ -1,0 +1,31 @@
+"""Time and memory of well-known models in every precision, measured on this machine and kept.
+
+``amp-lessons bench`` measures; `recordings` reads what was measured, here or elsewhere, with its provenance;
+`confront` puts what a source claims beside what is predicted and what was recorded.
+"""
+
+from amp_lessons.bench.confrontation import Confrontation, confront
+from amp_lessons.bench.results import Recording, Result, Setup, recordings
+from amp_lessons.bench.workloads import (
+    SOURCE_MODELS,
+    WORKLOADS,
+    Claim,
+    MissingExtraError,
+    Workload,
+    require_transformers,
+)
+
+__all__ = [
+    "SOURCE_MODELS",
+    "WORKLOADS",
+    "Claim",
+    "Confrontation",
+    "MissingExtraError",
+    "Recording",
+    "Result",
+    "Setup",
+    "Workload",
+    "confront",
+    "recordings",
+    "require_transformers",
+]

@@ -1,0 +1,67 @@
+"""What a source claims about a model, beside what is predicted and what was recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from amp_lessons.bench.cases import predicted_bytes
+from amp_lessons.bench.results import Mode, Recording
+from amp_lessons.bench.workloads import SOURCE_MODELS, Claim
+from amp_lessons.measure import Difference
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one recording found for one model: against eager fp32 of the same machine and batch."""
+
+    provenance: str
+    preset: str
+    mode: Mode
+    precision: str
+    speedup: Difference | None
+    memory_saving: float | None
+
+
+@dataclass(frozen=True)
+class Confrontation:
+    """One row of the source's table. Savings are shares of the peak of a training step in fp32.
+
+    The prediction is for an uncompiled step with AdamW at the full size, by CUDA's rules: no GPU needed.
+    """
+
+    model: str
+    claim: Claim
+    batch: int
+    fp32_peak_bytes: int
+    peak_bytes: int
+    measured: tuple[Measured, ...]
+
+    @property
+    def predicted_memory_saving(self) -> float:
+        """The share of memory that mixed precision is predicted to save."""
+        return 1 - self.peak_bytes / self.fp32_peak_bytes
+
+
+def confront(
+    model: str, recordings: Iterable[Recording] = (), *, precision: str = "fp16", batch: int | None = None
+) -> Confrontation:
+    """Confront the claim about one of ``SOURCE_MODELS`` with the prediction and with ``recordings``."""
+    workload = SOURCE_MODELS[model]
+    assert workload.claim is not None
+    count = batch or workload.size("full").batch
+    fp32, half = (predicted_bytes(model, "full", count, name, "cuda") for name in ("fp32", precision))
+    measured = [
+        Measured(
+            provenance=recording.provenance,
+            preset=recording.preset,
+            mode=mode,
+            precision=precision,
+            speedup=recording.speedup(model, precision, mode),
+            memory_saving=recording.memory_saving(model, precision, mode),
+        )
+        for recording in recordings
+        for mode in ("eager", "compiled")
+        if (model, precision, mode) in recording.results
+    ]
+    return Confrontation(model, workload.claim, count, fp32, half, tuple(measured))

@@ -1,0 +1,59 @@
+"""Results in words, for a terminal."""
+
+from __future__ import annotations
+
+from amp_lessons import tables
+from amp_lessons.bench.results import Recording, Result
+
+MIB, GIB = 2**20, 2**30
+_HEADINGS = (
+    "model",
+    "mode",
+    "precision",
+    "batch",
+    "step",
+    "against eager fp32",
+    "peak",
+    "saved",
+    "predicted peak",
+)
+
+
+def table(recording: Recording) -> str:
+    """Return all results of a recording as text, under its label."""
+    rows = [_cells(recording, result) for result in recording.results.values()]
+    notes = [f"{' '.join(r.key)}: {r.outcome}. {r.message}" for r in recording.results.values() if r.message]
+    return "\n".join(
+        [
+            f"{recording.provenance} ({recording.preset} size)",
+            "",
+            tables.as_text(_HEADINGS, rows),
+            *_section(notes),
+        ]
+    )
+
+
+def _cells(recording: Recording, result: Result) -> tuple[str, ...]:
+    timing = result.timing
+    speedup = recording.speedup(*result.key)
+    saving = recording.memory_saving(*result.key)
+    return (
+        result.model,
+        result.mode,
+        result.precision,
+        str(result.batch or ""),
+        f"{timing.median_ms:.1f} ms ± {timing.spread_fraction / 2:.0%}" if timing else result.outcome,
+        str(speedup) if speedup and result.key[1:] != ("fp32", "eager") else "",
+        in_words(result.peak_bytes) if result.peak_bytes else "",
+        f"{saving:.0%}" if saving is not None and result.key[1:] != ("fp32", "eager") else "",
+        in_words(result.predicted_bytes) if result.predicted_bytes else "",
+    )
+
+
+def in_words(nbytes: int) -> str:
+    """Write an amount of memory with three digits or so: ``"1.46 GiB"``, ``"10.1 MiB"``."""
+    return f"{nbytes / GIB:.2f} GiB" if nbytes >= GIB else f"{nbytes / MIB:.1f} MiB"
+
+
+def _section(notes: list[str]) -> list[str]:
+    return ["", *notes] if notes else []

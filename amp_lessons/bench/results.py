@@ -1,0 +1,214 @@
+"""What a benchmark found: kept as JSON after every measurement, and read back with its provenance."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+import amp_lessons
+from amp_lessons import devices
+from amp_lessons.measure import Difference, Timing
+
+Mode = Literal["eager", "compiled"]
+Outcome = Literal["measured", "out of memory", "does not fit", "not supported", "failed", "interrupted"]
+Key = tuple[str, str, Mode]
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Result:
+    """One training step of one model in one precision.
+
+    ``message`` says in words why there is no time where ``outcome`` is not ``"measured"``. ``peak_bytes`` is
+    what the step allocated at most, or None where that could not be told; ``predicted_bytes`` what
+    `measure.predict_memory` expected. ``measured_at`` is UTC in ISO 8601.
+    """
+
+    model: str
+    precision: str
+    mode: Mode
+    outcome: Outcome
+    batch: int
+    measured_at: str
+    message: str = ""
+    samples_ms: tuple[float, ...] = ()
+    first_call_ms: float | None = None
+    calls_per_sample: int = 1
+    peak_bytes: int | None = None
+    predicted_bytes: int | None = None
+
+    @property
+    def key(self) -> Key:
+        """What a result is found by."""
+        return self.model, self.precision, self.mode
+
+    @property
+    def timing(self) -> Timing | None:
+        """The time of a step, with its spread, if it was measured."""
+        if not self.samples_ms:
+            return None
+        return Timing(self.samples_ms, "recorded", self.first_call_ms, self.calls_per_sample)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """On what and with what a recording was made."""
+
+    device: str
+    device_type: str
+    torch: str
+    build: str
+    python: str
+    transformers: str
+    cpu: str
+    threads: int
+
+
+@dataclass(frozen=True)
+class Recording:
+    """All results of one preset on one machine, by key, in the order in which they were found."""
+
+    setup: Setup
+    preset: str
+    results: Mapping[Key, Result] = field(default_factory=dict)
+    running: Key | None = None
+
+    @property
+    def date(self) -> str:
+        """The day of the measurements, or the first and the last."""
+        days = sorted({result.measured_at[:10] for result in self.results.values()})
+        return " to ".join(dict.fromkeys((days[0], days[-1]))) if days else "no results yet"
+
+    @property
+    def provenance(self) -> str:
+        """The label under which results are shown."""
+        return f"recorded on {self.setup.device}, {self.date}, torch {self.setup.torch}"
+
+    def with_result(self, result: Result) -> Recording:
+        """Return a copy that also has, or has instead, this result."""
+        return replace(self, results={**self.results, result.key: result}, running=None)
+
+    def speedup(
+        self, model: str, precision: str, mode: Mode = "eager", baseline: str = "fp32"
+    ) -> Difference | None:
+        """Compare a step with the same step in ``baseline``, eager; None unless both were measured."""
+        timings = [self._timing(model, precision, mode), self._timing(model, baseline, "eager")]
+        return timings[0].compare(timings[1]) if timings[0] and timings[1] else None
+
+    def memory_saving(
+        self, model: str, precision: str, mode: Mode = "eager", baseline: str = "fp32"
+    ) -> float | None:
+        """Return the share of the eager ``baseline``'s peak that is saved; None unless both are known."""
+        own, other = self.results.get((model, precision, mode)), self.results.get((model, baseline, "eager"))
+        if own is None or other is None or own.peak_bytes is None or other.peak_bytes is None:
+            return None
+        return 1 - own.peak_bytes / other.peak_bytes
+
+    def _timing(self, model: str, precision: str, mode: Mode) -> Timing | None:
+        result = self.results.get((model, precision, mode))
+        return result.timing if result else None
+
+
+class UnreadableResultsError(ValueError):
+    """A file of results is damaged or of another format; the message names it."""
+
+
+def this_setup(device: torch.device) -> Setup:
+    """Describe the machine and the versions that measure now."""
+    machine = devices.describe()
+    on_gpu = device.type == "cuda" and machine.gpu is not None
+    return Setup(
+        device=torch.cuda.get_device_name(device) if on_gpu else machine.cpu.name,
+        device_type=device.type,
+        torch=machine.torch_version,
+        build=machine.torch_build,
+        python=platform.python_version(),
+        transformers=metadata.version("transformers"),
+        cpu=machine.cpu.name,
+        threads=machine.cpu.threads,
+    )
+
+
+def results_folder() -> Path:
+    """Return where results are kept: ``benchmarks/results`` of the checkout that the course runs from.
+
+    Where the package was installed without its repository, it is ``benchmarks/results`` of the current
+    folder.
+    """
+    checkout = Path(amp_lessons.__file__).parent.parent
+    base = checkout if (checkout / "benchmarks").is_dir() else Path.cwd()
+    return base / "benchmarks" / "results"
+
+
+def file_name(setup: Setup, preset: str) -> str:
+    """Name the file of one machine, torch version and preset; a later run of the same goes on with it."""
+    words = re.sub(r"[^a-z0-9.]+", "-", f"{setup.device} torch {setup.torch} {preset}".lower()).strip("-")
+    return f"{words}.json"
+
+
+def read(path: Path) -> Recording:
+    """Read one file of results; UnreadableResultsError where it is damaged."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["format"] != FORMAT:
+            raise ValueError(f"format {content['format']} instead of {FORMAT}")
+        results = [_result(entry) for entry in content["results"]]
+        running = tuple(content["running"]) if content.get("running") else None
+        return Recording(
+            Setup(**content["setup"]), content["preset"], {result.key: result for result in results}, running
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UnreadableResultsError(f"{path} holds no readable results ({error})") from error
+
+
+def write(path: Path, recording: Recording) -> None:
+    """Replace the file as a whole, so that a process that is killed leaves the old file or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = {
+        "format": FORMAT,
+        "setup": asdict(recording.setup),
+        "preset": recording.preset,
+        "running": recording.running,
+        "results": [asdict(result) for result in recording.results.values()],
+    }
+    unfinished = path.with_suffix(f".{os.getpid()}.tmp")
+    unfinished.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    os.replace(unfinished, path)
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a file that cannot be read, so that nothing overwrites it; return its new name."""
+    for number in range(1, 1000):
+        aside = path.with_name(f"{path.stem}.damaged-{number}{path.suffix}.txt")
+        if not aside.exists():
+            break
+    return path.rename(aside)
+
+
+def recordings(folder: Path | None = None) -> tuple[Recording, ...]:
+    """Read all results there are, GPUs first, then the latest; files that cannot be read are passed over."""
+    found = list(_readable(folder or results_folder()))
+    found.sort(key=lambda recording: recording.date, reverse=True)
+    return tuple(sorted(found, key=lambda recording: recording.setup.device_type != "cuda"))
+
+
+def _readable(folder: Path) -> Iterator[Recording]:
+    for path in sorted(folder.glob("*.json")):
+        try:
+            yield read(path)
+        except UnreadableResultsError:
+            continue
+
+
+def _result(entry: dict[str, Any]) -> Result:
+    return Result(**{**entry, "samples_ms": tuple(entry["samples_ms"])})

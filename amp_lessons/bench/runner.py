@@ -1,0 +1,79 @@
+"""Run a benchmark case by case; what was found is kept after each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+from amp_lessons.bench.cases import Case
+from amp_lessons.bench.results import (
+    Outcome,
+    Recording,
+    Result,
+    Setup,
+    UnreadableResultsError,
+    read,
+    set_aside,
+    write,
+)
+
+FAILURES: tuple[Outcome, ...] = ("out of memory", "does not fit", "failed", "interrupted")
+
+
+def resume(path: Path, setup: Setup, preset: str) -> tuple[Recording, str]:
+    """Go on with the results of an earlier run; return them, and in words what there was to say about them.
+
+    A case during which the earlier process ended without a word becomes a result of its own: most often the
+    system had run out of memory. A file that cannot be read is set aside, not overwritten.
+    """
+    if not path.exists():
+        return Recording(setup, preset), ""
+    try:
+        recording = replace(read(path), setup=setup)
+    except UnreadableResultsError as error:
+        return Recording(setup, preset), f"{error}. It was set aside as {set_aside(path).name}."
+    count = len(recording.results)
+    words = f"{count} earlier results are kept." if count else ""
+    if recording.running is None:
+        return recording, words
+    ended = _interrupted(recording)
+    return recording.with_result(ended), f"{words} {' '.join(ended.key)}: {ended.message}.".strip()
+
+
+def outstanding(cases: Sequence[Case], recording: Recording, *, fresh: bool, retry: bool) -> list[Case]:
+    """Return the cases without a result; ``retry`` adds those that failed, ``fresh`` all."""
+
+    def is_done(case: Case) -> bool:
+        result = recording.results.get(case.key)
+        return result is not None and not fresh and not (retry and result.outcome in FAILURES)
+
+    return [case for case in cases if not is_done(case)]
+
+
+def run_cases(
+    cases: Sequence[Case],
+    recording: Recording,
+    path: Path,
+    measure: Callable[[Case], Result],
+) -> Recording:
+    """Measure the cases in order and write the file after each; an interruption leaves it complete so far."""
+    for case in cases:
+        write(path, replace(recording, running=case.key))
+        try:
+            result = measure(case)
+        except BaseException:
+            write(path, recording)
+            raise
+        recording = recording.with_result(result)
+        write(path, recording)
+    return recording
+
+
+def _interrupted(recording: Recording) -> Result:
+    assert recording.running is not None
+    model, precision, mode = recording.running
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    words = "the process ended while this ran, killed or out of main memory; --retry tries again"
+    return Result(model, precision, mode, "interrupted", 0, now, words)

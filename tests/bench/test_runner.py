@@ -1,0 +1,113 @@
+"""A benchmark that is interrupted, killed, resumed, or finds a damaged file."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from amp_lessons.bench.cases import Case, all_cases
+from amp_lessons.bench.results import Recording, Result, read, write
+from amp_lessons.bench.runner import outstanding, resume, run_cases
+from tests.bench.test_results import SETUP
+
+CASES = all_cases(["A", "B"], ["fp32", "fp16"], ["eager"], "small")
+
+
+def _measured(case: Case, outcome: str = "measured") -> Result:
+    return Result(*case.key, outcome, 1, "2026-03-01T10:00:00+00:00", samples_ms=(1.0, 1.1))  # type: ignore[arg-type]
+
+
+def test_all_cases_are_measured_in_order_and_kept(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    recording = run_cases(CASES, Recording(SETUP, "small"), path, _measured)
+    assert list(recording.results) == [case.key for case in CASES]
+    assert read(path) == recording
+
+
+def test_each_result_is_on_disk_before_the_next_case_starts(tmp_path: Path) -> None:
+    path, seen = tmp_path / "r.json", []
+
+    def measure(case: Case) -> Result:
+        on_disk = read(path)
+        seen.append((len(on_disk.results), on_disk.running))
+        return _measured(case)
+
+    run_cases(CASES, Recording(SETUP, "small"), path, measure)
+    assert seen == [(i, case.key) for i, case in enumerate(CASES)]
+
+
+def test_an_interrupted_run_keeps_what_it_has_and_goes_on_from_there(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+
+    def interrupted(case: Case) -> Result:
+        if case == CASES[2]:
+            raise KeyboardInterrupt
+        return _measured(case)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_cases(CASES, Recording(SETUP, "small"), path, interrupted)
+    recording, words = resume(path, SETUP, "small")
+    assert words == "2 earlier results are kept."
+    assert outstanding(CASES, recording, fresh=False, retry=False) == CASES[2:]
+    finished = run_cases(CASES[2:], recording, path, _measured)
+    assert len(read(path).results) == len(finished.results) == 4
+
+
+def test_a_killed_process_is_told_of_and_not_repeated_unasked(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    script = f"""
+import os, signal
+from pathlib import Path
+from tests.bench.test_runner import CASES, SETUP, Recording, _measured, run_cases
+def measure(case):
+    if case == CASES[1]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return _measured(case)
+run_cases(CASES, Recording(SETUP, "small"), Path({str(path)!r}), measure)
+"""
+    done = subprocess.run([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": os.getcwd()})
+    assert done.returncode == -signal.SIGKILL
+    recording, words = resume(path, SETUP, "small")
+    assert words.startswith("1 earlier results are kept. A fp16 eager: the process ended while this ran")
+    assert recording.results[CASES[1].key].outcome == "interrupted"
+    assert outstanding(CASES, recording, fresh=False, retry=False) == CASES[2:]
+    assert outstanding(CASES, recording, fresh=False, retry=True) == CASES[1:]
+    assert outstanding(CASES, recording, fresh=True, retry=False) == CASES
+
+
+def test_failures_are_retried_only_when_asked(tmp_path: Path) -> None:
+    outcomes = dict(zip(CASES, ["out of memory", "does not fit", "failed", "not supported"], strict=True))
+    recording = run_cases(
+        CASES, Recording(SETUP, "small"), tmp_path / "r.json", lambda case: _measured(case, outcomes[case])
+    )
+    assert outstanding(CASES, recording, fresh=False, retry=False) == []
+    assert outstanding(CASES, recording, fresh=False, retry=True) == CASES[:3]
+
+
+def test_measuring_afresh_keeps_the_old_result_until_there_is_a_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    recording = run_cases(CASES, Recording(SETUP, "small"), path, _measured)
+
+    def fail(case: Case) -> Result:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_cases(CASES, recording, path, fail)
+    assert read(path) == recording
+
+
+def test_a_damaged_file_is_set_aside_and_named(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    path.write_text('{"format": 1, "resul')
+    recording, words = resume(path, SETUP, "small")
+    assert recording == Recording(SETUP, "small")
+    assert "r.json holds no readable results" in words
+    assert "set aside as r.damaged-1.json.txt" in words
+    assert (tmp_path / "r.damaged-1.json.txt").read_text() == '{"format": 1, "resul'
+    write(path, recording)
+    assert read(path) == recording
