@@ -18,6 +18,7 @@ COMMANDS = (
     ("lab", "amp_lessons.lab", "open the course in JupyterLab"),
     ("doctor", "amp_lessons.doctor", "say what this machine can do, what is missing, and how to mend it"),
     ("progress", "amp_lessons.commands.progress", "show, export or reset what you have done"),
+    ("bench", "amp_lessons.commands.bench", "measure four well-known models in every precision"),
 )
 
 
