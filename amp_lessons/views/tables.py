@@ -55,7 +55,8 @@ def format_table(names: Sequence[str] = tuple(FORMATS)) -> Table:
     """Return what follows from the bit counts of each format: range, precision and number of values."""
     return Table(
         [_row(FORMATS[name]) for name in names],
-        "Computed from the bit counts of each format. s/e/m: bits of sign, exponent and mantissa.",
+        "Computed from the bits, bias and special patterns of each format. "
+        "s/e/m: bits of sign, exponent, mantissa.",
     )
 
 

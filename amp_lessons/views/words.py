@@ -27,21 +27,25 @@ def share(count: int, total: int) -> str:
     return "over 99.9 %" if percent > 99.9 else f"{percent:.1f} %"
 
 
-def exact(value: float) -> str:
-    """Return a number exactly: as a decimal where that is short, else as ``13421773 × 2^-27 ≈ 0.1``."""
+def exact(value: float, most_exponent: int | None = None) -> str:
+    """Return a number exactly: as a decimal where that is short, else as ``13421773 × 2^-27 ≈ 0.1``.
+
+    With `most_exponent` the power of two is no higher than that one, so that numbers side by side share it.
+    """
     if not math.isfinite(value) or value == 0:
         return str(value).removesuffix(".0")
     decimal = f"{Decimal(value):f}"
     if len(decimal) <= _LONGEST_DECIMAL and abs(value) >= _SMALLEST_DECIMAL:
         return decimal
-    return f"{_in_powers_of_two(value)} ≈ {value:.5g}"
+    return f"{_in_powers_of_two(value, most_exponent)} ≈ {value:.5g}"
 
 
-def _in_powers_of_two(value: float) -> str:
+def _in_powers_of_two(value: float, most_exponent: int | None) -> str:
     numerator, denominator = value.as_integer_ratio()
     twos = (numerator & -numerator).bit_length() - 1  # how often 2 divides it
     exponent = twos - (denominator.bit_length() - 1)
-    count = numerator >> twos
+    excess = 0 if most_exponent is None else max(0, exponent - most_exponent)
+    exponent, count = exponent - excess, numerator >> twos << excess
     return f"{'-' * (count < 0)}2^{exponent}" if abs(count) == 1 else f"{count} × 2^{exponent}"
 
 

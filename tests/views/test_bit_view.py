@@ -225,3 +225,14 @@ def test_a_triangle_marks_what_was_asked_for_between_the_neighbours(typed):
 def test_an_exact_number_has_no_triangle():
     lines = BitView("0.5", "fp16").picture.figure.axes[0].lines
     assert all(line.get_marker() != "v" for line in lines)
+
+
+def test_a_subnormal_and_its_neighbours_are_counted_in_the_same_power_of_two():
+    caption = BitView("3e-6", "fp16").caption
+    assert "2^-14 × (0 + 50/1024) = 50 × 2^-24 ≈ 2.9802e-06." in caption
+    assert "Its neighbours: 49 × 2^-24 ≈ 2.9206e-06 and 51 × 2^-24 ≈ 3.0398e-06;" in caption
+
+
+def test_the_triangle_is_named():
+    texts = [text.get_text() for text in BitView("0.1", "fp16").picture.figure.axes[0].texts]
+    assert "what you typed" in texts

@@ -67,9 +67,9 @@ def test_the_outlier_costs_fp4_everything_and_a_block_only_itself():
 
 def test_without_an_outlier_little_is_lost():
     view = OutlierView(normal_matrix(), 0, [per_tensor(FORMATS["fp8_e4m3"])])
-    assert view.caption == "One element of 2,048 is 2^0. These become zero: fp8_e4m3 per tensor none."
+    assert view.caption == "One element of 2,048 is 2^0 = 1. These become zero: fp8_e4m3 per tensor none."
     view.exponent = 16
-    assert "2^16" in view.caption
+    assert "2^16 = 65,536" in view.caption
     assert "none" not in view.caption
 
 

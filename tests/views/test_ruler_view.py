@@ -80,3 +80,11 @@ def test_tensors_are_counted_in_view_on_any_shape():
     texts = [text.get_text() for text in view.picture.figure.axes[1].texts]
     assert texts == ["weights", "2"]
     assert "weights lie from 2^0 to 2^60." in view.children[-1].value
+
+
+@pytest.mark.parametrize(
+    ("around", "zoom", "seen"), [("2048", 11, False), ("2^-12", 0, True), ("2^-20", 9, True)]
+)
+def test_subnormals_are_explained_where_there_are_any(around, zoom, seen):
+    texts = [text.get_text() for text in RulerView(around=around, zoom=zoom).picture.figure.texts]
+    assert ("dotted or thin: subnormal" in texts) == seen

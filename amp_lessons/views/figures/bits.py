@@ -51,7 +51,8 @@ def bits_picture(
 def _draw_decoded(axes: Axes, chosen: Representation) -> None:
     fields, float_format = chosen.fields, chosen.format
     draw_chip(axes, CHIP, 0.28, float_format.name)
-    axes.text(1.2, 0.28, f"{fields.kind}: {exact(fields.value)}", va="center", fontsize=12, fontweight="bold")
+    value = describe_value(chosen, fields.value)
+    axes.text(1.2, 0.28, f"{fields.kind}: {value}", va="center", fontsize=12, fontweight="bold")
     if fields.kind not in ("normal", "subnormal"):
         return
     power = max(fields.exponent, int(float_format.has_zero))
@@ -87,14 +88,16 @@ def _draw_neighbours(axes: Axes, chosen: Representation, value: float | Fraction
         axes.text(x, y + 0.26, label, ha="center", va="center", fontsize=8.5, fontweight=weight)
     axes.text(
         middle,
-        0.28,
+        0.14,
         f"neighbours, spacing {power_of_two(float_format.spacing(here))}",
         ha="center",
         va="center",
     )
     asked = _position(value, ends[left], here, ends[right])
     if asked:
-        axes.plot([middle + asked * (right - middle)], [y - 0.17], marker="v", color=ACCENT, ms=8)
+        x = middle + asked * (right - middle)
+        axes.plot([x], [y - 0.17], marker="v", color=ACCENT, ms=8)
+        axes.text(x, y - 0.34, "what you typed", ha="center", va="center", fontsize=8.5, color=ACCENT)
 
 
 def _position(value: float | Fraction, below: float | None, here: float, above: float | None) -> float | None:
@@ -160,6 +163,14 @@ def describe_significand(representation: Representation) -> str:
     hidden_bit = int(fields.kind == "normal")
     steps = 2**float_format.mantissa_bits
     return f"{hidden_bit} + {fields.mantissa}/{steps}"
+
+
+def describe_value(chosen: Representation, value: float) -> str:
+    """Say `value`; beside a subnormal, which is so many times the smallest one, count in those."""
+    smallest = chosen.format.smallest_subnormal
+    if chosen.fields.kind != "subnormal" or not smallest:
+        return exact(value)
+    return exact(value, math.frexp(smallest)[1] - 1)
 
 
 def _draw_bits(axes: Axes, representations: Sequence[Representation]) -> None:

@@ -14,7 +14,7 @@ from ..style import ACCENT, GRID, INK, ZONES, house_style
 STROKES: tuple[dict[str, Any], ...] = (
     {"color": ACCENT, "lw": 5, "alpha": 0.35},
     {"color": ZONES["underflowed"].colour, "lw": 2, "ls": (0, (5, 2))},
-    {"color": INK, "lw": 1.4},
+    {"color": INK, "lw": 1.4, "ls": (0, (3, 4))},
     {"color": "#009E73", "lw": 2, "ls": (0, (1, 1.5))},
 )
 

@@ -21,7 +21,7 @@ def errors_picture(
     """
     with house_style():
         figure = Figure(figsize=(9, 3.8))
-        axes = figure.add_axes((0.085, 0.14, 0.6, 0.82))
+        axes = figure.add_axes((0.085, 0.14, 0.56, 0.82))
         axes.set(
             xscale="log", yscale="log", xlabel="inner dimension: products per sum", ylabel="relative error"
         )

@@ -48,7 +48,8 @@ def ruler_picture(
         for row, float_format in enumerate(float_formats):
             _draw_format(axes, row + 0.5, float_format, low, high)
         figure.text(1 - COUNTS + 0.012, 1 - 0.13 / height, "values in view", fontsize=8.5, color=QUIET)
-        legend = "dotted or thin: subnormal"
+        subnormal = any(_has_subnormals(each, low, high) for each in float_formats)
+        legend = "dotted or thin: subnormal" if subnormal else ""
         figure.text(LABELS, 1 - 0.13 / height, legend, fontsize=8.5, color=QUIET)
         if tensors:
             strip_axes = figure.add_axes(
@@ -56,6 +57,11 @@ def ruler_picture(
             )
             _draw_tensors(strip_axes, tensors, low, high)
     return Picture(figure)
+
+
+def _has_subnormals(float_format: FloatFormat, low: float, high: float) -> bool:
+    smallest = float_format.smallest_subnormal
+    return bool(smallest) and 2.0**low < float_format.smallest_normal and smallest <= 2.0**high
 
 
 def _label_sizes(axes: Axes, low: float, high: float) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 
 import ipywidgets
 
-from amp_lessons.formats import FORMATS, FloatFormat, Representation, parse, side_by_side
+from amp_lessons.formats import FORMATS, Representation, parse, side_by_side
 
 from ..bit_row import BitRow
 from ..controls import dropdown, text_field
-from ..figures.bits import bits_picture, describe_error, describe_significand
+from ..figures.bits import bits_picture, describe_error, describe_significand, describe_value
 from ..view import View
 from ..words import exact, power_of_two, relative, short
 
@@ -119,13 +119,15 @@ def describe(chosen: Representation, value: float | Fraction, text: str) -> str:
     sentences = [] if same else [_became(chosen, text)]
     pattern = chosen.format.pattern(fields.bits)
     if fields.kind in ("normal", "subnormal"):
-        sentences.append(f"{name} {pattern} is {fields.kind}: {_product(chosen)} = {exact(fields.value)}.")
+        sentences.append(
+            f"{name} {pattern} is {fields.kind}: {_product(chosen)} = {describe_value(chosen, fields.value)}."
+        )
     elif fields.kind == "nan":
         sentences.append(f"{name} {pattern} is NaN ({chosen.format.specials.value}).")
     else:
         what = {"zero": "zero", "inf": "infinity"}[fields.kind]
         sentences.append(f"{name} {pattern} is {'minus ' * fields.sign}{what}.")
-    return " ".join([*sentences, *_neighbours(chosen.format, fields.value)])
+    return " ".join([*sentences, *_neighbours(chosen)])
 
 
 def _became(chosen: Representation, text: str) -> str:
@@ -144,10 +146,11 @@ def _product(chosen: Representation) -> str:
     return f"{power} × ({describe_significand(chosen)})" if chosen.format.mantissa_bits else power
 
 
-def _neighbours(float_format: FloatFormat, value: float) -> list[str]:
+def _neighbours(chosen: Representation) -> list[str]:
+    float_format, value = chosen.format, chosen.fields.value
     if not math.isfinite(value):
         return []
     below, above = float_format.next_down(value), float_format.next_up(value)
-    names = [exact(neighbour) for neighbour in (below, above) if neighbour is not None]
+    names = [describe_value(chosen, neighbour) for neighbour in (below, above) if neighbour is not None]
     which = "neighbours" if len(names) == 2 else "only neighbour"
     return [f"Its {which}: {' and '.join(names)}; spacing {power_of_two(float_format.spacing(value))}."]

@@ -59,5 +59,6 @@ class OutlierView(View):
         words = ", ".join(f"{name} {share(int(where.sum()), where.size)}" for name, where in lost.items())
         self.show(
             outlier_picture(lost, errors, self._place),
-            f"One element of {matrix.numel():,} is 2^{self.exponent}. These become zero: {words}.",
+            f"One element of {matrix.numel():,} is 2^{self.exponent} = {2**self.exponent:,}. "
+            f"These become zero: {words}.",
         )
