@@ -20,15 +20,20 @@ from amp_lessons import autocast
 XL = "--xl"
 
 
-def seconds(run: Callable[[], object], repeats: int = 5) -> float:
-    """Best of several runs, after one that does not count: other programs only ever make a run slower."""
-    run()
-    durations = []
-    for _ in range(repeats):
-        start = perf_counter()
-        run()
-        durations.append(perf_counter() - start)
-    return min(durations)
+def seconds(runs: dict[str, Callable[[], object]], rounds: int = 5) -> dict[str, float]:
+    """Best of several rounds, after one that does not count.
+
+    All runs take their turn in each round, so that what else the machine does hits all alike; that only ever
+    makes a run slower, so the best is the least disturbed.
+    """
+    best = dict.fromkeys(runs, float("inf"))
+    for number in range(rounds + 1):
+        for name, run in runs.items():
+            start = perf_counter()
+            run()
+            if number > 0:
+                best[name] = min(best[name], perf_counter() - start)
+    return best
 
 
 def with_printing_hooks(model: nn.Module, tokens: torch.Tensor, dtype: torch.dtype) -> None:
@@ -55,7 +60,6 @@ def gpt2_on_real_tensors() -> None:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     model, tokens = GPT2LMHeadModel(GPT2Config()), torch.randint(0, 50257, (2, 128))
-    plain = seconds(lambda: model(tokens))
     fake = autocast.fake_copy(model)
     runs = {
         "plain forward, float32": lambda: model(tokens),
@@ -66,8 +70,9 @@ def gpt2_on_real_tensors() -> None:
         "record with backward, float16": lambda: autocast.record(model, tokens, backward=True),
         "record, fake copy, float16": lambda: autocast.record(fake, tokens),
     }
-    for name, run in runs.items():
-        duration = seconds(run)
+    best = seconds(runs)
+    plain = next(iter(best.values()))
+    for name, duration in best.items():
         print(f"GPT-2 {name:40s} {duration:7.3f} s  {duration / plain:5.2f} x plain float32")
     start = perf_counter()
     under_autocast(model, tokens, torch.float16)
