@@ -148,7 +148,8 @@ def describe(rows: tuple[Row, ...], total: int) -> str:
         f"{len(rows)} of {total}: {row.module or 'the model itself'} calls "
         f"{row.op.removeprefix('aten::')}{' (backward)' if row.phase == 'backward' else ''} "
         f"with {called or 'no tensors'}; the result is {result}. Rule: {row.rule}{through}. "
-        f"{_say_casts(row.casts)} So far: {len(casts)} casts, {sum(cast.bytes for cast in casts):,} bytes."
+        f"{_say_casts(row.casts)} So far: {len(casts)} casts, "
+        f"{sum(cast.bytes for cast in casts):,} bytes of copies."
     )
 
 
