@@ -119,17 +119,6 @@ def test_network_rules_and_dtype_are_chosen_by_name(lesson, ledger, network, rul
     expect_row(lesson, ledger, (network, rules, dtype))
 
 
-def test_the_backward_pass_can_be_stepped_through(lesson, ledger):
-    choose(ledger, *FIRST)
-    ledger.get_by_label("pass").select_option(label="forward and backward")
-    lesson.wait_idle()
-    ledger.get_by_role("slider").press("End")
-    expect_row(lesson, ledger, FIRST, rows="rows")
-    ledger.get_by_role("slider").press("ArrowLeft")
-    expect_row(lesson, ledger, FIRST, row=-1, rows="rows")
-    expect(ledger.locator("figcaption")).to_contain_text("(backward)")
-
-
 def test_a_question_is_answered_by_keyboard(lesson):
     wrong = lesson.page.get_by_role("button", name="fp32, on every device")
     wrong.press("Enter")
