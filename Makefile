@@ -16,7 +16,7 @@ LAB_EXTRAS := lab,models
 TEST_EXTRAS := lab,models,test
 BIN := .venv/bin
 NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb))
-INSTALL = $(BIN)/python -m pip install --constraint constraints.txt $(addprefix --extra-index-url ,$(TORCH_INDEX))
+INSTALL = $(BIN)/python -m pip install --no-compile --constraint constraints.txt $(addprefix --extra-index-url ,$(TORCH_INDEX))
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout=120 --nbval-sanitize-with tests/nbval_sanitize.cfg
 
 .PHONY: help lab test notebooks bench clean

@@ -59,7 +59,11 @@ WATCH = """() => {
       if (!now || now.src === before) return;
       observer.disconnect();
       await now.decode();
-      requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now() - pressed)));
+      requestAnimationFrame(() => {  // runs before this frame is painted; a message is handled after
+        const { port1, port2 } = new MessageChannel();
+        port1.onmessage = () => done(performance.now() - pressed);
+        port2.postMessage(null);
+      });
     });
     const outputs = document.querySelector(".jp-Notebook");
     observer.observe(outputs, { subtree: true, childList: true, attributes: true, attributeFilter: ["src"] });

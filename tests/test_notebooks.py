@@ -44,6 +44,7 @@ GOOD = {
         {"cell_type": "markdown", "metadata": {"tags": ["long"]}, "source": "word " * 200},
         code("print(0x2E66)", 4, text="[measured] 3 ms, codes 0x2E66 and 0x7f0000001111, and/or /usr/bin\n"),
         code("picture", 5, data={"text/html": '<img alt="" src="data:image/png;base64,+/tmp/a1b2==">'}),
+        {**code("x = 1\n" * 25, 6), "id": "loss-scaler-stub"},
     ],
 }
 

@@ -13,7 +13,7 @@ from nbconvert import HTMLExporter
 from PIL import Image
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
-SHOWS_A_VIEW = re.compile(r"^views\.(?!Quiz)[A-Za-z]+\(", re.MULTILINE)
+SHOWS_A_VIEW = re.compile(r"^views\.(?!Quiz|ExerciseCard|check)[A-Za-z]+\(", re.MULTILINE)
 
 
 def outputs_of(path, pattern):
@@ -38,6 +38,13 @@ def test_every_view_is_stored_as_a_picture_that_carries_its_caption(path):
 def test_every_question_can_be_read_and_its_answer_unfolded(path):
     for cell, data in outputs_of(path, re.compile(r"^views\.Quiz\(", re.MULTILINE)):
         assert "<details>" in data["text/markdown"], f"{path.name}: {cell}"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_every_exercise_can_be_read_and_its_hints_unfolded(path):
+    for cell, data in outputs_of(path, re.compile(r"^views\.ExerciseCard\(", re.MULTILINE)):
+        assert data["text/markdown"].startswith("**Exercise: "), f"{path.name}: {cell}"
+        assert data["text/markdown"].count("<details>") == 3, f"{path.name}: {cell}"
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)

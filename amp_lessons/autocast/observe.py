@@ -87,6 +87,12 @@ def has_dtype_argument(name: str) -> bool:
     return any(argument.name == "dtype" for argument in overload(name)._schema.arguments)
 
 
+def takes_dimension_names(name: str) -> bool:
+    """Whether the operation names a dimension; until 2.12 PyTorch had named tensors, which no fake can be."""
+    arguments = overload(name)._schema.arguments
+    return any(argument.name == "dim" and "str" in str(argument.type) for argument in arguments)
+
+
 def observe(
     name: str, device_type: str, dtypes: tuple[torch.dtype, ...], result_dtype: torch.dtype | None = None
 ) -> Observation:

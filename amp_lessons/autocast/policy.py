@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -17,7 +17,7 @@ from amp_lessons.autocast.dispatcher import (
     without_overload,
 )
 from amp_lessons.autocast.header import header_lists
-from amp_lessons.autocast.observe import has_dtype_argument, observe
+from amp_lessons.autocast.observe import has_dtype_argument, observe, takes_dimension_names
 
 
 class Policy(Enum):
@@ -85,8 +85,10 @@ def entries(device_type: str) -> dict[str, Entry]:
 @cache
 def _entries(device_type: str) -> dict[str, Entry]:
     names = _registered(device_type)
+    by_dimension_name = set(filter(takes_dimension_names, names))
     with _autocast_dtype(device_type, _LOW):
-        found = {name: _entry(name, device_type) for name in names}
+        found = {name: _entry(name, device_type) for name in names if name not in by_dimension_name}
+    found |= {name: _entry_of_its_overloads(name, found) for name in sorted(by_dimension_name)}
     return _confirmed_by_header(found) if device_type in _DEVICES_OF_THE_HEADER else found
 
 
@@ -146,6 +148,18 @@ def _promoting_or_banned_entry(name: str, device_type: str) -> Entry:
     raise UnreadablePyTorchError(
         f"torch {torch.__version__}: autocast kernel of {name} on {device_type} has no known policy: {mixed}"
     )
+
+
+def _entry_of_its_overloads(name: str, found: Mapping[str, Entry]) -> Entry:
+    """Take the policy that all overloads share which number their dimensions instead of naming them."""
+    operation = without_overload(name)
+    policies = {entry.policy for other, entry in found.items() if without_overload(other) == operation}
+    if len(policies) != 1:
+        raise UnreadablePyTorchError(
+            f"torch {torch.__version__}: {name} names its dimensions and so cannot be asked, and the other "
+            f"overloads of {operation} do not agree: {sorted(each.name for each in policies)}"
+        )
+    return Entry(name, policies.pop(), "not called, for it wants a named tensor: as its other overloads")
 
 
 def _seen(name: str, kind: Policy, seen: str, message: str = "") -> Entry:

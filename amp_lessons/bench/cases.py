@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
@@ -66,11 +66,16 @@ def fitting_batch(model: str, preset: str, device: torch.device) -> int:
 @cache
 def predicted_bytes(model: str, preset: str, batch: int, precision_name: str, device_type: str) -> int:
     """Predict the peak of an uncompiled training step with AdamW."""
+    fake, inputs = _fake_case(model, preset, batch)
+    return predict_memory(fake, precision_name=precision_name, device_type=device_type, **inputs).peak_bytes
+
+
+@lru_cache(maxsize=1)  # all precisions are asked about in turn, and building takes as long as predicting
+def _fake_case(model: str, preset: str, batch: int) -> tuple[nn.Module, dict[str, Any]]:
     workload = WORKLOADS[model]
     with fake_tensors():
         fake = workload.build(preset)
-        inputs = workload.batch(fake, batch, preset)
-    return predict_memory(fake, precision_name=precision_name, device_type=device_type, **inputs).peak_bytes
+        return fake, workload.batch(fake, batch, preset)
 
 
 def measure(case: Case, *, batch: int, device: torch.device, seconds: float) -> Result:

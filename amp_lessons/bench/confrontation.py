@@ -10,6 +10,8 @@ from amp_lessons.bench.results import Mode, Recording
 from amp_lessons.bench.workloads import SOURCE_MODELS, Claim
 from amp_lessons.measure import Difference
 
+MODES: tuple[Mode, ...] = ("eager", "compiled")
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -51,7 +53,12 @@ def confront(
     assert workload.claim is not None
     count = batch or workload.size("full").batch
     fp32, half = (predicted_bytes(model, "full", count, name, "cuda") for name in ("fp32", precision))
-    measured = [
+    return Confrontation(model, workload.claim, count, fp32, half, recorded(model, recordings, precision))
+
+
+def recorded(model: str, recordings: Iterable[Recording], precision: str = "fp16") -> tuple[Measured, ...]:
+    """Return what ``recordings`` found for ``model`` in this precision, one entry per recording and mode."""
+    return tuple(
         Measured(
             provenance=recording.provenance,
             preset=recording.preset,
@@ -61,7 +68,6 @@ def confront(
             memory_saving=recording.memory_saving(model, precision, mode),
         )
         for recording in recordings
-        for mode in ("eager", "compiled")
+        for mode in MODES
         if (model, precision, mode) in recording.results
-    ]
-    return Confrontation(model, workload.claim, count, fp32, half, tuple(measured))
+    )

@@ -13,7 +13,7 @@ from typing import Any
 from amp_lessons import progress
 from amp_lessons.exercises import catalogue, checking
 from amp_lessons.exercises.isolation import Way
-from amp_lessons.exercises.overview import Overview, overview
+from amp_lessons.exercises.overview import Overview, overview, so_far
 from amp_lessons.exercises.results import Exercise, Finding, Hint, Report, SideBySide, Solution, note
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "check",
     "hint",
     "overview",
+    "so_far",
     "solution",
 ]
 

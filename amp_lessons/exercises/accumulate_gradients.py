@@ -63,9 +63,11 @@ EXERCISE = Exercise(
     minutes=15,
     names=("train_with_accumulation",),
     task=(
-        "Extend the mixed precision loop: update the weights once per window of accumulation_steps "
-        "batches, with the gradient of the mean of their losses. If batches are left over at the end of an "
-        "epoch, step on them too. Return the mean (undivided) loss of each epoch as a list of floats."
+        "Extend the mixed precision loop: update the weights once per window of `accumulation_steps` "
+        "batches, with the gradient of the mean of their losses. If batches are left over at the end of "
+        "an epoch, step on them too; dividing their losses by `accumulation_steps` is fine, and by their "
+        "own number as well. Return the mean (undivided) loss of each epoch as a list of "
+        "floats."
     ),
     stub='''def train_with_accumulation(
     model, loader, optimizer, loss_fn, epochs, *, accumulation_steps, device_type, dtype
@@ -77,20 +79,21 @@ EXERCISE = Exercise(
     raise NotImplementedError
 ''',
     hints=(
-        "backward adds to the gradients that are there. Which of zero_grad, scale, backward, step and "
-        "update must then happen for every batch, and which only once per window?",
-        "All gradients of a window must be multiplied by the same scale, so nothing that unscales them or "
-        "changes the scale may happen within it. The mean over the window comes from dividing each loss.",
-        "For every batch: scaler.scale(loss / accumulation_steps).backward(). When (i + 1) % "
-        "accumulation_steps == 0, and after the last batch: scaler.step(optimizer), scaler.update(), "
-        "optimizer.zero_grad().",
+        "`backward` adds to the gradients that are there. Which of `zero_grad`, `scale`, `backward`, "
+        "`step` and `update` must then happen for every batch, and which only once per window?",
+        "All gradients of a window must be multiplied by the same scale, so nothing that unscales them "
+        "or changes the scale may happen within it. The mean over the window comes from dividing each "
+        "loss.",
+        "For every batch: `scaler.scale(loss / accumulation_steps).backward()`. When `(i + 1) % "
+        "accumulation_steps == 0`, and after the last batch: `scaler.step(optimizer)`, "
+        "`scaler.update()`, `optimizer.zero_grad()`.",
     ),
     explanation=(
-        "Gradients of one window are added while they are all multiplied by the same scale; step unscales "
-        "their sum once, and update may change the scale only between windows. Dividing each loss by "
-        "accumulation_steps makes the sum the gradient of the mean, and leaves float16 more headroom. An "
-        "overflow in one batch makes the whole window's gradient inf or NaN, so the whole window is "
-        "skipped."
+        "Gradients of one window are added while they are all multiplied by the same scale; `step` "
+        "unscales their sum once, and `update` may change the scale only between windows. Dividing each "
+        "loss by `accumulation_steps` makes the sum the gradient of the mean, and leaves float16 more "
+        "headroom. An overflow in one batch makes the whole window's gradient inf or NaN, so the whole "
+        "window is skipped."
     ),
     answer=train_with_accumulation,
     answer_source=source_of(train_with_accumulation),

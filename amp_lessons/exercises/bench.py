@@ -7,6 +7,7 @@ rate, *is* the gradient that the loop used. Adam would hide every constant facto
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -80,7 +81,8 @@ class Classifier(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Map (batch, 6) to (batch, 5) logits."""
         hidden = self.body(inputs)
-        if self.tape is not None and torch.is_grad_enabled():
+        # a forward pass during backward only recomputes what checkpointing did not keep
+        if self.tape is not None and torch._C._current_graph_task_id() == -1:
             self.tape.add(lambda: self._observe(self.tape, inputs, hidden))
         return self.head(F.silu(hidden))
 
@@ -94,6 +96,7 @@ class Classifier(nn.Module):
             stale=is_stale(self.body, inputs, hidden),
             training=self.training,
             own_model=self.body.weight is tape.parameters[0],
+            graph=torch.is_grad_enabled(),
         )
 
 
@@ -101,10 +104,21 @@ def is_stale(layer: nn.Linear, inputs: Tensor, outputs: Tensor) -> bool:
     """Whether ``outputs`` came from older weights of ``layer``: autocast's cache outlived a step."""
     dtype = outputs.dtype
     bias = None if layer.bias is None else layer.bias.detach().to(dtype)
-    with torch.no_grad(), torch.autocast(inputs.device.type, enabled=False):
+    with torch.no_grad(), _autocast_paused(inputs.device.type):
         fresh = F.linear(inputs.detach().to(dtype), layer.weight.detach().to(dtype), bias).float()
     error = (outputs.detach().float() - fresh).norm()
     return bool(error > 4 * torch.finfo(dtype).eps * fresh.norm())
+
+
+@contextlib.contextmanager
+def _autocast_paused(device_type: str) -> Iterator[None]:
+    """Switch autocast off without emptying its cache, as the end of an autocast context might."""
+    torch.autocast_increment_nesting()
+    try:
+        with torch.autocast(device_type, enabled=False):
+            yield
+    finally:
+        torch.autocast_decrement_nesting()
 
 
 class WeightedCrossEntropy(nn.CrossEntropyLoss):
@@ -177,9 +191,9 @@ class Run:
         """List all calls of these names, from first to last."""
         return [event for event in self.tape.events if isinstance(event, Call) and event.name in names]
 
-    def true_gradient(self, weights: Tensor, batch: int) -> Tensor:
-        """Compute the fp32 gradient at ``weights`` on one batch, flat."""
-        return fp32_gradient(weights, self.batches[batch], self.problem.loss_weight)
+    def truth(self, weights: Tensor, batch: int) -> tuple[float, Tensor]:
+        """Compute the loss and its gradient at ``weights`` on one batch, in fp32; the gradient flat."""
+        return fp32_loss_and_gradient(weights, self.batches[batch], self.problem.loss_weight)
 
 
 def make_batches(problem: Problem, device: str) -> list[Batch]:
@@ -206,13 +220,14 @@ def make_model(seed: int, device: str, tape: Tape | None = None) -> Classifier:
     return model.to(device)
 
 
-def fp32_gradient(weights: Tensor, batch: Batch, loss_weight: float) -> Tensor:
-    """Compute the gradient of the loss at flat ``weights``, in float32 on the CPU."""
+def fp32_loss_and_gradient(weights: Tensor, batch: Batch, loss_weight: float) -> tuple[float, Tensor]:
+    """Compute the loss at flat ``weights`` and its flat gradient, in float32 on the CPU."""
     model = Classifier()
     nn.utils.vector_to_parameters(weights.clone(), model.parameters())
     inputs, targets = (tensor.detach().float().cpu() for tensor in batch)
     loss = F.cross_entropy(model(inputs), targets.long()) * loss_weight
-    return torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, list(model.parameters()))])
+    gradients = torch.autograd.grad(loss, list(model.parameters()))
+    return loss.item(), torch.cat([g.reshape(-1) for g in gradients])
 
 
 def run_loop(loop: Callable[..., Any], problem: Problem, fields: tuple[str, ...] = ()) -> Run:
@@ -278,7 +293,7 @@ def _steps(tape: Tape, end: Tensor, batches: list[Batch]) -> list[Step]:
         steps.append(
             Step(
                 loss=loss,
-                forward=next((e for e in reversed(tape.events[:start]) if isinstance(e, Forward)), None),
+                forward=_forward_of(tape.events[:start]),
                 backwards=tuple(e for e in following if isinstance(e, Backward)),
                 calls=tuple(e for e in following if isinstance(e, Call)),
                 weights_after=end,
@@ -290,6 +305,15 @@ def _steps(tape: Tape, end: Tensor, batches: list[Batch]) -> list[Step]:
         replace(step, weights_after=after, batch=_which_batch(step.forward, batches))
         for step, after in zip(steps, weights_after, strict=True)
     ]
+
+
+def _forward_of(events: list[Event]) -> Forward | None:
+    """Find the forward pass that led to a loss: the last one; validation, without a graph, does not count.
+
+    Checkpointing makes its first forward pass without a graph, but then there is no other.
+    """
+    forwards = [event for event in events if isinstance(event, Forward)]
+    return next((f for f in reversed(forwards) if f.graph), forwards[-1] if forwards else None)
 
 
 def _which_batch(forward: Forward | None, batches: list[Batch]) -> int | None:

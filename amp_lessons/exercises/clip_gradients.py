@@ -51,8 +51,9 @@ EXERCISE = Exercise(
     minutes=10,
     names=("train_with_clipping",),
     task=(
-        "Extend the mixed precision loop: before each step, clip the gradient so that its total norm over "
-        "all parameters is at most max_norm. Return the mean loss of each epoch as a list of floats."
+        "Extend the mixed precision loop: before each step, clip the gradient so that its total norm "
+        "over all parameters is at most `max_norm`. Return the mean loss of each epoch as a list of "
+        "floats."
     ),
     stub='''def train_with_clipping(
     model, loader, optimizer, loss_fn, epochs, *, max_norm, device_type, dtype
@@ -61,19 +62,19 @@ EXERCISE = Exercise(
     raise NotImplementedError
 ''',
     hints=(
-        "After scaler.scale(loss).backward() every gradient is still multiplied by the loss scale. What "
-        "would a threshold of 1 do to a gradient whose true norm is 0.5?",
+        "After `scaler.scale(loss).backward()` every gradient is still multiplied by the loss scale. "
+        "What would a threshold of 1 do to a gradient whose true norm is 0.5?",
         "One method of the scaler divides the gradients by the scale without stepping. It may be called "
-        "once per iteration, and scaler.step will notice that it was.",
-        "The order is backward, scaler.unscale_(optimizer), "
-        "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm), scaler.step(optimizer), "
-        "scaler.update().",
+        "once per iteration, and `scaler.step` will notice that it was.",
+        "The order is `backward`, `scaler.unscale_(optimizer)`, "
+        "`torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)`, `scaler.step(optimizer)`, "
+        "`scaler.update()`.",
     ),
     explanation=(
-        "unscale_ divides the gradients by the scale in place and remembers whether one of them was inf or "
-        "NaN; only then do they have the size that max_norm is about. step does not divide again and still "
-        "skips after an overflow. Clipped before unscale_, the update would have the norm max_norm / "
-        "scale, and with SGD training would stand still."
+        "`unscale_` divides the gradients by the scale in place and remembers whether one of them was "
+        "inf or NaN; only then do they have the size that `max_norm` is about. `step` does not divide "
+        "again and still skips after an overflow. Clipped before `unscale_`, the update would have the "
+        "norm `max_norm / scale`, and with SGD training would stand still."
     ),
     answer=train_with_clipping,
     answer_source=source_of(train_with_clipping),

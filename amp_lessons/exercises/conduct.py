@@ -56,13 +56,9 @@ def describe(value: Any) -> str:
     return f"{type(value).__name__} {text[:57] + '…' if len(text) > 58 else text}"
 
 
-def text_of(error: BaseException | None) -> str:
-    """Return the first line of an exception's text; one of the learner's own may fail to give it."""
-    try:
-        lines = str(error).strip().splitlines()
-    except Exception:
-        return ""
-    return lines[0][:300] if lines else ""
+def exception(outcome: Outcome) -> str:
+    """Write the exception of the learner's code as the end of a traceback does."""
+    return ": ".join(filter(None, [type(outcome.error).__name__, outcome.error_text]))
 
 
 def not_attempted(outcome: Outcome) -> Finding | None:
@@ -108,14 +104,11 @@ def misconduct(outcome: Outcome) -> Finding | None:
 
 def raised(outcome: Outcome, doing: str = "") -> Finding:
     """Report an exception of the learner's code, with the line it came from."""
-    error = outcome.error
-    assert error is not None
     place = f" ({outcome.where})" if outcome.where else ""
     context = f" {doing}" if doing else ""
-    text = ": ".join(filter(None, [type(error).__name__, text_of(error)]))
     return failed(
         "raised",
-        f"your code raised {text}{place}{context}",
+        f"your code raised {exception(outcome)}{place}{context}",
         "run your code outside the check to see the whole traceback",
     )
 

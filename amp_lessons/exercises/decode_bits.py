@@ -34,6 +34,7 @@ _FORMATS = {
     (3, 2): "a 6-bit format",
     (8, 23): "float32",
 }
+_SMALLEST_NORMAL = 2.0**-14  # of float16, the first format tried
 _ORDER: tuple[Kind, ...] = ("normal", "negative", "zero", "subnormal", "infinity", "nan")
 
 
@@ -104,11 +105,12 @@ def _examine_format(attempt: Any, codes: list[int], exponent_bits: int, mantissa
     if outcome.error is not None:
         what = _called(current[0], exponent_bits, mantissa_bits)
         return conduct.raised(outcome, f"for {what}, {_described(current[0], exponent_bits, mantissa_bits)}")
-    for code, seen in zip(codes, outcome.value, strict=True):
-        finding = _mistake(seen, code, exponent_bits, mantissa_bits)
-        if finding is not None:
-            return finding
-    return None
+    pairs = list(zip(codes, outcome.value, strict=True))
+    found = (_mistake(seen, code, exponent_bits, mantissa_bits) for code, seen in pairs)
+    finding = next((finding for finding in found if finding is not None), None)
+    if finding is not None and finding.code == "normal":
+        return _normal(finding, [(s, value_of(c, exponent_bits, mantissa_bits)) for c, s in pairs])
+    return finding
 
 
 def _called(code: int, exponent_bits: int, mantissa_bits: int) -> str:
@@ -150,15 +152,20 @@ def _mistake(seen: Any, code: int, exponent_bits: int, mantissa_bits: int) -> Fi
 
 
 def _explained(value: float, right: float, kind: Kind, case: str) -> Finding:
-    if kind == "normal":
-        return _normal(value, right, case)
     if kind == "subnormal" and value in (2 * right, right / 2):
         return failed(
             "subnormal_exponent",
             f"{case}: off by a factor of two",
             "the exponent of a subnormal is 1 - bias, not 0 - bias",
         )
+    if kind == "zero" and value != 0:
+        kind = "subnormal"  # no sign is wrong yet: a hidden 1 was added to an exponent field of 0
     code, hint = {
+        "normal": (
+            "normal",
+            "sign, exponent and mantissa lie in this order, from the highest bit down; bin() leaves leading "
+            "zeros out",
+        ),
         "negative": ("sign", "the highest bit is the sign: 1 means negative"),
         "zero": (
             "signed_zero",
@@ -177,21 +184,35 @@ def _explained(value: float, right: float, kind: Kind, case: str) -> Finding:
     return failed(code, case, hint)
 
 
-def _normal(value: float, right: float, case: str) -> Finding:
-    factor = value / right if right else math.nan
-    if math.isfinite(factor) and factor > 0 and math.frexp(factor)[0] == 0.5:
+def _normal(finding: Finding, pairs: list[tuple[Any, float]]) -> Finding:
+    """Name the mistake that explains every positive normal number, if one does."""
+    normal = [(float(seen), right) for seen, right in pairs if isinstance(seen, numbers.Real) and right > 0]
+    normal = [(seen, right) for seen, right in normal if math.isfinite(right) and right >= _SMALLEST_NORMAL]
+    factors = {seen / right for seen, right in normal}
+    if len(factors) == 1 and math.frexp(factors.pop())[0] == 0.5:
         return failed(
             "bias",
-            f"{case}: {factor:g} times the right value",
+            f"{finding.message}; every normal number is {normal[0][0] / normal[0][1]:g} times the right "
+            "value",
             "the bias is 2 ** (exponent_bits - 1) - 1, that is 15 for float16",
         )
-    if value == right - 2.0 ** math.floor(math.log2(right)):
+    if all(seen == right - _power_below(right) for seen, right in normal):
         return failed(
             "hidden_bit",
-            case,
+            finding.message,
             "a normal number has a hidden 1 before the mantissa: 1 + mantissa / 2**mantissa_bits",
         )
-    return failed("normal", case, "sign, exponent and mantissa lie in this order, from the highest bit down")
+    if all(seen == _power_below(right) for seen, right in normal):
+        return failed(
+            "mantissa_lost",
+            f"{finding.message}; the mantissa made no difference",
+            "mantissa / 2**mantissa_bits is a fraction: divide with /, not with //",
+        )
+    return finding
+
+
+def _power_below(value: float) -> float:
+    return 2.0 ** math.floor(math.log2(value))
 
 
 _WHAT_HOLDS = (
@@ -208,27 +229,28 @@ EXERCISE = Exercise(
     minutes=12,
     names=("decode_bits",),
     task=(
-        "Decode a floating point number by the IEEE rules: bits is an integer holding sign, exponent and "
-        "mantissa, from the highest bit down; the format has exponent_bits and mantissa_bits. Mind "
-        "subnormal numbers, infinities, NaN and the sign of zero."
+        "Decode a floating point number by the IEEE rules: `bits` is an integer holding sign, exponent "
+        "and mantissa, from the highest bit down; the format has `exponent_bits` and `mantissa_bits`. "
+        "Mind subnormal numbers, infinities, NaN and the sign of zero."
     ),
     stub='''def decode_bits(bits, exponent_bits, mantissa_bits):
     """Return the value of an IEEE floating point number with these bits, as a float."""
     raise NotImplementedError
 ''',
     hints=(
-        "Cut the integer into three fields with shifts and masks first. Two values of the exponent field "
-        "are special: which?",
-        "The bias is 2 ** (exponent_bits - 1) - 1. With an exponent field of 0 there is no hidden 1 and "
-        "the exponent is 1 - bias; with all ones the number is inf, or NaN if the mantissa is not 0.",
-        "Normal: sign * (1 + mantissa / 2**mantissa_bits) * 2.0 ** (exponent - bias). Subnormal: sign * "
-        "mantissa / 2**mantissa_bits * 2.0 ** (1 - bias). Multiply zero by the sign as well.",
+        "Cut the integer into three fields with shifts and masks first. Two values of the exponent "
+        "field are special: which?",
+        "The bias is `2 ** (exponent_bits - 1) - 1`. With an exponent field of 0 there is no hidden 1 "
+        "and the exponent is `1 - bias`; with all ones the number is inf, or NaN if the mantissa is not "
+        "0.",
+        "Normal: `sign * (1 + mantissa / 2**mantissa_bits) * 2.0 ** (exponent - bias)`. Subnormal: "
+        "`sign * mantissa / 2**mantissa_bits * 2.0 ** (1 - bias)`. Multiply zero by the sign as well.",
     ),
     explanation=(
         "The hidden 1 doubles the precision for free, and the two special exponent fields pay for it: 0 "
-        "marks the subnormals, which fill the gap around zero evenly, and all ones marks inf and NaN. The "
-        "subnormals use exponent 1 - bias, so they join the smallest normal number without a gap. "
-        "Multiplying by a sign of -1.0 gives -0.0 for free."
+        "marks the subnormals, which fill the gap around zero evenly, and all ones marks inf and NaN. "
+        "The subnormals use exponent `1 - bias`, so they join the smallest normal number without a gap. "
+        "Multiplying by a sign of `-1.0` gives `-0.0` for free."
     ),
     answer=decode_bits,
     answer_source=source_of(decode_bits, imports=""),

@@ -129,7 +129,7 @@ def _autocast_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def _explained_error(outcome: sandbox.Outcome, seen: Seen) -> Finding:
-    if "same dtype" in conduct.text_of(outcome.error):
+    if "same dtype" in outcome.error_text:
         return failed(
             "island_too_large",
             "a linear layer met a 16-bit input and float32 weights: it stands inside the island, where "
@@ -185,18 +185,18 @@ def _too_much_float32(seen: Seen, dtype: torch.dtype) -> Finding | None:
 
 def _island(seen: Seen, dtype: torch.dtype) -> Finding | None:
     for found, autocast_on in seen.normalise:
-        if found != torch.float32 and not autocast_on:
+        if found == dtype and not autocast_on:
             return failed(
                 "input_not_cast",
                 f"autocast was off in the island, but its input is still {str(found)[6:]}: the operation "
                 "ran in that",
                 "cast on the way in: self.normalise(hidden.float())",
             )
-        if found == torch.float32 and autocast_on:
+        if found != dtype and autocast_on:
             return failed(
                 "autocast_still_on",
-                "the input of normalise was cast to float32, but autocast was still on and cast it back to "
-                f"{str(dtype)[6:]} for the matrix product",
+                f"the input of normalise was cast to {str(found)[6:]}, but autocast was still on: it casts "
+                f"float32 back to {str(dtype)[6:]} for the matrix product",
                 "with torch.autocast(x.device.type, enabled=False): around self.normalise",
             )
         if autocast_on:
@@ -252,10 +252,10 @@ EXERCISE = Exercise(
     minutes=10,
     names=("forward",),
     task=(
-        "A model computes self.head(self.normalise(self.body(x))). normalise multiplies each row with "
-        "itself by a matrix product, which overflows in float16. Write forward(self, x) so that normalise "
-        "runs in float32 when the model runs under autocast, while both linear layers (body and head) stay "
-        "in 16 bits."
+        "A model computes `self.head(self.normalise(self.body(x)))`. `normalise` multiplies each row "
+        "with itself by a matrix product, which overflows in float16. Write `forward(self, x)` so that "
+        "`normalise` runs in float32 when the model runs under autocast, while both linear layers "
+        "(`body` and `head`) stay in 16 bits."
     ),
     stub='''def forward(self, x):
     """Return self.head(self.normalise(self.body(x))) with normalise in float32, also under autocast."""
@@ -264,15 +264,16 @@ EXERCISE = Exercise(
     hints=(
         "Two things decide the dtype in which a matrix product runs under autocast. Casting its input "
         "changes only one of them.",
-        "Switch autocast off for a few lines with torch.autocast(device_type, enabled=False). Inside, "
-        "operations follow their inputs: which dtype does the output of self.body have?",
-        "hidden = self.body(x); then, inside with torch.autocast(x.device.type, enabled=False): hidden = "
-        "self.normalise(hidden.float()); after it return self.head(hidden).",
+        "Switch autocast off for a few lines with `torch.autocast(device_type, enabled=False)`. Inside, "
+        "operations follow their inputs: which dtype does the output of `self.body` have?",
+        "`hidden = self.body(x)`; then, inside `with torch.autocast(x.device.type, enabled=False):` "
+        "`hidden = self.normalise(hidden.float())`; after it `return self.head(hidden)`.",
     ),
     explanation=(
-        "Autocast would cast the inputs of the matrix product down again, whatever their dtype, so it has "
-        "to be off; and with autocast off nothing casts the half precision output of body up, so that is "
-        "done by hand. After the with block autocast is on again and casts the input of head by itself."
+        "Autocast would cast the inputs of the matrix product down again, whatever their dtype, so it "
+        "has to be off; and with autocast off nothing casts the half precision output of `body` up, so "
+        "that is done by hand. After the `with` block autocast is on again and casts the input of "
+        "`head` by itself."
     ),
     answer=forward,
     answer_source=source_of(forward),

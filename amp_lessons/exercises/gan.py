@@ -15,7 +15,16 @@ from amp_lessons.exercises.bench import device_type, is_stale
 from amp_lessons.exercises.spies import Backward, Call, Event, Forward, Tape, flat, spying
 
 _NOISE, _FEATURES, _HIDDEN, _BATCH = 4, 6, 12, 8
+_POISON = 1e6
 LEARNING_RATE = 0.25
+LARGEST_UNSCALED_SEED = 1 / _BATCH  # of a mean of binary cross entropies, by its logits
+
+
+@dataclass
+class PartBackward(Backward):
+    """A backward pass through the outputs of ``part``; ``seed`` is the largest gradient that reached them."""
+
+    part: str = ""
 
 
 class Part(nn.Module):
@@ -34,8 +43,12 @@ class Part(nn.Module):
         tape = self.tape
         if tape is not None and outputs.requires_grad:
             tape.add(lambda: self._observe(tape, inputs, hidden))
-            outputs.register_hook(lambda g: tape.add(lambda: Backward(1.0, tape.autocast_on(), frozenset())))
+            outputs.register_hook(lambda g: tape.add(lambda: self._observe_backward(tape, g)))
         return outputs
+
+    def _observe_backward(self, tape: Tape, gradient: Tensor) -> PartBackward:
+        largest = float(gradient.detach().abs().max())
+        return PartBackward(largest, tape.autocast_on(), frozenset(), part=self.name)
 
     def _observe(self, tape: Tape, inputs: Tensor, hidden: Tensor) -> Forward:
         return Forward(
@@ -59,7 +72,10 @@ class Weights:
 
 @dataclass(frozen=True)
 class GanCall:
-    """One call of the learner's step: what there was before, what it did, what it returned."""
+    """One call of the learner's step: what there was before, what it did, what it returned.
+
+    ``poisoned`` names the network whose input was too large for float16, if one was.
+    """
 
     dtype: torch.dtype
     real: Tensor
@@ -71,8 +87,9 @@ class GanCall:
     scale_after: float
     outcome: sandbox.Outcome
     events: list[Event]
-    poisoned: bool
+    poisoned: str | None
     optimizers: dict[str, int]
+    scaler_id: int
 
     def calls(self, *names: str) -> list[Call]:
         """List the calls of these names, from first to last."""
@@ -121,8 +138,8 @@ class Gan:
         """Copy the gradients of both networks, zeros where there are none."""
         return Weights(*(_joined_gradients(part) for part in (self.discriminator, self.generator)))
 
-    def call(self, step: Callable[..., Any], poison: float = 1.0) -> GanCall:
-        """Let ``step`` make one step, on real data multiplied by ``poison``."""
+    def call(self, step: Callable[..., Any], poisoned: str | None = None) -> GanCall:
+        """Let ``step`` make one step, the input of the network ``poisoned`` too large for float16."""
         real = torch.randn(_BATCH, _FEATURES, generator=self._draw) * 0.7 + 0.5
         noise = torch.randn(_BATCH, _NOISE, generator=self._draw)
         before, leftover, scale = self.weights(), self.gradients(), self.scaler.get_scale()
@@ -135,8 +152,8 @@ class Gan:
                 self.opt_g,
                 self.opt_d,
                 self.scaler,
-                (real * poison).to(self.device),
-                noise.to(self.device),
+                (real * (_POISON if poisoned == "discriminator" else 1)).to(self.device),
+                (noise * (_POISON if poisoned == "generator" else 1)).to(self.device),
                 device_type=self.device,
                 dtype=self.dtype,
             )
@@ -151,8 +168,9 @@ class Gan:
             scale_after=self.scaler.get_scale(),
             outcome=outcome,
             events=list(self.tape.events),
-            poisoned=poison != 1.0,
+            poisoned=poisoned,
             optimizers={"discriminator": id(self.opt_d), "generator": id(self.opt_g)},
+            scaler_id=id(self.scaler),
         )
 
 

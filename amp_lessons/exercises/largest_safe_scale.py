@@ -15,8 +15,9 @@ from amp_lessons.exercises.sources import source_of
 
 def largest_safe_scale(gradients):  # type: ignore[no-untyped-def]
     """Return the largest power of two that overflows no gradient in float16."""
+    limit = math.nextafter(65520.0, 0.0)  # from 65520 on, float16 rounds up to inf; below, down to 65504
     largest = max(gradient.abs().max().item() for gradient in gradients)
-    _, exponent = math.frexp(torch.finfo(torch.float16).max / largest)
+    _, exponent = math.frexp(limit / largest)
     return 2.0 ** (exponent - 1)
 
 
@@ -46,7 +47,7 @@ def _cases() -> list[tuple[str, list[Tensor]]]:
     return [
         ("gradients of ordinary size", ordinary),
         ("a single tensor", [spread(5).abs() * 1e-3]),
-        ("the largest gradient negative", [torch.tensor([0.001, -0.3]), torch.tensor([0.2])]),
+        ("the largest gradient negative", [torch.tensor([0.001, -0.3]), torch.tensor([0.02, -0.07])]),
         ("the largest gradient in the first tensor", [torch.tensor([0.7, 0.1]), torch.tensor([0.002])]),
         ("a largest gradient that reaches 65504 exactly", [torch.tensor([65504.0 * 2.0**-9, 1.0])]),
         ("a largest gradient just above a power of two of 65504", [torch.tensor([65504.0 * 2.0**-9 * 1.01])]),
@@ -110,9 +111,13 @@ def _wrong_value(seen: float, what: str, gradients: list[Tensor]) -> Finding | N
             f"{seen:g} is not a power of two, {case}: multiplying by it would round every gradient",
             "round the exponent down: 2 ** floor(log2(65504 / largest))",
         )
+    if right < 1 <= seen:
+        return failed("not_below_one", f"a scale may be below 1, {case}", "start below 1, and do not clamp")
     if seen == right * 2:
         return failed(
-            "overflows", f"at this scale a gradient becomes inf, {case}", "round the exponent down, not up"
+            "overflows",
+            f"at this scale a gradient becomes inf, {case}",
+            "round the exponent down, also below zero: math.floor does, int() and round() do not",
         )
     if seen > right:
         return failed(
@@ -120,8 +125,12 @@ def _wrong_value(seen: float, what: str, gradients: list[Tensor]) -> Finding | N
             f"at this scale a gradient becomes inf, {case}",
             "the largest magnitude decides, over all tensors and both signs: max of g.abs().max()",
         )
-    if right < 1 <= seen or seen == 1.0:
-        return failed("not_below_one", f"a scale may be below 1, {case}", "do not clamp the result")
+    if seen == 2.0**16:
+        return failed(
+            "capped",
+            f"the search stops at 65536, {case}",
+            "GradScaler begins at 65536, but may grow beyond it",
+        )
     return failed(
         "too_small",
         f"a larger scale would still overflow nothing, {case}",
@@ -144,27 +153,28 @@ EXERCISE = Exercise(
     names=("largest_safe_scale",),
     task=(
         "Given a list of gradient tensors, return the largest power of two by which all of them can be "
-        "multiplied without any becoming inf in float16. The gradients are finite, and at least one is not "
-        "zero."
+        "multiplied without any becoming inf in float16. The gradients are finite, and at least one is "
+        "not zero."
     ),
     stub='''def largest_safe_scale(gradients):
     """Return, as a float, the largest power of two that overflows none of these tensors in float16."""
     raise NotImplementedError
 ''',
     hints=(
-        "Which single number among all the gradients decides, and what is the largest number that float16 "
-        "has?",
-        "The scale must satisfy largest * scale <= 65504, with largest the greatest magnitude in any "
-        "tensor, of either sign.",
-        "Take 65504 / largest and round it down to a power of two: 2.0 ** math.floor(math.log2(65504 / "
-        "largest)).",
+        "Which single number among all the gradients decides, and what is the largest number that "
+        "float16 has?",
+        "The scale must satisfy `largest * scale <= 65504`, with `largest` the greatest magnitude in "
+        "any tensor, of either sign.",
+        "Take `65504 / largest` and round it down to a power of two: `2.0 ** math.floor(math.log2(65504 "
+        "/ largest))`.",
     ),
     explanation=(
-        "Only the largest magnitude matters, since scaling keeps the order. frexp gives the exponent "
-        "exactly, where log2 may round up just below a power of two. GradScaler finds the same number by "
-        "trial: it doubles the scale until something overflows, and halves it again."
+        "Only the largest magnitude matters, since scaling keeps the order. `frexp` gives the exponent "
+        "exactly, where `log2` may round up just below a power of two. Dividing 65504 instead is right as "
+        "well, but for a number that lands between 65504 and 65520: it still rounds to 65504. `GradScaler` "
+        "finds the scale by trial: it doubles it until something overflows, and halves it again."
     ),
     answer=largest_safe_scale,
-    answer_source=source_of(largest_safe_scale, imports="import math\n\nimport torch\n"),
+    answer_source=source_of(largest_safe_scale, imports="import math\n"),
     examine=_examine,
 )

@@ -39,7 +39,7 @@ class Overview:
         return f"{self.solved} of {len(self.rows)} exercises solved{goes_on}"
 
     def _table(self) -> list[list[str]]:
-        return [[e.title, e.lesson, "yes" if r.solved else "no", _told(r)] for e, r in self.rows]
+        return [[e.title, e.lesson, "yes" if r.solved else "no", so_far(r)] for e, r in self.rows]
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         message = f"<p>{escape(self.message)}</p>" if self.message else ""
@@ -55,8 +55,8 @@ class Overview:
 _HEAD = ("exercise", "lesson", "solved", "so far")
 
 
-def _told(record: Record) -> str:
-    """Say in words what a record holds."""
+def so_far(record: Record) -> str:
+    """Say in words what a record holds; nothing where nothing was done."""
     parts = [f"solved {record.solved_at[:10]}"] if record.solved_at else []
     for count, what in ((record.tries, ("try", "tries")), (record.hints, ("hint", "hints"))):
         parts += [f"{count} {what[count != 1]}"] if count else []

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -111,7 +112,7 @@ def _examine(attempt: Any) -> Verdict:
         if finding is not None:
             return Verdict((finding,))
         attempt = outcome.value
-    if not isinstance(attempt, dict):
+    if not isinstance(attempt, Mapping):
         what = conduct.describe(attempt)
         return Verdict(
             (failed("not_a_dict", f"a dict was expected, not {what}", "operation: dtype, as in the stub"),)
@@ -132,23 +133,31 @@ def _findings(attempt: dict[Any, Any]) -> list[Finding]:
             )
         ]
     truth = true_dtypes()
-    mistakes = [
-        f for name in OPERATIONS if (f := _mistake(name, attempt.get(name, ...), truth[name])) is not None
-    ]
-    right = len(OPERATIONS) - len(mistakes)
+    unanswered = [name for name in OPERATIONS if attempt.get(name) in (None, ...)]
+    answered = [name for name in OPERATIONS if name not in unanswered]
+    mistakes = [f for name in answered if (f := _mistake(name, attempt[name], truth[name])) is not None]
+    mistakes[1:] = [replace(f, hint="") if f.hint == mistakes[0].hint else f for f in mistakes[1:]]
+    mistakes += [_missing(unanswered, len(answered) - len(mistakes))] if unanswered else []
     return mistakes or [
-        passed("dtypes", f"all {right} dtypes are what PyTorch returns under CUDA's autocast")
+        passed("dtypes", f"all {len(OPERATIONS)} dtypes are what PyTorch returns under CUDA's autocast")
     ]
+
+
+def _missing(unanswered: list[str], right: int) -> Finding:
+    names = ", ".join(f"`{name}`" for name in unanswered)
+    return failed(
+        "missing",
+        f"{right} of {len(OPERATIONS)} are right; no answer yet for {names}",
+        "torch.float16 or torch.float32?",
+    )
 
 
 def _mistake(name: str, value: Any, true: torch.dtype) -> Finding | None:
-    if value is ... or value is None:
-        return failed("missing", f"{name} has no answer yet", "torch.float16 or torch.float32?")
     predicted = _as_dtype(value)
     if predicted is None:
         return failed(
             "not_a_dtype",
-            f"{name}: {conduct.describe(value)} is no dtype",
+            f"{name}: {conduct.describe(value)} is no torch.dtype",
             "write torch.float16 or torch.float32",
         )
     if predicted == true:
@@ -178,23 +187,23 @@ EXERCISE = Exercise(
     minutes=8,
     names=("predicted",),
     task=(
-        "For each operation, write the dtype of its result inside torch.autocast('cuda', "
-        "dtype=torch.float16). h is a float16 activation, as a linear layer returns it; w is a float32 "
-        "tensor."
+        "For each operation, write the dtype of its result inside `torch.autocast('cuda', "
+        "dtype=torch.float16)`. `h` is a float16 activation, as a linear layer returns it; `w` is a "
+        "float32 tensor."
     ),
     stub=_stub(),
     hints=(
         "Autocast knows three kinds of operations: those it runs in lower precision, those it runs in "
         "float32, and those it leaves alone.",
         "Matrix products run in float16 whatever their inputs. Operations that sum many values or leave "
-        "the range easily run in float32. Which of the operations here does not belong to either kind?",
-        "relu, + and * are left alone, and so are mean and batch_norm; pow, sum, exp, softmax, layer_norm "
-        "and the losses are in the float32 list.",
+        "the range easily run in float32. Which of the operations here belong to neither kind?",
+        "`relu`, `+` and `*` are left alone, and so are `mean` and `batch_norm`; `pow`, `sum`, `exp`, "
+        "`softmax`, `layer_norm` and the losses are in the float32 list.",
     ),
     explanation=(
-        "The lists are CUDA's; CPU autocast leaves softmax, layer_norm, exp and sum in half precision. "
-        "What is in no list follows its inputs, by ordinary type promotion, so h * h overflows where h ** "
-        "2 does not, and a float32 residual turns the sum into float32."
+        "The lists are CUDA's; CPU autocast leaves `softmax`, `layer_norm`, `exp` and `sum` in half "
+        "precision. What is in no list follows its inputs, by ordinary type promotion, so `h * h` "
+        "overflows where `h ** 2` does not, and a float32 residual turns the sum into float32."
     ),
     answer=_answer(),
     answer_source=_solution_source(),

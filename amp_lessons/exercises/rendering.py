@@ -6,7 +6,7 @@ import textwrap
 from html import escape
 from typing import TYPE_CHECKING
 
-from amp_lessons import tables
+from amp_lessons import prose, tables
 
 if TYPE_CHECKING:
     from amp_lessons.exercises.results import Exercise, Finding, Report, SideBySide, Solution
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _MARK = {"passed": "✓", "failed": "✗", "note": "!", "todo": "·"}
 _WORD = {"passed": "holds", "failed": "mistake", "note": "note", "todo": "to do"}
 _WIDTH = 100
+_MOST_PRINTED_LINES = 12
 
 
 def report_text(report: Report) -> str:
@@ -24,13 +25,26 @@ def report_text(report: Report) -> str:
     for comparison in _shown(report):
         lines += ["", comparison.quantity, tables.as_text(*_table(comparison))]
     if report.printed:
-        lines += ["", "your code printed:", report.printed]
+        lines += ["", "your code printed:", _printed(report)]
     return "\n".join(lines)
+
+
+def _printed(report: Report) -> str:
+    """A check calls some attempts thousands of times; the first lines say what the others do."""
+    lines = report.printed.splitlines()
+    more = ["…"] if len(lines) > _MOST_PRINTED_LINES else []
+    return "\n".join(lines[:_MOST_PRINTED_LINES] + more)
 
 
 def _shown(report: Report) -> tuple[SideBySide, ...]:
     """Numbers help to find a mistake; beside a passed check they would only push it off the screen."""
-    return () if report.passed else report.comparisons
+    return () if report.passed else tuple(filter(_differs, report.comparisons))
+
+
+def _differs(comparison: SideBySide) -> bool:
+    """Whether there is a difference to see; numbers that end early are no news beside the finding."""
+    pairs = zip(comparison.expected, comparison.yours, strict=False)
+    return any(f"{expected:.6g}" != f"{yours:.6g}" for expected, yours in pairs)
 
 
 def _finding_lines(finding: Finding) -> list[str]:
@@ -45,7 +59,7 @@ def _finding_lines(finding: Finding) -> list[str]:
 
 def _table(comparison: SideBySide) -> tuple[list[str], list[list[str]]]:
     length = max(len(comparison.expected), len(comparison.yours))
-    rows = [[str(i), _cell(comparison.expected, i), _cell(comparison.yours, i)] for i in range(length)]
+    rows = [[str(i + 1), _cell(comparison.expected, i), _cell(comparison.yours, i)] for i in range(length)]
     return [comparison.index, "expected", "yours"], rows
 
 
@@ -55,23 +69,24 @@ def _cell(values: tuple[float, ...], i: int) -> str:
 
 def report_markdown(report: Report) -> str:
     """Render a report for GitHub and for notebooks without HTML."""
-    lines = [f"**{report.title}: {report.status}**", ""]
-    for finding in report.findings:
-        lines.append(f"- {_MARK[finding.kind]} `{finding.code}` {finding.message}")
-        if finding.hint:
-            lines.append(f"  *Try:* {finding.hint}")
+    lines = [f"**{report.title}: {report.status}**", "", *map(_finding_markdown, report.findings)]
     for comparison in _shown(report):
         lines += ["", f"{comparison.quantity}:", "", tables.as_markdown(*_table(comparison))]
     if report.printed:
-        lines += ["", "Your code printed:", "", "```", report.printed, "```"]
+        lines += ["", "Your code printed:", "", "```", _printed(report), "```"]
     return "\n".join(lines)
+
+
+def _finding_markdown(finding: Finding) -> str:
+    item = f"- {_MARK[finding.kind]} `{finding.code}` {prose.as_markdown(finding.message)}"
+    return f"{item}\\\n  *Try:* {prose.as_markdown(finding.hint)}" if finding.hint else item
 
 
 def report_html(report: Report) -> str:
     """Render a report as HTML whose meaning never rests on colour alone."""
     items = "".join(_finding_html(finding) for finding in report.findings)
-    numbers = "".join(tables.as_html(*_table(shown), caption=shown.quantity) for shown in _shown(report))
-    printed = f"<p>Your code printed:</p><pre>{escape(report.printed)}</pre>" if report.printed else ""
+    numbers = "".join(map(comparison_html, _shown(report)))
+    printed = f"<p>Your code printed:</p><pre>{escape(_printed(report))}</pre>" if report.printed else ""
     return (
         f'<section class="amp-report" aria-label="Check of {escape(report.title)}">'
         f"<p><strong>{escape(report.title)}: {report.status}</strong></p>"
@@ -79,13 +94,18 @@ def report_html(report: Report) -> str:
     )
 
 
+def comparison_html(comparison: SideBySide) -> str:
+    """Render expected numbers beside the learner's as a table."""
+    return tables.as_html(*_table(comparison), caption=comparison.quantity)
+
+
 def _finding_html(finding: Finding) -> str:
-    hint = f"<br><em>Try:</em> {escape(finding.hint)}" if finding.hint else ""
+    hint = f"<br><em>Try:</em> {prose.as_html(finding.hint)}" if finding.hint else ""
     return (
         f'<li class="amp-{finding.kind}" style="margin:.4em 0">'
         f'<span aria-hidden="true">{_MARK[finding.kind]}</span> '
         f"<strong>{_WORD[finding.kind]}</strong> <code>{escape(finding.code)}</code> "
-        f"{escape(finding.message)}{hint}</li>"
+        f"{prose.as_html(finding.message)}{hint}</li>"
     )
 
 
@@ -93,8 +113,8 @@ def prose_bundle(text: str, heading: str, body: str) -> dict[str, str]:
     """Render a heading and a paragraph."""
     return {
         "text/plain": text,
-        "text/markdown": f"**{heading}.** {body}",
-        "text/html": f"<p><strong>{escape(heading)}.</strong> {escape(body)}</p>",
+        "text/markdown": f"**{heading}.** {prose.as_markdown(body)}",
+        "text/html": f"<p><strong>{escape(heading)}.</strong> {prose.as_html(body)}</p>",
     }
 
 
@@ -102,9 +122,9 @@ def solution_bundle(solution: Solution) -> dict[str, str]:
     """Render a solution: code first, then why it is right."""
     return {
         "text/plain": str(solution),
-        "text/markdown": f"```python\n{solution.source}```\n\n{solution.explanation}",
+        "text/markdown": f"```python\n{solution.source}```\n\n{prose.as_markdown(solution.explanation)}",
         "text/html": f"<pre><code>{escape(solution.source)}</code></pre>"
-        f"<p>{escape(solution.explanation)}</p>",
+        f"<p>{prose.as_html(solution.explanation)}</p>",
     }
 
 
@@ -113,10 +133,10 @@ def exercise_bundle(exercise: Exercise) -> dict[str, str]:
     facts = f"difficulty {exercise.difficulty} of 5, about {exercise.minutes} minutes"
     return {
         "text/plain": f"Exercise: {exercise.title} ({facts})\n{exercise.task}",
-        "text/markdown": f"**Exercise: {exercise.title}** ({facts})\n\n{exercise.task}",
+        "text/markdown": f"**Exercise: {exercise.title}** ({facts})\n\n{prose.as_markdown(exercise.task)}",
         "text/html": (
             '<section class="amp-exercise" aria-label="Exercise">'
             f"<p><strong>Exercise: {escape(exercise.title)}</strong> ({facts})</p>"
-            f"<p>{escape(exercise.task)}</p></section>"
+            f"<p>{prose.as_html(exercise.task)}</p></section>"
         ),
     }

@@ -64,7 +64,8 @@ class Training:
     def state(self) -> dict[str, Any]:
         """Copy everything that decides how training goes on, apart from random numbers."""
         named = zip(("model", "optimizer", "scheduler", "scaler"), self.objects(), strict=True)
-        return {name: copy.deepcopy(each.state_dict()) for name, each in named}
+        states = {name: copy.deepcopy(each.state_dict()) for name, each in named}
+        return states | {"training": self.model.training}
 
 
 def _make(seed: int, device: str, scaling: bool) -> Training:
@@ -143,6 +144,7 @@ def _round_trip(save: Callable[..., Any], load: Callable[..., Any], scaling: boo
     epoch, random_found = outcome.value
     return (
         _model(wanted["model"], resumed.model)
+        or _same_parameters(resumed)
         or _optimizer(wanted["optimizer"], resumed.optimizer)
         or _scheduler(wanted["scheduler"], resumed.scheduler.state_dict())
         or _scaler(wanted["scaler"], resumed.scaler)
@@ -178,7 +180,7 @@ def _saved(save: Callable[..., Any], path: Path, running: Training, wanted: dict
 
 
 def _load_raised(outcome: sandbox.Outcome, scaling: bool) -> Finding:
-    text = conduct.text_of(outcome.error)
+    text = outcome.error_text
     if "source state dict is empty" in text:
         return failed(
             "empty_scaler_state",
@@ -236,6 +238,25 @@ def _model(wanted: dict[str, Tensor], model: nn.Module) -> Finding | None:
         "the model that was passed to load_checkpoint still has its own weights",
         "model.load_state_dict(state['model']) changes the model in place; assigning to the name model "
         "does not",
+    )
+
+
+def _same_parameters(resumed: Training) -> Finding | None:
+    if not resumed.model.training:
+        return failed(
+            "evaluation_mode",
+            "after loading the model is in evaluation mode: dropout is off and batch norm's statistics stand "
+            "still from now on",
+            "leave out model.eval(), which is for inference",
+        )
+    stepped = {id(p) for group in resumed.optimizer.param_groups for p in group["params"]}
+    if all(id(parameter) in stepped for parameter in resumed.model.parameters()):
+        return None
+    return failed(
+        "parameters_replaced",
+        "the model has new parameter tensors (load_state_dict with assign=True, for one), while the "
+        "optimizer still steps the old ones: training would change nothing",
+        "model.load_state_dict(state['model']) copies into the tensors that are there",
     )
 
 
@@ -328,10 +349,10 @@ EXERCISE = Exercise(
     minutes=15,
     names=("save_checkpoint", "load_checkpoint"),
     task=(
-        "Write save_checkpoint and load_checkpoint so that a training run that was stopped goes on exactly "
-        "as if it had not been: model, optimizer, scheduler, scaler (it may be disabled), the number of "
-        "finished epochs and PyTorch's random state. load_checkpoint changes the objects it is given in "
-        "place and returns the number of finished epochs."
+        "Write `save_checkpoint` and `load_checkpoint` so that a training run that was stopped goes on "
+        "exactly as if it had not been: model, optimizer, scheduler, scaler (it may be disabled), the "
+        "number of finished epochs and PyTorch's random state. `load_checkpoint` changes the objects it "
+        "is given in place and returns the number of finished epochs."
     ),
     stub='''def save_checkpoint(path, model, optimizer, scheduler, scaler, epoch):
     """Write everything that training needs to go on after ``epoch`` finished epochs to the file ``path``."""
@@ -345,16 +366,16 @@ def load_checkpoint(path, model, optimizer, scheduler, scaler):
     hints=(
         "Make a list of everything that changes while training goes on. Dropout draws random numbers: "
         "where is their state?",
-        "Model, optimizer, scheduler and scaler all have state_dict() and load_state_dict(). Random "
-        "numbers have torch.get_rng_state() and torch.set_rng_state().",
-        "One dict with the four state dicts, the epoch and the random state, written by torch.save and "
-        "read by torch.load. On a GPU also torch.cuda.get_rng_state_all().",
+        "Model, optimizer, scheduler and scaler all have `state_dict()` and `load_state_dict()`. Random "
+        "numbers have `torch.get_rng_state()` and `torch.set_rng_state()`.",
+        "One dict with the four state dicts, the epoch and the random state, written by `torch.save` "
+        "and read by `torch.load`. On a GPU also `torch.cuda.get_rng_state_all()`.",
     ),
     explanation=(
-        "The scaler's state is small and easily forgotten: without it a resumed run starts at 65536 again "
-        "and skips steps until the scale has fallen. Save it after update(), when it holds nothing half "
-        "done. State dicts instead of whole objects keep the file readable by torch.load, which refuses "
-        "arbitrary pickled objects by default."
+        "The scaler's state is small and easily forgotten: without it a resumed run starts at 65536 "
+        "again and skips steps until the scale has fallen. Save it after `update()`, when it holds "
+        "nothing half done. State dicts instead of whole objects keep the file readable by "
+        "`torch.load`, which refuses arbitrary pickled objects by default."
     ),
     answer=(save_checkpoint, load_checkpoint),
     answer_source=source_of(save_checkpoint, load_checkpoint),

@@ -28,7 +28,8 @@ class _CastWatch(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        self.seen |= isinstance(result, Tensor) and result.dtype == torch.bfloat16
+        reinterprets = func is torch.Tensor.view
+        self.seen |= isinstance(result, Tensor) and result.dtype == torch.bfloat16 and not reinterprets
         return result
 
 
@@ -147,6 +148,12 @@ def _wrong_value(result: Tensor, code: str, what: str, x: Tensor) -> Finding | N
     worst = (~same).reshape(-1).nonzero()[0]
     given, seen, wanted = (float(t.reshape(-1)[worst]) for t in (x, result, right))
     message = f"{what}: {given!r} became {seen!r} instead of {wanted!r}"
+    if code != "overflow" and (result.contiguous().view(torch.int32) & 0xFFFF)[~result.isnan()].any():
+        return failed(
+            "not_bfloat16",
+            f"{message}; results are no bfloat16 values: their lower 16 bits are not all 0",
+            "clear the lower 16 bits at the end: & ~0xFFFF",
+        )
     if code == "ties" and bool((result.abs() >= right.abs()).all()):
         return failed("ties_away_from_zero", f"{message}: ties were always rounded up", _HINTS["ties"])
     return failed(code, message, _HINTS.get(code, "compare x.view(torch.int32) with the bits of the result"))
@@ -180,8 +187,8 @@ EXERCISE = Exercise(
     minutes=12,
     names=("round_to_bfloat16",),
     task=(
-        "Round a float32 tensor to bfloat16 values, to nearest and ties to even, by integer arithmetic on "
-        "its bits; return the values as float32. bfloat16 is the upper half of float32. Do not use "
+        "Round a float32 tensor to bfloat16 values, to nearest and ties to even, by integer arithmetic "
+        "on its bits; return the values as float32. bfloat16 is the upper half of float32. Do not use "
         "PyTorch's cast."
     ),
     stub='''def round_to_bfloat16(x):
@@ -189,18 +196,18 @@ EXERCISE = Exercise(
     raise NotImplementedError
 ''',
     hints=(
-        "x.view(torch.int32) shows the bits. bfloat16 keeps the upper 16 of them. What must be added to "
-        "the integer before cutting, so that it rounds instead of truncating?",
-        "Adding 0x8000 rounds to nearest but sends every tie up. Adding 0x7FFF sends every tie down. Which "
-        "of the two a tie needs depends on the lowest bit that is kept.",
-        "(bits + 0x7FFF + ((bits >> 16) & 1)) & ~0xFFFF, viewed as float32. A NaN could be carried into "
-        "inf that way: keep it with torch.where(x.isnan(), x, …).",
+        "`x.view(torch.int32)` shows the bits. bfloat16 keeps the upper 16 of them. What must be added "
+        "to the integer before cutting, so that it rounds instead of truncating?",
+        "Adding `0x8000` rounds to nearest but sends every tie up. Adding `0x7FFF` sends every tie "
+        "down. Which of the two a tie needs depends on the lowest bit that is kept.",
+        "`(bits + 0x7FFF + ((bits >> 16) & 1)) & ~0xFFFF`, viewed as float32. A NaN could be carried "
+        "into inf that way: keep it with `torch.where(x.isnan(), x, …)`.",
     ),
     explanation=(
-        "Neighbouring floats have neighbouring bit patterns, so rounding is an integer addition: a carry "
-        "out of the mantissa raises the exponent, and out of the largest exponent it makes inf, as it "
-        "should. The last kept bit decides ties. Only NaN needs care: its payload could carry it into inf "
-        "or, with all bits set, into zero."
+        "Neighbouring floats have neighbouring bit patterns, so rounding is an integer addition: a "
+        "carry out of the mantissa raises the exponent, and out of the largest exponent it makes inf, "
+        "as it should. The last kept bit decides ties. Only NaN needs care: its payload could carry it "
+        "into inf or, with all bits set, into zero."
     ),
     answer=round_to_bfloat16,
     answer_source=source_of(round_to_bfloat16),

@@ -113,10 +113,11 @@ class Session:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one call of learner's code came to."""
+    """What one call of learner's code came to; ``error_text`` is the first line of its exception's text."""
 
     value: Any = None
     error: BaseException | None = None
+    error_text: str = ""
     where: str = ""
     left_behind: tuple[str, ...] = ()
     patched: tuple[str, ...] = ()
@@ -136,6 +137,7 @@ def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Outcome:
     snapshot = Snapshot()
     value: Any = None
     error: BaseException | None = None
+    text = ""
     refused_before = len(session.refused)
     try:
         value = function(*args, **kwargs)
@@ -146,13 +148,22 @@ def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Outcome:
             session.stopped_at = learners_line(stop.__traceback__)
             raise
     except BaseException as caught:
-        error = caught
+        error, text = caught, _first_line(caught)
     finally:
         left_behind, patched = snapshot.restore()
     session.safe_point()
     where = learners_line(error.__traceback__) if error is not None else ""
     refused = tuple(session.refused[refused_before:])
-    return Outcome(value, error, where, tuple(left_behind), tuple(patched), refused)
+    return Outcome(value, error, text, where, tuple(left_behind), tuple(patched), refused)
+
+
+def _first_line(error: BaseException) -> str:
+    """Return the first line of an exception's text; one of the learner's own may fail to give it."""
+    try:
+        lines = str(error).strip().splitlines()
+    except Exception:
+        return ""
+    return lines[0][:300] if lines else ""
 
 
 def learners_line(trace: TracebackType | None) -> str:
@@ -292,7 +303,12 @@ _OWN_WORK = {Snapshot.__init__.__code__, Snapshot.restore.__code__, learners_lin
 def _alarm(session: Session) -> Iterator[None]:
     """Raise `TimeUp` in the learner's code at the deadline, and again for as long as it swallows it."""
     on_main_thread = threading.current_thread() is threading.main_thread()
-    with _signal_alarm(session) if on_main_thread and hasattr(signal, "SIGALRM") else _thread_alarm(session):
+    if not (on_main_thread and hasattr(signal, "SIGALRM")):
+        with _thread_alarm(session):
+            yield
+        return
+    # the learner's code may replace the signal's handler or stop its timer
+    with _thread_alarm(session, later_s=4 * _REPEAT_S), _signal_alarm(session):
         yield
 
 
@@ -350,13 +366,13 @@ def _frames_up_to_call(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 @contextlib.contextmanager
-def _thread_alarm(session: Session) -> Iterator[None]:
-    """Do the same where signals do not reach: on Windows, and off the main thread."""
+def _thread_alarm(session: Session, later_s: float = 0.0) -> Iterator[None]:
+    """Do the same where signals do not reach: on Windows, off the main thread, or once they are ignored."""
     finished = threading.Event()
     target = threading.get_ident()
 
     def watch() -> None:
-        finished.wait(max(session.deadline - time.monotonic(), 0))
+        finished.wait(max(session.deadline + later_s - time.monotonic(), 0))
         while not finished.wait(_REPEAT_S):
             if _in_learners_code(sys._current_frames().get(target)):
                 _raise_in_thread(target, TimeUp)

@@ -8,6 +8,7 @@ PyTorch would otherwise switch autocast and the scaler off without an error, and
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -25,6 +26,7 @@ CallName = Literal[
     "unscaled",
     "scaler.step",
     "update",
+    "updated",
     "zero_grad",
     "optimizer.step",
     "stepped",
@@ -42,6 +44,7 @@ class Forward:
     stale: bool
     training: bool
     own_model: bool
+    graph: bool = True
 
 
 @dataclass(frozen=True)
@@ -72,8 +75,9 @@ class Backward:
 class Call:
     """One call of a method of a scaler or an optimizer, with the gradients that it found.
 
-    ``owner`` tells objects apart; ``scale`` is a scaler's scale before the call, 1 when it is disabled or for
-    an optimizer; ``in_step`` says that ``scaler.step`` made this call.
+    ``owner`` tells objects apart; ``scale`` is a scaler's scale at that moment, 1 when it is disabled or for
+    an optimizer; ``in_step`` says that ``scaler.step`` made this call. ``dtype`` and ``elements`` describe
+    the tensor that ``scale`` was given; ``arguments`` counts what ``scaler.step`` got beside the optimizer.
     """
 
     name: CallName
@@ -83,6 +87,9 @@ class Call:
     in_step: bool = False
     autocast: bool = False
     dtype: torch.dtype | None = None
+    elements: int = 1
+    arguments: int = 0
+    optimizer: int = 0
     gradients: Tensor | None = None
 
 
@@ -182,6 +189,8 @@ def flat(parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> Te
 def spying(tape: Tape) -> Iterator[Tape]:
     """Write everything that happens inside to ``tape``."""
     with ExitStack() as stack:
+        # compiled code would not come by the spies, and compiling takes longer than the whole check
+        stack.enter_context(torch.compiler.set_stance("force_eager"))
         for owner, name, wrap in _patches(tape):
             stack.enter_context(replaced(owner, name, wrap))
         for index, parameter in enumerate(tape.parameters):
@@ -202,7 +211,9 @@ def replaced(owner: Any, name: str, wrap: Callable[[Any], Any]) -> Iterator[None
     """Replace ``owner.name`` by what ``wrap`` makes of it, and undo exactly that afterwards."""
     own = vars(owner).get(name)
     try:
-        setattr(owner, name, wrap(getattr(owner, name)))
+        original = getattr(owner, name)
+        # a learner who calls it with wrong arguments is told its name, not the spy's
+        setattr(owner, name, functools.update_wrapper(wrap(original), original))
         yield
     finally:
         if own is not None:
@@ -228,6 +239,10 @@ def _patches(tape: Tape) -> list[tuple[Any, str, Callable[[Any], Any]]]:
         patches += [(owner, "to", lambda original: _moved(tape, original)) for owner in (Tensor, nn.Module)]
         patches += [(owner, "cuda", lambda original: _moved_to_cuda(tape)) for owner in (Tensor, nn.Module)]
     return patches
+
+
+def _note(tape: Tape, name: CallName, scaler: torch.amp.GradScaler, **seen: Any) -> None:
+    tape.call(name, scaler, scale=_scale_of(scaler), enabled=scaler.is_enabled(), **seen)
 
 
 def _scale_of(scaler: torch.amp.GradScaler) -> float:
@@ -256,15 +271,15 @@ def _made_scaler(tape: Tape, original: Any) -> Any:
         if old_spelling:
             tape.deprecated.add(f"{type(self).__module__.rsplit('.', 1)[0]}.GradScaler")
         original(self, _own_device(tape, device, "GradScaler"), *args, **kwargs)
-        tape.call("GradScaler", self, scale=_scale_of(self), enabled=self.is_enabled())
+        _note(tape, "GradScaler", self)
 
     return __init__
 
 
 def _scaled(tape: Tape, original: Any) -> Any:
     def scale(self: Any, outputs: Any) -> Any:
-        dtype = outputs.dtype if isinstance(outputs, Tensor) else None
-        tape.call("scale", self, scale=_scale_of(self), enabled=self.is_enabled(), dtype=dtype)
+        seen = {"dtype": outputs.dtype, "elements": outputs.numel()} if isinstance(outputs, Tensor) else {}
+        _note(tape, "scale", self, **seen)
         return original(self, outputs)
 
     return scale
@@ -272,16 +287,16 @@ def _scaled(tape: Tape, original: Any) -> Any:
 
 def _unscaled(tape: Tape, original: Any) -> Any:
     def unscale_(self: Any, optimizer: Any) -> None:
-        tape.call("unscale_", self, scale=_scale_of(self), enabled=self.is_enabled())
+        _note(tape, "unscale_", self)
         original(self, optimizer)
-        tape.call("unscaled", self, scale=_scale_of(self), enabled=self.is_enabled())
+        _note(tape, "unscaled", self)
 
     return unscale_
 
 
 def _stepped(tape: Tape, original: Any) -> Any:
     def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        tape.call("scaler.step", self, scale=_scale_of(self), enabled=self.is_enabled())
+        _note(tape, "scaler.step", self, optimizer=id(optimizer), arguments=len(args) + len(kwargs))
         with tape.stepping():
             return original(self, optimizer, *args, **kwargs)
 
@@ -290,8 +305,9 @@ def _stepped(tape: Tape, original: Any) -> Any:
 
 def _updated(tape: Tape, original: Any) -> Any:
     def update(self: Any, *args: Any, **kwargs: Any) -> None:
-        tape.call("update", self, scale=_scale_of(self), enabled=self.is_enabled())
+        _note(tape, "update", self)
         original(self, *args, **kwargs)
+        _note(tape, "updated", self)
 
     return update
 

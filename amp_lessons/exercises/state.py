@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -166,9 +167,18 @@ def _is_code(value: Any) -> bool:
     return callable(value) or isinstance(value, (property, classmethod))
 
 
-def _hooked_by_torch(before: Any, now: Any) -> bool:
-    """Whether ``now`` is PyTorch's own wrapper, put around ``step`` when an optimizer is first made."""
-    return getattr(now, "hooked", False) and getattr(now, "__wrapped__", None) is before
+_COMPILER = str(Path(torch.__file__).parent / "_dynamo")
+
+
+def _put_there_by_torch(now: Any, before: Any = None) -> bool:
+    """Whether PyTorch itself replaced ``before``.
+
+    It wraps ``step`` when an optimizer is first made, and more when something is first compiled.
+    """
+    code = getattr(now, "__code__", None)
+    if code is not None and code.co_filename.startswith(_COMPILER):
+        return True
+    return getattr(now, "hooked", False) and (before is None or getattr(now, "__wrapped__", None) is before)
 
 
 class Snapshot:
@@ -208,7 +218,7 @@ def _restore_owner(owner: ModuleType | type, before: dict[str, Any]) -> list[str
     if not any(map(operator.is_not, map(now.get, before), before.values())) and len(now) == len(before):
         return []
     changed = [n for n, value in before.items() if now.get(n) is not value and _is_code(value)]
-    changed = [n for n in changed if not _hooked_by_torch(before[n], now.get(n))]
+    changed = [n for n in changed if not _put_there_by_torch(now.get(n), before[n])]
     for name in changed:
         setattr(owner, name, before[name])
     # modules load names late and classes keep caches; a new function on a class is a patch of what it
@@ -216,7 +226,7 @@ def _restore_owner(owner: ModuleType | type, before: dict[str, Any]) -> list[str
     added = [
         name
         for name, value in now.items()
-        if name not in before and inspect.isfunction(value) and not getattr(value, "hooked", False)
+        if name not in before and inspect.isfunction(value) and not _put_there_by_torch(value)
     ]
     added = added if inspect.isclass(owner) else []
     for name in added:

@@ -39,24 +39,28 @@ def _examine(attempt: Any) -> Verdict:
     if finding is not None:
         return Verdict((finding,))
     tapes = []
-    for bench, poisons in _sequences():
+    for bench, poisoned in _sequences():
         tapes.append(bench.tape)
-        for poison in poisons:
-            call = bench.call(attempt, poison)
+        for part in poisoned:
+            call = bench.call(attempt, part)
             finding = conduct.not_attempted(call.outcome) or two_steps.first_mistake(call)
             if finding is not None:
                 return Verdict((finding,))
     return Verdict((*_WHAT_HOLDS, *_remarks(tapes)))
 
 
-def _sequences() -> list[tuple[gan.Gan, tuple[float, ...]]]:
-    """List the runs: a scale that changes after each step, so that order shows; bfloat16; an overflow."""
-    clean = (1.0, 1.0, 1.0)
+def _sequences() -> list[tuple[gan.Gan, tuple[str | None, ...]]]:
+    """List the runs: a scale that changes after each step, so that order shows; bfloat16; overflows."""
+    clean = (None, None, None)
     return [
         (gan.Gan(torch.float16, seed=0, init_scale=8.0, growth_interval=1), clean),
         (gan.Gan(torch.float16, seed=1, init_scale=8.0, growth_interval=1), clean),
         (gan.Gan(torch.bfloat16, seed=2, init_scale=8.0, growth_interval=1), clean),
-        (gan.Gan(torch.float16, seed=3, init_scale=1024.0, growth_interval=1000), (1.0, 1e6, 1.0)),
+        (
+            gan.Gan(torch.float16, seed=3, init_scale=1024.0, growth_interval=1000),
+            (None, "discriminator", None),
+        ),
+        (gan.Gan(torch.float16, seed=4, init_scale=1024.0, growth_interval=1000), (None, "generator", None)),
     ]
 
 
@@ -64,7 +68,7 @@ _WHAT_HOLDS = (
     passed("precision", "both networks ran under autocast in the dtype asked for, backward outside it"),
     passed("discriminator", "its updates are SGD on its own loss, whatever the scale did"),
     passed("generator", "its updates are SGD on its own loss, whatever the scale did"),
-    passed("overflow", "an overflow in the discriminator left its weights alone, and the scale was lowered"),
+    passed("overflow", "an overflow in a network left its weights alone, and the scale was lowered"),
     passed("losses", "both losses are returned, unscaled"),
 )
 
@@ -88,10 +92,10 @@ EXERCISE = Exercise(
     minutes=25,
     names=("gan_step",),
     task=(
-        "Write one training step of a GAN in mixed precision. The discriminator's loss is BCE(D(real), 1) "
-        "+ BCE(D(fake), 0), the generator's is BCE(D(fake), 1), both on logits, with fake = "
-        "generator(noise). Both share the scaler that is passed in (it is disabled for bfloat16). Return "
-        "(discriminator loss, generator loss) as floats."
+        "Write one training step of a GAN in mixed precision. The discriminator's loss is `BCE(D(real), "
+        "1) + BCE(D(fake), 0)`, the generator's is `BCE(D(fake), 1)`, both on logits, with `fake = "
+        "generator(noise)`. Both share the scaler that is passed in (it is disabled for bfloat16). "
+        "Return `(discriminator loss, generator loss)` as floats."
     ),
     stub='''def gan_step(generator, discriminator, opt_g, opt_d, scaler, real, noise, *, device_type, dtype):
     """Train the discriminator once, then the generator once; return (d_loss, g_loss) as floats."""
@@ -100,16 +104,18 @@ EXERCISE = Exercise(
     hints=(
         "Each loss is scaled and each optimizer stepped. When may the scale itself change, if gradients "
         "that were made with the old scale are still waiting for their step?",
-        "One scaler.update() at the very end. For the discriminator's loss the fake images must be cut "
-        "from the generator's graph; for the generator's loss they must not.",
-        "zero opt_d; autocast: D(real), D(fake.detach()), loss; scale, backward, step(opt_d). Then zero "
-        "opt_g; autocast: D(fake), loss; scale, backward, step(opt_g); update once.",
+        "One `scaler.update()` at the very end. For the discriminator's loss the fake images must be "
+        "cut from the generator's graph; for the generator's loss they must not.",
+        "zero `opt_d`; autocast: `D(real)`, `D(fake.detach())`, loss; `scale`, `backward`, "
+        "`step(opt_d)`. Then zero `opt_g`; autocast: `D(fake)`, loss; `scale`, `backward`, "
+        "`step(opt_g)`; `update` once.",
     ),
     explanation=(
-        "scaler.step unscales by the scale of the moment, so update, which may change it, has to wait "
-        "until every gradient made with the old scale has been applied. The generator's backward also "
-        "fills the discriminator's gradients; opt_d.zero_grad() at the start of the next step throws them "
-        "away. Skips are separate: an overflow in one network does not keep the other from stepping."
+        "`scaler.step` unscales by the scale of the moment, so `update`, which may change it, has to "
+        "wait until every gradient made with the old scale has been applied. The generator's backward "
+        "also fills the discriminator's gradients; `opt_d.zero_grad()` at the start of the next step "
+        "throws them away. Skips are separate: an overflow in one network does not keep the other from "
+        "stepping."
     ),
     answer=gan_step,
     answer_source=source_of(gan_step, imports="import torch\nimport torch.nn.functional as F\n"),

@@ -5,7 +5,7 @@ from amp_lessons.measure.footprint import Footprint, Saved
 from amp_lessons.measure.gpus import GPUS, DataSheet
 from amp_lessons.measure.memory import measure_memory, predict_memory
 from amp_lessons.measure.operations import OPERATIONS, Operation, operation_rates
-from amp_lessons.measure.optimizers import OptimizerBytes, optimizer_bytes
+from amp_lessons.measure.optimizers import OPTIMIZERS, OptimizerBytes, optimizer_bytes
 from amp_lessons.measure.precision import PRECISIONS, Precision, fp32_products, precision
 from amp_lessons.measure.rates import (
     Rate,
@@ -19,12 +19,14 @@ from amp_lessons.measure.rates import (
 from amp_lessons.measure.saved import saved_activation_bytes
 from amp_lessons.measure.stopwatch import time_step, time_steps
 from amp_lessons.measure.storages import KINDS, Moment
+from amp_lessons.measure.surveys import Survey, survey
 from amp_lessons.measure.timing import Difference, Timing
 
 __all__ = [
     "GPUS",
     "KINDS",
     "OPERATIONS",
+    "OPTIMIZERS",
     "PRECISIONS",
     "DataSheet",
     "Difference",
@@ -37,6 +39,7 @@ __all__ = [
     "Rate",
     "Roofline",
     "Saved",
+    "Survey",
     "Timing",
     "copy_rates",
     "fp32_products",
@@ -52,6 +55,7 @@ __all__ = [
     "roofline",
     "saved_activation_bytes",
     "search_largest_batch",
+    "survey",
     "time_step",
     "time_steps",
 ]

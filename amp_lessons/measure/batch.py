@@ -34,22 +34,28 @@ class LargestBatch:
 
 
 def predict_largest_batch(
-    model: nn.Module, make_inputs: Callable[[int], Any], capacity_bytes: int, **options: Any
+    model: nn.Module,
+    make_inputs: Callable[[int], Any],
+    capacity_bytes: int,
+    *,
+    known_peaks: Mapping[int, int] | None = None,
+    **options: Any,
 ) -> LargestBatch:
     """Find the largest batch whose predicted peak is at most ``capacity_bytes``.
 
     ``make_inputs(batch)`` makes the model's inputs: a tensor, a tuple of positional or a dict of named ones;
-    it is called with fake tensors, so that large batches take no memory. ``options`` are those of
-    `predict_memory`.
+    it is called with fake tensors, so that large batches take no memory. ``known_peaks`` are peaks in bytes
+    by batch that need not be predicted again. ``options`` are those of `predict_memory`.
     """
     fake, _ = on_fake_cpu(model, ())
     mode = fake_mode_of(fake.parameters()) or FakeTensorMode()
-    peaks: dict[int, int] = {}
+    peaks: dict[int, int] = dict(known_peaks or {})
 
     def fits(batch: int) -> bool:
-        with mode:
-            args, kwargs = _as_arguments(make_inputs(batch))
-        peaks[batch] = predict_memory(fake, *args, **kwargs, **options).peak_bytes
+        if batch not in peaks:
+            with mode:
+                args, kwargs = _as_arguments(make_inputs(batch))
+            peaks[batch] = predict_memory(fake, *args, **kwargs, **options).peak_bytes
         return peaks[batch] <= capacity_bytes
 
     batch, tried = _largest(fits, lambda: _extrapolated(peaks, capacity_bytes))

@@ -64,13 +64,18 @@ class Footprint:
         """The part of that which is copies of parameters."""
         return sum(saved.nbytes for saved in self.saved if saved.weight_copy)
 
-    def saved_by_module(self, depth: int | None = None) -> dict[str, dict[torch.dtype, int]]:
+    def saved_by_module(
+        self, depth: int | None = None, *, weight_copies: bool | None = None
+    ) -> dict[str, dict[torch.dtype, int]]:
         """Return what is saved by module path and dtype, in the order of running.
 
         Paths are cut to their first ``depth`` names, so that the modules of a layer count together.
+        ``weight_copies`` selects: True the copies of parameters alone, False all but them.
         """
         layers: dict[str, list[Saved]] = {}
         for saved in self.saved:
+            if weight_copies not in (None, saved.weight_copy):
+                continue
             layers.setdefault(".".join(saved.module.split(".")[:depth]), []).append(saved)
         return {path: dict(_bytes_by_dtype(members)) for path, members in layers.items()}
 

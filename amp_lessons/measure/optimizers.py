@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -13,6 +14,13 @@ from amp_lessons.autocast.dispatcher import tensors_in
 from amp_lessons.measure.storages import StorageLog
 
 Factory = Callable[[Iterable[torch.Tensor]], Optimizer]
+
+# By the names that a learner chooses from
+OPTIMIZERS: dict[str, Factory | None] = {
+    "AdamW": torch.optim.AdamW,
+    "SGD with momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
+    "SGD": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+}
 
 
 @dataclass(frozen=True)
@@ -34,18 +42,24 @@ def optimizer_bytes(
     count. Raise ValueError for an optimizer that looks at values (Adafactor, ASGD) or calls the model itself
     (LBFGS).
     """
-    own = [torch.empty_like(p, device="meta").requires_grad_() for p in parameters if p.requires_grad]
-    if optimizer is None or not own:
+    kinds = tuple((p.shape, p.stride(), p.dtype) for p in parameters if p.requires_grad)
+    if optimizer is None or not kinds:
         return OptimizerBytes(0, 0)
-    for parameter in own:
-        parameter.grad = torch.empty_like(parameter)
     try:
-        return _bytes_of_a_step(optimizer, own, device_type)
+        return _bytes_of_a_step(optimizer, kinds, device_type)
     except (RuntimeError, TypeError, ValueError) as error:
         raise ValueError(f"this optimizer cannot step on tensors without data: {error}") from error
 
 
-def _bytes_of_a_step(factory: Factory, parameters: list[torch.Tensor], device_type: str) -> OptimizerBytes:
+@lru_cache(maxsize=16)  # a third of a prediction's time, and the same for every batch and precision
+def _bytes_of_a_step(factory: Factory, kinds: tuple[Any, ...], device_type: str) -> OptimizerBytes:
+    """Return what a step needs on parameters of these shapes, strides and dtypes."""
+    parameters = [
+        torch.empty_strided(shape, stride, dtype=dtype, device="meta").requires_grad_()
+        for shape, stride, dtype in kinds
+    ]
+    for parameter in parameters:
+        parameter.grad = torch.empty_like(parameter)
     optimizer = make_optimizer(factory, parameters)
     if device_type == "cuda":
         _update_together(optimizer)

@@ -58,7 +58,7 @@ class Census:
     @property
     def total(self) -> int:
         """All gradients: the sum of the six counts."""
-        return self.zero + self.nonfinite + sum(self.binades.values())
+        return self.zero + self.nonfinite + sum(sum(binades.values()) for binades in self.fates.values())
 
     @property
     def binades(self) -> dict[int, int]:

@@ -6,9 +6,9 @@ threshold?" is an integer comparison. Neither a logarithm nor a cast to the targ
 value: the cost is one integer histogram, plus one comparison for each threshold whose binade is populated at
 all.
 
-On the CPU the work is done by NumPy, because `torch.gt` and `torch.count_nonzero` take about five times as
-long as their NumPy counterparts; the histogram by `torch.bincount`, which alone counts 8-bit codes without
-widening them.
+On the CPU the work is done by NumPy: `torch.gt` and `torch.count_nonzero` take about five times as long, and
+PyTorch's pool of threads, woken after a pause, may take longer than all of the counting, as it would at each
+move of a slider.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 CPU_CHUNK = 1 << 18  # a chunk and its temporaries stay near the processor, in the caches
+SMALLEST_SHARE = 1 << 21  # below that a second thread costs more than it brings
 DEVICE_CHUNK = 1 << 22  # enough to fill a GPU, at some 50 MiB of temporaries
 
 
@@ -50,10 +51,6 @@ class Layout:
     def lowest_binade(self) -> int:
         """floor(log2) of the smallest subnormal: -149 for fp32."""
         return 2 - (1 << (self.exponent_bits - 1)) - self.mantissa_bits
-
-    def value(self, bits: int) -> Tensor:
-        """Return the number with these bits, as a 0-dim tensor."""
-        return torch.tensor(bits, dtype=self.bits_dtype).view(self.dtype)
 
 
 def layout_of(dtype: torch.dtype) -> Layout:
@@ -110,8 +107,8 @@ class Tally:
         if values.device.type != "cpu":
             self._add_chunks(values.split(DEVICE_CHUNK), _DeviceMagnitudes(self.layout))
             return
-        workers = torch.get_num_threads() if len(values) > CPU_CHUNK else 1
-        if workers == 1:
+        workers = min(torch.get_num_threads(), len(values) // SMALLEST_SHARE)
+        if workers <= 1:
             self._add_on_cpu(values)
         else:
             for share in _threads(workers).map(self._tally_share, values.tensor_split(workers)):
@@ -171,7 +168,9 @@ class _CpuMagnitudes:
     def per_exponent(self) -> np.ndarray:
         exponent, shift = self._exponent[: self._size], self._layout.mantissa_bits
         np.right_shift(self._magnitude[: self._size], shift, out=exponent, casting="unsafe")
-        return torch.bincount(torch.from_numpy(exponent), minlength=1 << self._layout.exponent_bits).numpy()
+        if exponent.dtype == np.uint8:
+            return _count_bytes(exponent)
+        return np.bincount(exponent, minlength=1 << self._layout.exponent_bits)
 
     def exceeding(self, threshold: int) -> int:
         exceeds = self._exceeds[: self._size]
@@ -180,6 +179,13 @@ class _CpuMagnitudes:
     def subnormal(self) -> Tensor:
         magnitude = torch.from_numpy(self._magnitude[: self._size])
         return magnitude[(magnitude > 0) & (magnitude < 1 << self._layout.mantissa_bits)]
+
+
+def _count_bytes(codes: np.ndarray) -> np.ndarray:
+    """Return how often each byte occurs, counted by pairs: the steps of a histogram are what takes time."""
+    even = len(codes) & ~1
+    pairs = np.bincount(codes[:even].view(np.uint16), minlength=1 << 16).reshape(256, 256)
+    return pairs.sum(0) + pairs.sum(1) + np.bincount(codes[even:], minlength=256)
 
 
 class _DeviceMagnitudes:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar, overload
 
 import anywidget
 import ipywidgets
 import traitlets
+
+T = TypeVar("T")
 
 
 class Slider(anywidget.AnyWidget):
@@ -19,24 +21,53 @@ class Slider(anywidget.AnyWidget):
     label = traitlets.Unicode().tag(sync=True)
     min = traitlets.Int(0).tag(sync=True)
     max = traitlets.Int(100).tag(sync=True)
-    value = traitlets.Int(0).tag(sync=True)
-    readout = traitlets.Unicode().tag(sync=True)
+    # The page knows what it has just set: sent back, it would only stand in the way of the picture.
+    value = traitlets.Int(0).tag(sync=True, echo_update=False)
+    readouts = traitlets.List(traitlets.Unicode()).tag(sync=True)
     disabled = traitlets.Bool(False).tag(sync=True)
 
     def __init__(
-        self, label: str, minimum: int, maximum: int, value: int, words: Callable[[int], str] = str
+        self,
+        label: str,
+        minimum: int,
+        maximum: int,
+        value: int,
+        words: Callable[[int], str] | None = None,
     ) -> None:
-        """Make a slider from ``minimum`` to ``maximum``; ``words`` turns a position into the readout."""
-        self._words = words
-        super().__init__(label=label, min=minimum, max=maximum, value=value, readout=words(value))
+        """Make a slider from ``minimum`` to ``maximum``, both included.
+
+        ``words`` turns each position into its readout, once and for all, so that the page need not ask;
+        without it the readout is the number.
+        """
+        readouts = [words(position) for position in range(minimum, maximum + 1)] if words else []
+        super().__init__(label=label, min=minimum, max=maximum, value=value, readouts=readouts)
 
     @traitlets.validate("value")
     def _keep_inside(self, proposal: dict[str, Any]) -> int:
         return max(self.min, min(self.max, proposal["value"]))
 
-    @traitlets.observe("value")
-    def _say(self, change: dict[str, Any]) -> None:
-        self.readout = self._words(change["new"])
+
+class ControlValue(Generic[T]):
+    """The value of one of a view's controls, as an attribute of the view.
+
+    Reading it asks the control. Setting it does what choosing or typing it does: the view redraws.
+    """
+
+    def __init__(self, control: str, doc: str) -> None:
+        """Stand for the value of the view's attribute ``control``; ``doc`` says what it means."""
+        self._control = control
+        self.__doc__ = doc
+
+    @overload
+    def __get__(self, view: None, owner: type) -> ControlValue[T]: ...
+    @overload
+    def __get__(self, view: ipywidgets.Widget, owner: type) -> T: ...
+    def __get__(self, view: ipywidgets.Widget | None, owner: type) -> ControlValue[T] | T:
+        return self if view is None else getattr(view, self._control).value
+
+    def __set__(self, view: ipywidgets.Widget, value: T) -> None:
+        control = getattr(view, self._control)
+        control.value = str(value) if isinstance(control, ipywidgets.Text) else value
 
 
 def text_field(label: str, value: str, placeholder: str = "") -> ipywidgets.Text:

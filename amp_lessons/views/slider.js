@@ -8,13 +8,17 @@ function render({ model, el }) {
   input.type = "range";
   input.step = "1";
 
+  const words = () => {
+    const value = model.get("value");
+    return model.get("readouts")[value - model.get("min")] ?? String(value);
+  };
   const show = () => {
     name.textContent = model.get("label");
     input.min = model.get("min");
     input.max = model.get("max");
     input.value = model.get("value");
-    readout.textContent = model.get("readout");
-    input.setAttribute("aria-valuetext", model.get("readout"));
+    readout.textContent = words();
+    input.setAttribute("aria-valuetext", words());
     input.disabled = model.get("disabled");
   };
   input.addEventListener("input", () => {

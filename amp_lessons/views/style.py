@@ -44,6 +44,12 @@ def tint(colour: str, strength: float = 0.14) -> tuple[float, float, float]:
     return (1 - (1 - red) * strength, 1 - (1 - green) * strength, 1 - (1 - blue) * strength)
 
 
+def text_on(colour: str) -> str:
+    """Return the colour of text, ink or paper, that is easier to read on ``colour``."""
+    red, green, blue = mpl.colors.to_rgb(colour)
+    return PAPER if 0.299 * red + 0.587 * green + 0.114 * blue < 0.5 else INK
+
+
 ZONES = {
     "underflowed": Zone("becomes zero", "vanish", "#D55E00", "////"),
     "subnormal": Zone("subnormal", "lose bits", "#E69F00", "...."),
@@ -67,6 +73,9 @@ DTYPE_COLOURS = {
 # Dark enough for white digits on them: contrast 5:1 and more
 FIELD_COLOURS = {"sign": "#A63C00", "exponent": "#00694D", "mantissa": "#0060A0"}
 
+# How a check ended. A word says the same beside it.
+STATUS_COLOURS = {"passed": "#00694D", "not passed": "#A63C00", "not attempted yet": QUIET}
+
 # What autocast does to an operation, as ``autocast.RULES`` words it.
 RULE_COLOURS = {
     "lower precision": "#CC79A7",
@@ -75,6 +84,27 @@ RULE_COLOURS = {
     "banned": "#D55E00",
     "in no list": QUIET,
 }
+
+# What the memory of a training step is for. Blues are what autocast leaves in fp32.
+KIND_COLOURS = {
+    "parameters": "#0072B2",
+    "gradients": "#4C9CCB",
+    "optimizer state": "#99C7E0",
+    "saved activations": "#E69F00",
+    "weight copies": "#F2CF80",
+    "temporary": "#9ca3af",
+    "workspace": "#d1d5db",
+    "buffers": "#d1d5db",
+    "inputs": "#d1d5db",
+}
+
+
+def house_colours() -> list[tuple[int, int, int]]:
+    """Return the colours that pictures are drawn in, and what antialiasing makes of them (RGB, 0 to 255)."""
+    named = [INK, QUIET, GRID, PAPER, *(zone.colour for zone in ZONES.values()), *DTYPE_COLOURS.values()]
+    shades = [tint(colour, strength) for colour in named for strength in (1, 0.14, 0.75, 0.5, 0.25)]
+    return [(round(255 * red), round(255 * green), round(255 * blue)) for red, green, blue in shades]
+
 
 _DTYPE_NAMES = {torch.float64: "fp64", **{each.dtype: name for name, each in FORMATS.items() if each.dtype}}
 

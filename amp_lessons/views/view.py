@@ -9,7 +9,7 @@ from typing import Any
 
 import ipywidgets
 
-from .picture import Picture, picture_html
+from .picture import Picture, picture_html, sentence_html
 
 
 class View(ipywidgets.VBox):
@@ -26,6 +26,7 @@ class View(ipywidgets.VBox):
         self._picture: Picture | None = None
         self._caption = ""
         self._measured = False
+        self._announced = True
         super().__init__([*controls, self._page])
 
     @property
@@ -38,25 +39,42 @@ class View(ipywidgets.VBox):
         """Return the picture on the page, if there is one yet."""
         return self._picture
 
-    def show(self, picture: Picture, caption: str, *, measured: bool = False) -> None:
+    def show(self, picture: Picture, caption: str, *, measured: bool = False, announced: bool = True) -> None:
         """Put ``picture`` and ``caption`` on the page, together.
 
         ``measured`` marks a caption whose figures depend on this machine; as text it starts with
-        ``[measured]``, and the notebook tests leave it out of their comparison.
+        ``[measured]``, and the notebook tests leave it out of their comparison. A caption that changes many
+        times a second is better not ``announced``: a screen reader would speak of nothing else.
         """
         self._picture, self._caption, self._measured = picture, caption, measured
+        self._announced = announced
         self._page.value = self.page_html()
 
     def page_html(self) -> str:
         """Return what a live view shows: the picture and its caption, unless a view knows better."""
         assert self._picture is not None
         alt = f"{self._alt} {self._caption}"
-        return picture_html(self._picture.png(), self._caption, alt, self._picture.size)
+        return picture_html(
+            self._picture.png(),
+            self._caption,
+            alt,
+            self._picture.size,
+            faded=self.is_outdated,
+            announced=self._announced,
+        )
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether the picture shows something else than the controls ask for."""
+        return False
 
     def say(self, sentence: str) -> None:
         """Keep the picture and replace its caption: what an input that cannot be used is answered with."""
-        assert self._picture is not None
-        self.show(self._picture, sentence)
+        if self._picture is not None:
+            self.show(self._picture, sentence)
+            return
+        self._caption, self._measured = sentence, False
+        self._page.value = sentence_html(sentence)
 
     @contextmanager
     def answering(self) -> Iterator[None]:

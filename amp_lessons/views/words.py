@@ -7,6 +7,7 @@ from decimal import Decimal
 
 _LONGEST_DECIMAL = 29  # characters: enough for 0.1 in fp32
 _SMALLEST_DECIMAL = 1e-4  # below it one counts zeros
+_UNITS = ("KiB", "MiB", "GiB", "TiB")
 
 
 def power_of_two(value: float) -> str:
@@ -25,6 +26,31 @@ def share(count: int, total: int) -> str:
     if percent < 0.1:
         return "under 0.1 %"
     return "over 99.9 %" if percent > 99.9 else f"{percent:.1f} %"
+
+
+def percent(part: float, whole: float) -> str:
+    """Return how much of ``whole`` that is, also if it is more: ``62 %``, ``235 %``; of nothing, ``—``."""
+    return f"{100 * part / whole:.0f} %" if whole else "—"
+
+
+def memory(nbytes: int) -> str:
+    """Return an amount of memory in three digits: ``640 bytes``, ``64.0 KiB``, ``5.25 MiB``, ``76.2 GiB``."""
+    if nbytes < 1024:
+        return f"{nbytes} bytes"
+    power = min((nbytes.bit_length() - 1) // 10, len(_UNITS))
+    return f"{three_digits(nbytes / 1024**power)} {_UNITS[power - 1]}"
+
+
+def flop_rate(flop_per_s: float) -> str:
+    """Return a rate in three digits: ``0.310 GFLOP/s``, ``168 GFLOP/s``, ``1.50 TFLOP/s``."""
+    if flop_per_s >= 1e12:
+        return f"{three_digits(flop_per_s / 1e12)} TFLOP/s"
+    return f"{three_digits(flop_per_s / 1e9)} GFLOP/s"
+
+
+def three_digits(amount: float) -> str:
+    """Return a positive amount with three digits, as a decimal: ``0.310``, ``8.80``, ``168``, ``1,555``."""
+    return f"{amount:,.{max(0, 2 - math.floor(math.log10(amount)))}f}"
 
 
 def exact(value: float, most_exponent: int | None = None) -> str:

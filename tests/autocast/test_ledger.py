@@ -429,7 +429,8 @@ def test_checkpointed_activations_are_computed_twice():
 
     ledger = record(Checkpointed(), torch.randn(2, 4), backward=True)
     again = [(row.op, row.output_dtype, row.policy) for row in ledger.backward if row.autocast]
-    assert again[:2] == [(row.op, row.output_dtype, row.policy) for row in ledger.forward[:2]]
+    first = [(row.op, row.output_dtype, row.policy) for row in ledger.forward if row.module]
+    assert again[:2] == first[:2]
 
 
 def test_a_row_reads_as_a_sentence():

@@ -119,6 +119,18 @@ def test_network_rules_and_dtype_are_chosen_by_name(lesson, ledger, network, rul
     expect_row(lesson, ledger, (network, rules, dtype))
 
 
+def test_the_backward_pass_can_be_stepped_through(lesson, ledger):
+    choose(ledger, *FIRST)
+    ledger.get_by_label("pass").select_option(label="forward and backward")
+    expect_row(lesson, ledger, FIRST, rows="rows")  # all is recorded, and the slider stands at the end
+    slider = ledger.get_by_role("slider", name="Operation")
+    for row in (-1, -2, -3):
+        slider.press("ArrowLeft")
+        expect_row(lesson, ledger, FIRST, row, rows="rows")
+    ledger.get_by_label("pass").select_option(label="forward")
+    expect_row(lesson, ledger, FIRST)
+
+
 def test_a_question_is_answered_by_keyboard(lesson):
     wrong = lesson.page.get_by_role("button", name="fp32, on every device")
     wrong.press("Enter")

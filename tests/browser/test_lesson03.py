@@ -69,7 +69,7 @@ def test_dtype_and_layer_are_chosen_by_name(lesson, live):
     live.get_by_role("slider", name="Loss scale").press("Home")
     live.get_by_label("dtype").select_option(label="bf16")
     lesson.wait_idle()
-    assert caption(live).inner_text() == computed(lesson, 0, ", torch.bfloat16")
+    expect(caption(live)).to_have_text(computed(lesson, 0, ", torch.bfloat16"))
     live.get_by_label("dtype").select_option(label="fp16")
     live.get_by_label("layer").select_option(index=1)
     lesson.wait_idle()

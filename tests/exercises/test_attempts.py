@@ -7,6 +7,7 @@ import pytest
 from amp_lessons import exercises
 from tests.exercises.attempts import (
     accumulate_gradients,
+    activation_bytes,
     clip_gradients,
     decode_bits,
     fp32_island,
@@ -15,6 +16,7 @@ from tests.exercises.attempts import (
     predict_dtypes,
     resume_training,
     round_to_bfloat16,
+    time_step,
     train_with_amp,
     two_optimizers,
 )
@@ -31,6 +33,8 @@ TABLES = [
         loss_scaler,
         two_optimizers,
         resume_training,
+        time_step,
+        activation_bytes,
     )
 ]
 LOOPS = [module.TABLE for module in (train_with_amp, clip_gradients, accumulate_gradients)]

@@ -9,7 +9,14 @@ import torch
 import torch.nn.functional as F
 
 from amp_lessons.exercises import bench, loops, sandbox
-from amp_lessons.exercises.bench import Problem, fp32_gradient, is_stale, make_batches, make_model, run_loop
+from amp_lessons.exercises.bench import (
+    Problem,
+    fp32_loss_and_gradient,
+    is_stale,
+    make_batches,
+    make_model,
+    run_loop,
+)
 from amp_lessons.exercises.spies import Call, Tape, spying
 from amp_lessons.exercises.train_with_amp import train_with_amp
 
@@ -27,9 +34,12 @@ def test_reference_gradient_equals_backward_in_float32():
     model = make_model(3, "cpu")
     inputs, targets = make_batches(PROBLEM, "cpu")[0]
     weights = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
-    (F.cross_entropy(model(inputs), targets) * 0.25).backward()
+    loss = F.cross_entropy(model(inputs), targets) * 0.25
+    loss.backward()
     expected = torch.cat([p.grad.reshape(-1) for p in model.parameters()])
-    torch.testing.assert_close(fp32_gradient(weights, (inputs, targets), 0.25), expected)
+    found_loss, found = fp32_loss_and_gradient(weights, (inputs, targets), 0.25)
+    torch.testing.assert_close(found, expected)
+    assert found_loss == pytest.approx(loss.item())
 
 
 def test_reference_gradient_is_a_derivative():
@@ -45,7 +55,7 @@ def test_reference_gradient_is_a_derivative():
             return F.cross_entropy(model(inputs.double()), targets)
 
     slope = (loss(1e-5) - loss(-1e-5)) / 2e-5
-    gradient = fp32_gradient(weights.float(), (inputs, targets), 1.0).double()
+    gradient = fp32_loss_and_gradient(weights.float(), (inputs, targets), 1.0)[1].double()
     assert float(gradient @ direction) == pytest.approx(float(slope), rel=1e-3)
 
 
@@ -80,7 +90,8 @@ def test_plain_problem_has_gradients_below_one_tenth():
         weights = torch.cat(
             [p.detach().reshape(-1) for p in make_model(PROBLEM.seed + 1000, "cpu").parameters()]
         )
-        assert 0.005 < fp32_gradient(weights, batch, PROBLEM.loss_weight).norm() < 0.1, index
+        _, gradient = fp32_loss_and_gradient(weights, batch, PROBLEM.loss_weight)
+        assert 0.005 < gradient.norm() < 0.1, index
 
 
 def test_a_run_is_written_down(session):
@@ -89,7 +100,7 @@ def test_a_run_is_written_down(session):
     assert all(step.seed == 65536.0 for step in run.steps)
     assert all(step.moved for step in run.steps)
     names = [call.name for call in run.steps[0].calls if not call.in_step]
-    assert names == ["scale", "scaler.step", "update", "zero_grad"]
+    assert names == ["scale", "scaler.step", "update", "updated", "zero_grad"]
     assert [c.name for c in run.steps[0].calls if c.in_step] == [
         "unscale_",
         "unscaled",

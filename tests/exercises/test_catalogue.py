@@ -8,6 +8,7 @@ import io
 import json
 
 import pytest
+import torch
 
 from amp_lessons import exercises, progress
 
@@ -109,7 +110,7 @@ def test_tries_and_solving_are_recorded():
     overview = exercises.overview()
     assert overview.solved == 1
     assert overview.next_exercise.id == EXERCISES[0].id
-    assert "1 of 11 exercises solved" in str(overview)
+    assert "1 of 13 exercises solved" in str(overview)
     assert "3 tries" in overview._repr_mimebundle_()["text/html"]
     assert json.loads(progress.read().as_json())["largest_safe_scale"]["tries"] == 3
     (row,) = csv.DictReader(io.StringIO(progress.read().as_csv()))
@@ -131,3 +132,11 @@ def test_damaged_progress_is_named_in_the_report(progress_home):
     progress.path().write_text("{")
     report = exercises.check("largest_safe_scale", None)
     assert "progress.damaged-" in report.findings[-1].message
+
+
+@pytest.mark.parametrize("largest", [65504.0, 65519.9, 65520.0, 65521.0, 3e-7, 1.0, 2e6])
+@pytest.mark.parametrize("scaled_down", [1, 2**9, 2**30])
+def test_the_largest_safe_scale_is_that_of_brute_force(largest, scaled_down):
+    gradients = [torch.tensor([1e-9, -largest / scaled_down], dtype=torch.float64)]
+    fits = [2.0**e for e in range(-30, 90) if (gradients[0] * 2.0**e).half().isfinite().all()]
+    assert exercises.solution("largest_safe_scale").function(gradients) == max(fits)

@@ -112,9 +112,42 @@ def iterates_for_ever(gradients):
     return max(float(n) for n in iter(int, 1))
 
 
+def ignores_the_alarm(gradients):
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    loops_for_ever(gradients)
+
+
+def stops_the_timer(gradients):
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    sleeps_briefly_for_ever(gradients)
+
+
+def sleeps_briefly_for_ever(gradients):
+    while True:
+        time.sleep(0.01)
+
+
+def raises_what_never_tells(gradients):
+    class EndlessError(Exception):
+        def __str__(self):
+            loops_for_ever(gradients)
+
+    raise EndlessError
+
+
 @both_ways
 @pytest.mark.parametrize(
-    "code", [loops_for_ever, sleeps_for_ever, waits_for_a_lock, swallows_every_exception, iterates_for_ever]
+    "code",
+    [
+        loops_for_ever,
+        sleeps_for_ever,
+        waits_for_a_lock,
+        swallows_every_exception,
+        iterates_for_ever,
+        ignores_the_alarm,
+        stops_the_timer,
+        raises_what_never_tells,
+    ],
 )
 def test_endless_code_is_stopped_in_time(code, way, unchanged):
     started = time.monotonic()

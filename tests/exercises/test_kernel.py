@@ -43,16 +43,21 @@ def run(client, code, when_busy=None):
     message = client.execute(code)
     if when_busy:
         when_busy()
-    while True:
-        io = client.get_iopub_msg(timeout=60)
-        if io["parent_header"].get("msg_id") != message:
-            continue
+    for io in messages(client.get_iopub_msg, message):
         if io["msg_type"] == "stream":
             printed.append(io["content"]["text"])
         if io["msg_type"] == "status" and io["content"]["execution_state"] == "idle":
             break
-    reply = client.get_shell_msg(timeout=60)["content"]
+    reply = next(messages(client.get_shell_msg, message))["content"]
     return reply.get("ename") or reply["status"], "".join(printed)
+
+
+def messages(receive, request):
+    """Receive the messages about one request: a kernel that started slowly still answers older ones."""
+    while True:
+        message = receive(timeout=60)
+        if message["parent_header"].get("msg_id") == request:
+            yield message
 
 
 @pytest.mark.parametrize("way", ["fork", "inprocess"])

@@ -16,7 +16,7 @@ REPORT = Report(
         note("style", "a remark"),
         passed("fine", "good"),
     ),
-    (SideBySide("loss", "epoch", (1.0, 0.5), (1.0,)),),
+    (SideBySide("loss", "epoch", (1.0, 0.5, 0.2), (1.0, 0.9)),),
     "<b>printed</b>",
 )
 
@@ -83,6 +83,11 @@ def test_numbers_are_left_out_of_a_passed_report():
     assert "expected" not in str(Report("a", "A", (passed("p", "m"),), REPORT.comparisons))
 
 
+def test_numbers_that_agree_as_far_as_they_go_are_left_out():
+    same = SideBySide("loss", "epoch", (1.0, 0.5), (1.0,))
+    assert "expected" not in str(Report("a", "A", REPORT.findings, (same,)))
+
+
 def test_solutions_hints_and_overview_render():
     for thing in (
         exercises.solution("loss_scaler"),
@@ -98,3 +103,11 @@ def test_solutions_hints_and_overview_render():
 
 def test_reports_survive_the_pipe():
     assert pickle.loads(pickle.dumps(REPORT)) == REPORT
+
+
+def test_of_many_printed_lines_the_first_are_shown():
+    chatty = Report("a", "A", (passed("p", "m"),), printed="\n".join(f"line {n}," for n in range(1000)))
+    for text in chatty._repr_mimebundle_().values():
+        assert "line 11," in text
+        assert "line 12," not in text
+        assert "…" in text

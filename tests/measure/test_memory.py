@@ -141,6 +141,15 @@ def test_saved_bytes_are_told_by_module_and_depth() -> None:
     assert top == {"0": {torch.float32: 5 * 24 * 4}, "1": {torch.float32: 5 * 4 * 4}}
 
 
+def test_copies_of_weights_are_told_apart_by_module() -> None:
+    model = nn.Sequential(nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 4))
+    memory = predict_memory(model, torch.randn(5, 16), precision_name="fp16")
+    copies = memory.saved_by_module(weight_copies=True)
+    assert copies == {"2": {torch.float16: 8 * 4 * 2}}  # no gradient of the first layer's input is needed
+    others = memory.saved_by_module(weight_copies=False)
+    assert others == {"0": {torch.float16: 5 * 16 * 2}, "1": {torch.float16: 5 * 8 * 2}}
+
+
 def test_on_a_gpu_dropout_keeps_one_byte_per_element() -> None:
     model, x = nn.Sequential(nn.Linear(4, 64), nn.Dropout(0.5)), torch.randn(32, 4)
     assert predict_memory(model, x).saved_bytes[torch.bool] == 32 * 64
@@ -268,10 +277,10 @@ from transformers import GPT2Config, GPT2LMHeadModel
 import torch
 from amp_lessons.autocast import fake_tensors
 from amp_lessons.measure import predict_memory
-started = time.process_time()
 with fake_tensors():
     model = GPT2LMHeadModel(GPT2Config(n_embd=1600, n_layer=48, n_head=25))
     tokens = torch.zeros(8, 1024, dtype=torch.long)
+started = time.process_time()
 memory = predict_memory(model, tokens, labels=tokens, use_cache=False, precision_name="fp16")
 print(time.process_time() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
 print(memory.parameter_bytes, memory.peak_bytes)

@@ -157,6 +157,13 @@ def test_more_than_one_chunk_counts_like_its_parts(monkeypatch: pytest.MonkeyPat
     assert census(tensor.view(100, 100)[:, ::3]) == strided
 
 
+def test_threads_count_like_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    tensor = random_bits(10_001, torch.int32, torch.float32)
+    alone = census(tensor)
+    monkeypatch.setattr(histogram, "SMALLEST_SHARE", 1000)
+    assert census(tensor) == alone
+
+
 def test_fp64_and_fp32_gradients_may_be_mixed() -> None:
     first, second = torch.tensor([1e-300, 1e-8], dtype=torch.float64), torch.tensor([1e-8])
     found = census([first, second])
@@ -276,7 +283,7 @@ def _total_in_a_worker(count: int) -> int:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_worker_can_count_too() -> None:
-    size = 4 * histogram.CPU_CHUNK
+    size = 2 * histogram.SMALLEST_SHARE
     assert census(torch.ones(size)).total == size  # so that the parent has threads, which no child inherits
     with multiprocessing.get_context("fork").Pool(1) as pool:
         assert pool.apply_async(_total_in_a_worker, (size,)).get(timeout=30) == size

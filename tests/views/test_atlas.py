@@ -73,6 +73,7 @@ def test_rule_and_differences_filter():
     view.differing = True
     assert {row[0] for row in table(view)[1:]} == {o.name for o in autocast.operations(differing=True)}
     view.device_type, view.rule = "cpu", "lower precision"
+    assert "only 'lower precision' on CPU, only where CUDA and CPU differ" in view.caption
     assert {row[2] for row in table(view)[1:]} == {"lower precision"}
 
 

@@ -121,6 +121,18 @@ def test_a_model_that_fails_under_autocast_is_answered_in_words():
     assert view.caption.split(":")[0] == f"{len(view.rows)} of {len(view.rows)}"
 
 
+def test_a_first_network_that_fails_at_once_is_answered_in_words_too(view):
+    class Broken(nn.Module):
+        def forward(self, x):
+            raise RuntimeError("nothing ran")
+
+    late = LedgerView({"broken": partial(autocast.record, Broken(), IMAGES), **NETWORKS})
+    assert "nothing ran" in late.caption
+    assert late.rows == ()
+    late.network = "perceptron"
+    assert late.caption == view.caption
+
+
 def chips(picture):
     return [t.get_text() for t in picture.figure.axes[0].texts if t.get_bbox_patch() is not None]
 

@@ -55,3 +55,8 @@ def test_curves_are_a_picture_with_a_caption():
     assert bundle["text/plain"] == "[measured] fp32 ends lower."
     assert shown(still).width == 1080
     assert "Curves of loss over training step: fp32, fp16." in still.children[-1].value
+
+
+def test_steps_are_numbered_in_whole_numbers():
+    (axes,) = curves({"fp32": [3.0, 2.0, 1.5, 1.0]}, "four epochs").picture.figure.axes
+    assert all(tick == round(tick) for tick in axes.get_xticks())

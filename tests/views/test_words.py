@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amp_lessons.views.words import exact, power_of_two, relative, share, short
+from amp_lessons.views.words import exact, flop_rate, memory, percent, power_of_two, relative, share, short
 
 
 @pytest.mark.parametrize(
@@ -69,3 +69,40 @@ def test_a_number_cut_short_shows_it(value, words):
 )
 def test_a_relative_error_is_a_percentage_where_that_can_be_read(error, words):
     assert relative(error) == words
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "said"),
+    [
+        (0, "0 bytes"),
+        (1023, "1023 bytes"),
+        (1024, "1.00 KiB"),
+        (65536, "64.0 KiB"),
+        (2**20 - 1, "1,024 KiB"),
+        (5.25 * 2**20, "5.25 MiB"),
+        (312 * 2**20, "312 MiB"),
+        (76.2 * 2**30, "76.2 GiB"),
+        (5000 * 2**40, "5,000 TiB"),
+    ],
+)
+def test_memory_is_said_in_three_digits(nbytes, said):
+    assert memory(int(nbytes)) == said
+
+
+@pytest.mark.parametrize(("part", "whole", "said"), [(1, 4, "25 %"), (235, 100, "235 %"), (1, 0, "—")])
+def test_a_part_is_said_in_percent(part, whole, said):
+    assert percent(part, whole) == said
+
+
+@pytest.mark.parametrize(
+    ("flop_per_s", "said"),
+    [
+        (3.1e8, "0.310 GFLOP/s"),
+        (1.68e11, "168 GFLOP/s"),
+        (1.5e12, "1.50 TFLOP/s"),
+        (1.979e15, "1,979 TFLOP/s"),
+        (12345.0, "0.0000123 GFLOP/s"),
+    ],
+)
+def test_a_rate_is_said_in_three_digits(flop_per_s, said):
+    assert flop_rate(flop_per_s) == said

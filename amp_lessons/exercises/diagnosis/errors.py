@@ -15,15 +15,41 @@ from amp_lessons.exercises.spies import Call
 
 def explain(run: Run, doing: str = "") -> Finding:
     """Turn the exception that ended ``run`` into a finding that names the mistake behind it."""
-    text = conduct.text_of(run.outcome.error)
-    for fragment, meaning in _MEANINGS:
-        if fragment in text:
-            finding = meaning(run)
-            if finding is not None:
-                place = f" [{run.outcome.where}]" if run.outcome.where else ""
-                context = f", {doing}" if doing else ""
-                return failed(finding.code, f"{finding.message}{context}{place}", finding.hint)
-    return conduct.raised(run.outcome, doing)
+    finding = _what_it_left(run) or _meaning(run) or _at_an_overflow(run)
+    if finding is None:
+        return conduct.raised(run.outcome, f"({doing})" if doing else "")
+    place = f" [PyTorch noticed in {run.outcome.where}]" if run.outcome.where else ""
+    context = f", {doing}" if doing else ""
+    return failed(finding.code, f"{finding.message}{context}{place}", finding.hint)
+
+
+def _meaning(run: Run) -> Finding | None:
+    text = run.outcome.error_text
+    found = (meaning(run) for fragment, meaning in _MEANINGS if fragment in text)
+    return next((finding for finding in found if finding is not None), None)
+
+
+def _what_it_left(run: Run) -> Finding | None:
+    """Explain whatever exception by the state that led to it."""
+    return half_parameters() if any(p.dtype != torch.float32 for p in run.parameters) else None
+
+
+def _at_an_overflow(run: Run) -> Finding | None:
+    """Recognise code that gives up at a batch that overflowed."""
+    if run.problem.poisoned and run.steps and run.steps[-1].batch in dict(run.problem.poisoned):
+        return stops_at_overflow(conduct.exception(run.outcome))
+    return None
+
+
+def stops_at_overflow(exception: str = "") -> Finding:
+    """A batch that overflows ends the training."""
+    return failed(
+        "stops_at_overflow",
+        "training ended at a batch that overflowed"
+        + (f" ({exception})" if exception else "")
+        + "; an overflow is an everyday event in float16, after which the scaler lowers its scale",
+        "let scaler.step skip that batch, call scaler.update() and go on",
+    )
 
 
 def _this_iteration(run: Run) -> list[Call]:
@@ -62,8 +88,8 @@ def update_every_batch() -> Finding:
     """What belongs to a window of accumulated batches is done for each batch."""
     return failed(
         "update_every_batch",
-        "scaler.unscale_() or scaler.update() was called for every batch of a window: gradients that are "
-        "already unscaled are then added to gradients that are still scaled",
+        "scaler.unscale_() or scaler.update() was called for every batch of a window: the gradients that are "
+        "added up there must all be multiplied by one scale, until the step",
         "unscale_, step and update belong together, once per window",
     )
 
@@ -109,6 +135,8 @@ def _no_gradients_to_check(run: Run) -> Finding:
     backward = bool(run.steps and run.steps[-1].backwards)
     if backward and "zero_grad" in names:
         return gradients_cleared()
+    if not run.steps and run.tape.losses_without_graph:
+        return no_graph()
     if not backward:
         return step_before_backward()
     return failed(
@@ -149,6 +177,14 @@ def _nothing_to_update_from(run: Run) -> Finding:
         return optimizer_step_direct(run)
     if run.problem.accumulation_steps > 1 and "scaler.step" not in names:
         return update_every_batch()
+    if "scaler.step" not in names and run.calls("scaler.step"):
+        return failed(
+            "update_without_step",
+            "scaler.update() was called in an iteration that left scaler.step(optimizer) out (because its "
+            "loss was not finite, say): no gradient had been checked for inf, so there is nothing to learn",
+            "call scaler.step(optimizer) in every iteration: it leaves the step out by itself when a "
+            "gradient is not finite",
+        )
     return failed(
         "update_before_step",
         "scaler.update() was called before scaler.step(optimizer): no gradient had been checked for inf yet",
@@ -158,8 +194,8 @@ def _nothing_to_update_from(run: Run) -> Finding:
 
 def optimizer_step_direct(run: Run) -> Finding:
     """optimizer.step() is called on gradients that are still scaled."""
-    scale = run.steps[0].seed if run.steps else None
-    factor = f" {scale:g} times" if scale and math.isfinite(scale) else ""
+    scale = next((call.scale for call in run.calls("scale") if call.enabled), math.nan)
+    factor = f" {scale:g} times" if math.isfinite(scale) else ""
     return failed(
         "optimizer_step_direct",
         f"optimizer.step() was called directly: it applied gradients that are still{factor} too large (the "
@@ -169,7 +205,15 @@ def optimizer_step_direct(run: Run) -> Finding:
 
 
 def _never_scaled(run: Run) -> Finding:
-    if run.steps and run.steps[-1].backwards:
+    seed = run.steps[-1].seed if run.steps else None
+    if seed is not None and seed > 1:
+        return failed(
+            "scaled_by_hand",
+            f"the loss was multiplied by {seed:g} by hand: scaler.scale was never called, so the scaler does "
+            "not know by what to divide the gradients",
+            "call scaler.scale(loss).backward()",
+        )
+    if seed is not None:
         return failed(
             "loss_not_scaled",
             "backward started from the unscaled loss: scaler.scale(loss) was never called, so gradients "
@@ -208,6 +252,16 @@ def backward_twice() -> Finding:
     )
 
 
+def losses_summed() -> Finding:
+    """One backward pass for several losses."""
+    return failed(
+        "losses_summed",
+        "the losses of several batches were added up and went through one backward pass together: the "
+        "graphs of all of them were kept in memory at once",
+        "call scaler.scale(loss).backward() for every batch, right after its forward pass",
+    )
+
+
 def _not_a_tensor(run: Run) -> Finding:
     return failed(
         "scale_needs_a_tensor",
@@ -217,9 +271,7 @@ def _not_a_tensor(run: Run) -> Finding:
     )
 
 
-def _dtypes_differ(run: Run) -> Finding | None:
-    if any(p.dtype != torch.float32 for p in run.parameters):
-        return half_parameters()
+def _dtypes_differ(run: Run) -> Finding:
     return failed(
         "cast_by_hand",
         "an operation met a 16-bit and a 32-bit tensor: something was cast by hand where autocast is off",
@@ -227,12 +279,21 @@ def _dtypes_differ(run: Run) -> Finding | None:
     )
 
 
-def _closure(run: Run) -> Finding:
+def closure() -> Finding:
+    """scaler.step is given more than the optimizer."""
     return failed(
         "closure",
         "scaler.step was given a closure; the scaler cannot check gradients that the closure computes "
         "afterwards",
         "do forward and backward yourself, then scaler.step(optimizer) without a closure",
+    )
+
+
+def _old_autocast(run: Run) -> Finding:
+    return failed(
+        "old_autocast",
+        "torch.cuda.amp.autocast is the old spelling for CUDA only, and takes no device_type",
+        "write torch.autocast(device_type, dtype=dtype)",
     )
 
 
@@ -257,8 +318,9 @@ _MEANINGS: list[tuple[str, Callable[[Run], Finding | None]]] = [
     ("backward through the graph a second time", lambda run: backward_twice()),
     ("outputs must be a Tensor or an iterable", _not_a_tensor),
     ("'float' object has no attribute 'backward'", lambda run: no_graph()),
+    ("unexpected keyword argument 'device_type'", _old_autocast),
     ("non-finite, so it cannot be clipped", _clip_raises),
-    ("Closure use is not currently supported", _closure),
+    ("Closure use is not currently supported", lambda run: closure()),
     ("to have the same dtype", _dtypes_differ),
     ("must have the same dtype", _dtypes_differ),
 ]

@@ -100,7 +100,7 @@ def _wrong_values(run: Run, values: Sequence[float]) -> Finding | None:
     seen = torch.tensor(values, dtype=torch.float64)
     if _near(seen, mean) or _near(seen, by_sample):
         return None
-    return _explained(run, seen, losses, mean, by_sample)
+    return _explained(run, seen, losses, sizes)
 
 
 def epoch_losses(run: Run) -> tuple[Tensor | None, Tensor]:
@@ -116,7 +116,8 @@ def _near(seen: Tensor, expected: Tensor) -> bool:
     return bool(((seen - expected).abs() <= _CLOSE * expected.abs()).all())
 
 
-def _explained(run: Run, seen: Tensor, losses: Tensor, mean: Tensor, by_sample: Tensor) -> Finding:
+def _explained(run: Run, seen: Tensor, losses: Tensor, sizes: Tensor) -> Finding:
+    mean, by_sample = losses.mean(1), (losses * sizes).sum(1) / sizes.sum()
     first, right = float(seen[0]), float(mean[0])
     smallest_scale = min(step.seed or 1.0 for step in run.steps)
     if smallest_scale > 8 and first > 0.4 * smallest_scale * right:
@@ -132,8 +133,16 @@ def _explained(run: Run, seen: Tensor, losses: Tensor, mean: Tensor, by_sample: 
             f"the history holds losses divided by accumulation_steps: {first:.5g} instead of {right:.5g}",
             "log the loss before dividing it, or multiply it back",
         )
-    if _near(seen, losses.sum(1)):
-        return _not_mean("the sum of the batch losses", first, right)
+    for total, what in (
+        (losses.sum(1), "the sum of the batch losses"),
+        ((losses * sizes).sum(1), "the sum of the losses of all samples"),
+    ):
+        divisor = total[0] / seen[0]
+        if seen[0] != 0 and _near(seen * divisor, total):
+            by = "" if math.isclose(divisor, 1.0, rel_tol=_CLOSE) else f" divided by {float(divisor):.4g}"
+            return _not_mean(what + by, first, right)
+    if _near(seen, torch.round(mean, decimals=2)) or _near(seen, torch.round(mean, decimals=1)):
+        return _not_mean("that mean rounded to one or two digits", first, right)
     if _near(seen, losses[:, -1]):
         return _not_mean("the loss of the last batch", first, right)
     if _near(seen, losses[:, 0]):

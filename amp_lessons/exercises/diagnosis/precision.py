@@ -8,6 +8,9 @@ from amp_lessons.exercises.bench import Run
 from amp_lessons.exercises.diagnosis import errors
 from amp_lessons.exercises.results import Finding, failed
 
+# mistakes beside which those in scaling and stepping can still be told
+WITHOUT_EFFECT_ON_UPDATES = ("backward_in_autocast", "evaluation_mode")
+
 
 def first_mistake(run: Run) -> Finding | None:
     """Return the root cause among the mistakes of precision, None when there is none."""
@@ -19,6 +22,7 @@ def first_mistake(run: Run) -> Finding | None:
         _forward_without_autocast,
         _forward_in_another_dtype,
         _stale_weights,
+        _scaled_too_early,
         _loss_in_half,
         _backward_under_autocast,
     ):
@@ -82,12 +86,15 @@ def _evaluation_mode(run: Run) -> Finding | None:
 
 
 def _forward_without_autocast(run: Run) -> Finding | None:
-    if all(step.forward is None or step.forward.autocast_dtype is not None for step in run.steps):
+    forwards = [step.forward for step in run.steps if step.forward]
+    without = sum(forward.autocast_dtype is None for forward in forwards)
+    if without == 0:
         return None
+    which = "the forward pass" if without == len(forwards) else f"{without} of {len(forwards)} forward passes"
     return failed(
         "no_autocast",
-        "the forward pass ran in float32: autocast was not enabled while model(inputs) ran, so nothing is "
-        f"gained from {dtype_name(run.problem.dtype)}",
+        f"{which} ran in float32: autocast was not enabled while model(inputs) ran, so nothing is gained "
+        f"from {dtype_name(run.problem.dtype)}",
         "run model(inputs) and loss_fn inside with torch.autocast(device_type, dtype=dtype):",
     )
 
@@ -116,10 +123,22 @@ def _stale_weights(run: Run) -> Finding | None:
     )
 
 
+def _scaled_too_early(run: Run) -> Finding | None:
+    if all(call.elements == 1 for call in run.calls("scale")):
+        return None
+    return failed(
+        "outputs_scaled",
+        "scaler.scale was called on a tensor of many numbers (the model's outputs, say), not on the loss: "
+        "a loss of scaled outputs is another function, and its gradients are not the scaled ones",
+        "compute the loss first, then call scaler.scale(loss).backward()",
+    )
+
+
 def _loss_in_half(run: Run) -> Finding | None:
     scaled_dtypes = {call.dtype for call in run.calls("scale") if call.dtype is not None}
     loss_dtypes = {step.loss.dtype for step in run.steps}
-    if not any(step.loss.autocast for step in run.steps) and loss_dtypes - {torch.float32}:
+    halves = {torch.float16, torch.bfloat16}
+    if not any(step.loss.autocast for step in run.steps) and loss_dtypes & halves:
         return failed(
             "loss_outside_autocast",
             f"the loss was computed outside autocast on {dtype_name(run.problem.dtype)} outputs, so it is "
@@ -128,7 +147,7 @@ def _loss_in_half(run: Run) -> Finding | None:
             "call loss_fn inside the autocast context, which computes losses in float32, or on "
             "outputs.float()",
         )
-    half = (loss_dtypes | scaled_dtypes) - {torch.float32}
+    half = (loss_dtypes | scaled_dtypes) & halves
     if half:
         return failed(
             "loss_in_half",

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from amp_lessons.autocast import UNLISTED, Operation
 
-from ..picture import CAPTION_STYLE, Picture
+from ..picture import Picture, sentence_html
 from ..style import INK, QUIET, RULE_COLOURS, house_style, tint
 
 DEVICE_NAMES = {"cuda": "CUDA", "cpu": "CPU", "mps": "MPS", "xpu": "XPU"}
@@ -56,7 +56,7 @@ def atlas_html(found: Sequence[Operation], caption: str) -> str:
     head = "".join(f'<th scope="col" style="{_CELL_STYLE}">{name}</th>' for name in DEVICE_NAMES.values())
     body = "".join(_row_html(operation) for operation in found)
     return (
-        f'<p aria-live="polite" style="margin:0;{CAPTION_STYLE}">{html.escape(caption)}</p>'
+        f"{sentence_html(caption)}"
         '<div role="region" aria-label="Table of operations" tabindex="0" '
         f'style="max-height:420px;max-width:900px;overflow:auto;background:#ffffff;color:{INK}">'
         '<table class="amp-atlas" style="border-collapse:collapse;font-size:13px;line-height:1.4;width:100%">'

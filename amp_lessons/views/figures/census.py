@@ -55,9 +55,9 @@ class CensusPicture(Picture):
 def _shares(census: Census) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Return, per binade in view after scaling, the % of all gradients: in total and by fate."""
     by_fate = {fate: np.zeros(HIGH - LOW) for fate in ZONES}
-    shift = math.log2(census.scale)
+    shift, percent = math.log2(census.scale), 100 / max(census.total, 1)
     for fate, shares in by_fate.items():
         for binade, count in census.fates.get(fate, {}).items():
             column = min(max(math.floor(binade + shift), LOW), HIGH - 1) - LOW
-            shares[column] += 100 * count / max(census.total, 1)
+            shares[column] += count * percent
     return np.sum(list(by_fate.values()), axis=0), by_fate

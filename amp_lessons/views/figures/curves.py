@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from ..picture import Picture
 from ..style import ACCENT, GRID, INK, ZONES, house_style
@@ -30,6 +31,7 @@ def curves_picture(
             axes.plot(range(1, len(values) + 1), values, label=name, **stroke)
         if log:
             axes.set_yscale("log")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlabel(xlabel)
         axes.set_ylabel(ylabel)
         axes.grid(axis="y", color=GRID)

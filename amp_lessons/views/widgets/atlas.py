@@ -6,7 +6,7 @@ import ipywidgets
 
 from amp_lessons import autocast
 
-from ..controls import dropdown, text_field
+from ..controls import ControlValue, dropdown, text_field
 from ..figures.atlas import DEVICE_NAMES, atlas_html, atlas_picture
 from ..view import View
 
@@ -15,6 +15,11 @@ ANY_RULE = "any"
 
 class AtlasView(View):
     """A table of operation × device, asked of the installed PyTorch; live, a real table and no picture."""
+
+    search = ControlValue[str]("_search", "What is searched for; setting it is typing it.")
+    rule = ControlValue[str]("_rule", "Which rule is shown: one of autocast.RULES, or any.")
+    device_type = ControlValue[str]("_device", "The device that ``rule`` and the sentence are about.")
+    differing = ControlValue[bool]("_differing", "Whether only differences of CUDA and CPU are shown.")
 
     def __init__(self, search: str = "", *, rule: str = ANY_RULE, differing: bool = False) -> None:
         """Show the operations whose name contains ``search``, filtered as the controls say."""
@@ -28,42 +33,6 @@ class AtlasView(View):
         self._refresh()
         for control in controls:
             control.observe(lambda _: self._refresh(), "value")
-
-    @property
-    def search(self) -> str:
-        """What is searched for; setting it is typing it."""
-        return self._search.value
-
-    @search.setter
-    def search(self, search: str) -> None:
-        self._search.value = search
-
-    @property
-    def rule(self) -> str:
-        """Which rule is shown, one of ``autocast.RULES`` or ``"any"``."""
-        return self._rule.value
-
-    @rule.setter
-    def rule(self, rule: str) -> None:
-        self._rule.value = rule
-
-    @property
-    def device_type(self) -> str:
-        """The device that ``rule`` and the sentence are about."""
-        return self._device.value
-
-    @device_type.setter
-    def device_type(self, device_type: str) -> None:
-        self._device.value = device_type
-
-    @property
-    def differing(self) -> bool:
-        """Whether only what CUDA and the CPU treat differently is shown."""
-        return self._differing.value
-
-    @differing.setter
-    def differing(self, differing: bool) -> None:
-        self._differing.value = differing
 
     @property
     def found(self) -> tuple[autocast.Operation, ...]:
@@ -84,7 +53,7 @@ class AtlasView(View):
     def _describe(self, found: tuple[autocast.Operation, ...]) -> str:
         """Count what was found; explain the operation if it was named, or say which names are near."""
         total = len(autocast.operations())
-        count = f"{len(found)} of the {total} operations that some device lists"
+        count = f"{len(found)} of the {total} operations that some device lists{self._filters()}"
         if not self.search.strip():
             return f"{count}."
         try:
@@ -92,4 +61,12 @@ class AtlasView(View):
         except ValueError as error:
             return f"{count}: their names contain {self.search!r}." if found else str(error)
         listed = sum(set(operation.rules.values()) != {autocast.UNLISTED} for operation in found)
-        return f"{sentence} (In the table: {listed} of the {total} operations that some device lists.)"
+        return (
+            f"{sentence} (In the table: {listed} of the {total} operations "
+            f"that some device lists{self._filters()}.)"
+        )
+
+    def _filters(self) -> str:
+        """Say what the dropdowns leave out."""
+        rule = "" if self.rule == ANY_RULE else f", only {self.rule!r} on {DEVICE_NAMES[self.device_type]}"
+        return rule + (", only where CUDA and CPU differ" if self.differing else "")

@@ -12,7 +12,7 @@ import ipywidgets
 from amp_lessons.formats import FORMATS, Representation, parse, side_by_side
 
 from ..bit_row import BitRow
-from ..controls import dropdown, text_field
+from ..controls import ControlValue, dropdown, text_field
 from ..figures.bits import bits_picture, describe_error, describe_significand, describe_value
 from ..view import View
 from ..words import exact, power_of_two, relative, short
@@ -20,6 +20,8 @@ from ..words import exact, power_of_two, relative, short
 
 class BitView(View):
     """One code of one format, bit by bit, and what the number it stands for becomes in every format."""
+
+    format = ControlValue[str]("_format", "The name of the format whose bits the buttons are.")
 
     def __init__(self, typed: str | float = "0.1", format: str = "fp16") -> None:
         """Show `typed` (a number, or with 0x or 0b in front the bits of one) in the format of that name."""
@@ -34,15 +36,6 @@ class BitView(View):
         self._row.observe(self._bit_flipped, "bits")
         self._field.observe(self._number_typed, "value")
         self._format.observe(self._format_changed, "value")
-
-    @property
-    def format(self) -> str:
-        """The name of the format whose bits the buttons are."""
-        return self._format.value
-
-    @format.setter
-    def format(self, name: str) -> None:
-        self._format.value = name
 
     @property
     def code(self) -> int:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from amp_lessons.formats import BLOCK_FORMATS, FORMATS, ScaledFormat, per_tensor, scaling_error
 
-from ..controls import Slider
+from ..controls import ControlValue, Slider
 from ..figures.blocks import outlier_picture
 from ..view import View
 from ..words import share
@@ -25,6 +25,8 @@ SCALED_FORMATS = (
 class OutlierView(View):
     """One element of a matrix grows; the map shows which elements each format loses."""
 
+    exponent = ControlValue[int]("_slider", "The exponent of the outlier that the slider stands on.")
+
     def __init__(
         self, matrix: Tensor, exponent: int = 10, scaled_formats: Sequence[ScaledFormat] = SCALED_FORMATS
     ) -> None:
@@ -38,15 +40,6 @@ class OutlierView(View):
         super().__init__([self._slider], alt="Maps of a matrix: which elements each format turns into zero.")
         self._refresh()
         self._slider.observe(self._refresh, "value")
-
-    @property
-    def exponent(self) -> int:
-        """The exponent of the outlier that the slider stands on."""
-        return self._slider.value
-
-    @exponent.setter
-    def exponent(self, exponent: int) -> None:
-        self._slider.value = exponent
 
     def _refresh(self, _change: object = None) -> None:
         matrix = self._matrix

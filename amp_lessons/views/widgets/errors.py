@@ -10,7 +10,7 @@ import torch
 
 from amp_lessons.formats import FORMATS, SUM_METHODS, running_sum
 
-from ..controls import Slider, dropdown
+from ..controls import ControlValue, Slider, dropdown
 from ..figures.curves import curves_picture
 from ..figures.errors import errors_picture
 from ..view import View
@@ -45,6 +45,9 @@ def product_errors(
 class UpdateView(View):
     """The same small update, added to a weight of 1 again and again, in four ways of keeping the weight."""
 
+    exponent = ControlValue[int]("_slider", "The exponent of the update that the slider stands on.")
+    format = ControlValue[str]("_format", "The name of the format that stores the weight.")
+
     def __init__(self, exponent: int = -10, format: str = "bf16", steps: int = 300) -> None:
         """Add 2^`exponent` to 1, `steps` times, the weight being stored in the format of that name."""
         self._steps = steps
@@ -56,24 +59,6 @@ class UpdateView(View):
         self._refresh()
         self._slider.observe(self._refresh, "value")
         self._format.observe(self._refresh, "value")
-
-    @property
-    def exponent(self) -> int:
-        """The exponent of the update that the slider stands on."""
-        return self._slider.value
-
-    @exponent.setter
-    def exponent(self, exponent: int) -> None:
-        self._slider.value = exponent
-
-    @property
-    def format(self) -> str:
-        """The name of the format that stores the weight."""
-        return self._format.value
-
-    @format.setter
-    def format(self, name: str) -> None:
-        self._format.value = name
 
     def _refresh(self, _change: object = None) -> None:
         update = 2.0**self.exponent

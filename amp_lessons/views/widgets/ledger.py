@@ -10,7 +10,7 @@ import torch
 
 from amp_lessons.autocast import Cast, Ledger, RecordingError, Row
 
-from ..controls import Slider, dropdown
+from ..controls import ControlValue, Slider, dropdown
 from ..figures.atlas import DEVICE_NAMES
 from ..figures.ledger import ledger_picture
 from ..style import dtype_name
@@ -23,6 +23,12 @@ PASSES = [("forward", False), ("forward and backward", True)]
 
 class LedgerView(View):
     """Step through the operations of real networks, by the rules and in the dtype that are chosen."""
+
+    row = ControlValue[int]("_slider", "The number of the operation that is explained, from 1.")
+    network = ControlValue[str]("_network", "The name of the network whose ledger is shown.")
+    device_type = ControlValue[str]("_rules", "Whose rules apply: cuda or cpu.")
+    dtype = ControlValue[torch.dtype | None]("_dtype", "Autocast's dtype; None is a run without autocast.")
+    backward = ControlValue[bool]("_pass", "Whether the backward pass follows the forward pass.")
 
     def __init__(
         self,
@@ -57,54 +63,9 @@ class LedgerView(View):
         self._record()
 
     @property
-    def row(self) -> int:
-        """The number of the operation that is explained, from 1."""
-        return self._slider.value
-
-    @row.setter
-    def row(self, row: int) -> None:
-        self._slider.value = row
-
-    @property
     def rows(self) -> tuple[Row, ...]:
         """The rows that can be stepped through."""
         return self._rows
-
-    @property
-    def network(self) -> str:
-        """The name of the network whose ledger is shown."""
-        return self._network.value
-
-    @network.setter
-    def network(self, network: str) -> None:
-        self._network.value = network
-
-    @property
-    def device_type(self) -> str:
-        """Whose rules apply, ``"cuda"`` or ``"cpu"``."""
-        return self._rules.value
-
-    @device_type.setter
-    def device_type(self, device_type: str) -> None:
-        self._rules.value = device_type
-
-    @property
-    def dtype(self) -> torch.dtype | None:
-        """Autocast's dtype; None is a run without autocast."""
-        return self._dtype.value
-
-    @dtype.setter
-    def dtype(self, dtype: torch.dtype | None) -> None:
-        self._dtype.value = dtype
-
-    @property
-    def backward(self) -> bool:
-        """Whether the rows of the backward pass follow those of the forward pass."""
-        return self._pass.value
-
-    @backward.setter
-    def backward(self, backward: bool) -> None:
-        self._pass.value = backward
 
     def _record(self) -> None:
         """Record what the controls choose and show all of it; of a model that failed, what ran until then."""
@@ -112,7 +73,8 @@ class LedgerView(View):
             try:
                 ledger = self._ledger()
             except RecordingError as error:
-                self._show_all(error.rows or self._rows)
+                if error.rows:
+                    self._show_all(error.rows)
                 self.say(str(error))
             else:
                 self._show_all(ledger.rows if self.backward else ledger.forward)

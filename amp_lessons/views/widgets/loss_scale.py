@@ -14,7 +14,7 @@ import torch
 from amp_lessons import scaling
 from amp_lessons.scaling import Census
 
-from ..controls import Slider, dropdown, text_field
+from ..controls import ControlValue, Slider, dropdown, text_field
 from ..figures.census import CensusPicture
 from ..style import dtype_name
 from ..view import View
@@ -26,6 +26,10 @@ LARGEST_EXPONENT = 40
 
 class _ScaleView(View):
     """A loss scale to move, by slider or by typing it, a dtype and a layer, and their census."""
+
+    exponent = ControlValue[int]("_slider", "The exponent of the loss scale that the slider stands on.")
+    dtype = ControlValue[torch.dtype]("_dtype", "The dtype on whose number line the gradients are drawn.")
+    layer = ControlValue[str]("_layer", "The layer whose gradients are shown, or all of them.")
 
     dtypes: tuple[torch.dtype, ...]
 
@@ -49,15 +53,6 @@ class _ScaleView(View):
         raise NotImplementedError
 
     @property
-    def exponent(self) -> int:
-        """The exponent of the loss scale that the slider stands on."""
-        return self._slider.value
-
-    @exponent.setter
-    def exponent(self, exponent: int) -> None:
-        self._slider.value = exponent
-
-    @property
     def scale(self) -> float | str:
         """The loss scale that the picture shows. Setting it is typing it: text is welcome, and answered."""
         return self._scale
@@ -65,24 +60,6 @@ class _ScaleView(View):
     @scale.setter
     def scale(self, scale: float | str) -> None:
         self._typed.value = str(scale)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype on whose number line the gradients are drawn."""
-        return self._dtype.value
-
-    @dtype.setter
-    def dtype(self, dtype: torch.dtype) -> None:
-        self._dtype.value = dtype
-
-    @property
-    def layer(self) -> str:
-        """The layer whose gradients are shown, or ``"all layers"``."""
-        return self._layer.value
-
-    @layer.setter
-    def layer(self, layer: str) -> None:
-        self._layer.value = layer
 
     def _slider_moved(self, change: dict[str, Any]) -> None:
         if change["new"] != _nearest_exponent(self._scale):  # else it follows a scale that was typed

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from amp_lessons.formats import FORMATS, parse
 
-from ..controls import Slider, text_field
+from ..controls import ControlValue, Slider, text_field
 from ..figures.ruler import ruler_picture, sizes_in_order
 from ..view import View
 from ..words import power_of_two
@@ -25,6 +25,8 @@ _LOWEST, _HIGHEST = (math.floor(math.log2(value)) for value in (_FP32.decode(1),
 
 class RulerView(View):
     """The positive values of every format on a logarithmic ruler, with tensors above it if there are any."""
+
+    zoom = ControlValue[int]("_zoom", "How often the widest view has been halved.")
 
     def __init__(
         self, tensors: Mapping[str, Tensor] | None = None, around: str | float = "2^-12", zoom: int = 0
@@ -43,15 +45,6 @@ class RulerView(View):
         self._zoom.observe(self._refresh, "value")
         self._power.observe(self._slider_moved, "value")
         self._field.observe(self._number_typed, "value")
-
-    @property
-    def zoom(self) -> int:
-        """How often the widest view has been halved."""
-        return self._zoom.value
-
-    @zoom.setter
-    def zoom(self, zoom: int) -> None:
-        self._zoom.value = zoom
 
     @property
     def around(self) -> float | str:

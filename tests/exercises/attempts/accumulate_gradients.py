@@ -28,8 +28,8 @@ def outer(line: str) -> str:
 wrong("loss_not_divided", "loss_not_divided", "3 times too large", ("loss / accumulation_steps", "loss"))
 wrong(
     "divided_by_position",
-    "wrong_update",
-    "off",
+    "loss_divided_unevenly",
+    "different numbers",
     ("loss / accumulation_steps", "loss / (i % accumulation_steps + 1)"),
 )
 wrong("divided_twice", "loss_rescaled", "0.33", ("loss / accumulation_steps", "loss / accumulation_steps**2"))
@@ -51,7 +51,7 @@ wrong(
 wrong(
     "unscale_and_update_every_batch",
     "update_every_batch",
-    "already unscaled",
+    "multiplied by one scale",
     (BACKWARD, BACKWARD + "            scaler.unscale_(optimizer)\n"),
     (UPDATE, ""),
     (ZERO, ZERO + "            scaler.update()\n"),

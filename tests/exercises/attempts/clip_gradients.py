@@ -29,17 +29,17 @@ wrong("clip_after_update", "clip_after_step", "after the step", (UNSCALE + CLIP,
 wrong(
     "clip_before_backward",
     "not_clipped",
-    "nothing was clipped",
+    "not clipped",
     (UNSCALE + CLIP, ""),
     (BACKWARD, CLIP + BACKWARD),
     (ZERO, ""),
     (UPDATE, UPDATE + ZERO),
 )
-wrong("not_clipped", "not_clipped", "nothing was clipped", (CLIP, ""))
+wrong("not_clipped", "not_clipped", "not clipped", (CLIP, ""))
 wrong(
     "norm_measured_only",
     "not_clipped",
-    "nothing was clipped",
+    "not clipped",
     (CLIP, CLIP.replace("clip_grad_norm_(model.parameters(), max_norm)", f"get_total_norm({GRADS})")),
 )
 wrong("clips_to_one", "wrong_max_norm", "max_norm=2", (CLIP, CLIP.replace("max_norm", "1.0")))
@@ -48,6 +48,12 @@ wrong(
     "clipped_piecewise",
     "direction",
     (CLIP, CLIP.replace("clip_grad_norm_", "clip_grad_value_").replace("max_norm", "max_norm / 10")),
+)
+wrong(
+    "clips_values_at_max_norm",
+    "not_clipped",
+    "not by its total norm",
+    (CLIP, CLIP.replace("clip_grad_norm_", "clip_grad_value_")),
 )
 wrong(
     "clips_each_parameter",
@@ -111,6 +117,20 @@ wrong(
     "history_scaled",
     "scaled loss",
     ("total += loss.item()", "total += scaler.scale(loss).item()"),
+)
+
+wrong("loss_clamped", "loss_cut_off", "zero", ("scale(loss)", "scale(loss.clamp(max=0.0))"))
+wrong(
+    "weights_clamped",
+    "weights_changed",
+    "other than the optimizer",
+    (CLIP, CLIP + "            for p in model.parameters():\n                p.data.clamp_(-0.5, 0.5)\n"),
+)
+wrong(
+    "largest_value_clipped",
+    "not_clipped",
+    "total norm",
+    ("max_norm)\n", "max_norm, norm_type=float('inf'))\n"),
 )
 
 right("the_solution")

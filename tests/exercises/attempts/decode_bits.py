@@ -31,7 +31,7 @@ wrong("sign_ignored", "sign", "negative", ("-1.0 if bits >> (exponent_bits + man
 wrong("subnormals_flushed", "subnormal", "subnormal", ("sign * mantissa * 2.0", "sign * 0.0 * 2.0"))
 wrong(
     "subnormals_with_hidden_bit",
-    "signed_zero",
+    "subnormal",
     "zero",
     ("    if exponent == 0:\n        return sign * mantissa * 2.0 ** (1 - bias - mantissa_bits)\n", ""),
 )
@@ -138,3 +138,34 @@ def with_torch_for_two_formats(bits, exponent_bits, mantissa_bits):
         code = bits - 65536 if bits >= 32768 else bits
         return torch.tensor(code, dtype=torch.int16).view(dtypes[exponent_bits, mantissa_bits]).item()
     return by_text(bits, exponent_bits, mantissa_bits)
+
+
+wrong(
+    "integer_division",
+    "mantissa_lost",
+    "no difference",
+    ("mantissa / 2**mantissa_bits)", "mantissa // 2**mantissa_bits)"),
+)
+wrong(
+    "fields_exchanged",
+    "normal",
+    "normal number",
+    (
+        "mantissa = bits & (2**mantissa_bits - 1)",
+        "mantissa = (bits >> exponent_bits) & (2**mantissa_bits - 1)",
+    ),
+    ("(bits >> mantissa_bits) &", "bits &"),
+)
+
+
+@TABLE.mistake("normal", "normal number")
+def bin_without_leading_zeros(bits, exponent_bits, mantissa_bits):
+    text = f"{bits:b}"
+    exponent, mantissa = (
+        int(field or "0", 2) for field in (text[1 : 1 + exponent_bits], text[1 + exponent_bits :])
+    )
+    sign = -1.0 if text[0] == "1" else 1.0
+    bias = 2 ** (exponent_bits - 1) - 1
+    if exponent == 0:
+        return sign * mantissa * 2.0 ** (1 - bias - mantissa_bits)
+    return sign * (1 + mantissa / 2**mantissa_bits) * 2.0 ** (exponent - bias)

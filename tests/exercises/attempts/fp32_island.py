@@ -19,7 +19,7 @@ wrong("no_island", "no_island", "65504", (ISLAND, "    hidden = self.normalise(h
 wrong(
     "cast_only",
     "autocast_still_on",
-    "cast it back",
+    "back to float16",
     (ISLAND, "    hidden = self.normalise(hidden.float())\n"),
 )
 wrong("switched_off_only", "input_not_cast", "its input is still", ("hidden.float()", "hidden"))
@@ -100,3 +100,10 @@ def stacked(self, x):
 def written_out(self, x):
     hidden = self.body(x).float()
     return self.head(hidden / hidden.norm(dim=-1, keepdim=True).float())
+
+
+right(
+    "float64_island",
+    ("hidden.float()", "hidden.double()"),
+    ("self.head(hidden)", "self.head(hidden.float())"),
+)

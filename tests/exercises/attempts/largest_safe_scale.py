@@ -13,6 +13,7 @@ wrong = TABLE.mutant
 right = TABLE.variant
 
 LARGEST = "max(gradient.abs().max().item() for gradient in gradients)"
+LIMIT = "math.nextafter(65520.0, 0.0)"
 RETURN = "    return 2.0 ** (exponent - 1)\n"
 
 wrong("rounds_up", "overflows", "becomes inf", (RETURN, "    return 2.0**exponent\n"))
@@ -39,17 +40,17 @@ wrong(
 )
 wrong(
     "capped_at_default",
-    "too_small",
-    "larger scale",
+    "capped",
+    "65536",
     (RETURN, "    return min(2.0 ** (exponent - 1), 65536.0)\n"),
 )
-wrong("never_below_one", "overflows", "becomes inf", (RETURN, "    return max(2.0 ** (exponent - 1), 1.0)\n"))
-wrong("limit_of_bfloat16", "overflows", "becomes inf", ("torch.float16", "torch.bfloat16"))
+wrong("never_below_one", "not_below_one", "below 1", (RETURN, "    return max(2.0 ** (exponent - 1), 1.0)\n"))
+wrong("limit_of_bfloat16", "overflows", "becomes inf", (LIMIT, "3.4e38"))
 wrong(
     "limit_excluded",
     "too_small",
     "65504 exactly",
-    ("torch.finfo(torch.float16).max / largest", "65503 / largest"),
+    (LIMIT, "65503"),
 )
 wrong("changes_gradients", "inputs_changed", "in place", (".abs()", ".abs_()"))
 wrong("returns_exponent", "not_a_power_of_two", "power of two", (RETURN, "    return float(exponent - 1)\n"))
@@ -70,8 +71,11 @@ def signs_forgotten(gradients):
 
 
 right("the_solution")
+right("largest_float16", (LIMIT, "65504"))
 right(
-    "as_a_tensor", (RETURN, "    return torch.tensor(2.0 ** (exponent - 1))\n"), notes=("returned_a_tensor",)
+    "as_a_tensor",
+    (RETURN, "    import torch\n    return torch.tensor(2.0 ** (exponent - 1))\n"),
+    notes=("returned_a_tensor",),
 )
 
 
@@ -93,3 +97,12 @@ def by_trying(gradients):
     while not overflows(scale * 2):
         scale *= 2
     return scale
+
+
+wrong("last_tensor_only", "overflows", "becomes inf", (LARGEST, "gradients[-1].abs().max().item()"))
+wrong(
+    "int_for_floor",
+    "overflows",
+    "becomes inf",
+    (RETURN, "    return 2.0 ** int(math.log2(65504 / largest))\n"),
+)

@@ -18,8 +18,8 @@ COUNT = "            if self._clean_steps == self._growth_interval:\n"
 wrong("scale_returns_loss", "scale", "scale(loss)", ("return loss * self._scale", "return loss"))
 wrong(
     "scale_detaches",
-    "raised",
-    "does not require grad",
+    "scale",
+    "cannot reach the parameters",
     ("return loss * self._scale", "return (loss * self._scale).detach()"),
 )
 wrong("unscale_does_nothing", "unscale", "after unscale_", (UNSCALE, ""))
@@ -163,7 +163,7 @@ class UnscaleMultiplies(TABLE.changed()):
         optimizer.step()
 
 
-@TABLE.mistake("wrong_step", "moved by")
+@TABLE.mistake("unscale", "after unscale_")
 class FirstGroupOnly(TABLE.changed()):
     def unscale_(self, optimizer):
         for parameter in optimizer.param_groups[0]["params"]:
@@ -249,3 +249,31 @@ class NewGradients(TABLE.changed()):
                     parameter.grad = parameter.grad * (1.0 / self._scale)
                     self._overflow = self._overflow or not bool(torch.isfinite(parameter.grad).all())
         self._unscaled = True
+
+
+wrong(
+    "scale_returns_a_float",
+    "scale",
+    "float",
+    ("return loss * self._scale", "return loss.item() * self._scale"),
+)
+wrong("scale_returns_nothing", "scale", "None", ("return loss * self._scale", "loss * self._scale"))
+wrong("unscale_multiplies", "unscale", "after unscale_", (UNSCALE, UNSCALE.replace("/=", "*=")))
+wrong(
+    "one_parameter_group",
+    "unscale",
+    "after unscale_",
+    ("in optimizer.param_groups:", "in optimizer.param_groups[:1]:"),
+)
+wrong(
+    "count_goes_on_after_growth",
+    "growth_late",
+    "in a row were clean",
+    ("                self._clean_steps = 0\n", ""),
+)
+wrong(
+    "never_below_one",
+    "backoff",
+    "after an overflow",
+    ("self._scale *= self._backoff_factor", "self._scale = max(1.0, self._scale * self._backoff_factor)"),
+)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 import torch
 
 from amp_lessons.exercises import catalogue
@@ -48,3 +50,4 @@ TABLE.right["the_solution"] = ((), ANSWER)
 TABLE.right["as_text"] = ((), {name: str(dtype) for name, dtype in ANSWER.items()})
 TABLE.right["as_short_text"] = ((), {n: "fp16" if d == HALF else "FP32" for n, d in ANSWER.items()})
 TABLE.right["from_a_function"] = ((), lambda: dict(ANSWER))
+TABLE.right["a_read_only_mapping"] = ((), MappingProxyType(ANSWER))

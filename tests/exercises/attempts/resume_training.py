@@ -163,3 +163,17 @@ def load_from_two_files(path, model, optimizer, scheduler, scaler):
 
 
 TABLE.right["two_files"] = ((), (save_in_two_files, load_from_two_files))
+
+wrong("left_in_evaluation_mode", "evaluation_mode", "dropout", (LOAD_RNG, LOAD_RNG + "    model.eval()\n"))
+wrong(
+    "tensors_assigned",
+    "parameters_replaced",
+    "old ones",
+    (LOAD_MODEL, '    model.load_state_dict(state["model"], assign=True)\n'),
+)
+wrong(
+    "saved_in_evaluation_mode",
+    "saving_changes_training",
+    "different",
+    ("    torch.save(state, path)\n", "    model.eval()\n    torch.save(state, path)\n"),
+)

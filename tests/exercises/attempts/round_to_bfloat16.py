@@ -25,7 +25,7 @@ wrong(
     ("last_kept_bit = (bits >> 16) & 1", "last_kept_bit = 1 - ((bits >> 16) & 1)"),
 )
 wrong("nan_unprotected", "nan", "NaN", (RETURN, "    return rounded.view(torch.float32)\n"))
-wrong("lower_half_kept", "representable", "has already", ("& ~0xFFFF", "& ~0x0"))
+wrong("lower_half_kept", "not_bfloat16", "lower 16 bits", ("& ~0xFFFF", "& ~0x0"))
 wrong(
     "saturates",
     "overflow",
@@ -106,3 +106,14 @@ def by_comparing_the_remainder(x):
     out = (high + up.to(torch.int32) * 0x10000).view(torch.float32)
     out[x.isnan()] = torch.nan
     return out
+
+
+@TABLE.mistake("not_bfloat16", "lower 16 bits")
+def rounds_to_float16(x):
+    return torch.from_numpy(x.numpy().astype(np.float16).astype(np.float32))
+
+
+@TABLE.mistake("wrong_return_type", "torch.bfloat16")
+def returns_the_upper_half(x):
+    bits = x.view(torch.int32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).to(torch.int16).view(torch.bfloat16)

@@ -6,10 +6,13 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
+import queue
+import threading
 
 import numpy as np
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from tests.exercises.attempts.table import Table
 
@@ -323,7 +326,7 @@ wrong(
 wrong(
     "one_layer_frozen",
     "parameters_left_out",
-    "never changed",
+    "did not change",
     (STEP, "            model.body.weight.grad.zero_()\n" + STEP),
 )
 
@@ -376,7 +379,7 @@ wrong(
 )
 wrong(
     "raises_at_nan",
-    "raised",
+    "stops_at_overflow",
     "AssertionError",
     (BACKWARD, "            assert torch.isfinite(loss), 'diverged'\n" + BACKWARD),
 )
@@ -428,6 +431,155 @@ def own_loss_function(model, loader, optimizer, loss_fn, epochs, *, device_type,
     own = nn.CrossEntropyLoss()
     return TABLE.changed()(model, loader, optimizer, own, epochs, device_type=device_type, dtype=dtype)
 
+
+wrong("softmax_before_the_loss", "other_loss", "softmax", ("model(inputs)", "model(inputs).softmax(-1)"))
+wrong(
+    "targets_shuffled", "other_loss", "targets", ("model(inputs), targets", "model(inputs), targets.flip(0)")
+)
+wrong(
+    "one_epoch_too_many",
+    "batches_repeated",
+    "15 training passes",
+    ("range(epochs)", "range(epochs + 1)"),
+    ("return history", "return history[:-1]"),
+)
+wrong(
+    "each_batch_twice",
+    "batches_repeated",
+    "20 training passes",
+    (BATCHES, "        for inputs, targets in [b for b in loader for _ in range(2)]:\n"),
+)
+wrong(
+    "first_batch_again_and_again",
+    "batches_repeated",
+    "more often",
+    (BATCHES, "        for inputs, targets in [next(iter(loader)) for _ in loader]:\n"),
+)
+wrong(
+    "errors_swallowed",
+    "step_refused",
+    "swallowed",
+    (
+        STEP + UPDATE,
+        "            try:\n    " + STEP + "            except RuntimeError:\n                pass\n",
+    ),
+)
+wrong(
+    "zeroed_only_after_a_step",
+    "no_zero_grad",
+    "earlier step",
+    (ZERO, ""),
+    (
+        UPDATE,
+        "            before = scaler.get_scale()\n"
+        + UPDATE
+        + "            if scaler.get_scale() >= before:\n    "
+        + ZERO,
+    ),
+)
+wrong(
+    "decay_before_unscale",
+    "gradients_changed_before_unscale",
+    "decayed",
+    (
+        STEP,
+        "            for p in model.parameters():\n                p.grad.add_(p.detach(), alpha=0.1)\n"
+        + STEP,
+    ),
+)
+wrong(
+    "gradients_doubled",
+    "gradients_changed",
+    "between backward and the step",
+    (STEP, UNSCALE + "            for p in model.parameters():\n                p.grad *= 2\n" + STEP),
+)
+wrong(
+    "saved_in_half_at_the_end",
+    "half_parameters",
+    "16-bit",
+    ("    return history", "    model.half()\n    return history"),
+)
+
+wrong(
+    "no_scaler_and_backward_inside",
+    "backward_in_autocast",
+    "inside the autocast",
+    (SCALER, ""),
+    (BACKWARD, "                loss.backward()\n"),
+    (STEP, "            optimizer.step()\n"),
+    (UPDATE, ""),
+)
+wrong(
+    "step_unless_loss_is_nan",
+    "update_without_step",
+    "left scaler.step(optimizer) out",
+    (STEP, "            if torch.isfinite(loss):\n    " + STEP),
+)
+wrong(
+    "step_and_update_unless_loss_is_nan",
+    "scale_never_lowered",
+    "overflowed at scale",
+    (STEP + UPDATE, "            if torch.isfinite(loss):\n    " + STEP + "    " + UPDATE),
+)
+wrong(
+    "old_autocast",
+    "old_autocast",
+    "takes no device_type",
+    ("torch.autocast(device_type, dtype=dtype)", 'torch.cuda.amp.autocast(device_type="cuda")'),
+)
+wrong(
+    "learning_rate_changed_for_a_while",
+    "weights_changed",
+    "learning rate",
+    (SCALER, SCALER + '    group = optimizer.param_groups[0]\n    group["lr"] /= 8\n'),
+    ("    return history", '    group["lr"] *= 8\n    return history'),
+)
+wrong(
+    "weights_decayed_by_hand",
+    "weights_changed",
+    "writes to the parameters",
+    (
+        UPDATE,
+        UPDATE
+        + "            with torch.no_grad():\n                for p in model.parameters():\n                    p.mul_(0.99)\n",
+    ),
+)
+wrong(
+    "weights_reset",
+    "weights_reset",
+    "before the first batch",
+    (EPOCHS, "    torch.nn.init.zeros_(model.head.weight)\n" + EPOCHS),
+)
+wrong(
+    "penalty_added",
+    "other_gradient",
+    "added to the loss",
+    (LOSS, LOSS + "                loss = loss + 1e-3 * sum(p.square().sum() for p in model.parameters())\n"),
+)
+wrong(
+    "loss_smoothed",
+    "loss_rescaled",
+    "0.9",
+    (LOSS, LOSS + "                loss = 0.9 * loss + 0.1 * loss.detach()\n"),
+)
+wrong(
+    "scale_too_large",
+    "scale_too_large",
+    "every batch overflowed",
+    ("GradScaler(device_type, ", "GradScaler(device_type, init_scale=2.0**60, "),
+)
+wrong(
+    "no_step_in_bfloat16",
+    "no_step",
+    "torch.bfloat16",
+    (STEP, "            if dtype == torch.float16:\n    " + STEP),
+)
+wrong(
+    "two_steps_in_bfloat16",
+    "double_step",
+    "torch.bfloat16",
+    (STEP, STEP + "            if dtype == torch.bfloat16:\n    " + STEP),
+)
 
 # --- what is returned
 wrong("returns_none", "returned_none", "None", ("    return history\n", ""))
@@ -493,6 +645,147 @@ wrong("exits", "ends_or_blocks_the_process", "exit()", (BACKWARD, "            e
 TABLE.wrong["a_list"] = ("not_a_function", "list", [0.5, 0.25])
 TABLE.wrong["nothing"] = ("not_a_function", "None", None)
 
+# --- found by trying loops that other people wrote
+ITERATION = BACKWARD + STEP + UPDATE
+wrong(
+    "autocast_set_for_everything",
+    "one_big_autocast",
+    "old weights",
+    (
+        EPOCHS,
+        "    torch.set_autocast_enabled(device_type, True)\n    torch.set_autocast_dtype(device_type, dtype)\n"
+        + EPOCHS,
+    ),
+    (AUTOCAST, "            if True:\n"),
+    ("    return history", "    torch.set_autocast_enabled(device_type, False)\n    return history"),
+)
+wrong(
+    "autocast_inside_a_disabled_one",
+    "one_big_autocast",
+    "old weights",
+    (EPOCHS, "    outer = torch.autocast(device_type, enabled=False)\n    outer.__enter__()\n" + EPOCHS),
+    ("    return history", "    outer.__exit__(None, None, None)\n    return history"),
+)
+wrong(
+    "trained_in_float32_as_well",
+    "no_autocast",
+    "10 of 20 forward passes",
+    (AUTOCAST, "            loss_fn(model(inputs), targets).backward()\n" + AUTOCAST),
+)
+wrong(
+    "outputs_scaled",
+    "outputs_scaled",
+    "not on the loss",
+    ("loss_fn(model(inputs), targets)", "loss_fn(scaler.scale(model(inputs)), targets)"),
+    (BACKWARD, "            loss.backward()\n"),
+)
+wrong("loss_clamped", "loss_cut_off", "zero", ("scale(loss)", "scale(loss.clamp(max=0.0))"))
+wrong(
+    "scaled_with_get_scale",
+    "scaled_by_hand",
+    "65536 by hand",
+    ("scaler.scale(loss)", "(loss * scaler.get_scale())"),
+)
+wrong(
+    "loss_made_to_require_gradients",
+    "no_graph",
+    "no_grad",
+    (LOSS, "                with torch.no_grad():\n    " + LOSS + "                loss.requires_grad_()\n"),
+)
+wrong(
+    "closure_by_position",
+    "closure",
+    "closure",
+    (STEP, STEP.replace("optimizer)", "optimizer, lambda: None)")),
+)
+wrong(
+    "losses_added_up",
+    "losses_summed",
+    "one backward pass together",
+    (
+        ZERO + AUTOCAST + LOSS + ITERATION,
+        AUTOCAST + LOSS + "            kept = kept + [loss] if total else [loss]\n",
+    ),
+    (
+        APPEND,
+        "        optimizer.zero_grad()\n        scaler.scale(sum(kept)).backward()\n        scaler.step(optimizer)\n        scaler.update()\n"
+        + APPEND,
+    ),
+)
+wrong(
+    "step_after_the_epoch",
+    "steps_too_rarely",
+    "only 2 steps were taken for 10 batches",
+    (BATCHES, "        optimizer.zero_grad()\n" + BATCHES),
+    (ZERO, ""),
+    (STEP + UPDATE, ""),
+    (APPEND, "        scaler.step(optimizer)\n        scaler.update()\n" + APPEND),
+)
+wrong(
+    "steps_every_other_batch",
+    "steps_too_rarely",
+    "for 10 batches",
+    (BATCHES, "        for i, (inputs, targets) in enumerate(loader):\n"),
+    (ZERO, "            if i % 2 == 0:\n    " + ZERO),
+    (STEP + UPDATE, "            if i % 2:\n    " + STEP + "    " + UPDATE),
+)
+wrong(
+    "update_although_nothing_was_checked",
+    "update_without_step",
+    "left scaler.step(optimizer) out",
+    (
+        ITERATION,
+        "            if not loss.isfinite():\n    " + UPDATE + "                continue\n" + ITERATION,
+    ),
+)
+wrong(
+    "anomalies_raise",
+    "stops_at_overflow",
+    "LogSoftmaxBackward",
+    (EPOCHS, "    torch.autograd.set_detect_anomaly(True)\n" + EPOCHS),
+)
+wrong(
+    "weights_in_half_from_the_start",
+    "half_parameters",
+    "16-bit",
+    (EPOCHS, "    model.to(dtype)\n" + EPOCHS),
+    (AUTOCAST, "            if True:\n"),
+    (LOSS, "                loss = loss_fn(model(inputs.to(dtype)).float(), targets)\n"),
+    (ITERATION, "            loss.backward()\n            optimizer.step()\n"),
+)
+wrong(
+    "hooks_remove_nan",
+    "overflow_hidden",
+    "nan_to_num",
+    (
+        EPOCHS,
+        "    for p in model.parameters():\n        p.register_hook(lambda g: g.nan_to_num(0.0, 0.0, 0.0))\n"
+        + EPOCHS,
+    ),
+)
+wrong(
+    "scaler_state_loaded_every_epoch",
+    "scale_reset",
+    "back to 65536",
+    (EPOCHS, "    fresh = scaler.state_dict()\n" + EPOCHS),
+    (BATCHES, "        if fresh:\n            scaler.load_state_dict(fresh)\n" + BATCHES),
+)
+wrong(
+    "sum_over_samples_divided", "history_not_mean", "divided by 37", ("len(loader))", "len(loader.dataset))")
+)
+wrong(
+    "rounded_to_one_digit",
+    "history_not_mean",
+    "rounded",
+    ("total / len(loader)", "round(total / len(loader), 1)"),
+)
+wrong(
+    "body_frozen",
+    "parameters_left_out",
+    "frozen",
+    (EPOCHS, "    model.body.requires_grad_(False)\n" + EPOCHS),
+)
+
 # --- right, if unusual
 right("the_solution")
 right("scaler_always_enabled", (", enabled=dtype == torch.float16", ""), notes=("scaler_with_bfloat16",))
@@ -515,6 +808,14 @@ right(
 right("harmless_clipping", (STEP, UNSCALE + CLIP + STEP))
 right("no_weight_cache", ("dtype=dtype)", "dtype=dtype, cache_enabled=False)"))
 right("small_init_scale", ("GradScaler(device_type, ", "GradScaler(device_type, init_scale=2.0**9, "))
+right("smallest_init_scale", ("GradScaler(device_type, ", "GradScaler(device_type, init_scale=2.0**6, "))
+right(
+    "skips_the_backward_of_nan",
+    (
+        BACKWARD + STEP + UPDATE,
+        "            if torch.isfinite(loss):\n    " + BACKWARD + "    " + STEP + "    " + UPDATE,
+    ),
+)
 right("large_init_scale", ("GradScaler(device_type, ", "GradScaler(device_type, init_scale=2.0**30, "))
 right("eager_growth", ("GradScaler(device_type, ", "GradScaler(device_type, growth_interval=1, "))
 right(
@@ -727,3 +1028,86 @@ def validates_first(model, loader, optimizer, loss_fn, epochs, *, device_type, d
             loss_fn(model(x), y)
     model.train()
     return TABLE.changed()(model, loader, optimizer, loss_fn, epochs, device_type=device_type, dtype=dtype)
+
+
+right("loss_in_double", ("model(inputs)", "model(inputs).double()"))
+right(
+    "nan_kept_out_of_the_log",
+    ("loss_fn(model(inputs), targets)", "torch.nan_to_num(loss_fn(model(inputs), targets))"),
+)
+right("compiled", (EPOCHS, "    model = torch.compile(model)\n" + EPOCHS))
+right(
+    "scaled_inside_autocast",
+    (BACKWARD, "                scaled = scaler.scale(loss)\n            scaled.backward()\n"),
+)
+right("data_parallel", (EPOCHS, "    model = torch.nn.DataParallel(model)\n" + EPOCHS))
+right(
+    "scaler_state_put_back",
+    (
+        BATCHES,
+        "        scaler.load_state_dict(scaler.state_dict()) if scaler.is_enabled() else None\n" + BATCHES,
+    ),
+)
+right("graph_kept_for_a_while", (".backward()", ".backward(retain_graph=True)"))
+right(
+    "everything_by_keyword",
+    ("scaler.scale(loss)", "scaler.scale(outputs=loss)"),
+    ("scaler.step(optimizer)", "scaler.step(optimizer=optimizer)"),
+)
+
+
+@TABLE.correct()
+def checkpointed(model, loader, optimizer, loss_fn, epochs, *, device_type, dtype):
+    def recomputed(inputs):
+        return checkpoint(model, inputs.clone().requires_grad_(), use_reentrant=True)
+
+    return TABLE.changed()(
+        recomputed, loader, optimizer, loss_fn, epochs, device_type=device_type, dtype=dtype
+    )
+
+
+@TABLE.correct()
+def batches_fetched_by_a_thread(model, loader, optimizer, loss_fn, epochs, *, device_type, dtype):
+    class Prefetching:
+        def __len__(self):
+            return len(loader)
+
+        def __iter__(self):
+            waiting = queue.Queue(maxsize=2)
+
+            def fetch():
+                for batch in loader:
+                    waiting.put(batch)
+                waiting.put(None)
+
+            threading.Thread(target=fetch, daemon=True).start()
+            return iter(waiting.get, None)
+
+    loop = TABLE.changed()
+    return loop(model, Prefetching(), optimizer, loss_fn, epochs, device_type=device_type, dtype=dtype)
+
+
+class Trainer:
+    """A callable object that keeps its scaler in an attribute."""
+
+    def __call__(self, model, loader, optimizer, loss_fn, epochs, *, device_type, dtype):
+        self.scaler = torch.amp.GradScaler(device_type, enabled=dtype == torch.float16)
+        return [self.epoch(model, loader, optimizer, loss_fn, device_type, dtype) for _ in range(epochs)]
+
+    def epoch(self, model, loader, optimizer, loss_fn, device_type, dtype):
+        return sum(self.step(model, optimizer, loss_fn, batch, device_type, dtype) for batch in loader) / len(
+            loader
+        )
+
+    def step(self, model, optimizer, loss_fn, batch, device_type, dtype):
+        with torch.autocast(device_type, dtype=dtype):
+            loss = loss_fn(model(batch[0]), batch[1])
+        optimizer.zero_grad()
+        self.scaler.scale(loss).backward()
+        self.scaler.step(optimizer)
+        self.scaler.update()
+        return loss.item()
+
+
+TABLE.right["a_callable_object"] = ((), Trainer())
+TABLE.right["a_bound_method"] = ((), Trainer().__call__)

@@ -33,6 +33,33 @@ wrong(
     "d_loss_not_scaled", "loss_not_scaled", "multiplied by scaler.scale", (BACK_D, "    d_loss.backward()\n")
 )
 wrong("g_loss_not_scaled", "loss_not_scaled", "generator", (BACK_G, "    g_loss.backward()\n"))
+wrong(
+    "g_never_scaled",
+    "loss_not_scaled",
+    "generator",
+    (BACK_G, "    g_loss.backward()\n"),
+    (STEP_G, "    opt_g.step()\n"),
+)
+wrong(
+    "d_never_scaled",
+    "loss_not_scaled",
+    "discriminator",
+    (BACK_D, "    d_loss.backward()\n"),
+    (STEP_D, "    opt_d.step()\n"),
+)
+wrong(
+    "g_steps_past_the_scaler",
+    "step_bypasses_scaler",
+    "generator",
+    (STEP_G, "    scaler.unscale_(opt_g)\n    opt_g.step()\n"),
+)
+wrong(
+    "g_checked_by_hand_but_not_scaled",
+    "loss_not_scaled",
+    "generator",
+    (BACK_G, "    g_loss.backward()\n"),
+    (STEP_G, "    if all(p.grad.isfinite().all() for p in generator.parameters()):\n        opt_g.step()\n"),
+)
 wrong("d_not_stepped", "discriminator_not_trained", "opt_d", (STEP_D, ""))
 wrong("g_not_stepped", "generator_not_trained", "opt_g", (STEP_G, ""))
 wrong("d_never_zeroed", "no_zero_grad", "discriminator", (ZERO_D, ""))
@@ -215,3 +242,21 @@ def fake_made_twice(generator, discriminator, opt_g, opt_d, scaler, real, noise,
     scaler.step(opt_g)
     scaler.update()
     return float(d_loss), float(g_loss)
+
+
+wrong(
+    "a_scaler_for_each",
+    "another_scaler",
+    "passed in",
+    (
+        BACK_G,
+        "    other = torch.amp.GradScaler(device_type, enabled=scaler.is_enabled())\n    other.scale(g_loss).backward()\n",
+    ),
+    (STEP_G, "    other.step(opt_g)\n    other.update()\n"),
+)
+wrong(
+    "steps_exchanged",
+    "gradients_missing",
+    "scaler.step(opt_g) found no gradients in the generator",
+    (STEP_D, STEP_G),
+)

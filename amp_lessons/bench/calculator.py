@@ -1,0 +1,274 @@
+"""The memory calculator: what a training step of a model needs, and the largest batch that a GPU holds.
+
+Everything is computed on fake tensors, for the published models of `WORKLOADS`, the lessons' own small ones,
+or any module; no GPU is needed.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses import fake_tensor
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from amp_lessons import models
+from amp_lessons.autocast import fake_tensors
+from amp_lessons.autocast.fakes import fake_mode_of
+from amp_lessons.bench.workloads import WORKLOADS, Workload
+from amp_lessons.measure import (
+    GPUS,
+    OPTIMIZERS,
+    Footprint,
+    LargestBatch,
+    predict_largest_batch,
+    predict_memory,
+)
+from amp_lessons.measure.batch import LARGEST_BATCH
+from amp_lessons.measure.fakes import on_fake_cpu
+from amp_lessons.measure.typed import parse_whole
+
+LARGEST_SIZE = 2**16  # more than anybody trains with, tokens or pixels of a side
+_models_in_use = threading.RLock()
+_MISTAKES = (
+    RuntimeError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    LookupError,
+    ArithmeticError,
+    AssertionError,
+    NameError,
+)
+MakeInputs = Callable[[nn.Module, int, int], Any]
+
+
+class CannotTellError(ValueError):
+    """There is no answer for this model; the message says why."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model that the calculator can be asked about.
+
+    ``build(size)`` makes the model on fake tensors, ``make_inputs(model, batch, size)`` a batch for it: a
+    tensor, a tuple of positional or a dict of named inputs. ``size_name`` says what ``size`` is; where it is
+    empty the model has only one. ``items`` is what a batch consists of.
+    """
+
+    name: str
+    items: str
+    batch: int
+    size: int
+    size_name: str
+    build: Callable[[int], nn.Module]
+    make_inputs: MakeInputs
+
+
+@dataclass(frozen=True)
+class Question:
+    """A training step: of which model, on how many items of which size, with what, and in which precision."""
+
+    subject: Subject
+    batch: int
+    size: int
+    optimizer: str
+    precision: str
+
+
+def ask(subject: Subject, batch: str | int, size: str | int, optimizer: str, precision: str) -> Question:
+    """Make a question from what a learner typed; a ValueError says which number cannot be used, and why."""
+    count = parse_whole(batch, "The batch", LARGEST_BATCH)
+    if not subject.size_name:
+        return Question(subject, count, subject.size, optimizer, precision)
+    length = parse_whole(size, f"The {subject.size_name}", LARGEST_SIZE)
+    return Question(subject, count, length, optimizer, precision)
+
+
+@lru_cache(maxsize=64)
+def predict(question: Question) -> Footprint:
+    """Predict the memory of the training step that is asked about; `CannotTellError` says why not."""
+    with _explaining(question.subject):
+        model = _built(question.subject, question.size)
+        with _mode_of(model):
+            inputs = question.subject.make_inputs(model, question.batch, question.size)
+        args, kwargs = ((), inputs) if isinstance(inputs, dict) else (_tuple(inputs), {})
+        return predict_memory(model, *args, **_options(question), **kwargs)
+
+
+def largest_batch(
+    question: Question, gpu: str, before_each: Callable[[], object] = lambda: None
+) -> LargestBatch:
+    """Find the largest batch whose training step fits into ``gpu``, one of ``measure.GPUS``.
+
+    ``before_each`` is called before each prediction that this takes; what it raises ends the search.
+    """
+    model, known = _built(question.subject, question.size), predict(question).peak_bytes
+
+    def make_inputs(batch: int) -> Any:
+        before_each()
+        return question.subject.make_inputs(model, batch, question.size)
+
+    with _explaining(question.subject):
+        return predict_largest_batch(
+            model,
+            make_inputs,
+            GPUS[gpu].usable_bytes,
+            known_peaks={question.batch: known},
+            **_options(question),
+        )
+
+
+def own_subject(model: nn.Module, inputs: Any, name: str = "your model") -> Subject:
+    """Ask about a learner's own ``model``.
+
+    ``inputs`` are a batch of its inputs, a tensor, a tuple or a dict, the items along the first dimension of
+    the first tensor and of all that are as long; or a function that makes them for a given number of items.
+    Raise TypeError for anything else.
+    """
+    fake, _ = on_fake_cpu(model, ())
+    if callable(inputs):
+        return Subject(name, "items", 8, 1, "", lambda _: fake, lambda _, batch, __: inputs(batch))
+    tensors = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor) and leaf.dim()]
+    if not tensors:
+        raise TypeError("inputs are a tensor, a tuple or a dict of tensors, or a function of the batch size")
+    count = tensors[0].shape[0]
+
+    def resized(_: nn.Module, batch: int, __: int) -> Any:
+        return tree_map_only(torch.Tensor, partial(_with_items, count, batch), inputs)
+
+    return Subject(name, "items", count, 1, "", lambda _: fake, resized)
+
+
+def _with_items(before: int, batch: int, tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor like this one with ``batch`` items, if its first dimension counts items."""
+    if not tensor.dim() or tensor.shape[0] != before:
+        return torch.empty(tensor.shape, dtype=tensor.dtype)
+    return torch.empty((batch, *tensor.shape[1:]), dtype=tensor.dtype)
+
+
+@contextmanager
+def _explaining(subject: Subject) -> Iterator[None]:
+    """Turn what goes wrong in a forward pass into a sentence, and leave out PyTorch's own report on it.
+
+    One thread at a time may do so, because the models are shared, and a prediction hangs hooks on them.
+    """
+    log = logging.getLogger(fake_tensor.__name__)
+    _models_in_use.acquire()
+    was_disabled, log.disabled = log.disabled, True
+    try:
+        yield
+    except fake_tensor.DataDependentOutputException as error:
+        raise CannotTellError(
+            f"{subject.name} looks at the value of a tensor ({error.func.name()}), and a prediction has none"
+        ) from error
+    except CannotTellError:
+        raise
+    except _MISTAKES as error:
+        first = next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
+        raise CannotTellError(
+            f"{subject.name} fails on these inputs: {type(error).__name__}: {first}"
+        ) from error
+    finally:
+        log.disabled = was_disabled
+        _models_in_use.release()
+
+
+@lru_cache(maxsize=8)
+def _built(subject: Subject, size: int) -> nn.Module:
+    return subject.build(size)
+
+
+def _mode_of(model: nn.Module) -> fake_tensor.FakeTensorMode:
+    return fake_mode_of([*model.parameters(), *model.buffers()]) or fake_tensor.FakeTensorMode()
+
+
+def _options(question: Question) -> dict[str, Any]:
+    return {"precision_name": question.precision, "optimizer": OPTIMIZERS[question.optimizer]}
+
+
+def _tuple(inputs: Any) -> tuple[Any, ...]:
+    return inputs if isinstance(inputs, tuple) else (inputs,)
+
+
+def _of_workload(workload: Workload) -> Subject:
+    full = workload.size("full")
+    images = workload.items == "images"
+
+    def build(size: int) -> nn.Module:
+        config = {**full.config, "image_size": size} if images else full.config
+        with fake_tensors():
+            model = replace(workload, sizes={"full": replace(full, config=config)}).build()
+        _check_positions(workload.name, model, size)
+        return model
+
+    return Subject(
+        workload.name,
+        workload.items,
+        full.batch,
+        full.length,
+        "image side" if images else "sequence length",
+        build,
+        workload.make_batch,
+    )
+
+
+def _check_positions(name: str, model: Any, size: int) -> None:
+    """Raise CannotTellError for a sequence longer than the model knows positions."""
+    most = getattr(model.config, "max_position_embeddings", size)
+    if size > most:
+        raise CannotTellError(f"{name} knows {most:,} positions, so its sequence length is at most that.")
+
+
+def _small(
+    name: str, build: Callable[[], nn.Module], items: str, batch: int, size: int, size_name: str, shape: Any
+) -> Subject:
+    def built(_: int) -> nn.Module:
+        return on_fake_cpu(build(), ())[0]
+
+    def make_inputs(_: nn.Module, batch: int, size: int) -> torch.Tensor:
+        return torch.empty(shape(batch, size))
+
+    return Subject(name, items, batch, size, size_name, built, make_inputs)
+
+
+SUBJECTS: Mapping[str, Subject] = {
+    subject.name: subject
+    for subject in (
+        *map(_of_workload, WORKLOADS.values()),
+        _small(
+            "the lessons' perceptron",
+            models.digits_classifier,
+            "images",
+            32,
+            models.PIXELS,
+            "",
+            lambda batch, pixels: (batch, pixels),
+        ),
+        _small(
+            "the lessons' conv net",
+            models.convolutional_classifier,
+            "images",
+            32,
+            8,
+            "image side",
+            lambda batch, side: (batch, side**2),
+        ),
+        _small(
+            "the lessons' transformer block",
+            models.transformer_block,
+            "sequences",
+            8,
+            64,
+            "sequence length",
+            lambda batch, length: (batch, length, 32),
+        ),
+    )
+}

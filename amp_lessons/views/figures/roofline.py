@@ -1,0 +1,172 @@
+"""What bounds an operation: the roof that products and memory make, and where operations lie under it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter
+
+from amp_lessons.measure import DataSheet, Rate, Roofline
+
+from ..picture import Picture
+from ..style import GRID, INK, PAPER, QUIET, dtype_colour, house_style
+from ..words import flop_rate, three_digits
+
+MARKERS = {"matrix product": "o", "attention": "s", "LayerNorm": "^", "addition": "P"}
+DASHES = {"fp32": "-", "tf32": (0, (8, 2)), "fp16": (0, (5, 2)), "bf16": (0, (1.5, 1.5)), "fp8_e4m3": "-."}
+_LEFT, _RIGHT = 0.1, 0.765
+
+
+@dataclass(frozen=True)
+class Roof:
+    """The roof of one precision: at most so many operations, and so many bytes, per second."""
+
+    precision: str
+    flop_per_s: float
+    bytes_per_s: float
+    ridge_point: float
+
+
+def measured_roofs(roofline: Roofline) -> list[Roof]:
+    """Return the roofs of a device that was measured."""
+    return [
+        Roof(name, roofline.flop_per_s(name), roofline.bytes_per_s(name), roofline.ridge_point(name))
+        for name in roofline.precisions
+    ]
+
+
+def promised_roofs(sheet: DataSheet) -> list[Roof]:
+    """Return the roofs that a data sheet promises."""
+    return [
+        Roof(name, rate, sheet.bytes_per_s, sheet.ridge_point(name))
+        for name, rate in sheet.flop_per_s.items()
+    ]
+
+
+def roofline_picture(
+    roofs: Sequence[Roof], source: str, operations: Sequence[Rate] = (), product: Rate | None = None
+) -> Picture:
+    """Draw roofs, operations under them, and as a star the one ``product`` that is played with.
+
+    ``source`` says where the numbers come from.
+    """
+    points = [*operations, *([product] if product else [])]
+    with house_style():
+        figure = Figure(figsize=(9, 4.6))
+        axes = figure.add_axes((_LEFT, 0.125, _RIGHT - _LEFT, 0.85))
+        axes.set(xscale="log", yscale="log", xlabel="FLOP per byte moved", ylabel="FLOP per second")
+        low, high = _intensities(roofs, points)
+        # Where memory bounds, all precisions share one line: the widest lies below
+        for width, roof in zip(np.linspace(4.5, 2, len(roofs)), roofs, strict=True):
+            _draw_roof(axes, roof, low, high, width)
+        for rate in operations:
+            _draw_point(axes, rate)
+        if product:
+            _draw_product(axes, product)
+        axes.set_xlim(low, high)
+        axes.grid(color=GRID)
+        axes.set_axisbelow(True)
+        axes.set_ylim(top=4 * axes.get_ylim()[1])
+        _name_roofs(axes, roofs)
+        axes.minorticks_off()
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: _short_rate(y)))
+        _explain(axes, source)
+        if operations:
+            _legend(axes, operations)
+    return Picture(figure)
+
+
+def _intensities(roofs: Sequence[Roof], points: Sequence[Rate]) -> tuple[float, float]:
+    """Return the span of the axis: every point and every ridge, with some of the flat roofs."""
+    found = [rate.intensity for rate in points] + [roof.ridge_point for roof in roofs]
+    return min(0.06, *found) / 1.6, 3 * max(*found, 100)
+
+
+def _draw_roof(axes: Axes, roof: Roof, low: float, high: float, width: float) -> None:
+    colour = dtype_colour(roof.precision)
+    xs = [low, roof.ridge_point, high]
+    ys = [low * roof.bytes_per_s, roof.flop_per_s, roof.flop_per_s]
+    axes.plot(xs, ys, color=colour, lw=width, ls=DASHES.get(roof.precision, "-"), label=roof.precision)
+    axes.plot(roof.ridge_point, roof.flop_per_s, "D", color=PAPER, mec=colour, mew=1.8, ms=7, zorder=3)
+
+
+def _name_roofs(axes: Axes, roofs: Sequence[Roof]) -> None:
+    """Name each roof at its right end; names that would touch are moved apart."""
+    bottom, top = np.log10(axes.get_ylim())
+    height = 0.085 * (top - bottom)  # of two lines of text, in decades
+    place = -np.inf
+    for roof in sorted(roofs, key=lambda roof: roof.flop_per_s):
+        place = max(place + height, np.log10(roof.flop_per_s))
+        words = f"{roof.precision} {flop_rate(roof.flop_per_s)}\nridge at {three_digits(roof.ridge_point)}"
+        style: dict[str, Any] = {"va": "center", "fontsize": 8.5, "color": INK, "linespacing": 1.1}
+        transform = axes.get_yaxis_transform()
+        axes.plot(
+            [1.012, 1.035],
+            [10**place] * 2,
+            color=dtype_colour(roof.precision),
+            lw=5,
+            clip_on=False,
+            transform=transform,
+            solid_capstyle="butt",
+        )
+        axes.text(1.045, 10**place, words, transform=transform, **style)
+
+
+def _explain(axes: Axes, source: str) -> None:
+    """Write what bounds where, and where the numbers come from."""
+    style: dict[str, Any] = {"fontsize": 9, "color": QUIET, "transform": axes.transAxes, "va": "top"}
+    paper = {"facecolor": PAPER, "edgecolor": "none", "pad": 1.5}
+    axes.text(0.015, 0.985, source, **style, fontweight="bold", bbox=paper)
+    axes.text(0.015, 0.87, "where the roof slopes,\nmemory is the bound", **style)
+    axes.text(0.985, 0.09, "where it is flat, arithmetic is the bound", ha="right", **style)
+
+
+def _short_rate(flop_per_s: float) -> str:
+    """Return a power of ten with its unit: ``100 G``, ``1 T``, ``1,000 T``."""
+    if flop_per_s >= 1e12:
+        return f"{flop_per_s / 1e12:,.0f} T"
+    return f"{flop_per_s / 1e9:g} G"
+
+
+def _draw_point(axes: Axes, rate: Rate) -> None:
+    style: dict[str, Any] = {
+        "marker": MARKERS.get(rate.operation, "o"),
+        "ms": 9,
+        "mec": INK,
+        "mew": 0.6,
+        "zorder": 4,
+    }
+    axes.plot(rate.intensity, rate.flop_per_s, ls="", color=dtype_colour(rate.precision), **style)
+
+
+def _draw_product(axes: Axes, product: Rate) -> None:
+    style: dict[str, Any] = {"marker": "*", "ms": 19, "mec": INK, "mew": 1.2, "zorder": 5}
+    axes.plot(product.intensity, product.flop_per_s, ls="", color=dtype_colour(product.precision), **style)
+    axes.annotate(
+        f"{product.size:,} × {product.size:,}",
+        (product.intensity, product.flop_per_s),
+        xytext=(0, 12),
+        textcoords="offset points",
+        ha="center",
+        fontsize=9,
+        fontweight="bold",
+        zorder=6,
+    )
+
+
+def _legend(axes: Axes, operations: Sequence[Rate]) -> None:
+    names = dict.fromkeys(rate.operation for rate in operations)
+    style: dict[str, Any] = {"ls": "", "color": PAPER, "mec": INK, "ms": 8}
+    handles = [Line2D([], [], marker=MARKERS.get(name, "o"), label=name, **style) for name in names]
+    handles += [
+        Line2D([], [], marker="*", label="your product", **{**style, "ms": 13}),
+        Line2D([], [], marker="D", label="ridge point", **{**style, "mec": QUIET, "mew": 1.8, "ms": 6}),
+    ]
+    axes.legend(handles=handles, loc="lower left", bbox_to_anchor=(1.01, 0), fontsize=8.5, handlelength=1.2)

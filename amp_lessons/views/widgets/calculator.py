@@ -1,0 +1,199 @@
+"""What a training step of a model needs, for which nobody has to own the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import ipywidgets
+from torch import nn
+
+from amp_lessons.bench.calculator import SUBJECTS, Question, Subject, ask, largest_batch, own_subject, predict
+from amp_lessons.measure import GPUS, OPTIMIZERS, Footprint, LargestBatch
+from amp_lessons.measure.batch import LARGEST_BATCH
+from amp_lessons.measure.gpus import CONTEXT_BYTES
+
+from ..controls import ControlValue, dropdown, text_field
+from ..figures.calculator import calculator_picture
+from ..latest import Latest, Ticket
+from ..view import View
+from ..words import memory
+
+PRECISIONS = {"fp32": "fp32", "fp16 autocast": "fp16", "bf16 autocast": "bf16"}
+OWN = "your model"
+_PARTS_IN_WORDS = 4
+_TIGHT = 0.1  # of a GPU's memory: kernels and the allocator's gaps may need as much
+_PHASES = {"forward": "forward pass", "backward": "backward pass", "optimizer": "optimizer's step"}
+
+
+class CalculatorView(View):
+    """Choose a model, a batch, an optimizer and a precision: bytes by category, and what fits into a GPU."""
+
+    model = ControlValue[str]("_model", "The name of the model that is asked about.")
+    batch = ControlValue[int | str](
+        "_batch", "The number of items as typed. Setting it is typing it: text is welcome, and answered."
+    )
+    size = ControlValue[int | str](
+        "_size",
+        "The length of a sequence or the side of an image, as typed; empty where a model has only one.",
+    )
+    optimizer = ControlValue[str]("_optimizer", "The optimizer's name, one of ``measure.OPTIMIZERS``.")
+    precision = ControlValue[str]("_precision", "fp32, or the dtype of autocast, fp16 or bf16.")
+    gpu = ControlValue[str]("_gpu", "The GPU's name, one of ``measure.GPUS``.")
+
+    def __init__(
+        self,
+        model: str | nn.Module = "GPT-2",
+        inputs: Any = None,
+        *,
+        batch: int | str | None = None,
+        size: int | str | None = None,
+        optimizer: str = "AdamW",
+        precision: str = "fp16",
+        gpu: str = "A100 SXM 40 GB",
+    ) -> None:
+        """Begin with ``model``: a name from the list, or a module with a batch of its ``inputs``.
+
+        Inputs are a tensor, a tuple or a dict, items along the first dimension, or a function that makes them
+        for a number of items. ``size`` is the length of a sequence or the side of an image. What is computed
+        takes seconds for large models; the controls answer meanwhile, and only the latest choice counts.
+        """
+        self._subjects = dict(SUBJECTS)
+        if not isinstance(model, str):
+            self._subjects = {OWN: own_subject(model, inputs, OWN), **SUBJECTS}
+        self._question: Question | None = None
+        self._footprint: Footprint | None = None
+        self._largest: LargestBatch | None = None
+        self._latest = Latest(self._deliver)
+        self._model = dropdown("model", list(self._subjects), model if isinstance(model, str) else OWN)
+        self._batch, self._size = text_field("batch", ""), text_field("size", "")
+        self._optimizer = dropdown("optimizer", list(OPTIMIZERS), optimizer)
+        self._precision = dropdown("precision", list(PRECISIONS.items()), precision)
+        self._gpu = dropdown("GPU", list(GPUS), gpu)
+        self._fill_in(batch, size)
+        controls = [self._model, self._batch, self._size, self._optimizer, self._precision, self._gpu]
+        row = ipywidgets.HBox(controls, layout={"flex_flow": "row wrap"})
+        super().__init__([row], alt="Bars of the memory of a training step.")
+        self._ask()
+        self._model.observe(self._model_chosen, "value")
+        for control in controls[1:]:
+            control.observe(self._ask, "value")
+
+    @property
+    def footprint(self) -> Footprint | None:
+        """What the step needs; waits for it. None if there is no answer: the caption says why."""
+        self.wait()
+        return self._footprint
+
+    @property
+    def largest_batch(self) -> LargestBatch | None:
+        """The largest batch that fits into the GPU; waits for it. None if there is no answer."""
+        self.wait()
+        return self._largest
+
+    def wait(self) -> None:
+        """Wait until the page shows the answer to the latest choice."""
+        self._latest.wait()
+
+    def _model_chosen(self, _change: object) -> None:
+        self._fill_in(None, None)
+        self._ask()
+
+    def _fill_in(self, batch: int | str | None, size: int | str | None) -> None:
+        """Put into the fields what the chosen model is usually trained with, and name its size."""
+        subject, self._is_filling = self._subject, True
+        self._batch.value = str(subject.batch if batch is None else batch)
+        self._size.description = subject.size_name or "size"
+        self._size.disabled = not subject.size_name
+        self._size.value = str(subject.size if size is None else size) if subject.size_name else ""
+        self._is_filling = False
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether the picture is still that of an earlier choice."""
+        return self._footprint is None
+
+    @property
+    def _subject(self) -> Subject:
+        return self._subjects[self.model]
+
+    def _ask(self, _change: object = None) -> None:
+        if self._is_filling:  # the fields change one by one, and only all of them make a question
+            return
+        self._question = self._footprint = self._largest = None
+        with self.answering():
+            question = ask(self._subject, self.batch, self.size, self.optimizer, self.precision)
+            self._question = question
+            self.say(f"{_in_words(question)}: computing …")
+            gpu = self.gpu
+            self._latest.ask(lambda ticket: _answers(question, gpu, ticket))
+
+    def _deliver(self, found: Footprint | LargestBatch | Exception) -> None:
+        if self._question is None:  # a number that cannot be used was typed meanwhile
+            return
+        if isinstance(found, Exception):
+            self.say(self._with_answer(f"{found}" if self.is_outdated else f"No largest batch: {found}"))
+        elif isinstance(found, Footprint):
+            self._footprint = found
+            picture = calculator_picture(found, self.gpu, GPUS[self.gpu].usable_bytes)
+            self.show(picture, self._with_answer("The largest batch: computing …"))
+        else:
+            self._largest = found
+            self.say(self._with_answer(_say_largest(found)))
+
+    def _with_answer(self, sentence: str) -> str:
+        if self._question is None or self._footprint is None:
+            return sentence
+        return f"{describe(self._question, self._footprint, self.gpu)} {sentence}"
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        self.wait()
+        return super()._repr_mimebundle_(**kwargs)
+
+
+def _answers(question: Question, gpu: str, ticket: Ticket) -> Iterator[Footprint | LargestBatch]:
+    yield predict(question)
+    yield largest_batch(question, gpu, ticket.check)
+
+
+def describe(question: Question, found: Footprint, gpu: str) -> str:
+    """Say the peak and its largest parts, and whether it fits into the GPU."""
+    parts = sorted(found.at_peak.items(), key=lambda part: -part[1])
+    said = ", ".join(f"{kind} {memory(nbytes)}" for kind, nbytes in parts[:_PARTS_IN_WORDS])
+    more = ", and a little more" if len(parts) > _PARTS_IN_WORDS else ""
+    return (
+        f"{_in_words(question)}: {memory(found.peak_bytes)} at the peak, in the {_PHASES[found.peak_phase]}, "
+        f"{found.source}: {said}{more}. {_say_fit(found.peak_bytes, gpu)}"
+    )
+
+
+def _say_fit(peak_bytes: int, gpu: str) -> str:
+    """Say whether a step fits into what a GPU has for tensors, and warn where it barely does."""
+    usable = GPUS[gpu].usable_bytes
+    fits = "fits into" if peak_bytes <= usable else "does not fit into"
+    room = f"the {memory(usable)} that {gpu} has for tensors, after some {memory(CONTEXT_BYTES)} for itself"
+    tight = (
+        ", but so tightly that kernels may not find room to work in" if _is_tight(peak_bytes, usable) else ""
+    )
+    return f"It {fits} {room}{tight}."
+
+
+def _is_tight(peak_bytes: int, usable_bytes: int) -> bool:
+    return (1 - _TIGHT) * usable_bytes < peak_bytes <= usable_bytes
+
+
+def _in_words(question: Question) -> str:
+    subject = question.subject
+    unit = {"sequence length": "tokens", "image side": "pixels a side"}.get(subject.size_name)
+    size = f" of {question.size:,} {unit}" if unit else ""
+    precision = "fp32" if question.precision == "fp32" else f"{question.precision} autocast"
+    items = f"{question.batch:,} {subject.items[:-1] if question.batch == 1 else subject.items}"
+    return f"{subject.name[:1].upper()}{subject.name[1:]}, {items}{size}, {question.optimizer}, {precision}"
+
+
+def _say_largest(found: LargestBatch) -> str:
+    if not found.batch:
+        return "Not even a batch of 1 fits."
+    if found.batch == LARGEST_BATCH:
+        return f"Every batch up to {LARGEST_BATCH:,} fits."
+    return f"The largest batch that fits: {found.batch:,}."

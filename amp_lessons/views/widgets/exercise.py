@@ -1,0 +1,156 @@
+"""An exercise as a card: what to write, what has been done about it, hints one by one, and the solution."""
+
+from __future__ import annotations
+
+import html
+import weakref
+from typing import Any
+
+import ipywidgets
+
+from amp_lessons import exercises, progress, prose
+from amp_lessons.exercises import Hint, catalogue, so_far
+from amp_lessons.progress import Record
+
+from ..code import code_html
+from ..controls import button
+from ..picture import CAPTION_STYLE
+from ..style import ACCENT, GRID
+
+STYLE = (
+    f"<style>.amp-card {{ border: 1px solid {GRID}; border-left: 5px solid {ACCENT}; border-radius: 4px; "
+    "padding: 4px 14px 8px; overflow: visible } .amp-card p { margin: 4px 0 } "
+    ".amp-card .widget-html, .amp-card .widget-html-content { min-width: 0; margin: 0 } "
+    ".amp-card .amp-exercise > p:first-child { font-size: 16px } "
+    ".amp-card code { padding: 1px 3px; background: var(--jp-layout-color2, #eeeeee) }</style>"
+)
+SHOW_SOLUTION = "Show solution"
+
+
+class ExerciseCard(ipywidgets.VBox):
+    """One exercise. The hints open one after the other; the solution asks first, for it gives all away."""
+
+    def __init__(self, exercise_id: str) -> None:
+        """Show the exercise with that id; ValueError names the nearest ids if there is none."""
+        self.exercise = catalogue.find(exercise_id)
+        self._hints: dict[int, Hint] = {}
+        self._solution_shown = False
+        numbers = range(1, len(self.exercise.hints) + 1)
+        self._hint_buttons = {number: self._hint_button(number) for number in numbers}
+        self._solution_button = button(SHOW_SOLUTION, "one right answer, and why it is right")
+        self._solution_button.on_click(lambda _: self._solution_wanted())
+        self._status, self._hints_html, self._solution_html = (ipywidgets.HTML() for _ in range(3))
+        self._question = self._are_you_sure()
+        task = f'{STYLE}<div style="{CAPTION_STYLE}">{self.exercise._repr_mimebundle_()["text/html"]}</div>'
+        buttons = ipywidgets.HBox(
+            [*self._hint_buttons.values(), self._solution_button], layout={"flex_flow": "row wrap"}
+        )
+        shown = [self._status, buttons, self._hints_html, self._question, self._solution_html]
+        super().__init__([ipywidgets.HTML(task), *shown], layout={"max_width": "900px"})
+        self.add_class("amp-card")
+        self.refresh()
+        _OPEN.add(self)
+
+    @property
+    def status(self) -> str:
+        """What the card says this learner has done about the exercise so far."""
+        return self._said
+
+    def hint(self, number: int) -> None:
+        """Show a hint, as a click on its button does; ValueError if the one before it was not seen yet."""
+        made = self._hint_buttons.get(number)
+        if made is None or made.disabled:
+            numbers = ", ".join(str(n) for n, each in self._hint_buttons.items() if not each.disabled)
+            raise ValueError(f"there is no hint {number!r} to be had now; choose one of {numbers}")
+        self._show_hint(number)
+
+    def show_solution(self) -> None:
+        """Show the solution, as a click on “Show it anyway” does."""
+        found = exercises.solution(self.exercise.id)
+        self._question.layout.display = "none"
+        self._solution_shown = True
+        why = f'<p style="{CAPTION_STYLE}">{prose.as_html(found.explanation)}</p>'
+        self._solution_html.value = (
+            f'<div aria-live="polite">{code_html(found.source, "Source of the solution")}{why}</div>'
+        )
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Say again what has been done so far, and open the next hint."""
+        self._record, self._said = _read(self.exercise.id)
+        self._status.value = f'<p aria-live="polite" style="{CAPTION_STYLE}">{html.escape(self._said)}</p>'
+        seen = max([self._record.hints, *self._hints])
+        for number, made in self._hint_buttons.items():
+            made.disabled = number > seen + 1
+
+    def _hint_button(self, number: int) -> ipywidgets.Button:
+        made = button(f"Hint {number}", "from a nudge to nearly there")
+        made.on_click(lambda _: self._show_hint(number))
+        return made
+
+    def _show_hint(self, number: int) -> None:
+        self._hints[number] = exercises.hint(self.exercise.id, number)
+        told = "".join(hint._repr_mimebundle_()["text/html"] for _, hint in sorted(self._hints.items()))
+        self._hints_html.value = f'<div aria-live="polite" style="{CAPTION_STYLE}">{told}</div>'
+        self.refresh()
+
+    def _are_you_sure(self) -> ipywidgets.VBox:
+        warning = (
+            "The solution gives the whole answer away, and your progress will say that you have seen it."
+        )
+        anyway = button("Show it anyway", "show the solution now")
+        keep = button("Keep trying", "back to the exercise")
+        anyway.on_click(lambda _: self._answer(show=True))
+        keep.on_click(lambda _: self._answer(show=False))
+        asked = ipywidgets.HTML(f'<p role="alert" style="{CAPTION_STYLE}">{warning}</p>')
+        return ipywidgets.VBox([asked, ipywidgets.HBox([anyway, keep])], layout={"display": "none"})
+
+    def _solution_wanted(self) -> None:
+        """Ask first, unless there is nothing left to give away."""
+        if self._solution_shown or self._record.solved:
+            self.show_solution()
+        else:
+            self._question.layout.display = ""
+
+    def _answer(self, show: bool) -> None:
+        """Show the solution or not; the question goes away, and the keyboard back to where it came from."""
+        if show:
+            self.show_solution()
+        else:
+            self._question.layout.display = "none"
+        self._solution_button.focus()
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        """Leave the learner's progress out, so that a stored card is the same for everyone."""
+        task = self.exercise._repr_mimebundle_()
+        told = [str(hint) for _, hint in sorted(self._hints.items())]
+        unfold = [
+            f"<details><summary>Hint {number}</summary>\n\n{prose.as_markdown(text)}\n\n</details>"
+            for number, text in enumerate(self.exercise.hints, start=1)
+        ]
+        return {
+            **super()._repr_mimebundle_(**kwargs),
+            "text/plain": "\n".join([task["text/plain"], *told]),
+            "text/markdown": "\n\n".join([task["text/markdown"], *unfold]),
+        }
+
+
+def _read(exercise_id: str) -> tuple[Record, str]:
+    """Return what has been done about an exercise, and say it; hints work where progress cannot be read."""
+    try:
+        found = progress.read()
+    except progress.ProgressError as error:
+        return Record(), str(error)
+    done = so_far(found.of(exercise_id))
+    said = [f"So far: {done}." if done else "Not started yet.", found.message]
+    return found.of(exercise_id), " ".join(filter(None, said))
+
+
+_OPEN: weakref.WeakSet[ExerciseCard] = weakref.WeakSet()
+
+
+def refresh_cards(exercise_id: str) -> None:
+    """Have every open card of an exercise say again what has been done."""
+    for card in list(_OPEN):
+        if card.exercise.id == exercise_id:
+            card.refresh()

@@ -1,0 +1,185 @@
+"""fp32 against mixed precision, both training while you watch."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import ipywidgets
+import torch
+
+from amp_lessons import devices
+from amp_lessons.race import DTYPES, TASKS, Race
+
+from ..controls import button, dropdown
+from ..figures.race import RacePicture
+from ..view import View
+from ..words import relative
+
+SLICE_S = 0.1  # train that long, then draw and let the kernel do other things
+FRAMES = 60  # and draw at least that often: a short race is to be seen, too
+
+
+class RaceView(View):
+    """Two runs from the same initial weights on the same batches, a slice at a time.
+
+    Between the slices the kernel is free, so that other cells run and every button works. They run on the
+    kernel's event loop; without one there is `run`, which comes back when the race has ended.
+    """
+
+    def __init__(
+        self,
+        task: str = "digits",
+        dtype: torch.dtype | str = torch.float16,
+        *,
+        device: torch.device | str | None = None,
+    ) -> None:
+        """Line up for ``task`` (one of `race.TASKS`), by default on the device that lessons run on.
+
+        Raises ValueError for an unknown task or a dtype other than fp16 and bf16.
+        """
+        self._device = torch.device(device or devices.default_device())
+        self._running: asyncio.Task[None] | None = None
+        self._task_choice = dropdown("task", list(TASKS), _task(task))
+        self._dtype_choice = dropdown("dtype", list(DTYPES.items()), _dtype(dtype))
+        start = button("Start", "train both runs, or go on where they were stopped")
+        stop = button("Stop", "stop after the step in progress")
+        again = button("Start again", "back to the initial weights, and off")
+        start.on_click(lambda _: self.start())
+        stop.on_click(lambda _: self.stop())
+        again.on_click(lambda _: self.start_again())
+        controls = [self._task_choice, self._dtype_choice, start, stop, again]
+        row = ipywidgets.HBox(controls, layout={"flex_flow": "row wrap"})
+        super().__init__([row], alt="Loss over training steps in fp32 and in mixed precision.")
+        self._line_up()
+        for choice in (self._task_choice, self._dtype_choice):
+            choice.observe(self._line_up, "value")
+
+    @property
+    def task(self) -> str:
+        """What is trained; choosing another lines up a new race."""
+        return self._task_choice.value
+
+    @task.setter
+    def task(self, task: str) -> None:
+        with self.answering():
+            self._task_choice.value = _task(task)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the mixed precision run (fp16 or bf16); choosing another lines up a new race."""
+        return self._dtype_choice.value
+
+    @dtype.setter
+    def dtype(self, dtype: torch.dtype | str) -> None:
+        with self.answering():
+            self._dtype_choice.value = _dtype(dtype)
+
+    @property
+    def running(self) -> bool:
+        """Whether the race is on."""
+        return self._running is not None
+
+    def start(self) -> None:
+        """Train in the background, or go on where it was stopped; nothing happens if it runs already."""
+        if self.running:
+            return
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self.say("There is no event loop here to train on in the background; call run() instead.")
+            return
+        self._running = loop.create_task(self._train())
+        self._refresh()
+
+    def stop(self) -> None:
+        """Stop after the last finished step; `start` goes on from there."""
+        if self._running is not None:
+            self._running.cancel()
+            self._running = None
+            self._refresh()
+
+    def start_again(self) -> None:
+        """Go back to the initial weights, and start."""
+        self._line_up()
+        self.start()
+
+    def run(self) -> RaceView:
+        """Train to the end, then return the view: the same race in one cell, without the watching."""
+        self.stop()
+        while not self.race.finished:
+            self._advance()
+        self._refresh()
+        return self
+
+    def close(self) -> None:
+        """Stop, and take the view from the page."""
+        self.stop()
+        super().close()
+
+    async def _train(self) -> None:
+        try:
+            while not self.race.finished:
+                self._advance_a_slice()
+                self._refresh(announced=self.race.finished)
+                await asyncio.sleep(0.01)  # not 0: messages from the page need several turns of the loop
+        except RuntimeError as error:  # PyTorch's, such as a GPU whose memory other work has filled
+            self.say(f"The race ended before its time: {str(error).splitlines()[0]}")
+        self._running = None
+
+    def _advance_a_slice(self) -> None:
+        deadline = time.perf_counter() + SLICE_S
+        for _ in range(max(1, self.race.task.steps // FRAMES)):
+            if self.race.finished or time.perf_counter() > deadline:
+                break
+            self._advance()
+
+    def _advance(self) -> None:
+        try:
+            self.race.advance()
+        except BaseException:  # an interrupt, too: a step that broke off half way cannot be continued
+            self._running = None
+            self._line_up()
+            raise
+
+    def _line_up(self, _change: object = None) -> None:
+        self.stop()
+        with self.answering():
+            self.race = Race(self.task, self.dtype, self._device)
+            self._drawn = RacePicture(self.race)
+            self._refresh()
+
+    def _refresh(self, announced: bool = True) -> None:
+        self._drawn.update(self.race)
+        words = describe(self.race, self.task, self.running)
+        self.show(self._drawn, words, measured=True, announced=announced)
+
+
+def _task(task: str) -> str:
+    if task not in list(TASKS):  # not in the dict: what is typed may not be hashable
+        raise ValueError(f"The task is one of {', '.join(TASKS)}; there is no {task!r}.")
+    return task
+
+
+def _dtype(dtype: torch.dtype | str) -> torch.dtype:
+    found = DTYPES.get(dtype) if isinstance(dtype, str) else dtype
+    if found is None or found not in DTYPES.values():
+        raise ValueError(f"Choose fp16 or bf16, the two dtypes of mixed precision; {dtype!r} is neither.")
+    return found
+
+
+def describe(race: Race, task: str, running: bool) -> str:
+    """Say in words how a race stands."""
+    fp32, amp = race.fp32, race.amp
+    where = f"{task}, fp32 against {amp.precision} autocast on {race.device.type}"
+    if race.step == 0:
+        state = "started" if running else "ready to start"
+        return f"{where}: {race.task.steps} steps from the same initial weights, {state}."
+    state = "finished" if race.finished else "running" if running else "stopped"
+    largest, at = race.largest_difference
+    return (
+        f"{where}, {state}: step {race.step} of {race.task.steps}. "
+        f"Loss {fp32.losses[-1]:.4f} and {amp.losses[-1]:.4f}; largest difference so far "
+        f"{relative(largest)}, at step {at + 1}. Computing took {fp32.seconds:.2f} s and {amp.seconds:.2f} s "
+        f"here. {len(amp.skipped)} steps skipped."
+    )

@@ -1,0 +1,121 @@
+"""Lesson 04 as a learner uses it: by keyboard and by mouse, in JupyterLab in a real browser."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from amp_lessons import exercises
+
+NOTEBOOK = "notebooks/04_fp32_vs_amp.ipynb"
+FIRST, SECOND = 0, 1
+
+
+@pytest.fixture
+def view(lesson):
+    """The view that waits for the learner, stopped and with fp16 and the digits chosen."""
+    found = lesson.view_with(lesson.page.get_by_label("task"), FIRST)
+    found.get_by_role("button", name="Stop", exact=True).click()
+    found.get_by_label("dtype").select_option(label="fp16")
+    found.get_by_label("task").select_option(label="digits")
+    lesson.wait_idle()
+    return found
+
+
+def caption(view: Locator) -> Locator:
+    return view.locator("figcaption")
+
+
+def picture(view: Locator) -> str:
+    return view.locator("img").get_attribute("src")
+
+
+def step(view: Locator) -> int:
+    return int(re.search(r"step (\d+) of", caption(view).inner_text())[1])
+
+
+def press(view: Locator, name: str) -> None:
+    view.get_by_role("button", name=name, exact=True).press("Enter")
+
+
+def test_it_starts_and_stops_by_keyboard_and_goes_on(lesson, view):
+    press(view, "Start again")
+    expect(caption(view)).to_contain_text("running: step")
+    early, seen = step(view), picture(view)
+    expect(view.locator("img")).not_to_have_attribute("src", seen)
+    press(view, "Stop")
+    expect(caption(view)).to_contain_text("stopped: step")
+    stopped, still = step(view), picture(view)
+    assert early <= stopped < 184
+    lesson.page.wait_for_timeout(400)
+    assert (step(view), picture(view)) == (stopped, still)
+    assert caption(view).inner_text() == lesson.evaluate(
+        "from amp_lessons.views.widgets.race import describe\n"
+        "print(describe(race.race, race.task, race.running))"
+    )
+    view.get_by_role("button", name="Start", exact=True).click()
+    expect(caption(view)).to_contain_text("finished: step 184 of 184", timeout=60_000)
+    assert lesson.errors == []
+
+
+def test_cells_run_while_it_trains_and_starting_twice_runs_once(lesson, view):
+    press(view, "Start again")
+    press(view, "Start")
+    expect(caption(view)).to_contain_text("running: step")
+    answers = [lesson.evaluate("print(race.running, race.race.step)").split() for _ in range(3)]
+    assert answers[0][0] == "True"
+    assert int(answers[0][1]) <= int(answers[-1][1])
+    expect(caption(view)).to_contain_text("finished: step 184 of 184", timeout=60_000)
+    assert lesson.evaluate("print(len(race.race.fp32.losses), len(race.race.amp.losses))") == "184 184"
+
+
+def test_another_dtype_in_the_middle_of_a_race(lesson, view):
+    press(view, "Start again")
+    expect(caption(view)).to_contain_text("running: step")
+    view.get_by_label("dtype").select_option(label="bf16")
+    expect(caption(view)).to_contain_text("bf16 autocast")
+    expect(caption(view)).to_contain_text("ready to start")
+    lesson.page.wait_for_timeout(300)
+    expect(caption(view)).to_contain_text("ready to start")
+    assert lesson.evaluate("print(race.dtype, race.running)") == "torch.bfloat16 False"
+    press(view, "Start")
+    expect(caption(view)).to_contain_text("finished", timeout=60_000)
+    assert lesson.errors == []
+
+
+def test_two_views_train_side_by_side(lesson, view):
+    other = lesson.view_with(lesson.page.get_by_label("task"), SECOND)
+    press(other, "Start again")
+    press(view, "Start again")
+    expect(caption(other)).to_contain_text("character language model, fp32 against bf16")
+    expect(caption(other)).to_contain_text("running: step")
+    press(other, "Stop")
+    expect(caption(other)).to_contain_text("stopped: step")
+    stopped = step(other)
+    expect(caption(view)).to_contain_text("finished: step 184 of 184", timeout=60_000)
+    assert step(other) == stopped
+
+
+def test_a_check_follows_what_is_in_the_stub_cell(lesson):
+    stub = lesson.page.locator(".jp-CodeCell", has_text="def train_with_amp(").first
+    check = lesson.page.locator(".jp-CodeCell", has_text='views.check("train_with_amp"').first
+    expect(check).to_contain_text("not attempted yet")
+    stub.locator(".cm-content").click()
+    lesson.page.keyboard.press("Control+a")
+    lesson.page.keyboard.insert_text(
+        "".join(f"{line}\n" for line in exercises.solution("train_with_amp").source.splitlines())
+    )
+    lesson.page.keyboard.press("Shift+Enter")
+    check.locator(".cm-content").click()
+    lesson.page.keyboard.press("Shift+Enter")
+    expect(check).to_contain_text("passed", timeout=60_000)
+    expect(check.locator("img")).to_have_count(1)
+    card = lesson.page.locator(".amp-card").first
+    expect(card).to_contain_text("solved")
+
+
+def test_nothing_of_ours_keeps_anyone_out(lesson):
+    assert lesson.serious_axe_violations() == []
+    assert lesson.errors == []

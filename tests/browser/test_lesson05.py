@@ -1,0 +1,132 @@
+"""Lesson 05 as a learner uses it: by keyboard and by mouse, in JupyterLab in a real browser."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from amp_lessons import exercises
+from tests.browser.jupyter_page import OUTPUTS
+
+NOTEBOOK = "notebooks/05_speed_and_memory.ipynb"
+PATIENCE_MS = 60_000  # a large model is predicted in seconds, on a busy machine in more
+
+
+@pytest.fixture
+def memory(lesson) -> Locator:
+    return lesson.view_with(lesson.page.get_by_role("slider", name="Depth of module names"))
+
+
+@pytest.fixture
+def roofline(lesson) -> Locator:
+    return lesson.view_with(lesson.page.get_by_role("slider", name="Matrix size"))
+
+
+@pytest.fixture
+def calculator(lesson) -> Locator:
+    return lesson.view_with(lesson.page.locator(OUTPUTS).get_by_label("GPU", exact=True))
+
+
+def described(lesson, network, precision, optimizer):
+    """Return the caption that the compute layer's footprints deserve, asked of the lesson's own kernel."""
+    return lesson.evaluate(
+        "from amp_lessons.views.widgets.memory import describe_saved, describe_step\n"
+        f"predict = partial(networks[{network!r}], optimizer=measure.OPTIMIZERS[{optimizer!r}])\n"
+        f"found = {{name: predict(precision_name=name) for name in ('fp32', {precision!r})}}\n"
+        "print(describe_saved(found), describe_step(found))"
+    ).strip()
+
+
+@pytest.mark.parametrize(
+    ("network", "precision", "optimizer"),
+    [
+        ("perceptron", "bf16", "SGD"),
+        ("convolutions", "fp16", "AdamW"),
+        ("transformer block", "fp16", "AdamW"),
+    ],
+)
+def test_memory_follows_network_precision_and_optimizer(lesson, memory, network, precision, optimizer):
+    picture = memory.locator("img").get_attribute("src")
+    for label, choice in (("network", network), ("autocast", precision), ("optimizer", optimizer)):
+        memory.get_by_label(label).select_option(label=choice)
+    expected = described(lesson, network, precision, optimizer)
+    expect(memory.locator("figcaption")).to_have_text(expected, timeout=PATIENCE_MS)
+    expect(memory.locator("img")).not_to_have_attribute("src", picture)
+    assert lesson.errors == []
+
+
+def test_layers_are_put_together_by_keyboard(lesson, memory):
+    memory.get_by_label("network").select_option(label="transformer block")
+    expect(memory.locator("figcaption")).to_contain_text("20.0 MiB", timeout=PATIENCE_MS)
+    picture = memory.locator("img").get_attribute("src")
+    memory.get_by_role("slider").press("ArrowLeft")
+    expect(memory.locator("img")).not_to_have_attribute("src", picture)
+    memory.get_by_role("slider").press("ArrowRight")
+    expect(memory.locator("img")).to_have_attribute("src", picture)
+
+
+def test_a_product_is_measured_by_slider_by_typing_and_in_another_precision(lesson, roofline):
+    caption, slider = roofline.locator("figcaption"), roofline.get_by_role("slider")
+    slider.press("ArrowRight")
+    expect(caption).to_contain_text("48 × 48 in fp32", timeout=PATIENCE_MS)
+    field = roofline.get_by_label("or type any")
+    field.fill("511")
+    field.press("Enter")
+    expect(caption).to_contain_text("511 × 511 in fp32", timeout=PATIENCE_MS)
+    picture = roofline.locator("img").get_attribute("src")
+    roofline.get_by_label("product in").select_option(label="bf16")
+    expect(caption).to_contain_text("511 × 511 in bf16", timeout=PATIENCE_MS)
+    expect(roofline.locator("img")).not_to_have_attribute("src", picture)
+    assert lesson.errors == []
+
+
+def test_a_size_that_is_no_number_is_answered_in_words(lesson, roofline):
+    field = roofline.get_by_label("or type any")
+    field.fill("huge")
+    field.press("Enter")
+    expect(roofline).to_contain_text("The matrix size", timeout=PATIENCE_MS)
+    assert lesson.errors == []
+
+
+def test_the_calculator_answers_for_another_batch_and_gpu(lesson, calculator):
+    caption = calculator.locator("figcaption")
+    calculator.get_by_label("GPU", exact=True).select_option(label="T4")
+    field = calculator.get_by_label("batch")
+    field.fill("2")
+    field.press("Enter")
+    peak = lesson.evaluate(
+        "with fake_tensors():\n"
+        "    small = bench.WORKLOADS['GPT-2'].build()\n"
+        "    two = bench.WORKLOADS['GPT-2'].batch(small, 2)\n"
+        "found = measure.predict_memory(small, precision_name='fp16', **two)\n"
+        "print(f'{found.peak_bytes / 2**30:.2f} GiB')"
+    ).strip()
+    expect(caption).to_contain_text("GPT-2, 2 sequences of 1,024 tokens", timeout=PATIENCE_MS)
+    expect(caption).to_contain_text(f"{peak} at the peak", timeout=PATIENCE_MS)
+    expect(caption).to_contain_text("T4 has for tensors", timeout=PATIENCE_MS)
+    expect(caption).to_contain_text("The largest batch that fits", timeout=PATIENCE_MS)
+    assert lesson.errors == []
+
+
+@pytest.mark.parametrize("exercise_id", ["time_step", "activation_bytes"])
+def test_hints_open_one_after_the_other(lesson, exercise_id):
+    exercise = next(each for each in exercises.catalog() if each.id == exercise_id)
+    card = lesson.page.locator(OUTPUTS).locator(".amp-card").filter(has_text=exercise.title)
+    card.get_by_role("button", name="Hint 1").click()
+    expect(card).to_contain_text(exercise.hints[0], timeout=PATIENCE_MS)
+    card.get_by_role("button", name="Hint 2").press("Enter")
+    expect(card).to_contain_text(exercise.hints[1], timeout=PATIENCE_MS)
+
+
+def test_a_question_is_answered_by_keyboard(lesson):
+    wrong = lesson.page.get_by_role("button", name="The time of the forward pass")
+    wrong.press("Enter")
+    quiz = lesson.view_with(wrong)
+    expect(quiz).to_contain_text("Not quite.")
+    quiz.get_by_role("button", name="b)").press("Enter")
+    expect(quiz).to_contain_text("Yes.")
+
+
+def test_nothing_of_ours_keeps_anyone_out(lesson):
+    assert lesson.serious_axe_violations() == []
+    assert lesson.errors == []

@@ -1,0 +1,146 @@
+"""The exercises as they stand in the notebooks: each in its lesson, unsolved, and solved by its solution."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import symtable
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from nbformat.v4 import new_code_cell, new_notebook
+
+from amp_lessons import exercises
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = {path.stem[:2]: path for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
+CARD = re.compile(r'^views\.ExerciseCard\("(\w+)"\)$')
+CHECK = re.compile(r'^views\.check\("(\w+)", .+\)$')
+CHECK_TIMEOUT_S = 60
+
+
+def code_cells(path):
+    return [cell for cell in nbformat.read(path, 4).cells if cell.cell_type == "code"]
+
+
+def ids_of(cells, pattern):
+    return [found[1] for cell in cells if (found := pattern.match(cell.source.strip()))]
+
+
+def named(cells, exercise_id, part):
+    """Return the cell that holds a part of an exercise, by its id."""
+    wanted = f"{exercise_id.replace('_', '-')}-{part}"
+    (cell,) = (cell for cell in cells if cell.id == wanted)
+    return cell
+
+
+def of_lesson(lesson):
+    return [exercise for exercise in exercises.catalog() if exercise.lesson == lesson]
+
+
+LESSONS = [lesson for lesson in NOTEBOOKS if of_lesson(lesson)]
+
+
+def test_the_lessons_on_formats_autocast_and_scaling_have_two_exercises_each():
+    assert {"01", "02", "03"} <= set(LESSONS)
+    assert [len(of_lesson(lesson)) for lesson in ("01", "02", "03")] == [2, 2, 2]
+
+
+@pytest.mark.parametrize(("lesson", "path"), NOTEBOOKS.items(), ids=NOTEBOOKS)
+def test_a_notebook_has_the_exercises_of_its_lesson_each_once_and_in_order(lesson, path):
+    cells = code_cells(path)
+    belong = [exercise.id for exercise in of_lesson(lesson)]
+    assert ids_of(cells, CARD) == belong
+    assert ids_of(cells, CHECK) == belong
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_card_stub_and_check_follow_each_other_and_the_stub_is_the_catalogues(lesson):
+    cells = code_cells(NOTEBOOKS[lesson])
+    for exercise in of_lesson(lesson):
+        stub = named(cells, exercise.id, "stub")
+        at = cells.index(stub)
+        assert ids_of([cells[at - 1]], CARD) == ids_of([cells[at + 1]], CHECK) == [exercise.id]
+        assert cells[at + 1] is named(cells, exercise.id, "check")
+        assert stub.source.rstrip("\n") == exercise.stub.rstrip("\n")
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_the_stored_checks_say_not_attempted_yet(lesson):
+    cells = code_cells(NOTEBOOKS[lesson])
+    for exercise in of_lesson(lesson):
+        assert "not attempted yet" in shown(named(cells, exercise.id, "check"))
+
+
+def shown(cell):
+    return "".join(output.get("data", {}).get("text/plain", "") for output in cell.outputs)
+
+
+def imports_of(cells):
+    """Return what the notebook imports: all that a stub, a solution or a check needs of the other cells."""
+    statements = (statement for cell in cells for statement in ast.parse(cell.source).body)
+    return "\n".join(
+        ast.unparse(each) for each in statements if isinstance(each, (ast.Import, ast.ImportFrom))
+    )
+
+
+@pytest.fixture(scope="module", params=LESSONS)
+def tried(request):
+    """Each check's text with the stub as it is and with the solution in its place, run in one kernel.
+
+    Only the imports, the stubs and the checks run: the rest of a lesson trains networks, and no check needs
+    it. That the rest runs with the stubs as they are is nbval's business.
+    """
+    cells = code_cells(NOTEBOOKS[request.param])
+    plan = [new_code_cell(imports_of(cells))]
+    for exercise in of_lesson(request.param):
+        stub, check = (named(cells, exercise.id, part) for part in ("stub", "check"))
+        for written in (stub.source, exercises.solution(exercise.id).source):
+            plan += [new_code_cell(written), new_code_cell(check.source)]
+    notebook = new_notebook(cells=plan)
+    client = NotebookClient(notebook, kernel_name="python3", timeout=CHECK_TIMEOUT_S)
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    client.execute(env={**os.environ, "PYTHONPATH": path})
+    texts = [shown(cell) for cell in notebook.cells[2::2]]
+    return list(zip(of_lesson(request.param), texts[::2], texts[1::2], strict=True))
+
+
+def test_unsolved_every_check_says_not_attempted_yet(tried):
+    for exercise, unsolved, _ in tried:
+        assert unsolved.startswith(f"{exercise.title}: not attempted yet")
+
+
+def test_with_the_solution_in_the_stubs_place_every_check_passes(tried):
+    for exercise, _, solved in tried:
+        assert solved.startswith(f"{exercise.title}: passed"), solved
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_no_other_cell_depends_on_what_a_learner_writes(lesson):
+    """So that a solved notebook runs from top to bottom as the unsolved one does."""
+    cells = code_cells(NOTEBOOKS[lesson])
+    for exercise in of_lesson(lesson):
+        own = [named(cells, exercise.id, part) for part in ("stub", "check")]
+        users = [cell.id for cell in cells if names_in(cell.source) & set(exercise.names)]
+        assert users == [cell.id for cell in own]
+
+
+def names_in(source):
+    """Return the names of the notebook's own level that a cell binds or reads, in its functions too."""
+
+    def walk(table):
+        for symbol in table.get_symbols():
+            if table.get_type() == "module" or symbol.is_global():
+                yield symbol.get_name()
+        for inner in table.get_children():
+            yield from walk(inner)
+
+    return set(walk(symtable.symtable(source, "cell", "exec")))
+
+
+def test_names_are_those_of_the_notebooks_own_level():
+    source = "def f(a):\n    return g(a).h\nclass C:\n    forward = 1\nx = y"
+    assert names_in(source) == {"f", "g", "C", "x", "y"}

@@ -1,0 +1,86 @@
+import importlib.util
+from dataclasses import replace
+
+import pytest
+
+from amp_lessons.bench import SOURCE_MODELS, Recording, Result, Setup, confrontation
+from amp_lessons.views import source_table
+
+GPU = Setup("NVIDIA H200", "cuda", "2.11.0", "CUDA 13.0", "3.12.1", "5.0.0", "Xeon", 16)
+PEAKS = {"fp32": 1000, "fp16": 870, "bf16": 860}
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    monkeypatch.setattr(confrontation, "predicted_bytes", lambda *case: PEAKS[case[3]])
+
+
+def recording(model, setup=GPU, preset="full", modes=("eager", "compiled"), half_ms=5.0):
+    found = {}
+    for precision, ms, peak in (("fp32", 10.0, 1000), ("fp16", half_ms, 600)):
+        for mode in modes:
+            key = (model, precision, mode)
+            samples = tuple(ms * (1 + 0.001 * i) for i in range(24))
+            when = "2026-03-01T10:00:00+00:00"
+            found[key] = Result(*key, "measured", 8, when, samples_ms=samples, peak_bytes=peak)
+    return Recording(setup, preset, found)
+
+
+def test_every_model_of_the_source_is_there_with_its_claim():
+    rows = source_table(found=()).rows
+    assert [row["model"] for row in rows] == list(SOURCE_MODELS)
+    for row in rows:
+        claim = SOURCE_MODELS[row["model"]].claim
+        assert row["speed claimed"] == f"{claim.speedup}x on {claim.gpu}"
+        assert row["memory claimed"] == f"{100 * claim.memory_saving:.0f} %"
+
+
+def test_the_prediction_is_that_of_the_precision():
+    assert {row["predicted"] for row in source_table(found=()).rows} == {"13 %"}
+    assert {row["predicted"] for row in source_table("bf16", found=()).rows} == {"14 %"}
+
+
+def test_what_was_not_measured_names_the_command():
+    (row,) = source_table(models=["GPT-2"], found=()).rows
+    assert row["where"] == "not measured yet: `amp-lessons bench --models GPT-2`"
+    assert row["measured speed"] == row["measured memory"] == "—"
+
+
+def test_what_was_recorded_says_where_when_and_with_what():
+    table = source_table(models=["GPT-2", "ResNet-50"], found=[recording("GPT-2")])
+    eager, compiled, other = table.rows
+    assert eager["where"] == "full size, eager, recorded on NVIDIA H200, 2026-03-01, torch 2.11.0"
+    assert compiled["where"].startswith("full size, compiled, recorded on NVIDIA H200")
+    assert eager["measured speed"] == compiled["measured speed"] == "2.00x"
+    assert other["measured speed"] == "—"
+    assert eager["measured memory"] == "40 %"
+    assert compiled["memory claimed"] == ""
+
+
+def test_the_first_recording_that_knows_a_model_counts():
+    cpu = recording("GPT-2", replace(GPU, device="Ryzen", device_type="cpu"), "small", ("eager",), 50.0)
+    table = source_table(models=["GPT-2"], found=[recording("ResNet-50"), cpu, recording("GPT-2")])
+    (row,) = table.rows
+    assert row["where"] == "small size, eager, recorded on Ryzen, 2026-03-01, torch 2.11.0"
+    assert row["measured speed"] == "0.20x"
+
+
+def test_noise_is_no_speed_up():
+    (row,) = source_table(models=["GPT-2"], found=[recording("GPT-2", modes=("eager",), half_ms=9.99)]).rows
+    assert row["measured speed"] == "no difference"
+
+
+def test_without_transformers_the_claims_remain_and_the_command_is_said(monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    confrontation.predicted_bytes.cache_clear()
+    table = source_table(models=["GPT-2"], found=[recording("GPT-2")])
+    assert table.rows[0]["predicted"] == "—"
+    assert table.rows[0]["measured memory"] == "40 %"
+    assert "python -m pip install 'amp-lessons[models]'" in table.caption
+
+
+def test_the_default_is_what_the_checkout_holds(monkeypatch):
+    monkeypatch.setattr("amp_lessons.views.sources.recordings", lambda: (recording("BERT-Large"),))
+    (row, *_) = source_table(models=["BERT-Large"]).rows
+    assert "recorded on NVIDIA H200" in row["where"]
