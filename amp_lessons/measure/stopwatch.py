@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -18,6 +19,7 @@ Step = Callable[[], Any]
 
 _WARM_UP_S = 0.2  # a GPU needs about this long to raise its clock
 _SHORTEST_SAMPLE_MS = 0.2  # a thousand times what reading the clock takes
+_ATTEMPTS = 3  # on a busy machine every call of the warm-up may have been disturbed, and the plan be wrong
 
 
 def time_step(
@@ -57,41 +59,61 @@ def time_steps(
 ) -> dict[str, Timing]:
     """Time several functions in turns, so that whatever slows the machine down slows all of them down.
 
-    Arguments are those of `time_step`; ``seconds`` is for each function.
+    Each of the rounds goes through the functions in an order of its own. In a fixed order, a disturbance that
+    comes at regular intervals (another process that gets its share of the processor) may meet always the same
+    one. Arguments are those of `time_step`; ``seconds`` is for each function.
     """
     _check(fns, warmup, seconds, max_samples)
     watch = _stopwatch(device, synchronize)
-    plans = {name: _warm_up(fn, watch, warmup, seconds, max_samples) for name, fn in fns.items()}
-    samples: dict[str, list[float]] = {name: [] for name in fns}
-    for _ in range(ROUNDS):
-        for name, fn in fns.items():
-            samples[name] += watch.samples_ms(fn, plans[name].samples_per_round, plans[name].calls_per_sample)
+    first_ms = {name: watch.samples_ms(fn, 1, 1)[0] for name, fn in fns.items()}
+    fastest_ms = {name: _warm_up(fn, watch, warmup, seconds, first_ms[name]) for name, fn in fns.items()}
+    for _ in range(_ATTEMPTS):
+        plans = {name: _plan(call_ms, seconds, max_samples) for name, call_ms in fastest_ms.items()}
+        samples = _rounds(fns, watch, plans)
+        fastest_ms = {name: min(each) for name, each in samples.items()}
+        if all(plan.suits(fastest_ms[name]) for name, plan in plans.items()):
+            break
     return {
-        name: Timing(tuple(samples[name]), str(device), plan.first_call_ms, plan.calls_per_sample)
+        name: Timing(tuple(samples[name]), str(device), first_ms[name], plan.calls_per_sample)
         for name, plan in plans.items()
     }
 
 
 @dataclass(frozen=True)
 class _Plan:
-    first_call_ms: float
     calls_per_sample: int
     samples_per_round: int
 
+    def suits(self, call_ms: float) -> bool:
+        """Say whether the samples are long enough, now that it is known how short a call can be."""
+        return self.calls_per_sample * call_ms > _SHORTEST_SAMPLE_MS / 2
 
-def _warm_up(fn: Step, watch: _Stopwatch, warmup: int, seconds: float, max_samples: int) -> _Plan:
-    """Run ``fn`` until it is warm, and plan from its latest calls how to sample it."""
-    (first_ms,) = watch.samples_ms(fn, 1, 1)
+
+def _plan(call_ms: float, seconds: float, max_samples: int) -> _Plan:
+    call_ms = max(call_ms, 1e-6)  # a coarse clock may not have ticked at all
+    calls_per_sample = math.ceil(_SHORTEST_SAMPLE_MS / call_ms)
+    affordable = seconds * 1e3 / (call_ms * calls_per_sample)
+    return _Plan(calls_per_sample, max(1, round(min(affordable, max_samples) / ROUNDS)))
+
+
+def _warm_up(fn: Step, watch: _Stopwatch, warmup: int, seconds: float, first_ms: float) -> float:
+    """Run ``fn`` until it is warm; return the fastest of its latest calls: disturbances only slow down."""
     latest_ms, start = deque([first_ms], maxlen=9), time.perf_counter()
     for calls in count():
         if calls >= warmup and (warmup == 0 or time.perf_counter() - start > min(_WARM_UP_S, seconds)):
             break
         latest_ms += watch.samples_ms(fn, 1, 1)
-    # The fastest, because disturbances only slow down; and a coarse clock may not have ticked at all.
-    call_ms = max(min(latest_ms), 1e-6)
-    calls_per_sample = max(1, math.ceil(_SHORTEST_SAMPLE_MS / call_ms))
-    affordable = seconds * 1e3 / (call_ms * calls_per_sample)
-    return _Plan(first_ms, calls_per_sample, max(1, round(min(affordable, max_samples) / ROUNDS)))
+    return min(latest_ms)
+
+
+def _rounds(fns: Mapping[str, Step], watch: _Stopwatch, plans: Mapping[str, _Plan]) -> dict[str, list[float]]:
+    samples: dict[str, list[float]] = {name: [] for name in fns}
+    shuffle = random.Random(0)  # the learner's own random numbers stay as they are
+    for _ in range(ROUNDS):
+        for name in shuffle.sample(list(fns), len(fns)):
+            plan = plans[name]
+            samples[name] += watch.samples_ms(fns[name], plan.samples_per_round, plan.calls_per_sample)
+    return samples
 
 
 class _Stopwatch(Protocol):

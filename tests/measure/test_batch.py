@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from amp_lessons.measure import predict_largest_batch, predict_memory, search_largest_batch
+from amp_lessons.measure import batch, predict_largest_batch, predict_memory, search_largest_batch
 from amp_lessons.measure.batch import LARGEST_BATCH, is_out_of_memory
 
 
@@ -62,7 +62,13 @@ def test_a_model_that_does_not_fit_at_all() -> None:
     "error",
     [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("CUBLAS_STATUS_ALLOC_FAILED when calling")],
 )
-def test_search_finds_the_last_batch_that_survives(limit: int, error: Exception) -> None:
+def test_search_finds_the_last_batch_that_survives(
+    limit: int, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released: list[bool] = []
+    # Collecting garbage takes a second in a process that has loaded everything the other tests need.
+    monkeypatch.setattr(batch, "release_memory", lambda: released.append(True))
+
     def step(batch: int) -> None:
         if batch > limit:
             raise error
@@ -72,6 +78,7 @@ def test_search_finds_the_last_batch_that_survives(limit: int, error: Exception)
     assert found.tried.get(limit, True)
     assert limit == 1000 or not found.tried[limit + 1]
     assert len(found.tried) <= 22
+    assert len(released) == list(found.tried.values()).count(False)
 
 
 def test_search_lets_other_errors_through() -> None:

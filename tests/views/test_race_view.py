@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -240,7 +241,8 @@ def test_a_view_of_nothing_is_refused(wrong):
 
 
 def test_without_an_event_loop_it_says_what_to_do(view):
-    view.start()
+    with ThreadPoolExecutor(1) as pool:  # in a thread of its own: Playwright leaves a loop in the main thread
+        pool.submit(view.start).result()
     assert "run()" in view.caption
     assert not view.running
 
