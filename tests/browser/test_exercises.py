@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import nbformat
 import pytest
 from playwright.sync_api import Locator, expect
 
 from amp_lessons import exercises
+from tests.exercises.spots import exercises_alone
 
-NOTEBOOK = "notebooks/03_loss_scaling.ipynb"
+NOTEBOOK = "notebooks/exercises_of_lesson_03.ipynb"
 FORGETS = "            self._clean_steps = 0\n        else:"  # what an overflow does to the count
 
 
@@ -44,6 +46,12 @@ class Spot:
         keyboard.press("Shift+Enter")
         self.lesson.wait_idle()
         return self.report()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def notebook(course):
+    """Lesson 03 without its lesson: that the exercises stand in it and run there is tested elsewhere."""
+    nbformat.write(exercises_alone("03"), course / NOTEBOOK)
 
 
 @pytest.fixture

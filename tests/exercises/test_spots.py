@@ -2,43 +2,24 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import symtable
-from pathlib import Path
 
-import nbformat
 import pytest
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
 
 from amp_lessons import exercises
+from tests.exercises.spots import NOTEBOOKS, ROOT, code_cells, imports_of, named, of_lesson
 
-ROOT = Path(__file__).parents[2]
-NOTEBOOKS = {path.stem[:2]: path for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
 CARD = re.compile(r'^views\.ExerciseCard\("(\w+)"\)$')
 CHECK = re.compile(r'^views\.check\("(\w+)", .+\)$')
 CHECK_TIMEOUT_S = 60
 
 
-def code_cells(path):
-    return [cell for cell in nbformat.read(path, 4).cells if cell.cell_type == "code"]
-
-
 def ids_of(cells, pattern):
     return [found[1] for cell in cells if (found := pattern.match(cell.source.strip()))]
-
-
-def named(cells, exercise_id, part):
-    """Return the cell that holds a part of an exercise, by its id."""
-    wanted = f"{exercise_id.replace('_', '-')}-{part}"
-    (cell,) = (cell for cell in cells if cell.id == wanted)
-    return cell
-
-
-def of_lesson(lesson):
-    return [exercise for exercise in exercises.catalog() if exercise.lesson == lesson]
 
 
 LESSONS = [lesson for lesson in NOTEBOOKS if of_lesson(lesson)]
@@ -79,14 +60,6 @@ def shown(cell):
     return "".join(output.get("data", {}).get("text/plain", "") for output in cell.outputs)
 
 
-def imports_of(cells):
-    """Return what the notebook imports: all that a stub, a solution or a check needs of the other cells."""
-    statements = (statement for cell in cells for statement in ast.parse(cell.source).body)
-    return "\n".join(
-        ast.unparse(each) for each in statements if isinstance(each, (ast.Import, ast.ImportFrom))
-    )
-
-
 @pytest.fixture(scope="module", params=LESSONS)
 def tried(request):
     """Each check's text with the stub as it is and with the solution in its place, run in one kernel.
@@ -95,7 +68,7 @@ def tried(request):
     it. That the rest runs with the stubs as they are is nbval's business.
     """
     cells = code_cells(NOTEBOOKS[request.param])
-    plan = [new_code_cell(imports_of(cells))]
+    plan = [imports_of(cells)]
     for exercise in of_lesson(request.param):
         stub, check = (named(cells, exercise.id, part) for part in ("stub", "check"))
         for written in (stub.source, exercises.solution(exercise.id).source):
