@@ -46,19 +46,19 @@ WAYS = {
 }
 EVENTS = 20
 
-# Times the next key press: from the browser's keydown event until another image has been decoded and painted.
+# Times the next key press: from the browser's keydown event until what it changed in a picture, an image or
+# the shapes of a drawing, has been decoded and painted.
 WATCH = """() => {
-  const image = () => [...document.querySelectorAll(".jp-OutputArea img")].pop();
-  const before = image().src;
+  const isPixels = ({ attributeName, addedNodes }) =>
+    attributeName || [...addedNodes].some((node) => node.matches?.("img, :has(img)"));
   window.ampPixels = new Promise((done) => {
     let pressed;
     const note = (event) => { pressed = event.timeStamp; };
     document.addEventListener("keydown", note, { capture: true, once: true });
-    const observer = new MutationObserver(async () => {
-      const now = image();
-      if (!now || now.src === before) return;
+    const observer = new MutationObserver(async (changes) => {
+      if (!changes.some(isPixels)) return;
       observer.disconnect();
-      await now.decode();
+      await [...document.querySelectorAll(".jp-OutputArea img")].pop()?.decode();
       requestAnimationFrame(() => {  // runs before this frame is painted; a message is handled after
         const { port1, port2 } = new MessageChannel();
         port1.onmessage = () => done(performance.now() - pressed);
@@ -66,7 +66,8 @@ WATCH = """() => {
       });
     });
     const outputs = document.querySelector(".jp-Notebook");
-    observer.observe(outputs, { subtree: true, childList: true, attributes: true, attributeFilter: ["src"] });
+    const pixels = ["src", "d"];
+    observer.observe(outputs, { subtree: true, childList: true, attributes: true, attributeFilter: pixels });
   });
 }"""
 

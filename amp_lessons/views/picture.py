@@ -7,7 +7,6 @@ import html
 import io
 import textwrap
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -15,10 +14,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-from .style import INK, house_colours, house_style
+from .style import INK, house_style
 
-STILL_DPI = 120
-LIVE_DPI = 100  # one pixel for each CSS pixel: a third less to draw, encode, send and decode than a still
+DPI = 120
 
 
 class Picture:
@@ -32,13 +30,12 @@ class Picture:
     def __init__(self, figure: Figure, moving: Sequence[Artist] = ()) -> None:
         """Keep ``figure``; ``moving`` are the artists that change from frame to frame."""
         self.figure = figure
-        self._moving = list(moving)
-        for artist in self._moving:
+        self.moving = tuple(moving)
+        for artist in self.moving:
             artist.set_animated(True)
-        figure.set_dpi(LIVE_DPI if self._moving else STILL_DPI)
+        figure.set_dpi(DPI)
         self._canvas = FigureCanvasAgg(figure)
         self._background: object | None = None
-        self._palette: Image.Image | None = None
 
     @property
     def size(self) -> tuple[int, int]:
@@ -48,7 +45,7 @@ class Picture:
 
     def redraw(self) -> None:
         """Forget the kept background: something that stands still has changed."""
-        self._background = self._palette = None
+        self._background = None
 
     def pixels(self) -> np.ndarray:
         """Draw the current frame and return it as (height, width, 3) bytes."""
@@ -57,9 +54,7 @@ class Picture:
     def png(self, caption: str = "") -> bytes:
         """Return the current frame as a PNG, with the caption below it if there is one."""
         frame = self._frame()
-        if caption:
-            return encode_png(with_caption(frame, caption, self.figure.dpi))
-        return encode_png(self._in_few_colours(frame) if self._moving else frame)
+        return encode_png(with_caption(frame, caption) if caption else frame)
 
     def _frame(self) -> Image.Image:
         with house_style():
@@ -68,26 +63,10 @@ class Picture:
                 self._background = self._canvas.copy_from_bbox(self.figure.bbox)
             else:
                 self._canvas.restore_region(self._background)
-            for artist in self._moving:
+            for artist in self.moving:
                 self.figure.draw_artist(artist)
         size = self._canvas.get_width_height()
         return Image.frombuffer("RGBA", size, self._canvas.buffer_rgba(), "raw", "RGBA", 0, 1).convert("RGB")
-
-    def _in_few_colours(self, frame: Image.Image) -> Image.Image:
-        """Return a frame that moves in 256 colours: it is encoded in a fifth of the time."""
-        if self._palette is None:
-            self._palette = palette_for(frame)
-        return frame.quantize(palette=self._palette, dither=Image.Dither.NONE)
-
-
-def palette_for(frame: Image.Image) -> Image.Image:
-    """Return a palette of the house's colours and the most frequent colours of ``frame``."""
-    counted: list[Any] = frame.getcolors(frame.width * frame.height) or []
-    frequent = [colour for _, colour in sorted(counted, reverse=True)]
-    colours = list(dict.fromkeys([*house_colours(), *frequent]))[:256]
-    palette = Image.new("P", (1, 1))
-    palette.putpalette([channel for colour in colours for channel in colour])
-    return palette
 
 
 def encode_png(image: Image.Image) -> bytes:
@@ -97,18 +76,18 @@ def encode_png(image: Image.Image) -> bytes:
     return buffer.getvalue()
 
 
-def with_caption(frame: Image.Image, caption: str, dpi: float) -> Image.Image:
+def with_caption(frame: Image.Image, caption: str) -> Image.Image:
     """Return ``frame`` with the caption on a white strip below it.
 
     GitHub shows a stored picture without the text beside it, so a stored picture carries its own.
     """
-    return Image.fromarray(np.vstack([np.asarray(frame), caption_strip(caption, frame.width, dpi)]))
+    return Image.fromarray(np.vstack([np.asarray(frame), caption_strip(caption, frame.width)]))
 
 
-def caption_strip(caption: str, width_px: int, dpi: float = STILL_DPI) -> np.ndarray:
+def caption_strip(caption: str, width_px: int) -> np.ndarray:
     """Return a white strip of ``width_px`` with the caption on it, as (height, width, 3) bytes."""
-    lines = textwrap.wrap(caption, max(20, round(width_px / dpi * 13)))
-    figure = Figure(figsize=((width_px + 0.5) / dpi, 0.22 * len(lines) + 0.12), dpi=dpi)
+    lines = textwrap.wrap(caption, max(20, round(width_px / DPI * 13)))
+    figure = Figure(figsize=((width_px + 0.5) / DPI, 0.22 * len(lines) + 0.12), dpi=DPI)
     canvas = FigureCanvasAgg(figure)
     with house_style():
         figure.text(0.012, 0.5, "\n".join(lines), color=INK, fontsize=10, va="center", linespacing=1.4)

@@ -98,14 +98,6 @@ KIND_COLOURS = {
     "inputs": "#d1d5db",
 }
 
-
-def house_colours() -> list[tuple[int, int, int]]:
-    """Return the colours that pictures are drawn in, and what antialiasing makes of them (RGB, 0 to 255)."""
-    named = [INK, QUIET, GRID, PAPER, *(zone.colour for zone in ZONES.values()), *DTYPE_COLOURS.values()]
-    shades = [tint(colour, strength) for colour in named for strength in (1, 0.14, 0.75, 0.5, 0.25)]
-    return [(round(255 * red), round(255 * green), round(255 * blue)) for red, green, blue in shades]
-
-
 _DTYPE_NAMES = {torch.float64: "fp64", **{each.dtype: name for name, each in FORMATS.items() if each.dtype}}
 
 

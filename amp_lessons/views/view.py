@@ -22,7 +22,7 @@ class View(ipywidgets.VBox):
     def __init__(self, controls: Sequence[ipywidgets.Widget], alt: str) -> None:
         """Lay out ``controls`` above an empty picture; ``alt`` says in a phrase what the picture is of."""
         self._alt = alt
-        self._page = ipywidgets.HTML()
+        self._page = self.new_page()
         self._picture: Picture | None = None
         self._caption = ""
         self._measured = False
@@ -48,16 +48,28 @@ class View(ipywidgets.VBox):
         """
         self._picture, self._caption, self._measured = picture, caption, measured
         self._announced = announced
-        self._page.value = self.page_html()
+        self.turn_page()
+
+    def new_page(self) -> Any:
+        """Return the widget that picture and caption are shown in."""
+        return ipywidgets.HTML()
+
+    def turn_page(self) -> None:
+        """Bring the page up to date with the picture, if there is one, and with the caption."""
+        self._page.value = self.page_html() if self._picture else sentence_html(self._caption)
+
+    @property
+    def alt(self) -> str:
+        """Return what is said of the picture to those who cannot see it."""
+        return f"{self._alt} {self._caption}"
 
     def page_html(self) -> str:
         """Return what a live view shows: the picture and its caption, unless a view knows better."""
         assert self._picture is not None
-        alt = f"{self._alt} {self._caption}"
         return picture_html(
             self._picture.png(),
             self._caption,
-            alt,
+            self.alt,
             self._picture.size,
             faded=self.is_outdated,
             announced=self._announced,
@@ -74,7 +86,7 @@ class View(ipywidgets.VBox):
             self.show(self._picture, sentence)
             return
         self._caption, self._measured = sentence, False
-        self._page.value = sentence_html(sentence)
+        self.turn_page()
 
     @contextmanager
     def answering(self) -> Iterator[None]:

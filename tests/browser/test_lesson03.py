@@ -21,8 +21,11 @@ def caption(view: Locator) -> Locator:
     return view.locator("figcaption")
 
 
-def picture(view: Locator) -> str:
-    return view.locator("img").get_attribute("src")
+def outlines(view: Locator) -> list[str]:
+    """Return where the bars are drawn on the page, fate by fate."""
+    return view.locator("svg [id^=amp-moving] path").evaluate_all(
+        "paths => paths.map(p => p.getAttribute('d'))"
+    )
 
 
 def computed(lesson, exponent, extra=""):
@@ -33,14 +36,26 @@ def computed(lesson, exponent, extra=""):
     )
 
 
+def computed_outlines(lesson, exponent):
+    """Return where the bars belong for a scale, on axes made for a scale of 1."""
+    return lesson.evaluate(
+        "from amp_lessons.views.figures.census import CensusPicture\n"
+        "from amp_lessons.views.moving import svg_outline\n"
+        "picture = CensusPicture(scaling.backward_at(model, batches[0], loss_fn, 1.0))\n"
+        f"picture.update(scaling.backward_at(model, batches[0], loss_fn, 2.0**{exponent}))\n"
+        "print(*map(svg_outline, picture.moving), sep='\\n')"
+    ).splitlines()
+
+
 def test_the_slider_moved_by_keyboard_runs_a_backward_pass_and_redraws(lesson, live):
     slider = live.get_by_role("slider", name="Loss scale")
     for exponent, key in ((1, "ArrowRight"), (2, "ArrowRight"), (40, "End"), (0, "Home")):
-        before = picture(live)
+        before = outlines(live)
         slider.press(key)
         expect(caption(live)).to_contain_text(f"Scale 2^{exponent}:")
         assert caption(live).inner_text() == computed(lesson, exponent)
-        assert picture(live) != before
+        assert outlines(live) == computed_outlines(lesson, exponent) != before
+        expect(live.get_by_role("img", name=f"Scale 2^{exponent}:")).to_be_visible()
     assert lesson.errors == []
 
 

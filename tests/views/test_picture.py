@@ -5,7 +5,7 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from amp_lessons.views.picture import LIVE_DPI, STILL_DPI, Picture, caption_strip, picture_html
+from amp_lessons.views.picture import Picture, caption_strip, picture_html
 
 
 def bars(heights):
@@ -55,24 +55,3 @@ def test_the_html_escapes_what_a_learner_typed():
     page = picture_html(b"", caption="<script>", alt='a "quoted" <thing>', size=(300, 200))
     assert "<script>" not in page
     assert 'alt="a &quot;quoted&quot; &lt;thing&gt;"' in page
-
-
-def test_the_figure_is_drawn_at_the_live_resolution():
-    figure, moving = bars([1, 1, 1])
-    assert Picture(figure, [moving]).pixels().shape[:2] == (2 * LIVE_DPI, 3 * LIVE_DPI)
-
-
-def test_a_figure_that_does_not_move_is_drawn_finer():
-    figure, _ = bars([1, 1, 1])
-    assert Picture(figure).pixels().shape[:2] == (2 * STILL_DPI, 3 * STILL_DPI)
-
-
-def test_the_few_colours_of_a_moving_picture_look_like_all_of_them():
-    figure, moving = bars([0, 0, 0])
-    picture = Picture(figure, [moving])
-    picture.png()  # the palette is made before the bars are to be seen
-    moving.set_data([1, 2, 0.5])
-    shown = np.asarray(Image.open(io.BytesIO(picture.png())).convert("RGB")).astype(int)
-    wanted = picture.pixels().astype(int)
-    assert (np.abs(shown - wanted).max(axis=2) <= 4).mean() > 0.99
-    assert np.abs(shown - wanted).max() < 48

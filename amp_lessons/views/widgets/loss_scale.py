@@ -16,15 +16,15 @@ from amp_lessons.scaling import Census
 
 from ..controls import ControlValue, Slider, dropdown, text_field
 from ..figures.census import CensusPicture
+from ..moving import MovingView
 from ..style import dtype_name
-from ..view import View
 from ..words import power_of_two, share
 
 ALL_LAYERS = "all layers"
 LARGEST_EXPONENT = 40
 
 
-class _ScaleView(View):
+class _ScaleView(MovingView):
     """A loss scale to move, by slider or by typing it, a dtype and a layer, and their census."""
 
     exponent = ControlValue[int]("_slider", "The exponent of the loss scale that the slider stands on.")

@@ -1,0 +1,34 @@
+// A drawing that stands still, in which the outlines of a few shapes move: what changes from frame to frame
+// is some text in an attribute, so that the picture keeps up with a slider.
+function render({ model, el }) {
+  const figure = document.createElement("figure");
+  const drawing = document.createElement("div");
+  const caption = document.createElement("figcaption");
+  figure.className = "amp-picture";
+  caption.setAttribute("aria-live", "polite");
+  figure.append(drawing, caption);
+  el.append(figure);
+
+  const move = () => {
+    for (const [name, outline] of Object.entries(model.get("outlines"))) {
+      drawing.querySelector(`#${name} path`)?.setAttribute("d", outline);
+    }
+  };
+  const draw = () => {
+    drawing.innerHTML = model.get("drawing");
+    drawing.firstElementChild?.setAttribute("role", "img");
+    move();
+    describe();
+  };
+  const describe = () => drawing.firstElementChild?.setAttribute("aria-label", model.get("alt"));
+  const speak = () => (caption.textContent = model.get("caption"));
+  const changes = { drawing: draw, outlines: move, alt: describe, caption: speak };
+  for (const [name, change] of Object.entries(changes)) model.on(`change:${name}`, change);
+  draw();
+  speak();
+  return () => {
+    for (const [name, change] of Object.entries(changes)) model.off(`change:${name}`, change);
+  };
+}
+
+export default { render };

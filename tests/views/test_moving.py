@@ -1,0 +1,72 @@
+"""The picture that moves on the page, against what matplotlib itself writes for the same figure."""
+
+import re
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from amp_lessons.views import moving
+from amp_lessons.views.moving import MovingPage
+from amp_lessons.views.picture import Picture
+
+
+def bars(*heights):
+    figure = Figure(figsize=(3, 2))
+    axes = figure.add_axes((0.1, 0.1, 0.8, 0.8))
+    axes.set_ylim(0, 2)
+    stairs = [axes.stairs(each, fill=True, hatch="//", edgecolor="white") for each in heights]
+    return Picture(figure, stairs)
+
+
+def numbers(outline):
+    return [float(number) for number in re.findall(r"-?[\d.]+", outline)]
+
+
+def drawn_by_matplotlib(picture):
+    """Return the outline of every moving artist in matplotlib's own SVG of the figure, by its name."""
+    root = ElementTree.fromstring(moving.svg(picture))
+    groups = [group for group in root.iter() if group.get("id", "").startswith("amp-moving")]
+    return {group.get("id"): group[0].get("d") for group in groups}
+
+
+@pytest.fixture
+def page():
+    return MovingPage()
+
+
+def test_outlines_are_those_that_matplotlib_draws(page):
+    picture = bars([1, 2, 0.5], [0, 1, 2])
+    page.show(picture, "first", "alt")
+    picture.moving[0].set_data([2, 0.25, 1])
+    picture.moving[1].set_data([1.5, 1, 0.5], baseline=[0.5, 0, 0.25])
+    page.show(picture, "second", "alt")
+    wanted = drawn_by_matplotlib(picture)
+    assert page.outlines.keys() == wanted.keys()
+    for name, outline in wanted.items():
+        np.testing.assert_allclose(numbers(page.outlines[name]), numbers(outline), atol=0.006)
+        assert re.sub(r"[^MLZz]", "", page.outlines[name]).upper() == re.sub(r"[^MLZz]", "", outline).upper()
+
+
+def test_what_stands_still_is_sent_once(page):
+    picture = bars([1, 2, 1])
+    page.show(picture, "first", "alt")
+    drawing, outlines = page.drawing, page.outlines
+    picture.moving[0].set_data([2, 1, 2])
+    page.show(picture, "second", "alt")
+    assert page.drawing is drawing
+    assert page.outlines != outlines
+    page.show(bars([1, 2, 1]), "third", "alt")
+    assert page.drawing != drawing
+
+
+def test_two_drawings_on_one_page_do_not_take_each_others_hatches():
+    first, second = (set(re.findall(r"url\(#(\w+)\)", moving.svg(bars([1, 2, 1])))) for _ in range(2))
+    assert len(first) == 2  # a hatch, and the axes that bars are clipped to
+    assert not first & second
+
+
+def test_a_caption_needs_no_picture(page):
+    page.show(None, "There is nothing to draw.", "alt")
+    assert (page.drawing, page.caption) == ("", "There is nothing to draw.")
