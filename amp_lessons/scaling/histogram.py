@@ -21,6 +21,7 @@ from functools import lru_cache
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 CPU_CHUNK = 1 << 18  # a chunk and its temporaries stay near the processor, in the caches
@@ -159,33 +160,45 @@ class _CpuMagnitudes:
         self._magnitude = torch.empty(capacity, dtype=layout.bits_dtype).numpy()
         self._exponent = np.empty(capacity, np.uint8 if layout.exponent_bits == 8 else np.int16)
         self._exceeds = np.empty(capacity, np.bool_)
-        self._size = 0
+        self._bits = self._magnitude[:0]
+        self._is_masked = False
 
     def load(self, bits: Tensor) -> None:
-        self._size = len(bits)
-        np.bitwise_and(bits.numpy(), self._layout.magnitude_mask, out=self._magnitude[: self._size])
+        self._bits, self._is_masked = bits.numpy(), False
 
     def per_exponent(self) -> np.ndarray:
-        exponent, shift = self._exponent[: self._size], self._layout.mantissa_bits
-        np.right_shift(self._magnitude[: self._size], shift, out=exponent, casting="unsafe")
-        if exponent.dtype == np.uint8:
+        exponent, shift = self._exponent[: len(self._bits)], self._layout.mantissa_bits
+        if exponent.dtype == np.uint8:  # into which the sign no longer fits
+            np.right_shift(self._bits, shift, out=exponent, casting="unsafe")
             return _count_bytes(exponent)
+        np.right_shift(self._magnitudes(), shift, out=exponent, casting="unsafe")
         return np.bincount(exponent, minlength=1 << self._layout.exponent_bits)
 
+    def _magnitudes(self) -> np.ndarray:
+        magnitudes = self._magnitude[: len(self._bits)]
+        if not self._is_masked:  # many a chunk has no value near any threshold
+            np.bitwise_and(self._bits, self._layout.magnitude_mask, out=magnitudes)
+            self._is_masked = True
+        return magnitudes
+
     def exceeding(self, threshold: int) -> int:
-        exceeds = self._exceeds[: self._size]
-        return int(np.count_nonzero(np.greater(self._magnitude[: self._size], threshold, out=exceeds)))
+        exceeds = self._exceeds[: len(self._bits)]
+        return int(np.count_nonzero(np.greater(self._magnitudes(), threshold, out=exceeds)))
 
     def subnormal(self) -> Tensor:
-        magnitude = torch.from_numpy(self._magnitude[: self._size])
+        magnitude = torch.from_numpy(self._magnitudes())
         return magnitude[(magnitude > 0) & (magnitude < 1 << self._layout.mantissa_bits)]
 
 
 def _count_bytes(codes: np.ndarray) -> np.ndarray:
-    """Return how often each byte occurs, counted by pairs: the steps of a histogram are what takes time."""
-    even = len(codes) & ~1
-    pairs = np.bincount(codes[:even].view(np.uint16), minlength=1 << 16).reshape(256, 256)
-    return pairs.sum(0) + pairs.sum(1) + np.bincount(codes[even:], minlength=256)
+    """Return how often each byte occurs, by what Pillow has for the histogram of an image of four bands.
+
+    Neighbouring bytes are counted in tables of their own, so that the processor need not wait for one count
+    before the next; NumPy's and PyTorch's `bincount` take twice as long.
+    """
+    pixels = len(codes) // 4
+    image = Image.frombuffer("CMYK", (pixels, 1), codes[: 4 * pixels], "raw", "CMYK", 0, 1)
+    return np.reshape(image.histogram(), (4, 256)).sum(0) + np.bincount(codes[4 * pixels :], minlength=256)
 
 
 class _DeviceMagnitudes:
