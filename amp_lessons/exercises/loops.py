@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from amp_lessons.exercises import conduct
-from amp_lessons.exercises.bench import Problem, Run, run_loop
+from amp_lessons.exercises.bench import Problem, Run, Step, run_loop
 from amp_lessons.exercises.diagnosis import errors, history, precision, updates
 from amp_lessons.exercises.results import Finding, SideBySide, Verdict, note, passed
 
@@ -91,7 +91,9 @@ def _about(finding: Finding, when: str) -> Finding:
 def _what_holds(fields: tuple[str, ...]) -> list[Finding]:
     findings = [
         passed(
-            "precision", "forward and loss ran under autocast in the dtype asked for, backward outside it"
+            "precision",
+            "the forward ran under autocast in the dtype asked for, the loss was not in half precision, "
+            "backward ran outside autocast",
         ),
         passed(
             "scaling", "in float16 backward started from the scaled loss, and very small gradients survived"
@@ -108,7 +110,9 @@ def _what_holds(fields: tuple[str, ...]) -> list[Finding]:
         )
     if "accumulation_steps" in fields:
         findings[2] = passed(
-            "updates", "every update equals plain SGD on the mean gradient of its window of batches"
+            "updates",
+            "every update equals plain SGD on the mean gradient of its window of batches; in a short last "
+            "window, the sum divided by accumulation_steps counts as well",
         )
     return findings
 
@@ -177,5 +181,16 @@ def _losses(run: Run) -> list[float]:
 
 
 def _scales(run: Run) -> list[float]:
-    steps = run.problem.accumulation_steps
-    return [step.seed * steps if step.seed is not None else math.nan for step in run.steps]
+    return [_scale(step, run.problem.accumulation_steps) for step in run.steps]
+
+
+def _scale(step: Step, accumulation_steps: int) -> float:
+    """Return by how much the batch's gradients were scaled.
+
+    Backward's seed tells, whoever scaled. Where gradients are accumulated it also holds the batch's weight in
+    its window, which the learner chooses; there the scaler is asked, if one was used.
+    """
+    if step.seed is None:
+        return math.nan
+    scales = [call.scale for call in step.called("scale") if call.enabled]
+    return scales[0] if accumulation_steps > 1 and scales else step.seed * accumulation_steps

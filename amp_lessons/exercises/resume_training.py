@@ -287,7 +287,7 @@ def _scheduler(wanted: dict[str, Any], found: dict[str, Any]) -> Finding | None:
         return None
     return failed(
         "scheduler_not_restored",
-        f"the scheduler believes to be in epoch {found['last_epoch']} instead of {wanted['last_epoch']}: "
+        f"the scheduler thinks it is in epoch {found['last_epoch']} instead of {wanted['last_epoch']}: "
         "the learning rate schedule starts again",
         "scheduler.load_state_dict(state['scheduler'])",
     )
@@ -369,7 +369,7 @@ def load_checkpoint(path, model, optimizer, scheduler, scaler):
         "Model, optimizer, scheduler and scaler all have `state_dict()` and `load_state_dict()`. Random "
         "numbers have `torch.get_rng_state()` and `torch.set_rng_state()`.",
         "One dict with the four state dicts, the epoch and the random state, written by `torch.save` "
-        "and read by `torch.load`. On a GPU also `torch.cuda.get_rng_state_all()`.",
+        "and read by `torch.load`. On a GPU also `torch.cuda.get_rng_state_all()` and `set_rng_state_all`.",
     ),
     explanation=(
         "The scaler's state is small and easily forgotten: without it a resumed run starts at 65536 "

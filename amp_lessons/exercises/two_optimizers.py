@@ -93,9 +93,10 @@ EXERCISE = Exercise(
     names=("gan_step",),
     task=(
         "Write one training step of a GAN in mixed precision. The discriminator's loss is `BCE(D(real), "
-        "1) + BCE(D(fake), 0)`, the generator's is `BCE(D(fake), 1)`, both on logits, with `fake = "
-        "generator(noise)`. Both share the scaler that is passed in (it is disabled for bfloat16). "
-        "Return `(discriminator loss, generator loss)` as floats."
+        "1) + BCE(D(fake), 0)`, the generator's is `BCE(D(fake), 1)`, with `fake = generator(noise)`. `BCE` "
+        "is `F.binary_cross_entropy_with_logits`, against a tensor of ones or zeros. Both share the scaler "
+        "that is passed in (it is disabled for bfloat16). Return `(discriminator loss, generator loss)` as "
+        "floats."
     ),
     stub='''def gan_step(generator, discriminator, opt_g, opt_d, scaler, real, noise, *, device_type, dtype):
     """Train the discriminator once, then the generator once; return (d_loss, g_loss) as floats."""
@@ -104,8 +105,9 @@ EXERCISE = Exercise(
     hints=(
         "Each loss is scaled and each optimizer stepped. When may the scale itself change, if gradients "
         "that were made with the old scale are still waiting for their step?",
-        "One `scaler.update()` at the very end. For the discriminator's loss the fake images must be "
-        "cut from the generator's graph; for the generator's loss they must not.",
+        "One `scaler.update()` at the very end, or one after each network's complete cycle. For the "
+        "discriminator's loss, cut the fake images from the generator's graph: it saves work and keeps "
+        "foreign gradients out. For the generator's loss they must not be cut.",
         "zero `opt_d`; autocast: `D(real)`, `D(fake.detach())`, loss; `scale`, `backward`, "
         "`step(opt_d)`. Then zero `opt_g`; autocast: `D(fake)`, loss; `scale`, `backward`, "
         "`step(opt_g)`; `update` once.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from amp_lessons import exercises
 from tests.exercises.attempts import accumulate_gradients, clip_gradients, train_with_amp
 from tests.exercises.attempts.verdicts import assert_right, assert_same_both_ways, assert_wrong, cases, sample
 
@@ -23,3 +24,19 @@ def test_right_loop_passes(table, name):
 @pytest.mark.parametrize(("table", "name"), sample(TABLES))
 def test_both_ways_see_the_same(table, name):
     assert_same_both_ways(table, name)
+
+
+@pytest.mark.parametrize(
+    ("line", "instead", "code"),
+    [
+        ("loss / accumulation_steps", "loss", "loss_not_divided"),
+        (" or i + 1 == len(loader)", "", "last_window_dropped"),
+    ],
+)
+def test_the_weight_of_a_batch_in_its_window_is_not_shown_as_its_scale(line, instead, code):
+    namespace = {}
+    exec(exercises.solution("accumulate_gradients").source.replace(line, instead), namespace)
+    report = exercises.check("accumulate_gradients", namespace["train_with_accumulation"])
+    assert report.findings[0].code == code
+    scales = next(each for each in report.comparisons if each.quantity.startswith("loss scale"))
+    assert set(scales.yours) == set(scales.expected) == {65536.0}
