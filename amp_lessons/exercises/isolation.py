@@ -25,6 +25,8 @@ from typing import Any, Literal, NoReturn
 import torch
 
 from amp_lessons.exercises import sandbox
+from amp_lessons.exercises.interrupts import Interrupt, interrupts_held
+from amp_lessons.exercises.time_limit import TimeUp
 
 Way = Literal["auto", "fork", "inprocess"]
 Ending = Literal["finished", "out of time", "died", "unusable"]
@@ -76,7 +78,7 @@ def run_in_process(job: Callable[[], Any], limit_s: float) -> Result:
     with sandbox.contained(limit_s) as session:
         try:
             value = job()
-        except sandbox.TimeUp:
+        except TimeUp:
             ending = "out of time"
     output = session.output
     return Result(ending, value, session.stopped_at, output.text(), output.characters)
@@ -88,12 +90,12 @@ def _load_what_pytorch_loads_late() -> None:
 
 
 def _run_in_child(job: Callable[[], Any], limit_s: float) -> Result:
-    interrupt = sandbox.Interrupt()
-    with sandbox.interrupts_held(interrupt):
+    interrupt = Interrupt()
+    with interrupts_held(interrupt):
         return _talk_to_child(job, limit_s, interrupt)
 
 
-def _talk_to_child(job: Callable[[], Any], limit_s: float, interrupt: sandbox.Interrupt) -> Result:
+def _talk_to_child(job: Callable[[], Any], limit_s: float, interrupt: Interrupt) -> Result:
     reading, writing = os.pipe()
     child = 0
     try:
@@ -155,7 +157,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 class _Conversation:
     """The parent's side of the pipe: a sign of life, then the length of the result, then the result."""
 
-    def __init__(self, reading: int, child: int, interrupt: sandbox.Interrupt) -> None:
+    def __init__(self, reading: int, child: int, interrupt: Interrupt) -> None:
         self._reading, self._child, self._interrupt = reading, child, interrupt
         self._received = b""
         self._exit_code: int | None = None
