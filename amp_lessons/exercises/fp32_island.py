@@ -13,7 +13,8 @@ from amp_lessons.exercises import conduct, sandbox
 from amp_lessons.exercises.bench import device_type
 from amp_lessons.exercises.results import Exercise, Finding, Verdict, failed, note, passed
 from amp_lessons.exercises.sources import source_of
-from amp_lessons.exercises.spies import Tape, spying
+from amp_lessons.exercises.spies import spying
+from amp_lessons.exercises.tape import Tape
 
 
 def forward(self, x):  # type: ignore[no-untyped-def]
