@@ -26,7 +26,7 @@ import torch
 
 from amp_lessons.exercises import sandbox
 from amp_lessons.exercises.interrupts import Interrupt, interrupts_held
-from amp_lessons.exercises.time_limit import TimeUp
+from amp_lessons.exercises.time_up import TimeUp
 
 Way = Literal["auto", "fork", "inprocess"]
 Ending = Literal["finished", "out of time", "died", "unusable"]

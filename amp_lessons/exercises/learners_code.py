@@ -24,7 +24,18 @@ _NOT_THE_LEARNERS = (
 
 def enter(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call ``function``: whatever this frame has called, at whatever distance, is the learner's code."""
-    return function(*args, **kwargs)
+    try:
+        return function(*args, **kwargs)
+    except BaseException:
+        try:  # noqa: SIM105  (suppress() is Python code: the exception would be raised in it)
+            _begin()
+        except BaseException:
+            pass
+        raise
+
+
+def _begin() -> None:
+    """Do nothing: where a function begins, Python raises what it was asked to raise in the learner's code."""
 
 
 def is_learners(frame: FrameType | None) -> bool:

@@ -22,7 +22,8 @@ from amp_lessons.exercises.captured_output import BoundedText, captured
 from amp_lessons.exercises.interrupts import Interrupt, interrupts_held
 from amp_lessons.exercises.refusals import refusing
 from amp_lessons.exercises.state import Snapshot
-from amp_lessons.exercises.time_limit import Deadline, TimeUp, alarm
+from amp_lessons.exercises.time_limit import Deadline, alarm
+from amp_lessons.exercises.time_up import TimeUp
 
 _lock = threading.RLock()
 _current: Session | None = None

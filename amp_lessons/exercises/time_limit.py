@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
-import random
 import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from types import FrameType
-from typing import Any
 
-from amp_lessons.exercises import learners_code, other_threads
+from amp_lessons.exercises import learners_code, other_threads, time_up
 
 _REPEAT_S = 0.05
-
-
-class TimeUp(BaseException):
-    """Raised inside the learner's code when its time is over."""
 
 
 class Deadline:
@@ -54,15 +47,11 @@ def alarm(deadline: Deadline) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _signal_alarm(deadline: Deadline) -> Iterator[None]:
-    swallowed = itertools.count()
+    raised = time_up.errors()
 
     def on_alarm(number: int, frame: FrameType | None) -> None:
-        if not (deadline.passed and frame and learners_code.is_learners(frame)):
-            return
-        if next(swallowed) % 2:
-            _raise_some_lines_later(frame)
-        else:
-            raise TimeUp
+        if deadline.passed and learners_code.is_learners(frame):
+            raise next(raised)
 
     previous = signal.getsignal(signal.SIGALRM)
     started = time.monotonic()
@@ -79,37 +68,18 @@ def _signal_alarm(deadline: Deadline) -> Iterator[None]:
             signal.setitimer(signal.ITIMER_REAL, left_s, repeat_s)
 
 
-def _raise_some_lines_later(frame: FrameType) -> None:
-    """Raise `TimeUp` a random number of lines from here.
-
-    A loop around ``try: … except BaseException: pass`` swallows whatever is raised in its body, and an alarm
-    always finds it there when the body sleeps. Sooner or later a random line is one outside the ``try``.
-    """
-    lines_left = random.randrange(8)
-
-    def trace(frame: FrameType, event: str, argument: Any) -> Any:
-        nonlocal lines_left
-        lines_left -= 1
-        if lines_left < 0 and learners_code.is_learners(frame):
-            raise TimeUp
-        return trace
-
-    for outer in learners_code.frames_from(frame):
-        outer.f_trace = trace
-    sys.settrace(trace)
-
-
 @contextlib.contextmanager
 def _thread_alarm(deadline: Deadline, later_s: float = 0.0) -> Iterator[None]:
     """Do the same where signals do not reach: on Windows, off the main thread, or once they are ignored."""
     finished = threading.Event()
     target = threading.get_ident()
+    raised = time_up.errors()
 
     def watch() -> None:
         finished.wait(max(deadline.left_s + later_s, 0))
         while not finished.wait(_REPEAT_S):
             if learners_code.is_learners(sys._current_frames().get(target)):
-                other_threads.raise_in(target, TimeUp)
+                other_threads.raise_in(target, next(raised))
 
     watcher = threading.Thread(target=watch, name=other_threads.WATCHING, daemon=True)
     watcher.start()
