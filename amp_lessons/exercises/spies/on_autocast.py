@@ -1,4 +1,4 @@
-"""See in which spelling autocast is asked for, and let the CPU's refuse what CUDA's refuses."""
+"""See how autocast is asked for, and let the CPU's refuse what CUDA's refuses."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ def _made_autocast(tape: Tape, original: Any) -> Any:
             # the default belongs to the device that was asked for
             kwargs["dtype"] = torch.get_autocast_dtype("cuda")
         original(self, device, *args, **kwargs)
+        if args[1] if len(args) > 1 else kwargs.get("enabled", True):
+            tape.autocast_dtypes.add(self.fast_dtype)
 
     return __init__
 
