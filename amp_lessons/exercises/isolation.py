@@ -4,7 +4,8 @@ On Linux without a GPU the check runs in a forked child: it sees the learner's o
 the notebook, closures included, and an endless loop in C, ``os._exit`` or a replaced method of PyTorch ends
 with it. A CUDA context does not survive a fork, and Windows and macOS have no safe one, so there the check
 runs in this process, held by `sandbox` alone: everything but a loop in C and a captured reference to
-``os._exit`` is still contained. Both ways run the same code on the same inputs and come to the same verdict.
+``os._exit`` is still contained (on Python 3.10 and 3.12 nested loops that catch
+BaseException are not). Both ways run the same code on the same inputs and come to the same verdict.
 """
 
 from __future__ import annotations
