@@ -17,7 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from amp_lessons.exercises import sandbox
-from amp_lessons.exercises.spies import Backward, Call, Event, Forward, Loss, Tape, spying
+from amp_lessons.exercises.spies import spying
+from amp_lessons.exercises.tape import Backward, Call, Event, Forward, Loss, Tape
 
 _FEATURES, _HIDDEN, _CLASSES = 6, 16, 5
 Batch = tuple[Tensor, Tensor]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from types import FunctionType, MethodType
 from typing import Any, Protocol
 
-from amp_lessons.exercises import sandbox
+from amp_lessons.exercises import time_limit
 
 
 class Time(Protocol):
@@ -87,7 +87,7 @@ class SimulatedTime:
 
     def _shown(self) -> bool:
         """Whether to show the simulated time: other threads and the time limit live by the real one."""
-        return self._thread == threading.get_ident() and _caller() is not vars(sandbox)
+        return self._thread == threading.get_ident() and _caller() is not vars(time_limit)
 
     def _fake(self, name: str) -> Callable[[], float]:
         real = self._real[name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +14,8 @@ from amp_lessons.exercises import conduct, sandbox
 from amp_lessons.exercises.bench import device_type
 from amp_lessons.exercises.results import Exercise, Finding, Verdict, failed, note, passed
 from amp_lessons.exercises.sources import source_of
-from amp_lessons.exercises.spies import Tape, spying
+from amp_lessons.exercises.spies import spying
+from amp_lessons.exercises.tape import Tape
 
 
 def forward(self, x):  # type: ignore[no-untyped-def]
@@ -30,7 +32,7 @@ class Seen:
 
     body: list[torch.dtype] = field(default_factory=list)
     head: list[torch.dtype] = field(default_factory=list)
-    normalise: list[tuple[torch.dtype, bool]] = field(default_factory=list)
+    normalise: list[tuple[torch.dtype, bool]] = field(default_factory=list)  # and whether autocast was on
 
 
 class Energy(nn.Module):
@@ -46,7 +48,7 @@ class Energy(nn.Module):
 
     def normalise(self, hidden: Tensor) -> Tensor:
         """Divide each row of (batch, 32) by its norm, computed as a matrix product of the row with itself."""
-        self.seen.normalise.append((hidden.dtype, torch.is_autocast_enabled(hidden.device.type)))
+        self.seen.normalise.append((hidden.dtype, _casts_down(hidden.device.type)))
         energy = hidden.unsqueeze(-2) @ hidden.unsqueeze(-1)
         return hidden / energy.squeeze(-1).sqrt()
 
@@ -55,6 +57,14 @@ class Energy(nn.Module):
         with torch.autocast(x.device.type, enabled=False):
             hidden = self.body(x)
             return self.head(hidden / hidden.norm(dim=-1, keepdim=True))
+
+
+_HALVES = (torch.float16, torch.bfloat16)
+
+
+def _casts_down(device: str) -> bool:
+    """Whether autocast is on and casts to 16 bits; in float32, which CUDA's allows, it is as good as off."""
+    return torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) in _HALVES
 
 
 _TOLERANCE = {torch.float16: 0.01, torch.bfloat16: 0.05, torch.float32: 1e-4}
@@ -73,12 +83,31 @@ def _examine(attempt: Any) -> Verdict:
         finding = _examine_in(model, inputs, dtype, tape)
         if finding is not None:
             return Verdict((finding,))
-    remarks = (
-        [note("hard_coded_device", "the island names a fixed device", "use x.device.type")]
-        if tape.hard_coded
-        else []
+    return Verdict((*_WHAT_HOLDS, *_remarks(tape)))
+
+
+def _remarks(tape: Tape) -> Iterator[Finding]:
+    if tape.hard_coded:
+        yield note("hard_coded_device", "the island names a fixed device", "use x.device.type")
+    for dtype in _too_wide(tape):
+        yield note(
+            "unsupported_autocast", f"{_refused(dtype)}, which is all that is needed here", _SWITCH_OFF
+        )
+
+
+def _too_wide(tape: Tape) -> list[torch.dtype]:
+    """List the dtypes asked for that the CPU's autocast refuses."""
+    return sorted(tape.autocast_dtypes - set(_HALVES), key=str)
+
+
+def _refused(dtype: torch.dtype) -> str:
+    return (
+        f"autocast was asked for in {str(dtype)[6:]}, but the CPU's only does bfloat16 and float16: it warns "
+        "and switches itself off"
     )
-    return Verdict((*_WHAT_HOLDS, *remarks))
+
+
+_SWITCH_OFF = "say what you mean: torch.autocast(x.device.type, enabled=False)"
 
 
 def _not_a_method(attempt: Any) -> Finding | None:
@@ -119,7 +148,7 @@ def _examine_in(model: Any, inputs: Tensor, dtype: torch.dtype, tape: Tape) -> F
         )
     return (
         _wrong_type(output)
-        or _precision(model, output, inputs, dtype)
+        or _precision(model, output, inputs, dtype, tape)
         or _gradients(model, output, inputs, dtype)
     )
 
@@ -148,10 +177,10 @@ def _wrong_type(output: Any) -> Finding | None:
     return failed("wrong_return_type", f"forward returned {seen}", "return self.head(…)")
 
 
-def _precision(model: Any, output: Tensor, inputs: Tensor, dtype: torch.dtype) -> Finding | None:
+def _precision(model: Any, output: Tensor, inputs: Tensor, dtype: torch.dtype, tape: Tape) -> Finding | None:
     seen: Seen = model.seen
     if dtype != torch.float32:
-        finding = _too_much_float32(seen, dtype) or _island(seen, dtype)
+        finding = _too_much_float32(seen, dtype) or _island(seen, dtype, tape)
         if finding is not None:
             return finding
     expected = model.reference(inputs)
@@ -183,15 +212,10 @@ def _too_much_float32(seen: Seen, dtype: torch.dtype) -> Finding | None:
     return None
 
 
-def _island(seen: Seen, dtype: torch.dtype) -> Finding | None:
+def _island(seen: Seen, dtype: torch.dtype, tape: Tape) -> Finding | None:
     for found, autocast_on in seen.normalise:
         if found == dtype and not autocast_on:
-            return failed(
-                "input_not_cast",
-                f"autocast was off in the island, but its input is still {str(found)[6:]}: the operation "
-                "ran in that",
-                "cast on the way in: self.normalise(hidden.float())",
-            )
+            return _input_not_cast(found, tape)
         if found != dtype and autocast_on:
             return failed(
                 "autocast_still_on",
@@ -207,6 +231,21 @@ def _island(seen: Seen, dtype: torch.dtype) -> Finding | None:
                 "switch autocast off around self.normalise and cast its input to float32",
             )
     return None
+
+
+def _input_not_cast(found: torch.dtype, tape: Tape) -> Finding:
+    if wide := _too_wide(tape):
+        return failed(
+            "input_not_cast",
+            f"{_refused(wide[0])}. Nothing casts the input of normalise then: it is still {str(found)[6:]}, "
+            "and the operation ran in that",
+            "autocast(enabled=False) around it, and cast on the way in: self.normalise(hidden.float())",
+        )
+    return failed(
+        "input_not_cast",
+        f"autocast was off in the island, but its input is still {str(found)[6:]}: the operation ran in that",
+        "cast on the way in: self.normalise(hidden.float())",
+    )
 
 
 def _gradients(model: Any, output: Tensor, inputs: Tensor, dtype: torch.dtype) -> Finding | None:

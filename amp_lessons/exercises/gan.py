@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from amp_lessons.exercises import sandbox
 from amp_lessons.exercises.bench import device_type, is_stale
-from amp_lessons.exercises.spies import Backward, Call, Event, Forward, Tape, flat, spying
+from amp_lessons.exercises.spies import spying
+from amp_lessons.exercises.tape import Backward, Call, Event, Forward, Tape, flat
 
 _NOISE, _FEATURES, _HIDDEN, _BATCH = 4, 6, 12, 8
 _POISON = 1e6

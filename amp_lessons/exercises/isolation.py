@@ -4,7 +4,8 @@ On Linux without a GPU the check runs in a forked child: it sees the learner's o
 the notebook, closures included, and an endless loop in C, ``os._exit`` or a replaced method of PyTorch ends
 with it. A CUDA context does not survive a fork, and Windows and macOS have no safe one, so there the check
 runs in this process, held by `sandbox` alone: everything but a loop in C and a captured reference to
-``os._exit`` is still contained. Both ways run the same code on the same inputs and come to the same verdict.
+``os._exit`` is still contained (on Python 3.10 and 3.12 nested loops that catch
+BaseException are not). Both ways run the same code on the same inputs and come to the same verdict.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from typing import Any, Literal, NoReturn
 import torch
 
 from amp_lessons.exercises import sandbox
+from amp_lessons.exercises.interrupts import Interrupt, interrupts_held
+from amp_lessons.exercises.time_up import TimeUp
 
 Way = Literal["auto", "fork", "inprocess"]
 Ending = Literal["finished", "out of time", "died", "unusable"]
@@ -76,7 +79,7 @@ def run_in_process(job: Callable[[], Any], limit_s: float) -> Result:
     with sandbox.contained(limit_s) as session:
         try:
             value = job()
-        except sandbox.TimeUp:
+        except TimeUp:
             ending = "out of time"
     output = session.output
     return Result(ending, value, session.stopped_at, output.text(), output.characters)
@@ -88,12 +91,12 @@ def _load_what_pytorch_loads_late() -> None:
 
 
 def _run_in_child(job: Callable[[], Any], limit_s: float) -> Result:
-    interrupt = sandbox.Interrupt()
-    with sandbox.interrupts_held(interrupt):
+    interrupt = Interrupt()
+    with interrupts_held(interrupt):
         return _talk_to_child(job, limit_s, interrupt)
 
 
-def _talk_to_child(job: Callable[[], Any], limit_s: float, interrupt: sandbox.Interrupt) -> Result:
+def _talk_to_child(job: Callable[[], Any], limit_s: float, interrupt: Interrupt) -> Result:
     reading, writing = os.pipe()
     child = 0
     try:
@@ -155,7 +158,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 class _Conversation:
     """The parent's side of the pipe: a sign of life, then the length of the result, then the result."""
 
-    def __init__(self, reading: int, child: int, interrupt: sandbox.Interrupt) -> None:
+    def __init__(self, reading: int, child: int, interrupt: Interrupt) -> None:
         self._reading, self._child, self._interrupt = reading, child, interrupt
         self._received = b""
         self._exit_code: int | None = None

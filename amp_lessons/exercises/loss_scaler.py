@@ -13,7 +13,7 @@ from amp_lessons.exercises.diagnosis.scaler_life import SCALE_HINT, mistake
 from amp_lessons.exercises.results import Exercise, Finding, SideBySide, Verdict, failed, passed
 from amp_lessons.exercises.scaler_story import SETTINGS, Moment, NoGraphError, live
 from amp_lessons.exercises.sources import source_of
-from amp_lessons.exercises.spies import replaced
+from amp_lessons.exercises.spies.replacing import replaced
 
 
 class LossScaler:

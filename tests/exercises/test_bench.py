@@ -17,7 +17,8 @@ from amp_lessons.exercises.bench import (
     make_model,
     run_loop,
 )
-from amp_lessons.exercises.spies import Call, Tape, spying
+from amp_lessons.exercises.spies import spying
+from amp_lessons.exercises.tape import Call, Tape
 from amp_lessons.exercises.train_with_amp import train_with_amp
 
 PROBLEM = Problem(seed=1, dtype=torch.float16)

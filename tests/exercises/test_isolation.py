@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import ctypes
 import gc
 import os
@@ -19,7 +20,7 @@ import pytest
 import torch
 
 from amp_lessons import exercises
-from amp_lessons.exercises import isolation, sandbox
+from amp_lessons.exercises import isolation, sandbox, time_up
 
 LIMIT_S = 1.0
 WAYS = [
@@ -108,6 +109,49 @@ def swallows_every_exception(gradients):
             len(gradients)
 
 
+def swallows_in_loops_in_loops(gradients):
+    while True:
+        try:
+            while True:
+                try:
+                    time.sleep(0.01)
+                except BaseException:
+                    continue
+        except BaseException:
+            continue
+
+
+def swallows_and_starts_again(gradients):
+    try:
+        swallows_in_loops_in_loops(gradients)
+    except BaseException:
+        swallows_and_starts_again(gradients)
+
+
+def swallows_around_a_call(gradients):
+    def body():
+        while True:
+            with contextlib.suppress(BaseException):
+                len(gradients)
+
+    while True:
+        try:
+            body()
+        except BaseException:
+            continue
+
+
+nested = pytest.mark.skipif(
+    not time_up.GETS_OUT_OF_NESTED_LOOPS, reason="this Python does not get out of nested loops"
+)
+SWALLOWING = [
+    swallows_every_exception,
+    pytest.param(swallows_in_loops_in_loops, marks=nested),
+    pytest.param(swallows_and_starts_again, marks=nested),
+    pytest.param(swallows_around_a_call, marks=nested),
+]
+
+
 def iterates_for_ever(gradients):
     return max(float(n) for n in iter(int, 1))
 
@@ -142,7 +186,6 @@ def raises_what_never_tells(gradients):
         loops_for_ever,
         sleeps_for_ever,
         waits_for_a_lock,
-        swallows_every_exception,
         iterates_for_ever,
         ignores_the_alarm,
         stops_the_timer,
@@ -152,11 +195,19 @@ def raises_what_never_tells(gradients):
 def test_endless_code_is_stopped_in_time(code, way, unchanged):
     started = time.monotonic()
     report = check(code, way, LIMIT_S)
-    # in this process, code that swallows exceptions is only stopped at the next line outside its try
     assert time.monotonic() - started < LIMIT_S + 1.0
     assert report.findings[0].code == "time_limit"
     assert "1 second" in report.findings[0].message
     assert report.status == "not passed"
+
+
+@both_ways
+@pytest.mark.parametrize("code", SWALLOWING)
+def test_code_that_catches_everything_is_stopped_in_time(code, way, unchanged):
+    started = time.monotonic()
+    report = check(code, way, limit_s=0.3)
+    assert time.monotonic() - started < 0.3 + 1.0
+    assert report.findings[0].code == "time_limit"
 
 
 @both_ways
@@ -348,14 +399,16 @@ def test_a_check_within_a_check(way, unchanged):
     assert check(code, way).passed
 
 
-def test_off_the_main_thread(unchanged):
+@pytest.mark.parametrize("code", [loops_for_ever, SWALLOWING[-1]])
+def test_off_the_main_thread(code, unchanged):
     reports = []
 
     def work():
-        reports.append(check(loops_for_ever, "inprocess", LIMIT_S))
+        reports.append(check(code, "inprocess", limit_s=0.3))
         reports.append(check(exercises.solution("largest_safe_scale").function, "auto"))
 
-    thread = threading.Thread(target=work)
+    # a daemon: if the code is not stopped, only this test fails
+    thread = threading.Thread(target=work, daemon=True)
     thread.start()
     thread.join(20)
     assert [report.findings[0].code for report in reports] == ["time_limit", "safe"]

@@ -10,7 +10,7 @@ import torch
 from amp_lessons.exercises import conduct
 from amp_lessons.exercises.bench import Run
 from amp_lessons.exercises.results import Finding, failed
-from amp_lessons.exercises.spies import Call
+from amp_lessons.exercises.tape import Call
 
 
 def explain(run: Run, doing: str = "") -> Finding:

@@ -7,7 +7,7 @@ import torch
 from amp_lessons.exercises.diagnosis import errors
 from amp_lessons.exercises.gan import GanCall
 from amp_lessons.exercises.results import Finding, failed
-from amp_lessons.exercises.spies import Backward, Forward
+from amp_lessons.exercises.tape import Backward, Forward
 
 
 def another_scaler(call: GanCall) -> Finding | None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from amp_lessons.exercises.bench import Run, Step
-from amp_lessons.exercises.spies import Call, flat
+from amp_lessons.exercises.tape import Call, flat
 
 _TOLERANCE = {torch.float16: 0.01, torch.bfloat16: 0.03}
 

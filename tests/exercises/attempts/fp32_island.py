@@ -24,6 +24,25 @@ wrong(
 )
 wrong("switched_off_only", "input_not_cast", "its input is still", ("hidden.float()", "hidden"))
 wrong(
+    "autocast_in_float32",
+    "input_not_cast",
+    "only does bfloat16 and float16",
+    (ISLAND, ISLAND.replace("enabled=False", "dtype=torch.float32").replace("hidden.float()", "hidden")),
+)
+wrong(
+    "autocast_in_float64_by_position",
+    "input_not_cast",
+    "in float64",
+    (ISLAND, ISLAND.replace("enabled=False", "torch.float64").replace("hidden.float()", "hidden")),
+)
+wrong(
+    "off_with_a_dtype",
+    "input_not_cast",
+    "autocast was off",
+    ("enabled=False", "dtype=torch.float32, enabled=False"),
+    ("hidden.float()", "hidden"),
+)
+wrong(
     "everything_in_the_island",
     "island_too_large",
     "takes away",
@@ -74,6 +93,11 @@ right(
         ISLAND,
         "    hidden = hidden.to(torch.float32)\n    with torch.amp.autocast(device_type=x.device.type, enabled=False):\n        hidden = self.normalise(hidden)\n",
     ),
+)
+right(
+    "cast_for_an_autocast_that_is_off",
+    ("enabled=False", "dtype=torch.float32"),
+    notes=("unsupported_autocast",),
 )
 right("cuda_named", ("torch.autocast(x.device.type,", "torch.autocast('cuda',"), notes=("hard_coded_device",))
 
