@@ -140,7 +140,7 @@ def _not_bytes(value: Any, number: Any, question: _Question) -> Finding | None:
 
 def _not_an_int(value: Any) -> Finding:
     what = value.dtype if isinstance(value, Tensor) else type(value).__name__
-    return note("not_an_int", f"an int was asked for, this is a {what}", "use // and int")
+    return note("not_an_int", f"an int was asked for, not {what}", "use // and int")
 
 
 def _mistakes(answers: _Answers) -> tuple[Finding, ...]:
@@ -214,6 +214,12 @@ _OF_ALL_LAYERS = (
         lambda q: {q._replace(autocast=False).right},
     ),
     _Mistake(
+        "autocast_swapped",
+        "That would be right the other way round: autocast=True is fp16 autocast, False is plain fp32",
+        "four bytes per number without autocast",
+        lambda q: {q._replace(autocast=not q.autocast).right},
+    ),
+    _Mistake(
         "halved_everywhere",
         "Autocast does not halve everything: some layers compute in fp32, some keep no fp16 at all, and some "
         "keep more",
@@ -235,7 +241,7 @@ _FP32_LIST = (
 )
 _ONE_IS_ENOUGH = _Mistake(
     "input_and_output",
-    "One of the two is enough: its backward needs either the input or the output",
+    "One of the two is enough: relu and softmax need their output, gelu its input",
     "count each element once",
     lambda q: {q.right * 2, q.right + q.elements * q.size},
 )

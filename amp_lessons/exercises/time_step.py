@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations, pairwise
+from numbers import Real
 from typing import Any
 
 import torch
@@ -179,7 +180,7 @@ def _run(attempt: Any, case: _Case, time: SimulatedTime | RealTime) -> Finding |
 
 
 def _not_a_time(value: Any) -> Finding | None:
-    is_number = isinstance(value, (int, float)) or (isinstance(value, Tensor) and value.numel() == 1)
+    is_number = isinstance(value, Real) or (isinstance(value, Tensor) and value.numel() == 1)
     if isinstance(value, bool) or not is_number:
         return failed(
             "wrong_return_type",
@@ -194,7 +195,7 @@ def _not_a_time(value: Any) -> Finding | None:
 def _not_a_float(value: Any) -> Finding | None:
     if isinstance(value, float):
         return None
-    return note("not_a_float", f"a float was asked for, this is a {type(value).__name__}", "return float(…)")
+    return note("not_a_float", f"a float was asked for, not {type(value).__name__}", "return float(…)")
 
 
 def _wrong_calls(case: _Case, calls: int) -> Finding | None:
@@ -335,7 +336,7 @@ def _another_statistic(*runs: _Seen) -> Finding | None:
         if all(seen.shows(of(seen.samples)) for seen in runs):
             return _not_the_median(f"this is the {name}, not the median; {why}", wrong)
     if all(_is_mean_of_some(seen) for seen in runs):
-        return _not_the_median("this is the mean of some of the samples, not the median", wrong)
+        return _not_the_median("not all samples were used: this is the median or mean of some", wrong)
     return _not_the_median("this is not the median", wrong)
 
 
