@@ -67,6 +67,10 @@ class StorageLog(TorchDispatchMode):
         self._watches: dict[int, weakref.ref[torch.UntypedStorage]] = {}
         self._paths = ModulePaths()
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else each call goes through a wrapper for the compiler, which nobody uses here
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is _DEVICE_OF:  # half of the calls of a step on fake tensors, and it allocates nothing
             return args[0].fake_device if isinstance(args[0], FakeTensor) else func(*args)
