@@ -46,6 +46,10 @@ class RealStatistics(TorchDispatchMode):
     From a half-precision input and float32 weights real norms return float32 statistics, fake ones half.
     """
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else each call goes through a wrapper for the compiler, which nobody uses here
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if func._schema.name not in _NORMS:

@@ -32,7 +32,7 @@ from amp_lessons.measure import (
     predict_memory,
 )
 from amp_lessons.measure.batch import LARGEST_BATCH
-from amp_lessons.measure.fakes import on_fake_cpu
+from amp_lessons.measure.fakes import on_fake_cpu, without_collecting
 from amp_lessons.measure.typed import parse_whole
 
 LARGEST_SIZE = 2**16  # more than anybody trains with, tokens or pixels of a side
@@ -183,7 +183,8 @@ def _explaining(subject: Subject) -> Iterator[None]:
 
 @lru_cache(maxsize=8)
 def _built(subject: Subject, size: int) -> nn.Module:
-    return subject.build(size)
+    with without_collecting():
+        return subject.build(size)
 
 
 def _mode_of(model: nn.Module) -> fake_tensor.FakeTensorMode:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from amp_lessons.bench.cases import predicted_bytes
+from amp_lessons.bench.calculator import SUBJECTS, Question, predict
 from amp_lessons.bench.results import Mode, Recording
 from amp_lessons.bench.workloads import SOURCE_MODELS, Claim
 from amp_lessons.measure import Difference
@@ -49,11 +49,14 @@ def confront(
     model: str, recordings: Iterable[Recording] = (), *, precision: str = "fp16", batch: int | None = None
 ) -> Confrontation:
     """Confront the claim about one of ``SOURCE_MODELS`` with the prediction and with ``recordings``."""
-    workload = SOURCE_MODELS[model]
-    assert workload.claim is not None
-    count = batch or workload.size("full").batch
-    fp32, half = (predicted_bytes(model, "full", count, name, "cuda") for name in ("fp32", precision))
-    return Confrontation(model, workload.claim, count, fp32, half, recorded(model, recordings, precision))
+    claim, subject = SOURCE_MODELS[model].claim, SUBJECTS[model]
+    assert claim is not None
+    count = batch or subject.batch
+    fp32, half = (
+        predict(Question(subject, count, subject.size, "AdamW", name)).peak_bytes
+        for name in ("fp32", precision)
+    )
+    return Confrontation(model, claim, count, fp32, half, recorded(model, recordings, precision))
 
 
 def recorded(model: str, recordings: Iterable[Recording], precision: str = "fp16") -> tuple[Measured, ...]:

@@ -71,7 +71,7 @@ def _not_bytes(value: Any, number: Any, question: Question) -> Finding | None:
 
 def _not_an_int(value: Any) -> Finding:
     what = value.dtype if isinstance(value, Tensor) else type(value).__name__
-    return note("not_an_int", f"an int was asked for, this is a {what}", "use // and int")
+    return note("not_an_int", f"an int was asked for, not {what}", "use // and int")
 
 
 def _what_holds() -> tuple[Finding, ...]:

@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from numbers import Real
 from typing import Any
 
 from torch import Tensor
@@ -94,7 +95,7 @@ def _run(attempt: Any, case: Case, time: SimulatedTime | RealTime) -> Finding | 
 
 
 def _not_a_time(value: Any) -> Finding | None:
-    is_number = isinstance(value, (int, float)) or (isinstance(value, Tensor) and value.numel() == 1)
+    is_number = isinstance(value, Real) or (isinstance(value, Tensor) and value.numel() == 1)
     if isinstance(value, bool) or not is_number:
         return failed(
             "wrong_return_type",
@@ -109,7 +110,7 @@ def _not_a_time(value: Any) -> Finding | None:
 def _not_a_float(value: Any) -> Finding | None:
     if isinstance(value, float):
         return None
-    return note("not_a_float", f"a float was asked for, this is a {type(value).__name__}", "return float(…)")
+    return note("not_a_float", f"a float was asked for, not {type(value).__name__}", "return float(…)")
 
 
 def _wrong_calls(case: Case, calls: int) -> Finding | None:

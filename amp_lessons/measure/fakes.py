@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
@@ -25,6 +28,18 @@ def on_fake_cpu(model: nn.Module, inputs: Any) -> tuple[nn.Module, Any]:
         if any(tensor.device.type != "cpu" for tensor in _tensors(model)):
             _move(model)
         return model, tree_map_only(torch.Tensor, _like_on_cpu, made_fake(inputs, mode))
+
+
+@contextmanager
+def without_collecting() -> Iterator[None]:
+    """Keep Python's garbage collector out of a block that makes many short-lived objects, and few cycles."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def require_module(model: Any) -> None:

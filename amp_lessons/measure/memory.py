@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from amp_lessons.autocast.dispatcher import tensors_in
 from amp_lessons.autocast.once import Once, prepare
 from amp_lessons.autocast.recorder import loss_tensors
-from amp_lessons.measure.fakes import on_fake_cpu, require_module
+from amp_lessons.measure.fakes import on_fake_cpu, require_module, without_collecting
 from amp_lessons.measure.footprint import COMPUTED, MEASURED, Footprint, Saved, footprint, saved_rows
 from amp_lessons.measure.kernels import cuda_kernels
 from amp_lessons.measure.optimizers import Factory, make_optimizer, optimizer_bytes, state_tensors
@@ -47,7 +47,7 @@ def predict_memory(
     log = StorageLog()
     log.note_bytes(needed.state, "optimizer state")
     kernels = cuda_kernels() if device_type == "cuda" else nullcontext()
-    with once.without_trace(), kernels, _gradients_kept(once):
+    with without_collecting(), once.without_trace(), kernels, _gradients_kept(once):
         saved = _follow(once, loss_fn, log)
         log.phase = "optimizer"
         log.note_bytes(needed.temporary, "temporary")

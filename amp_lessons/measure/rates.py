@@ -104,6 +104,11 @@ def precisions_on(device: Device) -> tuple[str, ...]:
     return ("fp32", "tf32", "fp16", "bf16") if "tf32" in formats else ("fp32", "fp16", "bf16")
 
 
+def product_intensity(size: int, precision_name: str) -> float:
+    """Return the FLOP per unavoidable byte of a product of two square matrices of ``size`` rows."""
+    return 2 * size**3 / (3 * size**2 * precision(precision_name).dtype.itemsize)
+
+
 def product_rate(
     size: int | tuple[int, int, int], precision_name: str, *, device: Device, seconds: float = 0.1
 ) -> Rate:
@@ -126,14 +131,19 @@ def product_rate(
 
 
 def product_rates(
-    precision_name: str, *, device: Device, sizes: Sequence[int] | None = None, seconds: float = 0.1
+    precision_name: str,
+    *,
+    device: Device,
+    sizes: Sequence[int] | None = None,
+    seconds: float = 0.1,
+    longest_call_ms: float = _LONGEST_CALL_MS,
 ) -> tuple[Rate, ...]:
-    """Time square products of growing size, until one would take longer than 0.1 s or fill the memory."""
+    """Time square products of growing size, until one would take too long or fill the memory."""
     kind, place = precision(precision_name), usable_device(device)
     rates: list[Rate] = []
     for size in sizes or _product_sizes(place):
         too_large = 3 * size**2 * kind.dtype.itemsize > _SHARE_OF_FREE_MEMORY * free_bytes(place)
-        if too_large or (rates and _expected_ms(rates[-1], size) > _LONGEST_CALL_MS):
+        if too_large or (rates and _expected_ms(rates[-1], size) > longest_call_ms):
             break
         rates.append(product_rate(size, precision_name, device=place, seconds=seconds))
     return tuple(rates)

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from amp_lessons.autocast.dispatcher import tensors_in
@@ -26,6 +27,7 @@ Kind = Literal[
     "saved activations",
     "temporary",
 ]
+_DEVICE_OF = torch.ops.prim.device.default
 KINDS: tuple[Kind, ...] = Kind.__args__  # type: ignore[attr-defined]
 
 
@@ -65,7 +67,13 @@ class StorageLog(TorchDispatchMode):
         self._watches: dict[int, weakref.ref[torch.UntypedStorage]] = {}
         self._paths = ModulePaths()
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else each call goes through a wrapper for the compiler, which nobody uses here
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is _DEVICE_OF:  # half of the calls of a step on fake tensors, and it allocates nothing
+            return args[0].fake_device if isinstance(args[0], FakeTensor) else func(*args)
         result = func(*args, **(kwargs or {}))
         is_weight_copy = func is torch.ops.aten._to_copy.default and self._is_parameter(args[0])
         for tensor in tensors_in(result):
@@ -139,7 +147,8 @@ class StorageLog(TorchDispatchMode):
             storage.kind = "saved activations"
         if storage.kind not in ("parameters", "buffers") and storage.saved_dtype is None:
             storage.saved_dtype, storage.saved_by = tensor.dtype, self._paths.current
-        return tensor.detach()  # the tensor itself would keep its own graph alive
+        # An operation's result would keep the operation alive that saved it; nothing else has to be detached
+        return tensor if tensor.grad_fn is None else tensor.detach()
 
 
 def _unpack(tensor: torch.Tensor) -> torch.Tensor:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from amp_lessons.bench import confront, confrontation
+from amp_lessons.bench.calculator import Question
 from tests.bench.test_results import _recording, _result
 
 
 def test_a_claim_is_confronted_with_the_prediction_and_what_was_recorded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def predicted(model: str, preset: str, batch: int, precision: str, device_type: str) -> int:
-        assert (model, preset, batch, device_type) == ("GPT-2", "full", 8, "cuda")
-        return {"fp32": 1000, "fp16": 870}[precision]
+    def predicted(question: Question) -> SimpleNamespace:
+        assert (question.subject.name, question.batch, question.size) == ("GPT-2", 8, 1024)
+        assert question.optimizer == "AdamW"
+        return SimpleNamespace(peak_bytes={"fp32": 1000, "fp16": 870}[question.precision])
 
-    monkeypatch.setattr(confrontation, "predicted_bytes", predicted)
+    monkeypatch.setattr(confrontation, "predict", predicted)
     recording = _recording(
         _result(peak_bytes=1000), _result("fp16", ms=5.0, peak_bytes=800), _result("fp16", "compiled", ms=4.0)
     )

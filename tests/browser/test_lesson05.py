@@ -90,6 +90,8 @@ def test_a_size_that_is_no_number_is_answered_in_words(lesson, roofline):
 
 def test_the_calculator_answers_for_another_batch_and_gpu(lesson, calculator):
     caption = calculator.locator("figcaption")
+    expect(caption).to_contain_text("Not even a batch of 1 fits.", timeout=PATIENCE_MS)  # GPT-2 XL
+    calculator.get_by_label("model", exact=True).select_option(label="GPT-2")
     calculator.get_by_label("GPU", exact=True).select_option(label="T4")
     field = calculator.get_by_label("batch")
     field.fill("2")

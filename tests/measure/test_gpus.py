@@ -29,3 +29,14 @@ def test_lower_precision_is_never_slower_and_fp8_doubles_fp16() -> None:
 
 def test_ridge_point_of_an_h100() -> None:
     assert GPUS["H100 SXM"].ridge_point("bf16") == pytest.approx(295, rel=0.01)
+
+
+@pytest.mark.parametrize(("name", "printed_gb"), [("V100 SXM2 32 GB", 32), ("H100 SXM", 80), ("L4", 24)])
+def test_memory_is_what_devices_report_which_is_less_than_that_many_gib(name: str, printed_gb: int) -> None:
+    assert 0.9 * printed_gb * 2**30 < GPUS[name].memory_bytes < printed_gb * 2**30
+
+
+def test_the_roof_is_memory_up_to_the_ridge_and_arithmetic_beyond() -> None:
+    a100 = GPUS["A100 SXM 80 GB"]
+    assert a100.attainable_flop_per_s("fp16", 1.0) == a100.bytes_per_s
+    assert a100.attainable_flop_per_s("fp16", 1e3) == a100.flop_per_s["fp16"]

@@ -181,6 +181,22 @@ def test_a_data_sheet_is_drawn_as_computed(gpu):
         assert re.search(rf"{precision} [\d.,]+ TFLOP/s", still.caption)
 
 
+def test_half_the_bytes_put_the_same_product_twice_as_far_right():
+    still = roofline_of("A100 SXM 80 GB", product=16)
+    places = [
+        (line.get_xdata()[0], line.get_ydata()[0], line.get_color())
+        for line in still.picture.figure.axes[0].lines
+        if line.get_marker() == "o"
+    ]
+    (wide_x, wide_y, wide_colour), (half_x, half_y, half_colour) = places
+    assert (half_x / wide_x, half_y / wide_y) == (2, pytest.approx(2))
+    assert (wide_colour, half_colour) == (dtype_colour("fp32"), dtype_colour("fp16"))
+    assert still.caption.startswith(
+        "16 × 16 in fp32: 2.67 FLOP per byte, at most 5.44 TFLOP/s; in fp16: 5.33"
+    )
+    assert "2.00 times as much" in still.caption
+
+
 def test_a_gpu_without_a_data_sheet_is_named():
     with pytest.raises(ValueError, match="no data sheet of 'RTX 9999' here; there are T4"):
         roofline_of("RTX 9999")

@@ -1,9 +1,10 @@
 import importlib.util
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from amp_lessons.bench import SOURCE_MODELS, Recording, Result, Setup, confrontation
+from amp_lessons.bench import SOURCE_MODELS, Recording, Result, Setup, calculator, confrontation
 from amp_lessons.views import source_table
 
 GPU = Setup("NVIDIA H200", "cuda", "2.11.0", "CUDA 13.0", "3.12.1", "5.0.0", "Xeon", 16)
@@ -12,7 +13,9 @@ PEAKS = {"fp32": 1000, "fp16": 870, "bf16": 860}
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr(confrontation, "predicted_bytes", lambda *case: PEAKS[case[3]])
+    monkeypatch.setattr(
+        confrontation, "predict", lambda question: SimpleNamespace(peak_bytes=PEAKS[question.precision])
+    )
 
 
 def recording(model, setup=GPU, preset="full", modes=("eager", "compiled"), half_ms=5.0):
@@ -73,7 +76,8 @@ def test_noise_is_no_speed_up():
 def test_without_transformers_the_claims_remain_and_the_command_is_said(monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    confrontation.predicted_bytes.cache_clear()
+    calculator.predict.cache_clear()
+    calculator._built.cache_clear()
     table = source_table(models=["GPT-2"], found=[recording("GPT-2")])
     assert table.rows[0]["predicted"] == "—"
     assert table.rows[0]["measured memory"] == "40 %"

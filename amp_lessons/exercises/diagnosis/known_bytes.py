@@ -49,6 +49,12 @@ OF_ALL_LAYERS = (
         lambda q: {q._replace(autocast=False).right},
     ),
     Mistake(
+        "autocast_swapped",
+        "That would be right the other way round: autocast=True is fp16 autocast, False is plain fp32",
+        "four bytes per number without autocast",
+        lambda q: {q._replace(autocast=not q.autocast).right},
+    ),
+    Mistake(
         "halved_everywhere",
         "Autocast does not halve everything: some layers compute in fp32, some keep no fp16 at all, and some "
         "keep more",
@@ -70,7 +76,7 @@ _FP32_LIST = (
 )
 _ONE_IS_ENOUGH = Mistake(
     "input_and_output",
-    "One of the two is enough: its backward needs either the input or the output",
+    "One of the two is enough: relu and softmax need their output, gelu its input",
     "count each element once",
     lambda q: {q.right * 2, q.right + q.elements * q.size},
 )

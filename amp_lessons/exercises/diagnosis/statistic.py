@@ -27,7 +27,7 @@ def another_statistic(*runs: Seen) -> Finding | None:
         if all(seen.shows(of(seen.samples)) for seen in runs):
             return _not_the_median(f"this is the {name}, not the median; {why}", wrong)
     if all(_is_mean_of_some(seen) for seen in runs):
-        return _not_the_median("this is the mean of some of the samples, not the median", wrong)
+        return _not_the_median("not all samples were used: this is the median or mean of some", wrong)
     return _not_the_median("this is not the median", wrong)
 
 

@@ -33,6 +33,16 @@ class Roof:
     ridge_point: float
 
 
+@dataclass(frozen=True)
+class Promise:
+    """The most that a roof allows a product of two square matrices of ``size`` rows."""
+
+    precision: str
+    size: int
+    intensity: float
+    flop_per_s: float
+
+
 def measured_roofs(roofline: Roofline) -> list[Roof]:
     """Return the roofs of a device that was measured."""
     return [
@@ -50,11 +60,16 @@ def promised_roofs(sheet: DataSheet) -> list[Roof]:
 
 
 def roofline_picture(
-    roofs: Sequence[Roof], source: str, operations: Sequence[Rate] = (), product: Rate | None = None
+    roofs: Sequence[Roof],
+    source: str,
+    operations: Sequence[Rate] = (),
+    product: Rate | None = None,
+    pair: Sequence[Promise] = (),
 ) -> Picture:
     """Draw roofs, operations under them, and as a star the one ``product`` that is played with.
 
-    ``source`` says where the numbers come from.
+    ``source`` says where the numbers come from. ``pair`` is one product in two precisions: an arrow leads
+    from the first place to the second.
     """
     points = [*operations, *([product] if product else [])]
     with house_style():
@@ -69,6 +84,8 @@ def roofline_picture(
             _draw_point(axes, rate)
         if product:
             _draw_product(axes, product)
+        if pair:
+            _draw_pair(axes, *pair)
         axes.set_xlim(low, high)
         axes.grid(color=GRID)
         axes.set_axisbelow(True)
@@ -159,6 +176,20 @@ def _draw_product(axes: Axes, product: Rate) -> None:
         fontweight="bold",
         zorder=6,
     )
+
+
+def _draw_pair(axes: Axes, first: Promise, second: Promise) -> None:
+    """Mark where the roof puts one product in two precisions, and join the two by an arrow."""
+    places = [(each.intensity, each.flop_per_s) for each in (first, second)]
+    arrow = {"arrowstyle": "-|>", "color": INK, "lw": 1.6, "connectionstyle": "arc3,rad=-0.5", "shrinkB": 6}
+    axes.annotate("", places[1], places[0], arrowprops=arrow, zorder=5)
+    for each, place in zip((first, second), places, strict=True):
+        axes.plot(*place, "o", color=dtype_colour(each.precision), mec=INK, mew=1, ms=9, zorder=6)
+    style: dict[str, Any] = {"textcoords": "offset points", "fontsize": 9, "color": INK}
+    before = f"{first.size:,} × {first.size:,} in {first.precision}"
+    after = f"in {second.precision}: half the bytes,\ntwice the FLOP per byte"
+    axes.annotate(before, places[0], xytext=(9, -6), va="top", **style)
+    axes.annotate(after, places[1], xytext=(-12, 16), ha="right", **style)
 
 
 def _legend(axes: Axes, operations: Sequence[Rate]) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 import ipywidgets
 
 from amp_lessons import devices, measure
-from amp_lessons.measure import GPUS, Rate, Survey
+from amp_lessons.measure import GPUS, DataSheet, Rate, Survey, product_intensity
 from amp_lessons.measure.typed import parse_whole
 
 from ..controls import ControlValue, Slider, dropdown, text_field
-from ..figures.roofline import measured_roofs, promised_roofs, roofline_picture
+from ..figures.roofline import Promise, measured_roofs, promised_roofs, roofline_picture
 from ..view import View
 from ..words import flop_rate, percent, three_digits
 from .still import Still
@@ -21,8 +21,11 @@ LARGEST_BY_SLIDER = {"cpu": 1024, "cuda": 8192}
 LARGEST_TYPED = 2**16
 
 
-def roofline_of(gpu: str) -> Still:
-    """Show the roofline that the data sheet of ``gpu``, one of ``measure.GPUS``, promises."""
+def roofline_of(gpu: str, product: int | None = None) -> Still:
+    """Show the roofline that the data sheet of ``gpu``, one of ``measure.GPUS``, promises.
+
+    With ``product`` also where it puts the product of two square matrices of that size, in fp32 and in fp16.
+    """
     if gpu not in GPUS:
         raise ValueError(f"there is no data sheet of {gpu!r} here; there are {', '.join(GPUS)}")
     sheet, roofs = GPUS[gpu], promised_roofs(GPUS[gpu])
@@ -34,10 +37,28 @@ def roofline_of(gpu: str) -> Still:
         f"{gpu}, computed from the data sheet, not measured: {three_digits(sheet.bytes_per_s / 1e9)} GB/s; "
         f"{'; '.join(said)} FLOP per byte. Source: {sheet.source}"
     )
+    pair = [] if product is None else [_promised(sheet, product, name) for name in ("fp32", "fp16")]
+    if pair:
+        caption = f"{_say_pair(pair)} {caption}"
     return Still(
-        roofline_picture(roofs, f"{gpu}\ncomputed from the data sheet"),
+        roofline_picture(roofs, f"{gpu}\ncomputed from the data sheet", pair=pair),
         caption,
         "Roofline: FLOP per second over FLOP per byte.",
+    )
+
+
+def _promised(sheet: DataSheet, size: int, precision: str) -> Promise:
+    intensity = product_intensity(size, precision)
+    return Promise(precision, size, intensity, sheet.attainable_flop_per_s(precision, intensity))
+
+
+def _say_pair(pair: list[Promise]) -> str:
+    """Say where the same product lies in both precisions, and what it gains."""
+    wide, half = pair
+    return (
+        f"{wide.size:,} × {wide.size:,} in {wide.precision}: {three_digits(wide.intensity)} FLOP per byte, "
+        f"at most {flop_rate(wide.flop_per_s)}; in {half.precision}: {three_digits(half.intensity)}, at most "
+        f"{flop_rate(half.flop_per_s)}, {three_digits(half.flop_per_s / wide.flop_per_s)} times as much."
     )
 
 

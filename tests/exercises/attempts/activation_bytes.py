@@ -130,6 +130,11 @@ def without_autocast(layer, tokens, width, autocast):
     return ANSWER(layer, tokens, width, False)
 
 
+@TABLE.mistake("autocast_swapped", "other way round")
+def the_other_way_round(layer, tokens, width, autocast):
+    return ANSWER(layer, tokens, width, not autocast)
+
+
 @TABLE.mistake("halved_everywhere", "halve everything")
 def halved(layer, tokens, width, autocast):
     return ANSWER(layer, tokens, width, False) // (2 if autocast else 1)

@@ -55,15 +55,21 @@ wrong(
     (RETURN, "    return __import__('torch').tensor(samples_ms).quantile(0.25).item()\n"),
 )
 wrong(
+    "first_sample_dropped",
+    "not_the_median",
+    "not all samples were used: this is the median or mean of some",
+    (RETURN, "    return statistics.median(samples_ms[1:] or samples_ms)\n"),
+)
+wrong(
     "trimmed_mean",
     "not_the_median",
-    "mean of some",
+    "not all samples were used",
     (RETURN, "    inner = sorted(samples_ms)[1:-1]\n    return sum(inner) / len(inner) if inner else 0\n"),
 )
 wrong(
     "outliers_dropped",
     "not_the_median",
-    "mean of some",
+    "not all samples were used",
     (
         RETURN,
         "    kept = [t for t in samples_ms if t < 4 * min(samples_ms)]\n    return statistics.mean(kept)\n",
@@ -191,6 +197,11 @@ wrong(
 right(
     "a_tensor",
     (RETURN, "    return __import__('torch').tensor(samples_ms).quantile(0.5)\n"),
+    notes=("not_a_float",),
+)
+right(
+    "a_numpy_float",
+    (RETURN, "    return __import__('numpy').float32(__import__('numpy').median(samples_ms))\n"),
     notes=("not_a_float",),
 )
 right(
