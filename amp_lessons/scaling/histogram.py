@@ -24,7 +24,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-CPU_CHUNK = 1 << 20  # a chunk and its temporaries stay in the caches; less, and threads wait for each other
+CPU_CHUNK = 1 << 19  # a chunk and its temporaries stay in the caches; less, and threads wait for each other
 SMALLEST_SHARE = 1 << 21  # below that a second thread costs more than it brings
 DEVICE_CHUNK = 1 << 22  # enough to fill a GPU, at some 50 MiB of temporaries
 
