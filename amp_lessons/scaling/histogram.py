@@ -63,6 +63,11 @@ def layout_of(dtype: torch.dtype) -> Layout:
     return Layout(counted, bits_dtype, mantissa_bits, torch.finfo(counted).bits - 1 - mantissa_bits)
 
 
+def bits_of(values: Tensor, layout: Layout) -> Tensor:
+    """Return the bits of ``values`` as integers, converted first where they are of a narrower dtype."""
+    return values.to(layout.dtype).view(layout.bits_dtype)
+
+
 class Tally:
     """Running counts of one layout's magnitudes, against thresholds given as bit patterns in ascending order.
 
@@ -125,7 +130,7 @@ class Tally:
 
     def _add_chunks(self, chunks: Iterable[Tensor], magnitudes: _CpuMagnitudes | _DeviceMagnitudes) -> None:
         for chunk in chunks:
-            magnitudes.load(chunk.to(self.layout.dtype).view(self.layout.bits_dtype))
+            magnitudes.load(chunk)
             self._add_magnitudes(magnitudes)
 
     def _add_magnitudes(self, magnitudes: _CpuMagnitudes | _DeviceMagnitudes) -> None:
@@ -163,8 +168,9 @@ class _CpuMagnitudes:
         self._bits = self._magnitude[:0]
         self._is_masked = False
 
-    def load(self, bits: Tensor) -> None:
-        self._bits, self._is_masked = bits.numpy(), False
+    def load(self, values: Tensor) -> None:
+        self._bits = self._magnitude[:0]  # let go of the last chunk first, if it was converted
+        self._bits, self._is_masked = bits_of(values, self._layout).numpy(), False
 
     def per_exponent(self) -> np.ndarray:
         exponent, shift = self._exponent[: len(self._bits)], self._layout.mantissa_bits
@@ -207,8 +213,8 @@ class _DeviceMagnitudes:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
 
-    def load(self, bits: Tensor) -> None:
-        self._magnitude = bits & self._layout.magnitude_mask
+    def load(self, values: Tensor) -> None:
+        self._magnitude = bits_of(values, self._layout) & self._layout.magnitude_mask
 
     def per_exponent(self) -> np.ndarray:
         exponent = self._magnitude >> self._layout.mantissa_bits

@@ -249,17 +249,17 @@ def test_a_parameter_without_gradient_is_explained() -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: torch.randn(2**24),
-        lambda: torch.randn(2**24).to(torch.bfloat16),
-        lambda: torch.randn(2**12, 2**12 + 1)[:, 1:],  # no single stride leads through it
-        lambda: torch.randn(2**12, 2**12).t(),
+        lambda: torch.randn(2**25),
+        lambda: torch.randn(2**25).to(torch.bfloat16),
+        lambda: torch.randn(2**13, 2**12 + 1)[:, 1:],  # no single stride leads through it
+        lambda: torch.randn(2**13, 2**12).t(),
     ],
     ids=["fp32", "bf16", "strided", "transposed"],
 )
 def test_extra_memory_is_far_below_the_size_of_the_gradients(make: object) -> None:
     gradients = make()  # type: ignore[operator]
     census(gradients)  # the threads, and what they keep
-    assert max(_extra_mib_of_a_census(gradients) for _ in range(5)) < 16
+    assert max(_extra_mib_of_a_census(gradients) for _ in range(5)) < 24  # of 64 or 128
 
 
 def _extra_mib_of_a_census(gradients: Tensor) -> float:
