@@ -28,7 +28,8 @@ def source_table(
 ) -> Table:
     """Confront the claims about ``models`` with predictions made here and with recorded measurements.
 
-    ``precision`` is the autocast of prediction and measurement, ``found`` the recordings, by default all that
+    ``precision`` is the autocast of prediction and measurement; of a CPU's measurements those in bf16 are
+    shown, because most CPUs have no arithmetic for fp16. ``found`` are the recordings, by default all that
     `bench.recordings` finds. Of several that know a model the first counts: a GPU's, then the latest. The
     first call takes some seconds for each model.
     """
@@ -42,14 +43,22 @@ def source_table(
 
 def _rows(model: str, precision: str, known: tuple[Recording, ...]) -> Iterator[dict[str, object]]:
     """Go through the lines of one model: its claim and prediction, and one line per measured mode."""
-    claim, measured = SOURCE_MODELS[model].claim, recorded(model, known, precision)
+    claim = SOURCE_MODELS[model].claim
     assert claim is not None
+    first, *others = _measured(model, precision, known) or [None]
     speed = f"{claim.speedup}x on {claim.gpu}"
-    first = measured[0] if measured else None
     yield _cells(model, speed, _share(claim.memory_saving), _predicted(model, precision), first)
-    for each in measured[1:]:
-        if each.provenance == measured[0].provenance:
-            yield _cells(model, "", "", "", each)
+    for each in others:
+        yield _cells(model, "", "", "", each)
+
+
+def _measured(model: str, precision: str, known: tuple[Recording, ...]) -> tuple[Measured, ...]:
+    """Return what the first recording says that knows the model in a precision that fits its device."""
+    for recording in known:
+        for name in ("bf16", precision) if recording.setup.device_type == "cpu" else (precision,):
+            if found := recorded(model, [recording], name):
+                return found
+    return ()
 
 
 def _cells(model: str, speed: str, memory: str, predicted: str, each: Measured | None) -> dict[str, object]:
@@ -67,7 +76,7 @@ def _cells(model: str, speed: str, memory: str, predicted: str, each: Measured |
 def _where(model: str, each: Measured | None) -> str:
     if each is None:
         return f"not measured yet: `amp-lessons bench --models {model}`"
-    return f"{each.preset} size, {each.mode}, {each.provenance}"
+    return f"{each.precision}, {each.preset} size, {each.mode}, {each.provenance}"
 
 
 def _speedup(found: Difference | None) -> str:

@@ -94,6 +94,7 @@ def test_the_calculator_answers_for_another_batch_and_gpu(lesson, calculator):
     calculator.get_by_label("model", exact=True).select_option(label="GPT-2")
     calculator.get_by_label("GPU", exact=True).select_option(label="T4")
     field = calculator.get_by_label("batch")
+    expect(field).to_have_value("8")  # the model brings its own batch
     field.fill("2")
     field.press("Enter")
     peak = lesson.evaluate(

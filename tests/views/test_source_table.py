@@ -52,8 +52,8 @@ def test_what_was_not_measured_names_the_command():
 def test_what_was_recorded_says_where_when_and_with_what():
     table = source_table(models=["GPT-2", "ResNet-50"], found=[recording("GPT-2")])
     eager, compiled, other = table.rows
-    assert eager["where"] == "full size, eager, recorded on NVIDIA H200, 2026-03-01, torch 2.11.0"
-    assert compiled["where"].startswith("full size, compiled, recorded on NVIDIA H200")
+    assert eager["where"] == "fp16, full size, eager, recorded on NVIDIA H200, 2026-03-01, torch 2.11.0"
+    assert compiled["where"].startswith("fp16, full size, compiled, recorded on NVIDIA H200")
     assert eager["measured speed"] == compiled["measured speed"] == "2.00x"
     assert other["measured speed"] == "—"
     assert eager["measured memory"] == "40 %"
@@ -64,8 +64,21 @@ def test_the_first_recording_that_knows_a_model_counts():
     cpu = recording("GPT-2", replace(GPU, device="Ryzen", device_type="cpu"), "small", ("eager",), 50.0)
     table = source_table(models=["GPT-2"], found=[recording("ResNet-50"), cpu, recording("GPT-2")])
     (row,) = table.rows
-    assert row["where"] == "small size, eager, recorded on Ryzen, 2026-03-01, torch 2.11.0"
+    assert row["where"] == "fp16, small size, eager, recorded on Ryzen, 2026-03-01, torch 2.11.0"
     assert row["measured speed"] == "0.20x"
+
+
+def test_of_a_cpu_the_measurement_in_bf16_counts():
+    cpu = recording("GPT-2", replace(GPU, device="Ryzen", device_type="cpu"), modes=("eager",), half_ms=50.0)
+    key = ("GPT-2", "bf16", "eager")
+    fast = replace(
+        cpu.results["GPT-2", "fp16", "eager"],
+        precision="bf16",
+        samples_ms=tuple(5 * (1 + 0.001 * i) for i in range(24)),
+    )
+    (row,) = source_table(models=["GPT-2"], found=[replace(cpu, results={**cpu.results, key: fast})]).rows
+    assert row["where"].startswith("bf16, full size, eager, recorded on Ryzen")
+    assert row["measured speed"] == "2.00x"
 
 
 def test_noise_is_no_speed_up():
