@@ -182,6 +182,15 @@ class NotebookPage:
         """Return the output that the ``nth`` match of ``control`` belongs to."""
         return control.nth(nth).locator("xpath=ancestor::*[contains(@class, 'jp-OutputArea-output')][1]")
 
+    def expect_a_question_to_answer(self, wrong: str, right: str) -> None:
+        """Choose by keyboard the wrong option that says ``wrong``, then the option with the letter ``right``."""
+        option = self.page.get_by_role("button", name=wrong)
+        option.press("Enter")
+        quiz = self.view_with(option)
+        expect(quiz).to_contain_text("Not quite.")
+        quiz.get_by_role("button", name=f"{right})").press("Enter")
+        expect(quiz).to_contain_text("Yes.")
+
     def evaluate(self, code: str) -> str:
         """Run Python in the notebook's kernel, beside its cells, and return what it printed."""
         return self._in_jupyterlab(

@@ -132,12 +132,7 @@ def test_the_backward_pass_can_be_stepped_through(lesson, ledger):
 
 
 def test_a_question_is_answered_by_keyboard(lesson):
-    wrong = lesson.page.get_by_role("button", name="fp32, on every device")
-    wrong.press("Enter")
-    quiz = lesson.view_with(wrong)
-    expect(quiz).to_contain_text("Not quite.")
-    quiz.get_by_role("button", name="b)").press("Enter")
-    expect(quiz).to_contain_text("Yes.")
+    lesson.expect_a_question_to_answer("fp32, on every device", right="b")
 
 
 def test_nothing_of_ours_keeps_anyone_out(lesson):

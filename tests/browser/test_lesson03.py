@@ -144,12 +144,7 @@ def test_the_cycle_walks_through_a_clean_step_and_a_skipped_one(lesson):
 
 
 def test_a_question_is_answered_by_keyboard(lesson):
-    wrong = lesson.page.get_by_role("button", name="2^-25, with fewer bits")
-    wrong.press("Enter")
-    quiz = lesson.view_with(wrong)
-    expect(quiz).to_contain_text("Not quite.")
-    quiz.get_by_role("button", name="c)").press("Enter")
-    expect(quiz).to_contain_text("Yes.")
+    lesson.expect_a_question_to_answer("2^-25, with fewer bits", right="c")
 
 
 def test_nothing_of_ours_keeps_anyone_out(lesson):

@@ -122,12 +122,7 @@ def test_hints_open_one_after_the_other(lesson, exercise_id):
 
 
 def test_a_question_is_answered_by_keyboard(lesson):
-    wrong = lesson.page.get_by_role("button", name="The time of the forward pass")
-    wrong.press("Enter")
-    quiz = lesson.view_with(wrong)
-    expect(quiz).to_contain_text("Not quite.")
-    quiz.get_by_role("button", name="b)").press("Enter")
-    expect(quiz).to_contain_text("Yes.")
+    lesson.expect_a_question_to_answer("The time of the forward pass", right="b")
 
 
 def test_nothing_of_ours_keeps_anyone_out(lesson):

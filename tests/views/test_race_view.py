@@ -11,6 +11,7 @@ import torch
 from amp_lessons import race, training
 from amp_lessons.views import RaceView
 from tests.views import loops
+from tests.views.hands import press
 
 
 @pytest.fixture(autouse=True)
@@ -32,17 +33,6 @@ def _short(monkeypatch):
 @pytest.fixture
 def view():
     return RaceView(device="cpu")
-
-
-def press(view, label):
-    def buttons(widget):
-        for child in getattr(widget, "children", ()):
-            yield from buttons(child)
-            if getattr(child, "description", None) == label:
-                yield child
-
-    (found,) = buttons(view)
-    found.click()
 
 
 async def until(condition):

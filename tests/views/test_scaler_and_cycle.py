@@ -3,6 +3,7 @@ import torch
 
 from amp_lessons import data, models
 from amp_lessons.views import CycleView, ScalerView
+from tests.views.hands import press
 
 cross_entropy = torch.nn.functional.cross_entropy
 
@@ -20,17 +21,6 @@ def scaler_view(batches):
 @pytest.fixture
 def cycle_view(batches):
     return CycleView(models.digits_classifier(16), batches, cross_entropy)
-
-
-def press(view, label):
-    def buttons(widget):
-        for child in getattr(widget, "children", ()):
-            yield from buttons(child)
-            if getattr(child, "description", None) == label:
-                yield child
-
-    (found,) = buttons(view)
-    found.click()
 
 
 def test_the_caption_counts_what_the_timeline_holds(scaler_view):
