@@ -183,7 +183,7 @@ class NotebookPage:
         return control.nth(nth).locator("xpath=ancestor::*[contains(@class, 'jp-OutputArea-output')][1]")
 
     def expect_a_question_to_answer(self, wrong: str, right: str) -> None:
-        """Choose by keyboard the wrong option that says ``wrong``, then the option with the letter ``right``."""
+        """Choose by keyboard the wrong option that says ``wrong``, then the one with the letter ``right``."""
         option = self.page.get_by_role("button", name=wrong)
         option.press("Enter")
         quiz = self.view_with(option)
