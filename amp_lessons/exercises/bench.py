@@ -180,14 +180,6 @@ class Run:
     optimizer_changed: bool
     parameters: list[nn.Parameter]
 
-    @property
-    def prologue(self) -> list[Event]:
-        """What happened before the first loss."""
-        first = next(
-            (i for i, e in enumerate(self.tape.events) if isinstance(e, Loss)), len(self.tape.events)
-        )
-        return self.tape.events[:first]
-
     def calls(self, *names: str) -> list[Call]:
         """List all calls of these names, from first to last."""
         return [event for event in self.tape.events if isinstance(event, Call) and event.name in names]

@@ -5,6 +5,8 @@ function render({ model, el }) {
   const drawing = document.createElement("div");
   const caption = document.createElement("figcaption");
   figure.className = "amp-picture";
+  figure.style.margin = "0";
+  caption.style.cssText = model.get("caption_style");
   caption.setAttribute("aria-live", "polite");
   figure.append(drawing, caption);
   el.append(figure);
@@ -16,6 +18,7 @@ function render({ model, el }) {
   };
   const draw = () => {
     drawing.innerHTML = model.get("drawing");
+    figure.style.maxWidth = drawing.firstElementChild ? `${model.get("width")}px` : "none";
     drawing.firstElementChild?.setAttribute("role", "img");
     move();
     describe();

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.path import Path as Outline
 
-from .picture import Picture
+from .picture import CAPTION_STYLE, Picture
 from .style import house_style
 from .view import View
 
@@ -35,6 +35,8 @@ class MovingPage(anywidget.AnyWidget):
     outlines: Any = traitlets.Dict().tag(sync=True)
     caption = traitlets.Unicode().tag(sync=True)
     alt = traitlets.Unicode().tag(sync=True)
+    width = traitlets.Int().tag(sync=True)
+    caption_style = traitlets.Unicode(CAPTION_STYLE, read_only=True).tag(sync=True)
 
     def __init__(self) -> None:
         """Begin with nothing on the page."""
@@ -48,7 +50,7 @@ class MovingPage(anywidget.AnyWidget):
             if picture is None:
                 return
             if picture is not self._drawn:
-                self._drawn, self.drawing = picture, svg(picture)
+                self._drawn, self.drawing, self.width = picture, svg(picture), picture.size[0]
             self.outlines = {_name(k): svg_outline(patch) for k, patch in enumerate(picture.moving)}
 
 
@@ -72,7 +74,8 @@ def svg(picture: Picture) -> str:
     with house_style():
         # Without a salt every drawing names its clips and hatches differently, as it must: they share a page.
         picture.figure.savefig(page, format="svg", metadata={"Date": None, "Creator": None})
-    return page.getvalue()[page.getvalue().index("<svg") :]
+    _, element, rest = page.getvalue().partition("<svg")
+    return element + rest
 
 
 def svg_outline(patch: Artist) -> str:

@@ -43,10 +43,6 @@ class Picture:
         width, height = self.figure.get_size_inches()
         return round(width * 100), round(height * 100)
 
-    def redraw(self) -> None:
-        """Forget the kept background: something that stands still has changed."""
-        self._background = None
-
     def pixels(self) -> np.ndarray:
         """Draw the current frame and return it as (height, width, 3) bytes."""
         return np.asarray(self._frame())
