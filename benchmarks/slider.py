@@ -51,6 +51,10 @@ EVENTS = 20
 REST_MS = 200  # after the pixels the kernel still reports that it is idle, and JupyterLab shows it
 BURST_KEYS, BURST_INTERVAL_MS = 20, 30
 
+# Where pixels change: an image is added or gets another source, a shape of a drawing another outline.
+OBSERVE = """observer.observe(document.querySelector(".jp-Notebook"), {
+      subtree: true, childList: true, attributes: true, attributeFilter: ["src", "d"] });"""
+
 # Times the next key press: from the browser's keydown event until what it changed in a picture, an image or
 # the shapes of a drawing, has been decoded and painted.
 WATCH = """() => {
@@ -70,21 +74,17 @@ WATCH = """() => {
         port2.postMessage(null);
       });
     });
-    const outputs = document.querySelector(".jp-Notebook");
-    const pixels = ["src", "d"];
-    observer.observe(outputs, { subtree: true, childList: true, attributes: true, attributeFilter: pixels });
+    OBSERVE
   });
-}"""
+}""".replace("OBSERVE", OBSERVE)
 
 # Notes when a key was last pressed, and when pixels last changed.
 WATCH_ALL = """() => {
   const note = (event) => { window.ampPressed = event.timeStamp; };
   document.addEventListener("keydown", note, { capture: true });
   const observer = new MutationObserver(() => { window.ampChanged = performance.now(); });
-  const outputs = document.querySelector(".jp-Notebook");
-  const pixels = ["src", "d"];
-  observer.observe(outputs, { subtree: true, childList: true, attributes: true, attributeFilter: pixels });
-}"""
+  OBSERVE
+}""".replace("OBSERVE", OBSERVE)
 
 
 @dataclass(frozen=True)

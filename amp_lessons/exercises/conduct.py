@@ -12,7 +12,7 @@ import torch
 from amp_lessons.exercises.results import Finding, failed, todo
 from amp_lessons.exercises.sandbox import Outcome
 
-NOT_ATTEMPTED = "not attempted yet: write the body, then run the check again"
+NOT_ATTEMPTED = "write the body, then run the check again"
 
 
 def uncallable(attempt: Any, name: str, *args: Any, **kwargs: Any) -> Finding | None:
