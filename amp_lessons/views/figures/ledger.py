@@ -49,15 +49,20 @@ def ledger_picture(rows: Sequence[Row], current: int) -> Picture:
     return Picture(figure)
 
 
+def say_rule(row: Row) -> str:
+    """Say which rule decided the dtype, and of a composite operation the one inside that it applied to."""
+    return f"{row.rule} through {row.through.removeprefix('aten::')}" if row.through else row.rule
+
+
 def _draw_row(axes: Axes, line: int, row: Row, number: int, ran: bool) -> None:
     y = line + 0.5
     colour = INK if ran else QUIET
-    texts = {"": str(number), "module": row.module or "(model)", "operation": _operation(row)}
+    texts = {"": str(number), "module": row.module or "(none)", "operation": _operation(row)}
     for column, text in texts.items():
         axes.text(_COLUMNS[column], y, text, va="center", fontsize=8.5, color=colour)
     if not ran:
         return
-    axes.text(_COLUMNS["rule"], y, row.rule, va="center", fontsize=8.5)
+    axes.text(_COLUMNS["rule"], y, say_rule(row), va="center", fontsize=8.5)
     for place, dtype in enumerate(row.input_dtypes[:_CHIPS_PER_CELL]):
         _draw_chip(axes, _COLUMNS["called with"] + place * _CHIP_WIDTH, y, dtype_name(dtype))
     if len(row.input_dtypes) > _CHIPS_PER_CELL:

@@ -12,7 +12,7 @@ from amp_lessons.autocast import Cast, Ledger, RecordingError, Row
 
 from ..controls import ControlValue, Slider, dropdown
 from ..figures.atlas import DEVICE_NAMES
-from ..figures.ledger import ledger_picture
+from ..figures.ledger import ledger_picture, say_rule
 from ..style import dtype_name
 from ..view import View
 
@@ -105,14 +105,18 @@ def describe(rows: tuple[Row, ...], total: int) -> str:
         f"{count} {name}" for name, count in Counter(map(dtype_name, row.input_dtypes)).items()
     )
     result = dtype_name(row.output_dtype) if row.output_dtype else "no tensor"
-    through = f" through {row.through.removeprefix('aten::')}" if row.through else ""
     return (
-        f"{len(rows)} of {total}: {row.module or 'the model itself'} calls "
-        f"{row.op.removeprefix('aten::')}{' (backward)' if row.phase == 'backward' else ''} "
-        f"with {called or 'no tensors'}; the result is {result}. Rule: {row.rule}{through}. "
+        f"{len(rows)} of {total}, {_where(row)}: {row.op.removeprefix('aten::')} is called "
+        f"with {called or 'no tensors'}; the result is {result}. Rule: {say_rule(row)}. "
         f"{_say_casts(row.casts)} So far: {len(casts)} casts, "
         f"{sum(cast.bytes for cast in casts):,} bytes of copies."
     )
+
+
+def _where(row: Row) -> str:
+    if row.phase == "backward":
+        return f"backward of {row.module}" if row.module else "backward, in no submodule"
+    return row.module or "in no submodule"
 
 
 def _say_casts(casts: tuple[Cast, ...]) -> str:
