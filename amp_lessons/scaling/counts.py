@@ -69,10 +69,14 @@ class Census:
         return dict(sorted(together.items()))
 
     @property
+    def at_stake(self) -> int:
+        """The finite non-zero gradients: those that a cast can make something else of."""
+        return self.total - self.zero - self.nonfinite
+
+    @property
     def underflow_fraction(self) -> float:
-        """The share of the finite non-zero gradients that become zero; 0.0 when there is none."""
-        at_stake = sum(self.binades.values())
-        return self.underflowed / at_stake if at_stake else 0.0
+        """The share of the gradients at stake that become zero; 0.0 when there is none."""
+        return self.underflowed / self.at_stake if self.at_stake else 0.0
 
     def __add__(self, other: Census) -> Census:
         """Return the census of both sets of gradients; ValueError unless dtype and scale agree."""

@@ -31,7 +31,7 @@ class CensusPicture(Picture):
             axes.set_xlabel(
                 f"size of the gradient × loss scale, on the number line of {dtype_name(census.dtype)}"
             )
-            axes.set_ylabel("% of all gradients")
+            axes.set_ylabel("% of gradients that are not zero")
             edges = np.arange(LOW, HIGH + 1)
             nothing = np.zeros(HIGH - LOW)
             self._bars = {
@@ -53,9 +53,9 @@ class CensusPicture(Picture):
 
 
 def _shares(census: Census) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return, per binade in view after scaling, the % of all gradients: in total and by fate."""
+    """Return, per binade in view after scaling, the % of all that are not zero: in total and by fate."""
     by_fate = {fate: np.zeros(HIGH - LOW) for fate in ZONES}
-    shift, percent = math.log2(census.scale), 100 / max(census.total, 1)
+    shift, percent = math.log2(census.scale), 100 / max(census.at_stake, 1)
     for fate, shares in by_fate.items():
         for binade, count in census.fates.get(fate, {}).items():
             column = min(max(math.floor(binade + shift), LOW), HIGH - 1) - LOW

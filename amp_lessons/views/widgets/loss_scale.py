@@ -143,7 +143,7 @@ def _two_to(exponent: int) -> str:
 
 def describe(census: Census) -> str:
     """Say a census in one sentence, as the caption does."""
-    alive = census.total - census.zero - census.nonfinite
+    alive = census.at_stake
     sentence = (
         f"Scale {power_of_two(census.scale)}: "
         f"{share(census.underflowed, alive)} of {alive:,} gradients vanish, "
