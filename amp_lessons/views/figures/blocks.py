@@ -30,7 +30,7 @@ def outlier_picture(
             _draw_map(axes, where, outlier)
             axes.set_title(name, fontsize=10.5)
             _describe(axes, errors[name], where)
-        zones = f"dark: {ZONES['underflowed'].name}   light: survives   ring: the outlier"
+        zones = f"coloured: {ZONES['underflowed'].name}   light: survives   black, in the ring: the outlier"
         figure.text(left / 9, 0.08 / HEIGHT_IN, zones, fontsize=8.5, color=QUIET)
     return Picture(figure)
 
@@ -42,6 +42,7 @@ def _draw_map(axes: Axes, lost: np.ndarray, outlier: tuple[int, int]) -> None:
     axes.spines[["top", "right"]].set_visible(True)
     row, column = outlier
     axes.plot([column], [row], marker="o", ms=11, mfc="none", mec=INK, mew=1.5)
+    axes.plot([column], [row], marker="s", ms=2.5, color=INK)  # the ring holds its neighbours as well
 
 
 def _rgb(colour: str) -> tuple[float, ...]:

@@ -121,7 +121,8 @@ def _draw_tensors(axes: Axes, tensors: Mapping[str, np.ndarray], low: float, hig
         bars = floor - 0.85 * counts / max(counts.max(), 1)
         axes.stairs(bars, edges, baseline=floor, fill=True, color=ACCENT, alpha=0.75)
         axes.text(-0.015, row + 0.7, name, transform=beside, ha="right", color=INK, fontsize=9)
-        axes.text(1.015, row + 0.7, f"{int(counts.sum()):,}", transform=beside, fontsize=9)
+        axes.text(1.015, row + 0.6, f"{int(counts.sum()):,}", transform=beside, fontsize=9)
+        axes.text(1.015, row + 0.92, "non-zero elements", transform=beside, fontsize=7, color=QUIET)
 
 
 def sizes_in_order(tensor: Tensor) -> np.ndarray:
