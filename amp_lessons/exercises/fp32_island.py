@@ -42,7 +42,7 @@ class Seen:
     body: list[torch.dtype] = field(default_factory=list)
     head: list[torch.dtype] = field(default_factory=list)
     normalise: list[Place] = field(default_factory=list)
-    inside: list[tuple[str, Place]] = field(default_factory=list)  # the linear layer that is running
+    inside: list[tuple[str, Place | None]] = field(default_factory=list)  # the linear layer that is running
 
 
 class Energy(nn.Module):
@@ -58,7 +58,8 @@ class Energy(nn.Module):
             layer.register_forward_hook(partial(self._leave, name))
 
     def _enter(self, name: str, layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        self.seen.inside.append((name, _place(inputs[0])))
+        given = inputs[0] if inputs else None
+        self.seen.inside.append((name, _place(given) if isinstance(given, Tensor) else None))
 
     def _leave(self, name: str, layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         self.seen.inside.pop()
@@ -211,9 +212,9 @@ def _autocast_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def _explained_error(outcome: sandbox.Outcome, seen: Seen, dtype: torch.dtype) -> Finding:
-    if "same dtype" not in outcome.error_text or not seen.inside:
+    name, place = seen.inside[-1] if seen.inside else ("", None)
+    if "same dtype" not in outcome.error_text or place is None:
         return conduct.raised(outcome, _when(dtype))
-    name, place = seen.inside[-1]
     met = f"self.{name} met a {str(place.dtype)[6:]} input and float32 weights"
     if dtype == torch.float32:
         return failed(

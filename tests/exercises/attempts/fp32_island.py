@@ -95,6 +95,7 @@ wrong(
 wrong(
     "half_input", "needs_autocast", "self.body met a float16 input", ("self.body(x)", "self.body(x.half())")
 )
+wrong("nothing_for_body", "raised", "linear", ("self.body(x)", "self.body(None)"))
 wrong(
     "float64_into_head",
     "float64_into_a_layer",
@@ -138,6 +139,7 @@ for word in ("off", "on"):
     )
 
 right("the_solution")
+right("input_by_name", ("self.body(x)", "self.body(input=x)"))
 right(
     "cast_outside",
     (
