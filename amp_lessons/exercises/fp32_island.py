@@ -398,8 +398,8 @@ EXERCISE = Exercise(
         "`hidden = self.normalise(hidden.float())`; after it `return self.head(hidden)`.",
     ),
     explanation=(
-        "Autocast would cast the inputs of the matrix product down again, whatever their dtype, so it "
-        "has to be off; and with autocast off nothing casts the half precision output of `body` up, so "
+        "Autocast would cast float32 inputs of the matrix product down again, so it has to be off; and "
+        "with autocast off nothing casts the half precision output of `body` up, so "
         "that is done by hand. After the `with` block autocast is on again and casts the input of "
         "`head` by itself."
     ),

@@ -220,9 +220,10 @@ EXERCISE = Exercise(
     ),
     explanation=(
         "Two flags live for one iteration and are cleared by `update`; the count of clean iterations "
-        "lives until an overflow or a growth. There is no lower bound for the scale, as in PyTorch: a "
-        "scale that keeps falling is a sign of an overflow in the forward pass, which no scale can "
-        "cure. PyTorch keeps the flags on the device to avoid waiting for it."
+        "lives until an overflow or a growth. `unscale_` notes the overflow, for clipping may hide it before "
+        "`step`. The scale has no lower bound, as in PyTorch, and no upper one but float32's own: a scale "
+        "that keeps falling is a sign of inf or NaN that no scale can cure, often from the forward pass. "
+        "PyTorch keeps the flags on the device to avoid waiting for it."
     ),
     answer=LossScaler,
     answer_source=source_of(LossScaler, imports=""),
