@@ -7,6 +7,8 @@ import numbers
 from collections.abc import Iterator
 from typing import Any, Literal
 
+import torch
+
 from amp_lessons.exercises import conduct, sandbox
 from amp_lessons.exercises.results import Exercise, Finding, Verdict, failed, passed
 from amp_lessons.exercises.sources import source_of
@@ -31,9 +33,12 @@ _FORMATS = {
     (5, 10): "float16",
     (8, 7): "bfloat16",
     (5, 2): "8-bit E5M2",
+    (4, 3): "8-bit E4M3 by IEEE rules",
     (3, 2): "a 6-bit format",
     (8, 23): "float32",
+    (11, 52): "float64",
 }
+_CODES_PER_FORMAT = 500
 _SMALLEST_NORMAL = 2.0**-14  # of float16, the first format tried
 _ORDER: tuple[Kind, ...] = ("normal", "negative", "zero", "subnormal", "infinity", "nan")
 
@@ -64,8 +69,8 @@ def value_of(bits: int, exponent_bits: int, mantissa_bits: int) -> float:
 def _codes(exponent_bits: int, mantissa_bits: int) -> Iterator[int]:
     """Go through small formats completely, through large ones in steps that meet every kind."""
     width = 1 + exponent_bits + mantissa_bits
-    step = 1 if width <= 8 else 97 if width <= 16 else 15_485_863
-    yield from range(0, 2**width, step)
+    odd_step = 2**width // _CODES_PER_FORMAT | 1  # odd, so that the lowest bits differ from code to code
+    yield from range(0, 2**width, odd_step)
     top = (2**exponent_bits - 1) << mantissa_bits
     for sign in (0, 1 << (width - 1)):
         yield from (
@@ -110,6 +115,8 @@ def _examine_format(attempt: Any, codes: list[int], exponent_bits: int, mantissa
     finding = next((finding for finding in found if finding is not None), None)
     if finding is not None and finding.code == "normal":
         return _normal(finding, [(s, value_of(c, exponent_bits, mantissa_bits)) for c, s in pairs])
+    if finding is not None and finding.code == "one_format_only":
+        return _one_format(finding, [(s, value_of(c, exponent_bits, mantissa_bits)) for c, s in pairs])
     return finding
 
 
@@ -135,20 +142,45 @@ def _mistake(seen: Any, code: int, exponent_bits: int, mantissa_bits: int) -> Fi
             f"{call} returned {conduct.describe(seen)}, not a float",
             "return a Python float",
         )
-    value = float(seen)
+    value = _as_float(seen)
+    if math.isinf(value) and seen != value:
+        return failed(
+            "too_large_for_a_float",
+            f"{call} returned a number too large for a float instead of {right!r}",
+            "compute with floats, as in 2.0 ** (exponent - bias)",
+        )
     if (value == right and math.copysign(1, value) == math.copysign(1, right)) or (
         value != value and right != right
     ):
         return None
     case = f"{call} returned {value!r} instead of {right!r}, {_described(code, exponent_bits, mantissa_bits)}"
     if (exponent_bits, mantissa_bits) != (5, 10):
-        return failed(
-            "one_format_only",
-            f"{case}; float16 is decoded rightly, so something is fixed to float16",
-            "derive every number (the bias, the masks, the largest exponent) from exponent_bits and "
-            "mantissa_bits",
-        )
+        return _fails_elsewhere(right, exponent_bits, mantissa_bits, case)
     return _explained(value, right, kind_of(code, exponent_bits, mantissa_bits), case)
+
+
+def _as_float(seen: Any) -> float:
+    try:
+        return float(seen)
+    except OverflowError:  # Python's integers and fractions know no largest number
+        return math.inf
+
+
+def _fails_elsewhere(right: float, exponent_bits: int, mantissa_bits: int, case: str) -> Finding:
+    """Explain a mistake in another format than float16, which is tried first."""
+    hint = (
+        "derive every number (the bias, the masks, the largest exponent) from exponent_bits and mantissa_bits"
+    )
+    if (exponent_bits, mantissa_bits) == (4, 3) and not math.isfinite(right):
+        hint = (
+            "torch.float8_e4m3fn breaks the IEEE rules: it keeps numbers where the exponent field is all "
+            "ones. Follow the rules here"
+        )
+    return failed(
+        "one_format_only",
+        f"{case}; float16 came out right, so something does not follow from exponent_bits and mantissa_bits",
+        hint,
+    )
 
 
 def _explained(value: float, right: float, kind: Kind, case: str) -> Finding:
@@ -169,7 +201,8 @@ def _explained(value: float, right: float, kind: Kind, case: str) -> Finding:
         "negative": ("sign", "the highest bit is the sign: 1 means negative"),
         "zero": (
             "signed_zero",
-            "zero has a sign too: all bits zero but the sign is -0.0, and 0 * -1.0 keeps it",
+            "zero has a sign too: all bits zero but the sign is -0.0. Times 0 the float -1.0 keeps it, the "
+            "integer -1 loses it",
         ),
         "subnormal": (
             "subnormal",
@@ -186,7 +219,9 @@ def _explained(value: float, right: float, kind: Kind, case: str) -> Finding:
 
 def _normal(finding: Finding, pairs: list[tuple[Any, float]]) -> Finding:
     """Name the mistake that explains every positive normal number, if one does."""
-    normal = [(float(seen), right) for seen, right in pairs if isinstance(seen, numbers.Real) and right > 0]
+    normal = [
+        (_as_float(seen), right) for seen, right in pairs if isinstance(seen, numbers.Real) and right > 0
+    ]
     normal = [(seen, right) for seen, right in normal if math.isfinite(right) and right >= _SMALLEST_NORMAL]
     factors = {seen / right for seen, right in normal}
     if len(factors) == 1 and math.frexp(factors.pop())[0] == 0.5:
@@ -211,6 +246,19 @@ def _normal(finding: Finding, pairs: list[tuple[Any, float]]) -> Finding:
     return finding
 
 
+def _one_format(finding: Finding, pairs: list[tuple[Any, float]]) -> Finding:
+    """Name the rounding to float32, if that explains every value of this format."""
+    rounded = {right: torch.tensor(right, dtype=torch.float32).item() for _, right in pairs}
+    if not all(seen in (right, rounded[right]) for seen, right in pairs if right == right):
+        return finding
+    return failed(
+        "rounded_to_float32",
+        f"{finding.message.partition(';')[0]}: every value of this format is right but for rounding to "
+        "float32",
+        "compute with Python's floats, which hold 64 bits; torch.tensor rounds them to float32",
+    )
+
+
 def _power_below(value: float) -> float:
     return 2.0 ** math.floor(math.log2(value))
 
@@ -231,7 +279,8 @@ EXERCISE = Exercise(
     task=(
         "Decode a floating point number by the IEEE rules: `bits` is an integer holding sign, exponent "
         "and mantissa, from the highest bit down; the format has `exponent_bits` and `mantissa_bits`. "
-        "Mind subnormal numbers, infinities, NaN and the sign of zero."
+        "Mind subnormal numbers, infinities, NaN and the sign of zero. Any format may come, up to float64 "
+        "with 11 and 52."
     ),
     stub='''def decode_bits(bits, exponent_bits, mantissa_bits):
     """Return the value of an IEEE floating point number with these bits, as a float."""
@@ -243,13 +292,14 @@ EXERCISE = Exercise(
         "The bias is `2 ** (exponent_bits - 1) - 1`. With an exponent field of 0 there is no hidden 1 "
         "and the exponent is `1 - bias`; with all ones the number is inf, or NaN if the mantissa is not "
         "0.",
-        "Normal: `sign * (1 + mantissa / 2**mantissa_bits) * 2.0 ** (exponent - bias)`. Subnormal: "
-        "`sign * mantissa / 2**mantissa_bits * 2.0 ** (1 - bias)`. Multiply zero by the sign as well.",
+        "Let `sign` be a float, 1.0 or -1.0: the integer -1 would lose the sign of zero. Normal: "
+        "`sign * (1 + mantissa / 2**mantissa_bits) * 2.0 ** (exponent - bias)`. Subnormal, and zero: "
+        "`sign * mantissa / 2**mantissa_bits * 2.0 ** (1 - bias)`.",
     ),
     explanation=(
-        "The hidden 1 doubles the precision for free, and the two special exponent fields pay for it: 0 "
-        "marks the subnormals, which fill the gap around zero evenly, and all ones marks inf and NaN. "
-        "The subnormals use exponent `1 - bias`, so they join the smallest normal number without a gap. "
+        "The hidden 1 is a bit of precision that costs no bit. An exponent field of 0 marks the numbers "
+        "without it: zero and the subnormals, which fill the gap around zero evenly. All ones marks inf and "
+        "NaN. The subnormals use exponent `1 - bias`, so they join the smallest normal number without a gap. "
         "Multiplying by a sign of `-1.0` gives `-0.0` for free."
     ),
     answer=decode_bits,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,13 +27,22 @@ def forward(self, x):  # type: ignore[no-untyped-def]
     return self.head(hidden)
 
 
+@dataclass(frozen=True)
+class Place:
+    """The dtype of a call's input, and the 16-bit dtype that autocast casts to there, if it does."""
+
+    dtype: torch.dtype
+    autocast: torch.dtype | None
+
+
 @dataclass
 class Seen:
     """What ran in which dtype during one forward pass."""
 
     body: list[torch.dtype] = field(default_factory=list)
     head: list[torch.dtype] = field(default_factory=list)
-    normalise: list[tuple[torch.dtype, bool]] = field(default_factory=list)  # and whether autocast was on
+    normalise: list[Place] = field(default_factory=list)
+    inside: list[tuple[str, Place | None]] = field(default_factory=list)  # the linear layer that is running
 
 
 class Energy(nn.Module):
@@ -43,12 +53,21 @@ class Energy(nn.Module):
         self.body = nn.Linear(8, 32)
         self.head = nn.Linear(32, 4)
         self.seen = Seen()
-        self.body.register_forward_hook(lambda layer, inputs, output: self.seen.body.append(output.dtype))
-        self.head.register_forward_hook(lambda layer, inputs, output: self.seen.head.append(output.dtype))
+        for name, layer in (("body", self.body), ("head", self.head)):
+            layer.register_forward_pre_hook(partial(self._enter, name))
+            layer.register_forward_hook(partial(self._leave, name))
+
+    def _enter(self, name: str, layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        given = inputs[0] if inputs else None
+        self.seen.inside.append((name, _place(given) if isinstance(given, Tensor) else None))
+
+    def _leave(self, name: str, layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        self.seen.inside.pop()
+        getattr(self.seen, name).append(output.dtype)
 
     def normalise(self, hidden: Tensor) -> Tensor:
         """Divide each row of (batch, 32) by its norm, computed as a matrix product of the row with itself."""
-        self.seen.normalise.append((hidden.dtype, _casts_down(hidden.device.type)))
+        self.seen.normalise.append(_place(hidden))
         energy = hidden.unsqueeze(-2) @ hidden.unsqueeze(-1)
         return hidden / energy.squeeze(-1).sqrt()
 
@@ -62,9 +81,11 @@ class Energy(nn.Module):
 _HALVES = (torch.float16, torch.bfloat16)
 
 
-def _casts_down(device: str) -> bool:
-    """Whether autocast is on and casts to 16 bits; in float32, which CUDA's allows, it is as good as off."""
-    return torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) in _HALVES
+def _place(hidden: Tensor) -> Place:
+    device = hidden.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+    # in float32, which CUDA's allows, autocast is as good as off
+    return Place(hidden.dtype, dtype if dtype in _HALVES else None)
 
 
 _TOLERANCE = {torch.float16: 0.01, torch.bfloat16: 0.05, torch.float32: 1e-4}
@@ -79,20 +100,53 @@ def _examine(attempt: Any) -> Verdict:
     model = type("Model", (Energy,), {"forward": attempt})().to(device)
     inputs = torch.randn(6, 8, generator=torch.Generator().manual_seed(1)).mul(150.0).to(device)
     tape = Tape(list(model.parameters()), device)
+    islands: list[Place] = []
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
         finding = _examine_in(model, inputs, dtype, tape)
         if finding is not None:
             return Verdict((finding,))
-    return Verdict((*_WHAT_HOLDS, *_remarks(tape)))
+        islands += model.seen.normalise if dtype != torch.float32 else []
+    return Verdict((_what_island(islands), *_WHAT_HOLDS, *_remarks(attempt, tape)))
 
 
-def _remarks(tape: Tape) -> Iterator[Finding]:
-    if tape.hard_coded:
-        yield note("hard_coded_device", "the island names a fixed device", "use x.device.type")
+def _what_island(islands: list[Place]) -> Finding:
+    if not islands:
+        return passed(
+            "island",
+            "self.normalise was not called, but what stands in its place is right and overflowed nowhere",
+        )
+    dtypes = " and ".join(sorted({str(place.dtype)[6:] for place in islands}))
+    return passed("island", f"normalise ran in {dtypes} with autocast off, and nothing overflowed")
+
+
+def _remarks(attempt: Any, tape: Tape) -> Iterator[Finding]:
+    if tape.hard_coded or tape.deprecated or _names_a_device(attempt, tape):
+        yield note(
+            "hard_coded_device",
+            "the island switches autocast off for one fixed device: where x is on another, it stays on",
+            "use x.device.type",
+        )
     for dtype in _too_wide(tape):
         yield note(
             "unsupported_autocast", f"{_refused(dtype)}, which is all that is needed here", _SWITCH_OFF
         )
+
+
+def _names_a_device(attempt: Any, tape: Tape) -> bool:
+    """Whether autocast was given a device that the learner's code spells out.
+
+    By value it cannot be told from ``x.device.type``; but it is the very object that the code holds.
+    """
+    literals = list(_literals(getattr(attempt, "__code__", None)))
+    if {"cpu", "cuda"} <= {literal for literal in literals if isinstance(literal, str)}:
+        return False  # "cuda" if there is one, else "cpu": that is no fixed device
+    return any(device is literal for device in tape.autocast_devices for literal in literals)
+
+
+def _literals(code: Any) -> Iterator[Any]:
+    for literal in getattr(code, "co_consts", ()):
+        yield literal
+        yield from _literals(literal)
 
 
 def _too_wide(tape: Tape) -> list[torch.dtype]:
@@ -136,14 +190,14 @@ def _examine_in(model: Any, inputs: Tensor, dtype: torch.dtype, tape: Tape) -> F
     if finding is not None:
         return finding
     if outcome.error is not None:
-        return _explained_error(outcome, model.seen)
+        return _explained_error(outcome, model.seen, dtype)
     if not torch.equal(batch, inputs):
         return failed("inputs_changed", "the input x was changed in place", "make new tensors")
     output, still_on = outcome.value
     if still_on != (dtype != torch.float32):
         return failed(
-            "autocast_left_off",
-            "after forward autocast is off for the rest of the model",
+            "autocast_left_off" if dtype != torch.float32 else "autocast_left_on",
+            f"after forward autocast is {'on' if still_on else 'off'} for the rest of the model",
             "use a with statement",
         )
     return (
@@ -157,15 +211,32 @@ def _autocast_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.bfloat16 if dtype == torch.float32 else dtype
 
 
-def _explained_error(outcome: sandbox.Outcome, seen: Seen) -> Finding:
-    if "same dtype" in outcome.error_text:
+def _explained_error(outcome: sandbox.Outcome, seen: Seen, dtype: torch.dtype) -> Finding:
+    name, place = seen.inside[-1] if seen.inside else ("", None)
+    if "same dtype" not in outcome.error_text or place is None:
+        return conduct.raised(outcome, _when(dtype))
+    met = f"self.{name} met a {str(place.dtype)[6:]} input and float32 weights"
+    if dtype == torch.float32:
+        return failed(
+            "needs_autocast",
+            f"without autocast, {met}: nothing makes them alike there",
+            "cast only the input of normalise, to float32; autocast, if it is on, casts for linear layers",
+        )
+    if place.autocast is None:
         return failed(
             "island_too_large",
-            "a linear layer met a 16-bit input and float32 weights: it stands inside the island, where "
-            "autocast does not cast",
+            f"{met}: it stands inside the island, where autocast does not cast",
             "only self.normalise belongs inside autocast(enabled=False)",
         )
-    return conduct.raised(outcome)
+    return failed(
+        "float64_into_a_layer",
+        f"{met}: autocast leaves float64 alone",
+        "float32 is wide enough: self.normalise(hidden.float())",
+    )
+
+
+def _when(dtype: torch.dtype) -> str:
+    return f"under autocast in {str(dtype)[6:]}" if dtype != torch.float32 else "without autocast"
 
 
 def _wrong_type(output: Any) -> Finding | None:
@@ -187,7 +258,7 @@ def _precision(model: Any, output: Tensor, inputs: Tensor, dtype: torch.dtype, t
     error = float((output.float() - expected).norm() / expected.norm())
     if error <= _TOLERANCE[dtype]:
         return None
-    when = f"under autocast in {str(dtype)[6:]}" if dtype != torch.float32 else "without autocast"
+    when = _when(dtype)
     if not output.isfinite().all():
         return failed(
             "overflow", f"{when} the output contains inf or NaN", "compute the normalisation in float32"
@@ -213,37 +284,56 @@ def _too_much_float32(seen: Seen, dtype: torch.dtype) -> Finding | None:
 
 
 def _island(seen: Seen, dtype: torch.dtype, tape: Tape) -> Finding | None:
-    for found, autocast_on in seen.normalise:
-        if found == dtype and not autocast_on:
-            return _input_not_cast(found, tape)
-        if found != dtype and autocast_on:
-            return failed(
-                "autocast_still_on",
-                f"the input of normalise was cast to {str(found)[6:]}, but autocast was still on: it casts "
-                f"float32 back to {str(dtype)[6:]} for the matrix product",
-                "with torch.autocast(x.device.type, enabled=False): around self.normalise",
-            )
-        if autocast_on:
-            return failed(
-                "no_island",
-                f"normalise ran in {str(dtype)[6:]}: the energy of a row does not fit into float16, whose "
-                "largest number is 65504",
-                "switch autocast off around self.normalise and cast its input to float32",
-            )
-    return None
+    findings = (
+        _autocast_off(place, dtype, tape) if place.autocast is None else _autocast_on(place)
+        for place in seen.normalise
+    )
+    return next((finding for finding in findings if finding is not None), None)
 
 
-def _input_not_cast(found: torch.dtype, tape: Tape) -> Finding:
+def _autocast_on(place: Place) -> Finding:
+    found = str(place.dtype)[6:]
+    if place.dtype == torch.float64:
+        return failed(
+            "autocast_still_on",
+            "normalise ran in float64 with autocast still on: autocast leaves float64 alone, but float64 is "
+            "slow on most GPUs, and a float32 input would be cast down",
+            "with torch.autocast(x.device.type, enabled=False): self.normalise(hidden.float())",
+        )
+    if place.dtype not in _HALVES:
+        return failed(
+            "autocast_still_on",
+            f"the input of normalise was cast to {found}, but autocast was still on: it casts {found} back "
+            f"to {str(place.autocast)[6:]} for the matrix product",
+            "with torch.autocast(x.device.type, enabled=False): around self.normalise",
+        )
+    return failed(
+        "no_island",
+        f"normalise ran in {str(place.autocast)[6:]}: "
+        + (
+            "the energy of a row easily exceeds 65504, the largest float16"
+            if place.autocast == torch.float16
+            else "the energy of a row is rounded to 8 significant bits"
+        ),
+        "switch autocast off around self.normalise and cast its input to float32",
+    )
+
+
+def _autocast_off(place: Place, dtype: torch.dtype, tape: Tape) -> Finding | None:
+    if place.dtype not in _HALVES:
+        return None
+    found = str(place.dtype)[6:]
     if wide := _too_wide(tape):
         return failed(
             "input_not_cast",
-            f"{_refused(wide[0])}. Nothing casts the input of normalise then: it is still {str(found)[6:]}, "
-            "and the operation ran in that",
+            f"{_refused(wide[0])}. Nothing casts the input of normalise then: it is still {found}, and the "
+            "operation ran in that",
             "autocast(enabled=False) around it, and cast on the way in: self.normalise(hidden.float())",
         )
+    still = "still " if place.dtype == dtype else ""
     return failed(
         "input_not_cast",
-        f"autocast was off in the island, but its input is still {str(found)[6:]}: the operation ran in that",
+        f"autocast was off in the island, but its input is {still}{found}: the operation ran in that",
         "cast on the way in: self.normalise(hidden.float())",
     )
 
@@ -272,14 +362,13 @@ def _gradients(model: Any, output: Tensor, inputs: Tensor, dtype: torch.dtype) -
 def _gradient_cut() -> Finding:
     return failed(
         "gradient_cut",
-        "no gradient reaches self.body: the graph was cut on the way",
+        "the gradients do not reach every layer: the graph was cut on the way",
         "leave out detach and no_grad",
     )
 
 
 _WHAT_HOLDS = (
-    passed("island", "normalise ran in float32 with autocast off, and nothing overflowed"),
-    passed("small", "both linear layers still ran in the dtype of autocast, float16 and bfloat16"),
+    passed("small", "both linear layers still ran in 16 bits under autocast, in float16 and in bfloat16"),
     passed("gradients", "gradients flow through the island, and forward works without autocast too"),
 )
 
@@ -309,8 +398,8 @@ EXERCISE = Exercise(
         "`hidden = self.normalise(hidden.float())`; after it `return self.head(hidden)`.",
     ),
     explanation=(
-        "Autocast would cast the inputs of the matrix product down again, whatever their dtype, so it "
-        "has to be off; and with autocast off nothing casts the half precision output of `body` up, so "
+        "Autocast would cast float32 inputs of the matrix product down again, so it has to be off; and "
+        "with autocast off nothing casts the half precision output of `body` up, so "
         "that is done by hand. After the `with` block autocast is on again and casts the input of "
         "`head` by itself."
     ),

@@ -11,7 +11,7 @@ from amp_lessons.exercises import conduct, sandbox
 from amp_lessons.exercises.bench import device_type
 from amp_lessons.exercises.diagnosis.scaler_life import SCALE_HINT, mistake
 from amp_lessons.exercises.results import Exercise, Finding, SideBySide, Verdict, failed, passed
-from amp_lessons.exercises.scaler_story import SETTINGS, Moment, NoGraphError, live
+from amp_lessons.exercises.scaler_story import STORIES, Moment, NoGraphError, Story, live
 from amp_lessons.exercises.sources import source_of
 from amp_lessons.exercises.spies.replacing import replaced
 
@@ -72,15 +72,23 @@ def _examine(attempt: Any) -> Verdict:
     finding = _not_a_class(attempt)
     if finding is not None:
         return Verdict((finding,))
+    first = _examine_story(attempt, STORIES[0])
+    if not first.findings[0].ok:
+        return first
+    second = _examine_story(attempt, STORIES[1])
+    return first if second.findings[0].ok else second
+
+
+def _examine_story(attempt: Any, story: Story) -> Verdict:
     borrowed: list[str] = []
     progress: list[str] = []
     with replaced(torch.amp.GradScaler, "__init__", lambda original: _noticed(original, borrowed)):
-        outcome = sandbox.call(live, lambda: attempt(**SETTINGS), progress)
+        outcome = sandbox.call(live, lambda: attempt(**story.settings), story.events, progress)
     finding = _conduct(outcome, borrowed, progress)
     if finding is not None:
         return Verdict((finding,))
-    pytorchs = torch.amp.GradScaler(device_type(), **SETTINGS)  # type: ignore[arg-type]
-    right = live(lambda: pytorchs, [])
+    pytorchs = torch.amp.GradScaler(device_type(), **story.settings)
+    right = live(lambda: pytorchs, story.events, [])
     timeline = _timeline(right, outcome.value)
     for count, theirs in enumerate(right):
         finding = mistake(outcome.value, count, theirs)
@@ -101,7 +109,7 @@ def _not_a_class(attempt: Any) -> Finding | None:
         return failed(
             "method_missing", f"the class has no method {', '.join(missing)}", "write all five methods"
         )
-    return conduct.uncallable(attempt, "LossScaler", **SETTINGS)
+    return conduct.uncallable(attempt, "LossScaler", **STORIES[0].settings)
 
 
 def _noticed(original: Any, borrowed: list[str]) -> Any:
@@ -151,10 +159,14 @@ _WHAT_HOLDS = (
         "unscale",
         "gradients are divided by it once, in unscale_ or in step, also over several parameter groups",
     ),
-    passed("step", "steps with inf, -inf or NaN gradients are skipped, and only those"),
+    passed(
+        "step",
+        "steps with inf, -inf or NaN gradients are skipped, and only those, also where clipping hid an inf",
+    ),
     passed(
         "update",
-        "the scale falls after an overflow and grows after growth_interval clean iterations in a row",
+        "the scale falls after an overflow and grows after growth_interval clean iterations in a row, "
+        "also below 1 and beyond 2**32",
     ),
 )
 
@@ -169,7 +181,8 @@ EXERCISE = Exercise(
         "Write the class `LossScaler` with the methods `scale`, `unscale_`, `step`, `update` and "
         "`get_scale`, behaving as `torch.amp.GradScaler` does for one optimizer: unscale once, skip a "
         "step with inf or NaN, lower the scale after an overflow, raise it after `growth_interval` "
-        "clean iterations in a row."
+        "clean iterations in a row. Between two updates `unscale_` is called once at most; PyTorch's raises "
+        "an error if it is called again, yours may do as it likes."
     ),
     stub='''class LossScaler:
     def __init__(self, init_scale=2.0**16, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000):
@@ -207,9 +220,10 @@ EXERCISE = Exercise(
     ),
     explanation=(
         "Two flags live for one iteration and are cleared by `update`; the count of clean iterations "
-        "lives until an overflow or a growth. There is no lower bound for the scale, as in PyTorch: a "
-        "scale that keeps falling is a sign of an overflow in the forward pass, which no scale can "
-        "cure. PyTorch keeps the flags on the device to avoid waiting for it."
+        "lives until an overflow or a growth. `unscale_` notes the overflow, for clipping may hide it before "
+        "`step`. The scale has no lower bound, as in PyTorch, and no upper one but float32's own: a scale "
+        "that keeps falling is a sign of inf or NaN that no scale can cure, often from the forward pass. "
+        "PyTorch keeps the flags on the device to avoid waiting for it."
     ),
     answer=LossScaler,
     answer_source=source_of(LossScaler, imports=""),

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from amp_lessons.exercises import conduct, sandbox
 from amp_lessons.exercises.results import Exercise, Finding, Verdict, failed, passed, todo
@@ -48,15 +49,19 @@ def true_dtypes() -> dict[str, torch.dtype]:
 def _cuda_rules(device: str) -> AbstractContextManager[Any]:
     if device == "cuda":
         return contextlib.nullcontext()
+    return _autocast().cuda_rules()
+
+
+def _autocast() -> Any:
     # imported late: only this check needs it, and it is not quick to load
-    return importlib.import_module("amp_lessons.autocast").cuda_rules()
+    return importlib.import_module("amp_lessons.autocast")
 
 
 def _answer() -> dict[str, torch.dtype]:
     half, single = torch.float16, torch.float32
     return {
         "F.linear(h, w)": half,  # in the list for lower precision
-        "w @ w": half,  # the same, whatever the inputs
+        "w @ w": half,  # the same: float32 inputs are cast
         "torch.relu(h)": half,  # in no list: follows its input
         "h + 1": half,  # in no list
         "h * h": half,  # in no list, so it overflows above 255
@@ -68,7 +73,7 @@ def _answer() -> dict[str, torch.dtype]:
         "h.softmax(-1)": single,  # in the float32 list
         "F.layer_norm(h, (8,))": single,  # in the float32 list
         "F.batch_norm(h, mean, var)": half,  # in no list; its statistics are float32
-        "F.cross_entropy(h, y)": single,  # in the float32 list
+        "F.cross_entropy(h, y)": single,  # in no list, but nll_loss, which it calls, is in the float32 list
     }
 
 
@@ -139,7 +144,7 @@ def _findings(attempt: dict[Any, Any]) -> list[Finding]:
     mistakes[1:] = [replace(f, hint="") if f.hint == mistakes[0].hint else f for f in mistakes[1:]]
     mistakes += [_missing(unanswered, len(answered) - len(mistakes))] if unanswered else []
     return mistakes or [
-        passed("dtypes", f"all {len(OPERATIONS)} dtypes are what PyTorch returns under CUDA's autocast")
+        passed("dtypes", f"all {len(OPERATIONS)} dtypes are what PyTorch returns by CUDA's autocast rules")
     ]
 
 
@@ -165,18 +170,43 @@ def _mistake(name: str, value: Any, true: torch.dtype) -> Finding | None:
     short = {torch.float16: "float16", torch.float32: "float32"}.get(true, str(true))
     return failed(
         "wrong_dtype",
-        f"{name} returns {short} under CUDA's autocast, not {str(predicted)[6:]}: {_reason(name, true)}",
-        "ask three questions: is the operation in the list for lower precision? in the list for float32? "
-        "in neither?",
+        f"{name} returns {short} under CUDA's autocast, not {str(predicted)[6:]}: {_reason(name)}",
+        "ask in turn: is the operation in the list for lower precision, in that for float32, in that for the "
+        "widest input dtype, or in none?",
     )
 
 
-def _reason(name: str, true: torch.dtype) -> str:
+class _Calling(nn.Module):
+    """One of the operations, as the ledger wants it."""
+
+    def __init__(self, operation: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.operation = operation
+
+    def forward(self, h: Tensor, w: Tensor) -> Tensor:
+        return self.operation(h, w)
+
+
+def _reason(name: str) -> str:
+    """Ask the ledger which rule decided: that of the operation, or of one that it calls in turn."""
     h, w = torch.ones(4, 8, dtype=torch.float16), torch.ones(8, 8)
-    without = OPERATIONS[name](h, w).dtype if name != "F.linear(h, w)" else torch.float32
-    if without == true:
-        return "autocast does not touch it, the result follows its inputs"
-    return "it is in the float32 list" if true == torch.float32 else "it is in the list for lower precision"
+    row = _autocast().record(_Calling(OPERATIONS[name]), h, w, device_type="cuda").rows[-1]
+    op, rule = row.op.removeprefix("aten::"), row.policy and row.policy.value
+    if rule is None:
+        return f"{op} is in no list, and the result follows {_followed(row.input_dtypes, row.output_dtype)}"
+    listed = f"is in the {'float32 list' if rule.startswith('fp32') else f'list for {rule}'}"
+    through = row.through.removeprefix("aten::")
+    return (
+        f"{op} itself is in no list, but {through}, which it calls, {listed}" if through else f"{op} {listed}"
+    )
+
+
+def _followed(inputs: Sequence[torch.dtype], output: torch.dtype) -> str:
+    if set(inputs) == {output}:
+        return "its inputs"
+    if output == reduce(torch.promote_types, inputs):
+        return "its inputs by type promotion: one float32 makes it float32"
+    return "its first input, whatever the others"
 
 
 EXERCISE = Exercise(
@@ -189,21 +219,26 @@ EXERCISE = Exercise(
     task=(
         "For each operation, write the dtype of its result inside `torch.autocast('cuda', "
         "dtype=torch.float16)`. `h` is a float16 activation, as a linear layer returns it; `w` is a "
-        "float32 tensor."
+        "float32 tensor; `mean` and `var` are float32, one value per column of `h`; `y` holds four class "
+        "labels."
     ),
     stub=_stub(),
     hints=(
-        "Autocast knows three kinds of operations: those it runs in lower precision, those it runs in "
-        "float32, and those it leaves alone.",
-        "Matrix products run in float16 whatever their inputs. Operations that sum many values or leave "
-        "the range easily run in float32. Which of the operations here belong to neither kind?",
-        "`relu`, `+` and `*` are left alone, and so are `mean` and `batch_norm`; `pow`, `sum`, `exp`, "
-        "`softmax`, `layer_norm` and the losses are in the float32 list.",
+        "For a dtype, four kinds of operations are enough: those that autocast runs in lower precision, in "
+        "float32, or in the widest dtype of their inputs, and those in no list, which it leaves alone.",
+        "The two matrix products here cast float32 inputs to float16. Many operations that sum values or "
+        "leave float16's range easily run in float32, but not all. Which of the operations here are in no "
+        "list?",
+        "`relu`, `+` and `*` are in no list, nor are `mean` and `batch_norm`. `pow`, `sum`, `exp`, `softmax` "
+        "and `layer_norm` are in the float32 list, and so are `log_softmax` and `nll_loss`, which "
+        "`cross_entropy` calls.",
     ),
     explanation=(
         "The lists are CUDA's; CPU autocast leaves `softmax`, `layer_norm`, `exp` and `sum` in half "
-        "precision. What is in no list follows its inputs, by ordinary type promotion, so `h * h` "
-        "overflows where `h ** 2` does not, and a float32 residual turns the sum into float32."
+        "precision. What is in no list follows its inputs, as a rule by ordinary type promotion: `h * h` "
+        "overflows where `h ** 2` does not, and a float32 residual turns the sum into float32. "
+        "`batch_norm` keeps the dtype of `h` beside float32 statistics. `cross_entropy` is in no list "
+        "either; the loss is float32 because `nll_loss`, which it calls, is listed."
     ),
     answer=_answer(),
     answer_source=_solution_source(),

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from amp_lessons.exercises import conduct, sandbox
 from amp_lessons.exercises.results import Exercise, Finding, Verdict, failed, passed
@@ -22,15 +23,20 @@ def round_to_bfloat16(x):  # type: ignore[no-untyped-def]
 
 
 class _CastWatch(TorchFunctionMode):
-    """Notice when anything computes a bfloat16 tensor."""
+    """Notice when PyTorch makes bfloat16 values of anything else."""
 
     seen = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        reinterprets = func is torch.Tensor.view
-        self.seen |= isinstance(result, Tensor) and result.dtype == torch.bfloat16 and not reinterprets
+        if isinstance(result, Tensor) and result.dtype == torch.bfloat16:
+            given = {leaf.dtype for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)}
+            reinterprets, moves = func is torch.Tensor.view, torch.bfloat16 in given <= _NOTHING_TO_ROUND
+            self.seen |= not reinterprets and not moves
         return result
+
+
+_NOTHING_TO_ROUND = {torch.bfloat16, torch.bool}
 
 
 def _from_bits(*codes: int) -> Tensor:
@@ -114,7 +120,7 @@ def _mistake(
     if cast:
         return failed(
             "casts_to_bfloat16",
-            "a bfloat16 tensor was computed: PyTorch's cast did the rounding",
+            "PyTorch made bfloat16 values of other numbers: its cast rounds",
             "work on the bits: x.view(torch.int32)",
         )
     if not torch.equal(x.view(torch.int32), before.view(torch.int32)):
@@ -165,7 +171,7 @@ _HINTS = {
     "ties": "a tie goes to the neighbour whose last kept bit is 0: add 0x7FFF plus that last bit, not 0x8000",
     "overflow": "let the carry run into the exponent: above the largest bfloat16 lies inf",
     "infinity": "inf has lower bits of zero and needs no special case, if nothing else is done to it",
-    "nan": "the rounding can carry a NaN into inf or into zero: leave NaN out with torch.where(x.isnan(), …)",
+    "nan": "the rounding can turn a NaN into inf or into zero: leave NaN out with torch.where(x.isnan(), …)",
     "negative": "on the bits the sign is separate: rounding the magnitude is the same for both signs",
     "subnormal": "no special case is needed for subnormals if the arithmetic is on the bits",
 }
@@ -176,7 +182,7 @@ _WHAT_HOLDS = (
         "values are rounded to the nearest bfloat16, ties to even, carries and overflow included",
     ),
     passed("special", "infinities, NaN, signed zeros and subnormal numbers come out right"),
-    passed("by_integers", "by integer arithmetic, without changing the input"),
+    passed("without_a_cast", "without a cast to bfloat16 by PyTorch, and without changing the input"),
 )
 
 EXERCISE = Exercise(
@@ -198,16 +204,16 @@ EXERCISE = Exercise(
     hints=(
         "`x.view(torch.int32)` shows the bits. bfloat16 keeps the upper 16 of them. What must be added "
         "to the integer before cutting, so that it rounds instead of truncating?",
-        "Adding `0x8000` rounds to nearest but sends every tie up. Adding `0x7FFF` sends every tie "
-        "down. Which of the two a tie needs depends on the lowest bit that is kept.",
-        "`(bits + 0x7FFF + ((bits >> 16) & 1)) & ~0xFFFF`, viewed as float32. A NaN could be carried "
-        "into inf that way: keep it with `torch.where(x.isnan(), x, …)`.",
+        "Adding `0x8000` rounds to nearest but sends every tie away from zero. Adding `0x7FFF` sends every "
+        "tie towards zero. Which of the two a tie needs depends on the lowest bit that is kept.",
+        "`(bits + 0x7FFF + ((bits >> 16) & 1)) & ~0xFFFF`, viewed as float32. A NaN could turn into inf "
+        "or zero that way: keep it with `torch.where(x.isnan(), x, …)`.",
     ),
     explanation=(
         "Neighbouring floats have neighbouring bit patterns, so rounding is an integer addition: a "
         "carry out of the mantissa raises the exponent, and out of the largest exponent it makes inf, "
-        "as it should. The last kept bit decides ties. Only NaN needs care: its payload could carry it "
-        "into inf or, with all bits set, into zero."
+        "as it should. The last kept bit decides ties. Only NaN needs care: cutting off the lower half can "
+        "leave inf, and with all bits set the carry runs on into the sign and leaves zero."
     ),
     answer=round_to_bfloat16,
     answer_source=source_of(round_to_bfloat16),

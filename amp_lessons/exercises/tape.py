@@ -97,6 +97,7 @@ class Tape:
         self.deprecated: set[str] = set()
         self.hard_coded: set[str] = set()
         self.autocast_dtypes: set[torch.dtype] = set()  # asked for; PyTorch may have refused
+        self.autocast_devices: list[Any] = []  # what autocast was given, the very objects
         self.losses_without_graph = 0
         self._stepping = 0
         self._owners: list[Any] = []

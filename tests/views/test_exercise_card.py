@@ -81,14 +81,14 @@ def test_hints_seen_on_another_day_stay_open():
 def test_the_solution_asks_first(card):
     press(card, "Show solution")
     assert "gives the whole answer away" in page(card)
-    assert "hidden 1 doubles" not in page(card)
+    assert "hidden 1 is a bit of precision" not in page(card)
     press(card, "Keep trying")
     assert "gives the whole answer away" not in page(card)
     assert not progress.read().of("decode_bits").solution_seen
     press(card, "Show solution")
     press(card, "Show it anyway")
     assert "gives the whole answer away" not in page(card)
-    assert "hidden 1 doubles" in page(card)
+    assert "hidden 1 is a bit of precision" in page(card)
     assert progress.read().of("decode_bits").solution_seen
 
 
@@ -105,7 +105,7 @@ def test_after_it_is_solved_the_solution_gives_nothing_away(card):
     solved = views.ExerciseCard("decode_bits")
     press(solved, "Show solution")
     assert "gives the whole answer away" not in page(solved)
-    assert "hidden 1 doubles" in page(solved)
+    assert "hidden 1 is a bit of precision" in page(solved)
 
 
 def test_it_says_what_has_been_done(card):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from amp_lessons.exercises import conduct
 from amp_lessons.exercises.results import Finding, failed
-from amp_lessons.exercises.scaler_story import BAD, SETTINGS, Moment
+from amp_lessons.exercises.scaler_story import OVERFLOWS, Moment
 
 SCALE_HINT = "return loss * scale: a tensor that still has the graph of the loss"
 
@@ -60,17 +60,12 @@ def _unscaling(mine: Moment) -> Finding | None:
 
 
 def _stepping(mine: Moment, theirs: Moment, past: list[Moment]) -> Finding | None:
+    if mine.overflowed:
+        return _stepping_on_overflow(mine)
     if _same(mine.moved, theirs.moved):
-        return None
-    if mine.event in (*BAD, "last"):
-        what = {"last": "inf in another parameter group"}.get(mine.event, mine.event)
-        return failed(
-            "steps_on_overflow",
-            f"the optimizer stepped although a gradient was {what}: the weights are inf or NaN from now on",
-            "look for inf, -inf and NaN in every gradient of every group; isfinite() finds all three",
-        )
+        return None if mine.steps else _by_hand()
     if not mine.moved.any():
-        if past and past[-1].event in (*BAD, "last"):
+        if past and past[-1].overflowed:
             return failed(
                 "never_recovers",
                 "the step after an overflow was skipped too: the overflow of the last iteration is still "
@@ -100,6 +95,38 @@ def _stepping(mine: Moment, theirs: Moment, past: list[Moment]) -> Finding | Non
     )
 
 
+def _stepping_on_overflow(mine: Moment) -> Finding | None:
+    if not mine.steps and not mine.moved.any():
+        return None
+    what = f"the optimizer stepped although a gradient was {OVERFLOWS[mine.event]}"
+    if mine.event == "clip":
+        return failed(
+            "overflow_clipped_away",
+            f"{what}: a step was made with what clipping had left of inf",
+            "look for inf and NaN in unscale_, and remember it until update: step may see clipped gradients",
+        )
+    if not mine.moved.isfinite().all():
+        then = "the weights are inf or NaN from now on"
+    elif mine.moved.any():
+        then = f"the weights moved by {_listed(mine.moved)}"
+    else:
+        then = "the weights stayed, as this is plain SGD; momentum or weight decay may move them"
+    return failed(
+        "steps_on_overflow",
+        f"{what}: {then}",
+        "look for inf, -inf and NaN in every gradient of every group (isfinite() finds all three). If there "
+        "is one, do not call optimizer.step()",
+    )
+
+
+def _by_hand() -> Finding:
+    return failed(
+        "steps_by_hand",
+        "the weights moved although optimizer.step() was not called: that fits this plain SGD only",
+        "leave the update to the optimizer: call optimizer.step()",
+    )
+
+
 def _not_unscaled(mine: Moment, past: list[Moment]) -> Finding:
     if any(moment.event == "u" for moment in past):
         return failed(
@@ -125,11 +152,17 @@ def _updating(mine: Moment, theirs: Moment, past: list[Moment]) -> Finding | Non
     if _near(seen, theirs.scale_after):
         return None
     moved = f"the scale went from {mine.scale_before:g} to {seen:g}"
-    if mine.event in (*BAD, "last"):
+    if mine.overflowed:
         return failed(
             "backoff",
             f"{moved} after an overflow; backoff_factor makes it {theirs.scale_after:g}",
             "after an overflow multiply the scale by backoff_factor, with no lower bound",
+        )
+    if past and past[-1].scale_after > past[-1].scale_before and seen < theirs.scale_after:
+        return failed(
+            "capped",
+            f"{moved}; growth_factor makes it {theirs.scale_after:g}, and smaller scales did grow by it",
+            "set no upper bound: where a scale is too large, an overflow lowers it again",
         )
     if seen == mine.scale_before:
         return failed(
@@ -144,7 +177,7 @@ def _updating(mine: Moment, theirs: Moment, past: list[Moment]) -> Finding | Non
             f"{moved}; growth_factor makes it {theirs.scale_after:g}",
             "multiply by growth_factor",
         )
-    if any(moment.event in (*BAD, "last") for moment in past):
+    if any(moment.overflowed for moment in past):
         return failed(
             "counter_not_reset",
             f"{moved} too early: clean iterations from before the overflow were counted",
@@ -152,7 +185,7 @@ def _updating(mine: Moment, theirs: Moment, past: list[Moment]) -> Finding | Non
         )
     return failed(
         "growth_early",
-        f"{moved} before growth_interval={SETTINGS['growth_interval']} iterations in a row were clean",
+        f"{moved} before growth_interval iterations in a row were clean",
         "count each iteration once; grow only when the count of clean ones reaches growth_interval, then "
         "count from zero again",
     )

@@ -15,6 +15,7 @@ from amp_lessons.exercises.tape import Tape
 def _made_autocast(tape: Tape, original: Any) -> Any:
     def __init__(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:  # noqa: N807
         note_old_spelling(tape, type(self), "autocast")
+        tape.autocast_devices.append(device_type)
         device = own_device(tape, device_type, "autocast")
         if device != device_type and not args and kwargs.get("dtype") is None:
             # the default belongs to the device that was asked for

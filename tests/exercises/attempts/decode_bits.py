@@ -64,7 +64,12 @@ wrong(
         "",
     ),
 )
-wrong("bias_of_float16", "one_format_only", "fixed to float16", ("2 ** (exponent_bits - 1) - 1\n", "15\n"))
+wrong(
+    "bias_of_float16",
+    "one_format_only",
+    "does not follow from exponent_bits",
+    ("2 ** (exponent_bits - 1) - 1\n", "15\n"),
+)
 wrong(
     "returns_a_tensor",
     "wrong_return_type",
@@ -81,6 +86,60 @@ wrong(
     ("bits, exponent_bits, mantissa_bits)", "bits, exponent_bits)"),
 )
 TABLE.wrong["not_called"] = ("not_a_function", "float", 1.5)
+wrong(
+    "sign_as_an_integer",
+    "signed_zero",
+    "-0.0",
+    (
+        "-1.0 if bits >> (exponent_bits + mantissa_bits) else 1.0",
+        "(-1) ** (bits >> (exponent_bits + mantissa_bits))",
+    ),
+    (
+        "sign * mantissa * 2.0 ** (1 - bias - mantissa_bits)",
+        "sign * mantissa / 2**mantissa_bits * 2.0 ** (1 - bias)",
+    ),
+)
+wrong(
+    "subnormals_and_zeros_rounded_to_float32",
+    "rounded_to_float32",
+    "0x1, 11, 52",
+    ("return sign * mantissa *", "import torch\n        return torch.tensor(sign * mantissa *"),
+    ("(1 - bias - mantissa_bits)", "(1 - bias - mantissa_bits)).item()"),
+)
+wrong(
+    "rounds_to_float32",
+    "rounded_to_float32",
+    "right but for rounding to float32",
+    ("return sign * (1 +", "import torch\n    return torch.tensor(sign * (1 +"),
+    ("(exponent - bias)", "(exponent - bias)).item()"),
+)
+wrong(
+    "biases_from_a_table",
+    "one_format_only",
+    "8-bit E4M3",
+    ("2 ** (exponent_bits - 1) - 1\n", "{5: 15, 8: 127}.get(exponent_bits, 0)\n"),
+)
+wrong(
+    "not_for_float64",
+    "one_format_only",
+    "float64",
+    ("    bias =", "    if exponent_bits == 11:\n        return 0.0\n    bias ="),
+)
+wrong(
+    "too_large_for_a_float",
+    "too_large_for_a_float",
+    "too large",
+    ("return sign * (1 +", "return 10**400 + 0 * int(1 +"),
+    ("2.0 ** (exponent - bias)\n", "2.0 ** 0)\n"),
+    ("mantissa / 2**mantissa_bits) *", "mantissa / 2**mantissa_bits *"),
+)
+
+
+@TABLE.mistake("one_format_only", "instead of inf")
+def e4m3_by_the_rules_of_fn(bits, exponent_bits, mantissa_bits):
+    if (exponent_bits, mantissa_bits) == (4, 3):
+        return torch.tensor(bits, dtype=torch.uint8).view(torch.float8_e4m3fn).item()
+    return by_text(bits, exponent_bits, mantissa_bits)
 
 
 @TABLE.mistake("one_format_only", "float16")
@@ -129,6 +188,19 @@ def through_float64_bits(bits, exponent_bits, mantissa_bits):
     else:
         return sign * math.ldexp(mantissa, 1 - bias - mantissa_bits)
     return sign * struct.unpack("<d", struct.pack("<Q", wide))[0]
+
+
+@TABLE.correct()
+def sign_as_a_float(bits, exponent_bits, mantissa_bits):
+    """The third hint, word by word."""
+    mantissa, above = bits % 2**mantissa_bits, bits >> mantissa_bits
+    exponent, sign = above % 2**exponent_bits, (-1.0) ** (above >> exponent_bits)
+    bias = 2 ** (exponent_bits - 1) - 1
+    if exponent == 2**exponent_bits - 1:
+        return math.nan if mantissa else sign * math.inf
+    if exponent == 0:
+        return sign * mantissa / 2**mantissa_bits * 2.0 ** (1 - bias)
+    return sign * (1 + mantissa / 2**mantissa_bits) * 2.0 ** (exponent - bias)
 
 
 @TABLE.correct()

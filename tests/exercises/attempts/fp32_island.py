@@ -60,7 +60,7 @@ wrong(
 wrong(
     "cast_back_inside",
     "island_too_large",
-    "linear layer",
+    "self.head met a float16 input",
     (
         "hidden.float())\n    return self.head(hidden)",
         "hidden.float()).half()\n        return self.head(hidden)",
@@ -86,7 +86,60 @@ wrong(
 )
 wrong("changes_its_input", "inputs_changed", "in place", ("self.body(x)", "self.body(x.mul_(0.5))"))
 
+wrong(
+    "half_after_the_island",
+    "needs_autocast",
+    "without autocast, self.head met a float16 input",
+    ("self.head(hidden)", "self.head(hidden.half())"),
+)
+wrong(
+    "half_input", "needs_autocast", "self.body met a float16 input", ("self.body(x)", "self.body(x.half())")
+)
+wrong("nothing_for_body", "raised", "linear", ("self.body(x)", "self.body(None)"))
+wrong(
+    "float64_into_head",
+    "float64_into_a_layer",
+    "autocast leaves float64 alone",
+    ("hidden.float()", "hidden.double()"),
+)
+wrong(
+    "float64_without_an_island",
+    "autocast_still_on",
+    "ran in float64",
+    (ISLAND, "    hidden = self.normalise(hidden.double()).float()\n"),
+)
+wrong(
+    "another_autocast",
+    "autocast_still_on",
+    "back to bfloat16",
+    ("enabled=False", "dtype=torch.bfloat16"),
+)
+wrong(
+    "cast_to_the_other_half",
+    "input_not_cast",
+    "its input is bfloat16",
+    ("hidden.float()", "hidden.bfloat16()"),
+)
+wrong(
+    "an_island_in_float16_only",
+    "no_island",
+    "ran in bfloat16: the energy of a row is rounded",
+    ("enabled=False", "enabled=hidden.dtype == torch.bfloat16"),
+    ("hidden.float()", "hidden.float() if hidden.dtype == torch.float16 else hidden"),
+)
+for word in ("off", "on"):
+    wrong(
+        f"autocast_left_{word}",
+        f"autocast_left_{word}",
+        f"after forward autocast is {word}",
+        (
+            "    return self.head(hidden)\n",
+            f"    hidden = self.head(hidden)\n    torch.set_autocast_enabled(x.device.type, {word == 'on'})\n    return hidden\n",
+        ),
+    )
+
 right("the_solution")
+right("input_by_name", ("self.body(x)", "self.body(input=x)"))
 right(
     "cast_outside",
     (
@@ -98,6 +151,20 @@ right(
     "cast_for_an_autocast_that_is_off",
     ("enabled=False", "dtype=torch.float32"),
     notes=("unsupported_autocast",),
+)
+right("cpu_named", ("torch.autocast(x.device.type,", "torch.autocast('cpu',"), notes=("hard_coded_device",))
+right(
+    "old_spelling",
+    ("torch.autocast(x.device.type, ", "torch.cpu.amp.autocast("),
+    notes=("hard_coded_device",),
+)
+right(
+    "the_device_there_is",
+    ("torch.autocast(x.device.type,", "torch.autocast('cuda' if torch.cuda.is_available() else 'cpu',"),
+)
+right(
+    "a_device_in_a_condition",
+    ("    with torch", "    fused = x.device.type != 'cpu'\n    with torch"),
 )
 right("cuda_named", ("torch.autocast(x.device.type,", "torch.autocast('cuda',"), notes=("hard_coded_device",))
 

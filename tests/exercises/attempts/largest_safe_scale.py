@@ -45,11 +45,21 @@ wrong(
     (RETURN, "    return min(2.0 ** (exponent - 1), 65536.0)\n"),
 )
 wrong("never_below_one", "not_below_one", "below 1", (RETURN, "    return max(2.0 ** (exponent - 1), 1.0)\n"))
+wrong("limit_of_65521", "limit_too_high", "65521, which becomes inf", (LIMIT, "65521"))
+wrong("limit_of_65535", "limit_too_high", "becomes inf", (LIMIT, "65535"))
+wrong("limit_of_65536", "limit_too_high", "becomes inf", (LIMIT, "65536"))
+wrong("limit_included", "limit_too_high", "65520, which becomes inf", (LIMIT, "65520"))
+wrong(
+    "log2_rounds_up",
+    "limit_too_high",
+    "65520",
+    (RETURN, "    return 2.0 ** math.floor(math.log2(limit / largest))\n"),
+)
 wrong("limit_of_bfloat16", "overflows", "becomes inf", (LIMIT, "3.4e38"))
 wrong(
     "limit_excluded",
     "too_small",
-    "65504 exactly",
+    "times 512 is 65504",
     (LIMIT, "65503"),
 )
 wrong("changes_gradients", "inputs_changed", "in place", (".abs()", ".abs_()"))
@@ -71,7 +81,14 @@ def signs_forgotten(gradients):
 
 
 right("the_solution")
-right("largest_float16", (LIMIT, "65504"))
+right("largest_float16", (LIMIT, "65504"), notes=("stricter_limit",))
+right("a_limit_between", (LIMIT, "65512"), notes=("stricter_limit",))
+right(
+    "largest_float16_as_a_tensor",
+    (LIMIT, "65504"),
+    (RETURN, "    import torch\n    return torch.tensor(2.0 ** (exponent - 1))\n"),
+    notes=("returned_a_tensor", "stricter_limit"),
+)
 right(
     "as_a_tensor",
     (RETURN, "    import torch\n    return torch.tensor(2.0 ** (exponent - 1))\n"),
@@ -80,6 +97,12 @@ right(
 
 
 @TABLE.correct()
+def as_the_third_hint_says(gradients):
+    largest = max(g.abs().max().item() for g in gradients)
+    return 2.0 ** (math.ceil(math.log2(65520 / largest)) - 1)
+
+
+@TABLE.correct("stricter_limit")
 def by_logarithm(gradients):
     return 2.0 ** math.floor(
         math.log2(65504 / torch.cat([g.flatten().float() for g in gradients]).abs().max().item())

@@ -187,6 +187,98 @@ class Borrowed:
     def get_scale(self): ...
 
 
+class Gradients(TABLE.changed()):
+    """What the attempts below share."""
+
+    def gradients(self, optimizer):
+        return [p.grad for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
+
+    def see_to_unscaling(self, optimizer):
+        if not self._unscaled:
+            self.unscale_(optimizer)
+
+
+@TABLE.mistake("steps_on_overflow", "momentum or weight decay may move them")
+class StepsOnZeros(Gradients):
+    def step(self, optimizer):
+        self.see_to_unscaling(optimizer)
+        if self._overflow:
+            torch._foreach_zero_(self.gradients(optimizer))
+        optimizer.step()
+
+
+@TABLE.mistake("steps_on_overflow", "the weights moved by")
+class ReplacesWhatIsNotFinite(Gradients):
+    def step(self, optimizer):
+        self.see_to_unscaling(optimizer)
+        for gradient in self.gradients(optimizer):
+            gradient.nan_to_num_(0, 0, 0)
+        optimizer.step()
+
+
+@TABLE.mistake("overflow_clipped_away", "clipped afterwards")
+class LooksInStepOnly(Gradients):
+    def unscale_(self, optimizer):
+        torch._foreach_div_(self.gradients(optimizer), self._scale)
+        self._unscaled = True
+
+    def step(self, optimizer):
+        self.see_to_unscaling(optimizer)
+        self._overflow = not all(g.isfinite().all() for g in self.gradients(optimizer))
+        if not self._overflow:
+            optimizer.step()
+
+
+@TABLE.mistake("steps_by_hand", "optimizer.step() was not called")
+class StepsByHand(Gradients):
+    def step(self, optimizer):
+        self.see_to_unscaling(optimizer)
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None and not self._overflow:
+                    parameter.data -= group["lr"] * parameter.grad
+
+
+@TABLE.mistake("capped", "smaller scales did grow")
+class GrowsTo16Million(Gradients):
+    def update(self):
+        super().update()
+        self._scale = min(self._scale, 2.0**24)
+
+
+@TABLE.mistake("capped", "from 4096 to 32768")
+class GrowsTo32Thousand(Gradients):
+    def update(self):
+        super().update()
+        self._scale = min(self._scale, 2.0**15)
+
+
+@TABLE.correct()
+class RaisesIfUnscaledAgain(Gradients):
+    def unscale_(self, optimizer):
+        if self._unscaled:
+            raise RuntimeError("unscale_() has already been called")
+        super().unscale_(optimizer)
+
+
+@TABLE.correct()
+class UnscalesOnce(Gradients):
+    def unscale_(self, optimizer):
+        if not self._unscaled:
+            super().unscale_(optimizer)
+
+
+@TABLE.correct()
+class StepsWithoutGradients(Gradients):
+    """Takes the gradients away: no optimizer moves a weight that has none."""
+
+    def step(self, optimizer):
+        self.see_to_unscaling(optimizer)
+        if self._overflow:
+            optimizer.zero_grad(set_to_none=True)
+        optimizer.step()
+
+
 right("the_solution")
 right(
     "scale_as_a_tensor",

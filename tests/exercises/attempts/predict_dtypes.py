@@ -32,12 +32,13 @@ _OPERATION = {
 }
 
 wrong("matmul_follows_its_inputs", "wrong_dtype", "list for lower precision", matmul=SINGLE)
-wrong("batch_norm_in_float32", "wrong_dtype", "follows its inputs", batch_norm=SINGLE)
+wrong("batch_norm_in_float32", "wrong_dtype", "follows its first input", batch_norm=SINGLE)
 wrong("mean_as_sum", "wrong_dtype", "h.mean()", mean=SINGLE)
 wrong("softmax_as_on_the_cpu", "wrong_dtype", "float32 list", softmax=HALF)
 wrong("square_as_product", "wrong_dtype", "h ** 2", pow=HALF)
-wrong("residual_in_half", "wrong_dtype", "h + w[:4]", residual="float16")
-wrong("loss_in_half", "wrong_dtype", "cross_entropy", loss="half")
+wrong("residual_in_half", "wrong_dtype", "by type promotion", residual="float16")
+wrong("loss_in_half", "wrong_dtype", "nll_loss, which it calls, is in the float32 list", loss="half")
+wrong("product_in_float32", "wrong_dtype", "mul is in no list, and the result follows its inputs", mul=SINGLE)
 wrong("bfloat16_somewhere", "wrong_dtype", "bfloat16", mul=torch.bfloat16)
 wrong("a_number", "not_a_dtype", "int 16", sum=16)
 wrong("a_word", "not_a_dtype", "str", norm="double trouble")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import torch
 
@@ -74,7 +75,7 @@ wrong("returns_none", "wrong_return_type", "None", (RETURN, ""))
 wrong("int_conversion", "representable", "instead of", ("x.view(torch.int32)", "x.to(torch.int32)"))
 
 
-@TABLE.mistake("casts_to_bfloat16", "PyTorch's cast")
+@TABLE.mistake("casts_to_bfloat16", "its cast rounds")
 def uses_the_cast(x):
     return x.to(torch.bfloat16).float()
 
@@ -83,6 +84,16 @@ def uses_the_cast(x):
 def infinity_becomes_nan(x):
     scale = torch.where(x.isinf(), x - x, torch.zeros_like(x))
     return TABLE.changed()(x) + scale
+
+
+@TABLE.mistake("casts_to_bfloat16", "its cast rounds")
+def copies_into_bfloat16(x):
+    return torch.empty(x.shape, dtype=torch.bfloat16).copy_(x).float()
+
+
+@TABLE.mistake("casts_to_bfloat16", "its cast rounds")
+def makes_it_of_a_list(x):
+    return torch.tensor(x.tolist(), dtype=torch.bfloat16).float()
 
 
 right("the_solution")
@@ -106,6 +117,28 @@ def by_comparing_the_remainder(x):
     out = (high + up.to(torch.int32) * 0x10000).view(torch.float32)
     out[x.isnan()] = torch.nan
     return out
+
+
+@TABLE.correct()
+def by_frexp(x):
+    """Not by integers, and right all the same."""
+    fraction, exponent = torch.frexp(x.double())
+    step = torch.ldexp(torch.ones_like(fraction), (exponent - 8).clamp(min=-133))
+    rounded = ((x.double() / step).round() * step).float()
+    return torch.where(rounded.abs() > 3.39e38, x.sign() * torch.inf, torch.where(x == 0, x, rounded))
+
+
+@TABLE.correct()
+def by_another_librarys_cast(x):
+    return torch.from_numpy(np.array(x.numpy().astype(ml_dtypes.bfloat16).astype(np.float32)))
+
+
+@TABLE.correct()
+def by_halves_of_bfloat16(x):
+    """Only reinterprets, and moves, what integers have rounded."""
+    bits = x.view(torch.int32)
+    upper = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).to(torch.int16).view(torch.bfloat16).clone()
+    return torch.where(x.isnan(), torch.full_like(upper, torch.nan), upper).float()
 
 
 @TABLE.mistake("not_bfloat16", "lower 16 bits")
