@@ -19,6 +19,20 @@ _TRUNCATED_NORMAL = "_no_grad_trunc_normal_"
 _truncated_normal = getattr(nn.init, _TRUNCATED_NORMAL)
 
 
+def _start_autograd_without_threads() -> None:
+    """Run a backward pass before there are fake tensors, where PyTorch is built for CUDA and has no GPU.
+
+    The first `FakeTensorMode` makes such a PyTorch count eight GPUs. If autograd starts after that, it starts
+    a thread for each of them, and then no forked child can run a backward pass: checks would not be isolated.
+    """
+    with torch.inference_mode(False), torch.enable_grad():
+        torch.zeros((), device="cpu", requires_grad=True).backward()
+
+
+if torch.backends.cuda.is_built() and not torch.cuda.is_available():
+    _start_autograd_without_threads()
+
+
 @contextmanager
 def fake_tensors() -> Iterator[FakeTensorMode]:
     """Make every new tensor of the block fake, so that a model of any size is built in no memory.

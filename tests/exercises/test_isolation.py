@@ -429,6 +429,25 @@ def test_a_crash_is_a_finding(call, word, unchanged):
     assert word in report.findings[0].message
 
 
+AFTER_FAKE_TENSORS = """
+import torch
+from amp_lessons import autocast
+from amp_lessons.exercises import isolation
+
+with autocast.fake_tensors():
+    torch.ones(2)
+torch.ones(2, requires_grad=True).sum().backward()
+print(isolation._run_in_child(lambda: None, 10).ending)
+"""
+
+
+@forked
+def test_a_child_can_use_pytorch_after_fake_tensors():
+    # where PyTorch is built for CUDA and has no GPU, autograd must have started before them
+    done = subprocess.run([sys.executable, "-c", AFTER_FAKE_TENSORS], capture_output=True, text=True)
+    assert done.stdout == "finished\n", done.stderr
+
+
 @forked
 def test_a_loop_in_c_is_stopped(unchanged):
     libc = ctypes.PyDLL(None)  # holds the interpreter's lock, as an extension in a loop would
