@@ -14,6 +14,7 @@ import os
 import random
 import sys
 import threading
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -66,9 +67,17 @@ def _default_device() -> torch.device | None:
     return None if device.type == "cpu" else device
 
 
+def _set_default_device(device: torch.device | None) -> None:
+    torch.set_default_device(device)
+    if device is None:  # leave nothing where there was nothing: PyTorch 2.9 cannot ask for a default of None
+        vars(torch._GLOBAL_DEVICE_CONTEXT).pop("device_context", None)
+
+
 def _matmul_precision() -> str | None:
     try:
-        return torch.get_float32_matmul_precision()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PyTorch 2.9 warns even those who only ask
+            return torch.get_float32_matmul_precision()
     except RuntimeError:  # reading it is an error once the newer fp32_precision setting was used
         return None
 
@@ -109,7 +118,7 @@ def _settings() -> list[Setting]:
         Setting(_autocast_nesting, _set_autocast_nesting, "an autocast context entered and never left"),
         Setting(torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
         Setting(torch.get_default_dtype, torch.set_default_dtype, "another default dtype"),
-        Setting(_default_device, torch.set_default_device, "another default device"),
+        Setting(_default_device, _set_default_device, "another default device"),
         Setting(torch.is_grad_enabled, torch.set_grad_enabled, "gradients switched off"),
         Setting(torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
         Setting(torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),

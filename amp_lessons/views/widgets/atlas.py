@@ -48,7 +48,8 @@ class AtlasView(View):
 
     def _refresh(self) -> None:
         found = self.found
-        self.show(atlas_picture(found), self._describe(found))
+        # How many there are depends on PyTorch's version, and on whether it was built for CUDA.
+        self.show(atlas_picture(found), self._describe(found), measured=True)
 
     def _describe(self, found: tuple[autocast.Operation, ...]) -> str:
         """Count what was found; explain the operation if it was named, or say which names are near."""
