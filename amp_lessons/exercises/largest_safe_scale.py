@@ -157,7 +157,7 @@ def _wrong_value(seen: float, what: str, gradients: list[Tensor]) -> Finding | N
             "stricter_limit",
             f"safe, but half of the largest scale {case}: a number between 65504 and 65520 still rounds to "
             "65504",
-            f"to find the largest scale, look for largest * scale < 65520: {_AS_A_FORMULA}",
+            f"to find the largest scale, look for largest * scale < 65520, in Python floats: {_AS_A_FORMULA}",
         )
     if seen == 2.0**16:
         return failed(
@@ -207,8 +207,8 @@ EXERCISE = Exercise(
         "Which single number among all the gradients decides, and from which number on does float16 round "
         "to inf?",
         "The scale must satisfy `largest * scale < 65520`, with `largest` the greatest magnitude in any "
-        "tensor, of either sign. The largest float16 is 65504, the next would be 65536: below the middle, "
-        "65520, a number still rounds to 65504.",
+        "tensor, of either sign, as a Python float (`.item()`). The largest float16 is 65504, the next would "
+        "be 65536: below the middle, 65520, a number still rounds to 65504.",
         f"Take the largest power of two below `65520 / largest`, not equal to it: `{_AS_A_FORMULA}`.",
     ),
     explanation=(

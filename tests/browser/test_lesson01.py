@@ -143,7 +143,7 @@ def test_the_update_changes_its_size_and_format(lesson):
 def test_the_outlier_grows(lesson):
     outlier = Shown(lesson, lesson.page.get_by_role("slider", name="Outlier"))
     outlier.slider("Outlier").press("End")
-    outlier.expect(lesson.evaluate("print(views.OutlierView(matrix, 16).caption)"))
+    outlier.expect(lesson.evaluate("print(views.OutlierView(matrix, 24).caption)"))
 
 
 def test_a_question_is_answered_by_keyboard(lesson):

@@ -13,7 +13,7 @@ from ..figures.blocks import outlier_picture
 from ..view import View
 from ..words import share
 
-LARGEST_EXPONENT = 16
+LARGEST_EXPONENT = 24  # beyond 2^20 even nvfp4, which scales twice, loses the rest
 SCALED_FORMATS = (
     per_tensor(FORMATS["fp8_e4m3"]),
     per_tensor(FORMATS["fp4_e2m1"]),
