@@ -21,7 +21,6 @@ from functools import lru_cache
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 CPU_CHUNK = 1 << 19  # a chunk and its temporaries stay in the caches; less, and threads wait for each other
@@ -202,6 +201,8 @@ def _count_bytes(codes: np.ndarray) -> np.ndarray:
     Neighbouring bytes are counted in tables of their own, so that the processor need not wait for one count
     before the next; NumPy's and PyTorch's `bincount` take twice as long.
     """
+    from PIL import Image  # here: loading it takes longer than the rest of this package
+
     pixels = len(codes) // 4
     image = Image.frombuffer("CMYK", (pixels, 1), codes[: 4 * pixels], "raw", "CMYK", 0, 1)
     return np.reshape(image.histogram(), (4, 256)).sum(0) + np.bincount(codes[4 * pixels :], minlength=256)
