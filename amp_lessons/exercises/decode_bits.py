@@ -113,11 +113,10 @@ def _examine_format(attempt: Any, codes: list[int], exponent_bits: int, mantissa
     pairs = list(zip(codes, outcome.value, strict=True))
     found = (_mistake(seen, code, exponent_bits, mantissa_bits) for code, seen in pairs)
     finding = next((finding for finding in found if finding is not None), None)
-    if finding is not None and finding.code == "normal":
-        return _normal(finding, [(s, value_of(c, exponent_bits, mantissa_bits)) for c, s in pairs])
-    if finding is not None and finding.code == "one_format_only":
-        return _one_format(finding, [(s, value_of(c, exponent_bits, mantissa_bits)) for c, s in pairs])
-    return finding
+    explain = {"normal": _normal, "one_format_only": _one_format}.get(finding.code) if finding else None
+    if finding is None or explain is None:
+        return finding
+    return explain(finding, [(seen, value_of(code, exponent_bits, mantissa_bits)) for code, seen in pairs])
 
 
 def _called(code: int, exponent_bits: int, mantissa_bits: int) -> str:

@@ -13,14 +13,21 @@ from torch import Tensor
 from amp_lessons.exercises import conduct
 from amp_lessons.exercises.bench import device_type
 
-_BAD = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan, "last": math.inf, "clip": math.inf}
-# what an iteration with an overflow puts into a gradient, in words
+
+@dataclass(frozen=True)
+class Overflow:
+    """What an iteration with an overflow puts into a gradient, as a number and in words."""
+
+    value: float
+    words: str
+
+
 OVERFLOWS = {
-    "inf": "inf",
-    "-inf": "-inf",
-    "nan": "nan",
-    "last": "inf in another parameter group",
-    "clip": "inf when unscale_ was called, and clipped afterwards",
+    "inf": Overflow(math.inf, "inf"),
+    "-inf": Overflow(-math.inf, "-inf"),
+    "nan": Overflow(math.nan, "nan"),
+    "last": Overflow(math.inf, "inf in another parameter group"),
+    "clip": Overflow(math.inf, "inf when unscale_ was called, and clipped afterwards"),
 }
 
 
@@ -96,8 +103,8 @@ class _Workbench:
 
     def spoil(self, event: str) -> None:
         parameter = self.second if event == "last" else self.first
-        if event in _BAD and parameter.grad is not None:
-            parameter.grad.view(-1)[0] = _BAD[event]
+        if event in OVERFLOWS and parameter.grad is not None:
+            parameter.grad.view(-1)[0] = OVERFLOWS[event].value
 
     def clip(self) -> None:
         torch.nn.utils.clip_grad_value_([self.first, self.second], 1.0)

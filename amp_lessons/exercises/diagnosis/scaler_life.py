@@ -98,7 +98,7 @@ def _stepping(mine: Moment, theirs: Moment, past: list[Moment]) -> Finding | Non
 def _stepping_on_overflow(mine: Moment) -> Finding | None:
     if not mine.steps and not mine.moved.any():
         return None
-    what = f"the optimizer stepped although a gradient was {OVERFLOWS[mine.event]}"
+    what = f"the optimizer stepped although a gradient was {OVERFLOWS[mine.event].words}"
     if mine.event == "clip":
         return failed(
             "overflow_clipped_away",

@@ -15,6 +15,7 @@ right = TABLE.variant
 LARGEST = "max(gradient.abs().max().item() for gradient in gradients)"
 LIMIT = "math.nextafter(65520.0, 0.0)"
 RETURN = "    return 2.0 ** (exponent - 1)\n"
+AS_A_TENSOR = (RETURN, "    import torch\n    return torch.tensor(2.0 ** (exponent - 1))\n")
 
 wrong("rounds_up", "overflows", "becomes inf", (RETURN, "    return 2.0**exponent\n"))
 wrong("half_of_it", "too_small", "larger scale", (RETURN, "    return 2.0 ** (exponent - 2)\n"))
@@ -86,12 +87,12 @@ right("a_limit_between", (LIMIT, "65512"), notes=("stricter_limit",))
 right(
     "largest_float16_as_a_tensor",
     (LIMIT, "65504"),
-    (RETURN, "    import torch\n    return torch.tensor(2.0 ** (exponent - 1))\n"),
+    AS_A_TENSOR,
     notes=("returned_a_tensor", "stricter_limit"),
 )
 right(
     "as_a_tensor",
-    (RETURN, "    import torch\n    return torch.tensor(2.0 ** (exponent - 1))\n"),
+    AS_A_TENSOR,
     notes=("returned_a_tensor",),
 )
 
