@@ -11,7 +11,7 @@ import os
 import platform
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -164,6 +164,16 @@ def describe() -> Machine:
         torch_build=torch_build(),
         warnings=_gpu_warnings(gpu) if gpu else _cpu_warnings(cpu, obstacle),
     )
+
+
+def older_setting(read: Callable[[], Any]) -> Any:
+    """Read one of PyTorch's older TF32 switches; None where only a newer one was set and reading raises."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PyTorch 2.9 warns even those who only ask
+            return read()
+    except RuntimeError:
+        return None
 
 
 def tensor_core_formats(capability: Capability, name: str = "") -> tuple[str, ...]:

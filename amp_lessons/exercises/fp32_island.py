@@ -115,7 +115,7 @@ def _what_island(islands: list[Place]) -> Finding:
             "island",
             "self.normalise was not called, but what stands in its place is right and overflowed nowhere",
         )
-    dtypes = " and ".join(sorted({str(place.dtype)[6:] for place in islands}))
+    dtypes = " and ".join(sorted({conduct.dtype_name(place.dtype) for place in islands}))
     return passed("island", f"normalise ran in {dtypes} with autocast off, and nothing overflowed")
 
 
@@ -156,8 +156,8 @@ def _too_wide(tape: Tape) -> list[torch.dtype]:
 
 def _refused(dtype: torch.dtype) -> str:
     return (
-        f"autocast was asked for in {str(dtype)[6:]}, but the CPU's only does bfloat16 and float16: it warns "
-        "and switches itself off"
+        f"autocast was asked for in {conduct.dtype_name(dtype)}, but the CPU's only does bfloat16 and "
+        "float16: it warns and switches itself off"
     )
 
 
@@ -215,7 +215,7 @@ def _explained_error(outcome: sandbox.Outcome, seen: Seen, dtype: torch.dtype) -
     name, place = seen.inside[-1] if seen.inside else ("", None)
     if "same dtype" not in outcome.error_text or place is None:
         return conduct.raised(outcome, _when(dtype))
-    met = f"self.{name} met a {str(place.dtype)[6:]} input and float32 weights"
+    met = f"self.{name} met a {conduct.dtype_name(place.dtype)} input and float32 weights"
     if dtype == torch.float32:
         return failed(
             "needs_autocast",
@@ -236,7 +236,7 @@ def _explained_error(outcome: sandbox.Outcome, seen: Seen, dtype: torch.dtype) -
 
 
 def _when(dtype: torch.dtype) -> str:
-    return f"under autocast in {str(dtype)[6:]}" if dtype != torch.float32 else "without autocast"
+    return f"under autocast in {conduct.dtype_name(dtype)}" if dtype != torch.float32 else "without autocast"
 
 
 def _wrong_type(output: Any) -> Finding | None:
@@ -285,34 +285,36 @@ def _too_much_float32(seen: Seen, dtype: torch.dtype) -> Finding | None:
 
 def _island(seen: Seen, dtype: torch.dtype, tape: Tape) -> Finding | None:
     findings = (
-        _autocast_off(place, dtype, tape) if place.autocast is None else _autocast_on(place)
+        _autocast_off(place, dtype, tape)
+        if place.autocast is None
+        else _autocast_on(place.dtype, place.autocast)
         for place in seen.normalise
     )
     return next((finding for finding in findings if finding is not None), None)
 
 
-def _autocast_on(place: Place) -> Finding:
-    found = str(place.dtype)[6:]
-    if place.dtype == torch.float64:
+def _autocast_on(dtype: torch.dtype, casts_to: torch.dtype) -> Finding:
+    found = conduct.dtype_name(dtype)
+    if dtype == torch.float64:
         return failed(
             "autocast_still_on",
             "normalise ran in float64 with autocast still on: autocast leaves float64 alone, but float64 is "
             "slow on most GPUs, and a float32 input would be cast down",
             "with torch.autocast(x.device.type, enabled=False): self.normalise(hidden.float())",
         )
-    if place.dtype not in _HALVES:
+    if dtype not in _HALVES:
         return failed(
             "autocast_still_on",
             f"the input of normalise was cast to {found}, but autocast was still on: it casts {found} back "
-            f"to {str(place.autocast)[6:]} for the matrix product",
+            f"to {conduct.dtype_name(casts_to)} for the matrix product",
             "with torch.autocast(x.device.type, enabled=False): around self.normalise",
         )
     return failed(
         "no_island",
-        f"normalise ran in {str(place.autocast)[6:]}: "
+        f"normalise ran in {conduct.dtype_name(casts_to)}: "
         + (
             "the energy of a row easily exceeds 65504, the largest float16"
-            if place.autocast == torch.float16
+            if casts_to == torch.float16
             else "the energy of a row is rounded to 8 significant bits"
         ),
         "switch autocast off around self.normalise and cast its input to float32",
@@ -322,7 +324,7 @@ def _autocast_on(place: Place) -> Finding:
 def _autocast_off(place: Place, dtype: torch.dtype, tape: Tape) -> Finding | None:
     if place.dtype not in _HALVES:
         return None
-    found = str(place.dtype)[6:]
+    found = conduct.dtype_name(place.dtype)
     if wide := _too_wide(tape):
         return failed(
             "input_not_cast",

@@ -167,10 +167,10 @@ def _mistake(name: str, value: Any, true: torch.dtype) -> Finding | None:
         )
     if predicted == true:
         return None
-    short = {torch.float16: "float16", torch.float32: "float32"}.get(true, str(true))
     return failed(
         "wrong_dtype",
-        f"{name} returns {short} under CUDA's autocast, not {str(predicted)[6:]}: {_reason(name)}",
+        f"{name} returns {conduct.dtype_name(true)} under CUDA's autocast, not "
+        f"{conduct.dtype_name(predicted)}: {_reason(name)}",
         "ask in turn: is the operation in the list for lower precision, in that for float32, in that for the "
         "widest input dtype, or in none?",
     )

@@ -14,7 +14,6 @@ import os
 import random
 import sys
 import threading
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -23,6 +22,8 @@ from types import ModuleType
 from typing import Any
 
 import torch
+
+from amp_lessons.devices import older_setting
 
 
 @dataclass(frozen=True)
@@ -73,15 +74,6 @@ def _set_default_device(device: torch.device | None) -> None:
         vars(torch._GLOBAL_DEVICE_CONTEXT).pop("device_context", None)
 
 
-def _matmul_precision() -> str | None:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # PyTorch 2.9 warns even those who only ask
-            return torch.get_float32_matmul_precision()
-    except RuntimeError:  # reading it is an error once the newer fp32_precision setting was used
-        return None
-
-
 def _set_matmul_precision(precision: str | None) -> None:
     if precision is not None:
         torch.set_float32_matmul_precision(precision)
@@ -123,7 +115,7 @@ def _settings() -> list[Setting]:
         Setting(torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
         Setting(torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
         Setting(torch.get_num_threads, torch.set_num_threads),
-        Setting(_matmul_precision, _set_matmul_precision),
+        Setting(lambda: older_setting(torch.get_float32_matmul_precision), _set_matmul_precision),
         Setting(torch.get_rng_state, torch.set_rng_state),
         Setting(_cuda_random, _set_cuda_random),
         Setting(random.getstate, random.setstate),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from amp_lessons.devices import older_setting
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,8 @@ def fp32_products(*, tf32: bool) -> Iterator[None]:
     older one raises, and torch.compile reads both.
     """
     old_switches = (
-        (torch.set_float32_matmul_precision, _read(torch.get_float32_matmul_precision)),
-        (_allow_tf32_in_cudnn, _read(lambda: torch.backends.cudnn.allow_tf32)),
+        (torch.set_float32_matmul_precision, older_setting(torch.get_float32_matmul_precision)),
+        (_allow_tf32_in_cudnn, older_setting(lambda: torch.backends.cudnn.allow_tf32)),
     )
     new_switches = [(holder, holder.fp32_precision) for holder in _fp32_settings()]
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
@@ -80,11 +82,3 @@ def _fp32_settings() -> tuple[Any, ...]:
 
 def _allow_tf32_in_cudnn(allowed: bool) -> None:
     torch.backends.cudnn.allow_tf32 = allowed
-
-
-def _read(switch: Callable[[], Any]) -> Any:
-    """Read an older switch, or None where only its newer one was set and reading raises."""
-    try:
-        return switch()
-    except RuntimeError:
-        return None

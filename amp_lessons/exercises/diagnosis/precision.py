@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from amp_lessons.exercises.bench import Run
+from amp_lessons.exercises.conduct import dtype_name
 from amp_lessons.exercises.diagnosis import errors
 from amp_lessons.exercises.results import Finding, failed
 
@@ -30,11 +31,6 @@ def first_mistake(run: Run) -> Finding | None:
         if finding is not None:
             return finding
     return None
-
-
-def dtype_name(dtype: torch.dtype) -> str:
-    """Write a dtype without its module."""
-    return str(dtype).removeprefix("torch.")
 
 
 def _loss_function_unused(run: Run) -> Finding | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from amp_lessons.exercises.conduct import dtype_name
 from amp_lessons.exercises.diagnosis import errors
 from amp_lessons.exercises.gan import GanCall
 from amp_lessons.exercises.results import Finding, failed
@@ -39,7 +40,7 @@ def precision(call: GanCall) -> Finding | None:
         if forward.autocast_dtype != call.dtype:
             return failed(
                 "wrong_autocast_dtype",
-                f"the {forward.part} ran in {str(forward.autocast_dtype)[6:]} although dtype={call.dtype} "
+                f"the {forward.part} ran in {dtype_name(forward.autocast_dtype)} although dtype={call.dtype} "
                 "was asked for",
                 "pass the argument on: torch.autocast(device_type, dtype=dtype)",
             )
