@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from amp_lessons import devices
+from tests.real_clock import real_clock
 
 # Product name, compute capability, the formats its tensor cores multiply, bf16: from NVIDIA's data sheets.
 FP8 = {"fp8_e4m3", "fp8_e5m2"}
@@ -202,6 +203,7 @@ def best_ms(dtype, size=256, repeats=10):
     return 1e3 * min(times)
 
 
+@real_clock
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="measured on x86 only")
 def test_what_is_said_of_the_cpus_half_precision_shows_in_its_speed(one_thread):
     cpu, fp32_ms = devices.describe().cpu, best_ms(torch.float32)

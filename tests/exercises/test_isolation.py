@@ -21,6 +21,7 @@ import torch
 
 from amp_lessons import exercises
 from amp_lessons.exercises import isolation, sandbox, time_up
+from tests.real_clock import real_clock
 
 LIMIT_S = 1.0
 WAYS = [
@@ -179,6 +180,7 @@ def raises_what_never_tells(gradients):
     raise EndlessError
 
 
+@real_clock
 @both_ways
 @pytest.mark.parametrize(
     "code",
@@ -201,6 +203,7 @@ def test_endless_code_is_stopped_in_time(code, way, unchanged):
     assert report.status == "not passed"
 
 
+@real_clock
 @both_ways
 @pytest.mark.parametrize("code", SWALLOWING)
 def test_code_that_catches_everything_is_stopped_in_time(code, way, unchanged):
@@ -448,6 +451,7 @@ def test_a_child_can_use_pytorch_after_fake_tensors():
     assert done.stdout == "finished\n", done.stderr
 
 
+@real_clock
 @forked
 def test_a_loop_in_c_is_stopped(unchanged):
     libc = ctypes.PyDLL(None)  # holds the interpreter's lock, as an extension in a loop would
@@ -552,6 +556,7 @@ def test_the_users_interrupt_gets_through_and_restores(way, swallows, unchanged)
     timer.join()
 
 
+@real_clock
 @both_ways
 def test_interrupts_at_any_moment_restore_everything(way, unchanged):
     """Interrupt whole checks at moments spread over their duration, wherever they are."""
@@ -580,6 +585,7 @@ def test_unusual_limits_are_refused():
             exercises.check("largest_safe_scale", None, time_limit_s=limit)
 
 
+@real_clock
 def test_a_running_timer_of_someone_else_goes_on():
     rang = []
     handler = signal.signal(signal.SIGALRM, lambda number, frame: rang.append(time.monotonic()))

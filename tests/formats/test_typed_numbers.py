@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amp_lessons.formats import FORMATS, parse
+from tests.real_clock import real_clock
 
 FP16 = FORMATS["fp16"]
 
@@ -129,6 +130,7 @@ def test_no_text_gives_anything_but_a_result_or_words(text: str) -> None:
         assert 0 <= answer.code <= 0xFFFF
 
 
+@real_clock
 @pytest.mark.parametrize("text", ["1e16000", "9" * 190 + "^99", "9" * 400, "1e-16000", "9e99^-150"])
 def test_the_largest_texts_are_answered_at_once(text: str) -> None:
     started = time.perf_counter()

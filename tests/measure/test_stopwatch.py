@@ -13,6 +13,7 @@ import torch
 
 from amp_lessons.measure import stopwatch
 from amp_lessons.measure.stopwatch import time_step, time_steps
+from tests.real_clock import real_clock
 
 QUICK = {"seconds": 0.1, "warmup": 1}
 
@@ -48,6 +49,7 @@ def stream() -> Iterator[Stream]:
     stream.close()
 
 
+@real_clock
 def test_a_known_sleep_is_recovered() -> None:
     timing = time_step(lambda: time.sleep(0.005), device="cpu", **QUICK)
     assert timing.median_ms == pytest.approx(5.0, rel=0.15)
@@ -55,6 +57,7 @@ def test_a_known_sleep_is_recovered() -> None:
     assert len(timing.samples_ms) >= 12
 
 
+@real_clock
 def test_a_known_asynchronous_delay_is_recovered(stream: Stream) -> None:
     def step() -> None:
         stream.launch(0.005)
@@ -69,6 +72,7 @@ def test_a_known_asynchronous_delay_is_recovered(stream: Stream) -> None:
     assert launch_ms < timing.median_ms / 5
 
 
+@real_clock
 def test_pending_work_is_not_charged_to_the_first_sample(stream: Stream) -> None:
     stream.launch(0.2)
     timing = time_step(
@@ -78,17 +82,20 @@ def test_pending_work_is_not_charged_to_the_first_sample(stream: Stream) -> None
     assert timing.first_call_ms < 100
 
 
+@real_clock
 def test_the_same_function_twice_is_no_difference() -> None:
     x = torch.randn(64, 64)
     timings = time_steps({"once": lambda: x @ x, "again": lambda: x @ x}, device="cpu", seconds=0.2)
     assert timings["once"].compare(timings["again"]).verdict == "no difference"
 
 
+@real_clock
 def test_the_same_sleep_timed_apart_is_no_difference() -> None:
     once, again = (time_step(lambda: time.sleep(0.004), device="cpu", **QUICK) for _ in range(2))
     assert once.compare(again).verdict == "no difference"
 
 
+@real_clock
 def test_twice_the_work_is_slower() -> None:
     timings = time_steps(
         {"one": lambda: time.sleep(0.002), "two": lambda: time.sleep(0.004)}, device="cpu", seconds=0.4
@@ -97,6 +104,7 @@ def test_twice_the_work_is_slower() -> None:
     assert timings["one"].compare(timings["two"]).speedup == pytest.approx(2.0, rel=0.2)
 
 
+@real_clock
 def test_what_happens_once_is_kept_apart() -> None:
     calls = itertools.count()
 
@@ -127,6 +135,7 @@ def test_functions_take_turns() -> None:
     assert turns == {"ab", "ba"}  # in no fixed order, which a regular disturbance could follow
 
 
+@real_clock
 def test_short_calls_are_counted_by_the_hundred() -> None:
     calls = itertools.count()
     timing = time_step(lambda: next(calls), device="cpu", **QUICK)
@@ -169,6 +178,7 @@ def test_an_exception_of_the_step_reaches_the_caller() -> None:
         time_step(lambda: 1 / 0, device="cpu")
 
 
+@real_clock
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 def test_a_known_delay_on_the_gpu_is_recovered() -> None:
