@@ -19,6 +19,9 @@ NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb))
 INSTALL = $(BIN)/python -m pip install --no-compile --constraint constraints.txt $(addprefix --extra-index-url ,$(TORCH_INDEX))
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout=120 --nbval-sanitize-with tests/nbval_sanitize.cfg
 
+# Some containers set this. Each kernel and each test process would then compile PyTorch's sources anew: 7 seconds.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help lab test notebooks bench clean
 
 help:

@@ -42,9 +42,10 @@ def check(exercise_id: str, attempt: Any, *, time_limit_s: float = 10.0, isolati
     """Examine ``attempt`` and report what holds and what does not, the root cause first.
 
     The report comes within ``time_limit_s`` seconds, whatever the attempt does: it may raise, print, loop for
-    ever or end its process. The try is recorded in the learner's progress. ``isolation`` chooses where it
-    runs: "fork" in a child process, "inprocess" in this one, "auto" in a child where that is possible. Raises
-    ValueError for an unknown id, KeyboardInterrupt when the user interrupts.
+    ever or end its process. Meanwhile `torch.compile` compiles nothing. The try is recorded in the learner's
+    progress. ``isolation`` chooses where it runs: "fork" in a child process, "inprocess" in this one, "auto"
+    in a child where that is possible. Raises ValueError for an unknown id, KeyboardInterrupt when the user
+    interrupts.
     """
     if not time_limit_s > 0:
         raise ValueError(f"time_limit_s must be a positive number of seconds, not {time_limit_s!r}")

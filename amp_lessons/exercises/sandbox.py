@@ -20,6 +20,7 @@ import torch
 from amp_lessons.exercises import learners_code, other_threads
 from amp_lessons.exercises.captured_output import BoundedText, captured
 from amp_lessons.exercises.interrupts import Interrupt, interrupts_held
+from amp_lessons.exercises.no_compiler import not_compiling
 from amp_lessons.exercises.refusals import refusing
 from amp_lessons.exercises.state import Snapshot
 from amp_lessons.exercises.time_limit import Deadline, alarm
@@ -130,6 +131,7 @@ def _held(session: Session) -> Iterator[None]:
         refusing(session.refused),
         alarm(session.deadline),
         warnings.catch_warnings(),
+        not_compiling(),
     ):
         warnings.simplefilter("ignore")
         yield
