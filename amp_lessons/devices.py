@@ -37,7 +37,7 @@ _TENSOR_CORES_SINCE: dict[str, Capability] = {
 _TURING_WITHOUT_TENSOR_CORES = re.compile(r"GTX 16\d\d|\bMX450\b|\bT(400|500|550|600|1000|1200)\b")
 
 SLOW_FP16 = (
-    "This CPU has no fast fp16 kernel: fp16 matrix products take tens to hundreds of times as long as fp32."
+    "This CPU has no fast fp16 kernel: fp16 matrix products take several to a hundred times as long as fp32."
 )
 
 _BF16_INSTRUCTIONS = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")
@@ -50,7 +50,7 @@ class Cpu:
 
     ``bf16`` and ``fp16`` say how a matrix product in that format runs: ``native`` (the processor has
     instructions for it), ``emulated`` (oneDNN converts to fp32 inside a fast kernel) or ``fallback``
-    (PyTorch's generic loop, tens to hundreds of times slower than fp32).
+    (PyTorch's generic loop: several to a hundred times slower than fp32, as the operands are laid out).
     """
 
     name: str

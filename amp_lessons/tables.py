@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-MEASURED = "[measured]"
 Row = Sequence[str]
 
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from amp_lessons import tables
+from amp_lessons.marks import MEASURED
 
 Loader = Iterable[Sequence[Tensor]]
 LossFn = Callable[[Tensor, Tensor], Tensor]
@@ -114,7 +115,7 @@ class Comparison:
     __repr__ = __str__
 
     def _measured(self) -> list[str]:
-        return [f"{tables.MEASURED} {name}: {_cost(history)}" for name, history in self.runs.items()]
+        return [f"{MEASURED} {name}: {_cost(history)}" for name, history in self.runs.items()]
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         head, rows = _by_epoch(self.runs)

@@ -9,7 +9,7 @@ import torch
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from amp_lessons import devices, doctor
+from amp_lessons import bench, devices, doctor
 from amp_lessons.devices import Cpu, Gpu, Machine
 from amp_lessons.doctor import diagnosis, report
 from amp_lessons.doctor.diagnosis import diagnose, fitting_build
@@ -343,9 +343,17 @@ def test_the_report_tells_tf32_apart_from_its_setting():
     assert dict(report.machine_rows(HEALTHY_CPU))["TF32"].startswith("this device has none")
 
 
-def test_what_a_machine_cannot_measure_is_announced_as_recorded():
-    hopper = report.outlook(with_gpu("NVIDIA H100", (9, 0), "native").machine)
-    turing = report.outlook(with_gpu("Tesla T4", (7, 5), "emulated").machine)
-    assert "recorded" not in dict(hopper)
-    assert dict(turing)["recorded"] == "tensor core speed in bf16, tf32, fp8_e4m3"
-    assert "of a GPU" in dict(report.outlook(CPU_MACHINE))["recorded"]
+def test_only_what_was_recorded_is_announced():
+    assert "recorded" not in dict(report.outlook(HEALTHY_CPU))
+    found = report.outlook(replace(HEALTHY_CPU, recorded_on=("AMD EPYC", "NVIDIA H100")))
+    assert dict(found)["recorded"] == "training steps of four models on AMD EPYC, NVIDIA H100"
+
+
+def test_the_recordings_are_those_that_the_lessons_show():
+    assert set(gather().recorded_on) == {recording.setup.device for recording in bench.recordings()}
+
+
+def test_what_is_measured_is_measured_on_the_gpu_if_there_is_one():
+    hopper = with_gpu("NVIDIA H100", (9, 0), "native")
+    assert dict(report.outlook(hopper))["measured here"].endswith("on this GPU")
+    assert dict(report.outlook(HEALTHY_CPU))["measured here"].endswith("on this CPU")

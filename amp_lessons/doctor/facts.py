@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import torch
 
 from amp_lessons import devices, lab
+from amp_lessons.bench.results import recordings
 from amp_lessons.devices import Machine
 
 Version = tuple[int, ...]
@@ -41,6 +42,7 @@ class Facts:
     the CUDA versions for which this PyTorch release is published to the compute capabilities that each has
     kernels for, written as 75 for 7.5. ``obstacle`` is PyTorch's reason for not using a GPU, and
     ``visible_devices`` is CUDA_VISIBLE_DEVICES. ``nvidia_smi`` is None where that tool is not installed.
+    ``recorded_on`` names the devices whose benchmark results this installation holds.
     """
 
     machine: Machine
@@ -53,6 +55,7 @@ class Facts:
     visible_devices: str | None = None
     jupyterlab: bool = True
     apple_gpu: bool = False
+    recorded_on: tuple[str, ...] = ()
 
 
 def gather() -> Facts:
@@ -68,6 +71,7 @@ def gather() -> Facts:
         visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
         jupyterlab=lab.jupyterlab_installed(),
         apple_gpu=devices.apple_gpu(),
+        recorded_on=tuple(dict.fromkeys(recording.setup.device for recording in recordings())),
     )
 
 

@@ -20,7 +20,7 @@ def write_report(facts: Facts, findings: Sequence[Finding]) -> str:
     return "\n\n".join(
         [
             _section("This machine", machine_rows(facts)),
-            _section("What the lessons show on it", outlook(facts.machine)),
+            _section("What the lessons show on it", outlook(facts)),
             _findings_section("What is missing", findings, "problem", "Nothing."),
             _findings_section("Good to know", findings, "note", "Nothing."),
         ]
@@ -44,16 +44,16 @@ def machine_rows(facts: Facts) -> list[tuple[str, str]]:
     ]
 
 
-def outlook(machine: Machine) -> list[tuple[str, str]]:
+def outlook(facts: Facts) -> list[tuple[str, str]]:
     """Return what the lessons will show on this machine, under the three labels that they use."""
-    recorded = "time, memory and tensor cores of a GPU, from a recorded run with its device, date and version"
     measured = "number formats, gradients and loss scaling, autocast's dtypes, time and memory on this "
-    computed = "CUDA's autocast rules, applied on the CPU"
-    if machine.gpu is None:
-        return [("measured here", measured + "CPU"), ("computed", computed), ("recorded", recorded)]
-    lacking = [fmt for fmt in ("bf16", "tf32", "fp8_e4m3") if fmt not in machine.tensor_core_formats]
-    rows = [("measured here", measured + "GPU"), ("computed", computed)]
-    return [*rows, ("recorded", f"tensor core speed in {', '.join(lacking)}")] if lacking else rows
+    rows = [
+        ("measured here", measured + ("CPU" if facts.machine.gpu is None else "GPU")),
+        ("computed", "CUDA's autocast rules and the memory of a training step; no GPU is needed"),
+    ]
+    if facts.recorded_on:
+        rows.append(("recorded", f"training steps of four models on {', '.join(facts.recorded_on)}"))
+    return rows
 
 
 def _half_precision(machine: Machine) -> str:

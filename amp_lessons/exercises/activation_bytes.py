@@ -90,8 +90,9 @@ EXERCISE = Exercise(
     names=("activation_bytes",),
     task=(
         "Return the bytes that a layer makes autograd keep for the backward pass on a CUDA GPU, for an input "
-        "of shape (tokens, width) that arrives in fp32 without autocast and in fp16 with it, and needs a "
-        "gradient. layer is one of: linear (width to width), relu, gelu, layer_norm, softmax, dropout. "
+        "of shape `(tokens, width)` that arrives in fp32 without autocast and in fp16 with it, and needs a "
+        "gradient. `layer` is one of: `linear` (width to width), `relu`, `gelu`, `layer_norm`, `softmax`, "
+        "`dropout`. "
         "Parameters do not count; fp16 copies of parameters do. Find out which tensors each backward pass "
         "needs, and in which dtype PyTorch stores them: a mask is a tensor too, of bools."
     ),
@@ -102,17 +103,18 @@ EXERCISE = Exercise(
     hints=(
         "For each layer, ask what its derivative needs: the input, the output, or only which elements were "
         "let through. Then ask in which dtype that is, on CUDA.",
-        "PyTorch tells: let y = layer(x) for an x that requires a gradient, and look for the attributes of "
-        "y.grad_fn whose names begin with _saved. Only dropout differs: CUDA keeps a mask, the CPU "
-        "factors. autocast.policy('cuda') says which operations run in fp32.",
-        "linear under autocast also keeps the fp16 copy of its weight, width * width * 2 bytes; layer_norm "
-        "keeps its input in fp32 and two fp32 numbers per token.",
+        "PyTorch tells: let `y = layer(x)` for an `x` that requires a gradient, and look for the attributes "
+        "of `y.grad_fn` whose names begin with `_saved`. Only dropout differs: CUDA keeps a mask, the CPU "
+        "factors. Which operations run in fp32, lesson 02's `explain` tells: "
+        "`from amp_lessons import autocast`, then `autocast.explain('softmax')`.",
+        "`linear` under autocast also keeps the fp16 copy of its weight, `width * width * 2` bytes; "
+        "`layer_norm` keeps its input in fp32 and two fp32 numbers per token.",
     ),
     explanation=(
         "Only what autocast runs in fp16 keeps half. What is in the fp32 list keeps fp32, a mask keeps one "
-        "byte, and a weight's fp16 copy comes on top. That is why activations never shrink to exactly half. "
-        "In a network, neighbours often keep the same tensor (the output of relu is the input of linear), "
-        "and it is stored once."
+        "byte, and a weight's fp16 copy comes on top. That is why the activations of a whole network seldom "
+        "shrink to exactly half. In a network, neighbours often keep the same tensor (the output of `relu` "
+        "is the input of `linear`), and it is stored once."
     ),
     answer=activation_bytes,
     answer_source=source_of(activation_bytes, imports=""),

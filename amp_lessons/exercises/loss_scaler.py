@@ -223,7 +223,8 @@ EXERCISE = Exercise(
         "lives until an overflow or a growth. `unscale_` notes the overflow, for clipping may hide it before "
         "`step`. The scale has no lower bound, as in PyTorch, and no upper one but float32's own: a scale "
         "that keeps falling is a sign of inf or NaN that no scale can cure, often from the forward pass. "
-        "PyTorch keeps the flags on the device to avoid waiting for it."
+        "PyTorch keeps the overflow flag on the device and reads it once, in `step`: there Python waits for "
+        "the device."
     ),
     answer=LossScaler,
     answer_source=source_of(LossScaler, imports=""),

@@ -163,20 +163,20 @@ EXERCISE = Exercise(
     minutes=10,
     names=("time_step",),
     task=(
-        "Return the median time of one call of fn() in milliseconds. Call it warmup times first without "
-        "timing it, then take repeats samples of one call each. fn may only launch work on a device; "
-        "synchronize() returns when the device has done all of it."
+        "Return the median time of one call of `fn()` in milliseconds. Call it `warmup` times first without "
+        "timing it, then take `repeats` samples of one call each. `fn` may only launch work on a device; "
+        "`synchronize()` returns when the device has done all of it."
     ),
     stub='''def time_step(fn, *, warmup, repeats, synchronize):
     """Return, as a float, the median time of one call of fn() in milliseconds."""
     raise NotImplementedError
 ''',
     hints=(
-        "What would your clock show if fn() returned at once and the device worked for another second? And "
+        "What would your clock show if `fn()` returned at once and the device worked for another second? And "
         "if the device were still busy when you start the clock?",
-        "For each sample: synchronize, read the clock, call fn, synchronize, read the clock. The warm-up "
+        "For each sample: synchronize, read the clock, call `fn`, synchronize, read the clock. The warm-up "
         "comes before all that, with no clock at all.",
-        "samples.append((time.perf_counter() - start) * 1e3) after the second synchronize(); at the end "
+        "`samples.append((time.perf_counter() - start) * 1e3)` after the second `synchronize()`; at the end "
         "return statistics.median(samples).",
     ),
     explanation=(

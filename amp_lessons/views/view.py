@@ -25,7 +25,7 @@ class View(ipywidgets.VBox):
         self._page = self.new_page()
         self._picture: Picture | None = None
         self._caption = ""
-        self._measured = False
+        self._mark = ""
         self._announced = True
         super().__init__([*controls, self._page])
 
@@ -39,14 +39,14 @@ class View(ipywidgets.VBox):
         """Return the picture on the page, if there is one yet."""
         return self._picture
 
-    def show(self, picture: Picture, caption: str, *, measured: bool = False, announced: bool = True) -> None:
+    def show(self, picture: Picture, caption: str, *, mark: str = "", announced: bool = True) -> None:
         """Put ``picture`` and ``caption`` on the page, together.
 
-        ``measured`` marks a caption whose figures depend on this machine; as text it starts with
-        ``[measured]``, and the notebook tests leave it out of their comparison. A caption that changes many
-        times a second is better not ``announced``: a screen reader would speak of nothing else.
+        ``mark``, one of `amp_lessons.marks`, is what a caption begins with as text when its figures may
+        differ elsewhere. A caption that changes many times a second is better not ``announced``: a screen
+        reader would speak of nothing else.
         """
-        self._picture, self._caption, self._measured = picture, caption, measured
+        self._picture, self._caption, self._mark = picture, caption, mark
         self._announced = announced
         self.turn_page()
 
@@ -85,7 +85,7 @@ class View(ipywidgets.VBox):
         if self._picture is not None:
             self.show(self._picture, sentence)
             return
-        self._caption, self._measured = sentence, False
+        self._caption, self._mark = sentence, ""
         self.turn_page()
 
     @contextmanager
@@ -98,7 +98,7 @@ class View(ipywidgets.VBox):
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         bundle = super()._repr_mimebundle_(**kwargs)
-        bundle["text/plain"] = f"[measured] {self._caption}" if self._measured else self._caption
+        bundle["text/plain"] = f"{self._mark} {self._caption}".lstrip()
         if self._picture is not None:
             bundle["image/png"] = base64.b64encode(self._picture.png(self._caption)).decode()
         return bundle

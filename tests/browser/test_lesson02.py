@@ -9,7 +9,7 @@ from tests.browser.jupyter_page import OUTPUTS
 
 NOTEBOOK = "notebooks/02_autocast.ipynb"
 PATIENCE_MS = 20_000  # several choices in a row are recorded one after the other
-FIRST = ("exercise MLP", "CUDA", "fp16")
+FIRST = ("perceptron", "CUDA", "fp16")
 DTYPES = {"fp16": "torch.float16", "bf16": "torch.bfloat16", "fp32, no autocast": "None"}
 
 

@@ -88,7 +88,7 @@ def test_the_picture_holds_the_words_and_says_how_many_more_there_are():
 
 def test_without_a_kernel_there_is_a_picture_with_its_caption():
     bundle = AtlasView("norm")._repr_mimebundle_()
-    assert bundle["text/plain"] == f"[measured] {AtlasView('norm').caption}"
+    assert bundle["text/plain"] == f"[computed] {AtlasView('norm').caption}"
     assert bundle["image/png"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipywidgets
 
 from amp_lessons import autocast
+from amp_lessons.marks import COMPUTED
 
 from ..controls import ControlValue, dropdown, text_field
 from ..figures.atlas import DEVICE_NAMES, atlas_html, atlas_picture
@@ -49,7 +50,7 @@ class AtlasView(View):
     def _refresh(self) -> None:
         found = self.found
         # How many there are depends on PyTorch's version, and on whether it was built for CUDA.
-        self.show(atlas_picture(found), self._describe(found), measured=True)
+        self.show(atlas_picture(found), self._describe(found), mark=COMPUTED)
 
     def _describe(self, found: tuple[autocast.Operation, ...]) -> str:
         """Count what was found; explain the operation if it was named, or say which names are near."""

@@ -9,6 +9,7 @@ import ipywidgets
 import torch
 from torch import Tensor, nn
 
+from amp_lessons.marks import MEASURED
 from amp_lessons.scaling import PHASES, AmpCycle, PhaseSnapshot, make_scaler
 
 from ..controls import button
@@ -67,7 +68,7 @@ class CycleView(View):
         """Perform the next phase, or several, and return what is in memory after it."""
         for _ in range(phases):
             self._before, self.snapshot = getattr(self, "snapshot", None), self._cycle.advance()
-        self.show(_picture(self.snapshot), self._describe(), measured=True)
+        self.show(_picture(self.snapshot), self._describe(), mark=MEASURED)
         return self.snapshot
 
     def inject_overflow(self) -> None:

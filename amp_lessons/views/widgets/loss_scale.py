@@ -12,6 +12,7 @@ import ipywidgets
 import torch
 
 from amp_lessons import scaling
+from amp_lessons.marks import MEASURED
 from amp_lessons.scaling import Census
 
 from ..controls import ControlValue, Slider, dropdown, text_field
@@ -80,7 +81,7 @@ class _ScaleView(MovingView):
             if self.layer != ALL_LAYERS:
                 by_layer = {self.layer: by_layer[self.layer]}
             census = functools.reduce(operator.add, by_layer.values())
-            self.show(self._picture_of(census), describe(census), measured=True)
+            self.show(self._picture_of(census), describe(census), mark=MEASURED)
 
     def _picture_of(self, census: Census) -> CensusPicture:
         """Move the bars of the picture; draw another only when its axes are for another dtype or layer."""

@@ -8,6 +8,7 @@ from typing import Any
 import ipywidgets
 import torch
 
+from amp_lessons import marks
 from amp_lessons.measure import OPTIMIZERS, Footprint
 from amp_lessons.measure.footprint import MEASURED
 
@@ -26,14 +27,14 @@ def activation_stack(footprints: Footprints, *, depth: int | None = None) -> Sti
 
     ``depth`` is the number of names of a module's path that tell layers apart, by default all of them.
     """
-    picture, measured = activations_picture(footprints, depth), _are_measured(footprints)
-    return Still(picture, describe_saved(footprints), "Stacked bars, one pair per layer.", measured=measured)
+    picture, mark = activations_picture(footprints, depth), _mark(footprints)
+    return Still(picture, describe_saved(footprints), "Stacked bars, one pair per layer.", mark=mark)
 
 
 def step_memory(footprints: Footprints) -> Still:
     """Show what is allocated at the worst moment of a step: ``footprints`` by precision, fp32 first."""
-    picture, measured = step_picture(footprints), _are_measured(footprints)
-    return Still(picture, describe_step(footprints), "Stacked bars, one per precision.", measured=measured)
+    picture, mark = step_picture(footprints), _mark(footprints)
+    return Still(picture, describe_step(footprints), "Stacked bars, one per precision.", mark=mark)
 
 
 class MemoryView(View):
@@ -102,7 +103,7 @@ class MemoryView(View):
         with self.answering():
             found = self.footprints
             caption = f"{describe_saved(found)} {describe_step(found)}"
-            self.show(memory_picture(found, self.depth), caption, measured=_are_measured(found))
+            self.show(memory_picture(found, self.depth), caption, mark=_mark(found))
 
 
 def describe_saved(footprints: Footprints) -> str:
@@ -137,5 +138,5 @@ def _source(each: Footprint) -> str:
     return each.source[:1].upper() + each.source[1:]
 
 
-def _are_measured(footprints: Footprints) -> bool:
-    return any(each.source == MEASURED for each in footprints.values())
+def _mark(footprints: Footprints) -> str:
+    return marks.MEASURED if any(each.source == MEASURED for each in footprints.values()) else ""

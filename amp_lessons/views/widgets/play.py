@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from amp_lessons.marks import MEASURED
+
 from ..controls import Slider
 from ..figures.bars import Panels, panels_picture
 from ..view import View
@@ -41,7 +43,7 @@ class Play(View):
     def _refresh(self, _change: object = None) -> None:
         with self.answering():
             panels = self._function(self.value)
-            self.show(panels_picture(panels), self._describe(panels), measured=True)
+            self.show(panels_picture(panels), self._describe(panels), mark=MEASURED)
 
     def _describe(self, panels: Panels) -> str:
         said = "; ".join(

@@ -9,6 +9,7 @@ import ipywidgets
 import torch
 
 from amp_lessons import devices
+from amp_lessons.marks import MEASURED
 from amp_lessons.race import DTYPES, TASKS, Race
 
 from ..controls import button, dropdown
@@ -152,7 +153,7 @@ class RaceView(View):
     def _refresh(self, announced: bool = True) -> None:
         self._drawn.update(self.race)
         words = describe(self.race, self.task, self.running)
-        self.show(self._drawn, words, measured=True, announced=announced)
+        self.show(self._drawn, words, mark=MEASURED, announced=announced)
 
 
 def _task(task: str) -> str:

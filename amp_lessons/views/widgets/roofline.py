@@ -7,6 +7,7 @@ from typing import Any
 import ipywidgets
 
 from amp_lessons import devices, measure
+from amp_lessons.marks import MEASURED
 from amp_lessons.measure import GPUS, DataSheet, Rate, Survey, product_intensity
 from amp_lessons.measure.typed import parse_whole
 
@@ -152,7 +153,7 @@ class RooflineView(View):
         roofs, where = measured_roofs(roofline), f"measured on {roofline.device}"
         picture = roofline_picture(roofs, where, self._survey.operations, self._product)
         words = [describe_product(self._product, self._survey)] if self._product else []
-        self.show(picture, " ".join([*words, describe_roofs(self._survey)]), measured=True)
+        self.show(picture, " ".join([*words, describe_roofs(self._survey)]), mark=MEASURED)
 
 
 def describe_product(product: Rate, survey: Survey) -> str:

@@ -9,6 +9,7 @@ import ipywidgets
 import torch
 from torch import Tensor, nn
 
+from amp_lessons.marks import MEASURED
 from amp_lessons.scaling import ScalerTimeline
 
 from ..controls import Slider, button, dropdown
@@ -81,7 +82,7 @@ class ScalerView(View):
         self._refresh()
 
     def _refresh(self) -> None:
-        self.show(timeline_picture(self.timeline), describe(self.timeline), measured=True)
+        self.show(timeline_picture(self.timeline), describe(self.timeline), mark=MEASURED)
 
 
 def describe(timeline: ScalerTimeline) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from amp_lessons.marks import MEASURED
+
 from ..figures.curves import curves_picture
 from ..picture import Picture
 from ..view import View
@@ -12,10 +14,10 @@ from ..view import View
 class Still(View):
     """A picture with its caption, shown as every other view is, without anything to press."""
 
-    def __init__(self, picture: Picture, caption: str, alt: str, *, measured: bool = False) -> None:
+    def __init__(self, picture: Picture, caption: str, alt: str, *, mark: str = "") -> None:
         """Show ``picture``; ``alt`` says in a phrase what it is of."""
         super().__init__([], alt)
-        self.show(picture, caption, measured=measured)
+        self.show(picture, caption, mark=mark)
 
 
 def curves(
@@ -29,4 +31,5 @@ def curves(
 ) -> Still:
     """Show one curve per run: ``runs`` maps a run's name to its value at every step."""
     picture = curves_picture(runs, xlabel, ylabel, log)
-    return Still(picture, caption, f"Curves of {ylabel} over {xlabel}: {', '.join(runs)}.", measured=measured)
+    alt = f"Curves of {ylabel} over {xlabel}: {', '.join(runs)}."
+    return Still(picture, caption, alt, mark=MEASURED if measured else "")
