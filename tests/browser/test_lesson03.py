@@ -144,7 +144,7 @@ def test_the_cycle_walks_through_a_clean_step_and_a_skipped_one(lesson):
 
 
 def test_a_question_is_answered_by_keyboard(lesson):
-    lesson.expect_a_question_to_answer("2^-25, with fewer bits", right="c")
+    lesson.expect_a_question_to_answer("1.3 · 2^-25, with fewer bits", right="b")
 
 
 def test_nothing_of_ours_keeps_anyone_out(lesson):
