@@ -1,6 +1,6 @@
 """What the lessons train: networks small enough for fp16 on two CPU cores.
 
-An fp16 matrix product on a CPU takes some thirty times as long as an fp32 one, so the width of a layer and
+An fp16 matrix product on a CPU may take thirty times as long as an fp32 one, so the width of a layer and
 the size of a batch are chosen for that: forward and backward of `digits_classifier()` on 32 images take a few
 milliseconds.
 """
