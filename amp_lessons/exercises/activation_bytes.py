@@ -105,7 +105,7 @@ EXERCISE = Exercise(
         "let through. Then ask in which dtype that is, on CUDA.",
         "PyTorch tells: let `y = layer(x)` for an `x` that requires a gradient, and look for the attributes "
         "of `y.grad_fn` whose names begin with `_saved`. Only dropout differs: CUDA keeps a mask, the CPU "
-        "factors. Which operations run in fp32, lesson 02's `explain` tells: "
+        "factors. Lesson 02's `explain` says which operations run in fp32: "
         "`from amp_lessons import autocast`, then `autocast.explain('softmax')`.",
         "`linear` under autocast also keeps the fp16 copy of its weight, `width * width * 2` bytes; "
         "`layer_norm` keeps its input in fp32 and two fp32 numbers per token.",

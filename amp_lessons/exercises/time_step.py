@@ -177,7 +177,7 @@ EXERCISE = Exercise(
         "For each sample: synchronize, read the clock, call `fn`, synchronize, read the clock. The warm-up "
         "comes before all that, with no clock at all.",
         "`samples.append((time.perf_counter() - start) * 1e3)` after the second `synchronize()`; at the end "
-        "return statistics.median(samples).",
+        "`return statistics.median(samples)`.",
     ),
     explanation=(
         "The first synchronize keeps earlier work out of the sample, the second keeps this call's work in. "
