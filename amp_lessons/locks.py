@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import IO
 
@@ -37,4 +38,5 @@ else:
 
     def unlock(file: IO[bytes]) -> None:
         """Let go of the lock."""
-        fcntl.flock(file, fcntl.LOCK_UN)
+        with contextlib.suppress(OSError):  # there again; closing the file lets go as well
+            fcntl.flock(file, fcntl.LOCK_UN)
