@@ -18,7 +18,6 @@ from amp_lessons.measure.stopwatch import usable_device
 from amp_lessons.progress import ProgressError
 
 MODES = ("eager", "compiled")
-INTERRUPTED = 130  # what shells report after Ctrl-C
 _EPILOG = (
     "Results are kept for each setup (device, versions, number of threads) in a file of its own; the same "
     "command goes on where an earlier one was interrupted. Lesson 05 shows them beside what is predicted."
@@ -75,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command; 1 if it cannot start, 130 after an interruption, else 0: failures are results too."""
+    """Run the command; 1 if it cannot start or keep its results, else 0: failures are results too."""
     if args.show:
         return _show(args.results)
     try:
@@ -105,7 +104,7 @@ def _bench(args: argparse.Namespace, device: torch.device, folder: Path) -> int:
             recording = _with_progress(todo, recording, path, device, args.seconds)
         except KeyboardInterrupt:
             print(f"\nInterrupted. What was measured is kept in {path}; the same command goes on from there.")
-            return INTERRUPTED
+            raise
     print(f"\n{table(recording)}\n\nKept in {path}.")
     return 0
 
