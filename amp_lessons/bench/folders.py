@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
@@ -65,15 +65,20 @@ def file_name(setup: Setup, preset: str, number: int = 1) -> str:
 
 def files(folder: Path) -> Iterator[tuple[Path, Recording]]:
     """Go through the readable files of results in a folder, by name."""
-    try:
-        paths = sorted(folder.glob("*.json"))
-    except OSError:  # a folder that may not be searched has nothing to show
-        return
-    for path in paths:
-        try:
+    for path in _paths(folder):
+        with suppress(UnreadableResultsError):
             yield path, read(path)
-        except UnreadableResultsError:
-            continue
+
+
+def unreadable(folder: Path) -> list[str]:
+    """Name each file in a folder that cannot be read as results, and say why."""
+    found = []
+    for path in _paths(folder):
+        try:
+            read(path)
+        except UnreadableResultsError as error:
+            found.append(f"{error}")
+    return found
 
 
 @contextmanager
@@ -97,6 +102,13 @@ def claimed(folder: Path) -> Iterator[None]:
             locks.unlock(file)
 
 
+def _paths(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.glob("*.json"))
+    except OSError:  # a folder that may not be searched has nothing to show
+        return []
+
+
 def _own() -> tuple[Path, ...]:
     try:
         return (own_folder(),)
@@ -106,5 +118,9 @@ def _own() -> tuple[Path, ...]:
 
 def _in_order(folder: Path) -> list[Recording]:
     found = [recording for _, recording in files(folder) if recording.results]
-    found.sort(key=lambda recording: recording.date, reverse=True)
+    found.sort(key=_measured_at, reverse=True)
     return sorted(found, key=lambda recording: recording.setup.device_type != "cuda")
+
+
+def _measured_at(recording: Recording) -> str:
+    return max(result.measured_at for result in recording.results.values())

@@ -154,7 +154,8 @@ def read(path: Path) -> Recording:
         setup, preset = _typed(Setup, content["setup"]), str(content["preset"])
         return Recording(setup, preset, found, _running(content.get("running")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UnreadableResultsError(f"{path} holds no readable results ({error})") from error
+        reason = f"{error} is missing" if isinstance(error, KeyError) else error
+        raise UnreadableResultsError(f"{path} holds no readable results ({reason})") from error
 
 
 def write(path: Path, recording: Recording) -> None:

@@ -148,6 +148,8 @@ def _own_results() -> str:
 
 
 def _tables(folder: Path) -> str:
+    for complaint in folders.unreadable(folder):
+        print(complaint, file=sys.stderr)
     return "\n\n".join(map(table, folders.recordings(folder)))
 
 

@@ -55,6 +55,18 @@ def test_gpus_come_first_then_the_latest(tmp_path: Path) -> None:
     assert recordings(tmp_path / "none") == ()
 
 
+def test_the_latest_is_the_one_that_was_measured_last(tmp_path: Path) -> None:
+    morning, noon = (
+        replace(_result(), measured_at=f"2026-03-01T{hour}:00:00+00:00") for hour in ("09", "12")
+    )
+    evening = replace(_result("fp16"), measured_at="2026-03-01T18:00:00+00:00")
+    once = _recording(noon)
+    gone_on_with = _recording(morning, evening, setup=_changed("threads"))
+    for recording in (once, gone_on_with):
+        _write(tmp_path, recording)
+    assert recordings(tmp_path) == (gone_on_with, once)
+
+
 def test_ones_own_results_come_before_those_of_the_course(shipped: Path) -> None:
     own = _recording(_result(ms=20.0), setup=replace(SETUP, device="CPU", device_type="cpu"))
     _write(shipped, _recording(_result()))

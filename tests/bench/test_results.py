@@ -153,9 +153,16 @@ def test_the_table_says_what_was_measured_and_what_not() -> None:
     text = table(_recording(_result(), _result("fp16", ms=5.0, peak_bytes=600 * 2**20), failed))
     lines = text.splitlines()
     assert lines[0] == "recorded on NVIDIA H200, 2026-03-01, torch 2.11.0+cu130 (full size)"
+    assert lines[1] == "Python 3.12.1, transformers 5.0.0, CUDA 13.0, Xeon, threads: 16"
     assert "2.00x as fast" in next(line for line in lines if "fp16" in line)
     assert "600.0 MiB" in text
     assert lines[-1] == "GPT-2 bf16 eager: out of memory. CUDA out of memory."
+
+
+def test_the_table_of_the_small_size_says_that_these_are_not_the_published_models() -> None:
+    small = replace(_recording(_result()), preset="small")
+    assert "not the published models" in table(small)
+    assert "not the published models" not in table(_recording(_result()))
 
 
 def test_memory_in_words() -> None:

@@ -67,6 +67,16 @@ def test_no_results_to_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out == f"There are no results in {tmp_path}.\n"
 
 
+def test_what_cannot_be_read_is_named_and_the_rest_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "damaged.json").write_text('{"format": 1}')
+    assert _run("--show", "--results", str(tmp_path)) == 0
+    said = capsys.readouterr()
+    assert said.out == f"There are no results in {tmp_path}.\n"
+    assert said.err == f"{tmp_path / 'damaged.json'} holds no readable results ('results' is missing)\n"
+
+
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("transformers")
