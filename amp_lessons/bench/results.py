@@ -229,6 +229,6 @@ def _running(words: Any) -> Key | None:
     if not words:
         return None
     model, precision, mode = words
-    if not all(isinstance(word, str) for word in words):
+    if not (_fits((model, precision), tuple[str, ...]) and _fits(mode, Mode)):
         raise TypeError(f"running is {words!r:.60}")
     return model, precision, mode

@@ -127,7 +127,8 @@ def _with_result(fields: dict[str, Any]) -> Any:
         *map(_with, SETUP_DAMAGE),
         *map(_with_result, RESULT_DAMAGE),
         lambda text: text.replace('"running": null', '"running": ["GPT-2", 1, "eager"]'),
-        lambda text: text.replace('"running": null', '"running": "GPT-2 fp16 eager"'),
+        lambda text: text.replace('"running": null', '"running": ["GPT-2", "fp16", "fast"]'),
+        lambda text: text.replace('"running": null', '"running": "abc"'),
         lambda text: text.replace('"results": [', '"results": [7, '),
     ],
 )

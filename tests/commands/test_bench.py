@@ -62,6 +62,16 @@ def test_a_device_that_is_not_there_is_named(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_help_says_what_small_is_and_what_is_done_unasked(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        _run("--help")
+    said = " ".join(capsys.readouterr().out.split())
+    assert "small: a few layers of the same kinds" in said
+    assert "of ResNet-50, BERT-Large, GPT-2, EfficientNet-B7 (default: all)" in said
+    assert "compiled: by torch.compile (default: both)" in said
+    assert "(default: bench in the folder of your progress; --show names it)" in said
+
+
 def test_no_results_to_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _run("--show", "--results", str(tmp_path)) == 0
     assert capsys.readouterr().out == f"There are no results in {tmp_path}.\n"
