@@ -10,8 +10,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
+import os
+import signal
 import sys
 from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
 
 # (name, module, help): only the module of the command that is called gets imported.
 COMMANDS = (
@@ -22,9 +27,34 @@ COMMANDS = (
 )
 
 
+# What shells report of a program that Ctrl-C, or a reader that has gone, has ended.
+INTERRUPTED = 130
+READER_GONE = 141
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line ``argv`` (default: this process's own) and return the exit status."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    """Run the command line ``argv`` (default: this process's own) and return the exit status.
+
+    What holds for every command is here: a sign that the terminal cannot show becomes a question mark, and a
+    reader that has gone (``| head``) or Ctrl-C end a command without a traceback.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    try:
+        try:
+            return _run(list(sys.argv[1:] if argv is None else argv))
+        finally:
+            print(end="", flush=True)  # else Python itself would find out, at its end, that nobody reads
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python tries once more at its end
+        return READER_GONE
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C, while Python ends, has no traceback
+        print(file=sys.stderr)
+        return INTERRUPTED
+
+
+def _run(arguments: list[str]) -> int:
     parser = _build_parser(arguments)
     args, unknown = parser.parse_known_args(arguments)
     if unknown:
@@ -38,6 +68,7 @@ def _build_parser(arguments: list[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="amp-lessons", description="An interactive course on mixed precision training."
     )
+    parser.add_argument("--version", action="version", version=f"amp-lessons {_version()}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, module_name, summary in COMMANDS:
         subparser = subparsers.add_parser(
@@ -48,3 +79,10 @@ def _build_parser(arguments: list[str]) -> argparse.ArgumentParser:
             module.add_arguments(subparser)
             subparser.set_defaults(run=module.run)
     return parser
+
+
+def _version() -> str:
+    try:
+        return metadata.version("amp-lessons")
+    except metadata.PackageNotFoundError:
+        return f"(not installed; it runs from {Path(__file__).parents[1]})"

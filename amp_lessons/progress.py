@@ -17,9 +17,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import platformdirs
+
+from amp_lessons import locks
 
 SCHEMA = 1
 _LOCK_TIMEOUT_S = 10.0
@@ -211,44 +213,11 @@ def _locked() -> Iterator[None]:
         raise ProgressError(f"progress cannot be saved: {error}") from error
     with file:
         deadline = time.monotonic() + _LOCK_TIMEOUT_S
-        while not _try_lock(file):
+        while not locks.try_lock(file):
             if time.monotonic() > deadline:
                 raise ProgressError(f"another process holds {file.name}; this result was not saved")
             time.sleep(_LOCK_POLL_S)
         try:
             yield
         finally:
-            _unlock(file)
-
-
-if os.name == "nt":
-    import msvcrt
-
-    def _try_lock(file: IO[bytes]) -> bool:
-        file.seek(0)
-        try:
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
-        except OSError:
-            return False
-        return True
-
-    def _unlock(file: IO[bytes]) -> None:
-        file.seek(0)
-        msvcrt.locking(file.fileno(), msvcrt.LK_UNLCK, 1)  # type: ignore[attr-defined]
-
-else:
-    import fcntl
-
-    def _try_lock(file: IO[bytes]) -> bool:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except (
-            OSError
-        ):  # a file system without locks, as some network homes are: one kernel at a time works there
-            return True
-        return True
-
-    def _unlock(file: IO[bytes]) -> None:
-        fcntl.flock(file, fcntl.LOCK_UN)
+            locks.unlock(file)

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import io
+import os
+import signal
 import subprocess
 import sys
+from importlib import metadata
 
 import pytest
 
@@ -58,3 +62,91 @@ def test_the_module_runs_as_the_command_does():
     done = subprocess.run([sys.executable, "-m", "amp_lessons", "--help"], capture_output=True, text=True)
     assert done.returncode == 0
     assert done.stdout.startswith("usage: amp-lessons")
+
+
+# With few lines only the last flush fails, with many the writing itself.
+PRINTS = """
+import sys
+from amp_lessons import cli, progress
+progress.Progress.as_csv = lambda self: "line\\n" * {lines}
+sys.exit(cli.main(["progress", "--csv", "-"]))
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pipes end otherwise there")
+@pytest.mark.parametrize("lines", [1, 100_000])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_has_gone_ends_it_quietly(lines, unbuffered):
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    code = PRINTS.format(lines=lines)
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as gone:
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, stdout=gone, stderr=subprocess.PIPE
+        )
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pipes end otherwise there")
+def test_help_that_nobody_reads_ends_quietly_too():
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as gone:
+        command = [sys.executable, "-m", "amp_lessons", "--help"]
+        done = subprocess.run(command, stdout=gone, stderr=subprocess.PIPE)
+    assert done.stderr == b""
+
+
+def test_what_a_terminal_cannot_show_does_not_stop_a_command(monkeypatch):
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setattr("amp_lessons.progress.Progress.as_csv", lambda self: "5 ms ± 1%")
+    assert cli.main(["progress", "--csv", "-"]) == 0
+    assert terminal.buffer.getvalue() == b"5 ms ? 1%"
+
+
+INTERRUPTED = """
+import signal, sys
+from amp_lessons import cli
+def interrupt(*_, **__):
+    signal.raise_signal(signal.SIGINT)
+{arrange}
+sys.exit(cli.main(["progress", "--reset"]))
+"""
+
+
+@pytest.mark.parametrize(
+    "arrange", ["import builtins; builtins.input = interrupt", "cli.importlib.import_module = interrupt"]
+)
+def test_an_interruption_at_a_question_or_an_import_ends_without_a_traceback(arrange):
+    code = INTERRUPTED.format(arrange=arrange)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "\n")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals end a process otherwise there")
+def test_a_second_interruption_ends_it_at_once_and_without_a_traceback():
+    code = INTERRUPTED.format(
+        arrange="import atexit, builtins; atexit.register(interrupt); builtins.input = interrupt"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "\n")
+
+
+def test_the_version_is_that_of_the_package(monkeypatch, capsys):
+    monkeypatch.setattr(metadata, "version", {"amp-lessons": "1.2.3"}.__getitem__)
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["--version"])
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out == "amp-lessons 1.2.3\n"
+
+
+def test_a_package_that_is_not_installed_has_no_version_but_a_place(monkeypatch, capsys):
+    def unknown(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", unknown)
+    with pytest.raises(SystemExit):
+        cli.main(["--version"])
+    assert capsys.readouterr().out.startswith("amp-lessons (not installed;")

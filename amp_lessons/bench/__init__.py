@@ -1,11 +1,13 @@
 """Time and memory of well-known models in every precision, measured on this machine and kept.
 
-``amp-lessons bench`` measures; `recordings` reads what was measured, here or elsewhere, with its provenance;
-`confront` puts what a source claims beside what is predicted and what was recorded.
+``amp-lessons bench`` measures; `recordings` reads what was measured, by this learner and by those who made
+the course, with its provenance; `confront` puts what a source claims beside
+what is predicted and what was recorded.
 """
 
 from amp_lessons.bench.confrontation import Confrontation, confront
-from amp_lessons.bench.results import Recording, Result, Setup, recordings
+from amp_lessons.bench.folders import recordings
+from amp_lessons.bench.results import Recording, Result, Setup
 from amp_lessons.bench.workloads import (
     SOURCE_MODELS,
     WORKLOADS,

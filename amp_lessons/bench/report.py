@@ -17,6 +17,7 @@ _HEADINGS = (
     "saved",
     "predicted peak",
 )
+_SMALL = "Small: a few layers of each kind, not the published models."
 
 
 def table(recording: Recording) -> str:
@@ -26,11 +27,21 @@ def table(recording: Recording) -> str:
     return "\n".join(
         [
             f"{recording.provenance} ({recording.preset} size)",
+            _in_detail(recording),
             "",
             tables.as_text(_HEADINGS, rows),
             *_section(notes),
         ]
     )
+
+
+def _in_detail(recording: Recording) -> str:
+    """Say what else tells one setup from another, and what may be taken for something it is not."""
+    setup = recording.setup
+    cpu = [setup.cpu] if setup.cpu != setup.device else []
+    libraries = [f"Python {setup.python}", f"transformers {setup.transformers}", setup.build]
+    words = ", ".join([*libraries, *cpu, f"threads: {setup.threads}"])
+    return f"{words}. {_SMALL}" if recording.preset == "small" else words
 
 
 def _cells(recording: Recording, result: Result) -> tuple[str, ...]:

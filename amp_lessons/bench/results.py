@@ -5,22 +5,22 @@ from __future__ import annotations
 import json
 import os
 import platform
-import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import torch
 
-import amp_lessons
 from amp_lessons import devices
 from amp_lessons.measure import Difference, Timing
 
 Mode = Literal["eager", "compiled"]
 Outcome = Literal["measured", "out of memory", "does not fit", "not supported", "failed", "interrupted"]
 Key = tuple[str, str, Mode]
+T = TypeVar("T")
 
 FORMAT = 1
 
@@ -110,7 +110,7 @@ class Recording:
     ) -> float | None:
         """Return the share of the eager ``baseline``'s peak that is saved; None unless both are known."""
         own, other = self.results.get((model, precision, mode)), self.results.get((model, baseline, "eager"))
-        if own is None or other is None or own.peak_bytes is None or other.peak_bytes is None:
+        if own is None or other is None or own.peak_bytes is None or not other.peak_bytes:
             return None
         return 1 - own.peak_bytes / other.peak_bytes
 
@@ -121,6 +121,10 @@ class Recording:
 
 class UnreadableResultsError(ValueError):
     """A file of results is damaged or of another format; the message names it."""
+
+
+class UnwritableResultsError(OSError):
+    """Results cannot be kept; the message says where and why."""
 
 
 def this_setup(device: torch.device) -> Setup:
@@ -139,23 +143,6 @@ def this_setup(device: torch.device) -> Setup:
     )
 
 
-def results_folder() -> Path:
-    """Return where results are kept: ``benchmarks/results`` of the checkout that the course runs from.
-
-    Where the package was installed without its repository, it is ``benchmarks/results`` of the current
-    folder.
-    """
-    checkout = Path(amp_lessons.__file__).parent.parent
-    base = checkout if (checkout / "benchmarks").is_dir() else Path.cwd()
-    return base / "benchmarks" / "results"
-
-
-def file_name(setup: Setup, preset: str) -> str:
-    """Name the file of one machine, torch version and preset; a later run of the same goes on with it."""
-    words = re.sub(r"[^a-z0-9.]+", "-", f"{setup.device} torch {setup.torch} {preset}".lower()).strip("-")
-    return f"{words}.json"
-
-
 def read(path: Path) -> Recording:
     """Read one file of results; UnreadableResultsError where it is damaged."""
     try:
@@ -163,17 +150,16 @@ def read(path: Path) -> Recording:
         if content["format"] != FORMAT:
             raise ValueError(f"format {content['format']} instead of {FORMAT}")
         results = [_result(entry) for entry in content["results"]]
-        running = tuple(content["running"]) if content.get("running") else None
-        return Recording(
-            Setup(**content["setup"]), content["preset"], {result.key: result for result in results}, running
-        )
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UnreadableResultsError(f"{path} holds no readable results ({error})") from error
+        found = {result.key: result for result in results}
+        setup, preset = _typed(Setup, content["setup"]), str(content["preset"])
+        return Recording(setup, preset, found, _running(content.get("running")))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else error
+        raise UnreadableResultsError(f"{path} holds no readable results ({reason})") from error
 
 
 def write(path: Path, recording: Recording) -> None:
     """Replace the file as a whole, so that a process that is killed leaves the old file or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     content = {
         "format": FORMAT,
         "setup": asdict(recording.setup),
@@ -182,8 +168,13 @@ def write(path: Path, recording: Recording) -> None:
         "results": [asdict(result) for result in recording.results.values()],
     }
     unfinished = path.with_suffix(f".{os.getpid()}.tmp")
-    unfinished.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    os.replace(unfinished, path)
+    with writing_to(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            unfinished.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+            os.replace(unfinished, path)
+        finally:
+            unfinished.unlink(missing_ok=True)
 
 
 def set_aside(path: Path) -> Path:
@@ -192,23 +183,52 @@ def set_aside(path: Path) -> Path:
         aside = path.with_name(f"{path.stem}.damaged-{number}{path.suffix}.txt")
         if not aside.exists():
             break
-    return path.rename(aside)
+    with writing_to(path.parent):
+        return path.rename(aside)
 
 
-def recordings(folder: Path | None = None) -> tuple[Recording, ...]:
-    """Read all results there are, GPUs first, then the latest; files that cannot be read are passed over."""
-    found = list(_readable(folder or results_folder()))
-    found.sort(key=lambda recording: recording.date, reverse=True)
-    return tuple(sorted(found, key=lambda recording: recording.setup.device_type != "cuda"))
+@contextmanager
+def writing_to(folder: Path) -> Iterator[None]:
+    """Turn the system's refusal to write to ``folder`` into an `UnwritableResultsError`."""
+    try:
+        yield
+    except OSError as error:
+        is_file = isinstance(error, (FileExistsError, NotADirectoryError))
+        reason = "it is not a folder" if is_file else error.strerror or str(error)
+        raise UnwritableResultsError(f"Results cannot be kept in {folder}: {reason}.") from error
 
 
-def _readable(folder: Path) -> Iterator[Recording]:
-    for path in sorted(folder.glob("*.json")):
-        try:
-            yield read(path)
-        except UnreadableResultsError:
-            continue
+def _typed(kind: type[T], entry: Mapping[str, Any]) -> T:
+    """Make a dataclass of what JSON had; TypeError where a value is not of the type that is declared."""
+    made = kind(**entry)
+    for name, hint in get_type_hints(kind).items():
+        if not _fits(getattr(made, name), hint):
+            raise TypeError(f"{name} is {getattr(made, name)!r:.60}")
+    return made
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    inner = get_args(hint)
+    if get_origin(hint) is Literal:
+        return value in inner
+    if get_origin(hint) is tuple:
+        return isinstance(value, tuple) and all(_fits(each, inner[0]) for each in value)
+    if inner:  # a union
+        return any(_fits(value, each) for each in inner)
+    return isinstance(value, (int, float) if hint is float else hint) and not isinstance(value, bool)
 
 
 def _result(entry: dict[str, Any]) -> Result:
-    return Result(**{**entry, "samples_ms": tuple(entry["samples_ms"])})
+    result = _typed(Result, {**entry, "samples_ms": tuple(entry["samples_ms"])})
+    if result.timing and len(result.samples_ms) < 2:  # Timing itself refuses those below zero
+        raise ValueError("a single sample")
+    return result
+
+
+def _running(words: Any) -> Key | None:
+    if not words:
+        return None
+    model, precision, mode = words
+    if not (_fits((model, precision), tuple[str, ...]) and _fits(mode, Mode)):
+        raise TypeError(f"running is {words!r:.60}")
+    return model, precision, mode

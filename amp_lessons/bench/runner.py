@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
 from amp_lessons.bench.cases import Case
+from amp_lessons.bench.folders import files, path_for
 from amp_lessons.bench.results import (
     Outcome,
     Recording,
@@ -22,24 +23,26 @@ from amp_lessons.bench.results import (
 FAILURES: tuple[Outcome, ...] = ("out of memory", "does not fit", "failed", "interrupted")
 
 
-def resume(path: Path, setup: Setup, preset: str) -> tuple[Recording, str]:
-    """Go on with the results of an earlier run; return them, and in words what there was to say about them.
+def resume(folder: Path, setup: Setup, preset: str) -> tuple[Path, Recording, str]:
+    """Go on with the results of an earlier run with the same setup, or begin new ones.
 
-    A case during which the earlier process ended without a word becomes a result of its own: most often the
-    system had run out of memory. A file that cannot be read is set aside, not overwritten.
+    Return their file, what it holds, and in words what there was to say. A case during which the earlier
+    process ended without a word becomes a result of its own: most often the system had run out of memory. A
+    file that cannot be read is set aside, not overwritten.
     """
+    path = path_for(folder, setup, preset)
     if not path.exists():
-        return Recording(setup, preset), ""
+        return path, Recording(setup, preset), _others(folder, setup, preset)
     try:
-        recording = replace(read(path), setup=setup)
+        recording = read(path)
     except UnreadableResultsError as error:
-        return Recording(setup, preset), f"{error}. It was set aside as {set_aside(path).name}."
+        return path, Recording(setup, preset), f"{error}. It was set aside as {set_aside(path).name}."
     count = len(recording.results)
     words = f"{count} earlier results are kept." if count else ""
     if recording.running is None:
-        return recording, words
+        return path, recording, words
     ended = _interrupted(recording)
-    return recording.with_result(ended), f"{words} {' '.join(ended.key)}: {ended.message}.".strip()
+    return path, recording.with_result(ended), f"{words} {' '.join(ended.key)}: {ended.message}.".strip()
 
 
 def outstanding(cases: Sequence[Case], recording: Recording, *, fresh: bool, retry: bool) -> list[Case]:
@@ -77,3 +80,19 @@ def _interrupted(recording: Recording) -> Result:
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     words = "the process ended while this ran, killed or out of main memory; --retry tries again"
     return Result(model, precision, mode, "interrupted", 0, now, words)
+
+
+def _others(folder: Path, setup: Setup, preset: str) -> str:
+    """Name the results of this device that were measured with another setup, and say what is different."""
+    there = [
+        f"{path.name} ({_differences(recording.setup, setup)})"
+        for path, recording in files(folder)
+        if recording.preset == preset and recording.setup.device == setup.device
+    ]
+    return f"Earlier results are of another setup and stay as they are: {', '.join(there)}." if there else ""
+
+
+def _differences(then: Setup, now: Setup) -> str:
+    before, after = asdict(then), asdict(now)
+    changed = [f"{name} {before[name]}, now {after[name]}" for name in before if before[name] != after[name]]
+    return "; ".join(changed)

@@ -10,39 +10,73 @@ import torch
 from tqdm.auto import tqdm
 
 from amp_lessons import devices
-from amp_lessons.bench import cases, results, runner
+from amp_lessons.bench import cases, folders, results, runner
 from amp_lessons.bench.report import table
 from amp_lessons.bench.workloads import SOURCE_MODELS, MissingExtraError, require_transformers
 from amp_lessons.measure import PRECISIONS, precisions_on
 from amp_lessons.measure.stopwatch import usable_device
+from amp_lessons.progress import ProgressError
 
 MODES = ("eager", "compiled")
-INTERRUPTED = 130  # what shells report after Ctrl-C
+_EPILOG = (
+    "Results are kept for each setup (device, versions, number of threads) in a file of its own; the same "
+    "command goes on where an earlier one was interrupted. Lesson 05 shows them beside what is predicted."
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
+    parser.epilog = _EPILOG
     parser.add_argument("--device", help="cuda or cpu (default: the GPU if there is one)")
     parser.add_argument(
-        "--preset", choices=("full", "small"), help="size (default: full on a GPU, else small)"
+        "--preset",
+        choices=("full", "small"),
+        help="full: the published models. small: a few layers of the same kinds, which a CPU trains in "
+        "seconds; they say nothing about the published ones (default: full on a GPU, else small)",
     )
-    parser.add_argument("--models", nargs="+", choices=tuple(SOURCE_MODELS), default=list(SOURCE_MODELS))
     parser.add_argument(
-        "--precisions", nargs="+", choices=tuple(PRECISIONS), help="default: all the device knows"
+        "--models",
+        nargs="+",
+        choices=tuple(SOURCE_MODELS),
+        default=list(SOURCE_MODELS),
+        metavar="MODEL",
+        help=f"which to measure, of {', '.join(SOURCE_MODELS)} (default: all)",
     )
-    parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
+    parser.add_argument(
+        "--precisions",
+        nargs="+",
+        choices=tuple(PRECISIONS),
+        metavar="PRECISION",
+        help=f"in which precisions, of {', '.join(PRECISIONS)} (default: all the device knows)",
+    )
+    parser.add_argument(
+        "--modes",
+        nargs="+",
+        choices=MODES,
+        default=list(MODES),
+        metavar="MODE",
+        help="eager: as PyTorch runs a model by itself. compiled: by torch.compile (default: both)",
+    )
     parser.add_argument("--seconds", type=float, default=3.0, help="how long to time each case (default: 3)")
-    parser.add_argument("--results", type=Path, help="folder of the results (default: benchmarks/results)")
+    parser.add_argument(
+        "--results",
+        type=Path,
+        metavar="FOLDER",
+        help="where results are kept (default: bench in the folder of your progress; --show names it)",
+    )
     parser.add_argument("--retry", action="store_true", help="try again what failed earlier")
     parser.add_argument("--fresh", action="store_true", help="measure again what was measured earlier")
-    parser.add_argument("--show", action="store_true", help="only show the results there are")
+    parser.add_argument(
+        "--show",
+        action="store_true",
+        help="measure nothing; show the results there are, yours and those that the course comes with",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command; 1 if it cannot start, 130 after an interruption, else 0: failures are results too."""
-    folder = args.results or results.results_folder()
+    """Run the command; 1 if it cannot start or keep its results, else 0: failures are results too."""
     if args.show:
-        return _show(folder)
+        return _show(args.results)
     try:
         require_transformers()
         device = usable_device(args.device or devices.default_device())
@@ -50,22 +84,27 @@ def run(args: argparse.Namespace) -> int:
         return _complain(f"{error}")
     if not args.seconds > 0:
         return _complain("--seconds must be above 0")
-    return _bench(args, device, folder)
+    try:
+        return _bench(args, device, args.results or folders.own_folder())
+    except (ProgressError, folders.FolderInUseError, results.UnwritableResultsError) as error:
+        return _complain(f"{error}")
 
 
 def _bench(args: argparse.Namespace, device: torch.device, folder: Path) -> int:
     preset = args.preset or ("full" if device.type == "cuda" else "small")
     setup = results.this_setup(device)
-    path = folder / results.file_name(setup, preset)
-    recording, words = runner.resume(path, setup, preset)
-    print(f"{preset} size on {setup.device}. {words}".strip())
-    wanted = cases.all_cases(args.models, args.precisions or precisions_on(device), args.modes, preset)
-    todo = runner.outstanding(wanted, recording, fresh=args.fresh, retry=args.retry)
-    try:
-        recording = _with_progress(todo, recording, path, device, args.seconds)
-    except KeyboardInterrupt:
-        print(f"\nInterrupted. What was measured is kept in {path}; the same command goes on from there.")
-        return INTERRUPTED
+    with folders.claimed(folder):
+        path, recording, words = runner.resume(folder, setup, preset)
+        print(f"{preset} size on {setup.device}. {words}".strip())
+        wanted = cases.all_cases(args.models, args.precisions or precisions_on(device), args.modes, preset)
+        todo = runner.outstanding(wanted, recording, fresh=args.fresh, retry=args.retry)
+        if not todo:
+            print("There is nothing left to measure; --fresh measures all of it again.")
+        try:
+            recording = _with_progress(todo, recording, path, device, args.seconds)
+        except KeyboardInterrupt:
+            print(f"\nInterrupted. What was measured is kept in {path}; the same command goes on from there.")
+            raise
     print(f"\n{table(recording)}\n\nKept in {path}.")
     return 0
 
@@ -87,10 +126,31 @@ def _with_progress(
         return runner.run_cases(todo, recording, path, measure)
 
 
-def _show(folder: Path) -> int:
-    found = results.recordings(folder)
-    print("\n\n".join(map(table, found)) or f"There are no results in {folder}.")
+def _show(folder: Path | None) -> int:
+    if folder is not None:
+        print(_tables(folder) or f"There are no results in {folder}.")
+        return 0
+    print(_own_results())
+    shipped = folders.shipped_folder()
+    if recorded := _tables(shipped):
+        print(f"\nRecordings that the course comes with, in {shipped}:\n\n{recorded}")
     return 0
+
+
+def _own_results() -> str:
+    try:
+        own = folders.own_folder()
+    except ProgressError as error:
+        return f"You have no results: {error}"
+    if found := _tables(own):
+        return f"Your own results, in {own}:\n\n{found}"
+    return f"You have no results yet. `amp-lessons bench` measures, and keeps them in {own}."
+
+
+def _tables(folder: Path) -> str:
+    for complaint in folders.unreadable(folder):
+        print(complaint, file=sys.stderr)
+    return "\n\n".join(map(table, folders.recordings(folder)))
 
 
 def _complain(message: str) -> int:

@@ -30,6 +30,8 @@ def run(args: argparse.Namespace) -> int:
         if args.reset is not None:
             return _reset(args.reset or None, args.yes)
         return _show()
+    except BrokenPipeError:  # nobody reads any more: the business of cli.main
+        raise
     except (progress.ProgressError, OSError) as error:
         print(error, file=sys.stderr)
         return 1

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import torch
 
 from amp_lessons import devices, lab
-from amp_lessons.bench.results import recordings
+from amp_lessons.bench.folders import recordings
 from amp_lessons.devices import Machine
 
 Version = tuple[int, ...]
@@ -42,7 +42,7 @@ class Facts:
     the CUDA versions for which this PyTorch release is published to the compute capabilities that each has
     kernels for, written as 75 for 7.5. ``obstacle`` is PyTorch's reason for not using a GPU, and
     ``visible_devices`` is CUDA_VISIBLE_DEVICES. ``nvidia_smi`` is None where that tool is not installed.
-    ``recorded_on`` names the devices whose benchmark results this installation holds.
+    ``recorded_on`` names the devices of all benchmark results there are, the learner's own first.
     """
 
     machine: Machine

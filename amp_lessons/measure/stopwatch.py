@@ -176,6 +176,9 @@ def usable_device(device: str | torch.device) -> torch.device:
         raise ValueError(f"unknown device {device!r}: {str(error).splitlines()[0]}") from error
     if hasattr(module, "is_available") and not module.is_available():
         raise ValueError(f"there is no {place.type} device here; device='cpu' measures the processor")
+    last = module.device_count() - 1
+    if (place.index or 0) > last:  # PyTorch takes cpu:7 for the CPU, and fails late for a GPU
+        raise ValueError(f"there is no {place} here; the last one is {place.type}:{last}")
     return place
 
 

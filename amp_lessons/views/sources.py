@@ -30,8 +30,8 @@ def source_table(
 
     ``precision`` is the autocast of prediction and measurement; of a CPU's measurements those in bf16 are
     shown, because most CPUs have no arithmetic for fp16. ``found`` are the recordings, by default all that
-    `bench.recordings` finds. Of several that know a model the first counts: a GPU's, then the latest. The
-    first call takes some seconds for each model.
+    `bench.recordings` finds. Of several that know a model the first counts: one's own before the course's, a
+    GPU's before a CPU's, then the latest. The first call takes some seconds for each model.
     """
     known = tuple(recordings() if found is None else found)
     caption = (

@@ -10,17 +10,15 @@ from typing import Any
 
 import pytest
 
-from amp_lessons.bench import results
+from amp_lessons.bench.folders import recordings
 from amp_lessons.bench.report import in_words, table
 from amp_lessons.bench.results import (
     Recording,
     Result,
     Setup,
     UnreadableResultsError,
-    file_name,
+    UnwritableResultsError,
     read,
-    recordings,
-    results_folder,
     set_aside,
     write,
 )
@@ -84,9 +82,37 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pyt
         raise OSError("disk full")
 
     monkeypatch.setattr(os, "replace", fail)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(UnwritableResultsError, match=f"cannot be kept in {tmp_path}: disk full"):
         write(path, _recording(_result(), _result("fp16")))
     assert read(path) == _recording(_result())
+    assert list(tmp_path.iterdir()) == [path]
+
+
+SETUP_DAMAGE = ({"threads": "16"}, {"device": None}, {"torch": 2.11}, {"threads": True})
+RESULT_DAMAGE = (
+    {"samples_ms": ["x"]},
+    {"samples_ms": [1.0]},
+    {"samples_ms": [1.0, -1.0]},
+    {"samples_ms": [1.0, float("nan")]},
+    {"samples_ms": 7},
+    {"first_call_ms": "99"},
+    {"peak_bytes": "much"},
+    {"batch": None},
+    {"measured_at": 20260301},
+    {"message": ["no"]},
+    {"mode": "fast"},
+    {"outcome": "well"},
+)
+
+
+def _with(fields: dict[str, Any]) -> Any:
+    return lambda text: json.dumps({**json.loads(text), "setup": {**json.loads(text)["setup"], **fields}})
+
+
+def _with_result(fields: dict[str, Any]) -> Any:
+    return lambda text: json.dumps(
+        {**json.loads(text), "results": [{**json.loads(text)["results"][0], **fields}]}
+    )
 
 
 @pytest.mark.parametrize(
@@ -97,6 +123,13 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pyt
         lambda text: json.dumps([1, 2]),
         lambda text: text.replace('"format": 1', '"format": 99'),
         lambda text: text.replace('"outcome"', '"outcom"'),
+        lambda text: "[" * 200_000,
+        *map(_with, SETUP_DAMAGE),
+        *map(_with_result, RESULT_DAMAGE),
+        lambda text: text.replace('"running": null', '"running": ["GPT-2", 1, "eager"]'),
+        lambda text: text.replace('"running": null', '"running": ["GPT-2", "fp16", "fast"]'),
+        lambda text: text.replace('"running": null', '"running": "abc"'),
+        lambda text: text.replace('"results": [', '"results": [7, '),
     ],
 )
 def test_damaged_files_are_named_set_aside_and_passed_over(tmp_path: Path, damage: Any) -> None:
@@ -114,37 +147,6 @@ def test_damaged_files_are_named_set_aside_and_passed_over(tmp_path: Path, damag
     assert not bad.exists()
 
 
-def test_gpus_come_first_then_the_latest(tmp_path: Path) -> None:
-    cpu = replace(SETUP, device="CPU", device_type="cpu")
-    old = _recording(replace(_result(), measured_at="2025-01-01T00:00:00+00:00"))
-    new = _recording(_result(), setup=replace(SETUP, torch="2.13.0"))
-    on_cpu = _recording(replace(_result(), measured_at="2027-01-01T00:00:00+00:00"), setup=cpu)
-    for recording in (old, on_cpu, new):
-        write(tmp_path / file_name(recording.setup, "full"), recording)
-    assert recordings(tmp_path) == (new, old, on_cpu)
-    assert recordings(tmp_path / "none") == ()
-
-
-def test_files_are_named_after_machine_version_and_size() -> None:
-    assert file_name(SETUP, "full") == "nvidia-h200-torch-2.11.0-cu130-full.json"
-
-
-def test_in_a_checkout_results_lie_in_its_benchmarks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert results_folder() == Path(results.__file__).parents[2] / "benchmarks" / "results"
-    monkeypatch.setattr(
-        results.amp_lessons, "__file__", str(tmp_path / "site-packages/amp_lessons/__init__.py")
-    )
-    monkeypatch.chdir(tmp_path)
-    assert results_folder() == tmp_path / "benchmarks" / "results"
-
-
-def test_committed_results_are_readable_and_named_as_they_would_be_written() -> None:
-    for path in results_folder().glob("*.json"):
-        recording = read(path)
-        assert path.name == file_name(recording.setup, recording.preset)
-        assert recording.running is None
-
-
 def test_the_table_says_what_was_measured_and_what_not() -> None:
     failed = Result(
         "GPT-2", "bf16", "eager", "out of memory", 8, "2026-03-01T10:00:00+00:00", "CUDA out of memory."
@@ -152,9 +154,16 @@ def test_the_table_says_what_was_measured_and_what_not() -> None:
     text = table(_recording(_result(), _result("fp16", ms=5.0, peak_bytes=600 * 2**20), failed))
     lines = text.splitlines()
     assert lines[0] == "recorded on NVIDIA H200, 2026-03-01, torch 2.11.0+cu130 (full size)"
+    assert lines[1] == "Python 3.12.1, transformers 5.0.0, CUDA 13.0, Xeon, threads: 16"
     assert "2.00x as fast" in next(line for line in lines if "fp16" in line)
     assert "600.0 MiB" in text
     assert lines[-1] == "GPT-2 bf16 eager: out of memory. CUDA out of memory."
+
+
+def test_the_table_of_the_small_size_says_that_these_are_not_the_published_models() -> None:
+    small = replace(_recording(_result()), preset="small")
+    assert "not the published models" in table(small)
+    assert "not the published models" not in table(_recording(_result()))
 
 
 def test_memory_in_words() -> None:

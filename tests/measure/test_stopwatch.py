@@ -156,6 +156,7 @@ def test_at_most_about_max_samples_and_never_fewer_than_twelve() -> None:
         ({"fn": 3.0}, TypeError, "as a function without arguments"),
         ({"device": "gpu"}, ValueError, "unknown device 'gpu'"),
         ({"device": "meta"}, ValueError, "unknown device 'meta'"),
+        ({"device": "cpu:7"}, ValueError, "there is no cpu:7 here; the last one is cpu:0"),
         ({"seconds": 0}, ValueError, "seconds above 0"),
         ({"seconds": float("nan")}, ValueError, "seconds above 0"),
         ({"warmup": -1}, ValueError, "warmup must be at least 0"),
