@@ -13,6 +13,7 @@ from amp_lessons.autocast.once import prepare
 from amp_lessons.autocast.recorder import Recorder
 from amp_lessons.autocast.rows import Ledger
 from amp_lessons.autocast.saved import counting_saved
+from amp_lessons.grad_mode import gradients_on
 
 
 def record(
@@ -30,18 +31,30 @@ def record(
     output's ``loss`` if it has one, else of all its floating tensors; a function is called with the output,
     under autocast, and returns the loss. Gradients, buffers and random numbers are left as they were.
 
+    Gradients are switched on, as in training; where ``torch.no_grad`` or ``torch.inference_mode`` is on, a
+    note says so.
+
     Model and inputs may be fake (``fake_tensors``, ``fake_copy``): then nothing is computed and no memory
     needed. On a CPU, real float16 products are computed in float32 and rounded. Raises ``RecordingError`` if
     the model fails, ``TypeError`` or ``ValueError`` if the arguments make no sense.
     """
-    once = prepare(model, inputs, named_inputs, device_type, dtype)
-    recorder = Recorder(once)
-    with once.without_trace(), counting_saved(model, backward_follows=bool(backward)) as saved:
-        targets = recorder.record_forward(backward)
-        saved_bytes = saved.by_dtype
-        if backward:
-            recorder.record_backward(targets)
-    return Ledger(tuple(recorder.rows), device_type, dtype, once.where, saved_bytes, _notes(model))
+    mode = _notes_on_mode()
+    with gradients_on():
+        once = prepare(model, inputs, named_inputs, device_type, dtype)
+        recorder = Recorder(once)
+        with once.without_trace(), counting_saved(model, backward_follows=bool(backward)) as saved:
+            targets = recorder.record_forward(backward)
+            saved_bytes = saved.by_dtype
+            if backward:
+                recorder.record_backward(targets)
+    return Ledger(tuple(recorder.rows), device_type, dtype, once.where, saved_bytes, _notes(model) + mode)
+
+
+def _notes_on_mode() -> tuple[str, ...]:
+    """Inference keeps nothing for a backward pass, and may cast a weight anew at each use."""
+    if torch.is_grad_enabled():
+        return ()
+    return ("no_grad or inference_mode is on here; what was recorded is a training step, with gradients",)
 
 
 def _notes(model: nn.Module) -> tuple[str, ...]:

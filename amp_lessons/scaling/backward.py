@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from amp_lessons.grad_mode import gradients_on
 from amp_lessons.scaling.checks import (
     check_autocast_dtype,
     check_batch,
@@ -138,8 +139,7 @@ def _nothing_left_behind(device: torch.device) -> Iterator[None]:
     on_cpu = device.type == "cpu"
     with (
         torch.random.fork_rng([] if on_cpu else [device], device_type="cuda" if on_cpu else device.type),
-        torch.inference_mode(False),
-        torch.enable_grad(),
+        gradients_on(),
         torch.autocast(device.type, enabled=False),
     ):
         # Inside the caller's own autocast, weights cast to another dtype would be taken from its cache.

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from amp_lessons.grad_mode import require_normal_parameters
+
 AUTOCAST_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
@@ -67,7 +69,7 @@ def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """Return the parameters that receive gradients, by name.
 
     Raises TypeError unless `model` is a module; ValueError if no parameter requires a gradient, or one is not
-    fp32 (under autocast the parameters stay fp32).
+    fp32 (under autocast the parameters stay fp32) or was made under inference_mode.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"the model is a torch.nn.Module, not {type(model).__name__}")
@@ -76,6 +78,7 @@ def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
         raise ValueError(
             "the model has no parameter that requires a gradient, so there is nothing to back-propagate"
         )
+    require_normal_parameters(model)
     for name, parameter in parameters.items():
         if parameter.dtype != torch.float32:
             raise ValueError(

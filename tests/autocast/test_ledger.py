@@ -316,6 +316,22 @@ def test_a_backward_pass_that_fails():
         record(Model(), torch.randn(2, requires_grad=True), backward=True)
 
 
+def test_a_loss_function_that_fails_is_not_the_forward_pass():
+    def wrong(output):
+        return undefined_name  # noqa: F821
+
+    with pytest.raises(autocast.RecordingError, match=r"^the function given as backward failed .* NameError"):
+        record(perceptron(), torch.randn(2, 8), backward=wrong)
+    with pytest.raises(autocast.RecordingError, match=r"given as backward failed .* at aten::sum\(float32\)"):
+        record(perceptron(), torch.randn(2, 8), backward=lambda output: output.sum(dim=7))
+
+
+@pytest.mark.parametrize("returned", [1.0, None])
+def test_a_loss_function_that_returns_no_tensor_is_told_so(returned):
+    with pytest.raises(TypeError, match=f"returns the loss, a tensor, not {type(returned).__name__}"):
+        record(perceptron(), torch.randn(2, 8), backward=lambda output: returned)
+
+
 def test_a_model_that_gets_over_a_failure_keeps_its_paths():
     class Careful(nn.Module):
         def __init__(self):
@@ -390,12 +406,34 @@ def test_things_that_are_no_model_and_mixtures_of_real_and_fake():
         record(nn.Linear(4, 4), torch.ones(2, 4, device="meta"))
 
 
-@pytest.mark.parametrize("without_gradients", [torch.no_grad, torch.inference_mode])
-def test_without_gradients_nothing_is_saved(without_gradients):
-    with without_gradients():
-        ledger = record(perceptron(), torch.randn(2, 8))
-    assert ledger.saved_bytes == {}
-    assert len(ledger.rows) == 5
+@pytest.mark.parametrize("dtype", [F16, BF16, None])
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_a_training_step_is_recorded_whatever_mode_the_caller_is_in(mode, backward, dtype):
+    model, x = perceptron(), torch.randn(2, 8)
+    expected = record(model, x, backward=backward, dtype=dtype)
+    with mode():
+        ledgers = [
+            record(model, x, backward=backward, dtype=dtype),
+            record(model, x.clone(), backward=backward, dtype=dtype),
+            record(autocast.fake_copy(model), x.clone(), backward=backward, dtype=dtype),
+        ]
+        assert not torch.is_grad_enabled()
+        assert torch.is_inference_mode_enabled() == (mode is torch.inference_mode)
+    for ledger in ledgers:
+        assert ledger.rows == expected.rows
+        assert ledger.saved_bytes == expected.saved_bytes != {}
+        assert "no_grad or inference_mode is on here" in ledger.notes[-1]
+    assert expected.notes == ()
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_a_model_made_under_inference_mode_is_named():
+    with torch.inference_mode():
+        model = perceptron()
+    with pytest.raises(ValueError, match=r"weight was made under torch\.inference_mode"):
+        record(model, torch.randn(2, 8))
+    assert record(model.requires_grad_(False), torch.randn(2, 8)).rows
 
 
 def test_an_autocast_that_is_active_already_changes_nothing():
