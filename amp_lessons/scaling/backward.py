@@ -42,7 +42,7 @@ def backward_at(
     loss_fn: LossFn,
     scale: float,
     dtype: torch.dtype = torch.float16,
-    device_type: str | None = None,
+    device_type: str | torch.device | None = None,
 ) -> Census:
     """Run a real backward pass of loss × scale under autocast, and count what became of every true gradient.
 
@@ -68,7 +68,7 @@ def backward_by_layer(
     loss_fn: LossFn,
     scale: float,
     dtype: torch.dtype = torch.float16,
-    device_type: str | None = None,
+    device_type: str | torch.device | None = None,
 ) -> dict[str, Census]:
     """Do as `backward_at`, and return one census per layer that owns trainable parameters, in order."""
     true = gradients(model, batch, loss_fn)
@@ -103,7 +103,7 @@ def _gradients_by_layer(
     loss_fn: LossFn,
     scale: float,
     dtype: torch.dtype,
-    device_type: str | None,
+    device_type: str | torch.device | None,
 ) -> dict[str, Tensor]:
     parameters = trainable_parameters(model)
     device_type = check_device_type(model, device_type)

@@ -25,7 +25,7 @@ def check_scale(scale: float, name: str = "a loss scale", example: float = 2.0**
     smallest, largest = math.ulp(0.0), torch.finfo(torch.float32).max
     if not smallest <= scale <= largest or torch.tensor(float(scale), dtype=torch.float32) == 0:
         raise ValueError(
-            f"{name} must be positive and finite in fp32 (at most {largest:.4g}), such as {example}; "
+            f"{name} must be positive and finite in fp32 (at most {largest:.10g}), such as {example}; "
             f"got {_shown(scale)}"
         )
     return float(scale)
@@ -87,13 +87,15 @@ def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     return parameters
 
 
-def check_device_type(model: nn.Module, device_type: str | None) -> str:
-    """Return where the model is, as "cpu" or "cuda".
+def check_device_type(model: nn.Module, device_type: str | torch.device | None) -> str:
+    """Return where the model is, as "cpu" or "cuda"; a torch.device names its type.
 
     Raises RuntimeError for "cuda" on a machine without a GPU, where PyTorch would only warn and switch itself
     off; ValueError if the model is elsewhere than `device_type` says.
     """
     where = next(iter(trainable_parameters(model).values())).device.type
+    if isinstance(device_type, torch.device):
+        device_type = device_type.type
     if device_type == "cuda" and not torch.cuda.is_available():
         raise RuntimeError('device_type="cuda" needs a GPU, and torch sees none here; use device_type="cpu"')
     if device_type not in (None, where):

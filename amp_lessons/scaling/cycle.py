@@ -116,7 +116,7 @@ class AmpCycle:
         loss_fn: Callable[[Any, Any], Tensor],
         *,
         scaler: torch.amp.GradScaler | None = None,
-        device_type: str | None = None,
+        device_type: str | torch.device | None = None,
         dtype: torch.dtype = torch.float16,
     ) -> None:
         self._device_type = check_device_type(model, device_type)

@@ -112,6 +112,11 @@ def test_impossible_options_are_explained(options: dict[str, object], message: s
         record(**options)
 
 
+def test_one_number_is_no_collection_of_steps() -> None:
+    with pytest.raises(TypeError, match=r"overflow_at is a collection of steps, such as \[3\], not 1"):
+        record(steps=2, overflow_at=1)
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_missing_gpu_is_named() -> None:
     with pytest.raises(RuntimeError, match="needs a GPU"):
