@@ -18,6 +18,21 @@ def gradients_on() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def as_in_inference_mode() -> Iterator[None]:
+    """Do what inference_mode does to gradients and autocast, and let operations be watched.
+
+    Under inference_mode itself an operation that is made of others is not taken apart where it can be seen.
+    """
+    cached = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)  # a weight is cast anew at each use
+    try:
+        with torch.inference_mode(False), torch.no_grad():
+            yield
+    finally:
+        torch.set_autocast_cache_enabled(cached)
+
+
 def for_autograd(value: Any) -> Any:
     """Copy those tensors of a nested value that were made under inference_mode: autograd refuses them."""
     found = (leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor))

@@ -98,7 +98,8 @@ def prepare(
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"expected a torch.nn.Module, got {type(model).__name__}")
-    require_normal_parameters(model)
+    if torch.is_grad_enabled():
+        require_normal_parameters(model)
     args, kwargs = for_autograd((args, kwargs))
     owned = list(chain(model.parameters(), model.buffers()))
     given = list(tensors_in([args, kwargs]))
