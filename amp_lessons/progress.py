@@ -91,8 +91,8 @@ def home() -> Path:
     folder = _expanded(chosen) if chosen else platformdirs.user_data_path("amp-lessons", appauthor=False)
     if not folder.is_absolute():
         raise ProgressError(
-            f"progress would be kept in {str(folder)!r}, another folder for every folder that Python runs in; "
-            "set AMP_LESSONS_HOME to an absolute path, such as ~/amp-lessons"
+            f"progress would be kept in {str(folder)!r}, another folder for every folder that Python runs "
+            "in; set AMP_LESSONS_HOME to an absolute path, such as ~/amp-lessons"
         )
     if os.path.isfile(folder):
         raise ProgressError(f"progress cannot be saved: {folder} is a file, and has to be a folder")
