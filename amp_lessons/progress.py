@@ -2,7 +2,8 @@
 
 The file is ``progress.json`` in the folder of `home`. It is replaced as a whole, so a process that is killed
 at any moment leaves either the old file or the new one; a lock keeps two kernels from overwriting each
-other's results; a file that cannot be read is set aside under another name, never overwritten.
+other's results; a damaged file is set aside under another name, never overwritten, and whoever finds it says
+so. Where nothing can be written, what is there is still shown. Every failure is a `ProgressError`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import platformdirs
 
@@ -30,6 +31,14 @@ _LOCK_POLL_S = 0.02
 
 class ProgressError(Exception):
     """Progress could not be read or written; the message says why, and what was left untouched."""
+
+
+class _NotWritableError(ProgressError):
+    """Nothing can be written where progress is kept; what is there can perhaps still be read."""
+
+
+class _DamagedError(Exception):
+    """The file holds something else than progress."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +59,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Progress:
-    """All records by exercise id. ``message`` names a damaged file that was set aside, if there was one."""
+    """All records by exercise id. ``message`` names a damaged file, if there was one: nobody may miss it."""
 
     records: dict[str, Record]
     message: str = ""
@@ -75,26 +84,65 @@ class Progress:
 
 
 def home() -> Path:
-    """Return the progress file's folder: ``AMP_LESSONS_HOME`` if set, else the user's data folder."""
+    """Return the progress file's folder: ``AMP_LESSONS_HOME`` if set, else the user's data folder.
+
+    Raises ProgressError if it is a file, or relative: a kernel runs in the folder of its notebook, so that
+    each of these folders would get a progress file of its own.
+    """
     chosen = os.environ.get("AMP_LESSONS_HOME")
-    return Path(chosen) if chosen else platformdirs.user_data_path("amp-lessons", appauthor=False)
+    folder = _expanded(chosen) if chosen else platformdirs.user_data_path("amp-lessons", appauthor=False)
+    if not folder.is_absolute():
+        raise ProgressError(
+            f"progress would be kept in {str(folder)!r}, another folder for every folder that Python runs "
+            "in; set AMP_LESSONS_HOME to an absolute path, such as ~/amp-lessons"
+        )
+    if os.path.isfile(folder):
+        raise ProgressError(f"progress cannot be saved: {folder} is a file, and has to be a folder")
+    return folder
+
+
+def _expanded(chosen: str) -> Path:
+    try:
+        return Path(chosen).expanduser()
+    except RuntimeError as error:
+        raise ProgressError(f"AMP_LESSONS_HOME is {chosen!r}, and that is nobody's home: {error}") from error
 
 
 def path() -> Path:
-    """Return the path of the progress file."""
+    """Return the path of the progress file. Raises as `home` does."""
     return home() / "progress.json"
 
 
-def read() -> Progress:
-    """Return all records. A damaged file is set aside, and named in ``message``.
+def damaged_files() -> list[Path]:
+    """Return the damaged files that were set aside, today or earlier, oldest first. Raises as `home` does."""
+    return sorted(home().glob("progress.damaged-*.json"))
 
-    Raises ProgressError if the file cannot be read, or was written by a newer version of the course.
+
+def read() -> Progress:
+    """Return all records. A damaged file is set aside where that is possible, and named in ``message``.
+
+    A folder that cannot be written to is read without a lock: files are replaced as a whole. Raises
+    ProgressError if the file cannot be read, or was written by a newer version of the course.
     """
-    if not path().exists():
+    if not _kept():
         return Progress({})
-    with _locked():
-        content, message = _load()
+    try:
+        with _locked():
+            content, message = _load()
+    except _NotWritableError:
+        content, message = _load_only()
     return Progress(_records(content), message)
+
+
+def _kept() -> bool:
+    """Whether there is a progress file; finding out writes nothing."""
+    try:
+        path().stat()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise ProgressError(f"progress cannot be read: {error}") from error
+    return True
 
 
 def record_try(exercise_id: str, passed: bool) -> str:
@@ -116,17 +164,18 @@ def record_solution(exercise_id: str) -> str:
     return _change(exercise_id, lambda record: replace(record, solution_seen=True))
 
 
-def reset(exercise_id: str | None = None) -> None:
-    """Forget one exercise, or all of them. Asking first is for the caller. Raises ProgressError."""
-    if not path().exists():
-        return
+def reset(exercise_id: str | None = None) -> str:
+    """Forget one exercise, or all; return and raise as `record_try`. Asking first is for the caller."""
+    if not _kept():
+        return ""
     with _locked():
-        content, _ = _load()
+        content, message = _load()
         if exercise_id is None:
             content["exercises"] = {}
         else:
             content["exercises"].pop(exercise_id, None)
         _store(content)
+        return message
 
 
 def _tried(record: Record, passed: bool) -> Record:
@@ -150,42 +199,76 @@ def _change(exercise_id: str, change: Callable[[Record], Record]) -> str:
 
 
 def _records(content: dict[str, Any]) -> dict[str, Record]:
-    known = {field.name for field in fields(Record)}
-    return {
-        exercise_id: Record(**{name: value for name, value in entry.items() if name in known})
-        for exercise_id, entry in content["exercises"].items()
-    }
+    return {exercise_id: _record(entry) for exercise_id, entry in content["exercises"].items()}
+
+
+def _record(entry: dict[str, Any]) -> Record:
+    """Make a record of what the file says; KeyError or TypeError unless every field is of its own type."""
+    annotations = get_type_hints(Record)
+    for name, value in entry.items():
+        kinds = get_args(annotations[name]) or (annotations[name],)
+        if type(value) not in kinds:  # by type(), for True is an int
+            raise TypeError(f"{name} is {value!r:.60}")
+    return Record(**entry)
 
 
 def _load() -> tuple[dict[str, Any], str]:
     """Read the file under the lock: its content, and a message if it had to be set aside."""
-    empty: dict[str, Any] = {"schema": SCHEMA, "exercises": {}}
     try:
-        text = path().read_text(encoding="utf-8")
+        return _content(), ""
+    except _DamagedError:
+        return _empty(), _set_aside()
+
+
+def _load_only() -> tuple[dict[str, Any], str]:
+    """Do as `_load`, and leave a damaged file where it is."""
+    try:
+        return _content(), ""
+    except _DamagedError:
+        return _empty(), f"{path()} is damaged, and cannot be set aside there; it is left as it is"
+
+
+def _empty() -> dict[str, Any]:
+    return {"schema": SCHEMA, "exercises": {}}
+
+
+def _content() -> dict[str, Any]:
+    """Read the file, which need not be there."""
+    try:
+        return _understood(path().read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return empty, ""
-    except UnicodeDecodeError:
-        return empty, _set_aside()
+        return _empty()
+    except UnicodeDecodeError as error:
+        raise _DamagedError from error
     except OSError as error:
         raise ProgressError(f"progress cannot be read: {error}") from error
+
+
+def _understood(text: str) -> dict[str, Any]:
+    """Return what the file holds, every record checked; a newer version's file is not damaged."""
     try:
         content = json.loads(text)
         newer = content["schema"] > SCHEMA
-        _ = {key: Record(**entry).solved for key, entry in content["exercises"].items()} if not newer else {}
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return empty, _set_aside()
+        _ = {} if newer else _records(content)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise _DamagedError from error
     if newer:
         raise ProgressError(
             f"{path()} was written by a newer version of amp-lessons (schema {content['schema']}, this one "
             f"knows {SCHEMA}); it is left as it is"
         )
-    return content, ""
+    return content
 
 
 def _set_aside() -> str:
     stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S%fZ")
     aside = path().with_name(f"progress.damaged-{stamp}.json")
-    os.replace(path(), aside)
+    try:
+        os.replace(path(), aside)
+    except OSError as error:
+        raise _NotWritableError(
+            f"progress cannot be saved: {path()} is damaged, and cannot be set aside: {error}"
+        ) from error
     return f"the progress file could not be read; it was kept as {aside}, and a new one was begun"
 
 
@@ -193,13 +276,13 @@ def _store(content: dict[str, Any]) -> None:
     """Replace the file as a whole. The name of the temporary file is fixed: the lock admits one writer."""
     temporary = path().with_suffix(".json.tmp")
     try:
+        text = json.dumps(content, indent=2)
         with temporary.open("w", encoding="utf-8") as file:
-            json.dump(content, file, indent=2)
-            file.write("\n")
+            file.write(text + "\n")
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path())
-    except OSError as error:
+    except (OSError, RecursionError) as error:  # writing nests less deeply than reading
         raise ProgressError(f"progress cannot be saved: {error}") from error
 
 
@@ -210,7 +293,7 @@ def _locked() -> Iterator[None]:
         home().mkdir(parents=True, exist_ok=True)
         file = (home() / "progress.lock").open("a+b")
     except OSError as error:
-        raise ProgressError(f"progress cannot be saved: {error}") from error
+        raise _NotWritableError(f"progress cannot be saved: {error}") from error
     with file:
         deadline = time.monotonic() + _LOCK_TIMEOUT_S
         while not locks.try_lock(file):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
@@ -104,10 +105,13 @@ class Comparison:
 
     @property
     def largest_difference(self) -> float:
-        """The largest relative difference of an epoch's loss from that of the first run."""
+        """The largest relative difference of an epoch's loss from that of the first run.
+
+        It is inf if any loss is NaN or inf, and if only the first run's is 0: no run that broke looks alike.
+        """
         reference, *others = (history.losses for history in self.runs.values())
         pairs = [(a, b) for other in others for a, b in zip(reference, other, strict=True)]
-        return max((abs(a - b) / abs(a) for a, b in pairs), default=0.0)
+        return max((_relative_difference(a, b) for a, b in pairs), default=0.0)
 
     def __str__(self) -> str:
         return "\n".join([tables.as_text(*_by_epoch(self.runs)), "", *self._measured()])
@@ -127,6 +131,15 @@ class Comparison:
                 [tables.as_html(head, rows, caption), "<pre>", *self._measured(), "</pre>"]
             ),
         }
+
+
+def _relative_difference(reference: float, loss: float) -> float:
+    """Return inf where there is no number to say: NaN would be passed over by max()."""
+    if not (math.isfinite(reference) and math.isfinite(loss)):
+        return math.inf
+    if reference == loss:
+        return 0.0
+    return abs(reference - loss) / abs(reference) if reference else math.inf
 
 
 def _by_epoch(runs: dict[str, History]) -> tuple[list[str], list[list[str]]]:
@@ -166,7 +179,7 @@ def training_steps(
     _check(epochs, dtype)
     if scaler is None:
         scaler = torch.amp.GradScaler(device_type, enabled=dtype == torch.float16)
-    device = next(model.parameters()).device
+    device = _device_of(model)
     for epoch in range(epochs):
         for batch in loader:
             inputs, targets = (tensor.to(device) for tensor in batch)
@@ -186,8 +199,15 @@ def training_steps(
 def _check(epochs: int, dtype: torch.dtype | None) -> None:
     if dtype not in (None, torch.float16, torch.bfloat16):
         raise ValueError(f"dtype must be torch.float16 or torch.bfloat16 (None for float32), not {dtype}")
-    if not isinstance(epochs, int) or epochs < 1:
+    if not isinstance(epochs, int) or isinstance(epochs, bool) or epochs < 1:
         raise ValueError(f"epochs must be a positive integer, not {epochs!r}")
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    parameter = next(model.parameters(), None)
+    if parameter is None:
+        raise ValueError(f"{type(model).__name__} has no parameters, so there is nothing to train")
+    return parameter.device
 
 
 def _accuracy(outputs: Tensor, targets: Tensor) -> Tensor | None:
@@ -205,7 +225,10 @@ def train_fp32(
     *,
     progress: bool = False,
 ) -> History:
-    """Train in float32. ``progress`` shows a bar. Raises ValueError for a wrong number of epochs."""
+    """Train in float32. ``progress`` shows a bar.
+
+    Raises ValueError for a wrong number of epochs, or a model without parameters.
+    """
     return _trained(model, loader, optimizer, loss_fn, epochs, None, progress)
 
 
@@ -222,10 +245,10 @@ def train_with_amp(
 ) -> History:
     """Train in mixed precision: autocast in ``dtype``, with loss scaling if that is float16.
 
-    ``device_type`` is that of the model if left out. Raises ValueError for another dtype, or a device type on
-    which the model is not: autocast and the scaler would then do nothing.
+    ``device_type`` is that of the model if left out. Raises as `train_fp32`, and ValueError for another dtype
+    or a device type on which the model is not: autocast and the scaler would then do nothing.
     """
-    own = next(model.parameters()).device.type
+    own = _device_of(model).type
     if device_type not in (None, own):
         raise ValueError(
             f"device_type is {device_type!r}, but the model is on {own!r}: autocast would do nothing"
@@ -242,7 +265,7 @@ def _trained(
     dtype: torch.dtype | None,
     progress: bool,
 ) -> History:
-    device = next(model.parameters()).device
+    device = _device_of(model)
     _check(epochs, dtype)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
@@ -320,11 +343,14 @@ def compare(
     The model is made once, under ``seed``, and each run gets a copy of it; the generators are put back to the
     same state before each run, so that a shuffling loader gives the same batches and dropout the same masks.
     ``make_optimizer`` takes the parameters, by default SGD with learning rate 0.1. The global random state is
-    left as it was. Raises ValueError if ``dtypes`` names a precision twice.
+    left as it was. Raises as `train_fp32`, and ValueError if ``dtypes`` names a precision twice or ``device``
+    is not there.
     """
     if len(set(dtypes)) != len(dtypes) or not dtypes:
         raise ValueError(f"dtypes must name each precision once, not {list(dtypes)}")
     target = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if target.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError("there is no cuda device here; device='cpu' trains on the processor")
     make_optimizer = make_optimizer or (lambda parameters: torch.optim.SGD(parameters, lr=0.1))
     runs = {}
     with torch.random.fork_rng():

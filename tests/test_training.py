@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 
 import pytest
 import torch
@@ -178,6 +179,33 @@ def test_comparison_reads_as_a_table(loader):
     )
 
 
+def run_with(*losses):
+    return training.History("fp32", "cpu", tuple(training.Epoch(loss, None, 1.0, (), ()) for loss in losses))
+
+
+@pytest.mark.parametrize(
+    ("reference", "other", "largest"),
+    [
+        ((1.0, 0.5), (1.001, 0.5), pytest.approx(0.001)),
+        ((1.0, 0.5), (1.001, math.nan), math.inf),
+        ((1.0, 0.5), (math.nan, 0.5), math.inf),
+        ((1.0, math.inf), (1.0, math.inf), math.inf),
+        ((math.nan,), (1.0,), math.inf),
+        ((0.0, 1.0), (0.0, 1.5), pytest.approx(0.5)),
+        ((0.0, 1.0), (0.1, 1.0), math.inf),
+        ((1e-310,), (1e300,), math.inf),
+    ],
+)
+def test_a_run_that_broke_is_not_passed_over(reference, other, largest):
+    runs = {"fp32": run_with(*reference), "bf16": run_with(*reference), "fp16": run_with(*other)}
+    assert training.Comparison(runs, 0).largest_difference == largest
+
+
+def test_a_loss_of_zero_is_no_difference(loader):
+    comparison = training.compare(make_model, loader, lambda o, _: (o * 0).sum(), 1, device="cpu")
+    assert comparison.largest_difference == 0.0
+
+
 def test_progress_bar_only_when_asked_for(model, loader, capsys):
     training.train_fp32(model, loader, sgd(model), F.cross_entropy, 1)
     assert capsys.readouterr().err == ""
@@ -191,6 +219,8 @@ def test_progress_bar_only_when_asked_for(model, loader, capsys):
         ({"dtype": torch.float64}, "dtype must be torch.float16 or torch.bfloat16"),
         ({"epochs": 0}, "positive integer"),
         ({"epochs": 2.5}, "positive integer"),
+        ({"epochs": True}, "positive integer"),
+        ({"model": nn.ReLU()}, "ReLU has no parameters"),
         ({"device_type": "xpu"}, "model is on"),
         ({"loader": iter([])}, "0 of 1 epochs"),
     ],
@@ -210,6 +240,19 @@ def test_wrong_arguments_are_refused_in_words(model, loader, change, message):
 def test_a_loader_that_ends_after_one_epoch_is_named(model, loader):
     with pytest.raises(ValueError, match="1 of 2 epochs"):
         training.train_fp32(model, iter(list(loader)), sgd(model), F.cross_entropy, 2)
+
+
+def test_a_model_without_parameters_is_nothing_to_train(model, loader):
+    with pytest.raises(ValueError, match="nothing to train"):
+        training.train_fp32(nn.ReLU(), loader, sgd(model), F.cross_entropy, 1)
+    with pytest.raises(ValueError, match="nothing to train"):
+        next(training.training_steps(nn.ReLU(), loader, sgd(model), F.cross_entropy, 1, device_type="cpu"))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_missing_gpu_is_named(loader):
+    with pytest.raises(ValueError, match="no cuda device here"):
+        training.compare(make_model, loader, F.cross_entropy, 1, device="cuda")
 
 
 def test_the_same_precision_twice_is_refused(loader):

@@ -14,6 +14,8 @@ from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensor, FakeTensorMo
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
+from amp_lessons.grad_mode import gradients_on
+
 _NORMS = frozenset(f"aten::native_{kind}_norm" for kind in ("batch", "group", "layer"))
 _TRUNCATED_NORMAL = "_no_grad_trunc_normal_"
 _truncated_normal = getattr(nn.init, _TRUNCATED_NORMAL)
@@ -25,7 +27,7 @@ def _start_autograd_without_threads() -> None:
     The first `FakeTensorMode` makes such a PyTorch count eight GPUs. If autograd starts after that, it starts
     a thread for each of them, and then no forked child can run a backward pass: checks would not be isolated.
     """
-    with torch.inference_mode(False), torch.enable_grad():
+    with gradients_on():
         torch.zeros((), device="cpu", requires_grad=True).backward()
 
 
@@ -48,6 +50,7 @@ def fake_tensors() -> Iterator[FakeTensorMode]:
         yield mode
 
 
+@gradients_on()  # or autograd would refuse a copy made under inference_mode
 def fake_copy(model: nn.Module) -> nn.Module:
     """Copy a model without its memory: shapes, dtypes and shared weights, but no values."""
     with FakeCopyMode(fake_mode_of(model.parameters()) or FakeTensorMode()):

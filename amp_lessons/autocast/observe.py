@@ -103,7 +103,8 @@ def observe(
     operation = overload(name)
     keys = torch._C.DispatchKeySet(autocast_key(device_type))
     refusal = ""
-    with torch.no_grad(), FakeTensorMode():
+    # Under the caller's inference mode kernels cast nothing that could be seen.
+    with torch.inference_mode(False), torch.no_grad(), FakeTensorMode():
         args, kwargs = _arguments(operation._schema, device_type, dtypes)
         if result_dtype is not None:
             kwargs["dtype"] = result_dtype

@@ -16,6 +16,7 @@ from amp_lessons.autocast.dispatcher import short, tensors_in
 from amp_lessons.autocast.fakes import RealStatistics, fake_mode_of, made_fake
 from amp_lessons.autocast.products import Float16Products
 from amp_lessons.autocast.rules import cuda_rules, region
+from amp_lessons.grad_mode import for_autograd, require_normal_parameters
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ class Once:
         """Run with everything in place; afterwards buffers and random numbers are what they were."""
         torch.clear_autocast_cache()  # an autocast that is active already may have cast these weights
         with ExitStack() as stack:
+            stack.callback(torch.clear_autocast_cache)  # nor is it to find those that are cast here
             if self.fake_mode is not None:
                 stack.enter_context(self.fake_mode)
                 stack.enter_context(RealStatistics())
@@ -92,10 +94,13 @@ def prepare(
     """Find out where model and inputs live; give a fake model fake inputs.
 
     Raises ``TypeError`` if ``model`` is not a module, ``ValueError`` for tensors on several devices, for fake
-    inputs of a real model, and for rules that the device cannot have.
+    inputs of a real model, for a model made under inference_mode, and for rules that the device cannot have.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"expected a torch.nn.Module, got {type(model).__name__}")
+    if torch.is_grad_enabled():
+        require_normal_parameters(model)
+    args, kwargs = for_autograd((args, kwargs))
     owned = list(chain(model.parameters(), model.buffers()))
     given = list(tensors_in([args, kwargs]))
     mode = fake_mode_of(owned + given)

@@ -53,6 +53,7 @@ class Recorder:
         self.parameters = {id(parameter): name for name, parameter in once.model.named_parameters()}
         self.paths = ModulePaths()
         self.phase: Phase = "forward"
+        self.stage = "forward pass"
         self.frames: list[_Frame] = []
         self.rows: list[Row] = []
         self.failure = ("", "")
@@ -61,11 +62,20 @@ class Recorder:
         """Run the model and return the tensors to start the backward pass from."""
         with self.once.autocast(), self._recording(), self.paths.following(self.once.model):
             output = self.once.forward()
-            return list(tensors_in(backward(output))) if callable(backward) else loss_tensors(output)
+            if not callable(backward):
+                return loss_tensors(output)
+            self.stage = "function given as backward"
+            loss = backward(output)
+        targets = list(tensors_in(loss))
+        if not targets:
+            raise TypeError(
+                f"the function given as backward returns the loss, a tensor, not {type(loss).__name__}"
+            )
+        return targets
 
     def record_backward(self, targets: list[torch.Tensor]) -> None:
         """Compute the gradients of all parameters and inputs that want one, without storing any."""
-        self.phase = "backward"
+        self.phase, self.stage = "backward", "backward pass"
         targets = [target for target in targets if target.requires_grad]
         tensors = [*self.once.model.parameters(), *tensors_in((self.once.args, self.once.kwargs))]
         leaves = [tensor for tensor in tensors if tensor.requires_grad]
@@ -158,7 +168,7 @@ class Recorder:
     def _failed(self, error: Exception) -> str:
         message, where = self.failure
         place = f" in {where}" if message == str(error) else ""
-        return f"the {self.phase} pass failed on {self.once.where}{place}: {type(error).__name__}: {error}"
+        return f"the {self.stage} failed on {self.once.where}{place}: {type(error).__name__}: {error}"
 
 
 def loss_tensors(output: Any) -> list[torch.Tensor]:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from amp_lessons import progress
 
+_ALL = object()  # no word that anybody could type
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``amp-lessons progress``."""
@@ -15,20 +17,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--csv", metavar="FILE", help="export as CSV; - writes to the terminal")
     what.add_argument("--json", metavar="FILE", help="export as JSON; - writes to the terminal")
     what.add_argument(
-        "--reset", nargs="?", const="", metavar="EXERCISE", help="forget one exercise, or all; asks first"
+        "--reset",
+        nargs="?",
+        const=_ALL,
+        type=_exercise_id,
+        metavar="EXERCISE",
+        help="forget one exercise, or all; asks first",
     )
     parser.add_argument("--yes", action="store_true", help="do not ask before --reset")
+
+
+def _exercise_id(word: str) -> str:
+    """Refuse an empty word: it comes from a shell variable that is not set, and nobody meant "all" by it."""
+    if not word.strip():
+        raise argparse.ArgumentTypeError("the id of an exercise is empty; give no id at all to forget all")
+    return word
 
 
 def run(args: argparse.Namespace) -> int:
     """Carry out ``amp-lessons progress``; return its exit status."""
     try:
         if args.csv is not None:
-            return _export(progress.read().as_csv(), args.csv)
+            return _export(_read().as_csv(), args.csv)
         if args.json is not None:
-            return _export(progress.read().as_json(), args.json)
+            return _export(_read().as_json(), args.json)
         if args.reset is not None:
-            return _reset(args.reset or None, args.yes)
+            return _reset(None if args.reset is _ALL else args.reset, args.yes)
         return _show()
     except BrokenPipeError:  # nobody reads any more: the business of cli.main
         raise
@@ -37,11 +51,26 @@ def run(args: argparse.Namespace) -> int:
         return 1
 
 
+def _read() -> progress.Progress:
+    """Read progress; tell of a damaged file where it does not mix with what is exported."""
+    found = progress.read()
+    _warn(found.message)
+    return found
+
+
+def _warn(message: str) -> None:
+    if message:
+        print(message, file=sys.stderr)
+
+
 def _show() -> int:
     from amp_lessons import exercises
 
-    print(exercises.overview())
+    found = exercises.overview()
+    print(found)
     print(f"\nkept in {progress.path()}")
+    if earlier := [str(file) for file in progress.damaged_files() if str(file) not in found.message]:
+        print("\n".join(["these files were damaged and set aside; what you did may be in them:", *earlier]))
     return 0
 
 
@@ -55,7 +84,7 @@ def _export(text: str, target: str) -> int:
 
 
 def _reset(exercise_id: str | None, sure: bool) -> int:
-    known = progress.read().records
+    known = _read().records
     if exercise_id is not None and exercise_id not in known:
         print(
             f"nothing is recorded for {exercise_id!r}; there is: {', '.join(known) or 'nothing'}",
@@ -66,7 +95,7 @@ def _reset(exercise_id: str | None, sure: bool) -> int:
     if not (sure or _confirmed(f"Forget {what}? This cannot be undone. [y/N] ")):
         print("nothing was changed")
         return 1
-    progress.reset(exercise_id)
+    _warn(progress.reset(exercise_id))
     print(f"forgot {what}")
     return 0
 

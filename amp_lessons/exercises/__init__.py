@@ -70,16 +70,19 @@ def _with_message(report: Report, message: str) -> Report:
 
 
 def hint(exercise_id: str, number: int) -> Hint:
-    """Return hint 1, 2 or 3 of an exercise, from a nudge to nearly there. Raises ValueError for others."""
+    """Return hint 1, 2 or 3 of an exercise, from a nudge to nearly there. Raises ValueError for others.
+
+    Its ``message`` says what is wrong with the progress file, if anything is.
+    """
     exercise = catalogue.find(exercise_id)
     if number not in range(1, len(exercise.hints) + 1):
         raise ValueError(f"{exercise_id} has hints 1 to {len(exercise.hints)}, there is no hint {number!r}")
-    _told(lambda: progress.record_hint(exercise_id, number))
-    return Hint(exercise_id, number, len(exercise.hints), exercise.hints[number - 1])
+    message = _told(lambda: progress.record_hint(exercise_id, number))
+    return Hint(exercise_id, number, len(exercise.hints), exercise.hints[number - 1], message)
 
 
 def solution(exercise_id: str) -> Solution:
-    """Return one right answer to an exercise, with the reasons for it."""
+    """Return one right answer to an exercise, with the reasons for it; ``message`` as with `hint`."""
     exercise = catalogue.find(exercise_id)
-    _told(lambda: progress.record_solution(exercise_id))
-    return Solution(exercise_id, exercise.answer_source, exercise.explanation, exercise.answer)
+    message = _told(lambda: progress.record_solution(exercise_id))
+    return Solution(exercise_id, exercise.answer_source, exercise.explanation, exercise.answer, message)

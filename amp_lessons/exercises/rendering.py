@@ -109,12 +109,27 @@ def _finding_html(finding: Finding) -> str:
     )
 
 
-def prose_bundle(text: str, heading: str, body: str) -> dict[str, str]:
+def with_message(text: str, message: str) -> str:
+    """Add what is wrong with the progress file, if anything is, as a report does."""
+    return f"{text}\n{_MARK['note']} {message}" if message else text
+
+
+def message_html(message: str) -> str:
+    """Render what is wrong with the progress file; nothing where nothing is."""
+    return f'<p><span aria-hidden="true">{_MARK["note"]}</span> {escape(message)}</p>' if message else ""
+
+
+def _message_markdown(message: str) -> str:
+    return f"\n\n{_MARK['note']} {prose.as_markdown(message)}" if message else ""
+
+
+def prose_bundle(text: str, heading: str, body: str, message: str) -> dict[str, str]:
     """Render a heading and a paragraph."""
     return {
         "text/plain": text,
-        "text/markdown": f"**{heading}.** {prose.as_markdown(body)}",
-        "text/html": f"<p><strong>{escape(heading)}.</strong> {prose.as_html(body)}</p>",
+        "text/markdown": f"**{heading}.** {prose.as_markdown(body)}{_message_markdown(message)}",
+        "text/html": f"<p><strong>{escape(heading)}.</strong> {prose.as_html(body)}</p>"
+        f"{message_html(message)}",
     }
 
 
@@ -122,9 +137,10 @@ def solution_bundle(solution: Solution) -> dict[str, str]:
     """Render a solution: code first, then why it is right."""
     return {
         "text/plain": str(solution),
-        "text/markdown": f"```python\n{solution.source}```\n\n{prose.as_markdown(solution.explanation)}",
+        "text/markdown": f"```python\n{solution.source}```\n\n{prose.as_markdown(solution.explanation)}"
+        f"{_message_markdown(solution.message)}",
         "text/html": f"<pre><code>{escape(solution.source)}</code></pre>"
-        f"<p>{prose.as_html(solution.explanation)}</p>",
+        f"<p>{prose.as_html(solution.explanation)}</p>{message_html(solution.message)}",
     }
 
 

@@ -106,34 +106,42 @@ class Report:
 
 @dataclass(frozen=True)
 class Hint:
-    """The ``number``-th of ``total`` hints, from a nudge to nearly there."""
+    """The ``number``-th of ``total`` hints, from a nudge to nearly there.
+
+    ``message`` says what is wrong with the progress file, if anything is.
+    """
 
     exercise_id: str
     number: int
     total: int
     text: str
+    message: str = ""
 
     def __str__(self) -> str:
-        return f"Hint {self.number} of {self.total}: {self.text}"
+        return rendering.with_message(f"Hint {self.number} of {self.total}: {self.text}", self.message)
 
     __repr__ = __str__
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         heading = f"Hint {self.number} of {self.total}"
-        return rendering.prose_bundle(str(self), heading, self.text)
+        return rendering.prose_bundle(str(self), heading, self.text, self.message)
 
 
 @dataclass(frozen=True)
 class Solution:
-    """One right answer: its ``source``, why it is right, and the object that ``source`` defines."""
+    """One right answer: its ``source``, why it is right, and the object that ``source`` defines.
+
+    ``message`` says what is wrong with the progress file, if anything is.
+    """
 
     exercise_id: str
     source: str
     explanation: str
     function: Any
+    message: str = ""
 
     def __str__(self) -> str:
-        return f"{self.source}\n{self.explanation}"
+        return rendering.with_message(f"{self.source}\n{self.explanation}", self.message)
 
     __repr__ = __str__
 

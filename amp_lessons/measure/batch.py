@@ -12,6 +12,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from amp_lessons.autocast.fakes import fake_mode_of
+from amp_lessons.grad_mode import gradients_on
 from amp_lessons.measure.fakes import on_fake_cpu
 from amp_lessons.measure.footprint import COMPUTED, MEASURED
 from amp_lessons.measure.memory import predict_memory
@@ -33,6 +34,7 @@ class LargestBatch:
     source: str
 
 
+@gradients_on()
 def predict_largest_batch(
     model: nn.Module,
     make_inputs: Callable[[int], Any],

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from amp_lessons.autocast.dispatcher import tensors_in
 from amp_lessons.autocast.once import Once, prepare
 from amp_lessons.autocast.recorder import loss_tensors
+from amp_lessons.grad_mode import gradients_on
 from amp_lessons.measure.fakes import on_fake_cpu, require_module, without_collecting
 from amp_lessons.measure.footprint import COMPUTED, MEASURED, Footprint, Saved, footprint, saved_rows
 from amp_lessons.measure.kernels import cuda_kernels
@@ -24,6 +25,7 @@ from amp_lessons.measure.storages import StorageLog
 LossFn = Callable[[Any], torch.Tensor]
 
 
+@gradients_on()
 def predict_memory(
     model: nn.Module,
     *inputs: Any,
@@ -38,7 +40,8 @@ def predict_memory(
     Model and inputs may be real, on any device, or fake (``autocast.fake_tensors``); they are left as they
     are. The step follows the autocast rules of ``device_type`` and, for ``"cuda"``, its choice of kernels.
     ``loss_fn`` takes the output; without it the output's own ``loss`` is used, or all its floating tensors.
-    Not predicted is what kernels allocate inside themselves, and what a compiler would save.
+    Not predicted is what kernels allocate inside themselves, and what a compiler would save. The mode of the
+    caller (``torch.no_grad``) makes no difference.
     """
     kind = precision(precision_name)
     fake, (args, kwargs) = on_fake_cpu(model, (inputs, named_inputs))
@@ -54,6 +57,7 @@ def predict_memory(
         return footprint(log, saved, COMPUTED)
 
 
+@gradients_on()
 def measure_memory(
     model: nn.Module,
     *inputs: Any,
@@ -66,7 +70,7 @@ def measure_memory(
 
     Every storage is followed; on a GPU, the peak is what its allocator reports, and what that exceeds the
     storages by is called workspace. Parameters, buffers, gradients and random numbers are put back
-    afterwards.
+    afterwards; the mode of the caller (``torch.no_grad``) makes no difference.
     """
     kind = precision(precision_name)
     require_module(model)

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from amp_lessons.measure.precision import Precision, fp32_products, precision
-from amp_lessons.measure.rates import Device, Rate
+from amp_lessons.measure.rates import Device, Rate, random_values
 from amp_lessons.measure.stopwatch import time_step, usable_device
 
 Tensor = torch.Tensor
@@ -99,7 +99,8 @@ def operation_rates(
 def _rate(
     operation: Operation, kind: Precision, place: torch.device, tokens: int, width: int, seconds: float
 ) -> Rate:
-    inputs = [torch.randn(shape, device=place).to(kind.dtype) for shape in operation.shapes(tokens, width)]
+    draw = torch.Generator(place)
+    inputs = [random_values(shape, kind, draw) for shape in operation.shapes(tokens, width)]
 
     def call() -> Tensor:
         return operation.run(*inputs)

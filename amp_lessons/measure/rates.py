@@ -122,7 +122,8 @@ def product_rate(
     if min(m, n, k) < 1:
         raise ValueError(f"a matrix needs at least one row and one column, got m, n, k = {m}, {n}, {k}")
     kind, place = precision(precision_name), usable_device(device)
-    a, b = _random(m, k, kind, place), _random(n, k, kind, place).t()
+    draw = torch.Generator(place)  # its own: the notebook's random numbers go on as if nothing was measured
+    a, b = random_values((m, k), kind, draw), random_values((n, k), kind, draw).t()
     out = a.new_empty(m, n)
     with fp32_products(tf32=kind.tf32):
         timing = time_step(lambda: torch.mm(a, b, out=out), device=place, seconds=seconds)
@@ -160,7 +161,7 @@ def copy_rates(
 
 
 def _copy_rate(size: int, kind: Precision, place: torch.device, seconds: float) -> Rate:
-    source = _random(1, size // kind.dtype.itemsize, kind, place)
+    source = random_values((1, size // kind.dtype.itemsize), kind, torch.Generator(place))
     target = torch.empty_like(source)
     timing = time_step(lambda: target.copy_(source), device=place, seconds=seconds)
     return Rate("copy", kind.name, size, 0.0, source.nbytes + target.nbytes, timing)
@@ -182,8 +183,9 @@ def _expected_ms(last: Rate, size: int) -> float:
     return last.timing.median_ms * (size / last.size) ** 3
 
 
-def _random(rows: int, columns: int, kind: Precision, place: torch.device) -> torch.Tensor:
-    return torch.randn(rows, columns, device=place).to(kind.dtype)
+def random_values(shape: tuple[int, ...], kind: Precision, draw: torch.Generator) -> torch.Tensor:
+    """Return normally distributed values in this precision, on the device of the generator."""
+    return torch.randn(shape, generator=draw, device=draw.device).to(kind.dtype)
 
 
 def _of(rates: Sequence[Rate], precision_name: str) -> list[Rate]:

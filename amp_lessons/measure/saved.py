@@ -9,8 +9,10 @@ from torch import nn
 
 from amp_lessons.autocast.once import prepare
 from amp_lessons.autocast.saved import counting_saved
+from amp_lessons.grad_mode import gradients_on
 
 
+@gradients_on()
 def saved_activation_bytes(
     model: nn.Module,
     *inputs: Any,
@@ -23,7 +25,7 @@ def saved_activation_bytes(
     Each storage counts once, as long as anything in it is kept; parameters and buffers do not count, but
     16-bit copies of them do. ``dtype`` is autocast's dtype, ``None`` means no autocast; ``device_type`` is
     whose rules apply (CUDA's also on the CPU). Real or fake tensors (``autocast.fake_copy``); the model is
-    left as it was.
+    left as it was. Gradients are switched on for the pass, also under ``torch.no_grad``.
 
     What is kept depends on the kernels too. On the CPU attention with dropout is not fused and keeps its
     weights, which CUDA's fused attention does not: for bytes that hold on a GPU, set attention dropout to 0.

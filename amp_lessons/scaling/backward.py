@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from amp_lessons.grad_mode import gradients_on
 from amp_lessons.scaling.checks import (
     check_autocast_dtype,
     check_batch,
@@ -41,7 +42,7 @@ def backward_at(
     loss_fn: LossFn,
     scale: float,
     dtype: torch.dtype = torch.float16,
-    device_type: str | None = None,
+    device_type: str | torch.device | None = None,
 ) -> Census:
     """Run a real backward pass of loss × scale under autocast, and count what became of every true gradient.
 
@@ -67,7 +68,7 @@ def backward_by_layer(
     loss_fn: LossFn,
     scale: float,
     dtype: torch.dtype = torch.float16,
-    device_type: str | None = None,
+    device_type: str | torch.device | None = None,
 ) -> dict[str, Census]:
     """Do as `backward_at`, and return one census per layer that owns trainable parameters, in order."""
     true = gradients(model, batch, loss_fn)
@@ -102,7 +103,7 @@ def _gradients_by_layer(
     loss_fn: LossFn,
     scale: float,
     dtype: torch.dtype,
-    device_type: str | None,
+    device_type: str | torch.device | None,
 ) -> dict[str, Tensor]:
     parameters = trainable_parameters(model)
     device_type = check_device_type(model, device_type)
@@ -138,8 +139,7 @@ def _nothing_left_behind(device: torch.device) -> Iterator[None]:
     on_cpu = device.type == "cpu"
     with (
         torch.random.fork_rng([] if on_cpu else [device], device_type="cuda" if on_cpu else device.type),
-        torch.inference_mode(False),
-        torch.enable_grad(),
+        gradients_on(),
         torch.autocast(device.type, enabled=False),
     ):
         # Inside the caller's own autocast, weights cast to another dtype would be taken from its cache.

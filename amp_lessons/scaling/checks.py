@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from amp_lessons.grad_mode import require_normal_parameters
+
 AUTOCAST_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
@@ -23,7 +25,7 @@ def check_scale(scale: float, name: str = "a loss scale", example: float = 2.0**
     smallest, largest = math.ulp(0.0), torch.finfo(torch.float32).max
     if not smallest <= scale <= largest or torch.tensor(float(scale), dtype=torch.float32) == 0:
         raise ValueError(
-            f"{name} must be positive and finite in fp32 (at most {largest:.4g}), such as {example}; "
+            f"{name} must be positive and finite in fp32 (at most {largest:.10g}), such as {example}; "
             f"got {_shown(scale)}"
         )
     return float(scale)
@@ -67,7 +69,7 @@ def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """Return the parameters that receive gradients, by name.
 
     Raises TypeError unless `model` is a module; ValueError if no parameter requires a gradient, or one is not
-    fp32 (under autocast the parameters stay fp32).
+    fp32 (under autocast the parameters stay fp32) or was made under inference_mode.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"the model is a torch.nn.Module, not {type(model).__name__}")
@@ -76,6 +78,7 @@ def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
         raise ValueError(
             "the model has no parameter that requires a gradient, so there is nothing to back-propagate"
         )
+    require_normal_parameters(model)
     for name, parameter in parameters.items():
         if parameter.dtype != torch.float32:
             raise ValueError(
@@ -84,13 +87,15 @@ def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     return parameters
 
 
-def check_device_type(model: nn.Module, device_type: str | None) -> str:
-    """Return where the model is, as "cpu" or "cuda".
+def check_device_type(model: nn.Module, device_type: str | torch.device | None) -> str:
+    """Return where the model is, as "cpu" or "cuda"; a torch.device names its type.
 
     Raises RuntimeError for "cuda" on a machine without a GPU, where PyTorch would only warn and switch itself
     off; ValueError if the model is elsewhere than `device_type` says.
     """
     where = next(iter(trainable_parameters(model).values())).device.type
+    if isinstance(device_type, torch.device):
+        device_type = device_type.type
     if device_type == "cuda" and not torch.cuda.is_available():
         raise RuntimeError('device_type="cuda" needs a GPU, and torch sees none here; use device_type="cpu"')
     if device_type not in (None, where):

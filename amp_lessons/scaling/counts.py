@@ -128,6 +128,8 @@ def _added(first: Mapping[int, int], second: Mapping[int, int]) -> dict[int, int
 
 
 def _floating_tensors(gradients: Tensor | Iterable[Tensor]) -> Iterator[Tensor]:
+    if not isinstance(gradients, Iterable):
+        raise TypeError(f"gradients are a tensor, or several in a list, not {type(gradients).__name__}")
     for k, tensor in enumerate([gradients] if isinstance(gradients, Tensor) else gradients):
         if not isinstance(tensor, Tensor):
             raise TypeError(

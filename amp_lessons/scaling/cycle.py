@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from amp_lessons.grad_mode import for_autograd, gradients_on
 from amp_lessons.scaling.checks import (
     check_autocast_dtype,
     check_batch,
@@ -101,7 +102,7 @@ class AmpCycle:
 
     The model trains, and keeps what it learns. `loader` is any iterable of (inputs, targets) that can be
     iterated again and again; batches are moved to the model's device. `dtype` is fp16, bf16, or fp32 for no
-    autocast.
+    autocast. Each phase runs with gradients on, also under `torch.no_grad` or `torch.inference_mode`.
 
     Raises as `check_device_type` and `make_scaler` do; TypeError for an optimizer or scaler that is none;
     ValueError for a fused optimizer, which would skip inside its kernel, unseen, and for a disabled scaler.
@@ -115,7 +116,7 @@ class AmpCycle:
         loss_fn: Callable[[Any, Any], Tensor],
         *,
         scaler: torch.amp.GradScaler | None = None,
-        device_type: str | None = None,
+        device_type: str | torch.device | None = None,
         dtype: torch.dtype = torch.float16,
     ) -> None:
         self._device_type = check_device_type(model, device_type)
@@ -144,6 +145,7 @@ class AmpCycle:
         """Let the coming backward phase overflow: afterwards, one gradient value is replaced by inf."""
         self._overflow_is_due = True
 
+    @gradients_on()
     def advance(self) -> PhaseSnapshot:
         """Perform the next phase, and return what there is afterwards."""
         phase = self.phase
@@ -272,7 +274,7 @@ def _endless(loader: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
 
 
 def _to(device: torch.device, value: Any) -> Any:
-    return value.to(device) if isinstance(value, Tensor) else value
+    return for_autograd(value.to(device)) if isinstance(value, Tensor) else value
 
 
 def _gradient_of(output: Tensor | None) -> Tensor | None:

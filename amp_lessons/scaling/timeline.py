@@ -45,7 +45,7 @@ class ScalerTimeline:
         optimizer: torch.optim.Optimizer,
         loss_fn: Callable[[Any, Any], Tensor],
         *,
-        device_type: str | None = None,
+        device_type: str | torch.device | None = None,
         dtype: torch.dtype = torch.float16,
         init_scale: float = 2.0**16,
         growth_factor: float = 2.0,
@@ -79,8 +79,10 @@ class ScalerTimeline:
         In the steps numbered in `overflow_at` (from 0), one gradient value is replaced by inf after the
         backward pass. A loader with fewer batches starts again. `knobs` are the keyword arguments of
         `ScalerTimeline`. Raises ValueError unless `steps` is a whole number of at least 1 and `overflow_at`
-        lies within them.
+        lies within them, TypeError for a single number.
         """
+        if not isinstance(overflow_at, Iterable):
+            raise TypeError(f"overflow_at is a collection of steps, such as [3], not {overflow_at!r:.60}")
         overflow_at = frozenset(overflow_at)
         if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
             raise ValueError(f"steps is a whole number of at least 1, not {steps!r:.60}")

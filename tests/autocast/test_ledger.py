@@ -316,6 +316,22 @@ def test_a_backward_pass_that_fails():
         record(Model(), torch.randn(2, requires_grad=True), backward=True)
 
 
+def test_a_loss_function_that_fails_is_not_the_forward_pass():
+    def wrong(output):
+        return undefined_name  # noqa: F821
+
+    with pytest.raises(autocast.RecordingError, match=r"^the function given as backward failed .* NameError"):
+        record(perceptron(), torch.randn(2, 8), backward=wrong)
+    with pytest.raises(autocast.RecordingError, match=r"given as backward failed .* at aten::sum\(float32\)"):
+        record(perceptron(), torch.randn(2, 8), backward=lambda output: output.sum(dim=7))
+
+
+@pytest.mark.parametrize("returned", [1.0, None])
+def test_a_loss_function_that_returns_no_tensor_is_told_so(returned):
+    with pytest.raises(TypeError, match=f"returns the loss, a tensor, not {type(returned).__name__}"):
+        record(perceptron(), torch.randn(2, 8), backward=lambda output: returned)
+
+
 def test_a_model_that_gets_over_a_failure_keeps_its_paths():
     class Careful(nn.Module):
         def __init__(self):
@@ -390,12 +406,64 @@ def test_things_that_are_no_model_and_mixtures_of_real_and_fake():
         record(nn.Linear(4, 4), torch.ones(2, 4, device="meta"))
 
 
-@pytest.mark.parametrize("without_gradients", [torch.no_grad, torch.inference_mode])
-def test_without_gradients_nothing_is_saved(without_gradients):
-    with without_gradients():
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_without_gradients_nothing_is_saved_and_a_note_says_so(mode):
+    with mode():
         ledger = record(perceptron(), torch.randn(2, 8))
     assert ledger.saved_bytes == {}
     assert len(ledger.rows) == 5
+    assert "recorded under no_grad or inference_mode" in ledger.notes[-1]
+    assert record(perceptron(), torch.randn(2, 8)).notes == ()
+
+
+@pytest.mark.parametrize("dtype", [F16, BF16, None])
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_a_backward_pass_switches_gradients_on(mode, dtype):
+    model, x = perceptron(), torch.randn(2, 8)
+    expected = record(model, x, backward=True, dtype=dtype)
+    with mode():
+        ledgers = [
+            record(model, x, backward=True, dtype=dtype),
+            record(model, x.clone(), backward=lambda output: output, dtype=dtype),
+            record(autocast.fake_copy(model), x.clone(), backward=True, dtype=dtype),
+        ]
+        assert not torch.is_grad_enabled()
+        assert torch.is_inference_mode_enabled() == (mode is torch.inference_mode)
+    for ledger in ledgers:
+        assert ledger.rows == expected.rows
+        assert ledger.saved_bytes == expected.saved_bytes != {}
+        assert ledger.notes == ()
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+class Thrice(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.layer(self.layer(self.layer(x)))
+
+
+@pytest.mark.parametrize(("device_type", "dtype"), [("cuda", F16), ("cuda", BF16), ("cpu", BF16)])
+@pytest.mark.parametrize("fake", [False, True])
+@pytest.mark.parametrize(("mode", "casts"), [(torch.no_grad, [3, 0, 0]), (torch.inference_mode, [3, 2, 2])])
+def test_under_inference_mode_each_use_of_a_weight_casts_it(mode, casts, fake, device_type, dtype):
+    model = autocast.fake_copy(Thrice()) if fake else Thrice()
+    with mode():
+        ledger = record(model, torch.randn(4, 8), device_type=device_type, dtype=dtype)
+        assert torch.is_inference_mode_enabled() == (mode is torch.inference_mode)
+    assert [len(row.casts) for row in ledger.rows] == casts
+    assert [row.op for row in ledger.rows] == ["aten::linear"] * 3
+    assert torch.is_autocast_cache_enabled()
+
+
+def test_a_model_made_under_inference_mode_is_named():
+    with torch.inference_mode():
+        model = perceptron()
+    with pytest.raises(ValueError, match=r"weight was made under torch\.inference_mode"):
+        record(model, torch.randn(2, 8))
+    assert record(model.requires_grad_(False), torch.randn(2, 8)).rows
 
 
 def test_an_autocast_that_is_active_already_changes_nothing():

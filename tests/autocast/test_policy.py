@@ -166,6 +166,14 @@ def test_atlas_and_differences():
     assert autocast.differences("cuda", "cuda") == {}
 
 
+@pytest.mark.parametrize("device_type", ["cuda", "cpu"])
+def test_the_mode_of_the_caller_makes_no_difference(fresh_tables, device_type):
+    expected = autocast.entries(device_type)
+    policy_module._entries.cache_clear()
+    with torch.inference_mode():
+        assert autocast.entries(device_type) == expected
+
+
 class TestWhenPyTorchChanges:
     """A table that cannot be read is refused, never guessed."""
 

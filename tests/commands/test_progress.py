@@ -73,3 +73,59 @@ def test_trouble_is_told_in_words(monkeypatch, tmp_path, capsys):
     progress.path().write_text('{"schema": 99, "exercises": {}}')
     assert call() == 1
     assert "newer version" in capsys.readouterr().err
+
+
+@pytest.fixture
+def damaged(progress_home):
+    progress_home.mkdir()
+    progress.path().write_text("garbage")
+
+
+@pytest.mark.parametrize(("words", "status"), [(("--csv", "-"), 0), (("--json", "-"), 0)])
+def test_an_export_tells_of_a_damaged_file_beside_what_it_exports(damaged, capsys, words, status):
+    assert call(*words) == status
+    printed = capsys.readouterr()
+    (file,) = progress.damaged_files()
+    assert str(file) in printed.err
+    assert printed.out == (progress.Progress({}).as_csv() if "--csv" in words else "{}\n")
+
+
+@pytest.mark.parametrize("words", [("--reset", "--yes"), ("--reset", "decode_bits", "--yes")])
+def test_a_reset_tells_of_a_damaged_file(damaged, capsys, words):
+    call(*words)
+    (file,) = progress.damaged_files()
+    assert str(file) in capsys.readouterr().err
+
+
+def test_damaged_files_are_shown_once_until_they_are_gone(damaged, capsys):
+    for _ in range(2):
+        assert call() == 0
+        (file,) = progress.damaged_files()
+        assert capsys.readouterr().out.count(str(file)) == 1
+    file.unlink()
+    call()
+    assert "set aside" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("word", ["", "  "])
+def test_an_empty_id_does_not_mean_all(solved, capsys, word):
+    with pytest.raises(SystemExit) as stopped:
+        call("--reset", word, "--yes")
+    assert stopped.value.code == 2
+    assert "empty" in capsys.readouterr().err
+    assert progress.read().of("decode_bits").solved
+
+
+def test_progress_that_can_only_be_read_is_shown(progress_home, capsys):
+    progress_home.mkdir()
+    (progress_home / "progress.lock").mkdir()
+    progress.path().write_text('{"schema": 1, "exercises": {"decode_bits": {"tries": 7}}}')
+    assert call() == 0
+    assert "7 tries" in capsys.readouterr().out
+
+
+def test_a_home_that_is_a_file_is_trouble(monkeypatch, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("AMP_LESSONS_HOME", str(tmp_path / "file"))
+    assert call() == 1
+    assert "is a file" in capsys.readouterr().err

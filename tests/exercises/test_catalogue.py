@@ -134,6 +134,43 @@ def test_damaged_progress_is_named_in_the_report(progress_home):
     assert "progress.damaged-" in report.findings[-1].message
 
 
+@pytest.mark.parametrize("ask", [exercises.solution, lambda id: exercises.hint(id, 1)])
+def test_damaged_progress_is_named_beside_hint_and_solution(progress_home, ask):
+    progress_home.mkdir()
+    progress.path().write_text("{")
+    told = ask("largest_safe_scale")
+    assert "progress.damaged-" in told.message
+    shown = {**told._repr_mimebundle_(), "str": str(told)}
+    assert all("progress.damaged-" in text for text in shown.values())
+    assert ask("largest_safe_scale").message == ""
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        '{"schema": 1, "exercises": {"largest_safe_scale": {"tries": "abc", "hints": "x"}}}',
+        '{"schema": 1, "exercises": {"largest_safe_scale": {"tries": 1, "solved_at": 7}}}',
+        pytest.param("[" * 200_000, id="nested too deeply"),
+    ],
+)
+@pytest.mark.parametrize("movable", [True, False])
+def test_no_damage_costs_a_report_or_a_hint(progress_home, monkeypatch, damage, movable):
+    def forbidden(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    progress_home.mkdir()
+    if not movable:
+        monkeypatch.setattr("os.replace", forbidden)
+    for ask in (
+        lambda: exercises.check("largest_safe_scale", None).findings[-1],
+        lambda: exercises.hint("largest_safe_scale", 1),
+        lambda: exercises.solution("largest_safe_scale"),
+        exercises.overview,
+    ):
+        progress.path().write_text(damage)
+        assert ("progress.damaged-" if movable else "progress.json is damaged") in ask().message
+
+
 @pytest.mark.parametrize("largest", [65504.0, 65519.9, 65520.0, 65521.0, 3e-7, 1.0, 2e6])
 @pytest.mark.parametrize("scaled_down", [1, 2**9, 2**30])
 def test_the_largest_safe_scale_is_that_of_brute_force(largest, scaled_down):

@@ -16,7 +16,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
 from amp_lessons.autocast import fake_copy
-from amp_lessons.measure import KINDS, measure_memory, predict_memory
+from amp_lessons.measure import KINDS, Footprint, measure_memory, predict_largest_batch, predict_memory
 from tests.measure.architectures import (
     OF_TORCH,
     Case,
@@ -229,6 +229,25 @@ def test_nothing_is_left_behind() -> None:
     assert torch.equal(random_state, torch.get_rng_state())
     dropped = nn.functional.dropout(torch.ones(1000), 0.5)  # real tensors run through real kernels again
     assert set(dropped.unique().tolist()) == {0.0, 2.0}
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_the_mode_of_the_caller_makes_no_difference(mode: type[torch.no_grad]) -> None:
+    model, x = nn.Linear(16, 4), torch.randn(8, 16)
+
+    def footprints(x: torch.Tensor) -> list[Footprint]:
+        found = [step(model, x, precision_name="bf16") for step in (predict_memory, measure_memory)]
+        return [replace(each, history=()) for each in found]  # autocast frees its copies in any order
+
+    expected = footprints(x)
+    with mode():
+        assert footprints(x) == expected
+        assert footprints(x.clone()) == expected
+        largest = predict_largest_batch(model, lambda batch: torch.randn(batch, 16), 2**20)
+        assert not torch.is_grad_enabled()
+        assert torch.is_inference_mode_enabled() == (mode is torch.inference_mode)
+    assert largest == predict_largest_batch(model, lambda batch: torch.randn(batch, 16), 2**20)
+    assert all(parameter.grad is None for parameter in model.parameters())
 
 
 def test_fake_models_and_models_without_data_are_predicted_alike() -> None:

@@ -111,6 +111,14 @@ def test_operations_run_as_autocast_runs_them() -> None:
     assert half["matrix product"].intensity > half["LayerNorm"].intensity > half["addition"].intensity
 
 
+def test_the_notebooks_random_numbers_go_on_as_if_nothing_was_measured() -> None:
+    before = torch.get_rng_state()
+    product_rate(8, "fp16", **QUICK)
+    copy_rates("bf16", sizes=[4096], **QUICK)
+    operation_rates("bf16", tokens=64, width=64, **QUICK)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_precisions_of_a_cpu() -> None:
     assert precisions_on("cpu") == ("fp32", "fp16", "bf16")
 

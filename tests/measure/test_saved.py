@@ -108,6 +108,16 @@ def test_a_model_is_left_as_it_was() -> None:
     assert all(torch.equal(tensor, before[name]) for name, tensor in case.model.state_dict().items())
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_the_mode_of_the_caller_makes_no_difference(mode: type[torch.no_grad]) -> None:
+    model, x = nn.Linear(16, 4), torch.randn(8, 16)
+    with mode():
+        assert saved_activation_bytes(model, x, dtype=torch.float16) == {torch.float16: 8 * 16 * 2}
+        assert saved_activation_bytes(model, x.clone()) == {torch.float32: 8 * 16 * 4}
+        assert not torch.is_grad_enabled()
+        assert torch.is_inference_mode_enabled() == (mode is torch.inference_mode)
+
+
 def test_bad_arguments_are_named() -> None:
     with pytest.raises(TypeError, match=r"expected a torch\.nn\.Module"):
         saved_activation_bytes(torch.relu, torch.randn(2))  # type: ignore[arg-type]

@@ -292,6 +292,13 @@ def test_a_model_that_is_elsewhere_is_named() -> None:
         backward_at(perceptron(), batch(), cross_entropy, 1.0, device_type="mps")
 
 
+def test_a_torch_device_names_its_type() -> None:
+    expected = backward_at(perceptron(), batch(), cross_entropy, 1.0, device_type="cpu")
+    assert backward_at(perceptron(), batch(), cross_entropy, 1.0, device_type=torch.device("cpu")) == expected
+    with pytest.raises(ValueError, match='the model is on "cpu", not on "mps"'):
+        backward_at(perceptron(), batch(), cross_entropy, 1.0, device_type=torch.device("mps:0"))
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 def test_on_a_gpu_the_scale_cures_underflow_and_nothing_is_left_behind() -> None:

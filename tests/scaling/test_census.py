@@ -243,6 +243,8 @@ def test_gradients_that_are_not_dense_floats_are_refused(gradients: Tensor) -> N
 def test_a_parameter_without_gradient_is_explained() -> None:
     with pytest.raises(TypeError, match=r"item 1 is a NoneType.*p\.grad is not None"):
         census([torch.ones(1), None])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="gradients are a tensor, or several in a list, not NoneType"):
+        census(None)  # type: ignore[arg-type]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/status")

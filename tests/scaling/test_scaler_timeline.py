@@ -112,10 +112,31 @@ def test_impossible_options_are_explained(options: dict[str, object], message: s
         record(**options)
 
 
+def test_one_number_is_no_collection_of_steps() -> None:
+    with pytest.raises(TypeError, match=r"overflow_at is a collection of steps, such as \[3\], not 1"):
+        record(steps=2, overflow_at=1)
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_missing_gpu_is_named() -> None:
     with pytest.raises(RuntimeError, match="needs a GPU"):
         record(steps=1, device_type="cuda")
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_the_mode_of_the_caller_makes_no_difference(mode: type[torch.no_grad]) -> None:
+    model, expected = perceptron(), record(steps=3, growth_interval=2)
+    with mode():
+        assert record(model, steps=3, growth_interval=2).steps == expected.steps  # its batches are made here
+        assert not torch.is_grad_enabled()
+        assert torch.is_inference_mode_enabled() == (mode is torch.inference_mode)
+
+
+def test_a_model_made_under_inference_mode_is_named() -> None:
+    with torch.inference_mode():
+        model = perceptron()
+    with pytest.raises(ValueError, match=r"made under torch\.inference_mode"):
+        record(model, steps=1)
 
 
 def test_growth_is_listed_with_the_interval_it_waits_for() -> None:

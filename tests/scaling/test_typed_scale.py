@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from amp_lessons.scaling import parse_scale
@@ -18,3 +20,10 @@ def test_numbers_and_powers_are_understood(text: str, scale: float) -> None:
 def test_what_is_no_scale_is_answered_in_words(text: str) -> None:
     with pytest.raises(ValueError, match=r"\w+ \w+ \w+"):
         parse_scale(text)
+
+
+def test_the_limit_that_is_named_is_below_what_is_refused() -> None:
+    with pytest.raises(ValueError, match="at most") as caught:
+        parse_scale("2^128")
+    limit, got = (float(number) for number in re.findall(r"\d\.\d+e\+38", str(caught.value)))
+    assert limit < got

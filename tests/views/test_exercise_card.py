@@ -170,3 +170,13 @@ def test_an_unknown_exercise_names_the_nearest():
         views.ExerciseCard("decode_bit")
     with pytest.raises(ValueError, match=r"there are: decode_bits, .*resume_training"):
         views.ExerciseCard("zzz")
+
+
+def test_a_progress_file_damaged_while_the_card_is_open_is_named(card, progress_home):
+    progress_home.mkdir()
+    progress.path().write_text("{")
+    press(card, "Hint 1")
+    assert page(card).count("progress.damaged-") == 1
+    progress.path().write_text("{")
+    card.show_solution()
+    assert page(card).count("progress.damaged-") == 2

@@ -9,7 +9,7 @@ from typing import Any
 import ipywidgets
 
 from amp_lessons import exercises, progress, prose
-from amp_lessons.exercises import Hint, catalogue, so_far
+from amp_lessons.exercises import Hint, catalogue, rendering, so_far
 from amp_lessons.progress import Record
 
 from ..code import code_html
@@ -70,6 +70,7 @@ class ExerciseCard(ipywidgets.VBox):
         self._question.layout.display = "none"
         self._solution_shown = True
         why = f'<p style="{CAPTION_STYLE}">{prose.as_html(found.explanation)}</p>'
+        why += rendering.message_html(found.message)
         self._solution_html.value = (
             f'<div aria-live="polite">{code_html(found.source, "Source of the solution")}{why}</div>'
         )
