@@ -118,9 +118,8 @@ class Race:
 
     @property
     def differences(self) -> list[float]:
-        """The relative difference of the two losses at each step."""
-        pairs = zip(self.fp32.losses, self.amp.losses, strict=False)
-        return [abs(amp - fp32) / abs(fp32) for fp32, amp in pairs]
+        """The relative difference of the two losses at each step, as `training.relative_difference` says."""
+        return list(map(training.relative_difference, self.fp32.losses, self.amp.losses))
 
     @property
     def largest_difference(self) -> tuple[float, int]:

@@ -111,7 +111,7 @@ class Comparison:
         """
         reference, *others = (history.losses for history in self.runs.values())
         pairs = [(a, b) for other in others for a, b in zip(reference, other, strict=True)]
-        return max((_relative_difference(a, b) for a, b in pairs), default=0.0)
+        return max((relative_difference(a, b) for a, b in pairs), default=0.0)
 
     def __str__(self) -> str:
         return "\n".join([tables.as_text(*_by_epoch(self.runs)), "", *self._measured()])
@@ -133,7 +133,7 @@ class Comparison:
         }
 
 
-def _relative_difference(reference: float, loss: float) -> float:
+def relative_difference(reference: float, loss: float) -> float:
     """Return inf where there is no number to say: NaN would be passed over by max()."""
     if not (math.isfinite(reference) and math.isfinite(loss)):
         return math.inf
