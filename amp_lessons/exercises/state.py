@@ -75,13 +75,16 @@ def _autocast_settings(device_type: str, dtype: torch.dtype) -> list[Setting]:
 
 
 def _default_device() -> torch.device | None:
-    device = torch.get_default_device()
+    try:
+        device = torch.get_default_device()
+    except AttributeError:  # PyTorch 2.9 cannot ask for a default of None
+        return None
     return None if device.type == "cpu" else device
 
 
 def _set_default_device(device: torch.device | None) -> None:
     torch.set_default_device(device)
-    if device is None:  # leave nothing where there was nothing: PyTorch 2.9 cannot ask for a default of None
+    if device is None:  # leave nothing where there was nothing, which PyTorch 2.9 can be asked for
         vars(torch._GLOBAL_DEVICE_CONTEXT).pop("device_context", None)
 
 

@@ -34,6 +34,13 @@ def made(setter, value, default):
         setter(default)
 
 
+def set_default_device(device):
+    """Set it, and leave nothing where there was nothing: PyTorch 2.9 cannot ask for a default of None."""
+    torch.set_default_device(device)
+    if device is None:
+        del torch._GLOBAL_DEVICE_CONTEXT.device_context
+
+
 MATMULS = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
 
 
@@ -86,7 +93,7 @@ SETTINGS = {
     "gradients_in_inference_mode": inference_mode_with_gradients,
     "float64": lambda: made(torch.set_default_dtype, torch.float64, torch.float32),
     "bfloat16": lambda: made(torch.set_default_dtype, torch.bfloat16, torch.float32),
-    "meta": lambda: made(torch.set_default_device, "meta", None),
+    "meta": lambda: made(set_default_device, "meta", None),
     "with_meta": lambda: torch.device("meta"),
     "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
     "autocast_without_cache": lambda: torch.autocast("cpu", torch.float16, cache_enabled=False),
