@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from amp_lessons.exercises import conduct, sandbox
 from amp_lessons.exercises.bench import device_type
+from amp_lessons.exercises.remarks import cuda_replaced, fixed_device
 from amp_lessons.exercises.results import Exercise, Finding, Verdict, failed, note, passed
 from amp_lessons.exercises.sources import source_of
 from amp_lessons.exercises.spies import spying
@@ -106,30 +107,39 @@ def _examine(attempt: Any) -> Verdict:
         if finding is not None:
             return Verdict((finding,))
         islands += model.seen.normalise if dtype != torch.float32 else []
-    return Verdict((_what_island(islands), *_WHAT_HOLDS, *_remarks(attempt, tape)))
+    return Verdict((_what_island(islands, tape), *_WHAT_HOLDS, *_remarks(attempt, tape)))
 
 
-def _what_island(islands: list[Place]) -> Finding:
+def _what_island(islands: list[Place], tape: Tape) -> Finding:
     if not islands:
         return passed(
             "island",
             "self.normalise was not called, but what stands in its place is right and overflowed nowhere",
         )
     dtypes = " and ".join(sorted({conduct.dtype_name(place.dtype) for place in islands}))
-    return passed("island", f"normalise ran in {dtypes} with autocast off, and nothing overflowed")
+    off = f"off for {tape.device_type} instead of cuda" if tape.hard_coded else "off"
+    return passed("island", f"normalise ran in {dtypes} with autocast {off}, and nothing overflowed")
 
 
 def _remarks(attempt: Any, tape: Tape) -> Iterator[Finding]:
-    if tape.hard_coded or tape.deprecated or _names_a_device(attempt, tape):
-        yield note(
-            "hard_coded_device",
+    if tape.hard_coded:
+        yield cuda_replaced(
+            "x.device.type",
+            "it switches nothing off, and normalise would run in 16 bits",
+            _USE_DEVICE_OF_X,
+        )
+    elif tape.deprecated or _names_a_device(attempt, tape):
+        yield fixed_device(
             "the island switches autocast off for one fixed device: where x is on another, it stays on",
-            "use x.device.type",
+            _USE_DEVICE_OF_X,
         )
     for dtype in _too_wide(tape):
         yield note(
             "unsupported_autocast", f"{_refused(dtype)}, which is all that is needed here", _SWITCH_OFF
         )
+
+
+_USE_DEVICE_OF_X = "use x.device.type"
 
 
 def _names_a_device(attempt: Any, tape: Tape) -> bool:

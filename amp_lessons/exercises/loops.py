@@ -12,6 +12,7 @@ import torch
 from amp_lessons.exercises import conduct
 from amp_lessons.exercises.bench import Problem, Run, Step, run_loop
 from amp_lessons.exercises.diagnosis import errors, history, precision, updates
+from amp_lessons.exercises.remarks import cuda_replaced
 from amp_lessons.exercises.results import Finding, SideBySide, Verdict, note, passed
 
 _TINY = Problem(seed=0, dtype=torch.float16, loss_weight=2.0**-22)
@@ -130,10 +131,9 @@ def _remarks(runs: list[Run]) -> list[Finding]:
     ]
     if any(tape.hard_coded for tape in tapes):
         remarks.append(
-            note(
-                "hard_coded_device",
-                'your code asks for "cuda" whatever device_type says; without a GPU, PyTorch would only warn '
-                "and switch autocast and the scaler off (here the check used the device there is)",
+            cuda_replaced(
+                "device_type",
+                "PyTorch would only warn and switch autocast and the scaler off",
                 "pass device_type on to autocast, GradScaler and .to()",
             )
         )

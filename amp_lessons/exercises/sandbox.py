@@ -15,14 +15,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
 from amp_lessons.exercises import learners_code, other_threads
 from amp_lessons.exercises.captured_output import BoundedText, captured
 from amp_lessons.exercises.interrupts import Interrupt, interrupts_held
 from amp_lessons.exercises.no_compiler import not_compiling
 from amp_lessons.exercises.refusals import refusing
-from amp_lessons.exercises.state import Snapshot
+from amp_lessons.exercises.state import Snapshot, neutral
 from amp_lessons.exercises.time_limit import Deadline, alarm
 from amp_lessons.exercises.time_up import TimeUp
 
@@ -109,19 +107,23 @@ def contained(limit_s: float) -> Iterator[Session]:
     global _current
     with _lock:
         previous, session = _current, Session(Deadline(limit_s))
-        with interrupts_held(session.interrupt):
-            snapshot = Snapshot()
+        with interrupts_held(session.interrupt), _threads_ended(), neutral():
             try:
                 _current = session
-                # tiny tensors only: a pool of threads costs more than it brings, and has to wake up for every
-                # operation
-                torch.set_num_threads(1)
                 with _held(session):
                     yield session
             finally:
                 _current = previous
-                snapshot.restore()
-                other_threads.end(snapshot.new_threads())
+
+
+@contextlib.contextmanager
+def _threads_ended() -> Iterator[None]:
+    """End what the learner's code started and left running."""
+    before = set(threading.enumerate())
+    try:
+        yield
+    finally:
+        other_threads.end(thread for thread in threading.enumerate() if thread not in before)
 
 
 @contextlib.contextmanager

@@ -64,9 +64,14 @@ class NoGraphError(Exception):
 
 @dataclass(frozen=True)
 class Moment:
-    """What could be seen in one iteration, from the scaled loss to the scale after update."""
+    """What could be seen in one iteration, from the scaled loss to the scale after update.
+
+    ``loss`` is what ``scale`` was given, ``loss_after`` what the caller's tensor holds when it has returned.
+    """
 
     event: str
+    loss: float
+    loss_after: float
     scaled_loss: float
     unscaled: Tensor | None
     moved: Tensor
@@ -129,7 +134,10 @@ def _iteration(scaler: Any, bench: _Workbench, event: str, count: int, progress:
     progress.append("get_scale")
     scale_before = scaler.get_scale()
     progress.append("scale")
-    scaled = scaler.scale(bench.loss(factors))
+    loss = bench.loss(factors)
+    loss_before = float(loss.detach())
+    scaled = scaler.scale(loss)
+    loss_after = float(loss.detach())
     if not isinstance(scaled, Tensor) or scaled.grad_fn is None:
         raise NoGraphError(conduct.describe(scaled))
     scaled.backward()
@@ -151,7 +159,18 @@ def _iteration(scaler: Any, bench: _Workbench, event: str, count: int, progress:
     scale_after = scaler.get_scale()
     true_gradient = torch.cat([factors, torch.tensor([0.125])])
     scaled_loss = float(scaled.detach())
-    return Moment(event, scaled_loss, unscaled, moved, true_gradient, scale_before, scale_after, steps)
+    return Moment(
+        event=event,
+        loss=loss_before,
+        loss_after=loss_after,
+        scaled_loss=scaled_loss,
+        unscaled=unscaled,
+        moved=moved,
+        true_gradient=true_gradient,
+        scale_before=scale_before,
+        scale_after=scale_after,
+        steps=steps,
+    )
 
 
 def _joined(*tensors: Tensor) -> Tensor:

@@ -1,20 +1,21 @@
-"""The process-wide state that a learner's code can disturb: remember it, and put it back.
+"""The process-wide state that a learner's code can disturb, or depend on: set it, remember it, put it back.
 
 A check runs code that may leave autocast on, switch gradients off or replace methods of PyTorch. `Snapshot`
-remembers settings and methods; `Snapshot.restore` puts both back and says which of them mattered.
+remembers settings and methods; `Snapshot.restore` puts both back and says which of them mattered. The kernel
+that asks for the check may have autocast on or gradients off itself: `neutral` lets every check begin alike.
 """
 
 from __future__ import annotations
 
 import builtins
+import contextlib
 import gc
 import inspect
 import operator
 import os
 import random
 import sys
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,16 +23,24 @@ from types import ModuleType
 from typing import Any
 
 import torch
+import torch.overrides
+import torch.utils._device
 
 from amp_lessons.devices import older_setting
+
+_AS_IT_IS = object()
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One process-wide setting. Leaving it changed is the learner's mistake when ``mistake`` names it."""
+    """One process-wide setting. Leaving it changed is the learner's mistake when ``mistake`` names it.
+
+    A check begins with ``neutral``, PyTorch's own default, where a verdict could depend on the setting.
+    """
 
     read: Callable[[], Any]
     write: Callable[[Any], object]
+    neutral: Any = _AS_IT_IS
     mistake: str = ""
 
 
@@ -49,29 +58,76 @@ def _set_autocast_nesting(depth: int) -> None:
         torch.clear_autocast_cache()
 
 
-def _autocast_settings(device_type: str) -> list[Setting]:
+def _autocast_settings(device_type: str, dtype: torch.dtype) -> list[Setting]:
     return [
         Setting(
             lambda: torch.is_autocast_enabled(device_type),
             lambda on: torch.set_autocast_enabled(device_type, on),
-            "autocast switched on",
+            neutral=False,
+            mistake="autocast switched on",
         ),
         Setting(
             lambda: torch.get_autocast_dtype(device_type),
             lambda dtype: torch.set_autocast_dtype(device_type, dtype),
+            neutral=dtype,
         ),
     ]
 
 
 def _default_device() -> torch.device | None:
-    device = torch.get_default_device()
+    try:
+        device = torch.get_default_device()
+    except AttributeError:  # PyTorch 2.9 cannot ask for a default of None
+        return None
     return None if device.type == "cpu" else device
 
 
 def _set_default_device(device: torch.device | None) -> None:
     torch.set_default_device(device)
-    if device is None:  # leave nothing where there was nothing: PyTorch 2.9 cannot ask for a default of None
+    if device is None:  # leave nothing where there was nothing, which PyTorch 2.9 can be asked for
         vars(torch._GLOBAL_DEVICE_CONTEXT).pop("device_context", None)
+
+
+def _device_contexts() -> tuple[Any, ...]:
+    default = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+    modes = torch.overrides._get_current_function_mode_stack()
+    return modes, default, torch.utils._device.CURRENT_DEVICE
+
+
+def _set_device_contexts(contexts: tuple[Any, ...]) -> None:
+    """Put the very objects back: a ``with torch.device(…)`` around the check wants to find its own."""
+    modes, default, torch.utils._device.CURRENT_DEVICE = contexts
+    vars(torch._GLOBAL_DEVICE_CONTEXT).pop("device_context", None)
+    if default is not None:
+        torch._GLOBAL_DEVICE_CONTEXT.device_context = default
+    for _ in torch.overrides._get_current_function_mode_stack():
+        torch.overrides._pop_mode()
+    for mode in modes:
+        torch.overrides._push_mode(mode)
+
+
+def _anomaly_detection() -> tuple[bool, bool]:
+    return torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+
+
+def _determinism() -> tuple[bool, bool]:
+    return (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+
+
+def _set_determinism(mode: tuple[bool, bool]) -> None:
+    torch.use_deterministic_algorithms(mode[0], warn_only=mode[1])
+
+
+def _newer_precision(holder: Any) -> Setting:
+    """Make the setting of a newer switch; to write the older one's neutral value makes these neutral too."""
+    return Setting(lambda: holder.fp32_precision, lambda value: setattr(holder, "fp32_precision", value))
+
+
+def _flushes_denormals() -> bool:
+    return sys.float_info.min / 2 == 0.0
 
 
 def _set_matmul_precision(precision: str | None) -> None:
@@ -105,17 +161,23 @@ def _set_cuda_random(states: list[torch.Tensor]) -> None:
 
 def _settings() -> list[Setting]:
     return [
-        *_autocast_settings("cpu"),
-        *_autocast_settings("cuda"),
-        Setting(_autocast_nesting, _set_autocast_nesting, "an autocast context entered and never left"),
-        Setting(torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
-        Setting(torch.get_default_dtype, torch.set_default_dtype, "another default dtype"),
-        Setting(_default_device, _set_default_device, "another default device"),
-        Setting(torch.is_grad_enabled, torch.set_grad_enabled, "gradients switched off"),
-        Setting(torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
-        Setting(torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
-        Setting(torch.get_num_threads, torch.set_num_threads),
-        Setting(lambda: older_setting(torch.get_float32_matmul_precision), _set_matmul_precision),
+        *_autocast_settings("cpu", torch.bfloat16),
+        *_autocast_settings("cuda", torch.float16),
+        Setting(_autocast_nesting, _set_autocast_nesting, 0, "an autocast context entered and never left"),
+        Setting(torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled, True),
+        Setting(torch.get_default_dtype, torch.set_default_dtype, torch.float32, "another default dtype"),
+        Setting(_default_device, _set_default_device, mistake="another default device"),
+        Setting(_device_contexts, _set_device_contexts, ([], None, None)),
+        Setting(torch.is_grad_enabled, torch.set_grad_enabled, True, "gradients switched off"),
+        Setting(_anomaly_detection, lambda on: torch.autograd.set_detect_anomaly(*on), (False, True)),
+        Setting(_determinism, _set_determinism, (False, False)),
+        # tiny tensors only: a pool of threads costs more than it brings, and has to wake up for every
+        # operation
+        Setting(torch.get_num_threads, torch.set_num_threads, 1),
+        Setting(lambda: older_setting(torch.get_float32_matmul_precision), _set_matmul_precision, "highest"),
+        _newer_precision(torch.backends.cuda.matmul),
+        _newer_precision(torch.backends.mkldnn.matmul),  # type: ignore[attr-defined]
+        Setting(_flushes_denormals, torch.set_flush_denormal, False),
         Setting(torch.get_rng_state, torch.set_rng_state),
         Setting(_cuda_random, _set_cuda_random),
         Setting(random.getstate, random.setstate),
@@ -127,6 +189,20 @@ def _settings() -> list[Setting]:
         Setting(sys.gettrace, sys.settrace),
         Setting(sys.getprofile, sys.setprofile),
     ]
+
+
+@contextlib.contextmanager
+def neutral() -> Iterator[None]:
+    """Begin with neutral settings, whatever this process has set, and put everything back at the end."""
+    with torch.inference_mode(False):  # it has no setter, and takes the mode for gradients along
+        snapshot = Snapshot()
+        try:
+            for setting in _settings():
+                if setting.neutral is not _AS_IT_IS and _differ(setting.neutral, setting.read()):
+                    setting.write(setting.neutral)
+            yield
+        finally:
+            snapshot.restore()
 
 
 def _differ(before: Any, now: Any) -> bool:
@@ -188,7 +264,6 @@ class Snapshot:
     def __init__(self) -> None:
         self._settings = [(setting, setting.read()) for setting in _settings()]
         self._methods = [(owner, dict(vars(owner))) for owner in _patchable()]
-        self._threads = set(threading.enumerate())
 
     def restore(self) -> tuple[list[str], list[str]]:
         """Put everything back; return the mistakes left behind and the names of replaced functions."""
@@ -206,10 +281,6 @@ class Snapshot:
             for owner, before in self._methods
             for name in _restore_owner(owner, before)
         ]
-
-    def new_threads(self) -> list[threading.Thread]:
-        """List the threads that were started since, and still run."""
-        return [thread for thread in threading.enumerate() if thread not in self._threads]
 
 
 def _restore_owner(owner: ModuleType | type, before: dict[str, Any]) -> list[str]:

@@ -9,7 +9,8 @@ import torch.nn.functional as F
 
 from amp_lessons.exercises import conduct, gan
 from amp_lessons.exercises.diagnosis import two_steps
-from amp_lessons.exercises.results import Exercise, Finding, Verdict, note, passed
+from amp_lessons.exercises.remarks import cuda_replaced, fixed_device
+from amp_lessons.exercises.results import Exercise, Finding, Verdict, passed
 from amp_lessons.exercises.sources import source_of
 
 
@@ -74,14 +75,11 @@ _WHAT_HOLDS = (
 
 
 def _remarks(tapes: list[Any]) -> list[Finding]:
-    if not any(tape.deprecated or tape.hard_coded for tape in tapes):
-        return []
-    return [
-        note(
-            "hard_coded_device",
-            'write torch.autocast(device_type, …) instead of a spelling that means "cuda"',
-        )
-    ]
+    hint = "write torch.autocast(device_type, …)"
+    if any(tape.hard_coded for tape in tapes):
+        return [cuda_replaced("device_type", "PyTorch would only warn and switch autocast off", hint)]
+    spellings = sorted({spelling for tape in tapes for spelling in tape.deprecated})
+    return [fixed_device(f"{name} names one device, whatever device_type says", hint) for name in spellings]
 
 
 EXERCISE = Exercise(

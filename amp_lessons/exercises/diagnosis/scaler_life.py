@@ -46,7 +46,23 @@ def _scaling(mine: Moment, theirs: Moment, past: list[Moment]) -> Finding | None
             f"{theirs.scaled_loss:g}",
             SCALE_HINT,
         )
-    return _unscaling(mine)
+    return _changing_the_loss(mine, scale) or _unscaling(mine)
+
+
+def _changing_the_loss(mine: Moment, scale: float) -> Finding | None:
+    """Find a loss that was changed in place: what is scaled is right, and what the caller logs is not."""
+    if mine.loss_after == mine.loss:
+        return None
+    what = f"scale(loss) changed the caller's own loss, from {mine.loss:g} to {mine.loss_after:g}"
+    if _near(mine.loss_after, mine.loss * scale):
+        why = f"a loss logged after it is multiplied by the scale, by {2**16:,} with the default init_scale"
+    else:
+        why = "a loss logged after it is wrong"
+    return failed(
+        "changes_loss",
+        f"{what}: {why}",
+        "return a new tensor and leave the loss as it is: loss * scale, not loss *= scale",
+    )
 
 
 def _unscaling(mine: Moment) -> Finding | None:

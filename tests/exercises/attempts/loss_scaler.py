@@ -22,6 +22,17 @@ wrong(
     "cannot reach the parameters",
     ("return loss * self._scale", "return (loss * self._scale).detach()"),
 )
+SCALED = "return loss * self._scale"
+wrong(
+    "scales_in_place", "changes_loss", "by 65,536 with", (SCALED, "loss *= self._scale\n        return loss")
+)
+wrong("scales_by_mul_", "changes_loss", "from 1.3125 to 10.5", (SCALED, "return loss.mul_(self._scale)"))
+wrong(
+    "clears_the_loss",
+    "changes_loss",
+    "a loss logged after it is wrong",
+    (SCALED, "scaled = loss * self._scale\n        loss.data.zero_()\n        return scaled"),
+)
 wrong("unscale_does_nothing", "unscale", "after unscale_", (UNSCALE, ""))
 wrong(
     "step_never_unscales",
@@ -280,6 +291,8 @@ class StepsWithoutGradients(Gradients):
 
 
 right("the_solution")
+right("in_place_on_a_copy", (SCALED, "return loss.clone().mul_(self._scale)"))
+right("scales_by_name", (SCALED, "scaled = loss.mul(other=self._scale)\n        return scaled"))
 right(
     "scale_as_a_tensor",
     ("self._scale = init_scale", "self._scale = torch.tensor(init_scale)"),

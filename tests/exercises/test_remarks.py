@@ -1,0 +1,69 @@
+"""What a remark says is true on the machine that the learner sits at."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from amp_lessons import exercises
+from tests.exercises.attempts import fp32_island, train_with_amp, two_optimizers
+
+without_a_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="here cuda is the device there is")
+CUDA = [
+    (fp32_island.TABLE, "torch.autocast(x.device.type,"),
+    (train_with_amp.TABLE, "torch.autocast(device_type,"),
+    (two_optimizers.TABLE, "torch.autocast(device_type,"),
+]
+
+
+def with_cuda(table, autocast):
+    source = exercises.solution(table.exercise_id).source
+    return table.defined(source.replace(autocast, "torch.autocast('cuda',"))
+
+
+@without_a_gpu
+@pytest.mark.parametrize(("table", "autocast"), CUDA, ids=lambda value: getattr(value, "exercise_id", ""))
+def test_who_asks_for_cuda_is_told_that_the_check_took_another_device(table, autocast):
+    report = exercises.check(table.exercise_id, with_cuda(table, autocast))
+    (remark,) = [finding for finding in report.findings if finding.kind == "note"]
+    assert report.passed
+    assert remark.code == "hard_coded_device"
+    assert "without a GPU" in remark.message
+    assert "here the check used the device there is" in remark.message
+    assert remark.hint
+
+
+def energy_dtypes(forward):
+    """Return what the matrix product within normalise gives, under autocast outside a check."""
+    seen = []
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.head = torch.nn.Linear(8, 32), torch.nn.Linear(32, 4)
+
+        def normalise(self, hidden):
+            seen.append((hidden @ hidden.T).dtype)
+            return hidden
+
+    Model.forward = forward
+    with torch.autocast("cpu", torch.bfloat16):
+        Model()(torch.ones(2, 8))
+    return seen
+
+
+@without_a_gpu
+def test_an_island_for_cuda_is_none_on_a_cpu_and_the_report_says_so():
+    forward = with_cuda(*CUDA[0])
+    assert energy_dtypes(forward) == [torch.bfloat16]
+    found = {finding.code: finding.message for finding in exercises.check("fp32_island", forward).findings}
+    assert "off for cpu instead of cuda" in found["island"]
+    assert "switches nothing off, and normalise would run in 16 bits" in found["hard_coded_device"]
+
+
+def test_an_island_for_the_device_of_x_is_one_and_needs_no_remark():
+    forward = exercises.solution("fp32_island").function
+    assert energy_dtypes(forward) == [torch.float32]
+    found = {finding.code: finding.message for finding in exercises.check("fp32_island", forward).findings}
+    assert "with autocast off, and" in found["island"]
+    assert "hard_coded_device" not in found
