@@ -18,10 +18,15 @@ def cases(tables: Iterable[Table], kind: str) -> list[Any]:
     return [pytest.param(table, name, id=f"{table.exercise_id}-{name}") for table, name in found]
 
 
+# what it returns was measured by the real clock, and stands in the message: no two runs say the same
+_REALLY_MEASURES = "mean_by_a_clock_out_of_reach"
+
+
 def sample(tables: Iterable[Table]) -> list[Any]:
     """List some attempts of each kind: what a check sees does not depend on where it runs."""
     tables = list(tables)
-    return cases(tables, "wrong")[::6] + cases(tables, "right")[::3]
+    found = cases(tables, "wrong")[::6] + cases(tables, "right")[::3]
+    return [case for case in found if case.values[1] != _REALLY_MEASURES]
 
 
 def assert_wrong(table: Table, name: str) -> None:
