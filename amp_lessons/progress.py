@@ -13,20 +13,19 @@ import csv
 import io
 import json
 import os
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import platformdirs
 
 from amp_lessons import locks
+from amp_lessons.from_json import made
 
 SCHEMA = 1
 _LOCK_TIMEOUT_S = 10.0
-_LOCK_POLL_S = 0.02
 
 
 class ProgressError(Exception):
@@ -199,17 +198,7 @@ def _change(exercise_id: str, change: Callable[[Record], Record]) -> str:
 
 
 def _records(content: dict[str, Any]) -> dict[str, Record]:
-    return {exercise_id: _record(entry) for exercise_id, entry in content["exercises"].items()}
-
-
-def _record(entry: dict[str, Any]) -> Record:
-    """Make a record of what the file says; KeyError or TypeError unless every field is of its own type."""
-    annotations = get_type_hints(Record)
-    for name, value in entry.items():
-        kinds = get_args(annotations[name]) or (annotations[name],)
-        if type(value) not in kinds:  # by type(), for True is an int
-            raise TypeError(f"{name} is {value!r:.60}")
-    return Record(**entry)
+    return {exercise_id: made(Record, entry) for exercise_id, entry in content["exercises"].items()}
 
 
 def _load() -> tuple[dict[str, Any], str]:
@@ -295,12 +284,8 @@ def _locked() -> Iterator[None]:
     except OSError as error:
         raise _NotWritableError(f"progress cannot be saved: {error}") from error
     with file:
-        deadline = time.monotonic() + _LOCK_TIMEOUT_S
-        while not locks.try_lock(file):
-            if time.monotonic() > deadline:
-                raise ProgressError(f"another process holds {file.name}; this result was not saved")
-            time.sleep(_LOCK_POLL_S)
         try:
-            yield
-        finally:
-            locks.unlock(file)
+            with locks.held(file, timeout_s=_LOCK_TIMEOUT_S):
+                yield
+        except locks.HeldElsewhereError as error:
+            raise ProgressError(f"another process holds {file.name}; this result was not saved") from error

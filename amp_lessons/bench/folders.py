@@ -91,15 +91,14 @@ def claimed(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / "bench.lock").open("a+b")
     with file:
-        if not locks.try_lock(file):
+        try:
+            with locks.held(file):
+                yield
+        except locks.HeldElsewhereError as error:
             raise FolderInUseError(
                 f"Another `amp-lessons bench` is measuring, with its results in {folder}. Two at once would "
                 "slow each other down: start this one again when that one has ended."
-            )
-        try:
-            yield
-        finally:
-            locks.unlock(file)
+            ) from error
 
 
 def _paths(folder: Path) -> list[Path]:

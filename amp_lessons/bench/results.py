@@ -10,17 +10,17 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal
 
 import torch
 
 from amp_lessons import devices
+from amp_lessons.from_json import fits, made
 from amp_lessons.measure import Difference, Timing
 
 Mode = Literal["eager", "compiled"]
 Outcome = Literal["measured", "out of memory", "does not fit", "not supported", "failed", "interrupted"]
 Key = tuple[str, str, Mode]
-T = TypeVar("T")
 
 FORMAT = 1
 
@@ -151,7 +151,7 @@ def read(path: Path) -> Recording:
             raise ValueError(f"format {content['format']} instead of {FORMAT}")
         results = [_result(entry) for entry in content["results"]]
         found = {result.key: result for result in results}
-        setup, preset = _typed(Setup, content["setup"]), str(content["preset"])
+        setup, preset = made(Setup, content["setup"]), str(content["preset"])
         return Recording(setup, preset, found, _running(content.get("running")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else error
@@ -198,28 +198,8 @@ def writing_to(folder: Path) -> Iterator[None]:
         raise UnwritableResultsError(f"Results cannot be kept in {folder}: {reason}.") from error
 
 
-def _typed(kind: type[T], entry: Mapping[str, Any]) -> T:
-    """Make a dataclass of what JSON had; TypeError where a value is not of the type that is declared."""
-    made = kind(**entry)
-    for name, hint in get_type_hints(kind).items():
-        if not _fits(getattr(made, name), hint):
-            raise TypeError(f"{name} is {getattr(made, name)!r:.60}")
-    return made
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    inner = get_args(hint)
-    if get_origin(hint) is Literal:
-        return value in inner
-    if get_origin(hint) is tuple:
-        return isinstance(value, tuple) and all(_fits(each, inner[0]) for each in value)
-    if inner:  # a union
-        return any(_fits(value, each) for each in inner)
-    return isinstance(value, (int, float) if hint is float else hint) and not isinstance(value, bool)
-
-
 def _result(entry: dict[str, Any]) -> Result:
-    result = _typed(Result, {**entry, "samples_ms": tuple(entry["samples_ms"])})
+    result = made(Result, {**entry, "samples_ms": tuple(entry["samples_ms"])})
     if result.timing and len(result.samples_ms) < 2:  # Timing itself refuses those below zero
         raise ValueError("a single sample")
     return result
@@ -229,6 +209,6 @@ def _running(words: Any) -> Key | None:
     if not words:
         return None
     model, precision, mode = words
-    if not (_fits((model, precision), tuple[str, ...]) and _fits(mode, Mode)):
+    if not (fits((model, precision), tuple[str, ...]) and fits(mode, Mode)):
         raise TypeError(f"running is {words!r:.60}")
     return model, precision, mode

@@ -15,11 +15,6 @@ from amp_lessons.exercises.sandbox import Outcome
 NOT_ATTEMPTED = "write the body, then run the check again"
 
 
-def dtype_name(dtype: torch.dtype) -> str:
-    """Write a dtype without its module."""
-    return str(dtype).removeprefix("torch.")
-
-
 def uncallable(attempt: Any, name: str, *args: Any, **kwargs: Any) -> Finding | None:
     """Say why ``attempt`` cannot be called with these arguments, if it cannot."""
     if not callable(attempt):

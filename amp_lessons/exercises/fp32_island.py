@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from amp_lessons.autocast.dispatcher import short as dtype_name
 from amp_lessons.exercises import conduct, sandbox
 from amp_lessons.exercises.bench import device_type
 from amp_lessons.exercises.remarks import cuda_replaced, fixed_device
@@ -116,7 +117,7 @@ def _what_island(islands: list[Place], tape: Tape) -> Finding:
             "island",
             "self.normalise was not called, but what stands in its place is right and overflowed nowhere",
         )
-    dtypes = " and ".join(sorted({conduct.dtype_name(place.dtype) for place in islands}))
+    dtypes = " and ".join(sorted({dtype_name(place.dtype) for place in islands}))
     off = f"off for {tape.device_type} instead of cuda" if tape.hard_coded else "off"
     return passed("island", f"normalise ran in {dtypes} with autocast {off}, and nothing overflowed")
 
@@ -166,7 +167,7 @@ def _too_wide(tape: Tape) -> list[torch.dtype]:
 
 def _refused(dtype: torch.dtype) -> str:
     return (
-        f"autocast was asked for in {conduct.dtype_name(dtype)}, but the CPU's only does bfloat16 and "
+        f"autocast was asked for in {dtype_name(dtype)}, but the CPU's only does bfloat16 and "
         "float16: it warns and switches itself off"
     )
 
@@ -225,7 +226,7 @@ def _explained_error(outcome: sandbox.Outcome, seen: Seen, dtype: torch.dtype) -
     name, place = seen.inside[-1] if seen.inside else ("", None)
     if "same dtype" not in outcome.error_text or place is None:
         return conduct.raised(outcome, _when(dtype))
-    met = f"self.{name} met a {conduct.dtype_name(place.dtype)} input and float32 weights"
+    met = f"self.{name} met a {dtype_name(place.dtype)} input and float32 weights"
     if dtype == torch.float32:
         return failed(
             "needs_autocast",
@@ -246,7 +247,7 @@ def _explained_error(outcome: sandbox.Outcome, seen: Seen, dtype: torch.dtype) -
 
 
 def _when(dtype: torch.dtype) -> str:
-    return f"under autocast in {conduct.dtype_name(dtype)}" if dtype != torch.float32 else "without autocast"
+    return f"under autocast in {dtype_name(dtype)}" if dtype != torch.float32 else "without autocast"
 
 
 def _wrong_type(output: Any) -> Finding | None:
@@ -304,7 +305,7 @@ def _island(seen: Seen, dtype: torch.dtype, tape: Tape) -> Finding | None:
 
 
 def _autocast_on(dtype: torch.dtype, casts_to: torch.dtype) -> Finding:
-    found = conduct.dtype_name(dtype)
+    found = dtype_name(dtype)
     if dtype == torch.float64:
         return failed(
             "autocast_still_on",
@@ -316,12 +317,12 @@ def _autocast_on(dtype: torch.dtype, casts_to: torch.dtype) -> Finding:
         return failed(
             "autocast_still_on",
             f"the input of normalise was cast to {found}, but autocast was still on: it casts {found} back "
-            f"to {conduct.dtype_name(casts_to)} for the matrix product",
+            f"to {dtype_name(casts_to)} for the matrix product",
             "with torch.autocast(x.device.type, enabled=False): around self.normalise",
         )
     return failed(
         "no_island",
-        f"normalise ran in {conduct.dtype_name(casts_to)}: "
+        f"normalise ran in {dtype_name(casts_to)}: "
         + (
             "the energy of a row easily exceeds 65504, the largest float16"
             if casts_to == torch.float16
@@ -334,7 +335,7 @@ def _autocast_on(dtype: torch.dtype, casts_to: torch.dtype) -> Finding:
 def _autocast_off(place: Place, dtype: torch.dtype, tape: Tape) -> Finding | None:
     if place.dtype not in _HALVES:
         return None
-    found = conduct.dtype_name(place.dtype)
+    found = dtype_name(place.dtype)
     if wide := _too_wide(tape):
         return failed(
             "input_not_cast",

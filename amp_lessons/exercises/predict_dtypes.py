@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from amp_lessons.autocast.dispatcher import short as dtype_name
 from amp_lessons.exercises import conduct, sandbox
 from amp_lessons.exercises.results import Exercise, Finding, Verdict, failed, passed, todo
 
@@ -169,8 +170,8 @@ def _mistake(name: str, value: Any, true: torch.dtype) -> Finding | None:
         return None
     return failed(
         "wrong_dtype",
-        f"{name} returns {conduct.dtype_name(true)} under CUDA's autocast, not "
-        f"{conduct.dtype_name(predicted)}: {_reason(name)}",
+        f"{name} returns {dtype_name(true)} under CUDA's autocast, not "
+        f"{dtype_name(predicted)}: {_reason(name)}",
         "ask in turn: is the operation in the list for lower precision, in that for float32, in that for the "
         "widest input dtype, or in none?",
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from amp_lessons.autocast.dispatcher import short as dtype_name
 from amp_lessons.exercises.bench import Run
-from amp_lessons.exercises.conduct import dtype_name
 from amp_lessons.exercises.diagnosis import errors
 from amp_lessons.exercises.results import Finding, failed
 
