@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from amp_lessons import tables
-from amp_lessons.marks import MEASURED
+from amp_lessons.text import tables
+from amp_lessons.text.marks import MEASURED
 
 Loader = Iterable[Sequence[Tensor]]
 LossFn = Callable[[Tensor, Tensor], Tensor]

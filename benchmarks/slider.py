@@ -15,8 +15,8 @@ from pathlib import Path
 import nbformat
 from playwright.sync_api import Browser, Page
 
-from tests.browser.chromium import find_chromium, launch_chromium
-from tests.browser.jupyter_page import LabServer, NotebookPage
+from tools.browser.chromium import find_chromium, launch_chromium
+from tools.browser.jupyter_page import LabServer, NotebookPage
 
 GRADIENTS = """
 import torch

@@ -5,15 +5,15 @@ brings CUDA's answers to the CPU. ``record`` writes the ledger of a model; ``fak
 let it do so for models of any size.
 """
 
-from amp_lessons.autocast.dispatcher import UnreadablePyTorchError
-from amp_lessons.autocast.explain import explain
-from amp_lessons.autocast.fakes import fake_copy, fake_tensors
-from amp_lessons.autocast.ledger import record
-from amp_lessons.autocast.operations import RULES, UNLISTED, Operation, operations
-from amp_lessons.autocast.policy import Entry, Policy, atlas, differences, entries, policy
-from amp_lessons.autocast.recorder import RecordingError
-from amp_lessons.autocast.rows import Cast, Ledger, Row, Summary
-from amp_lessons.autocast.rules import RulesStatus, cuda_rules, region
+from amp_lessons.autocast.cast_policy.dispatcher import UnreadablePyTorchError
+from amp_lessons.autocast.cast_policy.explain import explain
+from amp_lessons.autocast.cast_policy.operations import RULES, UNLISTED, Operation, operations
+from amp_lessons.autocast.cast_policy.policy import Entry, Policy, atlas, differences, entries, policy
+from amp_lessons.autocast.cuda_on_cpu.rules import RulesStatus, cuda_rules, region
+from amp_lessons.autocast.ledger.ledger import record
+from amp_lessons.autocast.ledger.recorder import RecordingError
+from amp_lessons.autocast.ledger.rows import Cast, Ledger, Row, Summary
+from amp_lessons.autocast.running.fakes import fake_copy, fake_tensors
 
 __all__ = [
     "RULES",

@@ -12,9 +12,8 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
-import amp_lessons
-from amp_lessons import locks, progress
 from amp_lessons.bench.results import Recording, Setup, UnreadableResultsError, read, writing_to
+from amp_lessons.keeping import locks, progress
 
 
 class FolderInUseError(RuntimeError):
@@ -27,11 +26,8 @@ def own_folder() -> Path:
 
 
 def shipped_folder() -> Path:
-    """Return where the recordings of the course lie: ``benchmarks/results`` of its checkout.
-
-    Where the package was installed without its repository, there is no such folder.
-    """
-    return Path(amp_lessons.__file__).parent.parent / "benchmarks" / "results"
+    """Return where the recordings of the course lie: ``recordings``, beside this file."""
+    return Path(__file__).with_name("recordings")
 
 
 def recordings(folder: Path | None = None) -> tuple[Recording, ...]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from amp_lessons import tables
 from amp_lessons.bench.results import Recording, Result
+from amp_lessons.text import tables
 
 MIB, GIB = 2**20, 2**30
 _HEADINGS = (

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 
 from amp_lessons import devices
-from amp_lessons.from_json import fits, made
+from amp_lessons.keeping.from_json import fits, made
 from amp_lessons.measure import Difference, Timing
 
 Mode = Literal["eager", "compiled"]

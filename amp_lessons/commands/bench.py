@@ -13,9 +13,9 @@ from amp_lessons import devices
 from amp_lessons.bench import cases, folders, results, runner
 from amp_lessons.bench.report import table
 from amp_lessons.bench.workloads import SOURCE_MODELS, MissingExtraError, require_transformers
+from amp_lessons.keeping.progress import ProgressError
 from amp_lessons.measure import PRECISIONS, precisions_on
 from amp_lessons.measure.stopwatch import usable_device
-from amp_lessons.progress import ProgressError
 
 MODES = ("eager", "compiled")
 _EPILOG = (

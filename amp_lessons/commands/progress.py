@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from amp_lessons import progress
+from amp_lessons.keeping import progress
 
 _ALL = object()  # no word that anybody could type
 

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from amp_lessons import progress
-from amp_lessons.exercises import catalogue, checking
-from amp_lessons.exercises.isolation import Way
+from amp_lessons.exercises import checking, shelf
+from amp_lessons.exercises.containment.isolation import Way
 from amp_lessons.exercises.overview import Overview, overview, so_far
-from amp_lessons.exercises.results import Exercise, Finding, Hint, Report, SideBySide, Solution, note
+from amp_lessons.exercises.report.results import Exercise, Finding, Hint, Report, SideBySide, Solution, note
+from amp_lessons.keeping import progress
 
 __all__ = [
     "Exercise",
@@ -35,7 +35,7 @@ __all__ = [
 
 def catalog() -> list[Exercise]:
     """List all exercises, in the order of the lessons."""
-    return list(catalogue.EXERCISES)
+    return list(shelf.EXERCISES)
 
 
 def check(exercise_id: str, attempt: Any, *, time_limit_s: float = 10.0, isolation: Way = "auto") -> Report:
@@ -49,7 +49,7 @@ def check(exercise_id: str, attempt: Any, *, time_limit_s: float = 10.0, isolati
     """
     if not time_limit_s > 0:
         raise ValueError(f"time_limit_s must be a positive number of seconds, not {time_limit_s!r}")
-    report = checking.examine(catalogue.find(exercise_id), attempt, time_limit_s, isolation)
+    report = checking.examine(shelf.find(exercise_id), attempt, time_limit_s, isolation)
     if not report.attempted:
         return report
     return _with_message(report, _told(lambda: progress.record_try(exercise_id, report.passed)))
@@ -74,7 +74,7 @@ def hint(exercise_id: str, number: int) -> Hint:
 
     Its ``message`` says what is wrong with the progress file, if anything is.
     """
-    exercise = catalogue.find(exercise_id)
+    exercise = shelf.find(exercise_id)
     if number not in range(1, len(exercise.hints) + 1):
         raise ValueError(f"{exercise_id} has hints 1 to {len(exercise.hints)}, there is no hint {number!r}")
     message = _told(lambda: progress.record_hint(exercise_id, number))
@@ -83,6 +83,6 @@ def hint(exercise_id: str, number: int) -> Hint:
 
 def solution(exercise_id: str) -> Solution:
     """Return one right answer to an exercise, with the reasons for it; ``message`` as with `hint`."""
-    exercise = catalogue.find(exercise_id)
+    exercise = shelf.find(exercise_id)
     message = _told(lambda: progress.record_solution(exercise_id))
     return Solution(exercise_id, exercise.answer_source, exercise.explanation, exercise.answer, message)

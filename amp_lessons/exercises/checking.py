@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from amp_lessons.exercises import isolation
-from amp_lessons.exercises.conduct import describe
-from amp_lessons.exercises.results import Exercise, Finding, Report, Verdict, failed, note
+from amp_lessons.exercises.containment import isolation
+from amp_lessons.exercises.report.conduct import describe
+from amp_lessons.exercises.report.results import Exercise, Finding, Report, Verdict, failed, note
 
 _MANY_CHARACTERS = 100_000
 _ORDER = {"todo": 0, "failed": 1, "note": 2, "passed": 3}

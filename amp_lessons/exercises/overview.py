@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from amp_lessons import progress, tables
-from amp_lessons.exercises import catalogue
-from amp_lessons.exercises.results import Exercise
-from amp_lessons.progress import Record
+from amp_lessons.exercises import shelf
+from amp_lessons.exercises.report.results import Exercise
+from amp_lessons.keeping import progress
+from amp_lessons.keeping.progress import Record
+from amp_lessons.text import tables
 
 
 @dataclass(frozen=True)
@@ -66,4 +67,4 @@ def so_far(record: Record) -> str:
 def overview() -> Overview:
     """Return every exercise with what the learner has done about it. Raises ProgressError."""
     found = progress.read()
-    return Overview(tuple((e, found.of(e.id)) for e in catalogue.EXERCISES), found.message)
+    return Overview(tuple((e, found.of(e.id)) for e in shelf.EXERCISES), found.message)

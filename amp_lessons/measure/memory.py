@@ -11,13 +11,13 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from amp_lessons.autocast.dispatcher import tensors_in
-from amp_lessons.autocast.once import Once, prepare
-from amp_lessons.autocast.recorder import loss_tensors
-from amp_lessons.grad_mode import gradients_on
-from amp_lessons.measure.fakes import on_fake_cpu, require_module, without_collecting
+from amp_lessons.autocast.cast_policy.dispatcher import tensors_in
+from amp_lessons.autocast.cuda_on_cpu.counted_kernels import cuda_kernels
+from amp_lessons.autocast.ledger.recorder import loss_tensors
+from amp_lessons.autocast.running.fake_cpu import on_fake_cpu, require_module, without_collecting
+from amp_lessons.autocast.running.grad_mode import gradients_on
+from amp_lessons.autocast.running.once import Once, prepare
 from amp_lessons.measure.footprint import COMPUTED, MEASURED, Footprint, Saved, footprint, saved_rows
-from amp_lessons.measure.kernels import cuda_kernels
 from amp_lessons.measure.optimizers import Factory, make_optimizer, optimizer_bytes, state_tensors
 from amp_lessons.measure.precision import fp32_products, precision
 from amp_lessons.measure.storages import StorageLog

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from amp_lessons.autocast.once import prepare
-from amp_lessons.autocast.saved import counting_saved
-from amp_lessons.grad_mode import gradients_on
+from amp_lessons.autocast.running.grad_mode import gradients_on
+from amp_lessons.autocast.running.once import prepare
+from amp_lessons.autocast.running.saved import counting_saved
 
 
 @gradients_on()

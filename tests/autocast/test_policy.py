@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from amp_lessons import autocast
-from amp_lessons.autocast import Policy, header, observe
+from amp_lessons.autocast import Policy
+from amp_lessons.autocast.cast_policy import header, observe
 from tests.autocast.pytorch_lists import cases, lists
 
-policy_module = import_module("amp_lessons.autocast.policy")
+policy_module = import_module("amp_lessons.autocast.cast_policy.policy")
 DEVICES = ["cuda", "cpu", "mps", "xpu"]
 IN_FP32 = {Policy.FP32, Policy.FP32_SET_OPT_DTYPE, Policy.FP32_APPEND_DTYPE}
 CUDA_LISTS, CPU_LISTS = lists.AutocastTestLists("cpu"), lists.AutocastCPUTestLists("cpu")

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from amp_lessons import autocast
-from amp_lessons.autocast import watch
+from amp_lessons.autocast.running import watch
 
 
 class Names:

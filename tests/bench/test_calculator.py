@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from amp_lessons import models
 from amp_lessons.bench import calculator
 from amp_lessons.bench.calculator import SUBJECTS, Subject, ask, largest_batch, own_subject, predict
 from amp_lessons.bench.workloads import WORKLOADS
+from amp_lessons.material import models
 from amp_lessons.measure import GPUS, OPTIMIZERS, predict_memory
 
 SMALL = [name for name in SUBJECTS if name not in WORKLOADS]

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-import amp_lessons
-from amp_lessons import locks, progress
 from amp_lessons.bench import folders
 from amp_lessons.bench.folders import (
     FolderInUseError,
@@ -22,6 +20,7 @@ from amp_lessons.bench.folders import (
     shipped_folder,
 )
 from amp_lessons.bench.results import Recording, Setup, UnwritableResultsError, read, write
+from amp_lessons.keeping import locks, progress
 from tests.bench.test_results import SETUP, _recording, _result
 
 
@@ -39,9 +38,9 @@ def _write(folder: Path, recording: Recording) -> Path:
 
 @pytest.fixture
 def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Make the package look as if it lay in a checkout that has no recordings yet."""
-    monkeypatch.setattr(amp_lessons, "__file__", str(tmp_path / "checkout/amp_lessons/__init__.py"))
-    return tmp_path / "checkout" / "benchmarks" / "results"
+    """Make the package look as if it had no recordings yet."""
+    monkeypatch.setattr(folders, "__file__", str(tmp_path / "bench" / "folders.py"))
+    return tmp_path / "bench" / "recordings"
 
 
 def test_gpus_come_first_then_the_latest(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from tests.browser.chromium import NAMES, find_chromium, launch_chromium
-from tests.browser.jupyter_page import REPOSITORY, LabServer, NotebookPage
+from tools.browser.chromium import NAMES, find_chromium, launch_chromium
+from tools.browser.jupyter_page import REPOSITORY, LabServer, NotebookPage
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

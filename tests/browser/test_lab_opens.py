@@ -7,8 +7,8 @@ import pytest
 from nbformat.v4 import new_markdown_cell, new_notebook
 from playwright.sync_api import expect
 
-from amp_lessons import lab
-from tests.browser.jupyter_page import LabServer
+from amp_lessons.commands import lab
+from tools.browser.jupyter_page import LabServer
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from playwright.sync_api import Locator, expect
 
 from amp_lessons.formats import FORMATS
 from amp_lessons.views import BitView, RulerView, UpdateView
-from tests.browser.jupyter_page import NotebookPage
+from tools.browser.jupyter_page import NotebookPage
 
 NOTEBOOK = "notebooks/01_number_formats.ipynb"
 

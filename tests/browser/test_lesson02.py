@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Locator, expect
 
-from tests.browser.jupyter_page import OUTPUTS
+from tools.browser.jupyter_page import OUTPUTS
 
 NOTEBOOK = "notebooks/02_autocast.ipynb"
 PATIENCE_MS = 20_000  # several choices in a row are recorded one after the other

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from amp_lessons import exercises
-from tests.browser.jupyter_page import OUTPUTS
+from tools.browser.jupyter_page import OUTPUTS
 
 NOTEBOOK = "notebooks/05_speed_and_memory.ipynb"
 PATIENCE_MS = 60_000  # a large model is predicted in seconds, on a busy machine in more

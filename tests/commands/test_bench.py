@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from amp_lessons import bench, progress
+from amp_lessons import bench
 from amp_lessons.bench import folders
 from amp_lessons.bench.results import read
 from amp_lessons.commands import bench as command
+from amp_lessons.keeping import progress
 from tests.bench.tiny import TinyWorkload
 
 

@@ -8,8 +8,8 @@ import json
 
 import pytest
 
-from amp_lessons import progress
 from amp_lessons.commands import progress as command
+from amp_lessons.keeping import progress
 
 
 def call(*words):

@@ -8,8 +8,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from amp_lessons.exercises import bench, loops, sandbox
-from amp_lessons.exercises.bench import (
+from amp_lessons.audit.watching.spies import spying
+from amp_lessons.audit.watching.tape import Call, Tape
+from amp_lessons.exercises.containment import sandbox
+from amp_lessons.exercises.train_with_amp.check import train_with_amp
+from amp_lessons.exercises.training_loops import examine, testbed
+from amp_lessons.exercises.training_loops.testbed import (
     Problem,
     fp32_loss_and_gradient,
     is_stale,
@@ -17,12 +21,9 @@ from amp_lessons.exercises.bench import (
     make_model,
     run_loop,
 )
-from amp_lessons.exercises.spies import spying
-from amp_lessons.exercises.tape import Call, Tape
-from amp_lessons.exercises.train_with_amp import train_with_amp
 
 PROBLEM = Problem(seed=1, dtype=torch.float16)
-DEVICE = bench.device_type()
+DEVICE = testbed.device_type()
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ def test_data_are_not_uniform():
 
 
 def test_tiny_problem_loses_all_gradients_without_scaling():
-    tiny = loops.STANDARD[0]
+    tiny = examine.STANDARD[0]
     inputs, targets = make_batches(tiny, "cpu")[0]
     model = make_model(tiny.seed + 1000, "cpu")
     with torch.autocast("cpu", dtype=torch.float16):
@@ -117,7 +118,7 @@ def test_running_twice_gives_the_same(session):
 
 
 def test_poisoned_batches_overflow_where_they_are_meant_to(session):
-    run = run_loop(train_with_amp, loops.STANDARD[3])
+    run = run_loop(train_with_amp, examine.STANDARD[3])
     first, second = (step for step in run.steps[:5] if step.batch in (1, 3))
     assert first.loss.value != first.loss.value, "the forward pass of one overflows"
     assert second.loss.value < 1e6, "the loss of the other is finite"

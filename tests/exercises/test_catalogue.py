@@ -10,7 +10,8 @@ import json
 import pytest
 import torch
 
-from amp_lessons import exercises, progress
+from amp_lessons import exercises
+from amp_lessons.keeping import progress
 
 EXERCISES = exercises.catalog()
 

@@ -20,7 +20,7 @@ import pytest
 import torch
 
 from amp_lessons import exercises
-from amp_lessons.exercises import isolation, sandbox, time_up
+from amp_lessons.exercises.containment import isolation, sandbox, time_up
 from tests.real_clock import real_clock
 
 LIMIT_S = 1.0

@@ -6,7 +6,7 @@ import pickle
 from html.parser import HTMLParser
 
 from amp_lessons import exercises
-from amp_lessons.exercises.results import Report, SideBySide, failed, note, passed, todo
+from amp_lessons.exercises.report.results import Report, SideBySide, failed, note, passed, todo
 
 REPORT = Report(
     "train_with_amp",

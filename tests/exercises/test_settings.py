@@ -11,7 +11,7 @@ from torch.overrides import _get_current_function_mode_stack
 
 from amp_lessons import exercises
 from amp_lessons.devices import older_setting
-from amp_lessons.exercises import isolation
+from amp_lessons.exercises.containment import isolation
 
 WAYS = ["fork", "inprocess"] if isolation.can_fork() else ["inprocess"]
 IDS = [exercise.id for exercise in exercises.catalog()]

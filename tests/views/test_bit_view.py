@@ -6,7 +6,7 @@ import torch
 
 from amp_lessons.formats import FORMATS, represent
 from amp_lessons.views import BitView
-from amp_lessons.views.bit_row import BitRow
+from amp_lessons.views.base.bit_row import BitRow
 from amp_lessons.views.figures.bits import BORDER, bits_picture, describe_error
 
 

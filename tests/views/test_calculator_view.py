@@ -9,9 +9,10 @@ from torch import nn
 from amp_lessons.bench import calculator
 from amp_lessons.bench.calculator import SUBJECTS, ask, largest_batch, predict
 from amp_lessons.measure import GPUS, LargestBatch
-from amp_lessons.views import CalculatorView, latest
+from amp_lessons.text.words import memory
+from amp_lessons.views import CalculatorView
+from amp_lessons.views.base import latest
 from amp_lessons.views.figures.calculator import calculator_picture
-from amp_lessons.views.words import memory
 from tests.views import loops
 
 PERCEPTRON, CONV_NET = "the lessons' perceptron", "the lessons' conv net"

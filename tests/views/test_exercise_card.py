@@ -3,8 +3,9 @@ import re
 
 import pytest
 
-from amp_lessons import exercises, progress, views
-from amp_lessons.exercises import catalogue
+from amp_lessons import exercises, views
+from amp_lessons.exercises import shelf
+from amp_lessons.keeping import progress
 
 
 @pytest.fixture
@@ -142,7 +143,7 @@ def test_a_damaged_progress_file_is_named(progress_home):
     assert "progress.damaged-" in views.ExerciseCard("decode_bits").status
 
 
-@pytest.mark.parametrize("exercise", catalogue.EXERCISES, ids=lambda exercise: exercise.id)
+@pytest.mark.parametrize("exercise", shelf.EXERCISES, ids=lambda exercise: exercise.id)
 def test_without_a_kernel_task_and_hints_can_be_read_and_the_solution_not(exercise):
     shown = views.ExerciseCard(exercise.id)._repr_mimebundle_()
     assert exercise.title in shown["text/plain"]

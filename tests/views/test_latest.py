@@ -3,8 +3,8 @@ import threading
 
 import pytest
 
-from amp_lessons.views import latest
-from amp_lessons.views.latest import Latest
+from amp_lessons.views.base import latest
+from amp_lessons.views.base.latest import Latest
 from tests.views import loops
 
 

@@ -5,8 +5,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from amp_lessons import autocast, models
+from amp_lessons import autocast
 from amp_lessons.autocast import Policy, Row
+from amp_lessons.material import models
 from amp_lessons.views import LedgerView
 from amp_lessons.views.figures.ledger import ROWS_IN_VIEW, ledger_picture
 from amp_lessons.views.widgets.ledger import describe

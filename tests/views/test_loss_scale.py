@@ -5,7 +5,8 @@ import pytest
 import torch
 from PIL import Image
 
-from amp_lessons import data, models, scaling
+from amp_lessons import scaling
+from amp_lessons.material import data, models
 from amp_lessons.views import CensusView, LossScaleView
 from amp_lessons.views.widgets.loss_scale import describe
 

@@ -4,12 +4,13 @@ import pytest
 import torch
 from torch import nn
 
-from amp_lessons import measure, models
+from amp_lessons import measure
+from amp_lessons.material import models
 from amp_lessons.measure import Footprint, Saved
 from amp_lessons.measure.footprint import COMPUTED, MEASURED
+from amp_lessons.text.words import memory
 from amp_lessons.views import MemoryView, activation_stack, step_memory
 from amp_lessons.views.figures.memory import LAYERS_IN_VIEW, activations_picture, step_picture
-from amp_lessons.views.words import memory
 
 IMAGES, TOKENS = torch.rand(32, 64), torch.rand(2, 8, 16)
 PERCEPTRON, BLOCK = models.digits_classifier(16), models.transformer_block(16, 2)

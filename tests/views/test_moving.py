@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from amp_lessons.views import moving
-from amp_lessons.views.moving import MovingPage
-from amp_lessons.views.picture import Picture
+from amp_lessons.views.base import moving
+from amp_lessons.views.base.moving import MovingPage
+from amp_lessons.views.base.picture import Picture
 
 
 def bars(*heights):

@@ -5,7 +5,7 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from amp_lessons.views.picture import Picture, caption_strip, picture_html
+from amp_lessons.views.base.picture import Picture, caption_strip, picture_html
 
 
 def bars(heights):

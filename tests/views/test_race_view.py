@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from amp_lessons import race, training
+from amp_lessons import training
+from amp_lessons.material import race
 from amp_lessons.views import RaceView
 from tests.views import loops
 from tests.views.hands import press

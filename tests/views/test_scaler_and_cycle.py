@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from amp_lessons import data, models
+from amp_lessons.material import data, models
 from amp_lessons.views import CycleView, ScalerView
 from tests.views.hands import press
 

@@ -10,9 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from amp_lessons.autocast import UNLISTED, Operation
-
-from ..picture import Picture, sentence_html
-from ..style import INK, QUIET, RULE_COLOURS, house_style, tint
+from amp_lessons.views.base.picture import Picture, sentence_html
+from amp_lessons.views.base.style import INK, QUIET, RULE_COLOURS, house_style, tint
 
 DEVICE_NAMES = {"cuda": "CUDA", "cpu": "CPU", "mps": "MPS", "xpu": "XPU"}
 ROWS_IN_A_PICTURE = 14

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..picture import Picture
-from ..style import INK, dtype_colour, house_style
+from amp_lessons.views.base.picture import Picture
+from amp_lessons.views.base.style import INK, dtype_colour, house_style
 
 Panels = Mapping[str, Mapping[str, float]]
 

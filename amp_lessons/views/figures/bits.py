@@ -14,11 +14,10 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
 from amp_lessons.formats import FloatFormat, Representation
-
-from ..picture import Picture
-from ..style import ACCENT, FIELD_COLOURS, INK, QUIET, ZONES, house_style, tint
-from ..words import exact, power_of_two, relative, short
-from .chips import draw_chip
+from amp_lessons.text.words import exact, power_of_two, relative, short
+from amp_lessons.views.base.picture import Picture
+from amp_lessons.views.base.style import ACCENT, FIELD_COLOURS, INK, QUIET, ZONES, house_style, tint
+from amp_lessons.views.figures.chips import draw_chip
 
 # Everything below is in inches, from the upper left corner
 WIDTH, ROW, TOP = 9.0, 0.29, 1.75

@@ -9,10 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from amp_lessons.formats import ScalingError
-
-from ..picture import Picture
-from ..style import INK, QUIET, ZONES, house_style
-from ..words import relative, share
+from amp_lessons.text.words import relative, share
+from amp_lessons.views.base.picture import Picture
+from amp_lessons.views.base.style import INK, QUIET, ZONES, house_style
 
 HEIGHT_IN, PANEL_IN, GAP_IN = 3.25, 2.0, 0.2
 

@@ -8,11 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from amp_lessons.measure import Footprint
-
-from ..picture import Picture
-from ..style import GRID, INK, KIND_COLOURS, ZONES, house_style
-from ..words import memory
-from .memory import draw_peak
+from amp_lessons.text.words import memory
+from amp_lessons.views.base.picture import Picture
+from amp_lessons.views.base.style import GRID, INK, KIND_COLOURS, ZONES, house_style
+from amp_lessons.views.figures.memory import draw_peak
 
 _LEFT, _RIGHT = 0.17, 0.9
 

@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.text import Text
 
-from ..style import dtype_colour
+from amp_lessons.views.base.style import dtype_colour
 
 
 def draw_chip(axes: Axes, x: float, y: float, name: str, **text_style: Any) -> Text:

@@ -10,10 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from amp_lessons.exercises import SideBySide
-
-from ..picture import Picture
-from ..style import GRID, INK, ZONES, house_style
-from .curves import STROKES
+from amp_lessons.views.base.picture import Picture
+from amp_lessons.views.base.style import GRID, INK, ZONES, house_style
+from amp_lessons.views.figures.curves import STROKES
 
 LOG_FROM_RATIO = 100  # where linear axes would press the smaller values flat
 

@@ -8,8 +8,8 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..picture import Picture
-from ..style import ACCENT, GRID, INK, ZONES, house_style
+from amp_lessons.views.base.picture import Picture
+from amp_lessons.views.base.style import ACCENT, GRID, INK, ZONES, house_style
 
 # Two runs may lie on top of each other, which is often the point: width and dashes keep both in sight.
 STROKES: tuple[dict[str, Any], ...] = (

@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
-from ..picture import Picture
-from ..style import ACCENT, GRID, INK, PAPER, QUIET, ZONES, house_style
-from .chips import draw_chip
+from amp_lessons.views.base.picture import Picture
+from amp_lessons.views.base.style import ACCENT, GRID, INK, PAPER, QUIET, ZONES, house_style
+from amp_lessons.views.figures.chips import draw_chip
 
 ROWS = 7  # room for everything that a step ends up with, so that no row moves while it goes on
 

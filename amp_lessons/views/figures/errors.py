@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from ..picture import Picture
-from ..style import GRID, dtype_colour, house_style
+from amp_lessons.views.base.picture import Picture
+from amp_lessons.views.base.style import GRID, dtype_colour, house_style
 
 
 def errors_picture(

@@ -8,10 +8,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from amp_lessons.race import Race
-
-from ..picture import Picture
-from ..style import GRID, INK, ZONES, dtype_colour, house_style
+from amp_lessons.material.race import Race
+from amp_lessons.views.base.picture import Picture
+from amp_lessons.views.base.style import GRID, INK, ZONES, dtype_colour, house_style
 
 # Decades of relative difference: from fp32's last digit to a run that has nothing to do with the other
 _LEAST_DIFFERENCE, _MOST_DIFFERENCE = 1e-7, 1.0

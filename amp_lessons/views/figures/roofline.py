@@ -13,10 +13,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
 from amp_lessons.measure import DataSheet, Rate, Roofline
-
-from ..picture import Picture
-from ..style import GRID, INK, PAPER, QUIET, dtype_colour, house_style
-from ..words import flop_rate, three_digits
+from amp_lessons.text.words import flop_rate, three_digits
+from amp_lessons.views.base.picture import Picture
+from amp_lessons.views.base.style import GRID, INK, PAPER, QUIET, dtype_colour, house_style
 
 MARKERS = {"matrix product": "o", "attention": "s", "LayerNorm": "^", "addition": "P"}
 DASHES = {"fp32": "-", "tf32": (0, (8, 2)), "fp16": (0, (5, 2)), "bf16": (0, (1.5, 1.5)), "fp8_e4m3": "-."}

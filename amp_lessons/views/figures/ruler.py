@@ -15,11 +15,10 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from amp_lessons.formats import FloatFormat
-
-from ..picture import Picture
-from ..style import ACCENT, GRID, INK, QUIET, dtype_colour, house_style, tint
-from .chips import draw_chip
-from .zones import powers_of_two
+from amp_lessons.views.base.picture import Picture
+from amp_lessons.views.base.style import ACCENT, GRID, INK, QUIET, dtype_colour, house_style, tint
+from amp_lessons.views.figures.chips import draw_chip
+from amp_lessons.views.figures.zones import powers_of_two
 
 MOST_TICKS = 200  # more values than this in view are a band: their ticks would touch
 BINS = 160

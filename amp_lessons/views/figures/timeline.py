@@ -9,9 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from amp_lessons.scaling import ScalerStep, ScalerTimeline
-
-from ..picture import Picture
-from ..style import ACCENT, GRID, INK, QUIET, ZONES, house_style
+from amp_lessons.views.base.picture import Picture
+from amp_lessons.views.base.style import ACCENT, GRID, INK, QUIET, ZONES, house_style
 
 
 def timeline_picture(timeline: ScalerTimeline) -> Picture:

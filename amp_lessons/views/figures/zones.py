@@ -9,8 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MultipleLocator
 
 from amp_lessons.formats import FORMATS
-
-from ..style import INK, QUIET, ZONES, dtype_name
+from amp_lessons.views.base.style import INK, QUIET, ZONES, dtype_name
 
 
 def zone_edges(dtype: torch.dtype) -> tuple[float, float, float]:

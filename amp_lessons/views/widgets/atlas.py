@@ -5,11 +5,10 @@ from __future__ import annotations
 import ipywidgets
 
 from amp_lessons import autocast
-from amp_lessons.marks import COMPUTED
-
-from ..controls import ControlValue, dropdown, text_field
-from ..figures.atlas import DEVICE_NAMES, atlas_html, atlas_picture
-from ..view import View
+from amp_lessons.text.marks import COMPUTED
+from amp_lessons.views.base.controls import ControlValue, dropdown, text_field
+from amp_lessons.views.base.view import View
+from amp_lessons.views.figures.atlas import DEVICE_NAMES, atlas_html, atlas_picture
 
 ANY_RULE = "any"
 

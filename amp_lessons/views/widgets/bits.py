@@ -10,12 +10,11 @@ from typing import Any
 import ipywidgets
 
 from amp_lessons.formats import FORMATS, Representation, parse, side_by_side
-
-from ..bit_row import BitRow
-from ..controls import ControlValue, dropdown, text_field
-from ..figures.bits import bits_picture, describe_error, describe_significand, describe_value
-from ..view import View
-from ..words import exact, power_of_two, relative, short
+from amp_lessons.text.words import exact, power_of_two, relative, short
+from amp_lessons.views.base.bit_row import BitRow
+from amp_lessons.views.base.controls import ControlValue, dropdown, text_field
+from amp_lessons.views.base.view import View
+from amp_lessons.views.figures.bits import bits_picture, describe_error, describe_significand, describe_value
 
 
 class BitView(View):

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from amp_lessons.formats import BLOCK_FORMATS, FORMATS, ScaledFormat, per_tensor, scaling_error
-
-from ..controls import ControlValue, Slider
-from ..figures.blocks import outlier_picture
-from ..view import View
-from ..words import share
+from amp_lessons.text.words import share
+from amp_lessons.views.base.controls import ControlValue, Slider
+from amp_lessons.views.base.view import View
+from amp_lessons.views.figures.blocks import outlier_picture
 
 LARGEST_EXPONENT = 24  # beyond 2^20 even nvfp4, which scales twice, loses the rest
 SCALED_FORMATS = (

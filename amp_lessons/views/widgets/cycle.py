@@ -9,14 +9,13 @@ import ipywidgets
 import torch
 from torch import Tensor, nn
 
-from amp_lessons.marks import MEASURED
 from amp_lessons.scaling import PHASES, AmpCycle, PhaseSnapshot, make_scaler
-
-from ..controls import button
-from ..figures import cycle as figure
-from ..style import dtype_name
-from ..view import View
-from ..words import power_of_two
+from amp_lessons.text.marks import MEASURED
+from amp_lessons.text.words import power_of_two
+from amp_lessons.views.base.controls import button
+from amp_lessons.views.base.style import dtype_name
+from amp_lessons.views.base.view import View
+from amp_lessons.views.figures import cycle as figure
 
 WHAT_HAPPENED = {
     "forward": "The forward pass ran under autocast: the output is {output}, the loss {loss}.",

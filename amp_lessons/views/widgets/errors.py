@@ -9,13 +9,12 @@ import ipywidgets
 import torch
 
 from amp_lessons.formats import FORMATS, SUM_METHODS, running_sum
-
-from ..controls import ControlValue, Slider, dropdown
-from ..figures.curves import curves_picture
-from ..figures.errors import errors_picture
-from ..view import View
-from ..words import relative
-from .still import Still
+from amp_lessons.text.words import relative
+from amp_lessons.views.base.controls import ControlValue, Slider, dropdown
+from amp_lessons.views.base.view import View
+from amp_lessons.views.figures.curves import curves_picture
+from amp_lessons.views.figures.errors import errors_picture
+from amp_lessons.views.widgets.still import Still
 
 METHOD_NAMES = {
     "plain": "plain",

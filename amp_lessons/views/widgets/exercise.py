@@ -8,14 +8,16 @@ from typing import Any
 
 import ipywidgets
 
-from amp_lessons import exercises, progress, prose
-from amp_lessons.exercises import Hint, catalogue, rendering, so_far
-from amp_lessons.progress import Record
-
-from ..code import code_html
-from ..controls import button
-from ..picture import CAPTION_STYLE
-from ..style import ACCENT, GRID
+from amp_lessons import exercises
+from amp_lessons.exercises import Hint, shelf, so_far
+from amp_lessons.exercises.report import rendering
+from amp_lessons.keeping import progress
+from amp_lessons.keeping.progress import Record
+from amp_lessons.text import prose
+from amp_lessons.views.base.code import code_html
+from amp_lessons.views.base.controls import button
+from amp_lessons.views.base.picture import CAPTION_STYLE
+from amp_lessons.views.base.style import ACCENT, GRID
 
 STYLE = (
     f"<style>.amp-card {{ border: 1px solid {GRID}; border-left: 5px solid {ACCENT}; border-radius: 4px; "
@@ -32,7 +34,7 @@ class ExerciseCard(ipywidgets.VBox):
 
     def __init__(self, exercise_id: str) -> None:
         """Show the exercise with that id; ValueError names the nearest ids if there is none."""
-        self.exercise = catalogue.find(exercise_id)
+        self.exercise = shelf.find(exercise_id)
         self._hints: dict[int, Hint] = {}
         self._solution_shown = False
         numbers = range(1, len(self.exercise.hints) + 1)

@@ -9,12 +9,11 @@ import ipywidgets
 import torch
 
 from amp_lessons.autocast import Cast, Ledger, RecordingError, Row
-
-from ..controls import ControlValue, Slider, dropdown
-from ..figures.atlas import DEVICE_NAMES
-from ..figures.ledger import ledger_picture, say_rule
-from ..style import dtype_name
-from ..view import View
+from amp_lessons.views.base.controls import ControlValue, Slider, dropdown
+from amp_lessons.views.base.style import dtype_name
+from amp_lessons.views.base.view import View
+from amp_lessons.views.figures.atlas import DEVICE_NAMES
+from amp_lessons.views.figures.ledger import ledger_picture, say_rule
 
 Recorder = Callable[..., Ledger]
 DTYPES = [("fp16", torch.float16), ("bf16", torch.bfloat16), ("fp32, no autocast", None)]

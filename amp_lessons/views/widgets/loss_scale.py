@@ -12,14 +12,13 @@ import ipywidgets
 import torch
 
 from amp_lessons import scaling
-from amp_lessons.marks import MEASURED
 from amp_lessons.scaling import Census
-
-from ..controls import ControlValue, Slider, dropdown, text_field
-from ..figures.census import CensusPicture
-from ..moving import MovingView
-from ..style import dtype_name
-from ..words import power_of_two, share
+from amp_lessons.text.marks import MEASURED
+from amp_lessons.text.words import power_of_two, share
+from amp_lessons.views.base.controls import ControlValue, Slider, dropdown, text_field
+from amp_lessons.views.base.moving import MovingView
+from amp_lessons.views.base.style import dtype_name
+from amp_lessons.views.figures.census import CensusPicture
 
 ALL_LAYERS = "all layers"
 LARGEST_EXPONENT = 40

@@ -8,15 +8,14 @@ from typing import Any
 import ipywidgets
 import torch
 
-from amp_lessons import marks
 from amp_lessons.measure import OPTIMIZERS, Footprint
 from amp_lessons.measure.footprint import MEASURED
-
-from ..controls import ControlValue, Slider, dropdown
-from ..figures.memory import activations_picture, memory_picture, step_picture
-from ..view import View
-from ..words import memory, percent
-from .still import Still
+from amp_lessons.text import marks
+from amp_lessons.text.words import memory, percent
+from amp_lessons.views.base.controls import ControlValue, Slider, dropdown
+from amp_lessons.views.base.view import View
+from amp_lessons.views.figures.memory import activations_picture, memory_picture, step_picture
+from amp_lessons.views.widgets.still import Still
 
 Footprints = Mapping[str, Footprint]
 Predictor = Callable[..., Footprint]

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from amp_lessons.marks import MEASURED
-
-from ..controls import Slider
-from ..figures.bars import Panels, panels_picture
-from ..view import View
+from amp_lessons.text.marks import MEASURED
+from amp_lessons.views.base.controls import Slider
+from amp_lessons.views.base.view import View
+from amp_lessons.views.figures.bars import Panels, panels_picture
 
 
 class Play(View):

@@ -8,8 +8,7 @@ from typing import Any
 import ipywidgets
 
 from amp_lessons.quizzes import Choice, Question, question
-
-from ..picture import CAPTION_STYLE
+from amp_lessons.views.base.picture import CAPTION_STYLE
 
 LETTERS = "abcdefgh"
 # ipywidgets centres the text of its buttons and cuts it off, and offers no setting for either.

@@ -9,13 +9,12 @@ import ipywidgets
 import torch
 
 from amp_lessons import devices
-from amp_lessons.marks import MEASURED
-from amp_lessons.race import DTYPES, TASKS, Race
-
-from ..controls import button, dropdown
-from ..figures.race import RacePicture
-from ..view import View
-from ..words import relative
+from amp_lessons.material.race import DTYPES, TASKS, Race
+from amp_lessons.text.marks import MEASURED
+from amp_lessons.text.words import relative
+from amp_lessons.views.base.controls import button, dropdown
+from amp_lessons.views.base.view import View
+from amp_lessons.views.figures.race import RacePicture
 
 SLICE_S = 0.1  # train that long, then draw and let the kernel do other things
 FRAMES = 60  # and draw at least that often: a short race is to be seen, too

@@ -7,15 +7,14 @@ from typing import Any
 import ipywidgets
 
 from amp_lessons import devices, measure
-from amp_lessons.marks import MEASURED
 from amp_lessons.measure import GPUS, DataSheet, Rate, Survey, product_intensity
 from amp_lessons.measure.typed import parse_whole
-
-from ..controls import ControlValue, Slider, dropdown, text_field
-from ..figures.roofline import Promise, measured_roofs, promised_roofs, roofline_picture
-from ..view import View
-from ..words import flop_rate, percent, three_digits
-from .still import Still
+from amp_lessons.text.marks import MEASURED
+from amp_lessons.text.words import flop_rate, percent, three_digits
+from amp_lessons.views.base.controls import ControlValue, Slider, dropdown, text_field
+from amp_lessons.views.base.view import View
+from amp_lessons.views.figures.roofline import Promise, measured_roofs, promised_roofs, roofline_picture
+from amp_lessons.views.widgets.still import Still
 
 STEP = 16  # a multiple of what tensor cores like in every precision
 LARGEST_BY_SLIDER = {"cpu": 1024, "cuda": 8192}

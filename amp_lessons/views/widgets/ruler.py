@@ -11,11 +11,10 @@ import numpy as np
 from torch import Tensor
 
 from amp_lessons.formats import FORMATS, parse
-
-from ..controls import ControlValue, Slider, text_field
-from ..figures.ruler import ruler_picture, sizes_in_order
-from ..view import View
-from ..words import power_of_two
+from amp_lessons.text.words import power_of_two
+from amp_lessons.views.base.controls import ControlValue, Slider, text_field
+from amp_lessons.views.base.view import View
+from amp_lessons.views.figures.ruler import ruler_picture, sizes_in_order
 
 WIDEST_BINADES = 288.0
 MOST_ZOOM = 12

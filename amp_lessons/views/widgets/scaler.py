@@ -9,13 +9,12 @@ import ipywidgets
 import torch
 from torch import Tensor, nn
 
-from amp_lessons.marks import MEASURED
 from amp_lessons.scaling import ScalerTimeline
-
-from ..controls import Slider, button, dropdown
-from ..figures.timeline import timeline_picture
-from ..view import View
-from ..words import power_of_two
+from amp_lessons.text.marks import MEASURED
+from amp_lessons.text.words import power_of_two
+from amp_lessons.views.base.controls import Slider, button, dropdown
+from amp_lessons.views.base.view import View
+from amp_lessons.views.figures.timeline import timeline_picture
 
 STEPS_A_PRESS = 20
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from amp_lessons.marks import MEASURED
-
-from ..figures.curves import curves_picture
-from ..picture import Picture
-from ..view import View
+from amp_lessons.text.marks import MEASURED
+from amp_lessons.views.base.picture import Picture
+from amp_lessons.views.base.view import View
+from amp_lessons.views.figures.curves import curves_picture
 
 
 class Still(View):

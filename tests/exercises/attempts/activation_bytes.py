@@ -7,13 +7,13 @@ from numbers import Integral
 import numpy as np
 import torch
 
-from amp_lessons.exercises import catalogue
+from amp_lessons.exercises import shelf
 from tests.exercises.attempts.table import Table
 
 TABLE = Table("activation_bytes")
 wrong = TABLE.mutant
 right = TABLE.variant
-ANSWER = catalogue.find("activation_bytes").answer
+ANSWER = shelf.find("activation_bytes").answer
 
 
 @Integral.register

@@ -6,11 +6,11 @@ from types import MappingProxyType
 
 import torch
 
-from amp_lessons.exercises import catalogue
+from amp_lessons.exercises import shelf
 from tests.exercises.attempts.table import Table
 
 TABLE = Table("predict_dtypes")
-ANSWER = catalogue.find("predict_dtypes").answer
+ANSWER = shelf.find("predict_dtypes").answer
 HALF, SINGLE = torch.float16, torch.float32
 
 

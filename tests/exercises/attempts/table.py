@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from amp_lessons.exercises import catalogue
+from amp_lessons.exercises import shelf
 
 
 @dataclass
@@ -55,7 +55,7 @@ class Table:
 
     def changed(self, *changes: tuple[str, str]) -> Any:
         """Return what the solution's source defines once each piece is replaced where it occurs."""
-        source = catalogue.find(self.exercise_id).answer_source
+        source = shelf.find(self.exercise_id).answer_source
         for old, new in changes:
             assert source.count(old) == 1, f"{old!r} occurs {source.count(old)} times in the solution"
             source = source.replace(old, new)
@@ -65,5 +65,5 @@ class Table:
         """Run ``source`` as a notebook cell and return what the check takes."""
         namespace: dict[str, Any] = {"__name__": "__main__"}
         exec(source, namespace)
-        found = tuple(namespace[name] for name in catalogue.find(self.exercise_id).names)
+        found = tuple(namespace[name] for name in shelf.find(self.exercise_id).names)
         return found[0] if len(found) == 1 else found

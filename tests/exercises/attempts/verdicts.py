@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from amp_lessons import exercises
-from amp_lessons.exercises import isolation
+from amp_lessons.exercises.containment import isolation
 from tests.exercises.attempts.table import Table
 
 

@@ -1,0 +1,1 @@
+"""What watches a training loop, whoever wrote it, and says what is wrong with it."""

@@ -1,0 +1,29 @@
+"""Replace a method of a class for a while, and undo exactly that."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from amp_lessons.audit.watching.tape import Tape
+
+# an owner, the name of its method, and what makes the spy from a tape and the original
+Patch = tuple[Any, str, Callable[[Tape, Any], Any]]
+
+
+@contextlib.contextmanager
+def replaced(owner: Any, name: str, wrap: Callable[[Any], Any]) -> Iterator[None]:
+    """Replace ``owner.name`` by what ``wrap`` makes of it, and undo exactly that afterwards."""
+    own = vars(owner).get(name)
+    try:
+        original = getattr(owner, name)
+        # a learner who calls it with wrong arguments is told its name, not the spy's
+        setattr(owner, name, functools.update_wrapper(wrap(original), original))
+        yield
+    finally:
+        if own is not None:
+            setattr(owner, name, own)
+        elif name in vars(owner):
+            delattr(owner, name)

@@ -1,0 +1,116 @@
+"""Say in a sentence what autocast does to an operation, and why."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from functools import cache
+
+import torch
+
+from amp_lessons.autocast.cast_policy.dispatcher import is_composite, overload, short, without_overload
+from amp_lessons.autocast.cast_policy.policy import RECURRENT, Entry, Policy, entries
+
+_NAMES = {"cuda": "CUDA", "cpu": "the CPU", "mps": "MPS", "xpu": "XPU"}
+_PREFIXES = (
+    "aten::",
+    "torch.ops.aten.",
+    "torch.nn.functional.",
+    "nn.functional.",
+    "F.",
+    "torch.Tensor.",
+    "torch.",
+)
+
+
+def explain(op: str, device_type: str = "cuda") -> str:
+    """Say what autocast does to ``op`` on ``device_type``, and beside it what it does on the CPU.
+
+    Beside the CPU's answer stands CUDA's. ``op`` is a name as in ``"softmax"``, ``"F.softmax"``,
+    ``"aten::softmax"`` or ``"aten::softmax.int"``. Raises ``ValueError`` with the nearest names if there is
+    no such operation, and for an unknown device.
+    """
+    variants = _variants(op)
+    name = without_overload(variants[0]).removeprefix("aten::")
+    beside = "cuda" if device_type == "cpu" else "cpu"
+    here, there = _answer(variants, device_type), _answer(variants, beside)
+    if here == there:
+        return f"On {_NAMES[device_type]} and on {_NAMES[beside]}, {name} {here}."
+    return f"On {_NAMES[device_type]}, {name} {here}. On {_NAMES[beside]} it {there}."
+
+
+def _variants(op: str) -> list[str]:
+    """The dispatcher names that ``op`` stands for."""
+    bare = bare_name(op)
+    base = bare.partition(".")[0]
+    known = _names_by_base().get(base, [])
+    variants = known if bare == base else [name for name in known if name == f"aten::{bare}"]
+    if not variants:
+        raise ValueError(
+            f"no ATen operation is called {op!r}; nearest: {', '.join(_nearest(base)) or 'none'}"
+        )
+    return variants
+
+
+def bare_name(op: str) -> str:
+    """The operation's name without what people write before it: ``"F.softmax"`` is ``"softmax"``."""
+    return next((op.removeprefix(prefix) for prefix in _PREFIXES if op.startswith(prefix)), op)
+
+
+def is_operation(name: str) -> bool:
+    """Whether PyTorch has an ATen operation of this name, as in ``"softmax"``."""
+    return name in _names_by_base()
+
+
+@cache
+def _names_by_base() -> dict[str, list[str]]:
+    names: dict[str, list[str]] = {}
+    for name in sorted(torch._C._dispatch_get_all_op_names()):
+        if name.startswith("aten::"):
+            names.setdefault(without_overload(name).removeprefix("aten::"), []).append(name)
+    return names
+
+
+def _nearest(name: str) -> list[str]:
+    """Public operations spelt alike, then those whose name contains this one."""
+    public = [known for known in _names_by_base() if not known.startswith("_")]
+    alike = get_close_matches(name, public, n=4, cutoff=0.6)
+    containing = [known for known in public if len(name) > 3 and name in known and known not in alike]
+    return alike + sorted(containing, key=len)[:3]
+
+
+def _answer(variants: list[str], device_type: str) -> str:
+    """What happens to the operation, as the rest of a sentence."""
+    table = entries(device_type)
+    listed = [table[name] for name in variants if name in table]
+    if listed:
+        return _listed_answer(listed[0], device_type)
+    if device_type == "cuda" and not set(RECURRENT).isdisjoint(variants):
+        return "runs in float16, whatever autocast's dtype: all that cuDNN is given is cast to float16"
+    return _unlisted_answer(variants)
+
+
+def _listed_answer(entry: Entry, device_type: str) -> str:
+    dtype = short(torch.get_autocast_dtype(device_type))
+    answers = {
+        Policy.LOWER_PRECISION: f"runs in autocast's dtype ({dtype} by default): its inputs are cast to it",
+        Policy.FP32: "runs in float32: its inputs are cast to float32",
+        Policy.FP32_SET_OPT_DTYPE: "runs in float32: autocast sets its dtype argument unless you did",
+        Policy.FP32_APPEND_DTYPE: "runs in float32: autocast calls its overload with a dtype argument",
+        Policy.PROMOTE: "runs in the widest dtype among its inputs: one float32 makes it float32",
+        Policy.BANNED: "is refused with an error: " + entry.message.partition("\n")[0].rstrip("."),
+    }
+    return answers[entry.policy]
+
+
+def _unlisted_answer(variants: list[str]) -> str:
+    if all(_writes_its_input(variant) for variant in variants):
+        return "is in no list: it writes into a tensor that it is given, whose dtype autocast cannot change"
+    follows = "is in no list and follows its inputs: half precision in, half precision out"
+    if all(is_composite(variant) or _writes_its_input(variant) for variant in variants):
+        return f"{follows}, unless an operation that it is made of is in a list"
+    return follows
+
+
+def _writes_its_input(variant: str) -> bool:
+    """Whether this is an in-place or an ``out=`` form."""
+    return overload(variant)._schema.is_mutable

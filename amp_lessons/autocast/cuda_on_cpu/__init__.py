@@ -1,0 +1,1 @@
+"""CUDA's autocast rules and the behaviour of its kernels, on the CPU."""

@@ -1,0 +1,99 @@
+"""Models without memory: tensors that have a shape, a dtype and a device, but no data."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
+
+from amp_lessons.autocast.running.grad_mode import gradients_on
+
+_NORMS = frozenset(f"aten::native_{kind}_norm" for kind in ("batch", "group", "layer"))
+_TRUNCATED_NORMAL = "_no_grad_trunc_normal_"
+_truncated_normal = getattr(nn.init, _TRUNCATED_NORMAL)
+
+
+def _start_autograd_without_threads() -> None:
+    """Run a backward pass before there are fake tensors, where PyTorch is built for CUDA and has no GPU.
+
+    The first `FakeTensorMode` makes such a PyTorch count eight GPUs. If autograd starts after that, it starts
+    a thread for each of them, and then no forked child can run a backward pass: checks would not be isolated.
+    """
+    with gradients_on():
+        torch.zeros((), device="cpu", requires_grad=True).backward()
+
+
+if torch.backends.cuda.is_built() and not torch.cuda.is_available():
+    _start_autograd_without_threads()
+
+
+@contextmanager
+def fake_tensors() -> Iterator[FakeTensorMode]:
+    """Make every new tensor of the block fake, so that a model of any size is built in no memory.
+
+    Build the model and its inputs in the same block::
+
+        with autocast.fake_tensors():
+            model, tokens = GPT2LMHeadModel(config), torch.zeros(1, 1024, dtype=torch.long)
+        ledger = autocast.record(model, tokens)
+    """
+    # This initialisation looks at the values that it has drawn, so it cannot be done without values.
+    with patch.object(nn.init, _TRUNCATED_NORMAL, _unless_fake), FakeTensorMode() as mode:
+        yield mode
+
+
+@gradients_on()  # or autograd would refuse a copy made under inference_mode
+def fake_copy(model: nn.Module) -> nn.Module:
+    """Copy a model without its memory: shapes, dtypes and shared weights, but no values."""
+    with FakeCopyMode(fake_mode_of(model.parameters()) or FakeTensorMode()):
+        return copy.deepcopy(model)
+
+
+class RealStatistics(TorchDispatchMode):
+    """Give the statistics that norms keep for their backward pass the dtype that they have on real tensors.
+
+    From a half-precision input and float32 weights real norms return float32 statistics, fake ones half.
+    """
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else each call goes through a wrapper for the compiler, which nobody uses here
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func._schema.name not in _NORMS:
+            return result
+        single = any(isinstance(arg, torch.Tensor) and arg.dtype is torch.float32 for arg in args)
+        return result[0], *(part.float() if single else part for part in result[1:])
+
+
+def fake_mode_of(tensors: Iterable[torch.Tensor]) -> FakeTensorMode | None:
+    """The block in which fake tensors were made, None if all are real.
+
+    Raises ``ValueError`` for fake tensors from several blocks, which cannot meet in one operation.
+    """
+    modes = {id(tensor.fake_mode): tensor.fake_mode for tensor in tensors if isinstance(tensor, FakeTensor)}
+    if len(modes) > 1:
+        raise ValueError(
+            "these fake tensors come from different blocks; make model and inputs in the same one"
+        )
+    return next(iter(modes.values()), None)
+
+
+def made_fake(value: Any, mode: FakeTensorMode) -> Any:
+    """Replace the real tensors of (nested) inputs by fake ones of the same block as the model's."""
+    return tree_map_only(
+        torch.Tensor, lambda t: t if isinstance(t, FakeTensor) else mode.from_tensor(t), value
+    )
+
+
+def _unless_fake(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    return tensor if isinstance(tensor, FakeTensor) else _truncated_normal(tensor, *args, **kwargs)

@@ -1,0 +1,136 @@
+"""Run a model once under the autocast of some device, and leave no trace of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from amp_lessons.autocast.cast_policy.dispatcher import short, tensors_in
+from amp_lessons.autocast.cuda_on_cpu.products import Float16Products
+from amp_lessons.autocast.cuda_on_cpu.rules import cuda_rules, region
+from amp_lessons.autocast.running.fakes import RealStatistics, fake_mode_of, made_fake
+from amp_lessons.autocast.running.grad_mode import for_autograd, require_normal_parameters
+
+
+@dataclass(frozen=True)
+class Once:
+    """A model and its inputs, ready to run: where they live, and under which autocast they are to run."""
+
+    model: nn.Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    device: torch.device
+    fake_mode: FakeTensorMode | None
+    device_type: str
+    dtype: torch.dtype | None
+
+    @property
+    def where(self) -> str:
+        """On which tensors, where and by whose rules the model runs, in words."""
+        tensors = f"{'real' if self.fake_mode is None else 'fake'} tensors on {self.device}"
+        if self.dtype is None:
+            return f"{tensors}, without autocast"
+        rules = "autocast" if self.device.type == self.device_type else "autocast rules"
+        return f"{tensors}, {self.device_type} {rules}, {short(self.dtype)}"
+
+    def forward(self) -> Any:
+        """The model's output, computed inside the region of autocast."""
+        return self.model(*self.args, **self.kwargs)
+
+    def autocast(self) -> Any:
+        """The region of autocast; ``ValueError`` if this device cannot have it."""
+        return region(self.device_type, self.dtype, self.device)
+
+    @property
+    def cuda_on_cpu(self) -> bool:
+        """Whether CUDA's rules must be brought to the CPU, also for what a backward pass computes again."""
+        return self.dtype is not None and (self.device_type, self.device.type) == ("cuda", "cpu")
+
+    @property
+    def needs_float16_products(self) -> bool:
+        """Whether real float16 products would run on a CPU."""
+        return self.fake_mode is None and self.device.type == "cpu" and self.dtype is torch.float16
+
+    @property
+    def python_below(self) -> bool:
+        """Whether operations end in Python, below autograd."""
+        return self.fake_mode is not None or self.needs_float16_products
+
+    @contextmanager
+    def without_trace(self) -> Iterator[None]:
+        """Run with everything in place; afterwards buffers and random numbers are what they were."""
+        torch.clear_autocast_cache()  # an autocast that is active already may have cast these weights
+        with ExitStack() as stack:
+            stack.callback(torch.clear_autocast_cache)  # nor is it to find those that are cast here
+            if self.fake_mode is not None:
+                stack.enter_context(self.fake_mode)
+                stack.enter_context(RealStatistics())
+            else:
+                stack.enter_context(
+                    torch.random.fork_rng([self.device] if self.device.type == "cuda" else [])
+                )
+                stack.enter_context(_buffers_restored(self.model))
+                if self.needs_float16_products:
+                    stack.enter_context(Float16Products())
+            if self.cuda_on_cpu:
+                stack.enter_context(cuda_rules("cpu"))
+            yield
+
+
+def prepare(
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    device_type: str,
+    dtype: torch.dtype | None,
+) -> Once:
+    """Find out where model and inputs live; give a fake model fake inputs.
+
+    Raises ``TypeError`` if ``model`` is not a module, ``ValueError`` for tensors on several devices, for fake
+    inputs of a real model, for a model made under inference_mode, and for rules that the device cannot have.
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"expected a torch.nn.Module, got {type(model).__name__}")
+    if torch.is_grad_enabled():
+        require_normal_parameters(model)
+    args, kwargs = for_autograd((args, kwargs))
+    owned = list(chain(model.parameters(), model.buffers()))
+    given = list(tensors_in([args, kwargs]))
+    mode = fake_mode_of(owned + given)
+    if mode is not None:
+        if owned and fake_mode_of(owned) is None:
+            raise ValueError("the inputs are fake and the model is real; use fake_copy(model) instead")
+        args, kwargs = made_fake((args, kwargs), mode)
+    once = Once(model, args, kwargs, _device_of(owned + given), mode, device_type, dtype)
+    once.autocast()
+    return once
+
+
+def _device_of(tensors: list[torch.Tensor]) -> torch.device:
+    """The one device of all tensors, single numbers aside if there are others; the CPU if there are none."""
+    devices = {tensor.device for tensor in tensors if tensor.dim() > 0} or {
+        tensor.device for tensor in tensors
+    }
+    if len(devices) > 1:
+        raise ValueError(f"model and inputs must be on one device, they are on {sorted(map(str, devices))}")
+    return devices.pop() if devices else torch.device("cpu")
+
+
+@contextmanager
+def _buffers_restored(model: nn.Module) -> Iterator[None]:
+    """Put back what a forward pass writes into buffers, such as BatchNorm's running statistics."""
+    before = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for buffer, copy in before:
+                if not torch.equal(buffer, copy):
+                    buffer.copy_(copy)

@@ -1,0 +1,163 @@
+"""See every operation that is called, under its own name, before autocast and autograd have touched it.
+
+PyTorch's dispatcher works through a list of keys for each call; one of the first,
+``TESTING_ONLY_GenericMode``, stands above autocast and is used by nothing. Every operation is given a kernel
+for it. The key counts only in a thread that switches it on, so these kernels cost nothing and change nothing
+anywhere else.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from amp_lessons.autocast.cast_policy.dispatcher import UnreadablePyTorchError, autocast_key, overload
+
+_KEY_NAME = "TESTING_ONLY_GenericMode"
+_NAMESPACES_LEFT_OUT = ("prim", "prims", "debugprims", "rngprims", "profiler")
+
+
+class Call(NamedTuple):
+    """One call of one operation: its dispatcher name, its arguments and the dispatch keys still to come."""
+
+    name: str
+    keys: torch._C.DispatchKeySet
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class Observer(Protocol):
+    """Whoever wants to see the calls."""
+
+    def called(self, call: Call, run: Callable[[bool], Any]) -> Any:
+        """Handle one call and return its result: ``run(True)`` also shows the calls that it makes in turn."""
+
+
+class _Watch:
+    """The observer at work; one at a time, since the kernels are shared by the whole process."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.owner: int | None = None
+        self.observer: Observer | None = None
+        self.libraries: dict[str, torch.library.Library] = {}
+        self.known: set[str] = set()
+
+
+_watch = _Watch()
+
+
+@contextmanager
+def watching(observer: Observer, python_below: bool) -> Iterator[None]:
+    """Show ``observer`` every call of this block and of the backward passes started in it.
+
+    ``python_below`` says that fake tensors or another dispatch mode are at work below autograd. A block in
+    another thread waits for its turn; one inside this block raises ``RuntimeError``.
+    """
+    if _watch.owner == threading.get_ident():
+        raise RuntimeError(
+            "a recording is running already; a model cannot be recorded while it is being recorded"
+        )
+    key = _key()
+    with _watch.lock:
+        _register_new_operations()
+        _watch.owner, _watch.observer = threading.get_ident(), observer
+        try:
+            with (
+                torch._C._IncludeDispatchKeyGuard(key),
+                _BelowAutograd() if python_below else nullcontext(),
+            ):
+                yield
+        finally:
+            _watch.owner, _watch.observer = None, None
+
+
+def unwatched() -> AbstractContextManager[Any]:
+    """Within a watched block: calls that nobody needs to see."""
+    return torch._C._ExcludeDispatchKeyGuard(_key_set())
+
+
+class _BelowAutograd(TorchDispatchMode):
+    """Hide what Python does below autograd: fake tensors call operations to work out their results."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with unwatched():
+            return func(*args, **(kwargs or {}))
+
+
+@cache
+def _key() -> torch._C.DispatchKey:
+    try:
+        key = torch._C._dispatch_key_parse(_KEY_NAME)
+        above_autocast = torch._C._dispatch_keyset_full_after(key).has(autocast_key("cpu"))
+    except (AttributeError, RuntimeError) as error:
+        raise UnreadablePyTorchError(
+            f"torch {torch.__version__} has no dispatch key {_KEY_NAME}: {error}"
+        ) from error
+    if not above_autocast:
+        raise UnreadablePyTorchError(f"torch {torch.__version__} runs autocast before {_KEY_NAME}")
+    return key
+
+
+@cache
+def _key_set() -> torch._C.DispatchKeySet:
+    return torch._C.DispatchKeySet(_key())
+
+
+@cache
+def _keys_below() -> torch._C.DispatchKeySet:
+    return torch._C._dispatch_keyset_full_after(_key())
+
+
+def _register_new_operations() -> None:
+    """Give each operation its watching kernel, once; imported libraries may have brought more since."""
+    if not _watch.libraries:
+        _library("_").fallback(torch.library.fallthrough_kernel, _KEY_NAME)
+    for name in set(torch._C._dispatch_get_all_op_names()) - _watch.known:
+        namespace, _, rest = name.partition("::")
+        if namespace not in _NAMESPACES_LEFT_OUT:
+            _library(namespace).impl(rest, _watching_kernel(name), _KEY_NAME, with_keyset=True)
+        _watch.known.add(name)
+
+
+def _library(namespace: str) -> torch.library.Library:
+    if namespace not in _watch.libraries:
+        _watch.libraries[namespace] = torch.library.Library(namespace, "IMPL")
+    return _watch.libraries[namespace]
+
+
+def _watching_kernel(name: str) -> Callable[..., Any]:
+    def kernel(keys: torch._C.DispatchKeySet, *args: Any, **kwargs: Any) -> Any:
+        def run(watch_inside: bool) -> Any:
+            if watch_inside and not _has_numbers_for_tensors(name, args):
+                return overload(name).redispatch(keys & _keys_below(), *args, **kwargs)
+            with unwatched():
+                return overload(name)(*args, **kwargs)
+
+        observer = _watch.observer
+        return observer.called(Call(name, keys, args, kwargs), run) if observer else run(False)
+
+    return kernel
+
+
+def _has_numbers_for_tensors(name: str, args: tuple[Any, ...]) -> bool:
+    """Whether numbers stand for tensors, as in ``x.divide(2)``, which only a new call takes."""
+    return any(
+        isinstance(args[place], (int, float, complex)) for place in _tensor_places(name) if place < len(args)
+    )
+
+
+@cache
+def _tensor_places(name: str) -> tuple[int, ...]:
+    arguments = overload(name)._schema.arguments
+    return tuple(
+        i
+        for i, argument in enumerate(arguments)
+        if str(argument.type) == "Tensor" and not argument.kwarg_only
+    )

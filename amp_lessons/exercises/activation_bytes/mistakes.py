@@ -1,0 +1,42 @@
+"""Which mistake explains wrong predictions of what a layer keeps."""
+
+from __future__ import annotations
+
+from amp_lessons.exercises.activation_bytes.known_mistakes import (
+    OF_ALL_LAYERS,
+    OF_ANY_LAYER,
+    OF_LAYER,
+    SOMETHING_ELSE,
+    Mistake,
+)
+from amp_lessons.exercises.activation_bytes.questions import LAYERS, Question
+from amp_lessons.exercises.report.results import Finding, failed
+
+Answers = dict[Question, int]
+
+
+def mistakes(answers: Answers) -> tuple[Finding, ...]:
+    """Name one mistake that explains all wrong answers, or else one for each layer."""
+    wrong = [question for question, seen in answers.items() if seen != question.right]
+    for mistake in OF_ALL_LAYERS:
+        explained = all(answers[question] in mistake.gives(question) for question in answers)
+        if explained and len({question.layer for question in wrong}) > 1:
+            return (_finding(wrong[0], answers, mistake),)
+    layers = [[question for question in wrong if question.layer == layer] for layer in LAYERS]
+    return tuple(_mistake_in_layer(questions, answers) for questions in layers if questions)
+
+
+def _mistake_in_layer(wrong: list[Question], answers: Answers) -> Finding:
+    """Name the mistake that explains most: all wrong answers, or those in one precision."""
+    same_precision = [question for question in wrong if question.autocast == wrong[0].autocast]
+    known = (*OF_LAYER[wrong[0].layer], *OF_ANY_LAYER)
+    for questions in (wrong, same_precision):
+        for mistake in known:
+            if all(answers[question] in mistake.gives(question) for question in questions):
+                return _finding(questions[0], answers, mistake)
+    return _finding(wrong[0], answers, SOMETHING_ELSE)
+
+
+def _finding(question: Question, answers: Answers, mistake: Mistake) -> Finding:
+    bytes_ = f"autograd keeps {question.right:,} bytes, not {answers[question]:,}"
+    return failed(mistake.code, f"{question}: {bytes_}. {mistake.why}", mistake.hint)

@@ -1,0 +1,181 @@
+"""A story of clean iterations and overflows, and what a scaler does in each of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from amp_lessons.exercises.report import conduct
+from amp_lessons.exercises.training_loops.testbed import device_type
+
+
+@dataclass(frozen=True)
+class Overflow:
+    """What an iteration with an overflow puts into a gradient, as a number and in words."""
+
+    value: float
+    words: str
+
+
+OVERFLOWS = {
+    "inf": Overflow(math.inf, "inf"),
+    "-inf": Overflow(-math.inf, "-inf"),
+    "nan": Overflow(math.nan, "nan"),
+    "last": Overflow(math.inf, "inf in another parameter group"),
+    "clip": Overflow(math.inf, "inf when unscale_ was called, and clipped afterwards"),
+}
+
+
+@dataclass(frozen=True)
+class Story:
+    """What a scaler is made with, and one entry per iteration.
+
+    An entry is ``"."`` for a clean iteration, ``"u"`` for a clean one with an explicit ``unscale_``, or a
+    kind of overflow.
+    """
+
+    settings: dict[str, Any]
+    events: tuple[str, ...]
+
+
+# six clean iterations in a row grow twice, the last overflows bring the scale below 1
+_UPS_AND_DOWNS = ". u . . inf . . nan u . . . . . -inf inf . . . last inf . clip ."
+STORIES = (
+    Story(
+        {"init_scale": 8.0, "growth_factor": 4.0, "backoff_factor": 0.25, "growth_interval": 3},
+        tuple(_UPS_AND_DOWNS.split()),
+    ),
+    # grows with every iteration, beyond 2**24, where some let it stop, and 2**32
+    Story(
+        {"init_scale": 16.0, "growth_factor": 16.0, "backoff_factor": 0.25, "growth_interval": 1},
+        (".",) * 8,
+    ),
+)
+
+
+class NoGraphError(Exception):
+    """What scale() returned is nothing that backward can start from."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What could be seen in one iteration, from the scaled loss to the scale after update.
+
+    ``loss`` is what ``scale`` was given, ``loss_after`` what the caller's tensor holds when it has returned.
+    """
+
+    event: str
+    loss: float
+    loss_after: float
+    scaled_loss: float
+    unscaled: Tensor | None
+    moved: Tensor
+    true_gradient: Tensor
+    scale_before: float
+    scale_after: Any
+    steps: int
+
+    @property
+    def overflowed(self) -> bool:
+        """Whether a gradient was inf or NaN."""
+        return self.event in OVERFLOWS
+
+
+class _Workbench:
+    """Three parameters in two groups of one optimizer, whose steps are counted."""
+
+    def __init__(self) -> None:
+        device = device_type()
+        self.first = torch.nn.Parameter(torch.tensor([1.0, -2.0], device=device))
+        self.second = torch.nn.Parameter(torch.tensor([[0.5]], device=device))
+        self.unused = torch.nn.Parameter(torch.zeros(2, device=device))
+        groups = [{"params": [self.first, self.unused]}, {"params": [self.second]}]
+        self.optimizer = torch.optim.SGD(groups, lr=1.0)
+        self.steps = 0
+        self.optimizer.register_step_pre_hook(self._count)
+
+    def _count(self, *_: Any) -> None:
+        # without any gradient a step does nothing, whatever the optimizer
+        self.steps += any(p.grad is not None for p in (self.first, self.second, self.unused))
+
+    def loss(self, factors: Tensor) -> Tensor:
+        return (self.first * factors.to(self.first.device)).sum() + self.second.sum() * 0.125
+
+    def spoil(self, event: str) -> None:
+        parameter = self.second if event == "last" else self.first
+        if event in OVERFLOWS and parameter.grad is not None:
+            parameter.grad.view(-1)[0] = OVERFLOWS[event].value
+
+    def clip(self) -> None:
+        torch.nn.utils.clip_grad_value_([self.first, self.second], 1.0)
+
+    def weights(self) -> Tensor:
+        return _joined(self.first, self.second)
+
+    def gradients(self) -> Tensor:
+        return _joined_gradient(self.first, self.second)
+
+
+def live(make: Callable[[], Any], events: Sequence[str], progress: list[str]) -> list[Moment]:
+    """Take a scaler through a story. ``progress`` says at any time what is being done."""
+    progress.append("LossScaler(init_scale, growth_factor, backoff_factor, growth_interval)")
+    scaler, bench = make(), _Workbench()
+    return [_iteration(scaler, bench, event, count, progress) for count, event in enumerate(events, 1)]
+
+
+def _iteration(scaler: Any, bench: _Workbench, event: str, count: int, progress: list[str]) -> Moment:
+    bench.optimizer.zero_grad()
+    factors = torch.tensor([0.25, -0.5]) * count
+    progress.append("get_scale")
+    scale_before = scaler.get_scale()
+    progress.append("scale")
+    loss = bench.loss(factors)
+    loss_before = float(loss.detach())
+    scaled = scaler.scale(loss)
+    loss_after = float(loss.detach())
+    if not isinstance(scaled, Tensor) or scaled.grad_fn is None:
+        raise NoGraphError(conduct.describe(scaled))
+    scaled.backward()
+    bench.spoil(event)
+    unscaled = None
+    if event in ("u", "clip"):
+        progress.append("unscale_")
+        scaler.unscale_(bench.optimizer)
+        unscaled = bench.gradients() if event == "u" else None
+    if event == "clip":
+        bench.clip()
+    weights, steps = bench.weights(), bench.steps
+    progress.append("step")
+    scaler.step(bench.optimizer)
+    moved, steps = weights - bench.weights(), bench.steps - steps
+    progress.append("update")
+    scaler.update()
+    progress.append("get_scale")
+    scale_after = scaler.get_scale()
+    true_gradient = torch.cat([factors, torch.tensor([0.125])])
+    scaled_loss = float(scaled.detach())
+    return Moment(
+        event=event,
+        loss=loss_before,
+        loss_after=loss_after,
+        scaled_loss=scaled_loss,
+        unscaled=unscaled,
+        moved=moved,
+        true_gradient=true_gradient,
+        scale_before=scale_before,
+        scale_after=scale_after,
+        steps=steps,
+    )
+
+
+def _joined(*tensors: Tensor) -> Tensor:
+    return torch.cat([t.detach().reshape(-1).cpu() for t in tensors]).clone()
+
+
+def _joined_gradient(*parameters: torch.nn.Parameter) -> Tensor:
+    return _joined(*(torch.zeros_like(p) if p.grad is None else p.grad for p in parameters))

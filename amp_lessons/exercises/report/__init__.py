@@ -1,0 +1,1 @@
+"""What a learner sees of a check: findings, reports, hints, solutions, and how they are rendered."""

@@ -1,0 +1,187 @@
+"""What a check, a hint and a solution hand back: plain frozen dataclasses that read well everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from amp_lessons.exercises.report import rendering
+
+FindingKind = Literal["passed", "failed", "note", "todo"]
+Status = Literal["passed", "not passed", "not attempted yet"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing a check saw: a stable ``code``, what was seen and why it matters, and what to try next.
+
+    ``kind`` tells a requirement that holds (``passed``), one that does not (``failed``), a remark on style
+    that costs nothing (``note``) and an exercise nobody has started (``todo``) apart.
+    """
+
+    code: str
+    kind: FindingKind
+    message: str
+    hint: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether this finding leaves the exercise solved."""
+        return self.kind in ("passed", "note")
+
+
+def passed(code: str, message: str) -> Finding:
+    """Make the finding of a requirement that holds."""
+    return Finding(code, "passed", message)
+
+
+def failed(code: str, message: str, hint: str) -> Finding:
+    """Make the finding of a requirement that does not hold."""
+    return Finding(code, "failed", message, hint)
+
+
+def note(code: str, message: str, hint: str = "") -> Finding:
+    """Make a remark that does not stop the exercise from being solved."""
+    return Finding(code, "note", message, hint)
+
+
+def todo(message: str) -> Finding:
+    """Make the finding of an exercise that has not been started."""
+    return Finding("not_attempted", "todo", message)
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """Expected numbers beside the learner's, for example the mean loss of each epoch.
+
+    ``expected`` and ``yours`` are in the unit that ``quantity`` names, one value per ``index``.
+    """
+
+    quantity: str
+    index: str
+    expected: tuple[float, ...]
+    yours: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """The outcome of one check: the root cause of a failure first, then notes, then what already holds."""
+
+    exercise_id: str
+    title: str
+    findings: tuple[Finding, ...]
+    comparisons: tuple[SideBySide, ...] = ()
+    printed: str = ""
+
+    @property
+    def attempted(self) -> bool:
+        """Whether there was anything to check."""
+        return all(finding.kind != "todo" for finding in self.findings)
+
+    @property
+    def passed(self) -> bool:
+        """Whether every requirement holds."""
+        return bool(self.findings) and all(finding.ok for finding in self.findings)
+
+    @property
+    def status(self) -> Status:
+        """Say ``passed``, ``not passed`` or ``not attempted yet``."""
+        if not self.attempted:
+            return "not attempted yet"
+        return "passed" if self.passed else "not passed"
+
+    def __str__(self) -> str:
+        return rendering.report_text(self)
+
+    __repr__ = __str__
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return {
+            "text/plain": rendering.report_text(self),
+            "text/markdown": rendering.report_markdown(self),
+            "text/html": rendering.report_html(self),
+        }
+
+
+@dataclass(frozen=True)
+class Hint:
+    """The ``number``-th of ``total`` hints, from a nudge to nearly there.
+
+    ``message`` says what is wrong with the progress file, if anything is.
+    """
+
+    exercise_id: str
+    number: int
+    total: int
+    text: str
+    message: str = ""
+
+    def __str__(self) -> str:
+        return rendering.with_message(f"Hint {self.number} of {self.total}: {self.text}", self.message)
+
+    __repr__ = __str__
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        heading = f"Hint {self.number} of {self.total}"
+        return rendering.prose_bundle(str(self), heading, self.text, self.message)
+
+
+@dataclass(frozen=True)
+class Solution:
+    """One right answer: its ``source``, why it is right, and the object that ``source`` defines.
+
+    ``message`` says what is wrong with the progress file, if anything is.
+    """
+
+    exercise_id: str
+    source: str
+    explanation: str
+    function: Any
+    message: str = ""
+
+    def __str__(self) -> str:
+        return rendering.with_message(f"{self.source}\n{self.explanation}", self.message)
+
+    __repr__ = __str__
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return rendering.solution_bundle(self)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What examining an attempt yields, before the report around it is made."""
+
+    findings: tuple[Finding, ...]
+    comparisons: tuple[SideBySide, ...] = ()
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One exercise: what to write, how it is examined, and the way to the answer.
+
+    ``lesson`` is the number of the notebook it belongs to ("04"), ``difficulty`` runs from 1 to 5,
+    ``minutes`` is what a learner should plan for. ``names`` are the names that the stub defines, in the order
+    in which a check takes them.
+    """
+
+    id: str
+    title: str
+    lesson: str
+    difficulty: int
+    minutes: int
+    names: tuple[str, ...]
+    task: str
+    stub: str
+    hints: tuple[str, str, str]
+    explanation: str
+    answer: Any
+    answer_source: str
+    examine: Callable[[Any], Verdict]
+
+    def __repr__(self) -> str:
+        return f"Exercise({self.id!r}, lesson {self.lesson}, {self.title!r})"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return rendering.exercise_bundle(self)

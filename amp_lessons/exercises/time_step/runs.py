@@ -1,0 +1,96 @@
+"""Runs of an attempt at timing a step, on devices whose work is known, and what each of them showed."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from amp_lessons.exercises.report.results import Finding
+from amp_lessons.exercises.time_step.fake_clockwork import Call, Device, RealTime, SimulatedTime
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run: on which device, with which arguments; ``what`` completes "for …"."""
+
+    what: str
+    make: Callable[[], Device]
+    warmup: int
+    repeats: int
+
+
+STEADY = Case("a step of 4 ms that returns when it is done", lambda: Device((4.0,)), 2, 4)
+LAUNCHED = Case("a step of 6 ms that is only launched", lambda: Device((6.0,), waits=False), 1, 3)
+BUSY = Case("a launched step while the device is busy", lambda: Device((6.0,), False, pending_ms=40.0), 2, 1)
+_SLOW_AT_FIRST = (80.0, 60.0)
+_ODD = (27.0, 9.0, 3.5, 38.5, 34.5, 2.5, 5.0, 33.0, 6.5)
+_EVEN = (16.0, 39.0, 8.0, 21.5, 3.0, 2.5)
+# chosen so that no other statistic comes near the median, and no two of them agree in both
+UNSTEADY = (
+    Case("nine samples after a slow warm-up", lambda: Device(_SLOW_AT_FIRST + _ODD), 2, len(_ODD)),
+    Case("six samples", lambda: Device(_EVEN), 0, len(_EVEN)),
+)
+
+
+@dataclass
+class Seen:
+    """What an attempt did in one case, in milliseconds; ``time`` is what its clocks showed."""
+
+    case: Case
+    device: Device
+    value: float
+    time: SimulatedTime | RealTime
+    remark: Finding | None
+    timed: list[Call] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.timed = self.device.calls[self.case.warmup :]
+
+    @property
+    def everything(self) -> list[float]:
+        """How long the device worked on each call, the warm-up included."""
+        return [call.work_ms for call in self.device.calls]
+
+    @property
+    def samples(self) -> list[float]:
+        """How long it worked on each call that was to be timed."""
+        return [call.work_ms for call in self.timed]
+
+    @property
+    def right(self) -> float:
+        """The median of the samples."""
+        return statistics.median(self.samples)
+
+    @property
+    def middle(self) -> tuple[float, float]:
+        """The lower and the upper of the two samples in the middle; of an odd number they are one."""
+        return statistics.median_low(self.samples), statistics.median_high(self.samples)
+
+    @property
+    def one_after_another(self) -> bool:
+        """Whether each timed call but the first was made when the one before it was done."""
+        return all(later.made >= before.ended - 1e-4 for before, later in pairwise(self.timed))
+
+    @property
+    def readings(self) -> set[str]:
+        """The clocks that were read, as far as they were simulated."""
+        return self.time.readings if isinstance(self.time, SimulatedTime) else set()
+
+    @property
+    def exact(self) -> bool:
+        """Whether the clocks were simulated: real time is too coarse to tell statistics apart."""
+        return isinstance(self.time, SimulatedTime)
+
+    def shows(self, expected: float, unit: float = 1.0) -> bool:
+        """Whether the value is ``expected``, give or take a rounding, or what real time adds."""
+        value = self.value / unit
+        if isinstance(self.time, SimulatedTime):
+            return abs(value - expected) <= 0.06 + 0.002 * expected
+        return expected * 0.95 <= value <= expected * 1.25 + 0.4
+
+    @property
+    def is_median(self) -> bool:
+        """Whether the value is the median, or one of the two samples that it lies between."""
+        return any(self.shows(each) for each in (self.right, *self.middle))

@@ -1,0 +1,1 @@
+"""What the exercises share that ask for a training loop: test bed, examination, mistakes."""

@@ -1,0 +1,1 @@
+"""From what a training loop did to what is wrong with it."""

@@ -1,0 +1,102 @@
+"""Were all batches trained on, as they are, with the optimizer that was given?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from amp_lessons.exercises.report.results import Finding, failed
+from amp_lessons.exercises.training_loops.mistakes import exceptions
+from amp_lessons.exercises.training_loops.testbed import Run
+
+
+def inputs_changed(run: Run) -> Finding | None:
+    if not run.inputs_changed:
+        return None
+    return failed(
+        "inputs_changed",
+        "the loader's own tensors were changed in place: the next epoch, and whoever uses the data next, "
+        "gets the changed ones",
+        "make new tensors instead of changing the batch in place",
+    )
+
+
+def batches(run: Run) -> Finding | None:
+    bad = dict(run.problem.poisoned)
+    wanted = [i for _ in range(run.problem.epochs) for i in range(len(run.batches)) if i not in bad]
+    seen = [step.batch for step in run.steps]
+    if bad:
+        seen = [i for i in seen if i is not None and i not in bad]
+    if len(seen) == len(wanted) and None not in seen and _by_epoch(seen, run) == _by_epoch(wanted, run):
+        return None
+    if None in seen:
+        return failed(
+            "inputs_altered",
+            "the model was given other values than the loader yields: a batch was changed on its way to "
+            "model(inputs)",
+            "pass the inputs as they are; autocast does the casting",
+        )
+    if len(seen) < len(wanted):
+        return _too_few(run, len(seen), len(wanted))
+    return failed(
+        "batches_repeated",
+        f"{len(seen)} training passes were made over {len(wanted)} batches: some batches were used more "
+        "often than others",
+        "one forward, backward and step per batch of the loader",
+    )
+
+
+def weights_reset(run: Run) -> Finding | None:
+    """Find weights that were changed before the first batch."""
+    if not run.steps or torch.equal(run.start_weights, run.steps[0].loss.weights):
+        return None
+    return failed(
+        "weights_reset",
+        "the weights were changed before the first batch: whatever the model had learned is lost",
+        "train the model as it is passed in",
+    )
+
+
+def _by_epoch(seen: Sequence[int | None], run: Run) -> list[list[int]]:
+    """Cut a sequence of batches into epochs, in which their order does not matter."""
+    size = len(seen) // run.problem.epochs
+    return [sorted(i for i in seen[k : k + size] if i is not None) for k in range(0, len(seen), size)]
+
+
+def _too_few(run: Run, seen: int, wanted: int) -> Finding:
+    if run.problem.poisoned:
+        return exceptions.stops_at_overflow()
+    return failed(
+        "batches_skipped",
+        f"only {seen} of {wanted} batches were trained on ({run.problem.epochs} epochs of "
+        f"{len(run.batches)} batches)",
+        "loop over the whole loader anew in each epoch",
+    )
+
+
+def another_optimizer(run: Run) -> Finding | None:
+    if run.optimizer_changed:
+        return failed(
+            "optimizer_changed",
+            "the settings of the optimizer that was passed in (its learning rate, say) are different after "
+            "training",
+            "leave the optimizer's settings to whoever made it; scaling is undone by the scaler, not by "
+            "the learning rate",
+        )
+    steps = run.calls("optimizer.step")
+    return _optimizer_unused() if steps and all(c.owner != run.optimizer_id for c in steps) else None
+
+
+def optimizer_untouched(run: Run) -> Finding | None:
+    own = any(call.owner == run.optimizer_id for call in run.calls("optimizer.step"))
+    return None if own else _optimizer_unused()
+
+
+def _optimizer_unused() -> Finding:
+    return failed(
+        "optimizer_unused",
+        "the optimizer that was passed in never stepped; its settings, and any schedule on them, were "
+        "ignored",
+        "step the optimizer you were given, with scaler.step(optimizer)",
+    )

@@ -1,0 +1,322 @@
+"""The bench on which a learner's training loop runs: a small classifier whose true gradients are known
+exactly.
+
+The optimizer is plain SGD, so the difference of the weights before and after a step, divided by the learning
+rate, *is* the gradient that the loop used. Adam would hide every constant factor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from amp_lessons.audit.watching.spies import spying
+from amp_lessons.audit.watching.tape import Backward, Call, Event, Forward, Loss, Tape
+from amp_lessons.exercises.containment import sandbox
+
+_FEATURES, _HIDDEN, _CLASSES = 6, 16, 5
+Batch = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One run: which data, in which dtype, and what is done to make mistakes show.
+
+    ``loss_weight`` multiplies the loss; at 2^-22 no unscaled gradient survives fp16, at 2^-5 gradients have a
+    norm below 0.1. ``poisoned`` batches overflow in fp16: the forward pass of one, only the gradients of the
+    other.
+    """
+
+    seed: int
+    dtype: torch.dtype
+    epochs: int = 2
+    batch_sizes: tuple[int, ...] = (8, 8, 8, 8, 5)
+    loss_weight: float = 2.0**-5
+    poisoned: tuple[tuple[int, float], ...] = ()
+    accumulation_steps: int = 1
+    max_norm: float | None = None
+
+    @property
+    def learning_rate(self) -> float:
+        """The rate at which a step moves the weights by a few per cent, whatever the loss weight."""
+        return 0.5 / self.loss_weight
+
+
+def device_type() -> str:
+    """Name the device that checks run on: the GPU where there is one."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+class Loader:
+    """Batches in a fixed order, every epoch the very same tensors, so that changing one of them shows."""
+
+    drop_last = False
+
+    def __init__(self, batches: list[Batch]) -> None:
+        self._batches = batches
+        self.batch_size = len(batches[0][0])
+        self.dataset = [(x, y) for inputs, targets in batches for x, y in zip(inputs, targets, strict=True)]
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return iter(self._batches)
+
+
+class Classifier(nn.Module):
+    """Two linear layers that report every forward pass to a tape."""
+
+    def __init__(self, tape: Tape | None = None) -> None:
+        super().__init__()
+        self.body = nn.Linear(_FEATURES, _HIDDEN)
+        self.head = nn.Linear(_HIDDEN, _CLASSES)
+        self.tape = tape
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Map (batch, 6) to (batch, 5) logits."""
+        hidden = self.body(inputs)
+        # a forward pass during backward only recomputes what checkpointing did not keep
+        if self.tape is not None and torch._C._current_graph_task_id() == -1:
+            self.tape.add(lambda: self._observe(self.tape, inputs, hidden))
+        return self.head(F.silu(hidden))
+
+    def _observe(self, tape: Tape | None, inputs: Tensor, hidden: Tensor) -> Forward:
+        assert tape is not None
+        return Forward(
+            part="model",
+            inputs=inputs.detach().float().cpu().clone(),
+            autocast_dtype=torch.get_autocast_dtype(tape.device_type) if tape.autocast_on() else None,
+            parameter_dtype=self.body.weight.dtype,
+            stale=is_stale(self.body, inputs, hidden),
+            training=self.training,
+            own_model=self.body.weight is tape.parameters[0],
+            graph=torch.is_grad_enabled(),
+        )
+
+
+def is_stale(layer: nn.Linear, inputs: Tensor, outputs: Tensor) -> bool:
+    """Whether ``outputs`` came from older weights of ``layer``: autocast's cache outlived a step."""
+    dtype = outputs.dtype
+    bias = None if layer.bias is None else layer.bias.detach().to(dtype)
+    with torch.no_grad(), _autocast_paused(inputs.device.type):
+        fresh = F.linear(inputs.detach().to(dtype), layer.weight.detach().to(dtype), bias).float()
+    error = (outputs.detach().float() - fresh).norm()
+    return bool(error > 4 * torch.finfo(dtype).eps * fresh.norm())
+
+
+@contextlib.contextmanager
+def _autocast_paused(device_type: str) -> Iterator[None]:
+    """Switch autocast off without emptying its cache, as the end of an autocast context might."""
+    torch.autocast_increment_nesting()
+    try:
+        with torch.autocast(device_type, enabled=False):
+            yield
+    finally:
+        torch.autocast_decrement_nesting()
+
+
+class WeightedCrossEntropy(nn.CrossEntropyLoss):
+    """Cross entropy times a constant, reporting every call to a tape."""
+
+    def __init__(self, loss_weight: float, tape: Tape | None = None) -> None:
+        super().__init__()
+        self.loss_weight = loss_weight
+        self.tape = tape
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """Return the weighted mean cross entropy of (batch, 5) logits."""
+        loss = super().forward(input, target) * self.loss_weight
+        if self.tape is not None:
+            self.tape.watch_loss(loss)
+        return loss
+
+
+@dataclass(frozen=True)
+class Step:
+    """One training loss and all that followed until the next: the loop's handling of one batch."""
+
+    loss: Loss
+    forward: Forward | None
+    backwards: tuple[Backward, ...]
+    calls: tuple[Call, ...]
+    weights_after: Tensor
+    batch: int | None
+
+    def called(self, *names: str, directly: bool = False) -> list[Call]:
+        """List the calls of these names; ``directly`` leaves out what ``scaler.step`` did itself."""
+        return [c for c in self.calls if c.name in names and not (directly and c.in_step)]
+
+    @property
+    def moved(self) -> bool:
+        """Whether the weights changed."""
+        return not torch.equal(self.loss.weights, self.weights_after)
+
+    @property
+    def seed(self) -> float | None:
+        """The gradient that backward started with at the loss, None without a backward pass."""
+        return self.backwards[-1].seed if self.backwards else None
+
+
+@dataclass(frozen=True)
+class Run:
+    """A learner's loop on one problem: what it did, and what came of it."""
+
+    problem: Problem
+    tape: Tape
+    batches: list[Batch]
+    steps: list[Step]
+    start_weights: Tensor
+    end_weights: Tensor
+    outcome: sandbox.Outcome
+    inputs_changed: bool
+    optimizer_id: int
+    optimizer_changed: bool
+    parameters: list[nn.Parameter]
+
+    def calls(self, *names: str) -> list[Call]:
+        """List all calls of these names, from first to last."""
+        return [event for event in self.tape.events if isinstance(event, Call) and event.name in names]
+
+    def truth(self, weights: Tensor, batch: int) -> tuple[float, Tensor]:
+        """Compute the loss and its gradient at ``weights`` on one batch, in fp32; the gradient flat."""
+        return fp32_loss_and_gradient(weights, self.batches[batch], self.problem.loss_weight)
+
+
+def make_batches(problem: Problem, device: str) -> list[Batch]:
+    """Draw a problem's data: samples of very different sizes, with classes that depend on them."""
+    generator = torch.Generator().manual_seed(problem.seed)
+    directions = torch.randn(_FEATURES, _CLASSES, generator=generator)
+    batches = []
+    for index, size in enumerate(problem.batch_sizes):
+        inputs = torch.randn(size, _FEATURES, generator=generator)
+        targets = (inputs @ directions).argmax(dim=1)
+        inputs = inputs * torch.rand(size, 1, generator=generator).mul(2.0).sub(1.0).exp()
+        inputs = inputs * dict(problem.poisoned).get(index, 1.0)
+        batches.append((inputs.to(device), targets.to(device)))
+    return batches
+
+
+def make_model(seed: int, device: str, tape: Tape | None = None) -> Classifier:
+    """Make a classifier whose weights depend on ``seed`` only, not on device or global generator."""
+    model = Classifier(tape)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.4)
+    return model.to(device)
+
+
+def fp32_loss_and_gradient(weights: Tensor, batch: Batch, loss_weight: float) -> tuple[float, Tensor]:
+    """Compute the loss at flat ``weights`` and its flat gradient, in float32 on the CPU."""
+    model = Classifier()
+    nn.utils.vector_to_parameters(weights.clone(), model.parameters())
+    inputs, targets = (tensor.detach().float().cpu() for tensor in batch)
+    loss = F.cross_entropy(model(inputs), targets.long()) * loss_weight
+    gradients = torch.autograd.grad(loss, list(model.parameters()))
+    return loss.item(), torch.cat([g.reshape(-1) for g in gradients])
+
+
+def run_loop(loop: Callable[..., Any], problem: Problem, fields: tuple[str, ...] = ()) -> Run:
+    """Let ``loop`` train on ``problem`` while everything it does is written down.
+
+    ``fields`` of the problem are passed to it as keyword arguments.
+    """
+    device = device_type()
+    model = make_model(problem.seed + 1000, device)
+    tape = Tape(list(model.parameters()), device)
+    model.tape = tape
+    batches = make_batches(problem, device)
+    originals = [(x.clone(), y.clone()) for x, y in batches]
+    optimizer = torch.optim.SGD(model.parameters(), lr=problem.learning_rate)
+    settings = _hyperparameters(optimizer)
+    start = tape.weights()
+    with spying(tape):
+        outcome = sandbox.call(
+            loop,
+            model,
+            Loader(batches),
+            optimizer,
+            WeightedCrossEntropy(problem.loss_weight, tape),
+            problem.epochs,
+            device_type=device,
+            dtype=problem.dtype,
+            **{field: getattr(problem, field) for field in fields},
+        )
+    end = tape.weights()
+    return Run(
+        problem=problem,
+        tape=tape,
+        batches=originals,
+        steps=_steps(tape, end, originals),
+        start_weights=start,
+        end_weights=end,
+        outcome=outcome,
+        inputs_changed=any(not _same(a, b) for a, b in zip(batches, originals, strict=True)),
+        optimizer_id=id(optimizer),
+        optimizer_changed=_hyperparameters(optimizer) != settings,
+        parameters=list(model.parameters()),
+    )
+
+
+def _hyperparameters(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    return [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
+
+
+def _same(a: Batch, b: Batch) -> bool:
+    return all(
+        x.dtype == y.dtype and x.shape == y.shape and torch.equal(x, y) for x, y in zip(a, b, strict=True)
+    )
+
+
+def _steps(tape: Tape, end: Tensor, batches: list[Batch]) -> list[Step]:
+    """Cut the tape at every training loss."""
+    starts = [i for i, event in enumerate(tape.events) if isinstance(event, Loss)]
+    steps: list[Step] = []
+    for start, stop in zip(starts, [*starts, len(tape.events)][1:], strict=True):
+        loss = tape.events[start]
+        assert isinstance(loss, Loss)
+        following = tape.events[start + 1 : stop]
+        steps.append(
+            Step(
+                loss=loss,
+                forward=_forward_of(tape.events[:start]),
+                backwards=tuple(e for e in following if isinstance(e, Backward)),
+                calls=tuple(e for e in following if isinstance(e, Call)),
+                weights_after=end,
+                batch=None,
+            )
+        )
+    weights_after = [*(step.loss.weights for step in steps), end][1:]
+    return [
+        replace(step, weights_after=after, batch=_which_batch(step.forward, batches))
+        for step, after in zip(steps, weights_after, strict=True)
+    ]
+
+
+def _forward_of(events: list[Event]) -> Forward | None:
+    """Find the forward pass that led to a loss: the last one; validation, without a graph, does not count.
+
+    Checkpointing makes its first forward pass without a graph, but then there is no other.
+    """
+    forwards = [event for event in events if isinstance(event, Forward)]
+    return next((f for f in reversed(forwards) if f.graph), forwards[-1] if forwards else None)
+
+
+def _which_batch(forward: Forward | None, batches: list[Batch]) -> int | None:
+    """Recognise a batch by its values, also after a cast to half precision."""
+    if forward is None:
+        return None
+    for index, (inputs, _) in enumerate(batches):
+        if forward.inputs.shape == inputs.shape:
+            known = inputs.detach().float().cpu()
+            finite = forward.inputs.isfinite()  # a poisoned batch cast to fp16 by hand is not
+            if torch.allclose(forward.inputs[finite], known[finite], rtol=1e-2, atol=1e-6) and finite.any():
+                return index
+    return None

@@ -1,0 +1,180 @@
+"""What happened between two updates of the weights, and how it compares with what should have happened."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from amp_lessons.audit.watching.tape import Call, flat
+from amp_lessons.exercises.training_loops.testbed import Run, Step
+
+_TOLERANCE = {torch.float16: 0.01, torch.bfloat16: 0.03}
+
+
+# at a small but sufficient loss scale the smallest gradients of the tiny problem are subnormal
+_TOLERANCE_NEAR_UNDERFLOW = 0.12
+
+
+@dataclass(frozen=True)
+class Window:
+    """The batches between two updates of the weights, one of them unless gradients are accumulated."""
+
+    run: Run
+    steps: list[Step]
+
+    @property
+    def planned_batches(self) -> int:
+        """How many batches a full window has."""
+        return self.run.problem.accumulation_steps
+
+    @property
+    def before(self) -> Tensor:
+        """The weights before the window."""
+        return self.steps[0].loss.weights
+
+    @property
+    def after(self) -> Tensor:
+        """The weights after the window."""
+        return self.steps[-1].weights_after
+
+    @property
+    def last(self) -> Step:
+        """The handling of the last batch, where the step belongs."""
+        return self.steps[-1]
+
+    @property
+    def calls(self) -> list[Call]:
+        """All calls of scaler and optimizer in the window, in order."""
+        return [call for step in self.steps for call in step.calls]
+
+    def called(self, *names: str, directly: bool = False) -> list[Call]:
+        """List the calls of these names; ``directly`` leaves out what ``scaler.step`` did itself."""
+        return [call for step in self.steps for call in step.called(*names, directly=directly)]
+
+    @property
+    def applied(self) -> Tensor:
+        """The gradient that the change of the weights amounts to."""
+        return (self.before - self.after) / self.run.problem.learning_rate
+
+    @cached_property
+    def _truths(self) -> list[tuple[float, Tensor]]:
+        return [self.run.truth(self.before, step.batch) for step in self.steps if step.batch is not None]
+
+    @property
+    def true_losses(self) -> list[float]:
+        """The fp32 loss of each batch at the weights before the window."""
+        return [loss for loss, _ in self._truths]
+
+    @property
+    def true_gradients(self) -> list[Tensor]:
+        """The fp32 gradient of each batch at the weights before the window."""
+        return [gradient for _, gradient in self._truths]
+
+    def wanted(self, gradient: Tensor) -> Tensor:
+        """Return the gradient to apply where the true one is ``gradient``: clipped, if the task says so."""
+        max_norm = self.run.problem.max_norm
+        return (
+            gradient if max_norm is None else gradient * min(1.0, max_norm / (float(gradient.norm()) + 1e-6))
+        )
+
+    @cached_property
+    def mean_gradient(self) -> Tensor:
+        """The gradient of the mean loss of a full window."""
+        return torch.stack(self.true_gradients).sum(0) / self.planned_batches
+
+    @property
+    def scale(self) -> float:
+        """The scale of an enabled scaler in this window, 1 without one."""
+        return next((call.scale for call in self.called("scale") if call.enabled), 1.0)
+
+    @property
+    def seed(self) -> float:
+        """By how much the gradients of this window were multiplied, beyond the mean over the window."""
+        seed = self.last.seed
+        return (1.0 if seed is None else seed) * self.planned_batches
+
+    @property
+    def accumulated(self) -> Tensor | None:
+        """What backward left in ``.grad``, flat; None where the loop did not use ``.grad``."""
+        for step in reversed(self.steps):
+            if step.backwards and step.backwards[-1].gradients:
+                found = step.backwards[-1].gradients
+                return flat(self.run.parameters, [found.get(i) for i in range(len(self.run.parameters))])
+        return None
+
+    @property
+    def overflowed(self) -> bool:
+        """Whether backward left inf or NaN."""
+        gradients = self.accumulated
+        return gradients is not None and not bool(gradients.isfinite().all())
+
+    @property
+    def hidden(self) -> bool:
+        """Whether gradients of a loss that is not finite are finite: something has replaced inf and NaN."""
+        spoilt = any(not math.isfinite(step.loss.value) and step.backwards for step in self.steps)
+        return spoilt and self.accumulated is not None and not self.overflowed
+
+    @property
+    def given_up(self) -> bool:
+        """Whether the loop saw a non-finite loss and went on to the next batch without a backward pass."""
+        return any(not math.isfinite(s.loss.value) and not s.backwards for s in self.steps)
+
+    @property
+    def poisoned(self) -> bool:
+        """Whether a batch of this window was made to overflow."""
+        bad = dict(self.run.problem.poisoned)
+        return any(step.batch is None or step.batch in bad for step in self.steps)
+
+    @property
+    def moved_within(self) -> bool:
+        """Whether the weights changed before the last batch of the window had its turn."""
+        return any(step.moved for step in self.steps[:-1])
+
+    @property
+    def gradients_at_step(self) -> Tensor | None:
+        """The gradients that the optimizer was given."""
+        steps = self.called("optimizer.step")
+        return steps[0].gradients if steps else None
+
+    @property
+    def given_rightly(self) -> bool:
+        """Whether the optimizer was given the gradients that it should apply."""
+        given, wanted = self.gradients_at_step, self.wanted(self.mean_gradient)
+        return given is not None and bool((given - wanted).norm() <= 0.1 * wanted.norm())
+
+
+def windows(run: Run) -> list[Window]:
+    """Cut a run into the windows that the task asks for; the last of an epoch may be shorter."""
+    per_epoch, length = len(run.batches), run.problem.accumulation_steps
+    return [
+        Window(run, run.steps[first : min(first + length, start + per_epoch)])
+        for start in range(0, len(run.steps), per_epoch)
+        for first in range(start, min(start + per_epoch, len(run.steps)), length)
+    ]
+
+
+def close(window: Window, wanted: Tensor) -> bool:
+    tolerance = _TOLERANCE[window.run.problem.dtype]
+    if window.run.problem.loss_weight < 2.0**-15:
+        tolerance = _TOLERANCE_NEAR_UNDERFLOW
+    return bool((window.applied - wanted).norm() <= tolerance * wanted.norm())
+
+
+def factor_of(window: Window) -> float:
+    """By which factor the applied gradient differs from the wanted one; NaN if it points elsewhere."""
+    wanted, applied = window.wanted(window.mean_gradient), window.applied
+    factor = float(applied @ wanted / (wanted @ wanted))
+    off_direction = float((applied - factor * wanted).norm() / max(abs(factor) * float(wanted.norm()), 1e-30))
+    return factor if off_direction < 0.15 else math.nan
+
+
+def is_near(factor: float, expected: float) -> bool:
+    return math.isclose(factor, expected, rel_tol=0.1)
+
+
+def same(a: Tensor, b: Tensor) -> bool:
+    return bool(torch.equal(a.nan_to_num(7.0), b.nan_to_num(7.0)))

@@ -1,0 +1,240 @@
+"""The bench for a GAN's step: two small networks, two SGD optimizers, every gradient known exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from amp_lessons.audit.watching.spies import spying
+from amp_lessons.audit.watching.tape import Backward, Call, Event, Forward, Tape, flat
+from amp_lessons.exercises.containment import sandbox
+from amp_lessons.exercises.training_loops.testbed import device_type, is_stale
+
+_NOISE, _FEATURES, _HIDDEN, _BATCH = 4, 6, 12, 8
+_POISON = 1e6
+LEARNING_RATE = 0.25
+LARGEST_UNSCALED_SEED = 1 / _BATCH  # of a mean of binary cross entropies, by its logits
+
+
+@dataclass
+class PartBackward(Backward):
+    """A backward pass through the outputs of ``part``; ``seed`` is the largest gradient that reached them."""
+
+    part: str = ""
+
+
+class Part(nn.Module):
+    """Two linear layers that report every forward pass, and the backward passes through it, to a tape."""
+
+    def __init__(self, name: str, inputs: int, outputs: int, tape: Tape | None = None) -> None:
+        super().__init__()
+        self.name, self.tape = name, tape
+        self.body = nn.Linear(inputs, _HIDDEN)
+        self.head = nn.Linear(_HIDDEN, outputs)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Map (batch, inputs) to (batch, outputs)."""
+        hidden = self.body(inputs)
+        outputs = self.head(F.silu(hidden))
+        tape = self.tape
+        if tape is not None and outputs.requires_grad:
+            tape.add(lambda: self._observe(tape, inputs, hidden))
+            outputs.register_hook(lambda g: tape.add(lambda: self._observe_backward(tape, g)))
+        return outputs
+
+    def _observe_backward(self, tape: Tape, gradient: Tensor) -> PartBackward:
+        largest = float(gradient.detach().abs().max())
+        return PartBackward(largest, tape.autocast_on(), frozenset(), part=self.name)
+
+    def _observe(self, tape: Tape, inputs: Tensor, hidden: Tensor) -> Forward:
+        return Forward(
+            part=self.name,
+            inputs=inputs.detach().float().cpu().clone(),
+            autocast_dtype=torch.get_autocast_dtype(tape.device_type) if tape.autocast_on() else None,
+            parameter_dtype=self.body.weight.dtype,
+            stale=is_stale(self.body, inputs, hidden),
+            training=self.training,
+            own_model=any(self.body.weight is p for p in tape.parameters),
+        )
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The weights of both networks, or a gradient for each, flat and on the CPU."""
+
+    discriminator: Tensor
+    generator: Tensor
+
+
+@dataclass(frozen=True)
+class GanCall:
+    """One call of the learner's step: what there was before, what it did, what it returned.
+
+    ``poisoned`` names the network whose input was too large for float16, if one was.
+    """
+
+    dtype: torch.dtype
+    real: Tensor
+    noise: Tensor
+    before: Weights
+    leftover: Weights
+    after: Weights
+    scale: float
+    scale_after: float
+    outcome: sandbox.Outcome
+    events: list[Event]
+    poisoned: str | None
+    optimizers: dict[str, int]
+    scaler_id: int
+
+    def calls(self, *names: str) -> list[Call]:
+        """List the calls of these names, from first to last."""
+        return [event for event in self.events if isinstance(event, Call) and event.name in names]
+
+    @property
+    def applied(self) -> Weights:
+        """The gradients that the changes of the weights amount to."""
+        return Weights(
+            (self.before.discriminator - self.after.discriminator) / LEARNING_RATE,
+            (self.before.generator - self.after.generator) / LEARNING_RATE,
+        )
+
+
+class Gan:
+    """Both networks, their optimizers and one scaler, over several calls of the learner's step."""
+
+    def __init__(self, dtype: torch.dtype, seed: int, init_scale: float, growth_interval: int) -> None:
+        self.device, self.dtype = device_type(), dtype
+        self._draw = torch.Generator().manual_seed(seed)
+        self.discriminator = self._made(Part("discriminator", _FEATURES, 1))
+        self.generator = self._made(Part("generator", _NOISE, _FEATURES))
+        self.parameters = [*self.discriminator.parameters(), *self.generator.parameters()]
+        self.opt_d = torch.optim.SGD(self.discriminator.parameters(), lr=LEARNING_RATE)
+        self.opt_g = torch.optim.SGD(self.generator.parameters(), lr=LEARNING_RATE)
+        self.scaler = torch.amp.GradScaler(
+            self.device,
+            init_scale=init_scale,
+            growth_interval=growth_interval,
+            enabled=dtype == torch.float16,
+        )
+        self.tape = Tape(self.parameters, self.device)
+        self.discriminator.tape = self.generator.tape = self.tape
+
+    def _made(self, part: Part) -> Part:
+        with torch.no_grad():
+            for parameter in part.parameters():
+                parameter.copy_(torch.randn(parameter.shape, generator=self._draw) * 0.5)
+        return part.to(self.device)
+
+    def weights(self) -> Weights:
+        """Copy the weights of both networks."""
+        return Weights(_joined(self.discriminator), _joined(self.generator))
+
+    def gradients(self) -> Weights:
+        """Copy the gradients of both networks, zeros where there are none."""
+        return Weights(*(_joined_gradients(part) for part in (self.discriminator, self.generator)))
+
+    def call(self, step: Callable[..., Any], poisoned: str | None = None) -> GanCall:
+        """Let ``step`` make one step, the input of the network ``poisoned`` too large for float16."""
+        real = torch.randn(_BATCH, _FEATURES, generator=self._draw) * 0.7 + 0.5
+        noise = torch.randn(_BATCH, _NOISE, generator=self._draw)
+        before, leftover, scale = self.weights(), self.gradients(), self.scaler.get_scale()
+        self.tape.events.clear()
+        with spying(self.tape):
+            outcome = sandbox.call(
+                step,
+                self.generator,
+                self.discriminator,
+                self.opt_g,
+                self.opt_d,
+                self.scaler,
+                (real * (_POISON if poisoned == "discriminator" else 1)).to(self.device),
+                (noise * (_POISON if poisoned == "generator" else 1)).to(self.device),
+                device_type=self.device,
+                dtype=self.dtype,
+            )
+        return GanCall(
+            dtype=self.dtype,
+            real=real,
+            noise=noise,
+            before=before,
+            leftover=leftover,
+            after=self.weights(),
+            scale=scale,
+            scale_after=self.scaler.get_scale(),
+            outcome=outcome,
+            events=list(self.tape.events),
+            poisoned=poisoned,
+            optimizers={"discriminator": id(self.opt_d), "generator": id(self.opt_g)},
+            scaler_id=id(self.scaler),
+        )
+
+
+def _joined(part: nn.Module) -> Tensor:
+    return torch.cat([p.detach().reshape(-1).float().cpu() for p in part.parameters()])
+
+
+def _joined_gradients(part: nn.Module) -> Tensor:
+    parameters = list(part.parameters())
+    return flat(parameters, [p.grad for p in parameters])
+
+
+@dataclass(frozen=True)
+class Truth:
+    """The losses of one step and their gradients, in float32 on the CPU.
+
+    ``real`` and ``fake`` are the discriminator's gradients of its two terms, ``pollution`` is what the
+    generator's loss would add to the discriminator, ``undetached`` what the discriminator's loss would add to
+    the generator; ``swapped`` are gradients under exchanged labels.
+    """
+
+    d_loss: float
+    g_loss: float
+    real: Tensor
+    fake: Tensor
+    generator: Tensor
+    pollution: Tensor
+    undetached: Tensor
+    swapped_discriminator: Tensor
+    swapped_generator: Tensor
+
+
+def truth(call: GanCall, discriminator_weights: Tensor) -> Truth:
+    """Compute what a step should do, the generator judged by a discriminator with the given weights."""
+    generator = _rebuilt(_NOISE, _FEATURES, call.before.generator)
+    d_old = _rebuilt(_FEATURES, 1, call.before.discriminator)
+    d_judge = _rebuilt(_FEATURES, 1, discriminator_weights)
+    fake = generator(call.noise)
+    on_real, on_fake, judged = d_old(call.real), d_old(fake), d_judge(fake)
+    real_loss, fake_loss, g_loss = _bce(on_real, 1.0), _bce(on_fake, 0.0), _bce(judged, 1.0)
+    return Truth(
+        d_loss=float(real_loss + fake_loss),
+        g_loss=float(g_loss),
+        real=_gradient(real_loss, d_old),
+        fake=_gradient(fake_loss, d_old),
+        generator=_gradient(g_loss, generator),
+        pollution=_gradient(g_loss, d_judge),
+        undetached=_gradient(fake_loss, generator),
+        swapped_discriminator=_gradient(_bce(on_real, 0.0) + _bce(on_fake, 1.0), d_old),
+        swapped_generator=_gradient(_bce(judged, 0.0), generator),
+    )
+
+
+def _rebuilt(inputs: int, outputs: int, weights: Tensor) -> Part:
+    part = Part("reference", inputs, outputs)
+    nn.utils.vector_to_parameters(weights.clone(), part.parameters())
+    return part
+
+
+def _bce(logits: Tensor, label: float) -> Tensor:
+    return F.binary_cross_entropy_with_logits(logits, torch.full_like(logits, label))
+
+
+def _gradient(loss: Tensor, part: nn.Module) -> Tensor:
+    gradients = torch.autograd.grad(loss, list(part.parameters()), retain_graph=True)
+    return torch.cat([g.reshape(-1) for g in gradients])

@@ -1,0 +1,1 @@
+"""What is kept on disk: the learner's progress, whole files, locks."""

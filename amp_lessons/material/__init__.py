@@ -1,0 +1,1 @@
+"""What the lessons train: data, models, and the loops that race."""

@@ -1,0 +1,68 @@
+"""The questions that lessons ask: data in ``*.json`` beside this file, one file per lesson."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import json
+from dataclasses import dataclass
+from importlib import resources
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One answer that a learner can choose, and why it is right or wrong."""
+
+    text: str
+    why: str
+    right: bool = False
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question with its choices, of which exactly one is right."""
+
+    id: str
+    text: str
+    choices: tuple[Choice, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse a question that has no answer, or two."""
+        right = sum(choice.right for choice in self.choices)
+        if right != 1 or len(self.choices) < 2:
+            raise ValueError(f"question {self.id!r} has {len(self.choices)} choices, {right} of them right")
+
+    @property
+    def answer(self) -> Choice:
+        """Return the right choice."""
+        return next(choice for choice in self.choices if choice.right)
+
+
+@functools.cache
+def questions() -> dict[str, Question]:
+    """Return every question of the course by its id, in the order of the lessons."""
+    folder = resources.files(__name__)
+    files = sorted(
+        (path for path in folder.iterdir() if path.name.endswith(".json")), key=lambda path: path.name
+    )
+    return {entry["id"]: _question(entry) for path in files for entry in json.loads(path.read_text("utf-8"))}
+
+
+def question(id: str) -> Question:
+    """Return the question called ``id``, for example ``"scaling.floor"``.
+
+    Raises:
+        KeyError: there is no such question; the message names the nearest ones.
+    """
+    try:
+        return questions()[id]
+    except KeyError:
+        near = difflib.get_close_matches(id, questions(), n=3, cutoff=0.3)
+        raise KeyError(
+            f"no question is called {id!r}; did you mean {' or '.join(map(repr, near))}?"
+        ) from None
+
+
+def _question(entry: dict[str, object]) -> Question:
+    choices = tuple(Choice(**choice) for choice in entry["choices"])  # type: ignore[attr-defined]
+    return Question(str(entry["id"]), str(entry["text"]), choices)

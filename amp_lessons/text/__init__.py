@@ -1,0 +1,1 @@
+"""How things are put into words and tables: below every other room."""

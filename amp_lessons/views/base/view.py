@@ -1,0 +1,104 @@
+"""What every view of the course is: controls, a picture, and a caption that says the same in words."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import ipywidgets
+
+from amp_lessons.views.base.picture import Picture, picture_html, sentence_html
+
+
+class View(ipywidgets.VBox):
+    """Controls above a picture with its caption.
+
+    With a kernel it is a widget. Without one (GitHub, nbconvert, an untrusted notebook) its output shows the
+    picture as a PNG that carries the caption, and as text it is the caption.
+    """
+
+    def __init__(self, controls: Sequence[ipywidgets.Widget], alt: str) -> None:
+        """Lay out ``controls`` above an empty picture; ``alt`` says in a phrase what the picture is of."""
+        self._alt = alt
+        self._page = self.new_page()
+        self._picture: Picture | None = None
+        self._caption = ""
+        self._mark = ""
+        self._announced = True
+        super().__init__([*controls, self._page])
+
+    @property
+    def caption(self) -> str:
+        """Return what the picture shows, in words."""
+        return self._caption
+
+    @property
+    def picture(self) -> Picture | None:
+        """Return the picture on the page, if there is one yet."""
+        return self._picture
+
+    def show(self, picture: Picture, caption: str, *, mark: str = "", announced: bool = True) -> None:
+        """Put ``picture`` and ``caption`` on the page, together.
+
+        ``mark``, one of `amp_lessons.text.marks`, is what a caption begins with as text when its figures may
+        differ elsewhere. A caption that changes many times a second is better not ``announced``: a screen
+        reader would speak of nothing else.
+        """
+        self._picture, self._caption, self._mark = picture, caption, mark
+        self._announced = announced
+        self.turn_page()
+
+    def new_page(self) -> Any:
+        """Return the widget that picture and caption are shown in."""
+        return ipywidgets.HTML()
+
+    def turn_page(self) -> None:
+        """Bring the page up to date with the picture, if there is one, and with the caption."""
+        self._page.value = self.page_html() if self._picture else sentence_html(self._caption)
+
+    @property
+    def alt(self) -> str:
+        """Return what is said of the picture to those who cannot see it."""
+        return f"{self._alt} {self._caption}"
+
+    def page_html(self) -> str:
+        """Return what a live view shows: the picture and its caption, unless a view knows better."""
+        assert self._picture is not None
+        return picture_html(
+            self._picture.png(),
+            self._caption,
+            self.alt,
+            self._picture.size,
+            faded=self.is_outdated,
+            announced=self._announced,
+        )
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether the picture shows something else than the controls ask for."""
+        return False
+
+    def say(self, sentence: str) -> None:
+        """Keep the picture and replace its caption: what an input that cannot be used is answered with."""
+        if self._picture is not None:
+            self.show(self._picture, sentence)
+            return
+        self._caption, self._mark = sentence, ""
+        self.turn_page()
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """Turn an error about the learner's input into the caption, so that the view lives on."""
+        try:
+            yield
+        except (ValueError, TypeError) as error:
+            self.say(str(error))
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        bundle = super()._repr_mimebundle_(**kwargs)
+        bundle["text/plain"] = f"{self._mark} {self._caption}".lstrip()
+        if self._picture is not None:
+            bundle["image/png"] = base64.b64encode(self._picture.png(self._caption)).decode()
+        return bundle

@@ -1,0 +1,104 @@
+"""The source's table of models, confronted: what it claims, what is predicted here, what was recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from amp_lessons.bench import (
+    SOURCE_MODELS,
+    MissingExtraError,
+    Recording,
+    confront,
+    recordings,
+    require_transformers,
+)
+from amp_lessons.bench.confrontation import Measured, recorded
+from amp_lessons.measure import Difference
+from amp_lessons.views.base.tables import Table
+
+UNKNOWN = "—"
+
+
+def source_table(
+    precision: str = "fp16",
+    *,
+    models: Iterable[str] = tuple(SOURCE_MODELS),
+    found: Iterable[Recording] | None = None,
+) -> Table:
+    """Confront the claims about ``models`` with predictions made here and with recorded measurements.
+
+    ``precision`` is the autocast of prediction and measurement; of a CPU's measurements those in bf16 are
+    shown, because most CPUs have no arithmetic for fp16. ``found`` are the recordings, by default all that
+    `bench.recordings` finds. Of several that know a model the first counts: one's own before the course's, a
+    GPU's before a CPU's, then the latest. The first call takes some seconds for each model.
+    """
+    known = tuple(recordings() if found is None else found)
+    caption = (
+        f"Memory: the share of the peak that is saved. Predicted: full size, AdamW, {precision} autocast, "
+        f"CUDA's rules. {_missing_extra()}"
+    )
+    return Table([row for model in models for row in _rows(model, precision, known)], caption.strip())
+
+
+def _rows(model: str, precision: str, known: tuple[Recording, ...]) -> Iterator[dict[str, object]]:
+    """Go through the lines of one model: its claim and prediction, and one line per measured mode."""
+    claim = SOURCE_MODELS[model].claim
+    assert claim is not None
+    first, *others = _measured(model, precision, known) or [None]
+    speed = f"{claim.speedup}x on {claim.gpu}"
+    yield _cells(model, speed, _share(claim.memory_saving), _predicted(model, precision), first)
+    for each in others:
+        yield _cells(model, "", "", "", each)
+
+
+def _measured(model: str, precision: str, known: tuple[Recording, ...]) -> tuple[Measured, ...]:
+    """Return what the first recording says that knows the model in a precision that fits its device."""
+    for recording in known:
+        for name in ("bf16", precision) if recording.setup.device_type == "cpu" else (precision,):
+            if found := recorded(model, [recording], name):
+                return found
+    return ()
+
+
+def _cells(model: str, speed: str, memory: str, predicted: str, each: Measured | None) -> dict[str, object]:
+    return {
+        "model": model,
+        "speed claimed": speed,
+        "measured speed": _speedup(each.speedup) if each else UNKNOWN,
+        "memory claimed": memory,
+        "predicted": predicted,
+        "measured memory": _share(each.memory_saving) if each else UNKNOWN,
+        "where": _where(model, each),
+    }
+
+
+def _where(model: str, each: Measured | None) -> str:
+    if each is None:
+        return f"not measured yet: `amp-lessons bench --models {model}`"
+    return f"{each.precision}, {each.preset} size, {each.mode}, {each.provenance}"
+
+
+def _speedup(found: Difference | None) -> str:
+    if found is None:
+        return UNKNOWN
+    return f"{found.speedup:.2f}x" if found.verdict != "no difference" else "no difference"
+
+
+def _predicted(model: str, precision: str) -> str:
+    try:
+        return _share(confront(model, precision=precision).predicted_memory_saving)
+    except MissingExtraError:
+        return UNKNOWN
+
+
+def _missing_extra() -> str:
+    """Return what to install where nothing can be predicted, or nothing."""
+    try:
+        require_transformers()
+    except MissingExtraError as error:
+        return str(error)
+    return ""
+
+
+def _share(saving: float | None) -> str:
+    return UNKNOWN if saving is None else f"{100 * saving:.0f} %"

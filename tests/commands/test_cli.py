@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+from importlib import metadata
+
+import pytest
+
+from amp_lessons.commands import cli
+
+
+def test_every_command_is_listed_with_its_help(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["--help"])
+    assert stopped.value.code == 0
+    printed = capsys.readouterr().out
+    for name, _, summary in cli.COMMANDS:
+        assert name in printed
+        assert summary.split()[0] in printed
+
+
+@pytest.mark.parametrize("name", [command[0] for command in cli.COMMANDS])
+def test_every_command_explains_itself(name, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main([name, "--help"])
+    assert stopped.value.code == 0
+    assert f"amp-lessons {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["doctor", "--nonsense"]])
+def test_what_it_does_not_know_is_refused(arguments, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(arguments)
+    assert stopped.value.code == 2
+    assert "usage: amp-lessons" in capsys.readouterr().err
+
+
+def test_a_command_that_passes_options_on_gets_them(monkeypatch):
+    seen = []
+    monkeypatch.setattr("amp_lessons.commands.lab.run", lambda args: seen.append(args.passed_on) or 0)
+    assert cli.main(["lab", "--no-browser", "--port=8899"]) == 0
+    assert cli.main(["lab"]) == 0
+    assert seen == [["--no-browser", "--port=8899"], []]
+
+
+def test_help_does_not_wait_for_pytorch():
+    code = """
+import sys
+from amp_lessons import cli
+try:
+    cli.main(["--help"])
+finally:
+    assert "torch" not in sys.modules
+"""
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
+def test_the_module_runs_as_the_command_does():
+    done = subprocess.run([sys.executable, "-m", "amp_lessons", "--help"], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert done.stdout.startswith("usage: amp-lessons")
+
+
+# With few lines only the last flush fails, with many the writing itself.
+PRINTS = """
+import sys
+from amp_lessons import cli, progress
+progress.Progress.as_csv = lambda self: "line\\n" * {lines}
+sys.exit(cli.main(["progress", "--csv", "-"]))
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pipes end otherwise there")
+@pytest.mark.parametrize("lines", [1, 100_000])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_has_gone_ends_it_quietly(lines, unbuffered):
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    code = PRINTS.format(lines=lines)
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as gone:
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, stdout=gone, stderr=subprocess.PIPE
+        )
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pipes end otherwise there")
+def test_help_that_nobody_reads_ends_quietly_too():
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as gone:
+        command = [sys.executable, "-m", "amp_lessons", "--help"]
+        done = subprocess.run(command, stdout=gone, stderr=subprocess.PIPE)
+    assert done.stderr == b""
+
+
+def test_what_a_terminal_cannot_show_does_not_stop_a_command(monkeypatch):
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setattr("amp_lessons.keeping.progress.Progress.as_csv", lambda self: "5 ms ± 1%")
+    assert cli.main(["progress", "--csv", "-"]) == 0
+    assert terminal.buffer.getvalue() == b"5 ms ? 1%"
+
+
+INTERRUPTED = """
+import signal, sys
+from amp_lessons import cli
+def interrupt(*_, **__):
+    signal.raise_signal(signal.SIGINT)
+{arrange}
+sys.exit(cli.main(["progress", "--reset"]))
+"""
+
+
+@pytest.mark.parametrize(
+    "arrange", ["import builtins; builtins.input = interrupt", "cli.importlib.import_module = interrupt"]
+)
+def test_an_interruption_at_a_question_or_an_import_ends_without_a_traceback(arrange):
+    code = INTERRUPTED.format(arrange=arrange)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "\n")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals end a process otherwise there")
+def test_a_second_interruption_ends_it_at_once_and_without_a_traceback():
+    code = INTERRUPTED.format(
+        arrange="import atexit, builtins; atexit.register(interrupt); builtins.input = interrupt"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "\n")
+
+
+def test_the_version_is_that_of_the_package(monkeypatch, capsys):
+    monkeypatch.setattr(metadata, "version", {"amp-lessons": "1.2.3"}.__getitem__)
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["--version"])
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out == "amp-lessons 1.2.3\n"
+
+
+def test_a_package_that_is_not_installed_has_no_version_but_a_place(monkeypatch, capsys):
+    def unknown(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", unknown)
+    with pytest.raises(SystemExit):
+        cli.main(["--version"])
+    assert capsys.readouterr().out.startswith("amp-lessons (not installed;")

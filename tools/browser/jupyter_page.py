@@ -1,0 +1,242 @@
+"""A learner at JupyterLab: a server on a folder of notebooks, and what one does to them in the browser."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import ConsoleMessage, Locator, Page, expect
+
+from amp_lessons.commands import lab
+
+REPOSITORY = Path(__file__).parents[2]
+OUTPUTS = ".jp-Notebook .jp-OutputArea"
+START_TIMEOUT_S = 60
+RUN_TIMEOUT_S = 300
+
+# JupyterLab looks for pages that a server without extensions does not have; the browser calls that an error.
+_JUPYTERLABS_OWN_NOISE = ("Failed to load resource: the server responded with a status of 404",)
+
+
+class LabServer:
+    """JupyterLab on a folder, with Jupyter's own folders in ``private``.
+
+    It is set up as ``amp-lessons lab`` does it, on any folder; with ``command`` it is started by that command
+    itself, and the folder has to hold the first lesson. Use it in a ``with`` statement: it is up on entry and
+    gone on exit.
+    """
+
+    def __init__(self, root: Path, private: Path, command: bool = False) -> None:
+        self.root = root
+        self.token = secrets.token_hex(16)
+        self.port = _free_port()
+        self.log = private / "jupyterlab.log"
+        self._private = private
+        self._start = ["amp_lessons", "lab"] if command else ["jupyterlab", *lab.server_options(root)]
+        self._config_path = "" if command else lab.config_path("")
+
+    def __enter__(self) -> LabServer:
+        self._draw_every_cell()
+        with self.log.open("w") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", *self._start, *self._options()],
+                cwd=self.root,
+                env=self._environment(),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        self._wait_until_up()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+
+    def url(self, path: str = "/lab") -> str:
+        """Return the address of a page of this server, token included."""
+        return f"http://127.0.0.1:{self.port}{quote(path)}?token={self.token}"
+
+    def _options(self) -> list[str]:
+        return [
+            "--no-browser",
+            "--allow-root",
+            f"--port={self.port}",
+            "--ServerApp.port_retries=0",
+            f"--IdentityProvider.token={self.token}",
+            "--expose-app-in-browser",
+        ]
+
+    def _draw_every_cell(self) -> None:
+        """Have JupyterLab keep the cells outside the window on the page, where a test can find them."""
+        settings = self._private / "settings" / "@jupyterlab" / "notebook-extension"
+        settings.mkdir(parents=True, exist_ok=True)
+        (settings / "tracker.jupyterlab-settings").write_text('{"windowingMode": "none"}')
+
+    def _environment(self) -> dict[str, str]:
+        private = {
+            "JUPYTER_CONFIG_DIR": "config",
+            "JUPYTER_DATA_DIR": "data",
+            "JUPYTER_RUNTIME_DIR": "runtime",
+            "JUPYTERLAB_SETTINGS_DIR": "settings",
+            "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
+            "IPYTHONDIR": "ipython",
+            "AMP_LESSONS_HOME": "progress",
+        }
+        return {
+            **os.environ,
+            **{name: str(self._private / folder) for name, folder in private.items()},
+            "JUPYTER_CONFIG_PATH": self._config_path,
+            # The kernels' folder is the notebook's, so the package under test has to be named.
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")])),
+        }
+
+    def _wait_until_up(self) -> None:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline and self._process.poll() is None:
+            try:
+                urllib.request.urlopen(self.url("/api/status"), timeout=5).close()
+                return
+            except (urllib.error.URLError, ConnectionError, TimeoutError):
+                time.sleep(0.2)
+        self.__exit__()
+        raise RuntimeError(f"JupyterLab did not start:\n{self.log.read_text()}")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@dataclass
+class NotebookPage:
+    """One notebook open in JupyterLab. ``errors`` collects what the page and its console complain about."""
+
+    page: Page
+    server: LabServer
+    errors: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.page.on("pageerror", lambda error: self.errors.append(f"page: {error}"))
+        self.page.on("console", self._listen)
+
+    def open(self, path: str) -> NotebookPage:
+        """Open the notebook at ``path``, relative to the server's root, and wait for its kernel."""
+        # In a workspace of its own: the default one brings back whatever another window had open.
+        self.page.goto(self.server.url(f"/lab/workspaces/{secrets.token_hex(4)}/tree/{path}"))
+        expect(self.page.locator(".jp-Notebook")).to_be_visible(timeout=1000 * START_TIMEOUT_S)
+        self._in_jupyterlab(
+            "await panel.sessionContext.ready; await panel.sessionContext.session.kernel.info",
+            START_TIMEOUT_S,
+        )
+        return self
+
+    def run_all(self) -> NotebookPage:
+        """Run every cell and wait until the kernel has nothing left to do; AssertionError if one raised."""
+        self._in_jupyterlab("await app.commands.execute('notebook:run-all-cells')")
+        raised = self._in_jupyterlab(
+            """return [...panel.content.model.cells].flatMap(cell => cell.outputs?.toJSON() ?? [])
+                .filter(output => output.output_type === 'error')
+                .map(output => `${output.ename}: ${output.evalue}`);"""
+        )
+        assert not raised, "; ".join(raised)
+        self.wait_idle()
+        return self
+
+    def wait_idle(self) -> None:
+        """Wait until the kernel has dealt with everything sent to it, widget events included."""
+        self._in_jupyterlab(
+            """const kernel = panel.sessionContext.session.kernel;
+            await kernel.requestKernelInfo();
+            while (kernel.status !== 'idle') await new Promise(done => setTimeout(done, 20));"""
+        )
+
+    def widget(self, label: str) -> Locator:
+        """Return the widget whose description is ``label``."""
+        description = self.page.locator(f'{OUTPUTS} .widget-label:text-is("{label}")')
+        return description.locator("xpath=ancestor::*[contains(@class, 'jupyter-widgets')][1]").first
+
+    def slider(self, label: str) -> Locator:
+        """Return the handle of the slider described by ``label``; it takes the arrow keys."""
+        return self.widget(label).locator(".noUi-handle")
+
+    def button(self, label: str) -> Locator:
+        """Return the button with this text in a notebook's outputs."""
+        return self.page.locator(OUTPUTS).get_by_role("button", name=label, exact=True)
+
+    def view_with(self, control: Locator, nth: int = 0) -> Locator:
+        """Return the output that the ``nth`` match of ``control`` belongs to."""
+        return control.nth(nth).locator("xpath=ancestor::*[contains(@class, 'jp-OutputArea-output')][1]")
+
+    def expect_a_question_to_answer(self, wrong: str, right: str) -> None:
+        """Choose by keyboard the wrong option that says ``wrong``, then the one with the letter ``right``."""
+        option = self.page.get_by_role("button", name=wrong)
+        option.press("Enter")
+        quiz = self.view_with(option)
+        expect(quiz).to_contain_text("Not quite.")
+        quiz.get_by_role("button", name=f"{right})").press("Enter")
+        expect(quiz).to_contain_text("Yes.")
+
+    def evaluate(self, code: str) -> str:
+        """Run Python in the notebook's kernel, beside its cells, and return what it printed."""
+        return self._in_jupyterlab(
+            """const kernel = panel.sessionContext.session.kernel;
+            const future = kernel.requestExecute({ code: argument, store_history: false });
+            let printed = "";
+            future.onIOPub = (message) => {
+                if (message.header.msg_type === "stream") printed += message.content.text;
+                if (message.header.msg_type === "error") printed += message.content.evalue;
+            };
+            await future.done;
+            return printed.trim();""",
+            argument=code,
+        )
+
+    def screenshot(self, path: Path) -> Path:
+        """Save what the browser window shows."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.page.screenshot(path=path)
+        return path
+
+    def serious_axe_violations(self, selector: str = OUTPUTS) -> list[str]:
+        """Return axe-core's serious and critical findings inside ``selector``, one line per element."""
+        assert self.page.locator(selector).count(), f"nothing on the page matches {selector}"
+        found = Axe().run(self.page, context=selector, options={"resultTypes": ["violations"]}).response
+        return [
+            f"{violation['id']}: {violation['help']} at {' '.join(map(str, node['target']))}"
+            for violation in found["violations"]
+            if violation["impact"] in ("serious", "critical")
+            for node in violation["nodes"]
+        ]
+
+    def _in_jupyterlab(self, statements: str, timeout_s: float = RUN_TIMEOUT_S, argument: str = "") -> Any:
+        """Run JavaScript with ``app``, the open notebook's ``panel`` and ``argument``; return its value."""
+        return self.page.evaluate(
+            f"""async ([seconds, argument]) => {{
+                const app = window.jupyterapp;
+                const panel = app.shell.currentWidget;
+                const work = async () => {{ {statements} }};
+                const limit = new Promise((_, fail) =>
+                    setTimeout(() => fail(new Error(`not done after ${{seconds}} s`)), 1000 * seconds));
+                return await Promise.race([work(), limit]);
+            }}""",
+            [timeout_s, argument],
+        )
+
+    def _listen(self, message: ConsoleMessage) -> None:
+        if message.type == "error" and not message.text.startswith(_JUPYTERLABS_OWN_NOISE):
+            self.errors.append(f"console: {message.text}")
