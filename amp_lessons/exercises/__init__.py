@@ -10,10 +10,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from amp_lessons.audit.findings import Finding, note
 from amp_lessons.exercises import checking, shelf
 from amp_lessons.exercises.containment.isolation import Way
+from amp_lessons.exercises.exercise import Exercise
 from amp_lessons.exercises.overview import Overview, overview, so_far
-from amp_lessons.exercises.report.results import Exercise, Finding, Hint, Report, SideBySide, Solution, note
+from amp_lessons.exercises.report.results import Hint, Report, SideBySide, Solution
 from amp_lessons.keeping import progress
 
 __all__ = [
@@ -35,7 +37,7 @@ __all__ = [
 
 def catalog() -> list[Exercise]:
     """List all exercises, in the order of the lessons."""
-    return list(shelf.EXERCISES)
+    return list(shelf.exercises())
 
 
 def check(exercise_id: str, attempt: Any, *, time_limit_s: float = 10.0, isolation: Way = "auto") -> Report:
@@ -85,4 +87,4 @@ def solution(exercise_id: str) -> Solution:
     """Return one right answer to an exercise, with the reasons for it; ``message`` as with `hint`."""
     exercise = shelf.find(exercise_id)
     message = _told(lambda: progress.record_solution(exercise_id))
-    return Solution(exercise_id, exercise.answer_source, exercise.explanation, exercise.answer, message)
+    return Solution(exercise_id, exercise.solution_source, exercise.explanation, exercise.solution, message)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from amp_lessons.audit.findings import Finding, failed, note
+from amp_lessons.exercises.attempt import Attempt, Rejected
 from amp_lessons.exercises.containment import isolation
-from amp_lessons.exercises.report.conduct import describe
-from amp_lessons.exercises.report.results import Exercise, Finding, Report, Verdict, failed, note
+from amp_lessons.exercises.exercise import Exercise
+from amp_lessons.exercises.report.results import Report, SideBySide, Verdict
+from amp_lessons.text.describing import describe
 
 _MANY_CHARACTERS = 100_000
 _ORDER = {"todo": 0, "failed": 1, "note": 2, "passed": 3}
@@ -14,18 +17,25 @@ _ORDER = {"todo": 0, "failed": 1, "note": 2, "passed": 3}
 
 def examine(exercise: Exercise, attempt: Any, time_limit_s: float, way: isolation.Way) -> Report:
     """Examine ``attempt`` and report, within the limit and without any other effect, whatever it does."""
-    result = isolation.run(lambda: _verdict(exercise, attempt), time_limit_s, way)
-    verdict = result.value if result.ending == "finished" else Verdict((_ended_early(result, time_limit_s),))
-    findings = [*verdict.findings, *_about_output(result)]
+    result = isolation.run(lambda: _said(exercise, Attempt(attempt, exercise.names)), time_limit_s, way)
+    said = result.value if result.ending == "finished" else (_ended_early(result, time_limit_s),)
+    findings = [each for each in (*said, *_about_output(result)) if isinstance(each, Finding)]
     findings.sort(key=lambda finding: _ORDER[finding.kind])  # stable: the first failure stays the root cause
-    return Report(exercise.id, exercise.title, tuple(findings), verdict.comparisons, result.printed)
+    comparisons = tuple(each for each in said if isinstance(each, SideBySide))
+    return Report(exercise.id, exercise.title, tuple(findings), comparisons, result.printed)
 
 
-def _verdict(exercise: Exercise, attempt: Any) -> Verdict:
+def _said(exercise: Exercise, attempt: Attempt) -> tuple[Finding | SideBySide, ...]:
+    """Return what the check says of an attempt, each thing once; of a rejected one nothing but why."""
     try:
-        return exercise.examine(attempt)
+        said = exercise.check(attempt)
+        if isinstance(said, Verdict):
+            return (*said.findings, *said.comparisons)
+        return tuple(dict.fromkeys(said))
+    except Rejected as rejected:
+        return rejected.said
     except Exception as error:  # a mistake in the check must read as one, and must not become a traceback
-        return Verdict((_checker_failed(error),))
+        return (_checker_failed(error),)
 
 
 def _checker_failed(error: Exception) -> Finding:

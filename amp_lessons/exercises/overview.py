@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from amp_lessons.exercises import shelf
-from amp_lessons.exercises.report.results import Exercise
+from amp_lessons.exercises.exercise import Exercise
 from amp_lessons.keeping import progress
 from amp_lessons.keeping.progress import Record
 from amp_lessons.text import tables
@@ -67,4 +67,4 @@ def so_far(record: Record) -> str:
 def overview() -> Overview:
     """Return every exercise with what the learner has done about it. Raises ProgressError."""
     found = progress.read()
-    return Overview(tuple((e, found.of(e.id)) for e in shelf.EXERCISES), found.message)
+    return Overview(tuple((e, found.of(e.id)) for e in shelf.exercises()), found.message)

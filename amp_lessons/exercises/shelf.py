@@ -1,36 +1,24 @@
-"""All exercises, in the order of the lessons."""
+"""All exercises: whatever folders beside this file hold a card, in the order of the lessons."""
 
 from __future__ import annotations
 
 import difflib
-from importlib import import_module
+import functools
+from pathlib import Path
 
-from amp_lessons.exercises.report.results import Exercise
+from amp_lessons.exercises.exercise import Exercise, read
 
-_IDS = (
-    "decode_bits",
-    "round_to_bfloat16",
-    "predict_dtypes",
-    "fp32_island",
-    "largest_safe_scale",
-    "loss_scaler",
-    "train_with_amp",
-    "clip_gradients",
-    "accumulate_gradients",
-    "two_optimizers",
-    "resume_training",
-    "time_step",
-    "activation_bytes",
-)
 
-EXERCISES: tuple[Exercise, ...] = tuple(
-    import_module(f"amp_lessons.exercises.{exercise_id}.check").EXERCISE for exercise_id in _IDS
-)
+@functools.cache
+def exercises() -> tuple[Exercise, ...]:
+    """Read every exercise, in the order of the lessons and of the places in them."""
+    folders = (card.parent for card in Path(__file__).parent.glob("[!_]*/card.md"))
+    return tuple(sorted(map(read, folders), key=lambda exercise: (exercise.lesson, exercise.place)))
 
 
 def find(exercise_id: str) -> Exercise:
     """Return an exercise by its id. Raises ValueError for an unknown one, naming the nearest."""
-    known = {exercise.id: exercise for exercise in EXERCISES}
+    known = {exercise.id: exercise for exercise in exercises()}
     if exercise_id in known:
         return known[exercise_id]
     near = difflib.get_close_matches(str(exercise_id), known, n=3, cutoff=0.5)

@@ -19,7 +19,7 @@ class Spot:
     def __init__(self, lesson, exercise_id):
         self.lesson, self.id = lesson, exercise_id
         self.exercise = next(each for each in exercises.catalog() if each.id == exercise_id)
-        self.solution = self.exercise.answer_source
+        self.solution = self.exercise.solution_source
 
     def card(self) -> Locator:
         return self.cell(f'views.ExerciseCard("{self.id}")').locator(".amp-card")

@@ -68,7 +68,7 @@ def test_solution_source_passes_when_pasted_over_the_stub(exercise):
 
 
 def test_stub_and_solution_define_the_same_signatures(exercise):
-    stub, solution = (ast.parse(source) for source in (exercise.stub, exercise.answer_source))
+    stub, solution = (ast.parse(source) for source in (exercise.stub, exercise.solution_source))
     assert signatures(stub) == signatures(solution)
 
 
@@ -81,7 +81,7 @@ def signatures(tree):
 
 
 def test_stub_and_solution_fit_a_notebook_page(exercise):
-    for source in (exercise.stub, exercise.answer_source):
+    for source in (exercise.stub, exercise.solution_source):
         assert max(map(len, source.splitlines())) <= 110
 
 

@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from amp_lessons import exercises
-from tests.exercises.attempts import fp32_island, train_with_amp, two_optimizers
+from amp_lessons.exercises.fp32_island import attempts as fp32_island
+from amp_lessons.exercises.train_with_amp import attempts as train_with_amp
+from amp_lessons.exercises.two_optimizers import attempts as two_optimizers
 
 without_a_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="here cuda is the device there is")
 CUDA = [

@@ -6,7 +6,8 @@ import pickle
 from html.parser import HTMLParser
 
 from amp_lessons import exercises
-from amp_lessons.exercises.report.results import Report, SideBySide, failed, note, passed, todo
+from amp_lessons.audit.findings import failed, note, passed, todo
+from amp_lessons.exercises.report.results import Report, SideBySide
 
 REPORT = Report(
     "train_with_amp",

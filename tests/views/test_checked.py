@@ -3,8 +3,9 @@ import math
 import pytest
 
 from amp_lessons import exercises, views
+from amp_lessons.audit.findings import failed, passed, todo
 from amp_lessons.exercises import SideBySide
-from amp_lessons.exercises.report.results import Report, failed, passed, todo
+from amp_lessons.exercises.report.results import Report
 from amp_lessons.keeping import progress
 from amp_lessons.views.figures.comparison import are_powers_of_two, comparison_picture
 from amp_lessons.views.widgets.checked import Checked, describe

@@ -143,7 +143,7 @@ def test_a_damaged_progress_file_is_named(progress_home):
     assert "progress.damaged-" in views.ExerciseCard("decode_bits").status
 
 
-@pytest.mark.parametrize("exercise", shelf.EXERCISES, ids=lambda exercise: exercise.id)
+@pytest.mark.parametrize("exercise", shelf.exercises(), ids=lambda exercise: exercise.id)
 def test_without_a_kernel_task_and_hints_can_be_read_and_the_solution_not(exercise):
     shown = views.ExerciseCard(exercise.id)._repr_mimebundle_()
     assert exercise.title in shown["text/plain"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.exercises.activation_bytes.known_mistakes import (
     OF_ALL_LAYERS,
     OF_ANY_LAYER,
@@ -10,7 +11,6 @@ from amp_lessons.exercises.activation_bytes.known_mistakes import (
     Mistake,
 )
 from amp_lessons.exercises.activation_bytes.questions import LAYERS, Question
-from amp_lessons.exercises.report.results import Finding, failed
 
 Answers = dict[Question, int]
 

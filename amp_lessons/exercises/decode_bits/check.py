@@ -9,25 +9,13 @@ from typing import Any, Literal
 
 import torch
 
+from amp_lessons.audit.findings import Finding, failed, passed
 from amp_lessons.exercises.containment import sandbox
-from amp_lessons.exercises.report import conduct
-from amp_lessons.exercises.report.results import Exercise, Finding, Verdict, failed, passed
-from amp_lessons.exercises.sources import source_of
+from amp_lessons.exercises.report import common_findings
+from amp_lessons.exercises.report.results import Verdict
+from amp_lessons.text.describing import describe
 
 Kind = Literal["normal", "negative", "zero", "subnormal", "infinity", "nan"]
-
-
-def decode_bits(bits, exponent_bits, mantissa_bits):  # type: ignore[no-untyped-def]
-    """Return the value of an IEEE floating point number with these bits, as a float."""
-    mantissa = bits & (2**mantissa_bits - 1)
-    exponent = (bits >> mantissa_bits) & (2**exponent_bits - 1)
-    sign = -1.0 if bits >> (exponent_bits + mantissa_bits) else 1.0
-    bias = 2 ** (exponent_bits - 1) - 1
-    if exponent == 2**exponent_bits - 1:
-        return float("nan") if mantissa else sign * float("inf")
-    if exponent == 0:
-        return sign * mantissa * 2.0 ** (1 - bias - mantissa_bits)
-    return sign * (1 + mantissa / 2**mantissa_bits) * 2.0 ** (exponent - bias)
 
 
 _FORMATS = {
@@ -79,8 +67,9 @@ def _codes(exponent_bits: int, mantissa_bits: int) -> Iterator[int]:
         )
 
 
-def _examine(attempt: Any) -> Verdict:
-    finding = conduct.uncallable(attempt, "decode_bits", 0, 5, 10)
+def check(attempt: Any) -> Verdict:
+    attempt = attempt.value
+    finding = common_findings.uncallable(attempt, "decode_bits", 0, 5, 10)
     if finding is not None:
         return Verdict((finding,))
     for exponent_bits, mantissa_bits in _FORMATS:
@@ -105,12 +94,14 @@ def _examine_format(attempt: Any, codes: list[int], exponent_bits: int, mantissa
         return values
 
     outcome = sandbox.call(decode_all)
-    finding = conduct.not_attempted(outcome) or conduct.misconduct(outcome)
+    finding = common_findings.not_attempted(outcome) or common_findings.misconduct(outcome)
     if finding is not None:
         return finding
     if outcome.error is not None:
         what = _called(current[0], exponent_bits, mantissa_bits)
-        return conduct.raised(outcome, f"for {what}, {_described(current[0], exponent_bits, mantissa_bits)}")
+        return common_findings.raised(
+            outcome, f"for {what}, {_described(current[0], exponent_bits, mantissa_bits)}"
+        )
     pairs = list(zip(codes, outcome.value, strict=True))
     found = (_mistake(seen, code, exponent_bits, mantissa_bits) for code, seen in pairs)
     finding = next((finding for finding in found if finding is not None), None)
@@ -139,7 +130,7 @@ def _mistake(seen: Any, code: int, exponent_bits: int, mantissa_bits: int) -> Fi
     if isinstance(seen, bool) or not isinstance(seen, numbers.Real):
         return failed(
             "wrong_return_type",
-            f"{call} returned {conduct.describe(seen)}, not a float",
+            f"{call} returned {describe(seen)}, not a float",
             "return a Python float",
         )
     value = _as_float(seen)
@@ -267,42 +258,4 @@ _WHAT_HOLDS = (
     passed("normal", "normal numbers, positive and negative"),
     passed("special", "signed zeros, subnormal numbers, infinities and NaN"),
     passed("any_format", "in every format tried: " + ", ".join(_FORMATS.values())),
-)
-
-EXERCISE = Exercise(
-    id="decode_bits",
-    title="From bits to a value",
-    lesson="01",
-    difficulty=2,
-    minutes=12,
-    names=("decode_bits",),
-    task=(
-        "Decode a floating point number by the IEEE rules: `bits` is an integer holding sign, exponent "
-        "and mantissa, from the highest bit down; the format has `exponent_bits` and `mantissa_bits`. "
-        "Mind subnormal numbers, infinities, NaN and the sign of zero. Any format may come, up to float64 "
-        "with 11 and 52."
-    ),
-    stub='''def decode_bits(bits, exponent_bits, mantissa_bits):
-    """Return the value of an IEEE floating point number with these bits, as a float."""
-    raise NotImplementedError
-''',
-    hints=(
-        "Cut the integer into three fields with shifts and masks first. Two values of the exponent "
-        "field are special: which?",
-        "The bias is `2 ** (exponent_bits - 1) - 1`. With an exponent field of 0 there is no hidden 1 "
-        "and the exponent is `1 - bias`; with all ones the number is inf, or NaN if the mantissa is not "
-        "0.",
-        "Let `sign` be a float, 1.0 or -1.0: the integer -1 would lose the sign of zero. Normal: "
-        "`sign * (1 + mantissa / 2**mantissa_bits) * 2.0 ** (exponent - bias)`. Subnormal, and zero: "
-        "`sign * mantissa / 2**mantissa_bits * 2.0 ** (1 - bias)`.",
-    ),
-    explanation=(
-        "The hidden 1 is a bit of precision that costs no bit. An exponent field of 0 marks the numbers "
-        "without it: zero and the subnormals, which fill the gap around zero evenly. All ones marks inf and "
-        "NaN. The subnormals use exponent `1 - bias`, so they join the smallest normal number without a gap. "
-        "Multiplying by a sign of `-1.0` gives `-0.0` for free."
-    ),
-    answer=decode_bits,
-    answer_source=source_of(decode_bits, imports=""),
-    examine=_examine,
 )

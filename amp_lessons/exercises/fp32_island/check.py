@@ -11,23 +11,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from amp_lessons.audit.findings import Finding, failed, note, passed
 from amp_lessons.audit.watching.spies import spying
 from amp_lessons.audit.watching.tape import Tape
 from amp_lessons.autocast.cast_policy.dispatcher import short as dtype_name
 from amp_lessons.exercises.containment import sandbox
-from amp_lessons.exercises.report import conduct
-from amp_lessons.exercises.report.notes import cuda_replaced, fixed_device
-from amp_lessons.exercises.report.results import Exercise, Finding, Verdict, failed, note, passed
-from amp_lessons.exercises.sources import source_of
+from amp_lessons.exercises.report import common_findings
+from amp_lessons.exercises.report.common_findings import cuda_replaced, fixed_device
+from amp_lessons.exercises.report.results import Verdict
 from amp_lessons.exercises.training_loops.testbed import device_type
-
-
-def forward(self, x):  # type: ignore[no-untyped-def]
-    """Run body, normalise and head; normalise in float32, the linear layers as autocast decides."""
-    hidden = self.body(x)
-    with torch.autocast(x.device.type, enabled=False):
-        hidden = self.normalise(hidden.float())
-    return self.head(hidden)
+from amp_lessons.text.describing import describe
 
 
 @dataclass(frozen=True)
@@ -94,7 +87,8 @@ def _place(hidden: Tensor) -> Place:
 _TOLERANCE = {torch.float16: 0.01, torch.bfloat16: 0.05, torch.float32: 1e-4}
 
 
-def _examine(attempt: Any) -> Verdict:
+def check(attempt: Any) -> Verdict:
+    attempt = attempt.value
     finding = _not_a_method(attempt)
     if finding is not None:
         return Verdict((finding,))
@@ -183,7 +177,7 @@ def _not_a_method(attempt: Any) -> Finding | None:
             "only the function forward(self, x) is asked for",
             'check("fp32_island", forward)',
         )
-    return conduct.uncallable(attempt, "forward", None, None)
+    return common_findings.uncallable(attempt, "forward", None, None)
 
 
 def _examine_in(model: Any, inputs: Tensor, dtype: torch.dtype, tape: Tape) -> Finding | None:
@@ -198,7 +192,7 @@ def _examine_in(model: Any, inputs: Tensor, dtype: torch.dtype, tape: Tape) -> F
 
     with spying(tape):
         outcome = sandbox.call(run)
-    finding = conduct.not_attempted(outcome) or conduct.misconduct(outcome)
+    finding = common_findings.not_attempted(outcome) or common_findings.misconduct(outcome)
     if finding is not None:
         return finding
     if outcome.error is not None:
@@ -226,7 +220,7 @@ def _autocast_dtype(dtype: torch.dtype) -> torch.dtype:
 def _explained_error(outcome: sandbox.Outcome, seen: Seen, dtype: torch.dtype) -> Finding:
     name, place = seen.inside[-1] if seen.inside else ("", None)
     if "same dtype" not in outcome.error_text or place is None:
-        return conduct.raised(outcome, _when(dtype))
+        return common_findings.raised(outcome, _when(dtype))
     met = f"self.{name} met a {dtype_name(place.dtype)} input and float32 weights"
     if dtype == torch.float32:
         return failed(
@@ -254,9 +248,7 @@ def _when(dtype: torch.dtype) -> str:
 def _wrong_type(output: Any) -> Finding | None:
     if isinstance(output, Tensor) and output.shape == (6, 4):
         return None
-    seen = (
-        f"a tensor of shape {tuple(output.shape)}" if isinstance(output, Tensor) else conduct.describe(output)
-    )
+    seen = f"a tensor of shape {tuple(output.shape)}" if isinstance(output, Tensor) else describe(output)
     return failed("wrong_return_type", f"forward returned {seen}", "return self.head(…)")
 
 
@@ -384,40 +376,4 @@ def _gradient_cut() -> Finding:
 _WHAT_HOLDS = (
     passed("small", "both linear layers still ran in 16 bits under autocast, in float16 and in bfloat16"),
     passed("gradients", "gradients flow through the island, and forward works without autocast too"),
-)
-
-EXERCISE = Exercise(
-    id="fp32_island",
-    title="An island of float32",
-    lesson="02",
-    difficulty=2,
-    minutes=10,
-    names=("forward",),
-    task=(
-        "A model computes `self.head(self.normalise(self.body(x)))`. `normalise` multiplies each row "
-        "with itself by a matrix product, which overflows in float16. Write `forward(self, x)` so that "
-        "`normalise` runs in float32 when the model runs under autocast, while both linear layers "
-        "(`body` and `head`) stay in 16 bits."
-    ),
-    stub='''def forward(self, x):
-    """Return self.head(self.normalise(self.body(x))) with normalise in float32, also under autocast."""
-    raise NotImplementedError
-''',
-    hints=(
-        "Two things decide the dtype in which a matrix product runs under autocast. Casting its input "
-        "changes only one of them.",
-        "Switch autocast off for a few lines with `torch.autocast(device_type, enabled=False)`. Inside, "
-        "operations follow their inputs: which dtype does the output of `self.body` have?",
-        "`hidden = self.body(x)`; then, inside `with torch.autocast(x.device.type, enabled=False):` "
-        "`hidden = self.normalise(hidden.float())`; after it `return self.head(hidden)`.",
-    ),
-    explanation=(
-        "Autocast would cast float32 inputs of the matrix product down again, so it has to be off; and "
-        "with autocast off nothing casts the half precision output of `body` up, so "
-        "that is done by hand. After the `with` block autocast is on again and casts the input of "
-        "`head` by itself."
-    ),
-    answer=forward,
-    answer_source=source_of(forward),
-    examine=_examine,
 )

@@ -7,9 +7,9 @@ import math
 import torch
 from torch import Tensor
 
+from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.exercises.loss_scaler.story import OVERFLOWS, Moment
-from amp_lessons.exercises.report import conduct
-from amp_lessons.exercises.report.results import Finding, failed
+from amp_lessons.text.describing import describe
 
 SCALE_HINT = "return loss * scale: a tensor that still has the graph of the loss"
 
@@ -30,7 +30,7 @@ def _scaling(mine: Moment, theirs: Moment, past: list[Moment]) -> Finding | None
     except (TypeError, ValueError):
         return failed(
             "get_scale",
-            f"get_scale() returned {conduct.describe(mine.scale_before)}, not a float",
+            f"get_scale() returned {describe(mine.scale_before)}, not a float",
             "return the scale",
         )
     if not past and scale != theirs.scale_before:
@@ -162,9 +162,7 @@ def _updating(mine: Moment, theirs: Moment, past: list[Moment]) -> Finding | Non
     try:
         seen = float(mine.scale_after)
     except (TypeError, ValueError):
-        return failed(
-            "get_scale", f"get_scale() returned {conduct.describe(mine.scale_after)}", "return the scale"
-        )
+        return failed("get_scale", f"get_scale() returned {describe(mine.scale_after)}", "return the scale")
     if _near(seen, theirs.scale_after):
         return None
     moved = f"the scale went from {mine.scale_before:g} to {seen:g}"

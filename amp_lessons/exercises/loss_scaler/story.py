@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from amp_lessons.exercises.report import conduct
 from amp_lessons.exercises.training_loops.testbed import device_type
+from amp_lessons.text.describing import describe
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def _iteration(scaler: Any, bench: _Workbench, event: str, count: int, progress:
     scaled = scaler.scale(loss)
     loss_after = float(loss.detach())
     if not isinstance(scaled, Tensor) or scaled.grad_fn is None:
-        raise NoGraphError(conduct.describe(scaled))
+        raise NoGraphError(describe(scaled))
     scaled.backward()
     bench.spoil(event)
     unscaled = None

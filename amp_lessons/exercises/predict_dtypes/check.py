@@ -14,10 +14,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from amp_lessons.audit.findings import Finding, failed, passed, todo
 from amp_lessons.autocast.cast_policy.dispatcher import short as dtype_name
 from amp_lessons.exercises.containment import sandbox
-from amp_lessons.exercises.report import conduct
-from amp_lessons.exercises.report.results import Exercise, Finding, Verdict, failed, passed, todo
+from amp_lessons.exercises.report import common_findings
+from amp_lessons.exercises.report.results import Verdict
+from amp_lessons.text.describing import describe
 
 # each takes h, a float16 activation of shape (4, 8), and w, a float32 tensor of shape (8, 8)
 OPERATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -59,37 +61,6 @@ def _autocast() -> Any:
     return importlib.import_module("amp_lessons.autocast")
 
 
-def _answer() -> dict[str, torch.dtype]:
-    half, single = torch.float16, torch.float32
-    return {
-        "F.linear(h, w)": half,  # in the list for lower precision
-        "w @ w": half,  # the same: float32 inputs are cast
-        "torch.relu(h)": half,  # in no list: follows its input
-        "h + 1": half,  # in no list
-        "h * h": half,  # in no list, so it overflows above 255
-        "h ** 2": single,  # pow is in the float32 list
-        "h + w[:4]": single,  # in no list: ordinary type promotion
-        "h.sum()": single,  # in the float32 list
-        "h.mean()": half,  # in no list
-        "h.exp()": single,  # in the float32 list
-        "h.softmax(-1)": single,  # in the float32 list
-        "F.layer_norm(h, (8,))": single,  # in the float32 list
-        "F.batch_norm(h, mean, var)": half,  # in no list; its statistics are float32
-        "F.cross_entropy(h, y)": single,  # in no list, but nll_loss, which it calls, is in the float32 list
-    }
-
-
-def _stub() -> str:
-    lines = "".join(f'    "{name}": ...,\n' for name in OPERATIONS)
-    comment = "# h: float16, (4, 8); w: float32, (8, 8); write torch.float16 or torch.float32"
-    return f"{comment}\npredicted = {{\n{lines}}}\n"
-
-
-def _solution_source() -> str:
-    lines = "".join(f'    "{name}": {dtype},\n' for name, dtype in _answer().items())
-    return f"import torch\n\npredicted = {{\n{lines}}}\n"
-
-
 _SPELLINGS = {
     "float16": torch.float16,
     "half": torch.float16,
@@ -110,22 +81,23 @@ def _as_dtype(value: Any) -> torch.dtype | None:
     return _SPELLINGS.get(value.removeprefix("torch.").lower()) if isinstance(value, str) else None
 
 
-def _examine(attempt: Any) -> Verdict:
+def check(attempt: Any) -> Verdict:
+    attempt = attempt.value
     if callable(attempt):
         outcome = sandbox.call(attempt)
-        finding = conduct.not_attempted(outcome) or conduct.misconduct(outcome)
+        finding = common_findings.not_attempted(outcome) or common_findings.misconduct(outcome)
         if finding is None and outcome.error is not None:
-            finding = conduct.raised(outcome)
+            finding = common_findings.raised(outcome)
         if finding is not None:
             return Verdict((finding,))
         attempt = outcome.value
     if not isinstance(attempt, Mapping):
-        what = conduct.describe(attempt)
+        what = describe(attempt)
         return Verdict(
             (failed("not_a_dict", f"a dict was expected, not {what}", "operation: dtype, as in the stub"),)
         )
     if all(attempt.get(name) in (None, ...) for name in OPERATIONS) and attempt:
-        return Verdict((todo(conduct.NOT_ATTEMPTED.replace("write the body", "fill in the dtypes")),))
+        return Verdict((todo("fill in the dtypes, then run the check again"),))
     return Verdict(tuple(_findings(dict(attempt))))
 
 
@@ -164,7 +136,7 @@ def _mistake(name: str, value: Any, true: torch.dtype) -> Finding | None:
     if predicted is None:
         return failed(
             "not_a_dtype",
-            f"{name}: {conduct.describe(value)} is no torch.dtype",
+            f"{name}: {describe(value)} is no torch.dtype",
             "write torch.float16 or torch.float32",
         )
     if predicted == true:
@@ -209,40 +181,3 @@ def _followed(inputs: Sequence[torch.dtype], output: torch.dtype) -> str:
     if output == reduce(torch.promote_types, inputs):
         return "its inputs by type promotion: one float32 makes it float32"
     return "its first input, whatever the others"
-
-
-EXERCISE = Exercise(
-    id="predict_dtypes",
-    title="Predict the dtypes",
-    lesson="02",
-    difficulty=2,
-    minutes=8,
-    names=("predicted",),
-    task=(
-        "For each operation, write the dtype of its result inside `torch.autocast('cuda', "
-        "dtype=torch.float16)`. `h` is a float16 activation, as a linear layer returns it; `w` is a "
-        "float32 tensor; `mean` and `var` are float32, one value per column of `h`; `y` holds four class "
-        "labels."
-    ),
-    stub=_stub(),
-    hints=(
-        "For a dtype, four kinds of operations are enough: those that autocast runs in lower precision, in "
-        "float32, or in the widest dtype of their inputs, and those in no list, which it leaves alone.",
-        "The two matrix products here cast float32 inputs to float16. Many operations that sum values or "
-        "leave float16's range easily run in float32, but not all. Which of the operations here are in no "
-        "list?",
-        "`relu`, `+` and `*` are in no list, nor are `mean` and `batch_norm`. `pow`, `sum`, `exp`, `softmax` "
-        "and `layer_norm` are in the float32 list, and so are `log_softmax` and `nll_loss`, which "
-        "`cross_entropy` calls.",
-    ),
-    explanation=(
-        "The lists are CUDA's; CPU autocast leaves `softmax`, `layer_norm`, `exp` and `sum` in half "
-        "precision. What is in no list follows its inputs, as a rule by ordinary type promotion: `h * h` "
-        "overflows where `h ** 2` does not, and a float32 residual turns the sum into float32. "
-        "`batch_norm` keeps the dtype of `h` beside float32 statistics. `cross_entropy` is in no list "
-        "either; the loss is float32 because `nll_loss`, which it calls, is listed."
-    ),
-    answer=_answer(),
-    answer_source=_solution_source(),
-    examine=_examine,
-)

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from amp_lessons.text import prose, tables
 
 if TYPE_CHECKING:
-    from amp_lessons.exercises.report.results import Exercise, Finding, Report, SideBySide, Solution
+    from amp_lessons.audit.findings import Finding
+    from amp_lessons.exercises.exercise import Exercise
+    from amp_lessons.exercises.report.results import Report, SideBySide, Solution
 
 _MARK = {"passed": "✓", "failed": "✗", "note": "!", "todo": "·"}
 _WORD = {"passed": "holds", "failed": "mistake", "note": "note", "todo": "to do"}

@@ -2,53 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from amp_lessons.audit.findings import Finding
 from amp_lessons.exercises.report import rendering
 
-FindingKind = Literal["passed", "failed", "note", "todo"]
 Status = Literal["passed", "not passed", "not attempted yet"]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing a check saw: a stable ``code``, what was seen and why it matters, and what to try next.
-
-    ``kind`` tells a requirement that holds (``passed``), one that does not (``failed``), a remark on style
-    that costs nothing (``note``) and an exercise nobody has started (``todo``) apart.
-    """
-
-    code: str
-    kind: FindingKind
-    message: str
-    hint: str = ""
-
-    @property
-    def ok(self) -> bool:
-        """Whether this finding leaves the exercise solved."""
-        return self.kind in ("passed", "note")
-
-
-def passed(code: str, message: str) -> Finding:
-    """Make the finding of a requirement that holds."""
-    return Finding(code, "passed", message)
-
-
-def failed(code: str, message: str, hint: str) -> Finding:
-    """Make the finding of a requirement that does not hold."""
-    return Finding(code, "failed", message, hint)
-
-
-def note(code: str, message: str, hint: str = "") -> Finding:
-    """Make a remark that does not stop the exercise from being solved."""
-    return Finding(code, "note", message, hint)
-
-
-def todo(message: str) -> Finding:
-    """Make the finding of an exercise that has not been started."""
-    return Finding("not_attempted", "todo", message)
 
 
 @dataclass(frozen=True)
@@ -150,38 +110,8 @@ class Solution:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Verdict:  # TODO: goes when every check yields
     """What examining an attempt yields, before the report around it is made."""
 
     findings: tuple[Finding, ...]
     comparisons: tuple[SideBySide, ...] = ()
-
-
-@dataclass(frozen=True)
-class Exercise:
-    """One exercise: what to write, how it is examined, and the way to the answer.
-
-    ``lesson`` is the number of the notebook it belongs to ("04"), ``difficulty`` runs from 1 to 5,
-    ``minutes`` is what a learner should plan for. ``names`` are the names that the stub defines, in the order
-    in which a check takes them.
-    """
-
-    id: str
-    title: str
-    lesson: str
-    difficulty: int
-    minutes: int
-    names: tuple[str, ...]
-    task: str
-    stub: str
-    hints: tuple[str, str, str]
-    explanation: str
-    answer: Any
-    answer_source: str
-    examine: Callable[[Any], Verdict]
-
-    def __repr__(self) -> str:
-        return f"Exercise({self.id!r}, lesson {self.lesson}, {self.title!r})"
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return rendering.exercise_bundle(self)

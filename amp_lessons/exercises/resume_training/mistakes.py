@@ -7,10 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.exercises.containment import sandbox
-from amp_lessons.exercises.report import conduct
-from amp_lessons.exercises.report.results import Finding, failed
+from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.resume_training.testbed import Training, equal
+from amp_lessons.text.describing import describe
 
 
 def lost(wanted: dict[str, Any], resumed: Training) -> Finding | None:
@@ -130,7 +131,7 @@ def wrong_epoch(found: Any, saved: int) -> Finding | None:
         return None
     return failed(
         "epoch_lost",
-        f"load_checkpoint returned {conduct.describe(found)}; {saved} finished epochs were saved",
+        f"load_checkpoint returned {describe(found)}; {saved} finished epochs were saved",
         "return the epoch that was passed to save_checkpoint",
     )
 
@@ -162,4 +163,6 @@ def load_raised(outcome: sandbox.Outcome, scaling: bool) -> Finding:
             "torch.load refused the file, since it holds whole Python objects instead of their state",
             "save model.state_dict(), optimizer.state_dict() and so on: tensors, numbers, lists and dicts",
         )
-    return conduct.raised(outcome, "in load_checkpoint" + ("" if scaling else " with a disabled scaler"))
+    return common_findings.raised(
+        outcome, "in load_checkpoint" + ("" if scaling else " with a disabled scaler")
+    )

@@ -9,18 +9,11 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
+from amp_lessons.audit.findings import Finding, failed, passed
 from amp_lessons.exercises.containment import sandbox
-from amp_lessons.exercises.report import conduct
-from amp_lessons.exercises.report.results import Exercise, Finding, Verdict, failed, passed
-from amp_lessons.exercises.sources import source_of
-
-
-def round_to_bfloat16(x):  # type: ignore[no-untyped-def]
-    """Round a float32 tensor to the nearest bfloat16 values, ties to even; return them as float32."""
-    bits = x.view(torch.int32)
-    last_kept_bit = (bits >> 16) & 1
-    rounded = (bits + 0x7FFF + last_kept_bit) & ~0xFFFF
-    return torch.where(x.isnan(), x, rounded.view(torch.float32))
+from amp_lessons.exercises.report import common_findings
+from amp_lessons.exercises.report.results import Verdict
+from amp_lessons.text.describing import describe
 
 
 class _CastWatch(TorchFunctionMode):
@@ -91,8 +84,9 @@ def _cases() -> list[tuple[str, str, Tensor]]:
     ]
 
 
-def _examine(attempt: Any) -> Verdict:
-    finding = conduct.uncallable(attempt, "round_to_bfloat16", torch.zeros(1))
+def check(attempt: Any) -> Verdict:
+    attempt = attempt.value
+    finding = common_findings.uncallable(attempt, "round_to_bfloat16", torch.zeros(1))
     if finding is not None:
         return Verdict((finding,))
     for code, what, x in _cases():
@@ -104,7 +98,9 @@ def _examine(attempt: Any) -> Verdict:
                 return attempt(x)
 
         outcome = sandbox.call(watched)
-        finding = conduct.not_attempted(outcome) or _mistake(outcome, watch.seen, code, what, x, before)
+        finding = common_findings.not_attempted(outcome) or _mistake(
+            outcome, watch.seen, code, what, x, before
+        )
         if finding is not None:
             return Verdict((finding,))
     return Verdict(_WHAT_HOLDS)
@@ -113,11 +109,11 @@ def _examine(attempt: Any) -> Verdict:
 def _mistake(
     outcome: sandbox.Outcome, cast: bool, code: str, what: str, x: Tensor, before: Tensor
 ) -> Finding | None:
-    finding = conduct.misconduct(outcome)
+    finding = common_findings.misconduct(outcome)
     if finding is not None:
         return finding
     if outcome.error is not None:
-        return conduct.raised(outcome, f"for {what}")
+        return common_findings.raised(outcome, f"for {what}")
     if cast:
         return failed(
             "casts_to_bfloat16",
@@ -132,7 +128,7 @@ def _mistake(
         )
     result = outcome.value
     if not isinstance(result, Tensor) or result.dtype != torch.float32:
-        got = result.dtype if isinstance(result, Tensor) else conduct.describe(result)
+        got = result.dtype if isinstance(result, Tensor) else describe(result)
         return failed(
             "wrong_return_type", f"a float32 tensor was expected, not {got}", "end with .view(torch.float32)"
         )
@@ -184,39 +180,4 @@ _WHAT_HOLDS = (
     ),
     passed("special", "infinities, NaN, signed zeros and subnormal numbers come out right"),
     passed("without_a_cast", "without a cast to bfloat16 by PyTorch, and without changing the input"),
-)
-
-EXERCISE = Exercise(
-    id="round_to_bfloat16",
-    title="Round to bfloat16 by hand",
-    lesson="01",
-    difficulty=3,
-    minutes=12,
-    names=("round_to_bfloat16",),
-    task=(
-        "Round a float32 tensor to bfloat16 values, to nearest and ties to even, by integer arithmetic "
-        "on its bits; return the values as float32. bfloat16 is the upper half of float32. Do not use "
-        "PyTorch's cast."
-    ),
-    stub='''def round_to_bfloat16(x):
-    """Round a float32 tensor to the nearest bfloat16 values, ties to even; return them as float32."""
-    raise NotImplementedError
-''',
-    hints=(
-        "`x.view(torch.int32)` shows the bits. bfloat16 keeps the upper 16 of them. What must be added "
-        "to the integer before cutting, so that it rounds instead of truncating?",
-        "Adding `0x8000` rounds to nearest but sends every tie away from zero. Adding `0x7FFF` sends every "
-        "tie towards zero. Which of the two a tie needs depends on the lowest bit that is kept.",
-        "`(bits + 0x7FFF + ((bits >> 16) & 1)) & ~0xFFFF`, viewed as float32. A NaN could turn into inf "
-        "or zero that way: keep it with `torch.where(x.isnan(), x, …)`.",
-    ),
-    explanation=(
-        "Neighbouring floats have neighbouring bit patterns, so rounding is an integer addition: a "
-        "carry out of the mantissa raises the exponent, and out of the largest exponent it makes inf, "
-        "as it should. The last kept bit decides ties. Only NaN needs care: cutting off the lower half can "
-        "leave inf, and with all bits set the carry runs on into the sign and leaves zero."
-    ),
-    answer=round_to_bfloat16,
-    answer_source=source_of(round_to_bfloat16),
-    examine=_examine,
 )

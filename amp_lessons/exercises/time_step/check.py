@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
-import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from numbers import Real
@@ -12,33 +10,21 @@ from typing import Any
 
 from torch import Tensor
 
+from amp_lessons.audit.findings import Finding, failed, note, passed
 from amp_lessons.exercises.containment import sandbox
-from amp_lessons.exercises.report import conduct
-from amp_lessons.exercises.report.results import Exercise, Finding, SideBySide, Verdict, failed, note, passed
-from amp_lessons.exercises.sources import source_of
+from amp_lessons.exercises.report import common_findings
+from amp_lessons.exercises.report.results import SideBySide, Verdict
 from amp_lessons.exercises.time_step.fake_clockwork import Device, RealTime, SimulatedTime
 from amp_lessons.exercises.time_step.mistakes import mistake_when_steady, mistake_with_launches
 from amp_lessons.exercises.time_step.mistakes_in_statistic import another_statistic
 from amp_lessons.exercises.time_step.runs import BUSY, LAUNCHED, STEADY, UNSTEADY, Case, Seen
+from amp_lessons.text.describing import describe
 
 
-def time_step(fn, *, warmup, repeats, synchronize):  # type: ignore[no-untyped-def]
-    """Return the median time of one call of ``fn`` in milliseconds."""
-    for _ in range(warmup):
-        fn()
-    samples_ms = []
-    for _ in range(repeats):
-        synchronize()
-        start = time.perf_counter()
-        fn()
-        synchronize()
-        samples_ms.append((time.perf_counter() - start) * 1e3)
-    return statistics.median(samples_ms)
-
-
-def _examine(attempt: Any) -> Verdict:
+def check(attempt: Any) -> Verdict:
+    attempt = attempt.value
     arguments = {"warmup": 1, "repeats": 1, "synchronize": Device((1.0,)).synchronize}
-    finding = conduct.uncallable(attempt, "time_step", Device((1.0,)), **arguments)
+    finding = common_findings.uncallable(attempt, "time_step", Device((1.0,)), **arguments)
     if finding is not None:
         return Verdict((finding,))
     seen: list[Seen] = []
@@ -88,9 +74,9 @@ def _run(attempt: Any, case: Case, time: SimulatedTime | RealTime) -> Finding | 
         outcome = sandbox.call(
             attempt, device, warmup=case.warmup, repeats=case.repeats, synchronize=device.synchronize
         )
-    finding = conduct.not_attempted(outcome) or conduct.misconduct(outcome)
+    finding = common_findings.not_attempted(outcome) or common_findings.misconduct(outcome)
     if finding is None and outcome.error is not None:
-        finding = conduct.raised(outcome, f"for {case.what}")
+        finding = common_findings.raised(outcome, f"for {case.what}")
     finding = finding or _not_a_time(outcome.value) or _wrong_calls(case, len(device.calls))
     return finding or Seen(case, device, float(outcome.value), time, _not_a_float(outcome.value))
 
@@ -100,7 +86,7 @@ def _not_a_time(value: Any) -> Finding | None:
     if isinstance(value, bool) or not is_number:
         return failed(
             "wrong_return_type",
-            f"a float was expected, not {conduct.describe(value)}",
+            f"a float was expected, not {describe(value)}",
             "return one number: the median of the samples",
         )
     if not (math.isfinite(value) and value >= 0):
@@ -154,39 +140,4 @@ _WHAT_HOLDS = (
     passed("warm_up", "what happens only in the first calls is not counted"),
     passed("synchronized", "work that was only launched is counted, and other work is not"),
     passed("median", "the median of the samples, in milliseconds: an interrupted call does not move it"),
-)
-
-EXERCISE = Exercise(
-    id="time_step",
-    title="Time a step",
-    lesson="05",
-    difficulty=2,
-    minutes=10,
-    names=("time_step",),
-    task=(
-        "Return the median time of one call of `fn()` in milliseconds. Call it `warmup` times first without "
-        "timing it, then take `repeats` samples of one call each. `fn` may only launch work on a device; "
-        "`synchronize()` returns when the device has done all of it."
-    ),
-    stub='''def time_step(fn, *, warmup, repeats, synchronize):
-    """Return, as a float, the median time of one call of fn() in milliseconds."""
-    raise NotImplementedError
-''',
-    hints=(
-        "What would your clock show if `fn()` returned at once and the device worked for another second? And "
-        "if the device were still busy when you start the clock?",
-        "For each sample: synchronize, read the clock, call `fn`, synchronize, read the clock. The warm-up "
-        "comes before all that, with no clock at all.",
-        "`samples.append((time.perf_counter() - start) * 1e3)` after the second `synchronize()`; at the end "
-        "`return statistics.median(samples)`.",
-    ),
-    explanation=(
-        "The first synchronize keeps earlier work out of the sample, the second keeps this call's work in. "
-        "Warm-up hides what happens once: compiling, choosing kernels, allocating. The median ignores the "
-        "few samples that something else interrupted. perf_counter is the clock that never jumps. On a GPU "
-        "CUDA events do the same without making Python wait; measure.time_step uses them."
-    ),
-    answer=time_step,
-    answer_source=source_of(time_step, imports="import statistics\nimport time\n"),
-    examine=_examine,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amp_lessons.exercises.report.results import Finding, failed
+from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.exercises.time_step.fake_clockwork import PROCESSOR_CLOCKS
 from amp_lessons.exercises.time_step.runs import Seen
 

@@ -9,7 +9,7 @@ from itertools import combinations
 
 import torch
 
-from amp_lessons.exercises.report.results import Finding, failed
+from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.exercises.time_step.mistakes import warm_up_counted
 from amp_lessons.exercises.time_step.runs import Seen
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from amp_lessons.exercises.report.results import Finding
+from amp_lessons.audit.findings import Finding
 from amp_lessons.exercises.time_step.fake_clockwork import Call, Device, RealTime, SimulatedTime
 
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 
-from amp_lessons.exercises.report import conduct
-from amp_lessons.exercises.report.notes import cuda_replaced
-from amp_lessons.exercises.report.results import Finding, SideBySide, Verdict, note, passed
+from amp_lessons.audit.findings import Finding, note, passed
+from amp_lessons.exercises.report import common_findings
+from amp_lessons.exercises.report.common_findings import cuda_replaced
+from amp_lessons.exercises.report.results import SideBySide, Verdict
 from amp_lessons.exercises.training_loops.mistakes import exceptions, history, precision, updates
 from amp_lessons.exercises.training_loops.testbed import Problem, Run, Step, run_loop
 
@@ -36,7 +37,7 @@ def examine(
     "max_norm" for one.
     """
     options = dict.fromkeys(fields)
-    finding = conduct.uncallable(loop, name, *[None] * 5, device_type=None, dtype=None, **options)
+    finding = common_findings.uncallable(loop, name, *[None] * 5, device_type=None, dtype=None, **options)
     if finding is not None:
         return Verdict((finding,))
     runs: list[Run] = []
@@ -64,7 +65,9 @@ def _mistakes(run: Run) -> list[Finding]:
     """List the independent mistakes of one run, the root cause first."""
     outcome, when = run.outcome, _when(run.problem)
     finding = (
-        conduct.not_attempted(outcome) or conduct.misconduct(outcome) or history.never_ran(outcome.value)
+        common_findings.not_attempted(outcome)
+        or common_findings.misconduct(outcome)
+        or history.never_ran(outcome.value)
     )
     if finding is not None:
         return [finding]

@@ -7,8 +7,8 @@ import numbers
 from collections.abc import Iterator
 from typing import Any
 
-from amp_lessons.exercises.report import conduct
-from amp_lessons.exercises.report.results import Finding, failed
+from amp_lessons.audit.findings import Finding, failed
+from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.two_optimizers.mistakes_in_precision import another_scaler, precision
 from amp_lessons.exercises.two_optimizers.mistakes_in_updates import (
     discriminator,
@@ -18,6 +18,7 @@ from amp_lessons.exercises.two_optimizers.mistakes_in_updates import (
 )
 from amp_lessons.exercises.two_optimizers.mistakes_that_raise import explained
 from amp_lessons.exercises.two_optimizers.testbed import GanCall, Truth, truth
+from amp_lessons.text.describing import describe
 
 
 def first_mistake(call: GanCall) -> Finding | None:
@@ -26,7 +27,7 @@ def first_mistake(call: GanCall) -> Finding | None:
 
 
 def _mistakes(call: GanCall) -> Iterator[Finding | None]:
-    yield conduct.misconduct(call.outcome)
+    yield common_findings.misconduct(call.outcome)
     if call.outcome.error is not None:
         yield explained(call)
     yield precision(call)
@@ -47,13 +48,11 @@ def _returned(call: GanCall, judged_by: list[Truth]) -> Finding | None:
     if not isinstance(value, (tuple, list)) or len(value) != 2:
         return failed(
             "wrong_return_type",
-            f"two floats were expected, the step returned {conduct.describe(value)}",
+            f"two floats were expected, the step returned {describe(value)}",
             advice,
         )
     if not all(_is_float(v) for v in value):
-        return failed(
-            "losses_not_floats", f"the step returned {conduct.describe(value)}, not two floats", advice
-        )
+        return failed("losses_not_floats", f"the step returned {describe(value)}, not two floats", advice)
     d_seen, g_seen = map(float, value)
     d_loss, g_losses = judged_by[0].d_loss, [right.g_loss for right in judged_by]
     if _near(d_seen, [d_loss, 0.5 * d_loss]) and _near(g_seen, g_losses):

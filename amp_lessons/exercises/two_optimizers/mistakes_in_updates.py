@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from amp_lessons.exercises.report.results import Finding, failed
+from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.exercises.two_optimizers.mistakes_that_raise import ONE_UPDATE
 from amp_lessons.exercises.two_optimizers.testbed import LARGEST_UNSCALED_SEED, GanCall, PartBackward, Truth
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from amp_lessons.exercises.report import conduct
-from amp_lessons.exercises.report.results import Finding, failed
+from amp_lessons.audit.findings import Finding, failed
+from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.training_loops.mistakes import exceptions
 from amp_lessons.exercises.two_optimizers.mistakes_in_precision import another_scaler, precision
 from amp_lessons.exercises.two_optimizers.testbed import GanCall
@@ -27,7 +27,9 @@ def explained(call: GanCall) -> Finding:
         if fragment in text:
             place = f" [PyTorch noticed in {call.outcome.where}]" if call.outcome.where else ""
             return failed(finding.code, finding.message + place, finding.hint)
-    return conduct.raised(call.outcome, "in float16" if call.dtype == torch.float16 else "in bfloat16")
+    return common_findings.raised(
+        call.outcome, "in float16" if call.dtype == torch.float16 else "in bfloat16"
+    )
 
 
 ONE_UPDATE = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from amp_lessons.exercises.report.results import Finding, failed
+from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.exercises.training_loops.mistakes.steps import unscaled_twice
 from amp_lessons.exercises.training_loops.window import Window, is_near, same
 

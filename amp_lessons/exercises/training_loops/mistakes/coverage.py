@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from amp_lessons.exercises.report.results import Finding, failed
+from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.exercises.training_loops.mistakes import exceptions
 from amp_lessons.exercises.training_loops.testbed import Run
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import torch
 
+from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.audit.watching.tape import Call
-from amp_lessons.exercises.report import conduct
-from amp_lessons.exercises.report.results import Finding, failed
+from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.training_loops.testbed import Run
 
 
@@ -17,7 +17,7 @@ def explain(run: Run, doing: str = "") -> Finding:
     """Turn the exception that ended ``run`` into a finding that names the mistake behind it."""
     finding = _what_it_left(run) or _meaning(run) or _at_an_overflow(run)
     if finding is None:
-        return conduct.raised(run.outcome, f"({doing})" if doing else "")
+        return common_findings.raised(run.outcome, f"({doing})" if doing else "")
     place = f" [PyTorch noticed in {run.outcome.where}]" if run.outcome.where else ""
     context = f", {doing}" if doing else ""
     return failed(finding.code, f"{finding.message}{context}{place}", finding.hint)
@@ -37,7 +37,7 @@ def _what_it_left(run: Run) -> Finding | None:
 def _at_an_overflow(run: Run) -> Finding | None:
     """Recognise code that gives up at a batch that overflowed."""
     if run.problem.poisoned and run.steps and run.steps[-1].batch in dict(run.problem.poisoned):
-        return stops_at_overflow(conduct.exception(run.outcome))
+        return stops_at_overflow(common_findings.exception(run.outcome))
     return None
 
 

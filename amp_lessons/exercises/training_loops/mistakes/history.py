@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from amp_lessons.exercises.report.conduct import describe
-from amp_lessons.exercises.report.results import Finding, failed, note
+from amp_lessons.audit.findings import Finding, failed, note
 from amp_lessons.exercises.training_loops.testbed import Run
+from amp_lessons.text.describing import describe
 
 _CLOSE = 2e-3  # a loss rounded to four digits still counts
 _ADVICE = "collect loss.item() for every batch and return one mean per epoch, as a list of floats"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.autocast.cast_policy.dispatcher import short as dtype_name
-from amp_lessons.exercises.report.results import Finding, failed
 from amp_lessons.exercises.training_loops.mistakes import exceptions
 from amp_lessons.exercises.training_loops.testbed import Run
 

@@ -6,7 +6,7 @@ import itertools
 
 import torch
 
-from amp_lessons.exercises.report.results import Finding, failed
+from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.exercises.training_loops.testbed import Run
 from amp_lessons.exercises.training_loops.window import Window
 

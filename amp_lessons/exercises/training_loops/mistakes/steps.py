@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from amp_lessons.exercises.report.results import Finding, failed
+from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.exercises.training_loops.mistakes import exceptions, scaling
 from amp_lessons.exercises.training_loops.window import Window, factor_of, is_near, same
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from amp_lessons.exercises.report.results import Finding, failed
+from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.exercises.training_loops.mistakes import clipping, coverage, exceptions, scaling, steps
 from amp_lessons.exercises.training_loops.testbed import Run
 from amp_lessons.exercises.training_loops.window import Window, close, windows

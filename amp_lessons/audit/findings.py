@@ -1,0 +1,47 @@
+"""What a check or an audit finds: plain frozen dataclasses with a stable code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+FindingKind = Literal["passed", "failed", "note", "todo"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was seen: a stable ``code``, what was seen and why it matters, and what to try next.
+
+    ``kind`` tells a requirement that holds (``passed``), one that does not (``failed``), a remark on style
+    that costs nothing (``note``) and an exercise nobody has started (``todo``) apart.
+    """
+
+    code: str
+    kind: FindingKind
+    message: str
+    hint: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether this finding leaves the exercise solved."""
+        return self.kind in ("passed", "note")
+
+
+def passed(code: str, message: str) -> Finding:
+    """Make the finding of a requirement that holds."""
+    return Finding(code, "passed", message)
+
+
+def failed(code: str, message: str, hint: str) -> Finding:
+    """Make the finding of a requirement that does not hold."""
+    return Finding(code, "failed", message, hint)
+
+
+def note(code: str, message: str, hint: str = "") -> Finding:
+    """Make a remark that does not stop the exercise from being solved."""
+    return Finding(code, "note", message, hint)
+
+
+def todo(message: str) -> Finding:
+    """Make the finding of an exercise that has not been started."""
+    return Finding("not_attempted", "todo", message)

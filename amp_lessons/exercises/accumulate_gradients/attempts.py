@@ -1,0 +1,206 @@
+"""Wrong and right loops that accumulate."""
+
+from __future__ import annotations
+
+import torch
+
+from amp_lessons.exercises.attempts import Table
+
+TABLE = Table("accumulate_gradients")
+
+BACKWARD = "            scaler.scale(loss / accumulation_steps).backward()\n"
+IF = "            if (i + 1) % accumulation_steps == 0 or i + 1 == len(loader):\n"
+STEP = "                scaler.step(optimizer)\n"
+UPDATE = "                scaler.update()\n"
+ZERO = "                optimizer.zero_grad()\n"
+EPOCHS = "    for _ in range(epochs):\n"
+SCALER = "    scaler = torch.amp.GradScaler(device_type, enabled=dtype == torch.float16)\n"
+
+wrong = TABLE.mutant
+right = TABLE.variant
+
+
+def outer(line: str) -> str:
+    return line.replace("                ", "            ", 1)
+
+
+wrong("loss_not_divided", "loss_not_divided", "3 times too large", ("loss / accumulation_steps", "loss"))
+wrong(
+    "divided_by_position",
+    "loss_divided_unevenly",
+    "different numbers",
+    ("loss / accumulation_steps", "loss / (i % accumulation_steps + 1)"),
+)
+wrong("divided_twice", "loss_rescaled", "0.33", ("loss / accumulation_steps", "loss / accumulation_steps**2"))
+wrong("steps_every_batch", "steps_every_batch", "within a window", (IF, "            if True:\n"))
+wrong("steps_one_too_early", "steps_every_batch", "within a window", ("(i + 1) %", "i %"))
+wrong(
+    "unscale_every_batch",
+    "update_every_batch",
+    "every batch",
+    (BACKWARD, BACKWARD + "            scaler.unscale_(optimizer)\n"),
+)
+wrong(
+    "update_every_batch",
+    "update_every_batch",
+    "every batch",
+    (UPDATE, ""),
+    (ZERO, ZERO + "            scaler.update()\n"),
+)
+wrong(
+    "unscale_and_update_every_batch",
+    "update_every_batch",
+    "multiplied by one scale",
+    (BACKWARD, BACKWARD + "            scaler.unscale_(optimizer)\n"),
+    (UPDATE, ""),
+    (ZERO, ZERO + "            scaler.update()\n"),
+)
+wrong(
+    "zero_every_batch",
+    "window_cleared",
+    "only the last batch",
+    (ZERO, ""),
+    (BACKWARD, outer(ZERO) + BACKWARD),
+)
+wrong("never_zeroed", "no_zero_grad", "zero", (ZERO, ""))
+wrong("last_window_dropped", "last_window_dropped", "left over", (" or i + 1 == len(loader)", ""))
+wrong(
+    "last_window_dropped_and_cleared",
+    "last_window_dropped",
+    "left over",
+    (" or i + 1 == len(loader)", ""),
+    (EPOCHS, EPOCHS + "        optimizer.zero_grad()\n"),
+)
+wrong("no_update", "no_update", "scaler.update()", (UPDATE, ""))
+wrong(
+    "no_scaler",
+    "loss_not_scaled",
+    "became zero",
+    (BACKWARD, "            (loss / accumulation_steps).backward()\n"),
+    (STEP, "                optimizer.step()\n"),
+    (UPDATE, ""),
+)
+wrong(
+    "undivided_and_unscaled",
+    "loss_not_scaled",
+    "never called",
+    (BACKWARD, "            loss.backward()\n"),
+    (STEP, "                optimizer.step()\n"),
+    (UPDATE, ""),
+)
+wrong(
+    "optimizer_step_direct", "optimizer_step_direct", "directly", (STEP, "                optimizer.step()\n")
+)
+wrong("new_scaler_per_window", "scaler_recreated", "new GradScaler", (SCALER, ""), (
+    "        for i, (inputs, targets) in enumerate(loader):\n",
+    "        for i, (inputs, targets) in enumerate(loader):\n            if i % accumulation_steps == 0:\n            " + SCALER,
+))  # fmt: skip
+wrong(
+    "divided_loss_logged",
+    "history_divided",
+    "divided",
+    ("            total += loss.item()\n", "            total += loss.item() / accumulation_steps\n"),
+)
+wrong(
+    "one_big_autocast",
+    "one_big_autocast",
+    "old weights",
+    (
+        EPOCHS,
+        "    torch.set_autocast_enabled(device_type, True)\n    torch.set_autocast_dtype(device_type, dtype)\n    torch.autocast_increment_nesting()\n"
+        + EPOCHS,
+    ),
+    (
+        "    return history",
+        "    torch.autocast_decrement_nesting()\n    torch.clear_autocast_cache()\n    torch.set_autocast_enabled(device_type, False)\n    return history",
+    ),
+)
+wrong(
+    "steps_on_two_batches",
+    "steps_every_batch",
+    "window of 3",
+    ("(i + 1) % accumulation_steps", "(i + 1) % 2"),
+)
+wrong(
+    "first_window_only",
+    "batches_skipped",
+    "batches were trained on",
+    (ZERO, ZERO + "                break\n"),
+)
+wrong(
+    "unscale_then_direct_step",
+    "step_bypasses_scaler",
+    "directly",
+    (STEP, "                scaler.unscale_(optimizer)\n                optimizer.step()\n"),
+)
+
+right("the_solution")
+right(
+    "zero_at_the_start_of_a_window",
+    (ZERO, ""),
+    (
+        "            with torch",
+        "            if i % accumulation_steps == 0:\n                optimizer.zero_grad()\n            with torch",
+    ),
+)
+right(
+    "last_window_by_its_own_length",
+    (
+        BACKWARD,
+        "            start = i - i % accumulation_steps\n"
+        + BACKWARD.replace("accumulation_steps", "min(accumulation_steps, len(loader) - start)"),
+    ),
+)
+right(
+    "scaled_then_divided",
+    ("scaler.scale(loss / accumulation_steps)", "(scaler.scale(loss) / accumulation_steps)"),
+)
+right("explicit_unscale", (STEP, "                scaler.unscale_(optimizer)\n" + STEP))
+
+
+@TABLE.correct()
+def divides_inside_and_logs_undivided(
+    model, loader, optimizer, loss_fn, epochs, *, accumulation_steps, device_type, dtype
+):
+    scaler = torch.amp.GradScaler(device_type, enabled=dtype == torch.float16)
+    history = []
+    optimizer.zero_grad()
+    for _ in range(epochs):
+        total, waiting = 0.0, 0
+        for x, y in loader:
+            with torch.autocast(device_type, dtype=dtype):
+                loss = loss_fn(model(x), y) / accumulation_steps
+            scaler.scale(loss).backward()
+            waiting += 1
+            total += loss.item() * accumulation_steps
+            if waiting == accumulation_steps:
+                scaler.step(optimizer)
+                scaler.update()
+                optimizer.zero_grad()
+                waiting = 0
+        if waiting:
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+        history.append(total / len(loader))
+    return history
+
+
+@TABLE.correct()
+def window_by_window(model, loader, optimizer, loss_fn, epochs, *, accumulation_steps, device_type, dtype):
+    scaler = torch.amp.GradScaler(device_type, enabled=dtype == torch.float16)
+    batches = list(loader)
+    history = []
+    for _ in range(epochs):
+        losses = []
+        for start in range(0, len(batches), accumulation_steps):
+            optimizer.zero_grad()
+            for x, y in batches[start : start + accumulation_steps]:
+                with torch.autocast(device_type, dtype=dtype):
+                    loss = loss_fn(model(x), y)
+                scaler.scale(loss).div(accumulation_steps).backward()
+                losses.append(loss.item())
+            scaler.step(optimizer)
+            scaler.update()
+        history.append(sum(losses) / len(losses))
+    return history

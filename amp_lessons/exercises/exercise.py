@@ -1,0 +1,116 @@
+"""One exercise, read from its folder: card, stub, solution and check are files, each in its own language."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeAlias
+
+import yaml
+
+from amp_lessons.audit.findings import Finding
+from amp_lessons.exercises.attempt import Attempt
+from amp_lessons.exercises.report import rendering
+from amp_lessons.exercises.report.results import SideBySide
+
+Check: TypeAlias = Callable[[Attempt], Iterator[Finding | SideBySide]]
+
+_SECTIONS = ("Hint 1", "Hint 2", "Hint 3", "Why")
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One exercise: what to write, and the way to the answer.
+
+    ``lesson`` is the number of the notebook it belongs to ("04"), ``place`` its place in there, from 1;
+    ``difficulty`` runs from 1 to 5; ``minutes`` is what a learner should plan for. ``names`` are what the
+    stub defines, in the order in which a check takes them.
+    """
+
+    id: str
+    title: str
+    lesson: str
+    place: int
+    difficulty: int
+    minutes: int
+    names: tuple[str, ...]
+    task: str
+    hints: tuple[str, str, str]
+    explanation: str
+    stub: str
+    solution_source: str
+
+    @property
+    def solution(self) -> Any:
+        """Return what the solution defines: one object, or a tuple in the order of ``names``."""
+        found = tuple(getattr(self._module("solution"), name) for name in self.names)
+        return found[0] if len(found) == 1 else found
+
+    @property
+    def check(self) -> Check:
+        """Return the function that examines an attempt; it loads when it is first asked for."""
+        return self._module("check").check
+
+    def _module(self, name: str) -> ModuleType:
+        return import_module(f"{__package__}.{self.id}.{name}")
+
+    def __repr__(self) -> str:
+        return f"Exercise({self.id!r}, lesson {self.lesson}, {self.title!r})"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return rendering.exercise_bundle(self)
+
+
+def read(folder: Path) -> Exercise:
+    """Read the exercise in ``folder``, whose name is its id. Raises ValueError for an incomplete card."""
+    front, sections = _read_card(folder / "card.md")
+    stub = (folder / "stub.py").read_text("utf-8")
+    task, *hints, explanation = sections
+    return Exercise(
+        id=folder.name,
+        names=_names_defined(stub),
+        task=task,
+        hints=(hints[0], hints[1], hints[2]),
+        explanation=explanation,
+        stub=stub,
+        solution_source=(folder / "solution.py").read_text("utf-8"),
+        **front,
+    )
+
+
+def _read_card(path: Path) -> tuple[dict[str, Any], list[str]]:
+    """Split a card into its front matter and its sections; the first, without a heading, is the task."""
+    match = re.fullmatch(r"---\n(.*?)\n---\n(.*)", path.read_text("utf-8"), re.DOTALL)
+    if match is None:
+        raise ValueError(f"{path} must begin with front matter between two lines of ---")
+    task, *rest = re.split(r"^## (.+)$", match[2], flags=re.MULTILINE)
+    if tuple(rest[::2]) != _SECTIONS:
+        raise ValueError(f"{path} must have the sections {', '.join(_SECTIONS)}, not {', '.join(rest[::2])}")
+    return _front_matter(match[1], path), [" ".join(text.split()) for text in (task, *rest[1::2])]
+
+
+_FIELDS = {"title": str, "lesson": str, "place": int, "difficulty": int, "minutes": int}
+
+
+def _front_matter(text: str, path: Path) -> dict[str, Any]:
+    front = yaml.safe_load(text)
+    if {name: type(value) for name, value in front.items()} != _FIELDS:
+        wanted = ", ".join(f"{name} ({kind.__name__})" for name, kind in _FIELDS.items())
+        raise ValueError(f"the front matter of {path} must hold {wanted}")
+    return dict(front)
+
+
+def _names_defined(source: str) -> tuple[str, ...]:
+    """List the functions, classes and variables that a stub defines, in order."""
+    names: list[str] = []
+    for statement in ast.parse(source).body:
+        if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
+            names.append(statement.name)
+        elif isinstance(statement, ast.Assign):
+            names += [target.id for target in statement.targets if isinstance(target, ast.Name)]
+    return tuple(names)

@@ -1,0 +1,127 @@
+"""Findings that every exercise can come to: what was handed in, how it behaved, what it raised."""
+
+from __future__ import annotations
+
+import dis
+import inspect
+from typing import Any
+
+from amp_lessons.audit.findings import Finding, failed, note, todo
+from amp_lessons.exercises.containment.sandbox import Outcome
+from amp_lessons.text.describing import describe
+
+NOT_ATTEMPTED = todo("write the body, then run the check again")
+
+
+def uncallable(attempt: Any, name: str, *args: Any, **kwargs: Any) -> Finding | None:
+    """Say why ``attempt`` cannot be called with these arguments, if it cannot."""
+    if not callable(attempt):
+        return failed(
+            "not_a_function",
+            f"the check was given {describe(attempt)}, not the function {name}",
+            f"pass the function itself, without calling it: check({name!r}, {name})",
+        )
+    try:
+        inspect.signature(attempt).bind(*args, **kwargs)
+    except TypeError as error:
+        keywords = "".join(f", {key}=…" for key in kwargs)
+        return failed(
+            "signature",
+            f"{name} cannot be called with {len(args)} positional arguments{keywords}: {error}",
+            "keep the signature of the stub: the check, like any caller, relies on it",
+        )
+    except ValueError:  # a built-in without a signature: calling it will tell
+        pass
+    return None
+
+
+def exception(outcome: Outcome) -> str:
+    """Write the exception of the learner's code as the end of a traceback does."""
+    return ": ".join(filter(None, [type(outcome.error).__name__, outcome.error_text]))
+
+
+def is_stub(outcome: Outcome) -> bool:
+    """Recognise the stub's own ``raise NotImplementedError``."""
+    return type(outcome.error) is NotImplementedError and _raised_by_statement(outcome.error)
+
+
+def unfinished(part: str) -> Finding:
+    """Report a part of the exercise that is still a stub while another part is written."""
+    return failed("unfinished", f"{part} still raises NotImplementedError", f"write {part} too")
+
+
+def not_attempted(outcome: Outcome) -> Finding | None:  # TODO: goes when every check takes an Attempt
+    """Recognise the stub."""
+    return NOT_ATTEMPTED if is_stub(outcome) else None
+
+
+def _raised_by_statement(error: BaseException) -> bool:
+    """Whether a ``raise`` statement raised ``error``: PyTorch's kernels raise NotImplementedError too."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_code.co_code[trace.tb_lasti] == dis.opmap["RAISE_VARARGS"]
+
+
+def misconduct(outcome: Outcome) -> Finding | None:
+    """Report what no attempt may do: end the process, patch PyTorch, leave its settings changed."""
+    if outcome.refused:
+        return failed(
+            "ends_or_blocks_the_process",
+            f"your code called {', '.join(dict.fromkeys(outcome.refused))}, which would end, copy or block "
+            "the notebook's kernel; the check did not let it",
+            "return a value, or raise an exception; nothing a training loop does needs such a call",
+        )
+    if outcome.patched:
+        return failed(
+            "patches_torch",
+            f"your code replaced {', '.join(outcome.patched[:3])}; the check put back the original, because "
+            "every later cell would have used yours",
+            "write your own function or subclass instead of assigning to PyTorch's",
+        )
+    if outcome.left_behind and outcome.error is None:
+        return failed(
+            "leaves_state_behind",
+            f"after your code returned, this was left behind: {', '.join(outcome.left_behind)}; everything "
+            "that runs later would be affected",
+            "use a with statement, which puts the setting back even when an exception is raised",
+        )
+    return None
+
+
+def raised(outcome: Outcome, doing: str = "") -> Finding:
+    """Report an exception of the learner's code, with the line it came from."""
+    place = f" ({outcome.where})" if outcome.where else ""
+    context = f" {doing}" if doing else ""
+    return failed(
+        "raised",
+        f"your code raised {exception(outcome)}{place}{context}",
+        "run your code outside the check to see the whole traceback",
+    )
+
+
+def unwritten_part(outcome: Outcome, part: str) -> Finding | None:
+    """Report a part of the exercise that is still a stub while another part is written."""
+    return unfinished(part) if is_stub(outcome) else None
+
+
+_HARD_CODED = "hard_coded_device"
+
+
+def cuda_replaced(asked: str, effect: str, hint: str) -> Finding:
+    """Remark that the check took "cuda" for the device there is.
+
+    ``asked`` is what the learner's code should have asked instead, ``effect`` what the code does outside the
+    check: without a GPU it is not what the check has seen.
+    """
+    return note(
+        _HARD_CODED,
+        f'your code asks for "cuda" whatever {asked} says; without a GPU, {effect} (here the check used the '
+        "device there is)",
+        hint,
+    )
+
+
+def fixed_device(message: str, hint: str) -> Finding:
+    """Remark on a device that the learner's code names, and that the check left as it is."""
+    return note(_HARD_CODED, message, hint)

@@ -1,0 +1,179 @@
+"""Wrong and right checkpoints."""
+
+from __future__ import annotations
+
+import pickle
+
+import torch
+
+from amp_lessons.exercises.attempts import Table
+
+TABLE = Table("resume_training")
+wrong = TABLE.mutant
+right = TABLE.variant
+
+LOAD_SCALER = '    scaler.load_state_dict(state["scaler"])\n'
+LOAD_MODEL = '    model.load_state_dict(state["model"])\n'
+LOAD_OPTIMIZER = '    optimizer.load_state_dict(state["optimizer"])\n'
+LOAD_SCHEDULER = '    scheduler.load_state_dict(state["scheduler"])\n'
+LOAD_RNG = '    torch.set_rng_state(state["rng"])\n'
+
+wrong("scaler_forgotten", "scaler_not_restored", "scale", (LOAD_SCALER, ""))
+wrong(
+    "scale_only",
+    "growth_tracker_lost",
+    "count of clean steps",
+    (LOAD_SCALER, '    scaler._init_scale = state["scaler"].get("scale", 1.0)\n'),
+)
+wrong("optimizer_forgotten", "optimizer_not_restored", "momentum", (LOAD_OPTIMIZER, ""))
+wrong(
+    "momentum_without_rate",
+    "learning_rate_lost",
+    "learning rate",
+    (
+        LOAD_OPTIMIZER,
+        '    rate = optimizer.param_groups[0]["lr"]\n'
+        + LOAD_OPTIMIZER
+        + '    optimizer.param_groups[0]["lr"] = rate\n',
+    ),
+)
+wrong("scheduler_forgotten", "scheduler_not_restored", "epoch", (LOAD_SCHEDULER, ""))
+wrong("model_forgotten", "model_not_restored", "own weights", (LOAD_MODEL, ""))
+wrong(
+    "model_rebound",
+    "pickled_objects",
+    "whole Python objects",
+    ('"model": model.state_dict()', '"model": model'),
+    (LOAD_MODEL, '    model = state["model"]\n'),
+)
+wrong(
+    "model_rebound_and_trusted",
+    "model_not_restored",
+    "own weights",
+    ('"model": model.state_dict()', '"model": model'),
+    (LOAD_MODEL, '    model = state["model"]\n'),
+    ('map_location="cpu")', 'map_location="cpu", weights_only=False)'),
+)
+wrong(
+    "parameters_only",
+    "model_incomplete",
+    "running",
+    ('"model": model.state_dict()', '"model": dict(model.named_parameters())'),
+    (LOAD_MODEL, '    model.load_state_dict(state["model"], strict=False)\n'),
+)
+wrong(
+    "weights_in_half",
+    "weights_rounded",
+    "16 bits",
+    (
+        '"model": model.state_dict()',
+        '"model": {k: v.half() if v.is_floating_point() else v for k, v in model.state_dict().items()}',
+    ),
+)
+wrong(
+    "model_halved_in_place",
+    "saving_changes_training",
+    "model.half()",
+    ("model.state_dict()", "model.half().state_dict()"),
+)
+wrong("random_state_forgotten", "random_state_lost", "dropout", (LOAD_RNG, ""))
+wrong("seeded_again", "random_state_lost", "random numbers", (LOAD_RNG, "    torch.manual_seed(0)\n"))
+wrong("epoch_not_returned", "epoch_lost", "None", ('    return state["epoch"]\n', ""))
+wrong("epoch_off_by_one", "epoch_lost", "8", ('return state["epoch"]', 'return state["epoch"] + 1'))
+wrong("nothing_written", "nothing_saved", "no file", ("    torch.save(state, path)\n", ""))
+wrong("key_missing", "raised", "KeyError", ('"scaler": scaler.state_dict(),\n', ""))
+wrong(
+    "disabled_scaler_breaks",
+    "raised",
+    "disabled scaler",
+    (LOAD_SCALER, LOAD_SCALER + '    assert state["scaler"]["scale"] > 0\n'),
+)
+wrong(
+    "draws_while_saving",
+    "saving_changes_training",
+    "different",
+    (
+        "    torch.save(state, path)\n",
+        "    model.train(False)\n    model[1].running_mean.zero_()\n    torch.save(state, path)\n",
+    ),
+)
+wrong(
+    "load_unwritten",
+    "unfinished",
+    "load_checkpoint",
+    ('    state = torch.load(path, map_location="cpu")\n', "    raise NotImplementedError\n"),
+)
+wrong("scaler_saved_empty", "empty_scaler_state", "empty", ('"scaler": scaler.state_dict()', '"scaler": {}'))
+TABLE.wrong["one_function"] = ("not_a_pair", "two functions", lambda path: None)
+
+right("the_solution")
+right("a_list_instead_of_a_tuple")
+TABLE.right["a_list_instead_of_a_tuple"] = ((), list(TABLE.changed()))
+TABLE.right["a_dict"] = ((), dict(zip(("save_checkpoint", "load_checkpoint"), TABLE.changed(), strict=True)))
+
+
+class Pickled:
+    """Keeps everything in one pickled list, and copies it back by hand where that works."""
+
+    @staticmethod
+    def save_checkpoint(path, model, optimizer, scheduler, scaler, epoch):
+        states = [each.state_dict() for each in (model, optimizer, scheduler, scaler)]
+        with open(path, "wb") as file:
+            pickle.dump([epoch, torch.random.get_rng_state(), states, _cuda()], file)
+
+    @staticmethod
+    def load_checkpoint(path, model, optimizer, scheduler, scaler):
+        with open(path, "rb") as file:
+            epoch, random_state, (weights, *others), cuda = pickle.load(file)
+        with torch.no_grad():
+            for name, tensor in model.state_dict().items():
+                tensor.copy_(weights[name])
+        for each, state in zip((optimizer, scheduler, scaler), others, strict=True):
+            each.load_state_dict(state)
+        torch.random.set_rng_state(random_state)
+        if cuda:
+            torch.cuda.set_rng_state_all(cuda)
+        return int(epoch)
+
+
+def _cuda():
+    return torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+
+
+TABLE.right["pickled"] = ((), Pickled)
+
+
+def save_in_two_files(path, model, optimizer, scheduler, scaler, epoch):
+    torch.save({"rng": torch.get_rng_state(), "cuda": _cuda(), "epoch": epoch}, f"{path}.position")
+    torch.save(
+        {k: v.state_dict() for k, v in {"m": model, "o": optimizer, "l": scheduler, "s": scaler}.items()},
+        path,
+    )
+
+
+def load_from_two_files(path, model, optimizer, scheduler, scaler):
+    states = torch.load(path)
+    for key, each in {"m": model, "o": optimizer, "l": scheduler, "s": scaler}.items():
+        each.load_state_dict(states[key])
+    position = torch.load(f"{path}.position")
+    torch.set_rng_state(position["rng"])
+    if position["cuda"]:
+        torch.cuda.set_rng_state_all([state.cpu() for state in position["cuda"]])
+    return position["epoch"]
+
+
+TABLE.right["two_files"] = ((), (save_in_two_files, load_from_two_files))
+
+wrong("left_in_evaluation_mode", "evaluation_mode", "dropout", (LOAD_RNG, LOAD_RNG + "    model.eval()\n"))
+wrong(
+    "tensors_assigned",
+    "parameters_replaced",
+    "old ones",
+    (LOAD_MODEL, '    model.load_state_dict(state["model"], assign=True)\n'),
+)
+wrong(
+    "saved_in_evaluation_mode",
+    "saving_changes_training",
+    "different",
+    ("    torch.save(state, path)\n", "    model.eval()\n    torch.save(state, path)\n"),
+)

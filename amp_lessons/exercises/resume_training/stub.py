@@ -1,0 +1,8 @@
+def save_checkpoint(path, model, optimizer, scheduler, scaler, epoch):
+    """Write everything that training needs to go on after ``epoch`` finished epochs to the file ``path``."""
+    raise NotImplementedError
+
+
+def load_checkpoint(path, model, optimizer, scheduler, scaler):
+    """Put everything back, in place, and return the number of finished epochs."""
+    raise NotImplementedError

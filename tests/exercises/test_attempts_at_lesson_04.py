@@ -1,0 +1,49 @@
+"""Lesson 04: every wrong attempt is rejected for the right reason, every right one accepted."""
+
+from __future__ import annotations
+
+import pytest
+
+from amp_lessons import exercises
+from tests.exercises.verdicts import (
+    assert_right,
+    assert_same_both_ways,
+    assert_wrong,
+    cases,
+    lesson_of,
+    sample,
+    tables,
+)
+
+TABLES = [table for table in tables() if lesson_of(table) == "04"]
+
+
+@pytest.mark.parametrize(("table", "name"), cases(TABLES, "wrong"))
+def test_wrong_loop_is_named(table, name):
+    assert_wrong(table, name)
+
+
+@pytest.mark.parametrize(("table", "name"), cases(TABLES, "right"))
+def test_right_loop_passes(table, name):
+    assert_right(table, name)
+
+
+@pytest.mark.parametrize(("table", "name"), sample(TABLES))
+def test_both_ways_see_the_same(table, name):
+    assert_same_both_ways(table, name)
+
+
+@pytest.mark.parametrize(
+    ("line", "instead", "code"),
+    [
+        ("loss / accumulation_steps", "loss", "loss_not_divided"),
+        (" or i + 1 == len(loader)", "", "last_window_dropped"),
+    ],
+)
+def test_the_weight_of_a_batch_in_its_window_is_not_shown_as_its_scale(line, instead, code):
+    namespace = {}
+    exec(exercises.solution("accumulate_gradients").source.replace(line, instead), namespace)
+    report = exercises.check("accumulate_gradients", namespace["train_with_accumulation"])
+    assert report.findings[0].code == code
+    scales = next(each for each in report.comparisons if each.quantity.startswith("loss scale"))
+    assert set(scales.yours) == set(scales.expected) == {65536.0}

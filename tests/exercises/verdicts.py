@@ -1,0 +1,68 @@
+"""The tests that every table goes through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from amp_lessons import exercises
+from amp_lessons.exercises import shelf
+from amp_lessons.exercises.attempts import Table
+from amp_lessons.exercises.containment import isolation
+
+
+def tables() -> list[Table]:
+    """List the attempts at every exercise; each has a table in its folder."""
+    return [import_module(f"{exercises.__name__}.{each.id}.attempts").TABLE for each in exercises.catalog()]
+
+
+def lesson_of(table: Table) -> str:
+    """Return the number of the lesson that the table's exercise belongs to."""
+    return shelf.find(table.exercise_id).lesson
+
+
+def cases(tables: Iterable[Table], kind: str) -> list[Any]:
+    """List the wrong or right attempts of some tables for parametrize."""
+    found = [(table, name) for table in tables for name in getattr(table, kind)]
+    return [pytest.param(table, name, id=f"{table.exercise_id}-{name}") for table, name in found]
+
+
+# what it returns was measured by the real clock, and stands in the message: no two runs say the same
+_REALLY_MEASURES = "mean_by_a_clock_out_of_reach"
+
+
+def sample(tables: Iterable[Table]) -> list[Any]:
+    """List some attempts of each kind: what a check sees does not depend on where it runs."""
+    tables = list(tables)
+    found = cases(tables, "wrong")[::6] + cases(tables, "right")[::3]
+    return [case for case in found if case.values[1] != _REALLY_MEASURES]
+
+
+def assert_wrong(table: Table, name: str) -> None:
+    """Check that a wrong attempt is rejected for the reason in the table."""
+    code, word, attempt = table.wrong[name]
+    report = exercises.check(table.exercise_id, attempt)
+    assert report.status == "not passed", report
+    assert report.findings[0].code == code, report
+    assert word in report.findings[0].message, report
+    assert report.findings[0].hint
+
+
+def assert_right(table: Table, name: str) -> None:
+    """Check that a right attempt passes, with the notes in the table."""
+    notes, attempt = table.right[name]
+    report = exercises.check(table.exercise_id, attempt)
+    assert report.passed, report
+    assert tuple(f.code for f in report.findings if f.kind == "note") == notes, report
+
+
+def assert_same_both_ways(table: Table, name: str) -> None:
+    """Check that a child process and this one come to the same verdict."""
+    if not isolation.can_fork():
+        pytest.skip("there is only one way on this machine")
+    attempt = table.wrong[name][2] if name in table.wrong else table.right[name][1]
+    reports = [exercises.check(table.exercise_id, attempt, isolation=way) for way in ("fork", "inprocess")]
+    assert reports[0].findings == reports[1].findings
