@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from amp_lessons.audit.watching.device import device_type
 from amp_lessons.audit.watching.spies import spying
 from amp_lessons.audit.watching.tape import Tape
 from amp_lessons.autocast.cast_policy.dispatcher import short as dtype_name
@@ -19,7 +20,6 @@ from amp_lessons.exercises.report import conduct
 from amp_lessons.exercises.report.notes import cuda_replaced, fixed_device
 from amp_lessons.exercises.report.results import Exercise, Finding, Verdict, failed, note, passed
 from amp_lessons.exercises.sources import source_of
-from amp_lessons.exercises.training_loops.testbed import device_type
 
 
 def forward(self, x):  # type: ignore[no-untyped-def]

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from amp_lessons.audit.watching.device import device_type
 from amp_lessons.audit.watching.spies.replacing import replaced
 from amp_lessons.exercises.containment import sandbox
 from amp_lessons.exercises.loss_scaler.mistakes import SCALE_HINT, mistake
@@ -14,7 +15,6 @@ from amp_lessons.exercises.loss_scaler.story import STORIES, Moment, NoGraphErro
 from amp_lessons.exercises.report import conduct
 from amp_lessons.exercises.report.results import Exercise, Finding, SideBySide, Verdict, failed, passed
 from amp_lessons.exercises.sources import source_of
-from amp_lessons.exercises.training_loops.testbed import device_type
 
 
 class LossScaler:

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from amp_lessons.audit.watching.device import device_type
 from amp_lessons.exercises.containment import sandbox
 from amp_lessons.exercises.report import conduct
 from amp_lessons.exercises.report.results import Exercise, Finding, Verdict, failed, passed
 from amp_lessons.exercises.resume_training import mistakes
 from amp_lessons.exercises.resume_training.testbed import Training, equal, make, random_states, train
 from amp_lessons.exercises.sources import source_of
-from amp_lessons.exercises.training_loops.testbed import device_type
 
 
 def save_checkpoint(path, model, optimizer, scheduler, scaler, epoch):  # type: ignore[no-untyped-def]
