@@ -8,22 +8,23 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from amp_lessons.audit.watching.device import device_type
 from amp_lessons.audit.watching.spies import spying
+from amp_lessons.audit.watching.stale import is_stale
 from amp_lessons.audit.watching.tape import Call, Tape
 from amp_lessons.exercises.containment import sandbox
 from amp_lessons.exercises.train_with_amp.check import train_with_amp
-from amp_lessons.exercises.training_loops import examine, testbed
+from amp_lessons.exercises.training_loops import examine
 from amp_lessons.exercises.training_loops.testbed import (
     Problem,
     fp32_loss_and_gradient,
-    is_stale,
     make_batches,
     make_model,
     run_loop,
 )
 
 PROBLEM = Problem(seed=1, dtype=torch.float16)
-DEVICE = testbed.device_type()
+DEVICE = device_type()
 
 
 @pytest.fixture
@@ -99,7 +100,7 @@ def test_plain_problem_has_gradients_below_one_tenth():
 def test_a_run_is_written_down(session):
     run = run_loop(train_with_amp, PROBLEM)
     assert [step.batch for step in run.steps] == [0, 1, 2, 3, 4] * 2
-    assert all(step.seed == 65536.0 for step in run.steps)
+    assert all(step.start_gradient == 65536.0 for step in run.steps)
     assert all(step.moved for step in run.steps)
     names = [call.name for call in run.steps[0].calls if not call.in_step]
     assert names == ["scale", "scaler.step", "update", "updated", "zero_grad"]

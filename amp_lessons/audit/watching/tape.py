@@ -52,11 +52,12 @@ class Loss:
 class Backward:
     """One backward pass through a loss: the gradient it started with, and what it left in ``.grad``.
 
-    ``seed`` is the derivative of what the learner called ``backward`` on by the loss: the loss scale, if all
-    is well. ``leftover`` holds the indices of the parameters whose gradients were not zero before it.
+    ``start_gradient`` is the derivative of what the learner called ``backward`` on by the loss: the loss
+    scale, if all is well. ``leftover`` holds the indices of the parameters whose gradients were not zero
+    before it.
     """
 
-    seed: float
+    start_gradient: float
     autocast: bool
     leftover: frozenset[int]
     gradients: dict[int, Tensor] = field(default_factory=dict)
@@ -153,12 +154,12 @@ class Tape:
         self.add(lambda: Loss(float(loss.detach()), loss.dtype, self.autocast_on(), self.weights()))
         loss.register_hook(self._backward_began)
 
-    def _backward_began(self, seed: Tensor) -> None:
+    def _backward_began(self, start_gradient: Tensor) -> None:
         def observe() -> Backward:
             leftover = {
                 i for i, p in enumerate(self.parameters) if p.grad is not None and bool((p.grad != 0).any())
             }
-            return Backward(float(seed.sum()), self.autocast_on(), frozenset(leftover))
+            return Backward(float(start_gradient.sum()), self.autocast_on(), frozenset(leftover))
 
         self.add(observe)
 

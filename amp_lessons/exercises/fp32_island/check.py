@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from amp_lessons.audit.findings import Finding, failed, note, passed
+from amp_lessons.audit.watching.device import device_type
 from amp_lessons.audit.watching.spies import spying
 from amp_lessons.audit.watching.tape import Tape
 from amp_lessons.autocast.cast_policy.dispatcher import short as dtype_name
@@ -19,7 +20,6 @@ from amp_lessons.exercises.containment import sandbox
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.report.common_findings import cuda_replaced, fixed_device
 from amp_lessons.exercises.report.results import Verdict
-from amp_lessons.exercises.training_loops.testbed import device_type
 from amp_lessons.text.describing import describe
 
 

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 
 from amp_lessons.audit.findings import Finding, failed, passed
+from amp_lessons.audit.watching.device import device_type
 from amp_lessons.audit.watching.spies.replacing import replaced
 from amp_lessons.exercises.containment import sandbox
 from amp_lessons.exercises.loss_scaler.mistakes import SCALE_HINT, mistake
 from amp_lessons.exercises.loss_scaler.story import STORIES, Moment, NoGraphError, Story, live
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.report.results import SideBySide, Verdict
-from amp_lessons.exercises.training_loops.testbed import device_type
 from amp_lessons.text.describing import describe
 
 _METHODS = ("scale", "unscale_", "step", "update", "get_scale")

@@ -10,12 +10,12 @@ from typing import Any
 from torch import Tensor
 
 from amp_lessons.audit.findings import Finding, failed, passed
+from amp_lessons.audit.watching.device import device_type
 from amp_lessons.exercises.containment import sandbox
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.report.results import Verdict
 from amp_lessons.exercises.resume_training import mistakes
 from amp_lessons.exercises.resume_training.testbed import Training, equal, make, random_states, train
-from amp_lessons.exercises.training_loops.testbed import device_type
 from amp_lessons.text.describing import describe
 
 _EPOCH = 7

@@ -190,10 +190,11 @@ def _scales(run: Run) -> list[float]:
 def _scale(step: Step, accumulation_steps: int) -> float:
     """Return by how much the batch's gradients were scaled.
 
-    Backward's seed tells, whoever scaled. Where gradients are accumulated it also holds the batch's weight in
-    its window, which the learner chooses; there the scaler is asked, if one was used.
+    The gradient that backward started with tells, whoever scaled. Where gradients are accumulated it also
+    holds the batch's weight in its window, which the learner chooses; there the scaler is asked, if one was
+    used.
     """
-    if step.seed is None:
+    if step.start_gradient is None:
         return math.nan
     scales = [call.scale for call in step.called("scale") if call.enabled]
-    return scales[0] if accumulation_steps > 1 and scales else step.seed * accumulation_steps
+    return scales[0] if accumulation_steps > 1 and scales else step.start_gradient * accumulation_steps

@@ -7,7 +7,6 @@ rate, *is* the gradient that the loop used. Adam would hide every constant facto
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from amp_lessons.audit.watching.device import device_type
 from amp_lessons.audit.watching.spies import spying
+from amp_lessons.audit.watching.stale import is_stale
 from amp_lessons.audit.watching.tape import Backward, Call, Event, Forward, Loss, Tape
 from amp_lessons.exercises.containment import sandbox
 
@@ -46,11 +47,6 @@ class Problem:
     def learning_rate(self) -> float:
         """The rate at which a step moves the weights by a few per cent, whatever the loss weight."""
         return 0.5 / self.loss_weight
-
-
-def device_type() -> str:
-    """Name the device that checks run on: the GPU where there is one."""
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 class Loader:
@@ -101,27 +97,6 @@ class Classifier(nn.Module):
         )
 
 
-def is_stale(layer: nn.Linear, inputs: Tensor, outputs: Tensor) -> bool:
-    """Whether ``outputs`` came from older weights of ``layer``: autocast's cache outlived a step."""
-    dtype = outputs.dtype
-    bias = None if layer.bias is None else layer.bias.detach().to(dtype)
-    with torch.no_grad(), _autocast_paused(inputs.device.type):
-        fresh = F.linear(inputs.detach().to(dtype), layer.weight.detach().to(dtype), bias).float()
-    error = (outputs.detach().float() - fresh).norm()
-    return bool(error > 4 * torch.finfo(dtype).eps * fresh.norm())
-
-
-@contextlib.contextmanager
-def _autocast_paused(device_type: str) -> Iterator[None]:
-    """Switch autocast off without emptying its cache, as the end of an autocast context might."""
-    torch.autocast_increment_nesting()
-    try:
-        with torch.autocast(device_type, enabled=False):
-            yield
-    finally:
-        torch.autocast_decrement_nesting()
-
-
 class WeightedCrossEntropy(nn.CrossEntropyLoss):
     """Cross entropy times a constant, reporting every call to a tape."""
 
@@ -159,9 +134,9 @@ class Step:
         return not torch.equal(self.loss.weights, self.weights_after)
 
     @property
-    def seed(self) -> float | None:
+    def start_gradient(self) -> float | None:
         """The gradient that backward started with at the loss, None without a backward pass."""
-        return self.backwards[-1].seed if self.backwards else None
+        return self.backwards[-1].start_gradient if self.backwards else None
 
 
 @dataclass(frozen=True)

@@ -92,10 +92,10 @@ class Window:
         return next((call.scale for call in self.called("scale") if call.enabled), 1.0)
 
     @property
-    def seed(self) -> float:
+    def start_gradient(self) -> float:
         """By how much the gradients of this window were multiplied, beyond the mean over the window."""
-        seed = self.last.seed
-        return (1.0 if seed is None else seed) * self.planned_batches
+        start = self.last.start_gradient
+        return (1.0 if start is None else start) * self.planned_batches
 
     @property
     def accumulated(self) -> Tensor | None:

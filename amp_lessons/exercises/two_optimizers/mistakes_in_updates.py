@@ -9,7 +9,12 @@ from torch import Tensor
 
 from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.exercises.two_optimizers.mistakes_that_raise import ONE_UPDATE
-from amp_lessons.exercises.two_optimizers.testbed import LARGEST_UNSCALED_SEED, GanCall, PartBackward, Truth
+from amp_lessons.exercises.two_optimizers.testbed import (
+    LARGEST_UNSCALED_GRADIENT,
+    GanCall,
+    PartBackward,
+    Truth,
+)
 
 _TOLERANCE = {torch.float16: 0.01, torch.bfloat16: 0.04}
 _TELLING_SCALE = 32  # from here on even a quarter of a scaled loss has larger gradients than an unscaled one
@@ -59,7 +64,7 @@ def unscaled(call: GanCall) -> Finding | None:
         return None
     passes = [event for event in call.events if isinstance(event, PartBackward)]
     for backward, following in zip(passes, [*passes[1:], None], strict=True):
-        if backward.part == "discriminator" and backward.seed <= LARGEST_UNSCALED_SEED:
+        if backward.part == "discriminator" and backward.start_gradient <= LARGEST_UNSCALED_GRADIENT:
             part = "generator" if following and following.part == "generator" else "discriminator"
             return failed(
                 "loss_not_scaled",

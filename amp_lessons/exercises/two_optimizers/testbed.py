@@ -10,20 +10,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from amp_lessons.audit.watching.device import device_type
 from amp_lessons.audit.watching.spies import spying
+from amp_lessons.audit.watching.stale import is_stale
 from amp_lessons.audit.watching.tape import Backward, Call, Event, Forward, Tape, flat
 from amp_lessons.exercises.containment import sandbox
-from amp_lessons.exercises.training_loops.testbed import device_type, is_stale
 
 _NOISE, _FEATURES, _HIDDEN, _BATCH = 4, 6, 12, 8
 _POISON = 1e6
 LEARNING_RATE = 0.25
-LARGEST_UNSCALED_SEED = 1 / _BATCH  # of a mean of binary cross entropies, by its logits
+LARGEST_UNSCALED_GRADIENT = 1 / _BATCH  # of a mean of binary cross entropies, by its logits
 
 
 @dataclass
 class PartBackward(Backward):
-    """A backward pass through the outputs of ``part``; ``seed`` is the largest gradient that reached them."""
+    """A backward pass through ``part``; ``start_gradient`` is the largest that reached its outputs."""
 
     part: str = ""
 

@@ -205,15 +205,15 @@ def optimizer_step_direct(run: Run) -> Finding:
 
 
 def _never_scaled(run: Run) -> Finding:
-    seed = run.steps[-1].seed if run.steps else None
-    if seed is not None and seed > 1:
+    start = run.steps[-1].start_gradient if run.steps else None
+    if start is not None and start > 1:
         return failed(
             "scaled_by_hand",
-            f"the loss was multiplied by {seed:g} by hand: scaler.scale was never called, so the scaler does "
-            "not know by what to divide the gradients",
+            f"the loss was multiplied by {start:g} by hand: scaler.scale was never called, so the scaler "
+            "does not know by what to divide the gradients",
             "call scaler.scale(loss).backward()",
         )
-    if seed is not None:
+    if start is not None:
         return failed(
             "loss_not_scaled",
             "backward started from the unscaled loss: scaler.scale(loss) was never called, so gradients "

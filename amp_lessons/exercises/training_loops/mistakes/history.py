@@ -119,7 +119,7 @@ def _near(seen: Tensor, expected: Tensor) -> bool:
 def _explained(run: Run, seen: Tensor, losses: Tensor, sizes: Tensor) -> Finding:
     mean, by_sample = losses.mean(1), (losses * sizes).sum(1) / sizes.sum()
     first, right = float(seen[0]), float(mean[0])
-    smallest_scale = min(step.seed or 1.0 for step in run.steps)
+    smallest_scale = min(step.start_gradient or 1.0 for step in run.steps)
     if smallest_scale > 8 and first > 0.4 * smallest_scale * right:
         return failed(
             "history_scaled",

@@ -12,10 +12,10 @@ from amp_lessons.exercises.training_loops.window import Window
 
 
 def not_scaled(window: Window) -> Finding | None:
-    seed = window.last.seed
-    if window.run.problem.dtype != torch.float16 or seed is None or seed > 1.0:
+    start = window.last.start_gradient
+    if window.run.problem.dtype != torch.float16 or start is None or start > 1.0:
         return None
-    if seed == 0.0:
+    if start == 0.0:
         return failed(
             "loss_cut_off",
             "backward reached the loss with a gradient of zero: the loss was clamped or replaced before "
@@ -64,16 +64,16 @@ def _vanished(window: Window) -> str:
 
 def mostly_vanished(window: Window) -> Finding | None:
     found = window.accumulated
-    if window.run.problem.dtype != torch.float16 or found is None or not window.seed < 2**6:
+    if window.run.problem.dtype != torch.float16 or found is None or not window.start_gradient < 2**6:
         return None
-    lost = (found / window.seed - window.mean_gradient).norm() > 0.1 * window.mean_gradient.norm()
+    lost = (found / window.start_gradient - window.mean_gradient).norm() > 0.1 * window.mean_gradient.norm()
     return scale_too_small(window) if bool(lost) else None
 
 
 def scale_too_small(window: Window) -> Finding:
     return failed(
         "scale_too_small",
-        f"the loss scale {window.seed:g} is too small: {_vanished(window)}",
+        f"the loss scale {window.start_gradient:g} is too small: {_vanished(window)}",
         "leave init_scale at its default, 65536; the scaler lowers it by itself",
     )
 
@@ -135,7 +135,7 @@ def scale_after_overflow(everything: list[Window]) -> Finding | None:
 
 def _scale(window: Window) -> float:
     """The scale that the scaler, or the loop itself, used."""
-    return window.scale if window.scale > 1 else window.seed
+    return window.scale if window.scale > 1 else window.start_gradient
 
 
 def _set_back(window: Window, later: Window) -> bool:
@@ -150,8 +150,8 @@ def never_stepped(everything: list[Window]) -> Finding | None:
         return None
     return failed(
         "scale_too_large",
-        f"not one step was taken: the scale begins at {everything[0].seed:g}, every batch overflowed, and "
-        "halving it once per batch was not enough",
+        f"not one step was taken: the scale begins at {everything[0].start_gradient:g}, every batch "
+        "overflowed, and halving it once per batch was not enough",
         "leave init_scale at its default, 65536",
     )
 

@@ -66,8 +66,8 @@ def accumulation(window: Window) -> Finding | None:
             "zero_grad() was called within a window: only the last batch of it was applied",
             "call optimizer.zero_grad() once per window: after its step, or before its first batch",
         )
-    seeds = [step.seed for step in window.steps if step.seed]
-    if max(seeds) > 1.01 * min(seeds):
+    starts = [step.start_gradient for step in window.steps if step.start_gradient]
+    if max(starts) > 1.01 * min(starts):
         return failed(
             "loss_divided_unevenly",
             "the batches of one window were weighted differently: their losses were divided by different "
@@ -132,20 +132,20 @@ def _step_without_effect(window: Window) -> Finding | None:
 
 
 def wrong_factor(window: Window) -> Finding | None:
-    factor, scale, seed = factor_of(window), window.scale, window.seed
-    if seed > 1 and is_near(factor, seed):
+    factor, scale, start = factor_of(window), window.scale, window.start_gradient
+    if start > 1 and is_near(factor, start):
         return failed(
             "gradients_still_scaled",
-            f"the update is {seed:g} times too large, exactly the loss scale: the gradients were "
+            f"the update is {start:g} times too large, exactly the loss scale: the gradients were "
             "applied without being unscaled",
             "call scaler.step(optimizer), which divides the gradients by the scale first",
         )
     if scale > 1 and is_near(factor, 1 / scale):
         return unscaled_twice(window)
-    if abs(seed / scale - 1) > 0.01 and is_near(factor, seed / scale):
+    if abs(start / scale - 1) > 0.01 and is_near(factor, start / scale):
         return failed(
             "loss_rescaled",
-            f"the update is {seed / scale:.4g} times the right one: the loss was multiplied by that before "
+            f"the update is {start / scale:.4g} times the right one: the loss was multiplied by that before "
             "backward",
             "call backward on the loss as loss_fn returns it, scaled by the scaler and by nothing else",
         )
@@ -180,7 +180,7 @@ def partial(window: Window) -> Finding | None:
 def other_gradient(window: Window) -> Finding | None:
     """Find gradients that are wrong as backward left them, although the loss is right."""
     found, true = window.accumulated, window.mean_gradient
-    if found is None or bool((found / window.seed - true).norm() < 0.05 * true.norm()):
+    if found is None or bool((found / window.start_gradient - true).norm() < 0.05 * true.norm()):
         return None
     return failed(
         "other_gradient",
