@@ -5,6 +5,7 @@
 #   make lab PYTHON=python3.12                                another Python than python3
 #   make test PYTEST_ARGS="-k census"                         some of the tests
 #   make bench BENCH=import_time                              some of the benchmarks
+#   make notebooks NOTEBOOKS=notebooks/03_loss_scaling.ipynb  store one lesson again
 
 PYTHON ?= python3
 TORCH_INDEX ?=
@@ -15,18 +16,21 @@ BENCH ?=
 LAB_EXTRAS := lab,models
 TEST_EXTRAS := lab,models,test
 BIN := .venv/bin
-NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb))
+NOTEBOOKS ?= $(sort $(wildcard notebooks/*.ipynb))
 INSTALL = $(BIN)/python -m pip install --no-compile --constraint constraints.txt $(addprefix --extra-index-url ,$(TORCH_INDEX))
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout=120 --nbval-sanitize-with tests/nbval_sanitize.cfg
 
 # Some containers set this. Each kernel and each test process would then compile PyTorch's sources anew: 7 seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help lab test notebooks bench clean
+.PHONY: help lab test quick lint exercise notebooks bench clean
 
 help:
 	@echo "make lab        open the course in JupyterLab"
 	@echo "make test       run every test: linters, code, notebooks, browser"
+	@echo "make quick      run the tests that take two minutes: no notebooks, no browser, nothing slow"
+	@echo "make lint       run the linters"
+	@echo "make exercise   begin an exercise: make exercise ID=my_exercise LESSON=03"
 	@echo "make notebooks  run every notebook and store what it shows"
 	@echo "make bench      run the benchmarks"
 	@echo "make clean      remove the environment and all caches"
@@ -34,11 +38,19 @@ help:
 lab: .venv/installed-lab
 	$(BIN)/amp-lessons lab $(LAB_ARGS)
 
-test: .venv/installed-test
+test: lint
+	$(BIN)/python -m pytest -n auto --dist loadfile $(NBVAL) tests $(NOTEBOOKS) $(PYTEST_ARGS)
+
+quick: .venv/installed-test
+	$(BIN)/python -m pytest -n auto -m "not slow and not browser" tests $(PYTEST_ARGS)
+
+lint: .venv/installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n auto --dist loadfile $(NBVAL) tests $(NOTEBOOKS) $(PYTEST_ARGS)
+
+exercise: .venv/installed-test
+	@$(BIN)/python -m tools.new_exercise "$(ID)" "$(LESSON)"
 
 notebooks: .venv/installed-test
 	$(BIN)/python tools/store_notebooks.py $(NOTEBOOKS)

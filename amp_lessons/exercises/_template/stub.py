@@ -1,0 +1,3 @@
+def exercise_id(x):
+    """Return twice the values of a tensor, in its dtype."""
+    raise NotImplementedError
