@@ -6,14 +6,15 @@ Without Chromium these tests are skipped, or fail where AMP_LESSONS_REQUIRE_BROW
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import nbformat
 import pytest
 from playwright.sync_api import Browser
 
+from tests.browser.seen_cells import only_what_is_seen
 from tools.browser.chromium import NAMES, find_chromium, launch_chromium
 from tools.browser.jupyter_page import REPOSITORY, LabServer, NotebookPage
 
@@ -47,11 +48,11 @@ def browser(chromium: str) -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the course's notebooks that tests may run and write beside, as ``notebooks/`` in a folder."""
+    """What is seen of the course's notebooks, to run and write beside, as ``notebooks/`` in a folder."""
     root = tmp_path_factory.mktemp("course")
     (root / "notebooks").mkdir()
-    for notebook in (REPOSITORY / "notebooks").glob("*.ipynb"):
-        shutil.copy(notebook, root / "notebooks")
+    for path in (REPOSITORY / "notebooks").glob("*.ipynb"):
+        nbformat.write(only_what_is_seen(nbformat.read(path, 4)), root / "notebooks" / path.name)
     return root
 
 

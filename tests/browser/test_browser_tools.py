@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from playwright.sync_api import expect
 
 LIVE = """
@@ -101,3 +101,18 @@ def test_axe_finds_what_is_inaccessible_and_nothing_else(open_notebook, write_no
     assert violation.startswith("svg-img-alt")
     with pytest.raises(AssertionError, match="nothing on the page"):
         notebook.serious_axe_violations(".not-there")
+
+
+def test_a_lesson_keeps_its_views_and_what_they_need():
+    sources = [
+        "import torch\nfrom amp_lessons import views",
+        "scale = 2**10",
+        "for _ in range(10**6):\n    slow = torch.ones(1)\nassert slow",
+        "def loss_fn(outputs):\n    return outputs * scale",
+        "views.LossScaleView(loss_fn)",
+        "views.Play('never needed', later)",
+        "later = 1",
+    ]
+    notebook = new_notebook(cells=[new_markdown_cell("# Text"), *map(new_code_cell, sources)])
+    kept = [cell.source for cell in only_what_is_seen(notebook).cells]
+    assert kept == ["# Text", *sources[:2], *sources[3:6]]
