@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from amp_lessons.scaling.checks import check_dtype, check_scale
-from amp_lessons.scaling.histogram import Tally, flat_pieces, layout_of
+from amp_lessons.scaling.histogram import Tally, layout_of
 from amp_lessons.scaling.thresholds import fate_thresholds
 
 FATES = ("underflowed", "subnormal", "normal", "overflowed")
@@ -109,8 +109,7 @@ def census(
     for tensor in _floating_tensors(gradients):
         layout = layout_of(tensor.dtype)
         tally = tallies.setdefault(layout.dtype, Tally(layout, fate_thresholds(layout.dtype, dtype, scale)))
-        for values in flat_pieces(tensor):
-            tally.add(values)
+        tally.add(tensor)
     for tally in tallies.values():
         result += Census(dtype, scale, tally.zero, tally.nonfinite, _by_fate(tally.by_binade()))
     return result
