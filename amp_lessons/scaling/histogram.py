@@ -47,7 +47,7 @@ class Layout:
 
 
 def layout_of(dtype: torch.dtype) -> Layout:
-    """Return the layout to count `dtype` in: fp64's for fp64, else fp32's, which holds the rest exactly."""
+    """Return the layout to count ``dtype`` in: fp64's for fp64, else fp32's, which holds the rest exactly."""
     counted, bits_dtype = (
         (torch.float64, torch.int64) if dtype == torch.float64 else (torch.float32, torch.int32)
     )

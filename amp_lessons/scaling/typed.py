@@ -9,7 +9,7 @@ from amp_lessons.scaling.checks import check_scale
 
 
 def parse_scale(text: str) -> float:
-    """Return the loss scale that `text` names: "65536", "2^16", "1e3".
+    """Return the loss scale that ``text`` names: "65536", "2^16", "1e3".
 
     Raises ValueError, in words for a learner, for what is no number, or not positive and finite in fp32.
     """
