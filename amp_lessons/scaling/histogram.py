@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-CPU_CHUNK = 1 << 15  # its temporaries stay in the caches, and PyTorch converts so few values without threads
+CPU_CHUNK = 1 << 15  # its temporaries stay in the caches, and PyTorch wakes no threads for so few values
 DEVICE_CHUNK = 1 << 22  # enough to fill a GPU, at some 50 MiB of temporaries
 
 Bits = np.ndarray | Tensor  # integers, which both sides shift and compare with the same operators
@@ -118,10 +118,10 @@ class Tally:
 def _chunks(tensor: Tensor, largest: int) -> Iterator[Tensor]:
     """Yield the values of a tensor as flat tensors, never copying more than one chunk.
 
-    It is halved across its largest stride, so that what is contiguous stays so.
+    What is not contiguous is halved across its largest stride, until it is contiguous or small.
     """
-    if tensor.numel() <= largest:
-        yield tensor.reshape(-1)
+    if tensor.is_contiguous() or tensor.numel() <= largest:
+        yield from tensor.reshape(-1).split(largest)
         return
     divisible = [dim for dim in range(tensor.dim()) if tensor.size(dim) > 1]
     for half in tensor.tensor_split(2, max(divisible, key=tensor.stride)):
@@ -129,7 +129,7 @@ def _chunks(tensor: Tensor, largest: int) -> Iterator[Tensor]:
 
 
 def _magnitudes(values: Tensor, layout: Layout) -> Bits:
-    """Return the bits of values without the sign: as an array where NumPy, the faster, can count them."""
+    """Return the bits of values without the sign: on the CPU as an array, since NumPy compares faster."""
     bits = values.to(layout.dtype).view(layout.bits_dtype)
     return (bits.numpy() if bits.device.type == "cpu" else bits) & layout.magnitude_mask
 
@@ -139,6 +139,4 @@ def _count_true(found: Bits) -> int:
 
 
 def _bincount(cells: Bits, length: int) -> np.ndarray:
-    if isinstance(cells, np.ndarray):
-        return np.bincount(cells, minlength=length)
-    return torch.bincount(cells, minlength=length).numpy(force=True)
+    return torch.bincount(torch.as_tensor(cells), minlength=length).numpy(force=True)
