@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from amp_lessons.autocast.running.grad_mode import require_normal_parameters
+from amp_lessons.formats import FORMATS, parse
 
 AUTOCAST_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -29,6 +30,18 @@ def check_scale(scale: float, name: str = "a loss scale", example: float = 2.0**
             f"got {_shown(scale)}"
         )
     return float(scale)
+
+
+def parse_scale(text: str) -> float:
+    """Return the loss scale that ``text`` names: "65536", "2^16", "1e3".
+
+    Raises ValueError, in words for a learner, for what is no number, or not positive and finite in fp32.
+    """
+    value = parse(text, FORMATS["fp32"]).value
+    try:
+        return check_scale(float(value))
+    except OverflowError:
+        return check_scale(math.inf)
 
 
 def check_dtype(dtype: torch.dtype) -> torch.dtype:
