@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as runner
+from benchmarks import import_time, promise
 
 
 @pytest.fixture
@@ -35,3 +36,17 @@ def test_an_unknown_name_is_answered_with_those_there_are(ran, capsys):
 
 def test_a_failure_inside_a_benchmark_is_a_failure():
     assert runner.run("no_such_file") != 0
+
+
+def test_a_promise_is_put_into_words_kept_or_not():
+    assert promise(50, 61.04, "ms") == "promised 50 ms, took 61 ms: not kept"
+    assert promise(3.0, 1.234, "s") == "promised 3 s, took 1.23 s: kept"
+
+
+def test_a_time_that_is_not_kept_ends_nothing(monkeypatch, capsys):
+    monkeypatch.setattr(import_time, "import_ms", lambda module: 61.0 if "exercises" in module else 1.0)
+    import_time.main()
+    lines = capsys.readouterr().out.splitlines()
+    assert sum("not kept" in line for line in lines) == 1
+    assert any("amp_lessons.exercises" in line and "promised 50 ms, took 61 ms" in line for line in lines)
+    assert len(lines) == 1 + len(import_time.modules())

@@ -30,10 +30,10 @@ def gradients(model: nn.Module, batch: Batch, loss_fn: LossFn) -> dict[str, Tens
     """Return the true gradients of a batch: fp32 throughout, autocast off, loss scale 1.
 
     The result maps each layer that owns trainable parameters, in order, to a flat fp32 tensor of their
-    gradients. `batch` is (inputs, targets) and the loss is `loss_fn(model(inputs), targets)`. Nothing of the
-    pass is left behind. Raises as `backward_at` does.
+    gradients. ``batch`` is (inputs, targets) and the loss is ``loss_fn(model(inputs), targets)``. Nothing of
+    the pass is left behind. Raises as ``backward_at`` does.
     """
-    return _gradients_by_layer(model, batch, loss_fn, scale=1.0, dtype=torch.float32, device_type=None)
+    return gradients_by_layer(model, batch, loss_fn, scale=1.0, dtype=torch.float32, device_type=None)
 
 
 def backward_at(
@@ -51,7 +51,7 @@ def backward_at(
     of this true gradient; its fate is what the scaled pass made of it (a finite one that came out as inf or
     NaN has overflowed). Both passes draw the same random numbers, so dropout drops the same values.
 
-    `dtype` is fp16, bf16, or fp32 for no autocast; `device_type` is the model's unless given. Gradients,
+    ``dtype`` is fp16, bf16, or fp32 for no autocast; ``device_type`` is the model's unless given. Gradients,
     buffers, random state, autocast state and mode of the model are as before, also after an error.
 
     Raises TypeError for a model, batch, loss or scale of the wrong type; ValueError for a scale that is not
@@ -70,15 +70,33 @@ def backward_by_layer(
     dtype: torch.dtype = torch.float16,
     device_type: str | torch.device | None = None,
 ) -> dict[str, Census]:
-    """Do as `backward_at`, and return one census per layer that owns trainable parameters, in order."""
+    """Do as ``backward_at``, and return one census per layer that owns trainable parameters, in order."""
     true = gradients(model, batch, loss_fn)
-    scaled = _gradients_by_layer(
-        model, batch, loss_fn, check_scale(scale), check_autocast_dtype(dtype), device_type
-    )
-    return {layer: _compare(true[layer], scaled[layer], dtype, float(scale)) for layer in true}
+    scale, dtype = check_scale(scale), check_autocast_dtype(dtype)
+    scaled = gradients_by_layer(model, batch, loss_fn, scale, dtype, device_type)
+    return compare_by_layer(true, scaled, scale, dtype)
 
 
-def _compare(true: Tensor, scaled: Tensor, dtype: torch.dtype, scale: float) -> Census:
+def compare_by_layer(
+    true: dict[str, Tensor], scaled: dict[str, Tensor], scale: float, dtype: torch.dtype
+) -> dict[str, Census]:
+    """Count, by layer, what a pass at ``scale`` under autocast to ``dtype`` made of the true gradients."""
+    return {layer: _compare(true[layer], scaled[layer], scale, dtype) for layer in true}
+
+
+def layer_names(model: nn.Module) -> tuple[str, ...]:
+    """Return the names of the layers that own trainable parameters, in order.
+
+    Raises TypeError or ValueError for a model that cannot be trained.
+    """
+    return tuple(dict.fromkeys(_layer_of(name, model) for name in trainable_parameters(model)))
+
+
+def _layer_of(parameter_name: str, model: nn.Module) -> str:
+    return parameter_name.rpartition(".")[0] or type(model).__name__
+
+
+def _compare(true: Tensor, scaled: Tensor, scale: float, dtype: torch.dtype) -> Census:
     finite = torch.isfinite(true)
     at_stake = finite & (true != 0)
     survivor = scaled[at_stake]
@@ -97,7 +115,7 @@ def _histogram(binades: Tensor) -> dict[int, int]:
     return dict(zip(values.tolist(), counts.tolist(), strict=True))
 
 
-def _gradients_by_layer(
+def gradients_by_layer(
     model: nn.Module,
     batch: Batch,
     loss_fn: LossFn,
@@ -105,6 +123,7 @@ def _gradients_by_layer(
     dtype: torch.dtype,
     device_type: str | torch.device | None,
 ) -> dict[str, Tensor]:
+    """Return the gradients of loss × ``scale``, still scaled, by layer. Nothing is left behind."""
     parameters = trainable_parameters(model)
     device_type = check_device_type(model, device_type)
     inputs, targets = check_batch(batch)
@@ -118,8 +137,7 @@ def _gradients_by_layer(
         found = torch.autograd.grad(scaled_loss, list(parameters.values()), materialize_grads=True)
     by_layer: dict[str, list[Tensor]] = {}
     for name, gradient in zip(parameters, found, strict=True):
-        layer = name.rpartition(".")[0] or type(model).__name__
-        by_layer.setdefault(layer, []).append(gradient.reshape(-1))
+        by_layer.setdefault(_layer_of(name, model), []).append(gradient.reshape(-1))
     return {layer: torch.cat(parts) for layer, parts in by_layer.items()}
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from amp_lessons.autocast.running.grad_mode import require_normal_parameters
+from amp_lessons.formats import FORMATS, parse
 
 AUTOCAST_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -18,7 +19,7 @@ def check_scale(scale: float, name: str = "a loss scale", example: float = 2.0**
     """Return a loss scale, or another factor of a scaler, as a float.
 
     Raises TypeError for anything but a number, ValueError unless it is positive and finite in fp32, the
-    format in which `torch.amp.GradScaler` keeps it.
+    format in which ``torch.amp.GradScaler`` keeps it.
     """
     if isinstance(scale, bool) or not isinstance(scale, Real):
         raise TypeError(f"{name} is a number such as {example}, not {_shown(scale)} ({type(scale).__name__})")
@@ -29,6 +30,18 @@ def check_scale(scale: float, name: str = "a loss scale", example: float = 2.0**
             f"got {_shown(scale)}"
         )
     return float(scale)
+
+
+def parse_scale(text: str) -> float:
+    """Return the loss scale that ``text`` names: "65536", "2^16", "1e3".
+
+    Raises ValueError, in words for a learner, for what is no number, or not positive and finite in fp32.
+    """
+    value = parse(text, FORMATS["fp32"]).value
+    try:
+        return check_scale(float(value))
+    except OverflowError:
+        return check_scale(math.inf)
 
 
 def check_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -56,7 +69,10 @@ def check_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def check_autocast_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Return a dtype that `torch.autocast` can run in, or fp32 for autocast switched off; else ValueError."""
+    """Return a dtype that ``torch.autocast`` can run in, or fp32 for autocast switched off.
+
+    Raises ValueError for any other.
+    """
     if dtype not in AUTOCAST_DTYPES:
         raise ValueError(
             "autocast runs in torch.float16 or torch.bfloat16 (torch.float32 switches it off), "
@@ -68,8 +84,8 @@ def check_autocast_dtype(dtype: torch.dtype) -> torch.dtype:
 def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """Return the parameters that receive gradients, by name.
 
-    Raises TypeError unless `model` is a module; ValueError if no parameter requires a gradient, or one is not
-    fp32 (under autocast the parameters stay fp32) or was made under inference_mode.
+    Raises TypeError unless ``model`` is a module; ValueError if no parameter requires a gradient, or one is
+    not fp32 (under autocast the parameters stay fp32) or was made under inference_mode.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"the model is a torch.nn.Module, not {type(model).__name__}")
@@ -91,7 +107,7 @@ def check_device_type(model: nn.Module, device_type: str | torch.device | None) 
     """Return where the model is, as "cpu" or "cuda"; a torch.device names its type.
 
     Raises RuntimeError for "cuda" on a machine without a GPU, where PyTorch would only warn and switch itself
-    off; ValueError if the model is elsewhere than `device_type` says.
+    off; ValueError if the model is elsewhere than ``device_type`` says.
     """
     where = next(iter(trainable_parameters(model).values())).device.type
     if isinstance(device_type, torch.device):
@@ -106,7 +122,10 @@ def check_device_type(model: nn.Module, device_type: str | torch.device | None) 
 
 
 def check_batch(batch: tuple[Any, Any]) -> tuple[Any, Any]:
-    """Return (inputs, targets); TypeError unless `batch` is such a pair, ValueError if it is empty."""
+    """Return (inputs, targets).
+
+    Raises TypeError unless ``batch`` is such a pair, ValueError if it is empty.
+    """
     if not isinstance(batch, (tuple, list)) or len(batch) != 2:
         raise TypeError(f"a batch is a pair (inputs, targets), not {type(batch).__name__}")
     if any(isinstance(part, Tensor) and part.numel() == 0 for part in batch):
@@ -115,7 +134,10 @@ def check_batch(batch: tuple[Any, Any]) -> tuple[Any, Any]:
 
 
 def check_loss(loss: Tensor) -> Tensor:
-    """Return a loss to back-propagate; TypeError unless it is a tensor, ValueError unless one number."""
+    """Return a loss to back-propagate.
+
+    Raises TypeError unless it is a tensor, ValueError unless it is one number that depends on a parameter.
+    """
     if not isinstance(loss, Tensor):
         raise TypeError(f"loss_fn returns a tensor, not {type(loss).__name__}")
     if loss.numel() != 1:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from amp_lessons.scaling.checks import check_dtype, check_scale
-from amp_lessons.scaling.histogram import Tally, flat_pieces, layout_of
+from amp_lessons.scaling.histogram import Tally, layout_of
 from amp_lessons.scaling.thresholds import fate_thresholds
 
 FATES = ("underflowed", "subnormal", "normal", "overflowed")
@@ -18,15 +18,15 @@ FATES = ("underflowed", "subnormal", "normal", "overflowed")
 
 @dataclass(frozen=True)
 class Census:
-    """How many gradients meet which fate in `dtype` at a loss scale, and in which binade they were before.
+    """How many gradients meet which fate in ``dtype`` at a loss scale, and in which binade they were before.
 
-    Every gradient is counted exactly once: as `zero` (before scaling), as `nonfinite` (inf or NaN before
+    Every gradient is counted exactly once: as ``zero`` (before scaling), as ``nonfinite`` (inf or NaN before
     scaling), or under one of the fates, by its binade floor(log2(abs(g))) before scaling:
 
-    - `underflowed`: not zero before, zero afterwards
-    - `subnormal`: survives below the smallest normal number of `dtype`, with fewer significant bits
-    - `normal`: survives with the full precision of `dtype`
-    - `overflowed`: finite before, and beyond the largest finite value of `dtype` afterwards
+    - ``underflowed``: not zero before, zero afterwards
+    - ``subnormal``: survives below the smallest normal number of ``dtype``, with fewer significant bits
+    - ``normal``: survives with the full precision of ``dtype``
+    - ``overflowed``: finite before, and beyond the largest finite value of ``dtype`` afterwards
     """
 
     dtype: torch.dtype
@@ -79,7 +79,7 @@ class Census:
         return self.underflowed / self.at_stake if self.at_stake else 0.0
 
     def __add__(self, other: Census) -> Census:
-        """Return the census of both sets of gradients; ValueError unless dtype and scale agree."""
+        """Return the census of both sets of gradients. Raises ValueError unless dtype and scale agree."""
         if not isinstance(other, Census):
             return NotImplemented
         if (self.dtype, self.scale) != (other.dtype, other.scale):
@@ -94,11 +94,11 @@ class Census:
 def census(
     gradients: Tensor | Iterable[Tensor], dtype: torch.dtype = torch.float16, scale: float = 1.0
 ) -> Census:
-    """Count what becomes of gradients in `(g * scale).to(dtype)`, count for count as PyTorch does it.
+    """Count what becomes of gradients in ``(g * scale).to(dtype)``, count for count as PyTorch does it.
 
-    `gradients` is a tensor or any iterable of tensors, of any shape, strides, device and floating dtype. They
-    are multiplied in fp32, as `torch.amp.GradScaler` scales a loss; fp64 gradients are multiplied and cast in
-    fp64. The tensors are read once, in chunks: extra memory does not grow with their size.
+    ``gradients`` is a tensor or any iterable of tensors, of any shape, strides, device and floating dtype.
+    They are multiplied in fp32, as ``torch.amp.GradScaler`` scales a loss; fp64 gradients are multiplied and
+    cast in fp64. The tensors are read once, in chunks: extra memory does not grow with their size.
 
     Raises TypeError for tensors without a floating dtype, and for a scale or dtype of the wrong type;
     ValueError for a scale that is not positive and finite in fp32, or a dtype that cannot hold gradients.
@@ -109,8 +109,7 @@ def census(
     for tensor in _floating_tensors(gradients):
         layout = layout_of(tensor.dtype)
         tally = tallies.setdefault(layout.dtype, Tally(layout, fate_thresholds(layout.dtype, dtype, scale)))
-        for values in flat_pieces(tensor):
-            tally.add(values)
+        tally.add(tensor)
     for tally in tallies.values():
         result += Census(dtype, scale, tally.zero, tally.nonfinite, _by_fate(tally.by_binade()))
     return result

@@ -32,11 +32,11 @@ def make_scaler(
     backoff_factor: float = 0.5,
     growth_interval: int = 2000,
 ) -> torch.amp.GradScaler:
-    """Return a working `torch.amp.GradScaler`; its defaults are PyTorch's.
+    """Return a working ``torch.amp.GradScaler``; its defaults are PyTorch's.
 
     Raises RuntimeError for "cuda" without a GPU, where PyTorch would return a scaler that does nothing;
-    ValueError or TypeError for an `init_scale` that is not positive and finite in fp32, a `growth_factor`
-    that is not above 1, a `backoff_factor` that is not between 0 and 1, a `growth_interval` that is not a
+    ValueError or TypeError for an ``init_scale`` that is not positive and finite in fp32, a ``growth_factor``
+    that is not above 1, a ``backoff_factor`` that is not between 0 and 1, a ``growth_interval`` that is not a
     whole number of at least 1.
     """
     check_scale(init_scale, "init_scale")
@@ -65,10 +65,10 @@ def make_scaler(
 class PhaseSnapshot:
     """What there was right after one phase of a mixed precision step.
 
-    `gradients` and `weights` are the first few values of one parameter, `watched`: the gradients scaled after
-    `backward`, true-sized after `unscale`. `outputs` and `output_gradients` are the first few values of the
-    model's output, if that is a tensor, and of the gradient that reached it, in the dtype in which gradients
-    travel. What does not exist yet in this cycle is None, or absent from `dtypes`.
+    ``gradients`` and ``weights`` are the first few values of one parameter, ``watched``: the gradients scaled
+    after ``backward``, true-sized after ``unscale``. ``outputs`` and ``output_gradients`` are the first few
+    values of the model's output, if that is a tensor, and of the gradient that reached it, in the dtype in
+    which gradients travel. What does not exist yet in this cycle is None, or absent from ``dtypes``.
     """
 
     cycle: int
@@ -90,21 +90,22 @@ class PhaseSnapshot:
 class AmpCycle:
     """Walk through the mixed precision training step, phase by phase, over and over.
 
-    Each `advance()` performs the phase named by `phase` on the model, with a real `torch.amp.GradScaler`:
+    Each ``advance()`` performs the phase named by ``phase`` on the model, with a real
+    ``torch.amp.GradScaler``:
 
-    - `forward`: gradients cleared, next batch, model and loss under autocast
-    - `scale`: loss × loss scale
-    - `backward`: gradients of the scaled loss
-    - `unscale`: gradients divided by the loss scale, in place
-    - `check`: is every gradient finite?
-    - `step`: the optimizer steps, unless the scaler skips it because a gradient is not finite
-    - `update`: the scaler backs off, counts a clean step, or grows
+    - ``forward``: gradients cleared, next batch, model and loss under autocast
+    - ``scale``: loss × loss scale
+    - ``backward``: gradients of the scaled loss
+    - ``unscale``: gradients divided by the loss scale, in place
+    - ``check``: is every gradient finite?
+    - ``step``: the optimizer steps, unless the scaler skips it because a gradient is not finite
+    - ``update``: the scaler backs off, counts a clean step, or grows
 
-    The model trains, and keeps what it learns. `loader` is any iterable of (inputs, targets) that can be
-    iterated again and again; batches are moved to the model's device. `dtype` is fp16, bf16, or fp32 for no
-    autocast. Each phase runs with gradients on, also under `torch.no_grad` or `torch.inference_mode`.
+    The model trains, and keeps what it learns. ``loader`` is any iterable of (inputs, targets) that can be
+    iterated again and again; batches are moved to the model's device. ``dtype`` is fp16, bf16, or fp32 for no
+    autocast. Each phase runs with gradients on, also under ``torch.no_grad`` or ``torch.inference_mode``.
 
-    Raises as `check_device_type` and `make_scaler` do; TypeError for an optimizer or scaler that is none;
+    Raises as ``check_device_type`` and ``make_scaler`` do; TypeError for an optimizer or scaler that is none;
     ValueError for a fused optimizer, which would skip inside its kernel, unseen, and for a disabled scaler.
     """
 
@@ -133,7 +134,7 @@ class AmpCycle:
 
     @property
     def phase(self) -> str:
-        """The phase that the next `advance()` will perform."""
+        """The phase that the next ``advance()`` will perform."""
         return PHASES[self._phase]
 
     @property
@@ -206,9 +207,8 @@ class AmpCycle:
         self._finite = all(bool(torch.isfinite(gradient).all()) for gradient in found)
 
     def _step(self) -> None:
-        self._skipped = (
-            True  # until the optimizer reports otherwise: scaler.step() itself returns None either way
-        )
+        # Until the optimizer reports otherwise: scaler.step() itself returns None either way.
+        self._skipped = True
         witness = self._optimizer.register_step_post_hook(self._note_step)
         try:
             self.scaler.step(self._optimizer)

@@ -1,4 +1,4 @@
-"""The life of a loss scale: what a real `torch.amp.GradScaler` does while a model really trains."""
+"""The life of a loss scale: what a real ``torch.amp.GradScaler`` does while a model really trains."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from amp_lessons.scaling.cycle import AmpCycle, make_scaler
 class ScalerStep:
     """One training step, as the scaler saw it.
 
-    `scale` is the scale that the step was taken with, `next_scale` the one it left; `growth_tracker` counts
-    the clean steps in a row after this one, towards the next growth.
+    ``scale`` is the scale that the step was taken with, ``next_scale`` the one it left; ``growth_tracker``
+    counts the clean steps in a row after this one, towards the next growth.
     """
 
     step: int
@@ -33,9 +33,9 @@ class ScalerStep:
 class ScalerTimeline:
     """Train a model in mixed precision, and keep what its loss scaler did, step by step.
 
-    Each `advance()` is one real training step: the model, the optimizer and the scaler go on from where they
-    are. `ScalerTimeline.record` runs many. The knobs are those of `torch.amp.GradScaler`, with its defaults.
-    Raises as `AmpCycle` and `make_scaler` do.
+    Each ``advance()`` is one real training step: the model, the optimizer and the scaler go on from where
+    they are. ``ScalerTimeline.record`` runs many. The knobs are those of ``torch.amp.GradScaler``, with its
+    defaults. Raises as ``AmpCycle`` and ``make_scaler`` do.
     """
 
     def __init__(
@@ -74,12 +74,12 @@ class ScalerTimeline:
         overflow_at: Iterable[int] = (),
         **knobs: Any,
     ) -> ScalerTimeline:
-        """Train for `steps` steps, and return the timeline.
+        """Train for ``steps`` steps, and return the timeline.
 
-        In the steps numbered in `overflow_at` (from 0), one gradient value is replaced by inf after the
-        backward pass. A loader with fewer batches starts again. `knobs` are the keyword arguments of
-        `ScalerTimeline`. Raises ValueError unless `steps` is a whole number of at least 1 and `overflow_at`
-        lies within them, TypeError for a single number.
+        In the steps numbered in ``overflow_at`` (from 0), one gradient value is replaced by inf after the
+        backward pass. A loader with fewer batches starts again. ``knobs`` are the keyword arguments of
+        ``ScalerTimeline``. Raises ValueError unless ``steps`` is a whole number of at least 1 and
+        ``overflow_at`` lies within them, TypeError for a single number.
         """
         if not isinstance(overflow_at, Iterable):
             raise TypeError(f"overflow_at is a collection of steps, such as [3], not {overflow_at!r:.60}")
@@ -121,7 +121,7 @@ class ScalerTimeline:
         return tuple(step.step for step in self._steps if step.skipped)
 
     def advance(self, overflow: bool = False) -> ScalerStep:
-        """Train one step; with `overflow`, replace one gradient value by inf after the backward pass."""
+        """Train one step; with ``overflow``, replace one gradient value by inf after the backward pass."""
         if overflow:
             self._cycle.inject_overflow()
         first, *_, last = self._cycle.advance_cycle()

@@ -22,9 +22,26 @@ def gradients():
 
 
 @pytest.fixture
-def live():
-    batch = data.batches(data.digits().train, 16)[0]
-    return LossScaleView(models.digits_classifier(32), batch, cross_entropy)
+def batch():
+    return data.batches(data.digits().train, 16)[0]
+
+
+@pytest.fixture
+def model():
+    return models.digits_classifier(32)
+
+
+@pytest.fixture
+def passes(model):
+    """Collect, for each forward pass, the dtype that came out of it."""
+    seen = []
+    model.register_forward_hook(lambda module, args, output: seen.append(output.dtype))
+    return seen
+
+
+@pytest.fixture
+def live(model, batch, passes):
+    return LossScaleView(model, batch, cross_entropy)
 
 
 def pixels(view):
@@ -101,8 +118,7 @@ def test_in_bf16_nothing_vanishes(gradients):
     assert "none of 20,000 gradients vanish" in view.caption
 
 
-def test_every_move_of_the_live_view_is_a_real_backward_pass(live):
-    model, batch = live._run.args[:2]
+def test_every_move_of_the_live_view_is_a_real_backward_pass(live, model, batch):
     for exponent in (0, 16, 40):
         live.exponent = exponent
         assert live.caption == describe(scaling.backward_at(model, batch, cross_entropy, 2.0**exponent))
@@ -110,8 +126,30 @@ def test_every_move_of_the_live_view_is_a_real_backward_pass(live):
     assert "none overflow" not in live.caption
 
 
-def test_the_live_view_leaves_the_model_as_it_was(live):
-    model = live._run.args[0]
+def test_a_move_of_the_live_view_runs_one_pass_and_another_layer_none(live, passes):
+    assert passes == [torch.float32, torch.float16]
+    live.exponent = 7
+    assert passes == [torch.float32, torch.float16, torch.float16]
+    whole = live.caption
+    live.layer = live._layer.options[1]
+    assert live.caption != whole
+    assert len(passes) == 3
+
+
+def test_the_live_view_sees_that_the_model_was_trained_on(live, model, batch):
+    torch.nn.init.normal_(next(model.parameters()))
+    live.exponent = 7
+    assert live.caption == describe(scaling.backward_at(model, batch, cross_entropy, 2.0**7))
+
+
+def test_what_cannot_be_run_at_all_is_raised(model, batch):
+    with pytest.raises(ValueError, match="one number"):
+        LossScaleView(model, batch, lambda output, target: output)
+    with pytest.raises(TypeError, match="a pair"):
+        LossScaleView(model, batch[0], cross_entropy)
+
+
+def test_the_live_view_leaves_the_model_as_it_was(live, model):
     weights = [parameter.clone() for parameter in model.parameters()]
     live.exponent = 5
     live.dtype = torch.bfloat16

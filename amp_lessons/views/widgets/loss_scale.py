@@ -42,7 +42,7 @@ class _ScaleView(MovingView):
         super().__init__([self._slider, row], alt="Histogram of gradients on a number line with its zones.")
         self._scale = 2.0**exponent
         self._drawn_for: tuple[torch.dtype, str] | None = None
-        self._refresh()
+        self._show_census()  # what is wrong with the arguments is raised here, not answered
         self._slider.observe(self._slider_moved, "value")
         self._typed.observe(self._scale_typed, "value")
         self._dtype.observe(self._refresh, "value")
@@ -76,11 +76,14 @@ class _ScaleView(MovingView):
 
     def _refresh(self, _change: object = None) -> None:
         with self.answering():
-            by_layer = self.census_by_layer(self._scale, self.dtype)
-            if self.layer != ALL_LAYERS:
-                by_layer = {self.layer: by_layer[self.layer]}
-            census = functools.reduce(operator.add, by_layer.values())
-            self.show(self._picture_of(census), describe(census), mark=MEASURED)
+            self._show_census()
+
+    def _show_census(self) -> None:
+        by_layer = self.census_by_layer(self._scale, self.dtype)
+        if self.layer != ALL_LAYERS:
+            by_layer = {self.layer: by_layer[self.layer]}
+        census = functools.reduce(operator.add, by_layer.values())
+        self.show(self._picture_of(census), describe(census), mark=MEASURED)
 
     def _picture_of(self, census: Census) -> CensusPicture:
         """Move the bars of the picture; draw another only when its axes are for another dtype or layer."""
@@ -125,12 +128,12 @@ class LossScaleView(_ScaleView):
         exponent: int = 0,
     ) -> None:
         """Run ``model`` on ``batch`` (inputs, targets), first at a loss scale of ``2**exponent``."""
-        self._run = functools.partial(scaling.backward_by_layer, model, batch, loss_fn)
-        super().__init__(scaling.gradients(model, batch, loss_fn), dtype, exponent)
+        self._probe = scaling.LossScaleProbe(model, batch, loss_fn)
+        super().__init__(self._probe.layers, dtype, exponent)
 
     def census_by_layer(self, scale: float, dtype: torch.dtype) -> dict[str, Census]:
-        """Run forward and backward at ``scale`` and return what became of each layer's gradients."""
-        return self._run(scale, dtype=dtype)
+        """Return what became of each layer's gradients in a forward and a backward pass at ``scale``."""
+        return self._probe.at(scale, dtype)
 
 
 def _nearest_exponent(scale: float) -> int:

@@ -1,0 +1,210 @@
+"""A probe answers as fresh backward passes do, and runs only what it does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from amp_lessons.scaling import LossScaleProbe, backward_by_layer
+
+SCALE = 2.0**12
+
+
+def perceptron() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+
+
+@pytest.fixture
+def model() -> nn.Sequential:
+    return perceptron()
+
+
+@pytest.fixture
+def batch() -> tuple[Tensor, Tensor]:
+    return torch.randn(5, 6, generator=torch.Generator().manual_seed(1)), torch.tensor([0, 1, 2, 0, 1])
+
+
+@pytest.fixture
+def probe(model: nn.Module, batch: tuple[Tensor, Tensor]) -> LossScaleProbe:
+    return LossScaleProbe(model, batch, small_loss)
+
+
+@pytest.fixture
+def passes(model: nn.Module) -> list[torch.dtype]:
+    """Collect, for each forward pass, the dtype that came out of it."""
+    seen: list[torch.dtype] = []
+    model.register_forward_hook(lambda module, args, output: seen.append(output.dtype))
+    return seen
+
+
+def small_loss(output: Tensor, target: Tensor) -> Tensor:
+    return 1e-5 * cross_entropy(output, target)
+
+
+def test_answers_are_those_of_fresh_passes(probe, model, batch) -> None:
+    for scale, dtype in [(1.0, torch.float16), (SCALE, torch.float16), (2.0**40, torch.bfloat16)]:
+        found = probe.at(scale, dtype)
+        assert found == backward_by_layer(model, batch, small_loss, scale, dtype)
+        assert tuple(found) == probe.layers == ("0", "1", "3")
+    assert probe.at(SCALE, device_type="cpu") == backward_by_layer(model, batch, small_loss, SCALE)
+
+
+def test_layers_are_named_without_running_anything(probe, passes) -> None:
+    assert probe.layers == ("0", "1", "3")
+    assert passes == []
+
+
+def test_the_true_gradients_are_computed_once(probe, passes) -> None:
+    for exponent in range(3):
+        probe.at(2.0**exponent)
+    assert passes == [torch.float32, torch.float16, torch.float16, torch.float16]
+
+
+def test_the_same_question_runs_nothing(probe, passes) -> None:
+    first = probe.at(SCALE)
+    first_passes = len(passes)
+    for device_type in (None, "cpu", torch.device("cpu")):
+        assert probe.at(int(SCALE), torch.float16, device_type) == first
+    assert len(passes) == first_passes
+
+
+def test_an_answer_that_the_caller_changes_is_answered_anew(probe) -> None:
+    first = probe.at(SCALE)
+    kept = dict(first)
+    first.clear()
+    assert probe.at(SCALE) == kept
+
+
+CHANGES: dict[str, Callable[[nn.Sequential, tuple[Tensor, Tensor]], object]] = {
+    "a weight in place": lambda model, batch: nn.init.normal_(model[0].weight),
+    "a weight through .data": lambda model, batch: model[0].weight.data.mul_(3.0),
+    "the data of a weight": lambda model, batch: setattr(model[0].weight, "data", torch.randn(8, 6)),
+    "another parameter": lambda model, batch: setattr(model[0], "weight", nn.Parameter(torch.randn(8, 6))),
+    "weights loaded": lambda model, batch: model.load_state_dict(
+        {name: 3 * value for name, value in model.state_dict().items()}
+    ),
+    "a frozen layer": lambda model, batch: model[3].requires_grad_(False),
+    "a weight of a frozen layer": lambda model, batch: model[3].requires_grad_(False).weight.data.mul_(3.0),
+    "a buffer in eval mode": lambda model, batch: model.eval()[1].running_var.mul_(9.0),
+    "eval mode": lambda model, batch: model.eval(),
+    "eval mode of one layer": lambda model, batch: model[1].eval(),
+    "another activation": lambda model, batch: model.__setitem__(2, nn.Tanh()),
+    "another layer": lambda model, batch: model.insert(3, nn.Linear(8, 8)),
+    "inputs": lambda model, batch: batch[0].mul_(3.0),
+    "targets": lambda model, batch: batch[1].zero_(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_after_a_change_both_passes_run_again(change, probe, model, batch, passes) -> None:
+    stale = probe.at(SCALE)
+    passes.clear()
+    change(model, batch)
+    found = probe.at(SCALE)
+    assert passes == [torch.float32, torch.float16]
+    assert found == backward_by_layer(model, batch, small_loss, SCALE) != stale
+
+
+def test_a_changed_weight_that_is_changed_back_runs_nothing(probe, model, passes) -> None:
+    probe.at(SCALE)
+    passes.clear()
+    model[0].weight.data = model[0].weight.data.clone()
+    assert probe.at(SCALE)
+    assert passes == []
+
+
+def test_a_batch_may_be_a_list_whose_parts_are_replaced(model, batch) -> None:
+    parts = list(batch)
+    probe = LossScaleProbe(model, parts, small_loss)
+    stale = probe.at(SCALE)
+    parts[0] = 3 * parts[0]
+    assert probe.at(SCALE) == backward_by_layer(model, parts, small_loss, SCALE) != stale
+
+
+def test_dropout_drops_the_same_values_in_every_pass_whatever_was_drawn_between(batch) -> None:
+    model = nn.Sequential(nn.Linear(6, 64), nn.Dropout(0.5), nn.Linear(64, 3))
+    probe = LossScaleProbe(model, batch, cross_entropy)
+    torch.manual_seed(3)
+    fresh = backward_by_layer(model, batch, cross_entropy, SCALE, torch.bfloat16)
+    assert probe.at(SCALE, torch.bfloat16) == fresh
+    torch.rand(1)
+    before = torch.get_rng_state()
+    probe.at(1.0)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert probe.at(SCALE, torch.bfloat16) == fresh
+    assert sum(layer.underflowed for layer in fresh.values()) == 0
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_the_mode_of_the_caller_makes_no_difference(mode, probe, passes) -> None:
+    with mode():
+        inside = probe.at(SCALE)
+    assert probe.at(SCALE) == inside
+    assert len(passes) == 2
+
+
+def test_a_batch_made_under_inference_mode_is_welcome(model) -> None:
+    with torch.inference_mode():
+        batch = torch.ones(5, 6), torch.zeros(5, dtype=torch.long)
+    assert LossScaleProbe(model, batch, small_loss).at(SCALE) == backward_by_layer(
+        model, batch, small_loss, SCALE
+    )
+
+
+def test_a_pass_that_raises_is_forgotten(model, batch) -> None:
+    def loss_of_two(output: Tensor, target: Tensor) -> Tensor:
+        return output.sum() if len(output) == 5 else output
+
+    parts = list(batch)
+    probe = LossScaleProbe(model, parts, loss_of_two)
+    known = probe.at(SCALE)
+    parts[0] = batch[0][:2]
+    for _ in range(2):
+        with pytest.raises(ValueError, match="one number"):
+            probe.at(SCALE)
+    parts[0] = batch[0]
+    assert probe.at(SCALE) == known
+
+
+def test_what_cannot_be_trained_is_refused_at_once(model, batch) -> None:
+    with pytest.raises(ValueError, match="no parameter that requires a gradient"):
+        LossScaleProbe(nn.ReLU(), batch, small_loss)
+    with pytest.raises(TypeError, match=r"torch\.nn\.Module"):
+        LossScaleProbe(lambda x: x, batch, small_loss)
+    with pytest.raises(TypeError, match="a pair"):
+        LossScaleProbe(model, batch[0], small_loss)
+
+
+@pytest.mark.parametrize(
+    ("question", "error", "message"),
+    [
+        ((0.0,), ValueError, "positive and finite"),
+        (("2",), TypeError, "a loss scale is a number"),
+        ((torch.ones(2),), TypeError, "a loss scale is a number"),
+        ((1.0, torch.float64), ValueError, "autocast runs in"),
+        ((1.0, torch.float16, "mps"), ValueError, 'the model is on "cpu"'),
+    ],
+)
+def test_an_impossible_question_is_refused_in_the_words_of_backward_at(
+    question, error, message, probe, model, batch
+) -> None:
+    for ask in (probe.at, lambda *question: backward_by_layer(model, batch, small_loss, *question)):
+        with pytest.raises(error, match=message):
+            ask(*question)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_on_a_gpu_dropout_drops_the_same_values_in_every_pass(batch) -> None:
+    model = nn.Sequential(nn.Linear(6, 64), nn.Dropout(0.5), nn.Linear(64, 3)).cuda()
+    on_gpu = tuple(part.cuda() for part in batch)
+    probe = LossScaleProbe(model, on_gpu, cross_entropy)
+    first = probe.at(SCALE, torch.bfloat16)
+    torch.rand(1, device="cuda")
+    probe.at(1.0)
+    assert probe.at(SCALE, torch.bfloat16) == first
