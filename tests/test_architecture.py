@@ -27,7 +27,7 @@ ORDER = list(ROOMS)
 
 
 def room_of(module: str) -> str | None:
-    """Name the room that a module of the package is in, the most particular one; None for the package itself."""
+    """Name the room that a module is in, the most particular one; None for the face of several."""
     parts = module.split(".")[1:]
     for length in range(len(parts), 0, -1):
         path = "/".join(parts[:length])

@@ -21,7 +21,7 @@ class Names:
 
 
 def only_what_is_seen(notebook: NotebookNode) -> NotebookNode:
-    """Drop, in place, the code cells that show no view and bind nothing that a view needs; return the notebook."""
+    """Drop the code cells that show no view and bind nothing that one needs; return the same notebook."""
     needed: set[str] = set()
     kept = []
     for cell in reversed(notebook.cells):

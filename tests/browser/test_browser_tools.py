@@ -7,6 +7,8 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from playwright.sync_api import expect
 
+from tests.browser.seen_cells import only_what_is_seen
+
 LIVE = """
 import ipywidgets as widgets
 exponent = widgets.IntSlider(10, 0, 40, description="Scale 2^")

@@ -24,10 +24,21 @@ def lesson_of(table: Table) -> str:
     return shelf.find(table.exercise_id).lesson
 
 
+_QUICKLY_ONE_OF = 8
+
+
 def cases(tables: Iterable[Table], kind: str) -> list[Any]:
-    """List the wrong or right attempts of some tables for parametrize."""
-    found = [(table, name) for table in tables for name in getattr(table, kind)]
-    return [pytest.param(table, name, id=f"{table.exercise_id}-{name}") for table, name in found]
+    """List the wrong or right attempts of some tables for parametrize; ``make quick`` takes some of each."""
+    return [
+        pytest.param(
+            table,
+            name,
+            id=f"{table.exercise_id}-{name}",
+            marks=pytest.mark.slow if index % _QUICKLY_ONE_OF else (),
+        )
+        for table in tables
+        for index, name in enumerate(getattr(table, kind))
+    ]
 
 
 # what it returns was measured by the real clock, and stands in the message: no two runs say the same
