@@ -28,7 +28,7 @@ import torch
 from amp_lessons.exercises.containment import sandbox
 from amp_lessons.exercises.containment.interrupts import Interrupt, interrupts_held
 from amp_lessons.exercises.containment.process_state import neutral
-from amp_lessons.exercises.containment.time_up import TimeUp
+from amp_lessons.exercises.containment.time_limit import TimeUp
 
 Way = Literal["auto", "fork", "inprocess"]
 Ending = Literal["finished", "out of time", "died", "unusable"]
