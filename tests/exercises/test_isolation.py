@@ -391,6 +391,7 @@ def test_a_check_within_a_check(way, unchanged):
     assert check(code, way).passed
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @both_ways
 def test_a_check_in_a_thread_of_the_code_waits(way, unchanged):
     """Two checks at once would capture each other's output; but this one waits for its thread."""
@@ -462,7 +463,7 @@ def test_a_loop_in_c_is_stopped(unchanged):
     assert time.monotonic() - started < LIMIT_S + 1.0
 
 
-_real_fork, _real_exit = os.fork, os._exit
+_real_fork, _real_exit, _real_kill = os.fork, os._exit, os.kill
 
 
 @forked
@@ -522,6 +523,25 @@ def test_exit_by_a_captured_reference(unchanged):
     report = check(lambda gradients: _real_exit(5), "fork")
     assert report.findings[0].code == "process_ended"
     assert "exit code 5" in report.findings[0].message
+
+
+@forked
+def test_exit_is_told_though_a_copy_goes_on(unchanged):
+    def code(gradients):
+        if _real_fork() == 0:
+            time.sleep(1000)
+        _real_exit(3)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        report = check(code, "fork", LIMIT_S)
+    assert "exit code 3" in report.findings[0].message
+
+
+@forked
+def test_a_process_that_has_stopped_is_ended(unchanged):
+    report = check(lambda gradients: _real_kill(os.getpid(), signal.SIGSTOP), "fork", LIMIT_S)
+    assert report.findings[0].code == "time_limit"
 
 
 @forked
