@@ -115,7 +115,8 @@ def _work(job: Callable[[], Any], limit_s: float, sending: Connection) -> NoRetu
         _prove_that_pytorch_works()
         sending.send_bytes(_READY)
         _silence_file_descriptors()
-        # the reserve lets the child say where the learner's code was, before the parent ends it
+        # the reserve lets the child say where the learner's code was, before the parent ends it; and plain
+        # pickles, because multiprocessing's leave tensors in shared memory, which ends with the child
         result = pickle.dumps(run_in_process(job, limit_s * (1 - _RESERVE)))
         if os.getpid() == child:  # a copy that the learner's code made of this process has nothing to report
             sending.send_bytes(result)
