@@ -12,8 +12,11 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
+from filelock import Timeout
+
 from amp_lessons.bench.results import Recording, Setup, UnreadableResultsError, read, writing_to
-from amp_lessons.keeping import locks, progress
+from amp_lessons.keeping import progress
+from amp_lessons.keeping.files import acquired, were_set_aside
 
 
 class FolderInUseError(RuntimeError):
@@ -85,21 +88,20 @@ def claimed(folder: Path) -> Iterator[None]:
     """
     with writing_to(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / "bench.lock").open("a+b")
-    with file:
         try:
-            with locks.held(file):
-                yield
-        except locks.HeldElsewhereError as error:
+            lock = acquired(folder / "bench.lock")
+        except Timeout as error:
             raise FolderInUseError(
                 f"Another `amp-lessons bench` is measuring, with its results in {folder}. Two at once would "
                 "slow each other down: start this one again when that one has ended."
             ) from error
+    with lock:
+        yield
 
 
 def _paths(folder: Path) -> list[Path]:
     try:
-        return sorted(folder.glob("*.json"))
+        return sorted({*folder.glob("*.json")} - {*were_set_aside(folder / "*.json")})
     except OSError:  # a folder that may not be searched has nothing to show
         return []
 

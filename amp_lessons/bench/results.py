@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from typing import Any, Literal
 import torch
 
 from amp_lessons import devices
+from amp_lessons.keeping import files
 from amp_lessons.keeping.from_json import fits, made
 from amp_lessons.measure import Difference, Timing
 
@@ -167,24 +167,15 @@ def write(path: Path, recording: Recording) -> None:
         "running": recording.running,
         "results": [asdict(result) for result in recording.results.values()],
     }
-    unfinished = path.with_suffix(f".{os.getpid()}.tmp")
     with writing_to(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            unfinished.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-            os.replace(unfinished, path)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        files.replace(path, json.dumps(content, indent=1) + "\n")
 
 
 def set_aside(path: Path) -> Path:
     """Rename a file that cannot be read, so that nothing overwrites it; return its new name."""
-    for number in range(1, 1000):
-        aside = path.with_name(f"{path.stem}.damaged-{number}{path.suffix}.txt")
-        if not aside.exists():
-            break
     with writing_to(path.parent):
-        return path.rename(aside)
+        return files.set_aside(path)
 
 
 @contextmanager

@@ -19,9 +19,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import filelock
 import platformdirs
 
-from amp_lessons.keeping import locks
+from amp_lessons.keeping import files
 from amp_lessons.keeping.from_json import made
 
 SCHEMA = 1
@@ -114,7 +115,7 @@ def path() -> Path:
 
 def damaged_files() -> list[Path]:
     """Return the damaged files that were set aside, today or earlier, oldest first. Raises as `home` does."""
-    return sorted(home().glob("progress.damaged-*.json"))
+    return files.were_set_aside(path())
 
 
 def read() -> Progress:
@@ -250,10 +251,8 @@ def _understood(text: str) -> dict[str, Any]:
 
 
 def _set_aside() -> str:
-    stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S%fZ")
-    aside = path().with_name(f"progress.damaged-{stamp}.json")
     try:
-        os.replace(path(), aside)
+        aside = files.set_aside(path())
     except OSError as error:
         raise _NotWritableError(
             f"progress cannot be saved: {path()} is damaged, and cannot be set aside: {error}"
@@ -262,30 +261,22 @@ def _set_aside() -> str:
 
 
 def _store(content: dict[str, Any]) -> None:
-    """Replace the file as a whole. The name of the temporary file is fixed: the lock admits one writer."""
-    temporary = path().with_suffix(".json.tmp")
     try:
-        text = json.dumps(content, indent=2)
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path())
+        files.replace(path(), json.dumps(content, indent=2) + "\n")
     except (OSError, RecursionError) as error:  # writing nests less deeply than reading
         raise ProgressError(f"progress cannot be saved: {error}") from error
 
 
 @contextlib.contextmanager
 def _locked() -> Iterator[None]:
-    """Hold the lock file's lock, which the system lets go when the process ends, however it ends."""
+    """Keep the file to this process."""
+    file = home() / "progress.lock"
     try:
-        home().mkdir(parents=True, exist_ok=True)
-        file = (home() / "progress.lock").open("a+b")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        lock = files.acquired(file, _LOCK_TIMEOUT_S)
+    except filelock.Timeout as error:
+        raise ProgressError(f"another process holds {file}; this result was not saved") from error
     except OSError as error:
         raise _NotWritableError(f"progress cannot be saved: {error}") from error
-    with file:
-        try:
-            with locks.held(file, timeout_s=_LOCK_TIMEOUT_S):
-                yield
-        except locks.HeldElsewhereError as error:
-            raise ProgressError(f"another process holds {file.name}; this result was not saved") from error
+    with lock:
+        yield

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from amp_lessons.bench.cases import Case, all_cases
-from amp_lessons.bench.folders import file_name
+from amp_lessons.bench.folders import file_name, unreadable
 from amp_lessons.bench.results import Recording, Result, read, write
 from amp_lessons.bench.runner import outstanding, resume, run_cases
+from amp_lessons.keeping.files import were_set_aside
 from tests.bench.test_results import SETUP
 
 NAME = file_name(SETUP, "small")
@@ -108,14 +109,15 @@ def test_measuring_afresh_keeps_the_old_result_until_there_is_a_new_one(tmp_path
 
 def test_a_damaged_file_is_set_aside_and_named(tmp_path: Path) -> None:
     path = tmp_path / NAME
-    aside = NAME.replace(".json", ".damaged-1.json.txt")
     path.write_text('{"format": 1, "resul')
     there, recording, words = resume(tmp_path, SETUP, "small")
     assert there == path
     assert recording == Recording(SETUP, "small")
     assert f"{NAME} holds no readable results" in words
-    assert f"set aside as {aside}" in words
-    assert (tmp_path / aside).read_text() == '{"format": 1, "resul'
+    (aside,) = were_set_aside(path)
+    assert f"set aside as {aside.name}" in words
+    assert aside.read_text() == '{"format": 1, "resul'
+    assert not unreadable(tmp_path)
     write(path, recording)
     assert read(path) == recording
 

@@ -227,7 +227,7 @@ def test_a_full_disk_is_named(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(command.results.os, "replace", full)
+    monkeypatch.setattr("os.replace", full)
     assert _run(*SHORT, "--results", str(tmp_path)) == 1
     assert f"Results cannot be kept in {tmp_path}: No space left on device." in capsys.readouterr().err
 

@@ -20,7 +20,7 @@ import pytest
 import torch
 
 from amp_lessons import exercises
-from amp_lessons.exercises.containment import isolation, sandbox, time_up
+from amp_lessons.exercises.containment import isolation, sandbox
 from tests.real_clock import real_clock
 
 LIMIT_S = 1.0
@@ -64,7 +64,7 @@ def state():
         "os": {name: id(value) for name, value in vars(os).items() if callable(value)},
         "streams": (sys.stdin, sys.stdout, sys.stderr),
         "warnings": list(warnings.filters),
-        "signals": [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGALRM)],
+        "signals": [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGURG)],
         "timer": signal.getitimer(signal.ITIMER_REAL)[0] > 0,
         "tracing": (sys.gettrace(), sys.getprofile()),
         "folder": os.getcwd(),
@@ -142,34 +142,13 @@ def swallows_around_a_call(gradients):
             continue
 
 
-nested = pytest.mark.skipif(
-    not time_up.GETS_OUT_OF_NESTED_LOOPS, reason="this Python does not get out of nested loops"
-)
-SWALLOWING = [
-    swallows_every_exception,
-    pytest.param(swallows_in_loops_in_loops, marks=nested),
-    pytest.param(swallows_and_starts_again, marks=nested),
-    pytest.param(swallows_around_a_call, marks=nested),
-]
-
-
 def iterates_for_ever(gradients):
     return max(float(n) for n in iter(int, 1))
 
 
-def ignores_the_alarm(gradients):
-    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+def ignores_the_signal(gradients):
+    signal.signal(signal.SIGURG, signal.SIG_IGN)  # it would wake this code if it slept
     loops_for_ever(gradients)
-
-
-def stops_the_timer(gradients):
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    sleeps_briefly_for_ever(gradients)
-
-
-def sleeps_briefly_for_ever(gradients):
-    while True:
-        time.sleep(0.01)
 
 
 def raises_what_never_tells(gradients):
@@ -189,8 +168,7 @@ def raises_what_never_tells(gradients):
         sleeps_for_ever,
         waits_for_a_lock,
         iterates_for_ever,
-        ignores_the_alarm,
-        stops_the_timer,
+        ignores_the_signal,
         raises_what_never_tells,
     ],
 )
@@ -204,15 +182,24 @@ def test_endless_code_is_stopped_in_time(code, way, unchanged):
 
 
 @real_clock
-@both_ways
-@pytest.mark.parametrize("code", SWALLOWING)
-def test_code_that_catches_everything_is_stopped_in_time(code, way, unchanged):
+@forked
+@pytest.mark.parametrize(
+    "code",
+    [
+        swallows_every_exception,
+        swallows_in_loops_in_loops,
+        swallows_and_starts_again,
+        swallows_around_a_call,
+    ],
+)
+def test_code_that_catches_everything_is_stopped_in_time(code, unchanged):
     started = time.monotonic()
-    report = check(code, way, limit_s=0.3)
+    report = check(code, "fork", limit_s=0.3)
     assert time.monotonic() - started < 0.3 + 1.0
     assert report.findings[0].code == "time_limit"
 
 
+@real_clock
 @both_ways
 def test_time_limit_names_the_line(way):
     assert "while True" in check(loops_for_ever, way, LIMIT_S).findings[0].message
@@ -228,6 +215,8 @@ def test_time_limit_names_the_line(way):
         (lambda: os.abort(), "os.abort()"),
         (lambda: os.fork(), "os.fork()"),
         (lambda: os.kill(os.getpid(), signal.SIGKILL), "os.kill()"),
+        (lambda: signal.alarm(1), "signal.alarm()"),
+        (lambda: signal.setitimer(signal.ITIMER_REAL, 1), "signal.setitimer()"),
         (lambda: os.execv(sys.executable, [sys.executable, "-c", ""]), "os.execv()"),
         (lambda: input("name? "), "input()"),
         (lambda: breakpoint(), "breakpoint()"),
@@ -402,12 +391,25 @@ def test_a_check_within_a_check(way, unchanged):
     assert check(code, way).passed
 
 
-@pytest.mark.parametrize("code", [loops_for_ever, SWALLOWING[-1]])
-def test_off_the_main_thread(code, unchanged):
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@both_ways
+def test_a_check_in_a_thread_of_the_code_waits(way, unchanged):
+    """Two checks at once would capture each other's output; but this one waits for its thread."""
+
+    def code(gradients):
+        thread = threading.Thread(target=check, args=(_right, "auto"), daemon=True)
+        thread.start()
+        thread.join()
+        return _right(gradients)
+
+    assert check(code, way, LIMIT_S).findings[0].code == "time_limit"
+
+
+def test_off_the_main_thread(unchanged):
     reports = []
 
     def work():
-        reports.append(check(code, "inprocess", limit_s=0.3))
+        reports.append(check(loops_for_ever, "inprocess", limit_s=0.3))
         reports.append(check(exercises.solution("largest_safe_scale").function, "auto"))
 
     # a daemon: if the code is not stopped, only this test fails
@@ -435,7 +437,7 @@ def test_a_crash_is_a_finding(call, word, unchanged):
 AFTER_FAKE_TENSORS = """
 import torch
 from amp_lessons import autocast
-from amp_lessons.exercises import isolation
+from amp_lessons.exercises.containment import isolation
 
 with autocast.fake_tensors():
     torch.ones(2)
@@ -461,7 +463,7 @@ def test_a_loop_in_c_is_stopped(unchanged):
     assert time.monotonic() - started < LIMIT_S + 1.0
 
 
-_real_fork, _real_exit = os.fork, os._exit
+_real_fork, _real_exit, _real_kill = os.fork, os._exit, os.kill
 
 
 @forked
@@ -524,6 +526,25 @@ def test_exit_by_a_captured_reference(unchanged):
 
 
 @forked
+def test_exit_is_told_though_a_copy_goes_on(unchanged):
+    def code(gradients):
+        if _real_fork() == 0:
+            time.sleep(1000)
+        _real_exit(3)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        report = check(code, "fork", LIMIT_S)
+    assert "exit code 3" in report.findings[0].message
+
+
+@forked
+def test_a_process_that_has_stopped_is_ended(unchanged):
+    report = check(lambda gradients: _real_kill(os.getpid(), signal.SIGSTOP), "fork", LIMIT_S)
+    assert report.findings[0].code == "time_limit"
+
+
+@forked
 def test_a_child_that_cannot_use_pytorch_is_replaced_by_this_process(monkeypatch, unchanged):
     def broken():
         raise RuntimeError("no PyTorch after a fork")
@@ -575,7 +596,7 @@ def test_interrupts_at_any_moment_restore_everything(way, unchanged):
         except KeyboardInterrupt:
             interrupted += 1
             timer.join()
-        assert sandbox._current is None
+        assert not sandbox.active()
     assert interrupted == 12
 
 

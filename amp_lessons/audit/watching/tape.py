@@ -26,7 +26,12 @@ CallName = Literal[
 
 @dataclass(frozen=True)
 class Forward:
-    """One forward pass of a watched model: in which dtype it ran, and on which weights."""
+    """One forward pass of a watched model: in which dtype it ran, and on which weights.
+
+    ``inputs`` is a float32 copy on the CPU, of the shape that the model was given. ``autocast_dtype`` is None
+    where autocast was off. ``stale`` says that a weight was older than the last step, ``own_model`` that the
+    weights were the watched ones and no copy, ``graph`` that a backward pass could follow.
+    """
 
     part: str
     inputs: Tensor
@@ -40,7 +45,11 @@ class Forward:
 
 @dataclass(frozen=True)
 class Loss:
-    """One call of the loss function that a backward pass can start from."""
+    """One call of the loss function that a backward pass can start from.
+
+    ``weights`` holds all watched parameters at that moment: a flat float32 tensor on the CPU, one element per
+    weight.
+    """
 
     value: float
     dtype: torch.dtype
@@ -54,7 +63,8 @@ class Backward:
 
     ``start_gradient`` is the derivative of what the learner called ``backward`` on by the loss: the loss
     scale, if all is well. ``leftover`` holds the indices of the parameters whose gradients were not zero
-    before it.
+    before it. ``gradients`` maps the index of each parameter that it reached to a copy of ``.grad`` as it
+    left it, in the parameter's shape, dtype and device.
     """
 
     start_gradient: float
@@ -69,7 +79,9 @@ class Call:
 
     ``owner`` tells objects apart; ``scale`` is a scaler's scale at that moment, 1 when it is disabled or for
     an optimizer; ``in_step`` says that ``scaler.step`` made this call. ``dtype`` and ``elements`` describe
-    the tensor that ``scale`` was given; ``arguments`` counts what ``scaler.step`` got beside the optimizer.
+    the tensor that ``scale`` was given; ``arguments`` counts what ``scaler.step`` got beside the optimizer,
+    and ``optimizer`` is that one's id. ``gradients`` holds all watched gradients: a flat float32 tensor on
+    the CPU, one element per weight, zeros where there are none.
     """
 
     name: CallName
@@ -116,11 +128,11 @@ class Tape:
         return torch.is_autocast_enabled(self.device_type)
 
     def weights(self) -> Tensor:
-        """Copy all watched parameters into one flat float32 tensor on the CPU."""
+        """Copy all watched parameters into one flat float32 tensor on the CPU, one element per weight."""
         return torch.cat([p.detach().reshape(-1).float().cpu() for p in self.parameters])
 
     def gradients(self) -> Tensor:
-        """Copy all watched gradients into one flat float32 tensor on the CPU, zeros where there are none."""
+        """Copy all watched gradients as `weights` does, zeros where there are none."""
         return flat(self.parameters, [p.grad for p in self.parameters])
 
     def call(self, name: CallName, owner: Any, **seen: Any) -> None:
@@ -171,7 +183,7 @@ class Tape:
 
 
 def flat(parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> Tensor:
-    """Join gradients into one flat float32 tensor on the CPU, zeros where a parameter has none."""
+    """Join gradients into one flat float32 tensor on the CPU, one element per weight, zeros for None."""
     parts = [
         torch.zeros(p.numel()) if g is None else g.detach().to_dense().reshape(-1).float().cpu()
         for p, g in zip(parameters, gradients, strict=True)

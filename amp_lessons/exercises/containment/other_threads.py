@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-import functools
 import threading
-from collections.abc import Callable, Iterable
-from typing import Any
-
-# a check within a check finds the watching thread of the outer one, which must live on
-WATCHING = "amp-lessons time limit"
-NOBODY = 0
-# with three arguments more than the function takes, and ignores: those of a tracing function
-_SET_WHEN_TRACED = ctypes.PYFUNCTYPE(None, ctypes.c_ulong, *[ctypes.py_object] * 4)(
-    ("PyThreadState_SetAsyncExc", ctypes.pythonapi)
-)
+from collections.abc import Iterator
 
 
 def raise_in(ident: int, error: type[BaseException]) -> None:
@@ -22,13 +13,13 @@ def raise_in(ident: int, error: type[BaseException]) -> None:
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(error))
 
 
-def asking(ident: int, error: type[BaseException]) -> Callable[..., Any]:
-    """Make a tracing function without Python code of its own that does what `raise_in` does."""
-    return functools.partial(_SET_WHEN_TRACED, ident, error)
-
-
-def end(threads: Iterable[threading.Thread]) -> None:
-    """End those of ``threads`` that are not this package's own."""
-    for thread in threads:
-        if thread.ident is not None and thread.name != WATCHING:
-            raise_in(thread.ident, SystemExit)
+@contextlib.contextmanager
+def left_running_ended() -> Iterator[None]:
+    """End, at the end, the threads that were started meanwhile and still run."""
+    before = set(threading.enumerate())
+    try:
+        yield
+    finally:
+        for thread in threading.enumerate():
+            if thread not in before and thread.ident is not None:
+                raise_in(thread.ident, SystemExit)

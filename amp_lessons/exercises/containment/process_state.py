@@ -171,8 +171,7 @@ def _settings() -> list[Setting]:
         Setting(torch.is_grad_enabled, torch.set_grad_enabled, True, "gradients switched off"),
         Setting(_anomaly_detection, lambda on: torch.autograd.set_detect_anomaly(*on), (False, True)),
         Setting(_determinism, _set_determinism, (False, False)),
-        # tiny tensors only: a pool of threads costs more than it brings, and has to wake up for every
-        # operation
+        # tensors are tiny: a pool of threads, which wakes up for every operation, costs more than it brings
         Setting(torch.get_num_threads, torch.set_num_threads, 1),
         Setting(lambda: older_setting(torch.get_float32_matmul_precision), _set_matmul_precision, "highest"),
         _newer_precision(torch.backends.cuda.matmul),
@@ -293,8 +292,8 @@ def _restore_owner(owner: ModuleType | type, before: dict[str, Any]) -> list[str
     changed = [n for n in changed if not _put_there_by_torch(now.get(n), before[n])]
     for name in changed:
         setattr(owner, name, before[name])
-    # modules load names late and classes keep caches; a new function on a class is a patch of what it
-    # inherited
+    # modules load names late and classes keep caches: only a function that is new on a class is a patch,
+    # of what the class inherited
     added = [
         name
         for name, value in now.items()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import builtins
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 
 class Refused(BaseException):
@@ -17,19 +19,17 @@ class Refused(BaseException):
 @contextlib.contextmanager
 def refusing(refused: list[str]) -> Iterator[None]:
     """Raise in place of every such call, and append how the learner spells it to ``refused``."""
-    originals = [(owner, name, vars(owner).get(name)) for owner, name in _targets()]
-    try:
-        for owner, name, _ in originals:
-            setattr(owner, name, _refusal(refused, _spelling(owner, name)))
+    with contextlib.ExitStack() as stack:
+        for owner, name in _targets():
+            refusal = _refusal(refused, _spelling(owner, name))
+            stack.enter_context(mock.patch.object(owner, name, refusal))
         yield
-    finally:
-        for owner, name, original in originals:
-            _put_back(owner, name, original)
 
 
 def _targets() -> list[tuple[Any, str]]:
     ending = ("_exit", "abort", "fork", "forkpty", "kill", "killpg", "execv", "execve")
     candidates = [(os, name) for name in ending]
+    candidates += [(signal, name) for name in ("alarm", "setitimer")]  # their signal ends the process, later
     candidates += [(builtins, name) for name in ("exit", "quit", "input", "breakpoint")]
     return [(owner, name) for owner, name in candidates if hasattr(owner, name)] + _notebook_exit()
 
@@ -50,13 +50,6 @@ def _refusal(refused: list[str], spelling: str) -> Callable[..., Any]:
 
 
 def _spelling(owner: Any, name: str) -> str:
-    if owner is os:
-        return f"os.{name}()"
+    if owner in (os, signal):
+        return f"{owner.__name__}.{name}()"
     return "exit()" if name == "ask_exit" else f"{name}()"
-
-
-def _put_back(owner: Any, name: str, original: Any) -> None:
-    if original is None:  # it came from the class, so nothing of the instance's own was replaced
-        delattr(owner, name)
-    else:
-        setattr(owner, name, original)

@@ -1,9 +1,13 @@
 """Call a learner's code so that whatever it does ends in an `Outcome` and leaves this process as it was.
 
 `contained` prepares the process for a whole check: output is captured and bounded, calls that end or copy the
-process are refused, a time limit runs, the user's interrupt is held back while this package works. `call`
-then runs one piece of learner's code. What cannot be held from inside (a loop in C, a captured reference to
-``os._exit``) is what `isolation` uses a child process for.
+process are refused, a time limit runs, the user's interrupt is held back while this package works. The check
+then runs each piece of learner's code by `call`, which finds the `Session` that `contained` began in a
+context variable: exercises need not hand it on. So the chain is `checking.examine` -> `isolation.run` ->
+`contained` -> the exercise's check -> `call` -> `learners_code.enter` -> the learner's function, and back
+through `Outcome`. A thread that the learner starts is in no session: a check that it asks for waits for this
+one to end. What cannot be held from inside (a loop in C, a captured reference to ``os._exit``) is what
+`isolation` uses a child process for.
 """
 
 from __future__ import annotations
@@ -12,20 +16,21 @@ import contextlib
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from amp_lessons.exercises.containment import learners_code, other_threads
+from amp_lessons.exercises.containment import learners_code
 from amp_lessons.exercises.containment.captured_output import BoundedText, captured
 from amp_lessons.exercises.containment.interrupts import Interrupt, interrupts_held
 from amp_lessons.exercises.containment.no_compiler import not_compiling
+from amp_lessons.exercises.containment.other_threads import left_running_ended
 from amp_lessons.exercises.containment.process_state import Snapshot, neutral
 from amp_lessons.exercises.containment.refused_calls import refusing
-from amp_lessons.exercises.containment.time_limit import Deadline, alarm
-from amp_lessons.exercises.containment.time_up import TimeUp
+from amp_lessons.exercises.containment.time_limit import Deadline, TimeUp, alarm
 
 _lock = threading.RLock()
-_current: Session | None = None
+_session: ContextVar[Session] = ContextVar("session of a check")
 
 
 @dataclass
@@ -45,6 +50,10 @@ class Session:
         if self.deadline.passed:
             raise TimeUp
 
+    def stopped_by(self, error: BaseException) -> bool:
+        """Whether the time limit or the user raised ``error``, and not the learner's own code."""
+        return isinstance(error, TimeUp) or (isinstance(error, KeyboardInterrupt) and self.interrupt.arrived)
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -60,14 +69,19 @@ class Outcome:
 
 
 def active() -> bool:
-    """Whether a check is under way in this process: learner's code may itself call a check."""
-    return _current is not None
+    """Whether a check is under way here: the learner's code, or a thread of its, may ask for another."""
+    if not _lock.acquire(blocking=False):
+        return True  # another thread's
+    _lock.release()
+    return _session.get(None) is not None
 
 
 def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Outcome:
-    """Run ``function`` and return what came of it; only time limit and user's interrupt get through."""
-    assert _current is not None, "learner's code runs inside contained()"
-    session = _current
+    """Run ``function`` and return what came of it; only time limit and user's interrupt get through.
+
+    Raises LookupError outside of `contained`.
+    """
+    session = _session.get()
     session.safe_point()
     snapshot = Snapshot()
     value: Any = None
@@ -76,13 +90,10 @@ def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Outcome:
     refused_before = len(session.refused)
     try:
         value = learners_code.enter(function, *args, **kwargs)
-    except (TimeUp, KeyboardInterrupt) as stop:
-        if isinstance(stop, KeyboardInterrupt) and not session.interrupt.arrived:
-            error = stop  # raised by the learner's own code, not by the user
-        else:
-            session.stopped_at = learners_code.innermost_line(stop.__traceback__)
-            raise
     except BaseException as caught:
+        if session.stopped_by(caught):
+            session.stopped_at = learners_code.innermost_line(caught.__traceback__)
+            raise
         error, text = caught, _first_line(caught)
     finally:
         left_behind, patched = snapshot.restore()
@@ -104,26 +115,14 @@ def _first_line(error: BaseException) -> str:
 @contextlib.contextmanager
 def contained(limit_s: float) -> Iterator[Session]:
     """Prepare this process for learner's code that has ``limit_s`` seconds; put everything back after."""
-    global _current
     with _lock:
-        previous, session = _current, Session(Deadline(limit_s))
-        with interrupts_held(session.interrupt), _threads_ended(), neutral():
+        session = Session(Deadline(limit_s))
+        with interrupts_held(session.interrupt), left_running_ended(), neutral(), _held(session):
+            token = _session.set(session)
             try:
-                _current = session
-                with _held(session):
-                    yield session
+                yield session
             finally:
-                _current = previous
-
-
-@contextlib.contextmanager
-def _threads_ended() -> Iterator[None]:
-    """End what the learner's code started and left running."""
-    before = set(threading.enumerate())
-    try:
-        yield
-    finally:
-        other_threads.end(thread for thread in threading.enumerate() if thread not in before)
+                _session.reset(token)
 
 
 @contextlib.contextmanager

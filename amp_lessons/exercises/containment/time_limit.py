@@ -1,4 +1,9 @@
-"""A time limit that stops the learner's code wherever it is, and nothing else of this process."""
+"""A time limit that stops the learner's code wherever it is, and nothing else of this process.
+
+Code that catches every exception and goes on, as ``while True: try: … except BaseException: pass`` does, may
+go on after this one too, and after the user's interrupt, as it would in any cell of a notebook: only the end
+of its process is sure to end it. `isolation` gives it a process of its own wherever it can.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +15,13 @@ import time
 from collections.abc import Iterator
 from types import FrameType
 
-from amp_lessons.exercises.containment import learners_code, other_threads, time_up
+from amp_lessons.exercises.containment import learners_code, other_threads
 
 _REPEAT_S = 0.05
+
+
+class TimeUp(BaseException):
+    """Raised inside the learner's code when its time is over."""
 
 
 class Deadline:
@@ -34,57 +43,48 @@ class Deadline:
 
 @contextlib.contextmanager
 def alarm(deadline: Deadline) -> Iterator[None]:
-    """Raise `TimeUp` in the learner's code at the deadline, and again for as long as it swallows it."""
-    on_main_thread = threading.current_thread() is threading.main_thread()
-    if not (on_main_thread and hasattr(signal, "SIGALRM")):
-        with _thread_alarm(deadline):
-            yield
-        return
-    # the learner's code may replace the signal's handler or stop its timer
-    with _thread_alarm(deadline, later_s=4 * _REPEAT_S), _signal_alarm(deadline):
-        yield
+    """Raise `TimeUp` in the learner's code of this thread at the deadline, and while it then goes on.
 
-
-@contextlib.contextmanager
-def _signal_alarm(deadline: Deadline) -> Iterator[None]:
-    raised = time_up.errors()
-
-    def on_alarm(number: int, frame: FrameType | None) -> None:
-        if deadline.passed and learners_code.is_learners(frame):
-            raise next(raised)
-
-    previous = signal.getsignal(signal.SIGALRM)
-    started = time.monotonic()
-    before_s, repeat_s = signal.getitimer(signal.ITIMER_REAL)
-    try:
-        signal.signal(signal.SIGALRM, on_alarm)
-        signal.setitimer(signal.ITIMER_REAL, max(deadline.left_s, _REPEAT_S), _REPEAT_S)
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous or signal.SIG_DFL)
-        if before_s:  # someone else's timer was running: let it run on
-            left_s = max(before_s - (time.monotonic() - started), 1e-3)
-            signal.setitimer(signal.ITIMER_REAL, left_s, repeat_s)
-
-
-@contextlib.contextmanager
-def _thread_alarm(deadline: Deadline, later_s: float = 0.0) -> Iterator[None]:
-    """Do the same where signals do not reach: on Windows, off the main thread, or once they are ignored."""
+    A thread watches: the learner's code cannot stop it, as it could a timer, and signals reach only the main
+    thread.
+    """
     finished = threading.Event()
-    target = threading.get_ident()
-    raised = time_up.errors()
+    watcher = threading.Thread(target=_watch, args=(threading.get_ident(), deadline, finished), daemon=True)
+    with _wakeable():
+        watcher.start()
+        try:
+            yield
+        finally:
+            finished.set()
+            watcher.join()
 
-    def watch() -> None:
-        finished.wait(max(deadline.left_s + later_s, 0))
-        while not finished.wait(_REPEAT_S):
-            if learners_code.is_learners(sys._current_frames().get(target)):
-                other_threads.raise_in(target, next(raised))
 
-    watcher = threading.Thread(target=watch, name=other_threads.WATCHING, daemon=True)
-    watcher.start()
+def _watch(ident: int, deadline: Deadline, finished: threading.Event) -> None:
+    pause_s = max(deadline.left_s, 0)
+    while not finished.wait(pause_s):
+        pause_s = _REPEAT_S
+        if learners_code.is_learners(sys._current_frames().get(ident)):
+            other_threads.raise_in(ident, TimeUp)
+            if hasattr(signal, "pthread_kill"):
+                signal.pthread_kill(ident, signal.SIGURG)
+
+
+@contextlib.contextmanager
+def _wakeable() -> Iterator[None]:
+    """Let a signal wake the main thread from a sleep or a lock, to find what is to be raised in it.
+
+    SIGURG is a signal that nobody misses: the system ignores it where no handler is set. Elsewhere than on
+    the main thread, and on Windows, the exception waits until the sleep is over.
+    """
+    if not hasattr(signal, "SIGURG") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGURG, _wake_up)
     try:
         yield
     finally:
-        finished.set()
-        watcher.join()
+        signal.signal(signal.SIGURG, previous or signal.SIG_DFL)
+
+
+def _wake_up(number: int, frame: FrameType | None) -> None:
+    """Do nothing: where a function begins, Python raises what was to be raised in its thread."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 from amp_lessons.audit.watching.tape import Tape
 
@@ -13,17 +14,8 @@ from amp_lessons.audit.watching.tape import Tape
 Patch = tuple[Any, str, Callable[[Tape, Any], Any]]
 
 
-@contextlib.contextmanager
-def replaced(owner: Any, name: str, wrap: Callable[[Any], Any]) -> Iterator[None]:
+def replaced(owner: Any, name: str, wrap: Callable[[Any], Any]) -> contextlib.AbstractContextManager[Any]:
     """Replace ``owner.name`` by what ``wrap`` makes of it, and undo exactly that afterwards."""
-    own = vars(owner).get(name)
-    try:
-        original = getattr(owner, name)
-        # a learner who calls it with wrong arguments is told its name, not the spy's
-        setattr(owner, name, functools.update_wrapper(wrap(original), original))
-        yield
-    finally:
-        if own is not None:
-            setattr(owner, name, own)
-        elif name in vars(owner):
-            delattr(owner, name)
+    original = getattr(owner, name)
+    # a learner who calls it with wrong arguments is told its name, not the spy's
+    return mock.patch.object(owner, name, functools.update_wrapper(wrap(original), original))

@@ -1,0 +1,60 @@
+"""Files that are only ever whole: replaced, set aside where damaged, and kept to one process at a time."""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import AbstractContextManager, nullcontext
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+# what some network homes answer when they are asked for a lock
+_HAS_NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
+
+
+def replace(path: Path, text: str) -> None:
+    """Let ``text`` be all that the file holds; a process that is killed leaves the old file or the new one.
+
+    The unfinished file has one name: whoever writes holds a lock (`acquired`). Raises OSError where nothing
+    can be written, and leaves the old file.
+    """
+    unfinished = path.with_name(f"{path.name}.tmp")
+    try:
+        with unfinished.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())  # or a power cut could leave the new name without what it names
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a damaged file, so that nothing overwrites it; return its new path. Raises OSError."""
+    stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S%fZ")
+    aside = path.with_name(f"{path.stem}.damaged-{stamp}{path.suffix}")
+    os.replace(path, aside)
+    return aside
+
+
+def were_set_aside(path: Path) -> list[Path]:
+    """List what `set_aside` made of this file, today or earlier, oldest first; its name may be a pattern."""
+    return sorted(path.parent.glob(f"{path.stem}.damaged-*{path.suffix}"))
+
+
+def acquired(path: Path, timeout_s: float = 0.0) -> AbstractContextManager[Any]:
+    """Acquire the lock of a file; ``with`` lets go of it, and the system when the process ends, however.
+
+    Raises `filelock.Timeout`, an OSError, if another process holds it for ``timeout_s`` seconds, and OSError
+    where the file cannot be made. On a file system without locks there is nothing to hold, or to wait for:
+    one process at a time works there.
+    """
+    try:
+        return FileLock(path).acquire(timeout=timeout_s)
+    except OSError as error:
+        if error.errno in _HAS_NO_LOCKS:
+            return nullcontext()
+        raise
