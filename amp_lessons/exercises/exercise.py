@@ -11,8 +11,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
-import yaml
-
 from amp_lessons.audit.findings import Finding
 from amp_lessons.exercises.attempt import Attempt
 from amp_lessons.exercises.report import rendering
@@ -98,6 +96,8 @@ _FIELDS = {"title": str, "lesson": str, "place": int, "difficulty": int, "minute
 
 
 def _front_matter(text: str, path: Path) -> dict[str, Any]:
+    import yaml  # only cards need it, and importing this package must stay quick
+
     front = yaml.safe_load(text)
     if {name: type(value) for name, value in front.items()} != _FIELDS:
         wanted = ", ".join(f"{name} ({kind.__name__})" for name, kind in _FIELDS.items())

@@ -9,8 +9,6 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-
 # what some network homes answer when they are asked for a lock
 _HAS_NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
 
@@ -52,6 +50,8 @@ def acquired(path: Path, timeout_s: float = 0.0) -> AbstractContextManager[Any]:
     where the file cannot be made. On a file system without locks there is nothing to hold, or to wait for:
     one process at a time works there.
     """
+    from filelock import FileLock  # loads asyncio: nobody should pay for that who only imports this package
+
     try:
         return FileLock(path).acquire(timeout=timeout_s)
     except OSError as error:
