@@ -12,11 +12,9 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
-from filelock import Timeout
-
 from amp_lessons.bench.results import Recording, Setup, UnreadableResultsError, read, writing_to
 from amp_lessons.keeping import progress
-from amp_lessons.keeping.files import acquired, were_set_aside
+from amp_lessons.keeping.files import InUseError, acquired, were_set_aside
 
 
 class FolderInUseError(RuntimeError):
@@ -90,7 +88,7 @@ def claimed(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         try:
             lock = acquired(folder / "bench.lock")
-        except Timeout as error:
+        except InUseError as error:
             raise FolderInUseError(
                 f"Another `amp-lessons bench` is measuring, with its results in {folder}. Two at once would "
                 "slow each other down: start this one again when that one has ended."

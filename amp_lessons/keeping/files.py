@@ -13,6 +13,10 @@ from typing import Any
 _HAS_NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 
+class InUseError(OSError):
+    """Another process holds the lock of a file; the message names it."""
+
+
 def replace(path: Path, text: str) -> None:
     """Let ``text`` be all that the file holds; a process that is killed leaves the old file or the new one.
 
@@ -46,14 +50,19 @@ def were_set_aside(path: Path) -> list[Path]:
 def acquired(path: Path, timeout_s: float = 0.0) -> AbstractContextManager[Any]:
     """Acquire the lock of a file; ``with`` lets go of it, and the system when the process ends, however.
 
-    Raises `filelock.Timeout`, an OSError, if another process holds it for ``timeout_s`` seconds, and OSError
-    where the file cannot be made. On a file system without locks there is nothing to hold, or to wait for:
+    Raises InUseError if another process holds it for ``timeout_s`` seconds, and OSError where the file cannot
+    be made. On a file system without locks there is nothing to hold, or to wait for:
     one process at a time works there.
     """
-    from filelock import FileLock  # loads asyncio: nobody should pay for that who only imports this package
+    from filelock import (  # loads asyncio: nobody should pay for that who only imports this package
+        FileLock,
+        Timeout,
+    )
 
     try:
         return FileLock(path).acquire(timeout=timeout_s)
+    except Timeout as error:
+        raise InUseError(f"another process holds {path}") from error
     except OSError as error:
         if error.errno in _HAS_NO_LOCKS:
             return nullcontext()

@@ -19,7 +19,6 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-import filelock
 import platformdirs
 
 from amp_lessons.keeping import files
@@ -274,7 +273,7 @@ def _locked() -> Iterator[None]:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         lock = files.acquired(file, _LOCK_TIMEOUT_S)
-    except filelock.Timeout as error:
+    except files.InUseError as error:
         raise ProgressError(f"another process holds {file}; this result was not saved") from error
     except OSError as error:
         raise _NotWritableError(f"progress cannot be saved: {error}") from error
