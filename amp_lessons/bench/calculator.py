@@ -19,10 +19,9 @@ from torch import nn
 from torch._subclasses import fake_tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from amp_lessons.autocast import fake_tensors
-from amp_lessons.autocast.running.fake_cpu import on_fake_cpu, without_collecting
-from amp_lessons.autocast.running.fakes import fake_mode_of
+from amp_lessons.autocast.running import fake_mode_of, fake_tensors, on_fake_cpu, without_collecting
 from amp_lessons.bench.workloads import WORKLOADS, Workload
+from amp_lessons.formats import parse_whole
 from amp_lessons.material import models
 from amp_lessons.measure import (
     GPUS,
@@ -33,7 +32,6 @@ from amp_lessons.measure import (
     predict_memory,
 )
 from amp_lessons.measure.batch import LARGEST_BATCH
-from amp_lessons.measure.typed import parse_whole
 
 LARGEST_SIZE = 2**16  # more than anybody trains with, tokens or pixels of a side
 _models_in_use = threading.RLock()

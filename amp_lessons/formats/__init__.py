@@ -20,7 +20,7 @@ from amp_lessons.formats.compare import Representation, relative_error, represen
 from amp_lessons.formats.floats import Fields, FloatFormat, Specials
 from amp_lessons.formats.products import product, product_errors, tf32_product
 from amp_lessons.formats.sums import SUM_METHODS, running_sum
-from amp_lessons.formats.typed import Typed, parse
+from amp_lessons.formats.typed import Typed, parse, parse_whole
 
 __all__ = [
     "BLOCK_FORMATS",
@@ -35,6 +35,7 @@ __all__ = [
     "Specials",
     "Typed",
     "parse",
+    "parse_whole",
     "per_tensor",
     "product",
     "product_errors",

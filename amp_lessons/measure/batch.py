@@ -11,9 +11,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from amp_lessons.autocast.running.fake_cpu import on_fake_cpu
-from amp_lessons.autocast.running.fakes import fake_mode_of
-from amp_lessons.autocast.running.grad_mode import gradients_on
+from amp_lessons.autocast.running import fake_mode_of, gradients_on, on_fake_cpu
 from amp_lessons.measure.footprint import COMPUTED, MEASURED
 from amp_lessons.measure.memory import predict_memory
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from amp_lessons.autocast.cast_policy.dispatcher import tensors_in
+from amp_lessons.autocast.cast_policy import tensors_in
 from amp_lessons.measure.storages import StorageLog
 
 Factory = Callable[[Iterable[torch.Tensor]], Optimizer]

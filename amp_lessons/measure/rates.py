@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 import torch
 
-from amp_lessons.devices import tensor_core_formats
-from amp_lessons.measure.capacity import free_bytes
-from amp_lessons.measure.precision import Precision, fp32_products, precision
+from amp_lessons.devices import fp32_products, free_bytes, tensor_core_formats
 from amp_lessons.measure.stopwatch import time_step, usable_device
 from amp_lessons.measure.timing import Timing
+from amp_lessons.precisions import Precision, precision
 
 Device = str | torch.device
 

@@ -14,8 +14,8 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from amp_lessons.autocast.cast_policy.dispatcher import tensors_in
-from amp_lessons.autocast.running.paths import ModulePaths
+from amp_lessons.autocast.cast_policy import tensors_in
+from amp_lessons.autocast.running import ModulePaths
 
 Kind = Literal[
     "parameters",

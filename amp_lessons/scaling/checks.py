@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from amp_lessons.autocast.running.grad_mode import require_normal_parameters
+from amp_lessons.autocast.running import require_normal_parameters
 
 AUTOCAST_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 

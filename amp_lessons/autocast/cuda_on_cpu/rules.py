@@ -16,9 +16,8 @@ from typing import Any
 
 import torch
 
-from amp_lessons.autocast.cast_policy.dispatcher import autocast_key
-from amp_lessons.autocast.cast_policy.policy import CUDNN_RNN, RECURRENT, Policy, entries, policy
-from amp_lessons.autocast.cuda_on_cpu.kernels import (
+from amp_lessons.autocast.cast_policy import CUDNN_RNN, RECURRENT, Policy, autocast_key, entries, policy
+from amp_lessons.autocast.cuda_on_cpu.casting_kernels import (
     Kernel,
     cast_to_float16,
     follow_inputs,

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from amp_lessons.autocast.cast_policy.dispatcher import UnreadablePyTorchError, autocast_key, overload
+from amp_lessons.autocast.cast_policy import UnreadablePyTorchError, autocast_key, overload
 
 _KEY_NAME = "TESTING_ONLY_GenericMode"
 _NAMESPACES_LEFT_OUT = ("prim", "prims", "debugprims", "rngprims", "profiler")

@@ -9,12 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from amp_lessons.autocast.cast_policy.dispatcher import short
+from amp_lessons.autocast.cast_policy import short
 from amp_lessons.autocast.ledger.recorder import Recorder
 from amp_lessons.autocast.ledger.rows import Ledger
-from amp_lessons.autocast.running.grad_mode import as_in_inference_mode, gradients_on
-from amp_lessons.autocast.running.once import prepare
-from amp_lessons.autocast.running.saved import counting_saved
+from amp_lessons.autocast.running import as_in_inference_mode, counting_saved, gradients_on, prepare
 
 
 def record(
@@ -40,14 +38,14 @@ def record(
     the model fails, ``TypeError`` or ``ValueError`` if the arguments make no sense.
     """
     with _mode(bool(backward)):
-        once = prepare(model, inputs, named_inputs, device_type, dtype)
-        recorder = Recorder(once)
-        with once.without_trace(), counting_saved(model, backward_follows=bool(backward)) as saved:
+        prepared = prepare(model, inputs, named_inputs, device_type, dtype)
+        recorder = Recorder(prepared)
+        with prepared.without_trace(), counting_saved(model, backward_follows=bool(backward)) as saved:
             targets = recorder.record_forward(backward)
             saved_bytes = saved.by_dtype
             if backward:
                 recorder.record_backward(targets)
-        return Ledger(tuple(recorder.rows), device_type, dtype, once.where, saved_bytes, _notes(model))
+        return Ledger(tuple(recorder.rows), device_type, dtype, prepared.where, saved_bytes, _notes(model))
 
 
 def _mode(backward: bool) -> AbstractContextManager[None]:

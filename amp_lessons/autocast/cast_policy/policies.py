@@ -17,7 +17,7 @@ from amp_lessons.autocast.cast_policy.dispatcher import (
     without_overload,
 )
 from amp_lessons.autocast.cast_policy.header import header_lists
-from amp_lessons.autocast.cast_policy.observe import has_dtype_argument, observe, takes_dimension_names
+from amp_lessons.autocast.cast_policy.observation import has_dtype_argument, observe, takes_dimension_names
 
 
 class Policy(Enum):

@@ -8,7 +8,7 @@ from functools import cache
 import torch
 
 from amp_lessons.autocast.cast_policy.dispatcher import is_composite, overload, short, without_overload
-from amp_lessons.autocast.cast_policy.policy import RECURRENT, Entry, Policy, entries
+from amp_lessons.autocast.cast_policy.policies import RECURRENT, Entry, Policy, entries
 
 _NAMES = {"cuda": "CUDA", "cpu": "the CPU", "mps": "MPS", "xpu": "XPU"}
 _PREFIXES = (
