@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from importlib import import_module
 
 from amp_lessons.exercises.report.results import Exercise
+from amp_lessons.text.nearest import did_you_mean
 
 _IDS = (
     "decode_bits",
@@ -33,6 +33,4 @@ def find(exercise_id: str) -> Exercise:
     known = {exercise.id: exercise for exercise in EXERCISES}
     if exercise_id in known:
         return known[exercise_id]
-    near = difflib.get_close_matches(str(exercise_id), known, n=3, cutoff=0.5)
-    which = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(known)}"
-    raise ValueError(f"there is no exercise {exercise_id!r}; {which}")
+    raise ValueError(f"there is no exercise {exercise_id!r}; {did_you_mean(exercise_id, known)}")

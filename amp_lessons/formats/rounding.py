@@ -12,6 +12,8 @@ import math
 import torch
 from torch import Tensor
 
+from amp_lessons.precisions import HALVES
+
 _INFINITY_BITS = int(torch.tensor(torch.inf).view(torch.int32))  # all exponent bits set, and no other
 _LARGEST_POWER = 2.0 ** (math.frexp(torch.finfo(torch.float32).max)[1] - 1)
 
@@ -20,7 +22,7 @@ def as_float32(x: Tensor) -> Tensor:
     """Return `x` detached and in float32; a TypeError asks for a dtype that float32 holds exactly."""
     if not isinstance(x, Tensor):
         raise TypeError(f"Give a float32 tensor, not {type(x).__name__}: torch.tensor(...) makes one.")
-    if x.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+    if x.dtype not in (torch.float32, *HALVES.values()):
         raise TypeError(
             f"Give a float32 tensor, not {x.dtype}: x.float() converts it (and rounds float64 first)."
         )

@@ -57,6 +57,9 @@ class StorageLog(TorchDispatchMode):
     """Within this context, write down when storages appear and when they are freed.
 
     ``phase`` is written down with each event. What a kernel allocates and frees inside itself is not seen.
+
+    Of saved tensors ``autocast``'s ledger keeps a count of its own, which knows nothing of this one: two
+    witnesses on purpose, which tests compare.
     """
 
     def __init__(self) -> None:

@@ -13,6 +13,7 @@ from amp_lessons.autocast.cast_policy import short
 from amp_lessons.autocast.ledger.recorder import Recorder
 from amp_lessons.autocast.ledger.rows import Ledger
 from amp_lessons.autocast.running import as_in_inference_mode, counting_saved, gradients_on, prepare
+from amp_lessons.precisions import HALVES
 
 
 def record(
@@ -60,7 +61,7 @@ def _notes(model: nn.Module) -> tuple[str, ...]:
     notes = []
     if not dtypes:
         notes.append("the model has no floating parameters: autocast has no weights to cast")
-    for half in sorted(dtypes & {torch.float16, torch.bfloat16}, key=str):
+    for half in sorted(dtypes & {*HALVES.values()}, key=str):
         notes.append(
             f"parameters are {short(half)} already: nothing keeps them in float32, updates will be rounded"
         )
