@@ -14,6 +14,7 @@ from amp_lessons.bench.workloads import (
     Claim,
     MissingExtraError,
     Workload,
+    benched,
     require_transformers,
 )
 
@@ -27,6 +28,7 @@ __all__ = [
     "Result",
     "Setup",
     "Workload",
+    "benched",
     "confront",
     "recordings",
     "require_transformers",

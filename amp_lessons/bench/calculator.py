@@ -197,7 +197,8 @@ def _tuple(inputs: Any) -> tuple[Any, ...]:
     return inputs if isinstance(inputs, tuple) else (inputs,)
 
 
-def _of_workload(workload: Workload) -> Subject:
+def of_workload(workload: Workload) -> Subject:
+    """Ask about a workload, in its full size."""
     full = workload.size("full")
     images = workload.items == "images"
 
@@ -241,7 +242,7 @@ def _small(
 SUBJECTS: Mapping[str, Subject] = {
     subject.name: subject
     for subject in (
-        *map(_of_workload, WORKLOADS.values()),
+        *map(of_workload, WORKLOADS.values()),
         _small(
             "the lessons' perceptron",
             models.digits_classifier,
