@@ -1,7 +1,7 @@
 """The memory calculator: what a training step of a model needs, and the largest batch that a GPU holds.
 
-Everything is computed on fake tensors, for the published models of `WORKLOADS`, the lessons' own small ones,
-or any module; no GPU is needed.
+Everything is computed on fake tensors, for the published models of ``WORKLOADS``, the lessons' own small
+ones, or any module; no GPU is needed.
 """
 
 from __future__ import annotations
@@ -82,7 +82,10 @@ class Question:
 
 
 def ask(subject: Subject, batch: str | int, size: str | int, optimizer: str, precision: str) -> Question:
-    """Make a question from what a learner typed; a ValueError says which number cannot be used, and why."""
+    """Make a question from what a learner typed.
+
+    Raises ``ValueError`` for a number that cannot be used, and says why.
+    """
     count = parse_whole(batch, "The batch", LARGEST_BATCH)
     if not subject.size_name:
         return Question(subject, count, subject.size, optimizer, precision)
@@ -92,7 +95,10 @@ def ask(subject: Subject, batch: str | int, size: str | int, optimizer: str, pre
 
 @lru_cache(maxsize=64)
 def predict(question: Question) -> Footprint:
-    """Predict the memory of the training step that is asked about; `CannotTellError` says why not."""
+    """Predict the memory of the training step that is asked about.
+
+    Raises ``CannotTellError`` where there is no telling, with the reason.
+    """
     with _explaining(question.subject):
         model = _built(question.subject, question.size)
         with _mode_of(model):
@@ -129,7 +135,7 @@ def own_subject(model: nn.Module, inputs: Any, name: str = "your model") -> Subj
 
     ``inputs`` are a batch of its inputs, a tensor, a tuple or a dict, the items along the first dimension of
     the first tensor and of all that are as long; or a function that makes them for a given number of items.
-    Raise TypeError for anything else.
+    Raises ``TypeError`` for anything else.
     """
     fake, _ = on_fake_cpu(model, ())
     if callable(inputs):
@@ -221,7 +227,7 @@ def of_workload(workload: Workload) -> Subject:
 
 
 def _check_positions(name: str, model: Any, size: int) -> None:
-    """Raise CannotTellError for a sequence longer than the model knows positions."""
+    """Refuse a sequence longer than the model knows positions. Raises ``CannotTellError`` for it."""
     most = getattr(model.config, "max_position_embeddings", size)
     if size > most:
         raise CannotTellError(f"{name} knows {most:,} positions, so its sequence length is at most that.")

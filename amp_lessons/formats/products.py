@@ -20,9 +20,9 @@ _FP32 = FORMATS["fp32"]
 def product(a: Tensor, b: Tensor, operands: FloatFormat, accumulator: FloatFormat = _FP32) -> Tensor:
     """Return (rows, inner) @ (inner, columns) with operands and accumulator in the given formats, as float32.
 
-    The operands are rounded once; the products of two of at most 12 significant bits are exact in float32,
-    as they are in a tensor core. With the fp32 accumulator the sum is PyTorch's own float32 matrix product,
-    on the device of `a` and never in TF32: `product(a, b, FORMATS["tf32"])` is TF32 emulated anywhere. With
+    The operands are rounded once; the products of two of at most 12 significant bits are exact in float32, as
+    they are in a tensor core. With the fp32 accumulator the sum is PyTorch's own float32 matrix product, on
+    the device of ``a`` and never in TF32: ``product(a, b, FORMATS["tf32"])`` is TF32 emulated anywhere. With
     any other the sum runs along the inner dimension one by one, and each partial sum is rounded.
     """
     _check_shapes(a, b)
@@ -35,10 +35,11 @@ def product(a: Tensor, b: Tensor, operands: FloatFormat, accumulator: FloatForma
 def product_errors(
     a: Tensor, b: Tensor, operands: FloatFormat, accumulator: FloatFormat, inner_dimensions: Sequence[int]
 ) -> list[float]:
-    """Return the relative error of the product of the first k columns of `a` with the first k rows of `b`.
+    """Return the relative error of the product of the first k columns of ``a`` with the first k rows of
+    ``b``.
 
-    One for each k in `inner_dimensions`: ‖product − exact‖ / ‖exact‖, exact being the float64 product of the
-    float32 matrices as they are, so that it counts the rounding of operands and accumulator alike.
+    One for each k in ``inner_dimensions``: ‖product − exact‖ / ‖exact‖, exact being the float64 product of
+    the float32 matrices as they are, so that it counts the rounding of operands and accumulator alike.
     """
     _check_shapes(a, b)
     if not all(1 <= k <= a.shape[1] for k in inner_dimensions):

@@ -25,8 +25,8 @@ _BITS_PER_DIGIT = 4
 class Typed:
     """What a typed text means in one format.
 
-    `value` is exact: a Fraction, or a float where there is no fraction (−0, infinities, NaN). `code` is the
-    code that the text names (`is_pattern`) or that the value rounds to.
+    ``value`` is exact: a Fraction, or a float where there is no fraction (−0, infinities, NaN). ``code`` is
+    the code that the text names (``is_pattern``) or that the value rounds to.
     """
 
     text: str
@@ -36,11 +36,11 @@ class Typed:
 
 
 def parse(text: str, float_format: FloatFormat) -> Typed:
-    """Return what `text` means in `float_format`: a number, or with 0x or 0b in front the bits of one.
+    """Return what ``text`` means in ``float_format``: a number, or with 0x or 0b in front the bits of one.
 
     Understands decimals of any size (rounded once, from the exact value), thousands separated by commas,
-    powers (2^-24, 1.5*2^-3, 10**6), fractions, inf, nan and -0. A ValueError tells the learner what to type
-    instead.
+    powers (2^-24, 1.5*2^-3, 10**6), fractions, inf, nan and -0. A ``ValueError`` tells the learner what to
+    type instead.
     """
     cleaned = _SPACED_OPERATOR.sub(r"\1", text.strip().lower().translate(_PLAIN_SIGNS))
     if not cleaned:
@@ -59,7 +59,7 @@ def parse(text: str, float_format: FloatFormat) -> Typed:
 def parse_whole(text: str | int, name: str, most: int) -> int:
     """Return the whole number from 1 to ``most`` that was typed: ``8``, ``1,024`` or ``2^10``.
 
-    ``name`` says in the ValueError for anything else what the number is: `"The batch"`.
+    ``name`` says in the ``ValueError`` for anything else what the number is: ``"The batch"``.
     """
     typed = str(text).strip()
     try:

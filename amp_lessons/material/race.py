@@ -81,10 +81,10 @@ class Runner:
 
 
 class Race:
-    """fp32 against mixed precision on one of `TASKS`, step by step."""
+    """fp32 against mixed precision on one of ``TASKS``, step by step."""
 
     def __init__(self, task: str, dtype: torch.dtype, device: torch.device | str) -> None:
-        """Line both runs up at step 0. Raises ValueError for an unknown task or another dtype."""
+        """Line both runs up at step 0. Raises ``ValueError`` for an unknown task or another dtype."""
         if task not in list(TASKS):
             raise ValueError(f"The task is one of {', '.join(TASKS)}; there is no {task!r}.")
         if dtype not in HALVES.values():
@@ -119,7 +119,7 @@ class Race:
 
     @property
     def differences(self) -> list[float]:
-        """The relative difference of the two losses at each step, as `training.relative_difference` says."""
+        """The relative difference of the two losses at each step: ``training.relative_difference``."""
         return list(map(training.relative_difference, self.fp32.losses, self.amp.losses))
 
     @property
@@ -129,7 +129,7 @@ class Race:
         return max(finite, default=(math.inf, 0), key=itemgetter(0))
 
     def advance(self) -> None:
-        """Train both runs one step. Raises ValueError when they are at their end."""
+        """Train both runs one step. Raises ``ValueError`` when they are at their end."""
         if self.finished:
             raise ValueError(f"the race has ended after {self.step} steps")
         self.fp32.advance()

@@ -45,7 +45,7 @@ def predict_largest_batch(
 
     ``make_inputs(batch)`` makes the model's inputs: a tensor, a tuple of positional or a dict of named ones;
     it is called with fake tensors, so that large batches take no memory. ``known_peaks`` are peaks in bytes
-    by batch that need not be predicted again. ``options`` are those of `predict_memory`.
+    by batch that need not be predicted again. ``options`` are those of ``predict_memory``.
     """
     fake, _ = on_fake_cpu(model, ())
     mode = fake_mode_of(fake.parameters()) or FakeTensorMode()

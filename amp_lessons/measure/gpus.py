@@ -27,7 +27,7 @@ class DataSheet:
 
     @property
     def usable_bytes(self) -> int:
-        """Memory that is left for tensors, estimated: what the device has less `CONTEXT_BYTES`."""
+        """Memory that is left for tensors, estimated: what the device has less ``CONTEXT_BYTES``."""
         return self.memory_bytes - CONTEXT_BYTES
 
     def attainable_flop_per_s(self, precision: str, intensity: float) -> float:

@@ -110,7 +110,7 @@ def saved_activation_bytes(
     device_type: str = "cuda",
     **named_inputs: Any,
 ) -> dict[torch.dtype, int]:
-    """Bytes that autograd keeps for the backward pass of ``model(*inputs, **named_inputs)``, by dtype.
+    """Return what autograd keeps for the backward pass of ``model(*inputs, **named_inputs)``: bytes by dtype.
 
     Each storage counts once, as long as anything in it is kept; parameters and buffers do not count, but
     16-bit copies of them do. ``dtype`` is autocast's dtype, ``None`` means no autocast; ``device_type`` is

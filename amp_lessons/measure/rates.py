@@ -117,7 +117,7 @@ def product_rate(
 ) -> Rate:
     """Time one product of an m x k with a k x n matrix; a single ``size`` stands for all three.
 
-    The second matrix is stored transposed, as `torch.nn.Linear` stores its weight; PyTorch's fp16 loop on a
+    The second matrix is stored transposed, as ``torch.nn.Linear`` stores its weight; PyTorch's fp16 loop on a
     CPU is several times as slow with any other layout. The matrices hold normally distributed values: a GPU
     multiplies zeros faster, as they cost less power.
     """

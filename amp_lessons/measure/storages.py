@@ -105,7 +105,7 @@ class StorageLog(TorchDispatchMode):
         return sum(storage.nbytes for storage in self._live.values())
 
     def live_bytes_by_kind(self) -> Counter[Kind]:
-        """Bytes that are allocated now, by what they are for."""
+        """Return the bytes that are allocated now, by what they are for."""
         counts: Counter[Kind] = Counter()
         for storage in self._live.values():
             counts[storage.kind] += storage.nbytes

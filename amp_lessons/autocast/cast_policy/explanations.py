@@ -56,7 +56,7 @@ def bare_name(op: str) -> str:
 
 
 def is_operation(name: str) -> bool:
-    """Whether PyTorch has an ATen operation of this name, as in ``"softmax"``."""
+    """Say whether PyTorch has an ATen operation of this name, as in ``"softmax"``."""
     return name in _names_by_base()
 
 
@@ -103,5 +103,5 @@ def _unlisted_answer(variants: list[str]) -> str:
 
 
 def _writes_its_input(variant: str) -> bool:
-    """Whether this is an in-place or an ``out=`` form."""
+    """Say whether this is an in-place or an ``out=`` form."""
     return overload(variant)._schema.is_mutable

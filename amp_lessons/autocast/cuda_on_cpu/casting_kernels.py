@@ -148,7 +148,7 @@ def _run_cast(name: str, cast: ChangeTensor, args: tuple[Any, ...], kwargs: dict
 
 
 def _is_eligible(tensor: torch.Tensor) -> bool:
-    """What autocast casts at all: floating CPU tensors other than float64."""
+    """Say whether autocast casts it at all: floating CPU tensors other than float64."""
     return tensor.is_floating_point() and tensor.dtype is not torch.float64 and tensor.device.type == "cpu"
 
 

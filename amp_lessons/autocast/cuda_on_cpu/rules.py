@@ -93,7 +93,7 @@ def region(
 
 
 def policy_on_cpu() -> dict[str, Policy]:
-    """What ``cuda_rules()`` makes of each operation: CUDA's policy, and that of cuDNN's recurrent layers."""
+    """Return what ``cuda_rules()`` makes of each operation: CUDA's policy, and cuDNN's recurrent layers'."""
     return policy("cuda") | dict.fromkeys(RECURRENT, CUDNN_RNN.policy)
 
 
@@ -149,7 +149,7 @@ def _attention_taken_apart() -> Iterator[None]:
 
 
 def _replacements() -> dict[str, Kernel]:
-    """A kernel for each operation that CUDA's rules treat differently from the CPU's own."""
+    """Return a kernel for each operation that CUDA's rules treat differently from the CPU's own."""
     cuda, cpu = entries("cuda"), entries("cpu")
     kernels = {name: follow_inputs_without_half_kernel(name) for name in cpu if name not in cuda}
     for name, entry in cuda.items():

@@ -56,7 +56,7 @@ def _mode(backward: bool) -> AbstractContextManager[None]:
 
 
 def _notes(model: nn.Module) -> tuple[str, ...]:
-    """What a reader of the ledger should know about the model's own dtypes, and the mode that it ran in."""
+    """Return what a reader should know about the model's own dtypes, and the mode that it ran in."""
     dtypes = {parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()}
     notes = []
     if not dtypes:

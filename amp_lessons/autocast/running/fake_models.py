@@ -92,7 +92,7 @@ class RealStatistics(TorchDispatchMode):
 
 
 def fake_mode_of(tensors: Iterable[torch.Tensor]) -> FakeTensorMode | None:
-    """The block in which fake tensors were made, None if all are real.
+    """Return the block in which fake tensors were made, None if all are real.
 
     Raises ``ValueError`` for fake tensors from several blocks, which cannot meet in one operation.
     """
@@ -124,7 +124,7 @@ def without_collecting() -> Iterator[None]:
 
 
 def require_module(model: Any) -> None:
-    """Raise ``TypeError`` for anything that is no module."""
+    """Refuse what is no module. Raises ``TypeError`` for it."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"expected a torch.nn.Module, got {type(model).__name__}")
 

@@ -40,11 +40,11 @@ class PreparedRun:
         return f"{tensors}, {self.device_type} {rules}, {short(self.dtype)}"
 
     def forward(self) -> Any:
-        """The model's output, computed inside the region of autocast."""
+        """Return the model's output, computed inside the region of autocast."""
         return self.model(*self.args, **self.kwargs)
 
     def autocast(self) -> Any:
-        """The region of autocast; ``ValueError`` if this device cannot have it."""
+        """Return the region of autocast. Raises ``ValueError`` if this device cannot have it."""
         return region(self.device_type, self.dtype, self.device)
 
     @property
@@ -120,7 +120,7 @@ def loss_tensors(output: Any) -> list[torch.Tensor]:
 
 
 def _device_of(tensors: list[torch.Tensor]) -> torch.device:
-    """The one device of all tensors, single numbers aside if there are others; the CPU if there are none."""
+    """Return the device of all tensors, single numbers aside if there are others; of none, the CPU."""
     devices = {tensor.device for tensor in tensors if tensor.dim() > 0} or {
         tensor.device for tensor in tensors
     }

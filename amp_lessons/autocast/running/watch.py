@@ -147,7 +147,7 @@ def _watching_kernel(name: str) -> Callable[..., Any]:
 
 
 def _has_numbers_for_tensors(name: str, args: tuple[Any, ...]) -> bool:
-    """Whether numbers stand for tensors, as in ``x.divide(2)``, which only a new call takes."""
+    """Say whether numbers stand for tensors, as in ``x.divide(2)``, which only a new call takes."""
     return any(
         isinstance(args[place], (int, float, complex)) for place in _tensor_places(name) if place < len(args)
     )
