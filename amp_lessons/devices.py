@@ -11,7 +11,8 @@ import os
 import platform
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -39,6 +40,8 @@ _TURING_WITHOUT_TENSOR_CORES = re.compile(r"GTX 16\d\d|\bMX450\b|\bT(400|500|550
 SLOW_FP16 = (
     "This CPU has no fast fp16 kernel: fp16 matrix products take several to a hundred times as long as fp32."
 )
+
+_CPUINFO, _MEMINFO = Path("/proc/cpuinfo"), Path("/proc/meminfo")  # where Linux tells of itself
 
 _BF16_INSTRUCTIONS = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")
 _FP16_INSTRUCTIONS = ("avx512_fp16", "amx_fp16", "fp16_arith")
@@ -158,12 +161,38 @@ def describe() -> Machine:
     return Machine(
         cpu=cpu,
         gpu=gpu,
-        matmul_fp32_precision=torch.backends.cuda.matmul.fp32_precision,
-        conv_fp32_precision=torch.backends.cudnn.conv.fp32_precision,  # type: ignore[attr-defined]
+        matmul_fp32_precision=_NEWER_SWITCHES["cuda matmul"].read(),
+        conv_fp32_precision=_NEWER_SWITCHES["cudnn conv"].read(),
         torch_version=torch.__version__,
         torch_build=torch_build(),
         warnings=_gpu_warnings(gpu) if gpu else _cpu_warnings(cpu, obstacle),
     )
+
+
+@dataclass(frozen=True)
+class Switch:
+    """One of PyTorch's settings for fp32 on tensor cores: how to read it, and how to set it."""
+
+    read: Callable[[], Any]
+    write: Callable[[Any], object]
+
+
+@contextmanager
+def fp32_products(*, tf32: bool) -> Iterator[None]:
+    """Let fp32 matrix products and convolutions on a GPU round their operands to TF32, or forbid it.
+
+    PyTorch's own default is mixed: convolutions may, matrix products may not. The settings are put back at
+    the end. They are made through PyTorch's older switches, because once only a newer one is set, reading an
+    older one raises, and torch.compile reads both.
+    """
+    before = [(switch, switch.read()) for switch in FP32_SWITCHES]
+    MATMUL_SWITCH.write("high" if tf32 else "highest")
+    _CUDNN_SWITCH.write(tf32)
+    try:
+        yield
+    finally:
+        for switch, value in before:
+            switch.write(value)
 
 
 def older_setting(read: Callable[[], Any]) -> Any:
@@ -174,6 +203,30 @@ def older_setting(read: Callable[[], Any]) -> Any:
             return read()
     except RuntimeError:
         return None
+
+
+def _older_switch(read: Callable[[], Any], write: Callable[[Any], object]) -> Switch:
+    """Make an older switch: it reads None where only newer ones tell, and None is not written back."""
+    return Switch(lambda: older_setting(read), lambda value: None if value is None else write(value))
+
+
+def _newer_switch(holder: Any) -> Switch:
+    return Switch(lambda: holder.fp32_precision, lambda value: setattr(holder, "fp32_precision", value))
+
+
+_backends: Any = torch.backends
+MATMUL_SWITCH = _older_switch(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision)
+_CUDNN_SWITCH = _older_switch(
+    lambda: _backends.cudnn.allow_tf32, lambda allowed: setattr(_backends.cudnn, "allow_tf32", allowed)
+)
+_NEWER_SWITCHES = {
+    "cuda matmul": _newer_switch(_backends.cuda.matmul),
+    "cudnn conv": _newer_switch(_backends.cudnn.conv),
+    "cudnn rnn": _newer_switch(_backends.cudnn.rnn),
+    "cpu matmul": _newer_switch(_backends.mkldnn.matmul),
+}
+# The older ones first: to set one of them sets the newer ones that it stands for.
+FP32_SWITCHES = (MATMUL_SWITCH, _CUDNN_SWITCH, *_NEWER_SWITCHES.values())
 
 
 def tensor_core_formats(capability: Capability, name: str = "") -> tuple[str, ...]:
@@ -202,6 +255,23 @@ def missing(need: str, machine: Machine | None = None) -> str | None:
         return None
     since, own = dotted(_TENSOR_CORES_SINCE[need]), dotted(here.gpu.capability)
     return f"This needs {cores} (compute capability {since} or later); {here.name} ({own}) has none."
+
+
+def free_bytes(device: str | torch.device) -> int:
+    """Return how much memory ``device`` has left; of main memory half, where only the total is known.
+
+    Raises ``ValueError`` where the operating system tells neither.
+    """
+    place = torch.device(device)
+    if place.type == "cuda":
+        return torch.cuda.mem_get_info(place)[0]
+    available = re.search(r"^MemAvailable:\s+(\d+) kB", _text_of(_MEMINFO), re.MULTILINE)
+    if available:
+        return int(available[1]) * 1024
+    total_mib = _main_memory_mib()
+    if total_mib is None:
+        raise ValueError("this operating system does not say how much memory it has")
+    return total_mib * 2**20 // 2
 
 
 def torch_build() -> str:
@@ -282,7 +352,7 @@ def _cpu_features() -> Mapping[str, Any]:
     """Ask PyTorch for the processor's instruction sets; older versions leave it to /proc/cpuinfo."""
     if hasattr(torch.cpu, "get_capabilities"):
         return torch.cpu.get_capabilities()
-    return cpuinfo_features(_cpuinfo())
+    return cpuinfo_features(_text_of(_CPUINFO))
 
 
 def cpuinfo_features(cpuinfo: str) -> dict[str, bool]:
@@ -294,12 +364,11 @@ def cpuinfo_features(cpuinfo: str) -> dict[str, bool]:
 
 
 def _cpu_name(features: Mapping[str, Any]) -> str:
-    model = re.search(r"^model name\s*:\s*(.+)$", _cpuinfo(), re.MULTILINE)
+    model = re.search(r"^model name\s*:\s*(.+)$", _text_of(_CPUINFO), re.MULTILINE)
     return features.get("cpu_name") or (model and model[1]) or platform.processor() or platform.machine()
 
 
-def _cpuinfo() -> str:
-    path = Path("/proc/cpuinfo")
+def _text_of(path: Path) -> str:
     return path.read_text(errors="replace") if path.exists() else ""
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from amp_lessons.precisions import HALVES, precision_name
 from amp_lessons.text import tables
 from amp_lessons.text.marks import MEASURED
 
@@ -197,7 +198,7 @@ def training_steps(
 
 
 def _check(epochs: int, dtype: torch.dtype | None) -> None:
-    if dtype not in (None, torch.float16, torch.bfloat16):
+    if dtype not in (None, *HALVES.values()):
         raise ValueError(f"dtype must be torch.float16 or torch.bfloat16 (None for float32), not {dtype}")
     if not isinstance(epochs, int) or isinstance(epochs, bool) or epochs < 1:
         raise ValueError(f"epochs must be a positive integer, not {epochs!r}")
@@ -278,11 +279,6 @@ def _trained(
         )
     peak_mib = torch.cuda.max_memory_allocated(device) / _MIB if device.type == "cuda" else None
     return History(precision_name(dtype), str(device), collected, peak_mib)
-
-
-def precision_name(dtype: torch.dtype | None) -> str:
-    """Name a precision as the lessons do: fp32 (for None), fp16 or bf16."""
-    return {None: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}[dtype]
 
 
 def _with_bar(

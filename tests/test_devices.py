@@ -217,7 +217,7 @@ def test_what_is_said_of_the_cpus_half_precision_shows_in_its_speed(one_thread):
     not hasattr(torch.cpu, "get_capabilities"), reason="this PyTorch is not asked, cpuinfo is"
 )
 def test_cpuinfo_tells_older_versions_what_newer_ones_know():
-    features = devices.cpuinfo_features(devices._cpuinfo())
+    features = devices.cpuinfo_features(devices._text_of(devices._CPUINFO))
     known = torch.cpu.get_capabilities()
     for name in (*devices._BF16_INSTRUCTIONS, *devices._FP16_INSTRUCTIONS):
         assert features.get(name, False) == known.get(name, False), name
@@ -240,6 +240,22 @@ def test_cpuinfo_of_an_arm_server():
     assert features["bf16"]
     assert features["sve_bf16"]
     assert "avx512_bf16" not in features
+
+
+def test_free_main_memory_is_what_linux_calls_available(tmp_path, monkeypatch):
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal:  2000 kB\nMemFree:  500 kB\nMemAvailable:   1000 kB\n")
+    monkeypatch.setattr(devices, "_MEMINFO", meminfo)
+    assert devices.free_bytes("cpu") == 1000 * 1024
+
+
+def test_where_only_the_total_is_known_half_counts_as_free(tmp_path, monkeypatch):
+    monkeypatch.setattr(devices, "_MEMINFO", tmp_path / "missing")
+    assert devices.free_bytes("cpu") == devices.describe().cpu.memory_mib * 2**19
+
+
+def test_here_some_of_the_total_is_free():
+    assert 0 < devices.free_bytes(torch.device("cpu")) <= devices.describe().cpu.memory_mib * 2**20
 
 
 @pytest.mark.gpu

@@ -3,17 +3,30 @@
 ``policy``, ``entries``, ``explain``, ``atlas`` and ``differences`` answer for operations. ``cuda_rules``
 brings CUDA's answers to the CPU. ``record`` writes the ledger of a model; ``fake_tensors`` and ``fake_copy``
 let it do so for models of any size.
+
+Four rooms, each of which imports only from those before it: ``cast_policy`` (what autocast does to an
+operation), ``cuda_on_cpu`` (CUDA's answers and kernels on the CPU), ``running`` (run a model once, watched,
+and leave no trace) and ``ledger`` (write down what was seen). From outside a room its face is imported, not
+what lies inside.
 """
 
-from amp_lessons.autocast.cast_policy.dispatcher import UnreadablePyTorchError
-from amp_lessons.autocast.cast_policy.explain import explain
-from amp_lessons.autocast.cast_policy.operations import RULES, UNLISTED, Operation, operations
-from amp_lessons.autocast.cast_policy.policy import Entry, Policy, atlas, differences, entries, policy
-from amp_lessons.autocast.cuda_on_cpu.rules import RulesStatus, cuda_rules, region
-from amp_lessons.autocast.ledger.ledger import record
-from amp_lessons.autocast.ledger.recorder import RecordingError
-from amp_lessons.autocast.ledger.rows import Cast, Ledger, Row, Summary
-from amp_lessons.autocast.running.fakes import fake_copy, fake_tensors
+from amp_lessons.autocast.cast_policy import (
+    RULES,
+    UNLISTED,
+    Entry,
+    Operation,
+    Policy,
+    UnreadablePyTorchError,
+    atlas,
+    differences,
+    entries,
+    explain,
+    operations,
+    policy,
+)
+from amp_lessons.autocast.cuda_on_cpu import RulesStatus, cuda_rules, region
+from amp_lessons.autocast.ledger import Cast, Ledger, RecordingError, Row, Summary, record
+from amp_lessons.autocast.running import fake_copy, fake_tensors
 
 __all__ = [
     "RULES",

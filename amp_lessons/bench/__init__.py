@@ -1,7 +1,7 @@
 """Time and memory of well-known models in every precision, measured on this machine and kept.
 
-``amp-lessons bench`` measures; `recordings` reads what was measured, by this learner and by those who made
-the course, with its provenance; `confront` puts what a source claims beside what is predicted and what was
+``amp-lessons bench`` measures; ``recordings`` reads what was measured, by this learner and by those who made
+the course, with its provenance; ``confront`` puts what a source claims beside what is predicted and what was
 recorded.
 """
 
@@ -14,6 +14,7 @@ from amp_lessons.bench.workloads import (
     Claim,
     MissingExtraError,
     Workload,
+    benched,
     require_transformers,
 )
 
@@ -27,6 +28,7 @@ __all__ = [
     "Result",
     "Setup",
     "Workload",
+    "benched",
     "confront",
     "recordings",
     "require_transformers",

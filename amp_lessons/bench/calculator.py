@@ -1,7 +1,7 @@
 """The memory calculator: what a training step of a model needs, and the largest batch that a GPU holds.
 
-Everything is computed on fake tensors, for the published models of `WORKLOADS`, the lessons' own small ones,
-or any module; no GPU is needed.
+Everything is computed on fake tensors, for the published models of ``WORKLOADS``, the lessons' own small
+ones, or any module; no GPU is needed.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from torch import nn
 from torch._subclasses import fake_tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from amp_lessons.autocast import fake_tensors
-from amp_lessons.autocast.running.fake_cpu import on_fake_cpu, without_collecting
-from amp_lessons.autocast.running.fakes import fake_mode_of
+from amp_lessons.autocast.running import fake_mode_of, fake_tensors, on_fake_cpu, without_collecting
 from amp_lessons.bench.workloads import WORKLOADS, Workload
+from amp_lessons.formats import parse_whole
 from amp_lessons.material import models
 from amp_lessons.measure import (
     GPUS,
@@ -33,7 +32,6 @@ from amp_lessons.measure import (
     predict_memory,
 )
 from amp_lessons.measure.batch import LARGEST_BATCH
-from amp_lessons.measure.typed import parse_whole
 
 LARGEST_SIZE = 2**16  # more than anybody trains with, tokens or pixels of a side
 _models_in_use = threading.RLock()
@@ -84,7 +82,10 @@ class Question:
 
 
 def ask(subject: Subject, batch: str | int, size: str | int, optimizer: str, precision: str) -> Question:
-    """Make a question from what a learner typed; a ValueError says which number cannot be used, and why."""
+    """Make a question from what a learner typed.
+
+    Raises ``ValueError`` for a number that cannot be used, and says why.
+    """
     count = parse_whole(batch, "The batch", LARGEST_BATCH)
     if not subject.size_name:
         return Question(subject, count, subject.size, optimizer, precision)
@@ -94,7 +95,10 @@ def ask(subject: Subject, batch: str | int, size: str | int, optimizer: str, pre
 
 @lru_cache(maxsize=64)
 def predict(question: Question) -> Footprint:
-    """Predict the memory of the training step that is asked about; `CannotTellError` says why not."""
+    """Predict the memory of the training step that is asked about.
+
+    Raises ``CannotTellError`` where there is no telling, with the reason.
+    """
     with _explaining(question.subject):
         model = _built(question.subject, question.size)
         with _mode_of(model):
@@ -131,7 +135,7 @@ def own_subject(model: nn.Module, inputs: Any, name: str = "your model") -> Subj
 
     ``inputs`` are a batch of its inputs, a tensor, a tuple or a dict, the items along the first dimension of
     the first tensor and of all that are as long; or a function that makes them for a given number of items.
-    Raise TypeError for anything else.
+    Raises ``TypeError`` for anything else.
     """
     fake, _ = on_fake_cpu(model, ())
     if callable(inputs):
@@ -199,7 +203,8 @@ def _tuple(inputs: Any) -> tuple[Any, ...]:
     return inputs if isinstance(inputs, tuple) else (inputs,)
 
 
-def _of_workload(workload: Workload) -> Subject:
+def of_workload(workload: Workload) -> Subject:
+    """Ask about a workload, in its full size."""
     full = workload.size("full")
     images = workload.items == "images"
 
@@ -222,7 +227,7 @@ def _of_workload(workload: Workload) -> Subject:
 
 
 def _check_positions(name: str, model: Any, size: int) -> None:
-    """Raise CannotTellError for a sequence longer than the model knows positions."""
+    """Refuse a sequence longer than the model knows positions. Raises ``CannotTellError`` for it."""
     most = getattr(model.config, "max_position_embeddings", size)
     if size > most:
         raise CannotTellError(f"{name} knows {most:,} positions, so its sequence length is at most that.")
@@ -243,7 +248,7 @@ def _small(
 SUBJECTS: Mapping[str, Subject] = {
     subject.name: subject
     for subject in (
-        *map(_of_workload, WORKLOADS.values()),
+        *map(of_workload, WORKLOADS.values()),
         _small(
             "the lessons' perceptron",
             models.digits_classifier,

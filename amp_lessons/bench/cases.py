@@ -15,6 +15,7 @@ from amp_lessons.autocast import fake_tensors
 from amp_lessons.bench.report import in_words
 from amp_lessons.bench.results import Key, Mode, Outcome, Result
 from amp_lessons.bench.workloads import WORKLOADS
+from amp_lessons.devices import free_bytes
 from amp_lessons.measure import (
     Precision,
     Timing,
@@ -26,7 +27,6 @@ from amp_lessons.measure import (
     time_step,
 )
 from amp_lessons.measure.batch import is_out_of_memory, release_memory
-from amp_lessons.measure.capacity import free_bytes
 
 
 @dataclass(frozen=True)

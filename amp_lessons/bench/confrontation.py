@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from amp_lessons.bench.calculator import SUBJECTS, Question, predict
 from amp_lessons.bench.results import Mode, Recording
-from amp_lessons.bench.workloads import SOURCE_MODELS, Claim
+from amp_lessons.bench.workloads import WORKLOADS, Claim
 from amp_lessons.measure import Difference
 
 MODES: tuple[Mode, ...] = ("eager", "compiled")
@@ -27,13 +27,13 @@ class Measured:
 
 @dataclass(frozen=True)
 class Confrontation:
-    """One row of the source's table. Savings are shares of the peak of a training step in fp32.
+    """One model, and what a source claims of it, if one does. Savings are shares of a step's peak in fp32.
 
     The prediction is for an uncompiled step with AdamW at the full size, by CUDA's rules: no GPU needed.
     """
 
     model: str
-    claim: Claim
+    claim: Claim | None
     batch: int
     fp32_peak_bytes: int
     peak_bytes: int
@@ -48,9 +48,8 @@ class Confrontation:
 def confront(
     model: str, recordings: Iterable[Recording] = (), *, precision: str = "fp16", batch: int | None = None
 ) -> Confrontation:
-    """Confront the claim about one of ``SOURCE_MODELS`` with the prediction and with ``recordings``."""
-    claim, subject = SOURCE_MODELS[model].claim, SUBJECTS[model]
-    assert claim is not None
+    """Confront what is claimed of one of ``WORKLOADS`` with the prediction and with ``recordings``."""
+    claim, subject = WORKLOADS[model].claim, SUBJECTS[model]
     count = batch or subject.batch
     fp32, half = (
         predict(Question(subject, count, subject.size, "AdamW", name)).peak_bytes

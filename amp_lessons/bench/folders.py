@@ -22,7 +22,7 @@ class FolderInUseError(RuntimeError):
 
 
 def own_folder() -> Path:
-    """Return where this learner's results are kept: beside the progress file. Raises `ProgressError`."""
+    """Return where this learner's results are kept: beside the progress file. Raises ``ProgressError``."""
     return progress.home() / "bench"
 
 
@@ -80,9 +80,9 @@ def unreadable(folder: Path) -> list[str]:
 
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
-    """Keep ``folder`` to this process, or raise FolderInUseError: two runs would slow each other down.
+    """Keep ``folder`` to this process, or raise ``FolderInUseError``: two runs would slow each other down.
 
-    Raise `UnwritableResultsError` where nothing can be written.
+    Raises ``UnwritableResultsError`` where nothing can be written.
     """
     with writing_to(folder):
         folder.mkdir(parents=True, exist_ok=True)

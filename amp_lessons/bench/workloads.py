@@ -46,7 +46,7 @@ class Size:
 class Workload:
     """A model that can be trained on random data; ``sizes`` holds one ``Size`` per preset.
 
-    ``items`` says what a batch consists of.
+    ``items`` says what a batch consists of. ``claim`` is what a source says of it, None where none does.
     """
 
     name: str
@@ -60,7 +60,8 @@ class Workload:
     def build(self, preset: str = "full") -> nn.Module:
         """Build the model in training mode, with random weights, on PyTorch's default device.
 
-        Inside ``autocast.fake_tensors()`` it takes no memory. Raise `MissingExtraError` without the library.
+        Inside ``autocast.fake_tensors()`` it takes no memory. Raises ``MissingExtraError`` without
+        the library.
         """
         library = require_transformers()
         config = getattr(library, self.config_class)(**self.size(preset).config)
@@ -71,14 +72,14 @@ class Workload:
         return self.make_batch(model, batch, self.size(preset).length)
 
     def size(self, preset: str) -> Size:
-        """Return the size called ``preset``; a ValueError lists those there are."""
+        """Return the size called ``preset``. Raises ``ValueError`` for another, with those there are."""
         if preset not in self.sizes:
             raise ValueError(f"{self.name} has no size {preset!r}; there are {', '.join(self.sizes)}")
         return self.sizes[preset]
 
 
 def require_transformers() -> Any:
-    """Import ``transformers``, or raise `MissingExtraError`, which says in words what to install."""
+    """Import ``transformers``, or raise ``MissingExtraError``, which says in words what to install."""
     if importlib.util.find_spec("transformers") is None:
         raise MissingExtraError(f"The models come from the library transformers. Install it: {INSTALL}")
     library = importlib.import_module("transformers")
@@ -138,8 +139,7 @@ def _gpt2(name: str, layers: int, width: int, heads: int) -> Workload:
     )
 
 
-# The four models of the source's table, with what it claims for each on which GPU.
-SOURCE_MODELS: dict[str, Workload] = {
+WORKLOADS: dict[str, Workload] = {
     workload.name: workload
     for workload in (
         Workload(
@@ -178,34 +178,36 @@ SOURCE_MODELS: dict[str, Workload] = {
             "images",
             Claim("RTX 4090", 1.7, 0.42),
         ),
+        _gpt2("GPT-2 medium", 24, 1024, 16),
+        _gpt2("GPT-2 large", 36, 1280, 20),
+        _gpt2("GPT-2 XL", 48, 1600, 25),
+        Workload(
+            "BERT-Base",
+            "BertForPreTraining",
+            "BertConfig",
+            _sentence_pairs,
+            {"full": Size(32, 512)},
+            "sequences",
+        ),
+        Workload(
+            "ViT-Base/16",
+            "ViTForImageClassification",
+            "ViTConfig",
+            _images,
+            {"full": Size(64, 224, {"num_labels": 1000})},
+            "images",
+        ),
     )
 }
+"""By name. All can be asked about in the memory calculator; the full sizes are those of the published models.
 
-# More to ask the memory calculator about; the sizes are those of the published models.
-WORKLOADS: dict[str, Workload] = {
-    **SOURCE_MODELS,
-    **{
-        workload.name: workload
-        for workload in (
-            _gpt2("GPT-2 medium", 24, 1024, 16),
-            _gpt2("GPT-2 large", 36, 1280, 20),
-            _gpt2("GPT-2 XL", 48, 1600, 25),
-            Workload(
-                "BERT-Base",
-                "BertForPreTraining",
-                "BertConfig",
-                _sentence_pairs,
-                {"full": Size(32, 512)},
-                "sequences",
-            ),
-            Workload(
-                "ViT-Base/16",
-                "ViTForImageClassification",
-                "ViTConfig",
-                _images,
-                {"full": Size(64, 224, {"num_labels": 1000})},
-                "images",
-            ),
-        )
-    },
-}
+One with a small size is benched too, and one with a claim is confronted with it: nothing else lists them.
+"""
+
+SOURCE_MODELS = {name: workload for name, workload in WORKLOADS.items() if workload.claim}
+"""The models of the source's table, with what it claims for each on which GPU."""
+
+
+def benched() -> tuple[str, ...]:
+    """Return the names of the models that ``amp-lessons bench`` measures: those that have a small size."""
+    return tuple(name for name, workload in WORKLOADS.items() if "small" in workload.sizes)

@@ -1,9 +1,10 @@
-"""``amp-lessons bench``: time four well-known models in every precision on this machine."""
+"""``amp-lessons bench``: time well-known models in every precision on this machine."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -11,66 +12,54 @@ from tqdm.auto import tqdm
 
 from amp_lessons import devices
 from amp_lessons.bench import cases, folders, results, runner
+from amp_lessons.bench.confrontation import MODES
 from amp_lessons.bench.report import table
-from amp_lessons.bench.workloads import SOURCE_MODELS, MissingExtraError, require_transformers
+from amp_lessons.bench.workloads import MissingExtraError, benched, require_transformers
 from amp_lessons.keeping.progress import ProgressError
 from amp_lessons.measure import PRECISIONS, precisions_on
 from amp_lessons.measure.stopwatch import usable_device
 
-MODES = ("eager", "compiled")
 _EPILOG = (
     "Results are kept for each setup (device, versions, number of threads) in a file of its own; the same "
     "command goes on where an earlier one was interrupted. Lesson 05 shows them beside what is predicted."
 )
+_PRESETS = (
+    "full: the published models. small: a few layers of the same kinds, which a CPU trains in seconds; they "
+    "say nothing about the published ones (default: full on a GPU, else small)"
+)
+_MODES = "eager: as PyTorch runs a model by itself. compiled: by torch.compile (default: both)"
+_FOLDER = "where results are kept (default: bench in the folder of your progress; --show names it)"
+_SWITCHES = {
+    "--retry": "try again what failed earlier",
+    "--fresh": "measure again what was measured earlier",
+    "--show": "measure nothing; show the results there are, yours and those that the course comes with",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command."""
+    models, precisions = ", ".join(benched()), ", ".join(PRECISIONS)
     parser.epilog = _EPILOG
     parser.add_argument("--device", help="cuda or cpu (default: the GPU if there is one)")
-    parser.add_argument(
-        "--preset",
-        choices=("full", "small"),
-        help="full: the published models. small: a few layers of the same kinds, which a CPU trains in "
-        "seconds; they say nothing about the published ones (default: full on a GPU, else small)",
-    )
-    parser.add_argument(
-        "--models",
-        nargs="+",
-        choices=tuple(SOURCE_MODELS),
-        default=list(SOURCE_MODELS),
-        metavar="MODEL",
-        help=f"which to measure, of {', '.join(SOURCE_MODELS)} (default: all)",
-    )
-    parser.add_argument(
+    parser.add_argument("--preset", choices=("full", "small"), help=_PRESETS)
+    _add_list(parser, "--models", benched(), f"which to measure, of {models} (default: all)")
+    _add_list(
+        parser,
         "--precisions",
-        nargs="+",
-        choices=tuple(PRECISIONS),
-        metavar="PRECISION",
-        help=f"in which precisions, of {', '.join(PRECISIONS)} (default: all the device knows)",
+        PRECISIONS,
+        f"in which precisions, of {precisions} (default: all the device knows)",
     )
-    parser.add_argument(
-        "--modes",
-        nargs="+",
-        choices=MODES,
-        default=list(MODES),
-        metavar="MODE",
-        help="eager: as PyTorch runs a model by itself. compiled: by torch.compile (default: both)",
-    )
+    _add_list(parser, "--modes", MODES, _MODES)
     parser.add_argument("--seconds", type=float, default=3.0, help="how long to time each case (default: 3)")
-    parser.add_argument(
-        "--results",
-        type=Path,
-        metavar="FOLDER",
-        help="where results are kept (default: bench in the folder of your progress; --show names it)",
-    )
-    parser.add_argument("--retry", action="store_true", help="try again what failed earlier")
-    parser.add_argument("--fresh", action="store_true", help="measure again what was measured earlier")
-    parser.add_argument(
-        "--show",
-        action="store_true",
-        help="measure nothing; show the results there are, yours and those that the course comes with",
-    )
+    parser.add_argument("--results", type=Path, metavar="FOLDER", help=_FOLDER)
+    for option, words in _SWITCHES.items():
+        parser.add_argument(option, action="store_true", help=words)
+
+
+def _add_list(parser: argparse.ArgumentParser, option: str, choices: Iterable[str], words: str) -> None:
+    """Declare an option that takes one or more of ``choices``, and is None unless it is given."""
+    name = option.removeprefix("--").removesuffix("s").upper()
+    parser.add_argument(option, nargs="+", choices=tuple(choices), metavar=name, help=words)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -96,7 +85,12 @@ def _bench(args: argparse.Namespace, device: torch.device, folder: Path) -> int:
     with folders.claimed(folder):
         path, recording, words = runner.resume(folder, setup, preset)
         print(f"{preset} size on {setup.device}. {words}".strip())
-        wanted = cases.all_cases(args.models, args.precisions or precisions_on(device), args.modes, preset)
+        wanted = cases.all_cases(
+            args.models or benched(),
+            args.precisions or precisions_on(device),
+            args.modes or MODES,
+            preset,
+        )
         todo = runner.outstanding(wanted, recording, fresh=args.fresh, retry=args.retry)
         if not todo:
             print("There is nothing left to measure; --fresh measures all of it again.")

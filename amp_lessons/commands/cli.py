@@ -27,7 +27,7 @@ COMMANDS = (
         "say what this machine can do, what is missing, and how to mend it",
     ),
     ("progress", "amp_lessons.commands.progress", "show, export or reset what you have done"),
-    ("bench", "amp_lessons.commands.bench", "measure four well-known models in every precision"),
+    ("bench", "amp_lessons.commands.bench", "measure well-known models in every precision"),
 )
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 from pathlib import Path
 
 from amp_lessons.exercises.exercise import Exercise, read
+from amp_lessons.text.nearest import did_you_mean
 
 
 @functools.cache
@@ -21,6 +21,4 @@ def find(exercise_id: str) -> Exercise:
     known = {exercise.id: exercise for exercise in exercises()}
     if exercise_id in known:
         return known[exercise_id]
-    near = difflib.get_close_matches(str(exercise_id), known, n=3, cutoff=0.5)
-    which = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(known)}"
-    raise ValueError(f"there is no exercise {exercise_id!r}; {which}")
+    raise ValueError(f"there is no exercise {exercise_id!r}; {did_you_mean(exercise_id, known)}")

@@ -1,10 +1,11 @@
 """Number formats: bits to values and back, rounding, ranges, and what rounding does to sums and products.
 
-- `floats`: `FloatFormat`, which derives everything from how many bits a field has; `catalogue`: `FORMATS`.
-- `rounding`: the arithmetic that rounds whole tensors on any device.
-- `typed`: what a learner types, understood; `compare`: what rounding did to a number.
-- `sums` and `products`: additions and matrix products in which every step is rounded.
-- `blocks`: formats whose elements share a scale (MX, NVFP4, one scale per tensor).
+- ``floats``: ``FloatFormat``, which derives everything from how many bits a field has; ``catalogue``:
+  ``FORMATS``.
+- ``rounding``: the arithmetic that rounds whole tensors on any device.
+- ``typed``: what a learner types, understood; ``compare``: what rounding did to a number.
+- ``sums`` and ``products``: additions and matrix products in which every step is rounded.
+- ``blocks``: formats whose elements share a scale (MX, NVFP4, one scale per tensor).
 """
 
 from amp_lessons.formats.blocks import (
@@ -20,7 +21,7 @@ from amp_lessons.formats.compare import Representation, relative_error, represen
 from amp_lessons.formats.floats import Fields, FloatFormat, Specials
 from amp_lessons.formats.products import product, product_errors, tf32_product
 from amp_lessons.formats.sums import SUM_METHODS, running_sum
-from amp_lessons.formats.typed import Typed, parse
+from amp_lessons.formats.typed import Typed, parse, parse_whole
 
 __all__ = [
     "BLOCK_FORMATS",
@@ -35,6 +36,7 @@ __all__ = [
     "Specials",
     "Typed",
     "parse",
+    "parse_whole",
     "per_tensor",
     "product",
     "product_errors",

@@ -22,4 +22,5 @@ FORMATS: dict[str, FloatFormat] = {
     )
 }
 """By name. TF32 is the operand of a tensor core's fp32 mode (rounded here to nearest even, while NVIDIA's
-`cvt.rna.tf32` takes ties away from zero); `fnuz` is AMD's pair; E8M0 is the shared scale of an MX block."""
+``cvt.rna.tf32`` takes ties away from zero); ``fnuz`` is AMD's pair; E8M0 is the shared scale of an MX
+block."""

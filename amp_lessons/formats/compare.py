@@ -21,9 +21,10 @@ Outcome = Literal["exact", "rounded", "underflow", "overflow", "nan"]
 class Representation:
     """One number in one format: what it became, and how far off that is.
 
-    `outcome` is "underflow" where a non-zero number became zero, "overflow" where it was beyond the range,
-    "nan" where it was NaN to begin with. `error` is the new value minus the exact one, `relative_error` its
-    size over that of the exact value; both NaN where either value is, and infinite where only one value is.
+    ``outcome`` is "underflow" where a non-zero number became zero, "overflow" where it was beyond the range,
+    "nan" where it was NaN to begin with. ``error`` is the new value minus the exact one, ``relative_error``
+    its size over that of the exact value; both NaN where either value is, and infinite where only one value
+    is.
     """
 
     format: FloatFormat
@@ -34,7 +35,7 @@ class Representation:
 
 
 def represent(value: float | Rational, float_format: FloatFormat) -> Representation:
-    """Round `value` to `float_format` and say what became of it; errors come from exact arithmetic."""
+    """Round ``value`` to ``float_format`` and say what became of it; errors come from exact arithmetic."""
     value = value if isinstance(value, Rational) else float(value)
     fields = float_format.fields(value)
     error, relative_error = _errors(fields.value, value)
@@ -44,7 +45,7 @@ def represent(value: float | Rational, float_format: FloatFormat) -> Representat
 def side_by_side(
     value: float | Rational, float_formats: Iterable[FloatFormat] = FORMATS.values()
 ) -> list[Representation]:
-    """Round `value` to each of `float_formats`."""
+    """Round ``value`` to each of ``float_formats``."""
     return [represent(value, float_format) for float_format in float_formats]
 
 

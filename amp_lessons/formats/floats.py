@@ -27,8 +27,8 @@ Overflow = Literal["inf", "nan", "saturate"]
 class Specials(Enum):
     """Which codes a format gives away to infinity and NaN.
 
-    The suffixes are those of the dtype names in PyTorch, MLIR and ml_dtypes: `f` finite only, `n` NaN in an
-    unusual place, `uz` unsigned zero (https://github.com/jax-ml/ml_dtypes#float8_e4m3fn).
+    The suffixes are those of the dtype names in PyTorch, MLIR and ml_dtypes: ``f`` finite only, ``n`` NaN in
+    an unusual place, ``uz`` unsigned zero (https://github.com/jax-ml/ml_dtypes#float8_e4m3fn).
     """
 
     IEEE = "the top exponent: mantissa 0 is infinity, any other mantissa is NaN"
@@ -53,21 +53,21 @@ class Fields:
 class FloatFormat:
     """A floating-point format: how many bits each field has, and which codes are infinity or NaN.
 
-    `dtype` is the PyTorch dtype that stores it, where PyTorch can cast to one: TF32 only ever exists inside a
-    tensor core, and `torch.float4_e2m1fn_x2` is a container for pairs that nothing can be cast to.
-    `has_zero=False` is E8M0, the scale of a block: no zero and no subnormals, every code is a power of two.
+    ``dtype`` is the PyTorch dtype that stores it, where PyTorch can cast to one: TF32 only ever exists inside
+    a tensor core, and ``torch.float4_e2m1fn_x2`` is a container for pairs that nothing can be cast to.
+    ``has_zero=False`` is E8M0, the scale of a block: no zero and no subnormals, every code is a power of two.
 
-    Overflow, as the installed PyTorch does it (`overflow` asks it, `encode` and `quantize` follow):
+    Overflow, as the installed PyTorch does it (``overflow`` asks it, ``encode`` and ``quantize`` follow):
 
-    - fp32, fp16, bf16, fp8_e5m2: infinity, from half a step above `max` on (fp16: from 65520).
+    - fp32, fp16, bf16, fp8_e5m2: infinity, from half a step above ``max`` on (fp16: from 65520).
     - tf32: infinity, like the fp32 it is cut from.
     - fp8_e4m3: ±448, infinities included, or NaN in versions that lack
       https://github.com/pytorch/pytorch/pull/178817.
     - fp8_e4m3fnuz, fp8_e5m2fnuz: NaN, for infinities too.
     - e8m0: NaN. PyTorch's cast drops the sign, and whatever is smaller than 2^-127, zero included, becomes
       2^-127. It rounds as if that code were still zero: anything between 2^-127 and 2^-126 becomes 2^-126.
-    - fp4_e2m1: ±6. PyTorch has no cast; this is what NVIDIA's `cvt.rn.satfinite.e2m1x2.f32` does. There being
-      no NaN, NaN becomes +6 as it does there (PTX ISA, instruction "cvt").
+    - fp4_e2m1: ±6. PyTorch has no cast; this is what NVIDIA's ``cvt.rn.satfinite.e2m1x2.f32`` does. There
+      being no NaN, NaN becomes +6 as it does there (PTX ISA, instruction "cvt").
     """
 
     name: str
@@ -144,7 +144,7 @@ class FloatFormat:
         return "nan" if math.isnan(answer) else "inf" if math.isinf(answer) else "saturate"
 
     def encode(self, value: float | Rational) -> int:
-        """Return the code of the value nearest to `value`, ties to even; overflow as the class describes.
+        """Return the code of the value nearest to ``value``, ties to even; overflow as the class describes.
 
         An int or Fraction counts with its exact value, anything else as the float it converts to, so there is
         one rounding only. NaN gives the quiet NaN without a sign.
@@ -159,11 +159,11 @@ class FloatFormat:
         return self._signed(code, math.copysign(1.0, value) < 0)
 
     def decode(self, code: int) -> float:
-        """Return the value of `code`, exactly; a ValueError says which codes the format has."""
+        """Return the value of ``code``, exactly. Raises ``ValueError`` for what is no code of the format."""
         return self.split(code).value
 
     def fields(self, value: float | Rational) -> Fields:
-        """Round `value` to the format and take its code apart."""
+        """Round ``value`` to the format and take its code apart."""
         return self.split(self.encode(value))
 
     def split(self, code: int) -> Fields:
@@ -181,7 +181,7 @@ class FloatFormat:
         return Fields(sign, exponent, mantissa, code, -magnitude if sign else magnitude, kind)
 
     def power(self, code: int) -> int:
-        """Return the power of two that the significand of `code` is multiplied by."""
+        """Return the power of two that the significand of ``code`` is multiplied by."""
         return self._power(self.split(code).exponent)
 
     def significand(self, code: int) -> float:
@@ -190,14 +190,14 @@ class FloatFormat:
         return self._hidden_bit(fields.exponent) + fields.mantissa * self.epsilon
 
     def pattern(self, code: int) -> str:
-        """Return the bits of `code` as text, with a space between the fields: "0 01011 1001100110"."""
+        """Return the bits of ``code`` as text, with a space between the fields: "0 01011 1001100110"."""
         fields = self.split(code)
         widths = (int(self.signed), self.exponent_bits, self.mantissa_bits)
         stored = (fields.sign, fields.exponent, fields.mantissa)
         return " ".join(f"{field:0{width}b}" for field, width in zip(stored, widths, strict=True) if width)
 
     def overflows(self, value: float | Rational) -> bool:
-        """Return whether `value` rounds beyond the range; infinity does only where the format lacks it."""
+        """Return whether ``value`` rounds beyond the range; infinity does only where the format lacks it."""
         if not isinstance(value, Rational):
             value = float(value)
             if not math.isfinite(value):
@@ -205,17 +205,17 @@ class FloatFormat:
         return self._nearest_code(abs(Fraction(value))) > self.max_code
 
     def next_up(self, value: float | Rational) -> float | None:
-        """Return the value just above the one that `value` rounds to; None if there is none, or for NaN."""
+        """Return the value just above the one that ``value`` rounds to; None if there is none, or for NaN."""
         return self._step(value, 1)
 
     def next_down(self, value: float | Rational) -> float | None:
-        """Return the value just below the one that `value` rounds to; None if there is none, or for NaN."""
+        """Return the value just below the one that ``value`` rounds to; None if there is none, or for NaN."""
         return self._step(value, -1)
 
     def spacing(self, value: float | Rational) -> float:
-        """Return the gap between values in the binade of the one that `value` rounds to.
+        """Return the gap between values in the binade of the one that ``value`` rounds to.
 
-        Infinity for infinity and NaN for NaN, as `math.ulp` has it.
+        Infinity for infinity and NaN for NaN, as ``math.ulp`` has it.
         """
         fields = self.fields(value)
         if not math.isfinite(fields.value):
@@ -223,7 +223,7 @@ class FloatFormat:
         return math.ldexp(1.0, self._power(fields.exponent) - self.mantissa_bits)
 
     def codes_between(self, low: float, high: float) -> range:
-        """Return the codes of the non-negative values from `low` to `high`, in order; `len` of it is free."""
+        """Return the codes of the values from ``low`` >= 0 to ``high``, in order; ``len`` of it is free."""
         if not 0 <= low <= high:
             raise ValueError(f"Give two numbers with 0 <= low <= high, not low={low} and high={high}.")
         if low > self.max:
@@ -232,11 +232,11 @@ class FloatFormat:
         return range(first + (self.decode(first) < low), last + 1 - (self.decode(last) > high))
 
     def quantize(self, x: Tensor) -> Tensor:
-        """Return a new float32 tensor: each element of `x` rounded to a value of this format.
+        """Return a new float32 tensor: each element of ``x`` rounded to a value of this format.
 
-        `x` is float32, or float16 or bfloat16, which float32 holds exactly; any shape, any device. To
+        ``x`` is float32, or float16 or bfloat16, which float32 holds exactly; any shape, any device. To
         nearest, ties to even; overflow as the class describes. Carries no gradient. It is PyTorch's own cast
-        there and back where PyTorch has one, `quantize_by_rounding` elsewhere.
+        there and back where PyTorch has one, ``quantize_by_rounding`` elsewhere.
         """
         x = rounding.as_float32(x)
         if self.dtype is None:
@@ -244,15 +244,15 @@ class FloatFormat:
         return x.to(self.dtype, copy=True).to(torch.float32)
 
     def quantize_by_rounding(self, x: Tensor) -> Tensor:
-        """Do what `quantize` does by arithmetic on the bits of `x`, without PyTorch's cast."""
+        """Do what ``quantize`` does by arithmetic on the bits of ``x``, without PyTorch's cast."""
         x = self._without_lost_sign(rounding.as_float32(x))
         return self._in_range(rounding.to_nearest(x, self._spacing_at(x)))
 
     def round_stochastically(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Return `x` with each element rounded up or down at random, so that the mean error is zero.
+        """Return ``x`` with each element rounded up or down at random, so that the mean error is zero.
 
-        Takes and gives what `quantize` does; the odds are those of `rounding.to_random_side`. Only a value
-        beyond the range is still off on average.
+        Takes and gives what ``quantize`` does; the odds are those of ``rounding.to_random_side``. Only a
+        value beyond the range is still off on average.
         """
         x = self._without_lost_sign(rounding.as_float32(x))
         return self._in_range(rounding.to_random_side(x, self._spacing_at(x), generator))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from amp_lessons.devices import fp32_products
 from amp_lessons.formats import rounding
 from amp_lessons.formats.catalogue import FORMATS
 from amp_lessons.formats.compare import relative_error
@@ -20,14 +20,14 @@ _FP32 = FORMATS["fp32"]
 def product(a: Tensor, b: Tensor, operands: FloatFormat, accumulator: FloatFormat = _FP32) -> Tensor:
     """Return (rows, inner) @ (inner, columns) with operands and accumulator in the given formats, as float32.
 
-    The operands are rounded once; the products of two of at most 12 significant bits are exact in float32,
-    as they are in a tensor core. With the fp32 accumulator the sum is PyTorch's own float32 matrix product,
-    on the device of `a` and never in TF32: `product(a, b, FORMATS["tf32"])` is TF32 emulated anywhere. With
+    The operands are rounded once; the products of two of at most 12 significant bits are exact in float32, as
+    they are in a tensor core. With the fp32 accumulator the sum is PyTorch's own float32 matrix product, on
+    the device of ``a`` and never in TF32: ``product(a, b, FORMATS["tf32"])`` is TF32 emulated anywhere. With
     any other the sum runs along the inner dimension one by one, and each partial sum is rounded.
     """
     _check_shapes(a, b)
     if accumulator is _FP32:
-        with _float32_matmul_precision("ieee"):
+        with fp32_products(tf32=False):
             return operands.quantize(a) @ operands.quantize(b)
     return _partial_sums(a, b, operands, accumulator)[-1]
 
@@ -35,10 +35,11 @@ def product(a: Tensor, b: Tensor, operands: FloatFormat, accumulator: FloatForma
 def product_errors(
     a: Tensor, b: Tensor, operands: FloatFormat, accumulator: FloatFormat, inner_dimensions: Sequence[int]
 ) -> list[float]:
-    """Return the relative error of the product of the first k columns of `a` with the first k rows of `b`.
+    """Return the relative error of the product of the first k columns of ``a`` with the first k rows of
+    ``b``.
 
-    One for each k in `inner_dimensions`: ‖product − exact‖ / ‖exact‖, exact being the float64 product of the
-    float32 matrices as they are, so that it counts the rounding of operands and accumulator alike.
+    One for each k in ``inner_dimensions``: ‖product − exact‖ / ‖exact‖, exact being the float64 product of
+    the float32 matrices as they are, so that it counts the rounding of operands and accumulator alike.
     """
     _check_shapes(a, b)
     if not all(1 <= k <= a.shape[1] for k in inner_dimensions):
@@ -57,7 +58,7 @@ def tf32_product(a: Tensor, b: Tensor) -> Tensor:
     _check_shapes(a, b)
     if not (a.is_cuda and torch.cuda.get_device_capability(a.device) >= (8, 0)):
         raise ValueError("TF32 needs operands on an NVIDIA GPU of compute capability 8.0 or more (Ampere).")
-    with _float32_matmul_precision("tf32"):
+    with fp32_products(tf32=True):
         return rounding.as_float32(a) @ rounding.as_float32(b)
 
 
@@ -71,15 +72,3 @@ def _check_shapes(a: Tensor, b: Tensor) -> None:
 def _partial_sums(a: Tensor, b: Tensor, operands: FloatFormat, accumulator: FloatFormat) -> Tensor:
     columns, rows = operands.quantize(a).T, operands.quantize(b)
     return running_sum(columns.unsqueeze(2) * rows.unsqueeze(1), accumulator)
-
-
-@contextmanager
-def _float32_matmul_precision(precision: str) -> Iterator[None]:
-    """Hold CUDA's float32 matrix products to "ieee" or "tf32", and put back what was set."""
-    matmul = torch.backends.cuda.matmul
-    before = matmul.fp32_precision
-    matmul.fp32_precision = precision
-    try:
-        yield
-    finally:
-        matmul.fp32_precision = before

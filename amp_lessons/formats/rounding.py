@@ -12,15 +12,17 @@ import math
 import torch
 from torch import Tensor
 
+from amp_lessons.precisions import HALVES
+
 _INFINITY_BITS = int(torch.tensor(torch.inf).view(torch.int32))  # all exponent bits set, and no other
 _LARGEST_POWER = 2.0 ** (math.frexp(torch.finfo(torch.float32).max)[1] - 1)
 
 
 def as_float32(x: Tensor) -> Tensor:
-    """Return `x` detached and in float32; a TypeError asks for a dtype that float32 holds exactly."""
+    """Return ``x`` detached and in float32. Raises ``TypeError`` unless float32 holds its dtype exactly."""
     if not isinstance(x, Tensor):
         raise TypeError(f"Give a float32 tensor, not {type(x).__name__}: torch.tensor(...) makes one.")
-    if x.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+    if x.dtype not in (torch.float32, *HALVES.values()):
         raise TypeError(
             f"Give a float32 tensor, not {x.dtype}: x.float() converts it (and rounds float64 first)."
         )
@@ -28,7 +30,8 @@ def as_float32(x: Tensor) -> Tensor:
 
 
 def power_of_two_below(x: Tensor) -> Tensor:
-    """Return 2^⌊log2|x|⌋ for each element of the float32 tensor `x`: what is left when only the exponent is.
+    """Return 2^⌊log2|x|⌋ for each element of the float32 tensor ``x``: what is left when only the exponent
+    is.
 
     Zero and float32's own subnormals give 0; infinities and NaN give infinity.
     """
@@ -36,16 +39,17 @@ def power_of_two_below(x: Tensor) -> Tensor:
 
 
 def spacing_at(x: Tensor, mantissa_bits: int, smallest_normal: float) -> Tensor:
-    """Return the gap between neighbouring values of a format, at the binade of each element of `x`.
+    """Return the gap between neighbouring values of a format, at the binade of each element of ``x``.
 
-    `x` is float32 of any shape, and so is the result. The spacing is 2^(⌊log2|x|⌋ − mantissa_bits), and below
-    `smallest_normal` it stays what it is there. Infinities and NaN get the spacing of the last binade.
+    ``x`` is float32 of any shape, and so is the result. The spacing is 2^(⌊log2|x|⌋ − mantissa_bits), and
+    below ``smallest_normal`` it stays what it is there. Infinities and NaN get the spacing of the last
+    binade.
     """
     return power_of_two_below(x).clamp_(smallest_normal, _LARGEST_POWER).mul_(2.0**-mantissa_bits)
 
 
 def to_nearest(x: Tensor, spacing: Tensor) -> Tensor:
-    """Return the multiple of `spacing` nearest to each element of `x`, ties to the even multiple."""
+    """Return the multiple of ``spacing`` nearest to each element of ``x``, ties to the even multiple."""
     return x.div(spacing).round_().mul_(spacing)
 
 
@@ -59,10 +63,10 @@ def overflow_to_infinity_(rounded: Tensor, last_power: int) -> Tensor:
 
 
 def to_random_side(x: Tensor, spacing: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """Return one of the two multiples of `spacing` around each element of `x`, the nearer one more often.
+    """Return one of the two multiples of ``spacing`` around each element of ``x``, the nearer one more often.
 
-    The upper one is taken with probability (x − lower) / spacing, so the expected value is `x` itself, and an
-    element that is already a multiple never moves. `generator` must live on the device of `x`.
+    The upper one is taken with probability (x − lower) / spacing, so the expected value is ``x`` itself, and
+    an element that is already a multiple never moves. ``generator`` must live on the device of ``x``.
     """
     steps = x / spacing
     lower = steps.floor()

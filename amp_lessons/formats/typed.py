@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
+from amp_lessons.formats.catalogue import FORMATS
 from amp_lessons.formats.floats import FloatFormat
 
 _EXAMPLES = "0.1, 1e-8, 2^-24, 1/3, -0, inf or nan, or a bit pattern such as 0x7bff or 0b0111"
@@ -24,8 +25,8 @@ _BITS_PER_DIGIT = 4
 class Typed:
     """What a typed text means in one format.
 
-    `value` is exact: a Fraction, or a float where there is no fraction (−0, infinities, NaN). `code` is the
-    code that the text names (`is_pattern`) or that the value rounds to.
+    ``value`` is exact: a Fraction, or a float where there is no fraction (−0, infinities, NaN). ``code`` is
+    the code that the text names (``is_pattern``) or that the value rounds to.
     """
 
     text: str
@@ -35,11 +36,11 @@ class Typed:
 
 
 def parse(text: str, float_format: FloatFormat) -> Typed:
-    """Return what `text` means in `float_format`: a number, or with 0x or 0b in front the bits of one.
+    """Return what ``text`` means in ``float_format``: a number, or with 0x or 0b in front the bits of one.
 
     Understands decimals of any size (rounded once, from the exact value), thousands separated by commas,
-    powers (2^-24, 1.5*2^-3, 10**6), fractions, inf, nan and -0. A ValueError tells the learner what to type
-    instead.
+    powers (2^-24, 1.5*2^-3, 10**6), fractions, inf, nan and -0. A ``ValueError`` tells the learner what to
+    type instead.
     """
     cleaned = _SPACED_OPERATOR.sub(r"\1", text.strip().lower().translate(_PLAIN_SIGNS))
     if not cleaned:
@@ -53,6 +54,21 @@ def parse(text: str, float_format: FloatFormat) -> Typed:
         return Typed(text, float_format.decode(code), code, is_pattern=True)
     value = _number(cleaned)
     return Typed(text, value, float_format.encode(value), is_pattern=False)
+
+
+def parse_whole(text: str | int, name: str, most: int) -> int:
+    """Return the whole number from 1 to ``most`` that was typed: ``8``, ``1,024`` or ``2^10``.
+
+    ``name`` says in the ``ValueError`` for anything else what the number is: ``"The batch"``.
+    """
+    typed = str(text).strip()
+    try:
+        value = parse(typed, FORMATS["fp32"]).value
+    except ValueError:
+        value = Fraction(0)
+    if not isinstance(value, Fraction) or value.denominator != 1 or not 1 <= value <= most:
+        raise ValueError(f"{name} is a whole number from 1 to {most:,}, which “{typed}” is not.")
+    return int(value)
 
 
 def _code(pattern: str, float_format: FloatFormat) -> int:

@@ -1,7 +1,7 @@
 """What the lessons train: networks small enough for fp16 on two CPU cores.
 
-An fp16 matrix product on a CPU may take thirty times as long as an fp32 one, so the width of a layer and
-the size of a batch are chosen for that: forward and backward of `digits_classifier()` on 32 images take a few
+An fp16 matrix product on a CPU may take thirty times as long as an fp32 one, so the width of a layer and the
+size of a batch are chosen for that: forward and backward of ``digits_classifier()`` on 32 images take a few
 milliseconds.
 """
 
@@ -21,7 +21,7 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 def seeded(build: Callable[[], Model], seed: int = 0) -> Model:
-    """Build a model on the CPU, its initial weights drawn from `seed`; leave the global generator alone."""
+    """Build a model on the CPU, its initial weights drawn from ``seed``; leave the global generator alone."""
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would reseed the GPUs as well
         return build()
@@ -97,7 +97,8 @@ class TransformerBlock(nn.Module):
     def attend(self, queries_keys_values: Tensor) -> Tensor:
         """Mix the values by the softmax of queries times keys: (n, length, 3 × width) to (n, length, width).
 
-        Written out, because the fused `scaled_dot_product_attention` is one operation and hides its softmax.
+        Written out, because the fused ``scaled_dot_product_attention`` is one operation and hides its
+        softmax.
         """
         queries, keys, values = (
             part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in queries_keys_values.chunk(3, -1)

@@ -18,6 +18,7 @@ from torch import nn
 
 from amp_lessons import training
 from amp_lessons.material import charlm, data, models
+from amp_lessons.precisions import HALVES, precision_name
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,6 @@ TASKS: dict[str, Callable[[torch.device], Task]] = {
     "digits": _digits,
     "character language model": _characters,
 }
-DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 @dataclass
@@ -81,13 +81,13 @@ class Runner:
 
 
 class Race:
-    """fp32 against mixed precision on one of `TASKS`, step by step."""
+    """fp32 against mixed precision on one of ``TASKS``, step by step."""
 
     def __init__(self, task: str, dtype: torch.dtype, device: torch.device | str) -> None:
-        """Line both runs up at step 0. Raises ValueError for an unknown task or another dtype."""
+        """Line both runs up at step 0. Raises ``ValueError`` for an unknown task or another dtype."""
         if task not in list(TASKS):
             raise ValueError(f"The task is one of {', '.join(TASKS)}; there is no {task!r}.")
-        if dtype not in DTYPES.values():
+        if dtype not in HALVES.values():
             raise ValueError(f"The dtype is torch.float16 or torch.bfloat16, not {dtype!r}.")
         self.device = torch.device(device)
         self.task = TASKS[task](self.device)
@@ -105,7 +105,7 @@ class Race:
             device_type=self.device.type,
             dtype=dtype,
         )
-        return Runner(training.precision_name(dtype), self.device, steps)
+        return Runner(precision_name(dtype), self.device, steps)
 
     @property
     def step(self) -> int:
@@ -119,7 +119,7 @@ class Race:
 
     @property
     def differences(self) -> list[float]:
-        """The relative difference of the two losses at each step, as `training.relative_difference` says."""
+        """The relative difference of the two losses at each step: ``training.relative_difference``."""
         return list(map(training.relative_difference, self.fp32.losses, self.amp.losses))
 
     @property
@@ -129,7 +129,7 @@ class Race:
         return max(finite, default=(math.inf, 0), key=itemgetter(0))
 
     def advance(self) -> None:
-        """Train both runs one step. Raises ValueError when they are at their end."""
+        """Train both runs one step. Raises ``ValueError`` when they are at their end."""
         if self.finished:
             raise ValueError(f"the race has ended after {self.step} steps")
         self.fp32.advance()

@@ -11,9 +11,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from amp_lessons.autocast.running.fake_cpu import on_fake_cpu
-from amp_lessons.autocast.running.fakes import fake_mode_of
-from amp_lessons.autocast.running.grad_mode import gradients_on
+from amp_lessons.autocast.running import fake_mode_of, gradients_on, on_fake_cpu
 from amp_lessons.measure.footprint import COMPUTED, MEASURED
 from amp_lessons.measure.memory import predict_memory
 
@@ -47,7 +45,7 @@ def predict_largest_batch(
 
     ``make_inputs(batch)`` makes the model's inputs: a tensor, a tuple of positional or a dict of named ones;
     it is called with fake tensors, so that large batches take no memory. ``known_peaks`` are peaks in bytes
-    by batch that need not be predicted again. ``options`` are those of `predict_memory`.
+    by batch that need not be predicted again. ``options`` are those of ``predict_memory``.
     """
     fake, _ = on_fake_cpu(model, ())
     mode = fake_mode_of(fake.parameters()) or FakeTensorMode()

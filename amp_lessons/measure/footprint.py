@@ -35,9 +35,9 @@ class Footprint:
     """The memory of one training step in its steady state, in bytes.
 
     ``saved`` is what the forward pass leaves for the backward pass, in the order in which modules ran.
-    ``at_peak`` is what was allocated at the worst moment, by kind (see `storages.KINDS`); ``"temporary"`` is
-    what is needed in passing, and ``"workspace"`` what a GPU's allocator handed out beyond the tensors that
-    PyTorch shows. ``history`` is the course of the step. ``source`` says where the numbers come from.
+    ``at_peak`` is what was allocated at the worst moment, by kind (see ``storages.KINDS``); ``"temporary"``
+    is what is needed in passing, and ``"workspace"`` what a GPU's allocator handed out beyond the tensors
+    that PyTorch shows. ``history`` is the course of the step. ``source`` says where the numbers come from.
     """
 
     parameter_bytes: int
@@ -56,7 +56,7 @@ class Footprint:
 
     @property
     def saved_bytes(self) -> dict[torch.dtype, int]:
-        """What is saved for the backward pass by dtype, most first; see `saved_activation_bytes`."""
+        """What is saved for the backward pass by dtype, most first; see ``saved_activation_bytes``."""
         return dict(_bytes_by_dtype(self.saved).most_common())
 
     @property

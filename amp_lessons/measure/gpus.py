@@ -27,7 +27,7 @@ class DataSheet:
 
     @property
     def usable_bytes(self) -> int:
-        """Memory that is left for tensors, estimated: what the device has less `CONTEXT_BYTES`."""
+        """Memory that is left for tensors, estimated: what the device has less ``CONTEXT_BYTES``."""
         return self.memory_bytes - CONTEXT_BYTES
 
     def attainable_flop_per_s(self, precision: str, intensity: float) -> float:
@@ -82,11 +82,7 @@ GPUS: dict[str, DataSheet] = {
         _sheet("A100 SXM 80 GB", 79.25, 2039, _AMPERE, fp32=19.5, tf32=156, fp16=312, bf16=312),
         _sheet("L4", 22.03, 300, _L4, fp32=30.3, tf32=60, fp16=121, bf16=121, fp8_e4m3=242.5),
         _sheet("RTX 4090", 23.64, 1008, _ADA, fp32=82.6, tf32=82.6, fp16=165.2, bf16=165.2, fp8_e4m3=330.3),
-        _sheet(
-            "H100 SXM", 79.11, 3350, _HOPPER, fp32=66.9, tf32=494.7, fp16=989.4, bf16=989.4, fp8_e4m3=1978.9
-        ),
-        _sheet(
-            "H200 SXM", 139.80, 4800, _H200, fp32=66.9, tf32=494.7, fp16=989.4, bf16=989.4, fp8_e4m3=1978.9
-        ),
+        _sheet("H100 SXM", 79.11, 3350, _HOPPER, **_HOPPER_RATES),
+        _sheet("H200 SXM", 139.80, 4800, _H200, **_HOPPER_RATES),
     )
 }

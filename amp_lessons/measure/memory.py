@@ -11,16 +11,23 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from amp_lessons.autocast.cast_policy.dispatcher import tensors_in
-from amp_lessons.autocast.cuda_on_cpu.counted_kernels import cuda_kernels
-from amp_lessons.autocast.ledger.recorder import loss_tensors
-from amp_lessons.autocast.running.fake_cpu import on_fake_cpu, require_module, without_collecting
-from amp_lessons.autocast.running.grad_mode import gradients_on
-from amp_lessons.autocast.running.once import Once, prepare
+from amp_lessons.autocast.cast_policy import tensors_in
+from amp_lessons.autocast.cuda_on_cpu import cuda_kernels
+from amp_lessons.autocast.running import (
+    PreparedRun,
+    counting_saved,
+    gradients_on,
+    loss_tensors,
+    on_fake_cpu,
+    prepare,
+    require_module,
+    without_collecting,
+)
+from amp_lessons.devices import fp32_products
 from amp_lessons.measure.footprint import COMPUTED, MEASURED, Footprint, Saved, footprint, saved_rows
 from amp_lessons.measure.optimizers import Factory, make_optimizer, optimizer_bytes, state_tensors
-from amp_lessons.measure.precision import fp32_products, precision
 from amp_lessons.measure.storages import StorageLog
+from amp_lessons.precisions import precision
 
 LossFn = Callable[[Any], torch.Tensor]
 
@@ -45,13 +52,13 @@ def predict_memory(
     """
     kind = precision(precision_name)
     fake, (args, kwargs) = on_fake_cpu(model, (inputs, named_inputs))
-    once = prepare(fake, args, kwargs, device_type, kind.autocast_dtype)
+    prepared = prepare(fake, args, kwargs, device_type, kind.autocast_dtype)
     needed = optimizer_bytes(optimizer, fake.parameters(), device_type=device_type)
     log = StorageLog()
     log.note_bytes(needed.state, "optimizer state")
     kernels = cuda_kernels() if device_type == "cuda" else nullcontext()
-    with without_collecting(), once.without_trace(), kernels, _gradients_kept(once):
-        saved = _follow(once, loss_fn, log)
+    with without_collecting(), prepared.without_trace(), kernels, _gradients_kept(prepared):
+        saved = _follow(prepared, loss_fn, log)
         log.phase = "optimizer"
         log.note_bytes(needed.temporary, "temporary")
         return footprint(log, saved, COMPUTED)
@@ -75,13 +82,18 @@ def measure_memory(
     kind = precision(precision_name)
     require_module(model)
     device = next(tensors_in([list(model.parameters()), inputs, named_inputs])).device
-    once = prepare(model, inputs, named_inputs, device.type, kind.autocast_dtype)
+    prepared = prepare(model, inputs, named_inputs, device.type, kind.autocast_dtype)
     log = StorageLog()
-    with once.without_trace(), _gradients_kept(once), _weights_kept(model), fp32_products(tf32=kind.tf32):
+    with (
+        prepared.without_trace(),
+        _gradients_kept(prepared),
+        _weights_kept(model),
+        fp32_products(tf32=kind.tf32),
+    ):
         updates = make_optimizer(optimizer, model.parameters()) if optimizer else None
-        allocated_bytes = _allocated_at_peak(once, loss_fn, updates)
+        allocated_bytes = _allocated_at_peak(prepared, loss_fn, updates)
         log.note_all(state_tensors(updates, device.type) if updates else [], "optimizer state")
-        saved = _follow(once, loss_fn, log)
+        saved = _follow(prepared, loss_fn, log)
         log.phase = "optimizer"
         with log:
             _update(updates)
@@ -90,49 +102,77 @@ def measure_memory(
     return replace(followed, at_peak={**followed.at_peak, "workspace": workspace}) if workspace else followed
 
 
-def _allocated_at_peak(once: Once, loss_fn: LossFn | None, updates: Optimizer | None) -> int:
+@gradients_on()
+def saved_activation_bytes(
+    model: nn.Module,
+    *inputs: Any,
+    dtype: torch.dtype | None = None,
+    device_type: str = "cuda",
+    **named_inputs: Any,
+) -> dict[torch.dtype, int]:
+    """Return what autograd keeps for the backward pass of ``model(*inputs, **named_inputs)``: bytes by dtype.
+
+    Each storage counts once, as long as anything in it is kept; parameters and buffers do not count, but
+    16-bit copies of them do. ``dtype`` is autocast's dtype, ``None`` means no autocast; ``device_type`` is
+    whose rules apply (CUDA's also on the CPU). Real or fake tensors (``autocast.fake_copy``); the model is
+    left as it was. Gradients are switched on for the pass, also under ``torch.no_grad``.
+
+    What is kept depends on the kernels too. On the CPU attention with dropout is not fused and keeps its
+    weights, which CUDA's fused attention does not: for bytes that hold on a GPU, set attention dropout to 0.
+    """
+    prepared = prepare(model, inputs, named_inputs, device_type, dtype)
+    with (
+        prepared.without_trace(),
+        prepared.autocast(),
+        counting_saved(model, backward_follows=False) as saved,
+    ):
+        prepared.forward()
+        return saved.by_dtype
+
+
+def _allocated_at_peak(prepared: PreparedRun, loss_fn: LossFn | None, updates: Optimizer | None) -> int:
     """Take a step to make the optimizer's state; return what a second one allocates on a GPU, or 0."""
 
     def step() -> None:
-        _backward(_forward(once, loss_fn))
+        _backward(_forward(prepared, loss_fn))
         _update(updates)
-        _drop_gradients(once)
+        _drop_gradients(prepared)
 
-    if once.device.type != "cuda":
+    if prepared.device.type != "cuda":
         step()
         return 0
     log = StorageLog()
-    _note_given(once, log)
-    elsewhere = torch.cuda.memory_allocated(once.device) - log.live_bytes
+    _note_given(prepared, log)
+    elsewhere = torch.cuda.memory_allocated(prepared.device) - log.live_bytes
     step()
-    torch.cuda.reset_peak_memory_stats(once.device)
+    torch.cuda.reset_peak_memory_stats(prepared.device)
     step()
-    return torch.cuda.max_memory_allocated(once.device) - elsewhere
+    return torch.cuda.max_memory_allocated(prepared.device) - elsewhere
 
 
-def _follow(once: Once, loss_fn: LossFn | None, log: StorageLog) -> tuple[Saved, ...]:
+def _follow(prepared: PreparedRun, loss_fn: LossFn | None, log: StorageLog) -> tuple[Saved, ...]:
     """Run forward and backward pass under ``log``; return what was saved between them."""
-    _note_given(once, log)
+    _note_given(prepared, log)
     with log:
         log.phase = "forward"
-        with log.following(once.model):
-            losses = _forward(once, loss_fn)
+        with log.following(prepared.model):
+            losses = _forward(prepared, loss_fn)
         saved = saved_rows(log.live)
         log.phase = "backward"
         _backward(losses)
-    log.note_all([leaf.grad for leaf in _leaves(once) if leaf.grad is not None], "gradients")
+    log.note_all([leaf.grad for leaf in _leaves(prepared) if leaf.grad is not None], "gradients")
     return saved
 
 
-def _note_given(once: Once, log: StorageLog) -> None:
-    log.note_all(once.model.parameters(), "parameters")
-    log.note_all(once.model.buffers(), "buffers")
-    log.note_all(tensors_in((once.args, once.kwargs)), "inputs")
+def _note_given(prepared: PreparedRun, log: StorageLog) -> None:
+    log.note_all(prepared.model.parameters(), "parameters")
+    log.note_all(prepared.model.buffers(), "buffers")
+    log.note_all(tensors_in((prepared.args, prepared.kwargs)), "inputs")
 
 
-def _forward(once: Once, loss_fn: LossFn | None) -> list[torch.Tensor]:
-    with once.autocast():
-        output = once.forward()
+def _forward(prepared: PreparedRun, loss_fn: LossFn | None) -> list[torch.Tensor]:
+    with prepared.autocast():
+        output = prepared.forward()
         losses = [loss_fn(output)] if loss_fn else loss_tensors(output)
     losses = [loss for loss in losses if loss.requires_grad]
     if not losses:
@@ -149,21 +189,22 @@ def _update(optimizer: Optimizer | None) -> None:
         optimizer.step()
 
 
-def _leaves(once: Once) -> list[torch.Tensor]:
+def _leaves(prepared: PreparedRun) -> list[torch.Tensor]:
     """Return what a backward pass leaves gradients on: the parameters, and inputs that ask for it."""
-    return [t for t in (*once.model.parameters(), *tensors_in((once.args, once.kwargs))) if t.is_leaf]
+    inputs = tensors_in((prepared.args, prepared.kwargs))
+    return [tensor for tensor in (*prepared.model.parameters(), *inputs) if tensor.is_leaf]
 
 
-def _drop_gradients(once: Once) -> None:
-    for leaf in _leaves(once):
+def _drop_gradients(prepared: PreparedRun) -> None:
+    for leaf in _leaves(prepared):
         leaf.grad = None
 
 
 @contextmanager
-def _gradients_kept(once: Once) -> Iterator[None]:
+def _gradients_kept(prepared: PreparedRun) -> Iterator[None]:
     """Start without gradients, and put back those that were there."""
-    before = [(leaf, leaf.grad) for leaf in _leaves(once)]
-    _drop_gradients(once)
+    before = [(leaf, leaf.grad) for leaf in _leaves(prepared)]
+    _drop_gradients(prepared)
     try:
         yield
     finally:

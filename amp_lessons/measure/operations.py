@@ -9,9 +9,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from amp_lessons.measure.precision import Precision, fp32_products, precision
+from amp_lessons.devices import fp32_products
 from amp_lessons.measure.rates import Device, Rate, random_values
 from amp_lessons.measure.stopwatch import time_step, usable_device
+from amp_lessons.precisions import Precision, precision
 
 Tensor = torch.Tensor
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from amp_lessons.autocast.cast_policy.dispatcher import tensors_in
+from amp_lessons.autocast.cast_policy import tensors_in
 from amp_lessons.measure.storages import StorageLog
 
 Factory = Callable[[Iterable[torch.Tensor]], Optimizer]
@@ -39,8 +39,8 @@ def optimizer_bytes(
     ``optimizer`` is a class or function that makes one, such as ``torch.optim.AdamW``. For ``"cuda"`` it
     updates all parameters together, as PyTorch does there by default, and so needs its intermediate results
     for all of them at once; and the numbers that it keeps on the CPU, such as AdamW's step counts, do not
-    count. Raise ValueError for an optimizer that looks at values (Adafactor, ASGD) or calls the model itself
-    (LBFGS).
+    count. Raises ``ValueError`` for an optimizer that looks at values (Adafactor, ASGD) or calls the model
+    itself (LBFGS).
     """
     kinds = tuple((p.shape, p.stride(), p.dtype) for p in parameters if p.requires_grad)
     if optimizer is None or not kinds:
@@ -75,7 +75,7 @@ def _bytes_of_a_step(factory: Factory, kinds: tuple[Any, ...], device_type: str)
 
 
 def make_optimizer(factory: Factory, parameters: Iterable[torch.Tensor]) -> Optimizer:
-    """Call the factory; TypeError where it does not return an optimizer."""
+    """Call the factory. Raises ``TypeError`` where it does not return an optimizer."""
     instance = factory(parameters)
     if not isinstance(instance, Optimizer):
         raise TypeError(f"a torch.optim.Optimizer was expected of {factory!r}; it made {instance!r:.60}")

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 import torch
 
-from amp_lessons.devices import tensor_core_formats
-from amp_lessons.measure.capacity import free_bytes
-from amp_lessons.measure.precision import Precision, fp32_products, precision
+from amp_lessons.devices import fp32_products, free_bytes, tensor_core_formats
 from amp_lessons.measure.stopwatch import time_step, usable_device
 from amp_lessons.measure.timing import Timing
+from amp_lessons.precisions import PRECISIONS, Precision, precision
 
 Device = str | torch.device
 
@@ -98,10 +97,14 @@ def roofline(
 def precisions_on(device: Device) -> tuple[str, ...]:
     """Return the precisions to measure on ``device``; TF32 needs an NVIDIA GPU of compute capability 8."""
     place = usable_device(device)
+    return tuple(name for name, kind in PRECISIONS.items() if not kind.tf32 or _has_tf32(place))
+
+
+def _has_tf32(place: torch.device) -> bool:
     if place.type != "cuda":
-        return "fp32", "fp16", "bf16"
-    formats = tensor_core_formats(torch.cuda.get_device_capability(place), torch.cuda.get_device_name(place))
-    return ("fp32", "tf32", "fp16", "bf16") if "tf32" in formats else ("fp32", "fp16", "bf16")
+        return False
+    name, capability = torch.cuda.get_device_name(place), torch.cuda.get_device_capability(place)
+    return "tf32" in tensor_core_formats(capability, name)
 
 
 def product_intensity(size: int, precision_name: str) -> float:
@@ -114,7 +117,7 @@ def product_rate(
 ) -> Rate:
     """Time one product of an m x k with a k x n matrix; a single ``size`` stands for all three.
 
-    The second matrix is stored transposed, as `torch.nn.Linear` stores its weight; PyTorch's fp16 loop on a
+    The second matrix is stored transposed, as ``torch.nn.Linear`` stores its weight; PyTorch's fp16 loop on a
     CPU is several times as slow with any other layout. The matrices hold normally distributed values: a GPU
     multiplies zeros faster, as they cost less power.
     """

@@ -61,7 +61,7 @@ def time_steps(
 
     Each of the rounds goes through the functions in an order of its own. In a fixed order, a disturbance that
     comes at regular intervals (another process that gets its share of the processor) may meet always the same
-    one. Arguments are those of `time_step`; ``seconds`` is for each function.
+    one. Arguments are those of ``time_step``; ``seconds`` is for each function.
     """
     _check(fns, warmup, seconds, max_samples)
     watch = _stopwatch(device, synchronize)
@@ -168,7 +168,7 @@ def _stopwatch(device: str | torch.device, synchronize: Callable[[], Any] | None
 
 
 def usable_device(device: str | torch.device) -> torch.device:
-    """Return ``device`` as a torch.device; raise ValueError where it is unknown or not there."""
+    """Return ``device`` as a torch.device; raise ``ValueError`` where it is unknown or not there."""
     try:
         place = torch.device(device)
         module = torch.get_device_module(place)

@@ -14,8 +14,8 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from amp_lessons.autocast.cast_policy.dispatcher import tensors_in
-from amp_lessons.autocast.running.paths import ModulePaths
+from amp_lessons.autocast.cast_policy import tensors_in
+from amp_lessons.autocast.running import ModulePaths
 
 Kind = Literal[
     "parameters",
@@ -57,6 +57,9 @@ class StorageLog(TorchDispatchMode):
     """Within this context, write down when storages appear and when they are freed.
 
     ``phase`` is written down with each event. What a kernel allocates and frees inside itself is not seen.
+
+    Of saved tensors ``autocast``'s ledger keeps a count of its own, which knows nothing of this one: two
+    witnesses on purpose, which tests compare.
     """
 
     def __init__(self) -> None:
@@ -102,7 +105,7 @@ class StorageLog(TorchDispatchMode):
         return sum(storage.nbytes for storage in self._live.values())
 
     def live_bytes_by_kind(self) -> Counter[Kind]:
-        """Bytes that are allocated now, by what they are for."""
+        """Return the bytes that are allocated now, by what they are for."""
         counts: Counter[Kind] = Counter()
         for storage in self._live.values():
             counts[storage.kind] += storage.nbytes

@@ -51,7 +51,10 @@ class Survey:
         return found[-1] if found else None
 
     def measure_product(self, size: int, precision: str) -> Rate:
-        """Time a square product on this device; ValueError for one that would take too long to measure."""
+        """Time a square product on this device.
+
+        Raises ``ValueError`` for one that would take too long to measure.
+        """
         most = self.largest_size(precision)
         if size > most:
             raise ValueError(
@@ -66,7 +69,7 @@ def survey(
 ) -> Survey:
     """Measure the roofline of ``device`` and four operations under it, in every precision that it knows.
 
-    On a CPU with fewer and smaller tensors than `roofline` and `operation_rates` take by themselves, yet
+    On a CPU with fewer and smaller tensors than ``roofline`` and ``operation_rates`` take by themselves, yet
     larger ones than its caches hold where that matters.
     """
     names = tuple(precisions_on(device) if precisions is None else precisions)

@@ -98,7 +98,7 @@ class Timing:
     def compare(self, other: Timing) -> Difference:
         """Say how many times as fast this is as ``other``, and whether that is more than noise.
 
-        Raise ValueError where either has a single sample, which says nothing about its noise.
+        Raises ``ValueError`` where either has a single sample, which says nothing about its noise.
         """
         if not isinstance(other, Timing):
             raise TypeError(f"compare with another Timing, not with {type(other).__name__}")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import json
 from dataclasses import dataclass
 from importlib import resources
+
+from amp_lessons.text.nearest import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -57,10 +58,7 @@ def question(id: str) -> Question:
     try:
         return questions()[id]
     except KeyError:
-        near = difflib.get_close_matches(id, questions(), n=3, cutoff=0.3)
-        raise KeyError(
-            f"no question is called {id!r}; did you mean {' or '.join(map(repr, near))}?"
-        ) from None
+        raise KeyError(f"no question is called {id!r}; {did_you_mean(id, questions())}") from None
 
 
 def _question(entry: dict[str, object]) -> Question:

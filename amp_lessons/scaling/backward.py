@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from amp_lessons.autocast.running.grad_mode import gradients_on
+from amp_lessons.autocast.running import gradients_on
 from amp_lessons.scaling.checks import (
     check_autocast_dtype,
     check_batch,

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from amp_lessons.autocast.running.grad_mode import require_normal_parameters
+from amp_lessons.autocast.running import require_normal_parameters
 from amp_lessons.formats import FORMATS, parse
+from amp_lessons.precisions import HALVES
 
-AUTOCAST_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+AUTOCAST_DTYPES = (*HALVES.values(), torch.float32)
 
 
 def check_scale(scale: float, name: str = "a loss scale", example: float = 2.0**16) -> float:

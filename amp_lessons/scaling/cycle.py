@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from amp_lessons.autocast.running.grad_mode import for_autograd, gradients_on
+from amp_lessons.autocast.running import for_autograd, gradients_on
 from amp_lessons.scaling.checks import (
     check_autocast_dtype,
     check_batch,

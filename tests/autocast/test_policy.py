@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -11,10 +10,9 @@ import torch
 
 from amp_lessons import autocast
 from amp_lessons.autocast import Policy
-from amp_lessons.autocast.cast_policy import header, observe
+from amp_lessons.autocast.cast_policy import header, observation, policies
 from tests.autocast.pytorch_lists import cases, lists
 
-policy_module = import_module("amp_lessons.autocast.cast_policy.policy")
 DEVICES = ["cuda", "cpu", "mps", "xpu"]
 IN_FP32 = {Policy.FP32, Policy.FP32_SET_OPT_DTYPE, Policy.FP32_APPEND_DTYPE}
 CUDA_LISTS, CPU_LISTS = lists.AutocastTestLists("cpu"), lists.AutocastCPUTestLists("cpu")
@@ -23,9 +21,9 @@ CUDA_LISTS, CPU_LISTS = lists.AutocastTestLists("cpu"), lists.AutocastCPUTestLis
 @pytest.fixture
 def fresh_tables():
     """Ask again, and forget what was answered under a patch."""
-    policy_module._entries.cache_clear()
+    policies._entries.cache_clear()
     yield
-    policy_module._entries.cache_clear()
+    policies._entries.cache_clear()
 
 
 def policies_of(device_type: str, base: str) -> set[Policy]:
@@ -137,7 +135,7 @@ def test_entries_say_how_they_were_found_out():
 
 def test_tables_do_not_depend_on_the_autocast_that_is_active(fresh_tables):
     expected = {device_type: autocast.policy(device_type) for device_type in DEVICES}
-    policy_module._entries.cache_clear()
+    policies._entries.cache_clear()
     with torch.autocast("cpu", dtype=torch.float16):
         assert {device_type: autocast.policy(device_type) for device_type in DEVICES} == expected
         assert torch.get_autocast_dtype("cpu") is torch.float16
@@ -170,7 +168,7 @@ def test_atlas_and_differences():
 @pytest.mark.parametrize("device_type", ["cuda", "cpu"])
 def test_the_mode_of_the_caller_makes_no_difference(fresh_tables, device_type):
     expected = autocast.entries(device_type)
-    policy_module._entries.cache_clear()
+    policies._entries.cache_clear()
     with torch.inference_mode():
         assert autocast.entries(device_type) == expected
 
@@ -191,19 +189,19 @@ class TestWhenPyTorchChanges:
             autocast.policy("mps")
 
     def test_a_kernel_behaves_in_a_new_way(self, monkeypatch, fresh_tables):
-        passive = observe.Observation((None,), asked_for_fp32=False, started=True, refusal="")
-        monkeypatch.setattr(policy_module, "observe", lambda *_: passive)
+        passive = observation.Observation((None,), asked_for_fp32=False, started=True, refusal="")
+        monkeypatch.setattr(policies, "observe", lambda *_: passive)
         with pytest.raises(autocast.UnreadablePyTorchError, match="no known policy"):
             autocast.policy("cpu")
 
     def test_header_and_kernel_disagree(self, monkeypatch, fresh_tables):
-        monkeypatch.setattr(policy_module, "header_lists", lambda: {"aten::linear": "fp32"})
+        monkeypatch.setattr(policies, "header_lists", lambda: {"aten::linear": "fp32"})
         with pytest.raises(autocast.UnreadablePyTorchError, match="contradicts itself on aten::linear"):
             autocast.policy("cuda")
 
     def test_a_build_without_headers_still_answers(self, monkeypatch, fresh_tables, tmp_path):
         expected = autocast.policy("cuda")
-        policy_module._entries.cache_clear()
+        policies._entries.cache_clear()
         monkeypatch.setattr(header, "header_path", lambda: tmp_path / "autocast_mode.h")
         assert autocast.policy("cuda") == expected
         assert "lists it as" not in autocast.entries("cuda")["aten::linear"].evidence

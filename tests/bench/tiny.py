@@ -33,9 +33,14 @@ class TinyWorkload:
     trouble: Callable[[], None] = lambda: None
     largest_batch: int = 8
     name: str = "Tiny"
+    claim: None = None
+
+    @property
+    def sizes(self) -> dict[str, Size]:
+        return dict.fromkeys(("full", "small"), Size(self.largest_batch, 64))
 
     def size(self, preset: str) -> Size:
-        return Size(self.largest_batch, 64)
+        return self.sizes[preset]
 
     def build(self, preset: str = "full") -> nn.Module:
         return TinyModel(self.trouble).train()

@@ -69,7 +69,7 @@ def test_typing_a_name_explains_it_and_lists_what_contains_it(lesson, atlas):
 
 def test_a_name_that_does_not_exist_is_answered_with_the_nearest(lesson, atlas):
     search(atlas, "sofmax")
-    expect(sentence(atlas)).to_contain_text("nearest: softmax")
+    expect(sentence(atlas)).to_contain_text("did you mean softmax")
     expect_names(atlas, [])
     search(atlas, "")
     expect_names(atlas, computed_names(lesson, ""))

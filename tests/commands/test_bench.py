@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ import pytest
 import torch
 
 from amp_lessons import bench
-from amp_lessons.bench import folders
+from amp_lessons.bench import calculator, folders
 from amp_lessons.bench.results import read
+from amp_lessons.bench.workloads import Size
 from amp_lessons.commands import bench as command
 from amp_lessons.keeping import progress
+from amp_lessons.views import source_table
 from tests.bench.tiny import TinyWorkload
 
 
@@ -91,8 +94,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_shown(
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("transformers")
-    for catalogue in (bench.WORKLOADS, bench.SOURCE_MODELS):
-        monkeypatch.setitem(catalogue, "Tiny", TinyWorkload())
+    monkeypatch.setitem(bench.WORKLOADS, "Tiny", TinyWorkload())  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("tiny")
@@ -113,6 +115,31 @@ def test_from_the_command_line_to_the_file_and_back(
     assert read(path) == recording
     assert _run("--show", "--results", str(tmp_path)) == 0
     assert recording.provenance in capsys.readouterr().out
+
+
+def test_one_workload_in_the_catalogue_is_enough_also_without_a_claim(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("transformers")
+    gpt2 = bench.WORKLOADS["GPT-2"]
+    config = {**gpt2.size("small").config, "n_embd": 16, "n_layer": 1, "n_head": 2, "vocab_size": 50}
+    size = Size(2, 8, config)
+    one_layer = replace(gpt2, name="One layer", sizes={"full": size, "small": size}, claim=None)
+    assert "One layer" not in bench.benched()
+    monkeypatch.setitem(bench.WORKLOADS, "One layer", one_layer)
+    monkeypatch.setitem(calculator.SUBJECTS, "One layer", calculator.of_workload(one_layer))
+    assert "One layer" in bench.benched()
+    words = ("--device", "cpu", "--models", "One layer", "--modes", "eager", "--results", str(tmp_path))
+    assert _run(*words, "--precisions", "fp32", "bf16", "--seconds", "0.01") == 0
+    assert "One layer" in capsys.readouterr().out
+    row = source_table("bf16", found=folders.recordings(tmp_path)).rows[-1]
+    assert (row["model"], row["speed claimed"], row["memory claimed"]) == (
+        "One layer",
+        "no claim",
+        "no claim",
+    )
+    assert row["measured memory"].endswith("%")
+    assert row["predicted"].endswith("%")
 
 
 @pytest.mark.usefixtures("tiny")

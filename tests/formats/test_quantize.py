@@ -5,26 +5,18 @@ from __future__ import annotations
 import dataclasses
 import math
 
-import ml_dtypes
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from amp_lessons.formats import FORMATS, FloatFormat
-from tests.formats.integer_rounding import round_to_nearest_even
+from tests.formats.integer_rounding import largest_value, rounded_by_integers
+from tests.formats.references import KNOWN_ELSEWHERE, KNOWN_NOWHERE, reference_dtype
 
 CASTABLE = [name for name, float_format in FORMATS.items() if float_format.dtype]
-ML_DTYPES = {
-    "fp16": np.float16,
-    "bf16": ml_dtypes.bfloat16,
-    "fp8_e4m3": ml_dtypes.float8_e4m3fn,
-    "fp8_e5m2": ml_dtypes.float8_e5m2,
-    "fp8_e4m3fnuz": ml_dtypes.float8_e4m3fnuz,
-    "fp8_e5m2fnuz": ml_dtypes.float8_e5m2fnuz,
-    "fp4_e2m1": ml_dtypes.float4_e2m1fn,
-    "e8m0": ml_dtypes.float8_e8m0fnu,
-}
+# Where ml_dtypes decides otherwise beyond the range, below it or for NaN; each has a test of its own.
+OTHERWISE_IN_ML_DTYPES = {"fp8_e4m3", "fp4_e2m1", "e8m0"}
 
 
 def values_and_ties(float_format: FloatFormat) -> Tensor:
@@ -53,7 +45,7 @@ def differences(actual: Tensor, expected: Tensor) -> Tensor:
 
 def by_ml_dtypes(x: Tensor, name: str) -> Tensor:
     with np.errstate(all="ignore"):
-        return torch.from_numpy(x.numpy().astype(ML_DTYPES[name]).astype(np.float32))
+        return torch.from_numpy(x.numpy().astype(reference_dtype(FORMATS[name])).astype(np.float32))
 
 
 def test_the_patterns_hold_what_they_should(patterns: Tensor) -> None:
@@ -75,7 +67,7 @@ def test_rounding_agrees_with_torch_casts(name: str, patterns: Tensor) -> None:
     assert not differences(FORMATS[name].quantize_by_rounding(patterns), by_torch).any()
 
 
-@pytest.mark.parametrize("name", ["fp16", "bf16", "fp8_e5m2", "fp8_e4m3fnuz", "fp8_e5m2fnuz"])
+@pytest.mark.parametrize("name", [name for name in KNOWN_ELSEWHERE if name not in OTHERWISE_IN_ML_DTYPES])
 def test_rounding_agrees_with_ml_dtypes(name: str, patterns: Tensor) -> None:
     assert not differences(FORMATS[name].quantize(patterns), by_ml_dtypes(patterns, name)).any()
 
@@ -116,25 +108,29 @@ def test_e2m1_agrees_with_ml_dtypes_but_for_nan(patterns: Tensor) -> None:
     assert not differences(ours[~is_nan], theirs[~is_nan]).any()
 
 
-@pytest.mark.parametrize(
-    ("name", "beyond"), [("tf32", math.inf), ("fp4_e2m1", 6.0), ("fp16", math.inf), ("fp8_e5m2", math.inf)]
-)
-def test_rounding_agrees_with_integer_arithmetic(name: str, beyond: float, patterns: Tensor) -> None:
+@pytest.mark.parametrize("name", [*KNOWN_NOWHERE, "fp4_e2m1", "fp16", "fp8_e5m2", "fp8_e5m2fnuz"])
+def test_rounding_agrees_with_integer_arithmetic(name: str, patterns: Tensor) -> None:
     float_format = FORMATS[name]
-    largest = {"tf32": (2 - 2.0**-10) * 2.0**127, "fp4_e2m1": 6.0, "fp16": 65504.0, "fp8_e5m2": 57344.0}[name]
-    sample = patterns[: 10**7 if name in ("tf32", "fp4_e2m1") else 10**6]
-    sample = torch.cat([sample, patterns[10**7 :]])
-    sample = sample if float_format.has_nan else sample.nan_to_num(nan=6.0)
-    bits = sample.numpy().view(np.uint32)
-    expected = np.concatenate(
-        [
-            round_to_nearest_even(
-                part, float_format.exponent_bits, float_format.mantissa_bits, largest, beyond
-            )
-            for part in np.array_split(bits, 20)
-        ]
-    )
+    sample = patterns if name in (*KNOWN_NOWHERE, "fp4_e2m1") else patterns[9 * 10**6 :]
+    sample = sample if float_format.has_nan else sample.nan_to_num(nan=float_format.max)
+    bits = np.array_split(sample.numpy().view(np.uint32), 20)
+    expected = np.concatenate([rounded_by_integers(part, float_format) for part in bits])
     assert not differences(float_format.quantize(sample), torch.from_numpy(expected)).any()
+
+
+@pytest.mark.parametrize(
+    ("name", "largest"),
+    [
+        ("tf32", (2 - 2.0**-10) * 2.0**127),
+        ("fp16", 65504),
+        ("fp8_e5m2", 57344),
+        ("fp8_e4m3", 448),
+        ("fp8_e4m3fnuz", 240),
+        ("fp4_e2m1", 6),
+    ],
+)
+def test_the_integer_reference_ends_where_the_formats_are_known_to_end(name: str, largest: float) -> None:
+    assert largest_value(FORMATS[name]) == largest
 
 
 @pytest.mark.parametrize("name", FORMATS)

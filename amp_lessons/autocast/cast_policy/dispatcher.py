@@ -17,7 +17,7 @@ class UnreadablePyTorchError(RuntimeError):
 
 
 def autocast_key(device_type: str) -> torch._C.DispatchKey:
-    """The dispatch key under which PyTorch keeps the autocast kernels of one device type."""
+    """Return the dispatch key under which PyTorch keeps the autocast kernels of one device type."""
     if device_type not in AUTOCAST_KEYS:
         raise ValueError(f"unknown device type {device_type!r}; choose one of {', '.join(AUTOCAST_KEYS)}")
     return torch._C._dispatch_key_parse(AUTOCAST_KEYS[device_type])
@@ -25,7 +25,7 @@ def autocast_key(device_type: str) -> torch._C.DispatchKey:
 
 @cache
 def overload(name: str) -> torch._ops.OpOverload:
-    """The callable behind a dispatcher name such as ``"aten::sum.dim_IntList"`` or ``"aten::sum"``."""
+    """Return the callable behind a dispatcher name such as ``"aten::sum.dim_IntList"`` or ``"aten::sum"``."""
     namespace, _, rest = name.partition("::")
     base, _, variant = rest.partition(".")
     return getattr(getattr(getattr(torch.ops, namespace), base), variant or "default")
@@ -33,22 +33,22 @@ def overload(name: str) -> torch._ops.OpOverload:
 
 @cache
 def is_composite(name: str) -> bool:
-    """Whether the operation is written in terms of others, so that those meet autocast one by one."""
+    """Say whether the operation is written in terms of others, so that those meet autocast one by one."""
     return torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd")
 
 
 def without_overload(name: str) -> str:
-    """``"aten::sum.dim_IntList"`` -> ``"aten::sum"``."""
+    """Return a dispatcher name without its overload: ``"aten::sum"`` of ``"aten::sum.dim_IntList"``."""
     return name.partition(".")[0]
 
 
 def short(dtype: torch.dtype) -> str:
-    """``torch.float16`` -> ``"float16"``."""
+    """Return a dtype's own name: ``"float16"`` of ``torch.float16``."""
     return str(dtype).removeprefix("torch.")
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """Every tensor in nested sequences, mappings and dataclasses, in order."""
+    """Yield every tensor in nested sequences, mappings and dataclasses, in order."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, Mapping):

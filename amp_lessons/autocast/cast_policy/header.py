@@ -17,7 +17,7 @@ _APPENDING_LIST = "AT_FORALL_DIFFERENT_REDISPATCH_SIGNATURE"
 
 
 def header_path() -> Path:
-    """Where the installed PyTorch keeps ``ATen/autocast_mode.h``, if it was shipped."""
+    """Return where the installed PyTorch keeps ``ATen/autocast_mode.h``, if it was shipped."""
     return Path(torch.__file__).parent / "include" / "ATen" / "autocast_mode.h"
 
 
@@ -39,17 +39,17 @@ def header_lists() -> dict[str, str]:
 
 
 def _macro_body(text: str, macro: str) -> str:
-    """The lines of ``#define macro(_) ...`` up to the first one that does not end in a backslash."""
+    """Return the lines of ``#define macro(_) ...`` up to the first one that does not end in a backslash."""
     found = re.search(rf"^#define {macro}\(_\)((?:.*\\\n)*.*)$", text, re.MULTILINE)
     return found.group(1) if found else ""
 
 
 def _plain_entries(body: str) -> list[str]:
-    """``_(softmax, int)`` -> ``aten::softmax.int``."""
+    """Return ``aten::softmax.int`` for each ``_(softmax, int)``."""
     entries = re.findall(r"_\((\w+)(?:,\s*(\w+))?\)", body)
     return [f"aten::{name}.{overload}" if overload else f"aten::{name}" for name, overload in entries]
 
 
 def _quoted_entries(body: str) -> list[str]:
-    """Entries that give their name as a string, ``"norm.Scalar"`` -> ``aten::norm.Scalar``."""
+    """Return entries that give their name as a string, ``"norm.Scalar"`` -> ``aten::norm.Scalar``."""
     return [f"aten::{name}" for name in re.findall(r'"([\w.]+)"', body)]

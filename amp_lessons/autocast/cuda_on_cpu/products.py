@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from amp_lessons.autocast.cast_policy.dispatcher import map_tensors
+from amp_lessons.autocast.cast_policy import map_tensors
 
 _ATTENTION = "aten::_scaled_dot_product_flash_attention_for_cpu"
 _PRODUCTS = {

@@ -16,15 +16,16 @@ from typing import Any
 
 import torch
 
-from amp_lessons.autocast.cast_policy.dispatcher import autocast_key
-from amp_lessons.autocast.cast_policy.policy import CUDNN_RNN, RECURRENT, Policy, entries, policy
-from amp_lessons.autocast.cuda_on_cpu.kernels import (
+from amp_lessons.autocast.cast_policy import CUDNN_RNN, RECURRENT, Policy, autocast_key, entries, policy
+from amp_lessons.autocast.cuda_on_cpu.casting_kernels import (
     Kernel,
     cast_to_float16,
     follow_inputs,
     follow_inputs_without_half_kernel,
     kernel_for,
 )
+from amp_lessons.autocast.cuda_on_cpu.libraries import library, shared
+from amp_lessons.precisions import HALVES
 
 
 @dataclass(frozen=True)
@@ -59,21 +60,16 @@ def cuda_rules(device: str | torch.device | None = None) -> Iterator[RulesStatus
         warnings.warn(status.sentence, UserWarning, stacklevel=3)
         yield status
         return
-    _replacement.acquire()
-    _here.depth += 1
-    try:
+    with _replaced_kernels(), _inside():
         yield RulesStatus(
             True, f"CPU autocast follows the CUDA rules of torch {torch.__version__} in this block"
         )
-    finally:
-        _here.depth -= 1
-        _replacement.release()
 
 
 def region(
     device_type: str, dtype: torch.dtype | None, device: str | torch.device = "cpu"
 ) -> AbstractContextManager[Any]:
-    """Autocast by the rules of ``device_type`` for tensors on ``device``; ``dtype=None`` means no autocast.
+    """Return autocast by the rules of ``device_type`` for tensors on ``device``; without ``dtype``, none.
 
     CUDA's rules can be had on the CPU (see ``cuda_rules``), those of every other device only on that device.
     Raises ``ValueError`` for a combination that does not exist and for a dtype that is not half precision.
@@ -81,7 +77,7 @@ def region(
     place = torch.device(device).type
     for name in (device_type, place):
         autocast_key(name)
-    if dtype not in (None, torch.float16, torch.bfloat16):
+    if dtype not in (None, *HALVES.values()):
         raise ValueError(
             f"autocast runs in torch.float16 or torch.bfloat16 (None: no autocast), not in {dtype}"
         )
@@ -97,7 +93,7 @@ def region(
 
 
 def policy_on_cpu() -> dict[str, Policy]:
-    """What ``cuda_rules()`` makes of each operation: CUDA's policy, and that of cuDNN's recurrent layers."""
+    """Return what ``cuda_rules()`` makes of each operation: CUDA's policy, and cuDNN's recurrent layers'."""
     return policy("cuda") | dict.fromkeys(RECURRENT, CUDNN_RNN.policy)
 
 
@@ -119,50 +115,41 @@ class _Here(threading.local):
     depth = 0
 
 
-class _Replacement:
-    """The replaced kernels, shared by all threads: the first to enter installs, the last removes."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.users = 0
-        self.library: torch.library.Library | None = None
-        self.fused_attention = True
-
-    def acquire(self) -> None:
-        with self.lock:
-            if self.users == 0:
-                self._install({name: _per_thread(name, kernel) for name, kernel in _replacements().items()})
-            self.users += 1
-
-    def release(self) -> None:
-        with self.lock:
-            self.users -= 1
-            if self.users == 0:
-                self._remove()
-
-    def _install(self, kernels: dict[str, Kernel]) -> None:
-        self.library = torch.library.Library("aten", "IMPL", "AutocastCPU")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of kernels being replaced, which is the point
-            for name, kernel in kernels.items():
-                self.library.impl(name.removeprefix("aten::"), kernel, with_keyset=True)
-        # Under CUDA autocast nn.MultiheadAttention never takes its fused path, which knows no autocast.
-        self.fused_attention = torch.backends.mha.get_fastpath_enabled()
-        torch.backends.mha.set_fastpath_enabled(False)
-
-    def _remove(self) -> None:
-        torch.backends.mha.set_fastpath_enabled(self.fused_attention)
-        assert self.library is not None
-        self.library._destroy()
-        self.library = None
-
-
 _here = _Here()
-_replacement = _Replacement()
+
+
+@contextmanager
+def _inside() -> Iterator[None]:
+    _here.depth += 1
+    try:
+        yield
+    finally:
+        _here.depth -= 1
+
+
+@shared
+@contextmanager
+def _replaced_kernels() -> Iterator[None]:
+    kernels = {
+        name.removeprefix("aten::"): _per_thread(name, kernel) for name, kernel in _replacements().items()
+    }
+    with library("AutocastCPU", kernels, with_keyset=True), _attention_taken_apart():
+        yield
+
+
+@contextmanager
+def _attention_taken_apart() -> Iterator[None]:
+    """Keep nn.MultiheadAttention off its fused path, which knows no autocast, as CUDA autocast does."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def _replacements() -> dict[str, Kernel]:
-    """A kernel for each operation that CUDA's rules treat differently from the CPU's own."""
+    """Return a kernel for each operation that CUDA's rules treat differently from the CPU's own."""
     cuda, cpu = entries("cuda"), entries("cpu")
     kernels = {name: follow_inputs_without_half_kernel(name) for name in cpu if name not in cuda}
     for name, entry in cuda.items():

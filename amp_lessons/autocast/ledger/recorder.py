@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from operator import itemgetter
 from typing import Any
 
 import torch
 
-from amp_lessons.autocast.cast_policy.dispatcher import (
+from amp_lessons.autocast.cast_policy import (
+    Policy,
     autocast_key,
     is_composite,
+    policy,
     short,
     tensors_in,
     without_overload,
 )
-from amp_lessons.autocast.cast_policy.policy import Policy, policy
-from amp_lessons.autocast.cuda_on_cpu.rules import policy_on_cpu
+from amp_lessons.autocast.cuda_on_cpu import policy_on_cpu
 from amp_lessons.autocast.ledger.rows import Cast, Phase, Row
-from amp_lessons.autocast.running.once import Once
-from amp_lessons.autocast.running.paths import ModulePaths
-from amp_lessons.autocast.running.watch import Call, watching
+from amp_lessons.autocast.running import Call, ModulePaths, PreparedRun, loss_tensors, watching
 
 _CONVERSION = "aten::_to_copy"
 _CONVERSION_CALLS = frozenset(f"aten::to.{form}" for form in ("dtype", "dtype_layout", "device", "other"))
@@ -52,11 +51,11 @@ class _Frame:
 class Recorder:
     """Turns the calls that it is shown into rows."""
 
-    def __init__(self, once: Once) -> None:
-        self.once = once
-        self.autocast_key = autocast_key(once.device.type)
-        self.policies = _policies(once)
-        self.parameters = {id(parameter): name for name, parameter in once.model.named_parameters()}
+    def __init__(self, prepared: PreparedRun) -> None:
+        self.prepared = prepared
+        self.autocast_key = autocast_key(prepared.device.type)
+        self.policies = _policies(prepared)
+        self.parameters = {id(parameter): name for name, parameter in prepared.model.named_parameters()}
         self.paths = ModulePaths()
         self.phase: Phase = "forward"
         self.stage = "forward pass"
@@ -66,8 +65,8 @@ class Recorder:
 
     def record_forward(self, backward: bool | Callable[[Any], torch.Tensor]) -> list[torch.Tensor]:
         """Run the model and return the tensors to start the backward pass from."""
-        with self.once.autocast(), self._recording(), self.paths.following(self.once.model):
-            output = self.once.forward()
+        with self.prepared.autocast(), self._recording(), self.paths.following(self.prepared.model):
+            output = self.prepared.forward()
             if not callable(backward):
                 return loss_tensors(output)
             self.stage = "function given as backward"
@@ -83,7 +82,7 @@ class Recorder:
         """Compute the gradients of all parameters and inputs that want one, without storing any."""
         self.phase, self.stage = "backward", "backward pass"
         targets = [target for target in targets if target.requires_grad]
-        tensors = [*self.once.model.parameters(), *tensors_in((self.once.args, self.once.kwargs))]
+        tensors = [*self.prepared.model.parameters(), *tensors_in((self.prepared.args, self.prepared.kwargs))]
         leaves = [tensor for tensor in tensors if tensor.requires_grad]
         if not targets or not leaves:
             raise ValueError(
@@ -95,7 +94,7 @@ class Recorder:
 
     @contextmanager
     def _recording(self) -> Iterator[None]:
-        with watching(self, self.once.python_below):
+        with watching(self, self.prepared.python_below):
             try:
                 yield
             except Exception as error:
@@ -154,7 +153,7 @@ class Recorder:
             policy=decided.policy,
             through="" if decided is frame else without_overload(decided.name),
             phase=self.phase,
-            autocast=torch.is_autocast_enabled(self.once.device.type),
+            autocast=torch.is_autocast_enabled(self.prepared.device.type),
             output_shape=tuple(first.shape) if first is not None else (),
         )
 
@@ -174,18 +173,10 @@ class Recorder:
     def _failed(self, error: Exception) -> str:
         message, where = self.failure
         place = f" in {where}" if message == str(error) else ""
-        return f"the {self.stage} failed on {self.once.where}{place}: {type(error).__name__}: {error}"
+        return f"the {self.stage} failed on {self.prepared.where}{place}: {type(error).__name__}: {error}"
 
 
-def loss_tensors(output: Any) -> list[torch.Tensor]:
-    """Where a backward pass starts: the output's loss, else every floating tensor in it."""
-    loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
-    if isinstance(loss, torch.Tensor):
-        return [loss]
-    return [tensor for tensor in tensors_in(output) if tensor.is_floating_point()]
-
-
-def _policies(once: Once) -> dict[str, Policy]:
-    if once.dtype is None:
+def _policies(prepared: PreparedRun) -> dict[str, Policy]:
+    if prepared.dtype is None:
         return {}
-    return policy(once.device_type) if once.device.type == once.device_type else policy_on_cpu()
+    return policy(prepared.device_type) if prepared.device.type == prepared.device_type else policy_on_cpu()

@@ -9,8 +9,7 @@ from typing import Literal
 
 import torch
 
-from amp_lessons.autocast.cast_policy.dispatcher import short
-from amp_lessons.autocast.cast_policy.policy import Policy
+from amp_lessons.autocast.cast_policy import Policy, short
 
 Phase = Literal["forward", "backward"]
 

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 @contextmanager
 def gradients_on() -> Iterator[None]:
-    """Let autograd record, also where `torch.no_grad` or `torch.inference_mode` is on around this block."""
+    """Let autograd record, also where ``torch.no_grad`` or ``torch.inference_mode`` is on around it."""
     with torch.inference_mode(False), torch.enable_grad():
         yield
 
@@ -40,7 +40,10 @@ def for_autograd(value: Any) -> Any:
 
 
 def require_normal_parameters(model: nn.Module) -> None:
-    """Raise ValueError for a model that was made under inference_mode: no mode makes autograd take it."""
+    """Refuse a model that was made under inference_mode: no mode makes autograd take it.
+
+    Raises ``ValueError`` for it.
+    """
     for name, parameter in model.named_parameters():
         if parameter.requires_grad and parameter.is_inference():
             raise ValueError(

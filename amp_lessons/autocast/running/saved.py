@@ -15,6 +15,9 @@ from amp_lessons.autocast.running.watch import unwatched
 class SavedBytes:
     """The storages that autograd saved, each once; those of a model's parameters and buffers are not counted.
 
+    ``measure.storages.StorageLog`` counts them too, in its own way, and tests hold the two beside each other:
+    they are two witnesses on purpose. This one sees saved tensors alone, and costs a ledger almost nothing.
+
     Storages are held until the count is dropped: a freed one could lend its address to the next and hide it.
     """
 

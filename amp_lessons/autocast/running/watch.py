@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from amp_lessons.autocast.cast_policy.dispatcher import UnreadablePyTorchError, autocast_key, overload
+from amp_lessons.autocast.cast_policy import UnreadablePyTorchError, autocast_key, overload
 
 _KEY_NAME = "TESTING_ONLY_GenericMode"
 _NAMESPACES_LEFT_OUT = ("prim", "prims", "debugprims", "rngprims", "profiler")
@@ -147,7 +147,7 @@ def _watching_kernel(name: str) -> Callable[..., Any]:
 
 
 def _has_numbers_for_tensors(name: str, args: tuple[Any, ...]) -> bool:
-    """Whether numbers stand for tensors, as in ``x.divide(2)``, which only a new call takes."""
+    """Say whether numbers stand for tensors, as in ``x.divide(2)``, which only a new call takes."""
     return any(
         isinstance(args[place], (int, float, complex)) for place in _tensor_places(name) if place < len(args)
     )

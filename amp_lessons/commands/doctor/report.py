@@ -52,7 +52,7 @@ def outlook(facts: Facts) -> list[tuple[str, str]]:
         ("computed", "CUDA's autocast rules and the memory of a training step; no GPU is needed"),
     ]
     if facts.recorded_on:
-        rows.append(("recorded", f"training steps of four models on {', '.join(facts.recorded_on)}"))
+        rows.append(("recorded", f"training steps of well-known models on {', '.join(facts.recorded_on)}"))
     return rows
 
 

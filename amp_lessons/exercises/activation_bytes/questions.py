@@ -39,7 +39,7 @@ def _measured(layer: str, tokens: int, width: int, autocast: bool) -> dict[torch
         return measure.saved_activation_bytes(module, x, dtype=dtype, device_type="cuda")
 
 
-_NEEDED = ("amp_lessons.autocast", "amp_lessons.measure", "amp_lessons.autocast.cuda_on_cpu.counted_kernels")
+_NEEDED = ("amp_lessons.autocast", "amp_lessons.measure", "amp_lessons.autocast.cuda_on_cpu")
 
 
 class Question(NamedTuple):

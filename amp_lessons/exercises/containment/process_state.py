@@ -26,7 +26,7 @@ import torch
 import torch.overrides
 import torch.utils._device
 
-from amp_lessons.devices import older_setting
+from amp_lessons.devices import FP32_SWITCHES, MATMUL_SWITCH
 
 _AS_IT_IS = object()
 
@@ -121,18 +121,16 @@ def _set_determinism(mode: tuple[bool, bool]) -> None:
     torch.use_deterministic_algorithms(mode[0], warn_only=mode[1])
 
 
-def _newer_precision(holder: Any) -> Setting:
-    """Make the setting of a newer switch; to write the older one's neutral value makes these neutral too."""
-    return Setting(lambda: holder.fp32_precision, lambda value: setattr(holder, "fp32_precision", value))
-
-
 def _flushes_denormals() -> bool:
     return sys.float_info.min / 2 == 0.0
 
 
-def _set_matmul_precision(precision: str | None) -> None:
-    if precision is not None:
-        torch.set_float32_matmul_precision(precision)
+def _fp32_products() -> list[Setting]:
+    """Make a setting of each switch; to write the neutral value of one makes its newer ones neutral too."""
+    return [
+        Setting(switch.read, switch.write, "highest" if switch is MATMUL_SWITCH else _AS_IT_IS)
+        for switch in FP32_SWITCHES
+    ]
 
 
 def _set_environment(environment: dict[str, str]) -> None:
@@ -173,9 +171,7 @@ def _settings() -> list[Setting]:
         Setting(_determinism, _set_determinism, (False, False)),
         # tensors are tiny: a pool of threads, which wakes up for every operation, costs more than it brings
         Setting(torch.get_num_threads, torch.set_num_threads, 1),
-        Setting(lambda: older_setting(torch.get_float32_matmul_precision), _set_matmul_precision, "highest"),
-        _newer_precision(torch.backends.cuda.matmul),
-        _newer_precision(torch.backends.mkldnn.matmul),  # type: ignore[attr-defined]
+        *_fp32_products(),
         Setting(_flushes_denormals, torch.set_flush_denormal, False),
         Setting(torch.get_rng_state, torch.set_rng_state),
         Setting(_cuda_random, _set_cuda_random),

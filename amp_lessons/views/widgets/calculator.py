@@ -12,13 +12,14 @@ from amp_lessons.bench.calculator import SUBJECTS, Question, Subject, ask, large
 from amp_lessons.measure import GPUS, OPTIMIZERS, Footprint, LargestBatch
 from amp_lessons.measure.batch import LARGEST_BATCH
 from amp_lessons.measure.gpus import CONTEXT_BYTES
+from amp_lessons.precisions import HALVES
 from amp_lessons.text.words import memory
 from amp_lessons.views.base.controls import ControlValue, dropdown, text_field
 from amp_lessons.views.base.latest import Latest, Ticket
 from amp_lessons.views.base.view import View
 from amp_lessons.views.figures.calculator import calculator_picture
 
-PRECISIONS = {"fp32": "fp32", "fp16 autocast": "fp16", "bf16 autocast": "bf16"}
+PRECISIONS = {"fp32": "fp32", **{f"{name} autocast": name for name in HALVES}}
 OWN = "your model"
 _PARTS_IN_WORDS = 4
 _TIGHT = 0.1  # of a GPU's memory: kernels and the allocator's gaps may need as much

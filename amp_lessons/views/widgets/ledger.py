@@ -9,6 +9,7 @@ import ipywidgets
 import torch
 
 from amp_lessons.autocast import Cast, Ledger, RecordingError, Row
+from amp_lessons.precisions import HALVES
 from amp_lessons.views.base.controls import ControlValue, Slider, dropdown
 from amp_lessons.views.base.style import dtype_name
 from amp_lessons.views.base.view import View
@@ -16,7 +17,7 @@ from amp_lessons.views.figures.atlas import DEVICE_NAMES
 from amp_lessons.views.figures.ledger import ledger_picture, say_rule
 
 Recorder = Callable[..., Ledger]
-DTYPES = [("fp16", torch.float16), ("bf16", torch.bfloat16), ("fp32, no autocast", None)]
+DTYPES = [*HALVES.items(), ("fp32, no autocast", None)]
 PASSES = [("forward", False), ("forward and backward", True)]
 
 

@@ -9,7 +9,8 @@ import ipywidgets
 import torch
 
 from amp_lessons import devices
-from amp_lessons.material.race import DTYPES, TASKS, Race
+from amp_lessons.material.race import TASKS, Race
+from amp_lessons.precisions import HALVES as DTYPES
 from amp_lessons.text.marks import MEASURED
 from amp_lessons.text.words import relative
 from amp_lessons.views.base.controls import button, dropdown

@@ -7,8 +7,8 @@ from typing import Any
 import ipywidgets
 
 from amp_lessons import devices, measure
+from amp_lessons.formats import parse_whole
 from amp_lessons.measure import GPUS, DataSheet, Rate, Survey, product_intensity
-from amp_lessons.measure.typed import parse_whole
 from amp_lessons.text.marks import MEASURED
 from amp_lessons.text.words import flop_rate, percent, three_digits
 from amp_lessons.views.base.controls import ControlValue, Slider, dropdown, text_field

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from amp_lessons.bench import (
-    SOURCE_MODELS,
+    WORKLOADS,
     MissingExtraError,
     Recording,
+    benched,
     confront,
     recordings,
     require_transformers,
@@ -17,15 +18,18 @@ from amp_lessons.measure import Difference
 from amp_lessons.views.base.tables import Table
 
 UNKNOWN = "—"
+NO_CLAIM = "no claim"
 
 
 def source_table(
     precision: str = "fp16",
     *,
-    models: Iterable[str] = tuple(SOURCE_MODELS),
+    models: Iterable[str] | None = None,
     found: Iterable[Recording] | None = None,
 ) -> Table:
     """Confront the claims about ``models`` with predictions made here and with recorded measurements.
+
+    ``models`` are names of ``bench.WORKLOADS``, by default all that `amp-lessons bench` measures.
 
     ``precision`` is the autocast of prediction and measurement; of a CPU's measurements those in bf16 are
     shown, because most CPUs have no arithmetic for fp16. ``found`` are the recordings, by default all that
@@ -37,16 +41,17 @@ def source_table(
         f"Memory: the share of the peak that is saved. Predicted: full size, AdamW, {precision} autocast, "
         f"CUDA's rules. {_missing_extra()}"
     )
-    return Table([row for model in models for row in _rows(model, precision, known)], caption.strip())
+    wanted = benched() if models is None else models
+    return Table([row for model in wanted for row in _rows(model, precision, known)], caption.strip())
 
 
 def _rows(model: str, precision: str, known: tuple[Recording, ...]) -> Iterator[dict[str, object]]:
     """Go through the lines of one model: its claim and prediction, and one line per measured mode."""
-    claim = SOURCE_MODELS[model].claim
-    assert claim is not None
+    claim = WORKLOADS[model].claim
     first, *others = _measured(model, precision, known) or [None]
-    speed = f"{claim.speedup}x on {claim.gpu}"
-    yield _cells(model, speed, _share(claim.memory_saving), _predicted(model, precision), first)
+    speed = f"{claim.speedup}x on {claim.gpu}" if claim else NO_CLAIM
+    memory = _share(claim.memory_saving) if claim else NO_CLAIM
+    yield _cells(model, speed, memory, _predicted(model, precision), first)
     for each in others:
         yield _cells(model, "", "", "", each)
 

@@ -9,12 +9,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from amp_lessons.autocast.cast_policy.dispatcher import short
+from amp_lessons.autocast.cast_policy import short
 from amp_lessons.autocast.ledger.recorder import Recorder
 from amp_lessons.autocast.ledger.rows import Ledger
-from amp_lessons.autocast.running.grad_mode import as_in_inference_mode, gradients_on
-from amp_lessons.autocast.running.once import prepare
-from amp_lessons.autocast.running.saved import counting_saved
+from amp_lessons.autocast.running import as_in_inference_mode, counting_saved, gradients_on, prepare
+from amp_lessons.precisions import HALVES
 
 
 def record(
@@ -40,14 +39,14 @@ def record(
     the model fails, ``TypeError`` or ``ValueError`` if the arguments make no sense.
     """
     with _mode(bool(backward)):
-        once = prepare(model, inputs, named_inputs, device_type, dtype)
-        recorder = Recorder(once)
-        with once.without_trace(), counting_saved(model, backward_follows=bool(backward)) as saved:
+        prepared = prepare(model, inputs, named_inputs, device_type, dtype)
+        recorder = Recorder(prepared)
+        with prepared.without_trace(), counting_saved(model, backward_follows=bool(backward)) as saved:
             targets = recorder.record_forward(backward)
             saved_bytes = saved.by_dtype
             if backward:
                 recorder.record_backward(targets)
-        return Ledger(tuple(recorder.rows), device_type, dtype, once.where, saved_bytes, _notes(model))
+        return Ledger(tuple(recorder.rows), device_type, dtype, prepared.where, saved_bytes, _notes(model))
 
 
 def _mode(backward: bool) -> AbstractContextManager[None]:
@@ -57,12 +56,12 @@ def _mode(backward: bool) -> AbstractContextManager[None]:
 
 
 def _notes(model: nn.Module) -> tuple[str, ...]:
-    """What a reader of the ledger should know about the model's own dtypes, and the mode that it ran in."""
+    """Return what a reader should know about the model's own dtypes, and the mode that it ran in."""
     dtypes = {parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()}
     notes = []
     if not dtypes:
         notes.append("the model has no floating parameters: autocast has no weights to cast")
-    for half in sorted(dtypes & {torch.float16, torch.bfloat16}, key=str):
+    for half in sorted(dtypes & {*HALVES.values()}, key=str):
         notes.append(
             f"parameters are {short(half)} already: nothing keeps them in float32, updates will be rounded"
         )

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from amp_lessons.measure.precision import PRECISIONS, fp32_products, precision
+from amp_lessons.devices import fp32_products
 
 matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
 
@@ -77,15 +77,6 @@ def _check_new_settings_restored() -> None:
 
 def test_new_settings_come_back_although_the_old_ones_cannot_be_read() -> None:
     _in_a_process_of_its_own(_check_new_settings_restored)
-
-
-def test_only_fp16_needs_a_scaler() -> None:
-    assert [name for name, p in PRECISIONS.items() if p.needs_scaler] == ["fp16"]
-
-
-def test_an_unknown_precision_is_answered_with_those_there_are() -> None:
-    with pytest.raises(ValueError, match="unknown precision 'half'; there are fp32, tf32, fp16, bf16"):
-        precision("half")
 
 
 @pytest.mark.gpu

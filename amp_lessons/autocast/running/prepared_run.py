@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -12,15 +12,14 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from amp_lessons.autocast.cast_policy.dispatcher import short, tensors_in
-from amp_lessons.autocast.cuda_on_cpu.products import Float16Products
-from amp_lessons.autocast.cuda_on_cpu.rules import cuda_rules, region
-from amp_lessons.autocast.running.fakes import RealStatistics, fake_mode_of, made_fake
+from amp_lessons.autocast.cast_policy import short, tensors_in
+from amp_lessons.autocast.cuda_on_cpu import Float16Products, cuda_rules, region
+from amp_lessons.autocast.running.fake_models import RealStatistics, fake_mode_of, made_fake, require_module
 from amp_lessons.autocast.running.grad_mode import for_autograd, require_normal_parameters
 
 
 @dataclass(frozen=True)
-class Once:
+class PreparedRun:
     """A model and its inputs, ready to run: where they live, and under which autocast they are to run."""
 
     model: nn.Module
@@ -41,11 +40,11 @@ class Once:
         return f"{tensors}, {self.device_type} {rules}, {short(self.dtype)}"
 
     def forward(self) -> Any:
-        """The model's output, computed inside the region of autocast."""
+        """Return the model's output, computed inside the region of autocast."""
         return self.model(*self.args, **self.kwargs)
 
     def autocast(self) -> Any:
-        """The region of autocast; ``ValueError`` if this device cannot have it."""
+        """Return the region of autocast. Raises ``ValueError`` if this device cannot have it."""
         return region(self.device_type, self.dtype, self.device)
 
     @property
@@ -90,14 +89,13 @@ def prepare(
     kwargs: dict[str, Any],
     device_type: str,
     dtype: torch.dtype | None,
-) -> Once:
+) -> PreparedRun:
     """Find out where model and inputs live; give a fake model fake inputs.
 
     Raises ``TypeError`` if ``model`` is not a module, ``ValueError`` for tensors on several devices, for fake
     inputs of a real model, for a model made under inference_mode, and for rules that the device cannot have.
     """
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"expected a torch.nn.Module, got {type(model).__name__}")
+    require_module(model)
     if torch.is_grad_enabled():
         require_normal_parameters(model)
     args, kwargs = for_autograd((args, kwargs))
@@ -108,13 +106,21 @@ def prepare(
         if owned and fake_mode_of(owned) is None:
             raise ValueError("the inputs are fake and the model is real; use fake_copy(model) instead")
         args, kwargs = made_fake((args, kwargs), mode)
-    once = Once(model, args, kwargs, _device_of(owned + given), mode, device_type, dtype)
-    once.autocast()
-    return once
+    prepared = PreparedRun(model, args, kwargs, _device_of(owned + given), mode, device_type, dtype)
+    prepared.autocast()
+    return prepared
+
+
+def loss_tensors(output: Any) -> list[torch.Tensor]:
+    """Return where a backward pass starts: the output's loss, else every floating tensor in it."""
+    loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+    if isinstance(loss, torch.Tensor):
+        return [loss]
+    return [tensor for tensor in tensors_in(output) if tensor.is_floating_point()]
 
 
 def _device_of(tensors: list[torch.Tensor]) -> torch.device:
-    """The one device of all tensors, single numbers aside if there are others; the CPU if there are none."""
+    """Return the device of all tensors, single numbers aside if there are others; of none, the CPU."""
     devices = {tensor.device for tensor in tensors if tensor.dim() > 0} or {
         tensor.device for tensor in tensors
     }

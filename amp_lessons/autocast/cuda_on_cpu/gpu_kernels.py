@@ -7,7 +7,6 @@ the matrix of attention weights, while the CPU stores it as soon as there is dro
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,43 +14,20 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from amp_lessons.autocast.cuda_on_cpu.libraries import library, shared
+from amp_lessons.precisions import HALVES
+
 Tensor = torch.Tensor
 
-_HALF = (torch.float16, torch.bfloat16)
 _LARGEST_FUSED_HEAD = 256  # FlashAttention's limit, https://github.com/Dao-AILab/flash-attention
 
-_lock = threading.Lock()
-_registered: list[torch.library.Library] = []
-_users = 0
 
-
+@shared
 @contextmanager
 def cuda_kernels() -> Iterator[None]:
     """Let fake tensors run through dropout and attention as on a CUDA GPU; real tensors are not affected."""
-    _enter()
-    try:
+    with library("AutogradCPU", {"dropout": _dropout, "scaled_dot_product_attention": _attention}):
         yield
-    finally:
-        _leave()
-
-
-def _enter() -> None:
-    global _users
-    with _lock:
-        if _users == 0:
-            library = torch.library.Library("aten", "IMPL", "AutogradCPU")
-            library.impl("dropout", _dropout)
-            library.impl("scaled_dot_product_attention", _attention)
-            _registered.append(library)
-        _users += 1
-
-
-def _leave() -> None:
-    global _users
-    with _lock:
-        _users -= 1
-        if _users == 0:
-            _registered.pop()._destroy()
 
 
 def _dropout(x: Tensor, p: float, train: bool) -> Tensor:
@@ -77,7 +53,7 @@ def _attention(
         return aten.scaled_dot_product_attention.default.decompose(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )
-    if attn_mask is None and query.dtype in _HALF:
+    if attn_mask is None and query.dtype in HALVES.values():
         return aten._scaled_dot_product_flash_attention(
             query, key, value, dropout_p, is_causal, False, scale=scale
         )[0]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from amp_lessons.autocast.cast_policy.dispatcher import without_overload
-from amp_lessons.autocast.cast_policy.explain import bare_name, is_operation
-from amp_lessons.autocast.cast_policy.policy import Policy, atlas
+from amp_lessons.autocast.cast_policy.explanations import bare_name, is_operation
+from amp_lessons.autocast.cast_policy.policies import Policy, atlas
 
 UNLISTED = "in no list"
 

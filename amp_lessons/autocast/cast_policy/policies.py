@@ -17,7 +17,7 @@ from amp_lessons.autocast.cast_policy.dispatcher import (
     without_overload,
 )
 from amp_lessons.autocast.cast_policy.header import header_lists
-from amp_lessons.autocast.cast_policy.observe import has_dtype_argument, observe, takes_dimension_names
+from amp_lessons.autocast.cast_policy.observation import has_dtype_argument, observe, takes_dimension_names
 
 
 class Policy(Enum):
@@ -183,7 +183,7 @@ def _confirmed_by_header(found: dict[str, Entry]) -> dict[str, Entry]:
 
 
 def _without_stack(refusal: str) -> str:
-    """PyTorch's message without the C++ stack that some builds append."""
+    """Return PyTorch's message without the C++ stack that some builds append."""
     return refusal.partition("\nException raised from")[0].strip()
 
 
@@ -197,6 +197,6 @@ def atlas(
 
 
 def differences(one: str = "cuda", other: str = "cpu") -> dict[str, tuple[Policy | None, Policy | None]]:
-    """The operations that two devices treat differently, with both policies (None: in no list)."""
+    """Return the operations that two devices treat differently, with both policies (None: in no list)."""
     rows = atlas((one, other))
     return {name: (row[one], row[other]) for name, row in rows.items() if row[one] is not row[other]}

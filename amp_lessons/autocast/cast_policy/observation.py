@@ -83,12 +83,12 @@ class _CastWatcher(TorchDispatchMode):
 
 
 def has_dtype_argument(name: str) -> bool:
-    """Whether the operation takes the dtype of its result as an optional argument."""
+    """Say whether the operation takes the dtype of its result as an optional argument."""
     return any(argument.name == "dtype" for argument in overload(name)._schema.arguments)
 
 
 def takes_dimension_names(name: str) -> bool:
-    """Whether the operation names a dimension; until 2.12 PyTorch had named tensors, which no fake can be."""
+    """Say whether the operation names a dimension; until 2.12 there were named tensors, which no fake is."""
     arguments = overload(name)._schema.arguments
     return any(argument.name == "dim" and "str" in str(argument.type) for argument in arguments)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from functools import cache
 
 import torch
 
 from amp_lessons.autocast.cast_policy.dispatcher import is_composite, overload, short, without_overload
-from amp_lessons.autocast.cast_policy.policy import RECURRENT, Entry, Policy, entries
+from amp_lessons.autocast.cast_policy.policies import RECURRENT, Entry, Policy, entries
+from amp_lessons.text.nearest import did_you_mean
 
 _NAMES = {"cuda": "CUDA", "cpu": "the CPU", "mps": "MPS", "xpu": "XPU"}
 _PREFIXES = (
@@ -39,25 +39,24 @@ def explain(op: str, device_type: str = "cuda") -> str:
 
 
 def _variants(op: str) -> list[str]:
-    """The dispatcher names that ``op`` stands for."""
+    """Return the dispatcher names that ``op`` stands for."""
     bare = bare_name(op)
     base = bare.partition(".")[0]
     known = _names_by_base().get(base, [])
     variants = known if bare == base else [name for name in known if name == f"aten::{bare}"]
     if not variants:
-        raise ValueError(
-            f"no ATen operation is called {op!r}; nearest: {', '.join(_nearest(base)) or 'none'}"
-        )
+        public = [name for name in _names_by_base() if not name.startswith("_")]
+        raise ValueError(f"no ATen operation is called {op!r}; {did_you_mean(base, public)}")
     return variants
 
 
 def bare_name(op: str) -> str:
-    """The operation's name without what people write before it: ``"F.softmax"`` is ``"softmax"``."""
+    """Return the operation's name without what people write before it: ``"F.softmax"`` is ``"softmax"``."""
     return next((op.removeprefix(prefix) for prefix in _PREFIXES if op.startswith(prefix)), op)
 
 
 def is_operation(name: str) -> bool:
-    """Whether PyTorch has an ATen operation of this name, as in ``"softmax"``."""
+    """Say whether PyTorch has an ATen operation of this name, as in ``"softmax"``."""
     return name in _names_by_base()
 
 
@@ -70,16 +69,8 @@ def _names_by_base() -> dict[str, list[str]]:
     return names
 
 
-def _nearest(name: str) -> list[str]:
-    """Public operations spelt alike, then those whose name contains this one."""
-    public = [known for known in _names_by_base() if not known.startswith("_")]
-    alike = get_close_matches(name, public, n=4, cutoff=0.6)
-    containing = [known for known in public if len(name) > 3 and name in known and known not in alike]
-    return alike + sorted(containing, key=len)[:3]
-
-
 def _answer(variants: list[str], device_type: str) -> str:
-    """What happens to the operation, as the rest of a sentence."""
+    """Return what happens to the operation, as the rest of a sentence."""
     table = entries(device_type)
     listed = [table[name] for name in variants if name in table]
     if listed:
@@ -112,5 +103,5 @@ def _unlisted_answer(variants: list[str]) -> str:
 
 
 def _writes_its_input(variant: str) -> bool:
-    """Whether this is an in-place or an ``out=`` form."""
+    """Say whether this is an in-place or an ``out=`` form."""
     return overload(variant)._schema.is_mutable

@@ -12,14 +12,15 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from amp_lessons.autocast.cast_policy.dispatcher import (
+from amp_lessons.autocast.cast_policy import (
+    Entry,
+    Policy,
     autocast_key,
     map_tensors,
     overload,
     tensors_in,
     without_overload,
 )
-from amp_lessons.autocast.cast_policy.policy import Entry, Policy
 
 _CPU_KEYS = torch._C.DispatchKeySet(autocast_key("cpu"))
 _KEYS_AFTER_AUTOCAST = torch._C._dispatch_keyset_full_after(autocast_key("cpu"))
@@ -147,7 +148,7 @@ def _run_cast(name: str, cast: ChangeTensor, args: tuple[Any, ...], kwargs: dict
 
 
 def _is_eligible(tensor: torch.Tensor) -> bool:
-    """What autocast casts at all: floating CPU tensors other than float64."""
+    """Say whether autocast casts it at all: floating CPU tensors other than float64."""
     return tensor.is_floating_point() and tensor.dtype is not torch.float64 and tensor.device.type == "cpu"
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import gc
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 from unittest.mock import patch
 
@@ -24,8 +26,9 @@ _truncated_normal = getattr(nn.init, _TRUNCATED_NORMAL)
 def _start_autograd_without_threads() -> None:
     """Run a backward pass before there are fake tensors, where PyTorch is built for CUDA and has no GPU.
 
-    The first `FakeTensorMode` makes such a PyTorch count eight GPUs. If autograd starts after that, it starts
-    a thread for each of them, and then no forked child can run a backward pass: checks would not be isolated.
+    The first ``FakeTensorMode`` makes such a PyTorch count eight GPUs. If autograd starts after that, it
+    starts a thread for each of them, and then no forked child can run a backward pass: checks would not be
+    isolated.
     """
     with gradients_on():
         torch.zeros((), device="cpu", requires_grad=True).backward()
@@ -57,6 +60,19 @@ def fake_copy(model: nn.Module) -> nn.Module:
         return copy.deepcopy(model)
 
 
+def on_fake_cpu(model: nn.Module, inputs: Any) -> tuple[nn.Module, Any]:
+    """Return ``model`` and its (nested) ``inputs`` on fake CPU tensors; a fake CPU model is not copied."""
+    require_module(model)
+    mode = fake_mode_of(_tensors(model))
+    if mode is None:
+        model = fake_copy(model)
+        mode = fake_mode_of(_tensors(model)) or FakeTensorMode()
+    with mode:
+        if any(tensor.device.type != "cpu" for tensor in _tensors(model)):
+            _move(model)
+        return model, tree_map_only(torch.Tensor, _like_on_cpu, made_fake(inputs, mode))
+
+
 class RealStatistics(TorchDispatchMode):
     """Give the statistics that norms keep for their backward pass the dtype that they have on real tensors.
 
@@ -76,7 +92,7 @@ class RealStatistics(TorchDispatchMode):
 
 
 def fake_mode_of(tensors: Iterable[torch.Tensor]) -> FakeTensorMode | None:
-    """The block in which fake tensors were made, None if all are real.
+    """Return the block in which fake tensors were made, None if all are real.
 
     Raises ``ValueError`` for fake tensors from several blocks, which cannot meet in one operation.
     """
@@ -95,5 +111,47 @@ def made_fake(value: Any, mode: FakeTensorMode) -> Any:
     )
 
 
+@contextmanager
+def without_collecting() -> Iterator[None]:
+    """Keep Python's garbage collector out of a block that makes many short-lived objects, and few cycles."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def require_module(model: Any) -> None:
+    """Refuse what is no module. Raises ``TypeError`` for it."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"expected a torch.nn.Module, got {type(model).__name__}")
+
+
 def _unless_fake(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     return tensor if isinstance(tensor, FakeTensor) else _truncated_normal(tensor, *args, **kwargs)
+
+
+def _tensors(model: nn.Module) -> list[torch.Tensor]:
+    return list(chain(model.parameters(), model.buffers()))
+
+
+def _move(model: nn.Module) -> None:
+    """Replace every parameter and buffer by its like on the CPU; what was shared stays shared."""
+    moved: dict[int, torch.Tensor] = {}
+    for module in model.modules():
+        stores: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
+        for store in stores:
+            for name, tensor in store.items():
+                if tensor is not None:
+                    store[name] = moved.setdefault(id(tensor), _like_on_cpu(tensor))
+
+
+def _like_on_cpu(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.device.type == "cpu":
+        return tensor
+    like = torch.empty_like(tensor, device="cpu")
+    if isinstance(tensor, nn.Parameter):
+        return nn.Parameter(like, requires_grad=tensor.requires_grad)
+    return like.requires_grad_(tensor.requires_grad)
