@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from amp_lessons.scaling import PHASES, AmpCycle, PhaseSnapshot, make_scaler
+from amp_lessons.text.dtypes import dtype_name
 from amp_lessons.text.marks import MEASURED
 from amp_lessons.text.words import power_of_two
 from amp_lessons.views.base.controls import button
-from amp_lessons.views.base.style import dtype_name
 from amp_lessons.views.base.view import View
 from amp_lessons.views.figures import cycle as figure
 

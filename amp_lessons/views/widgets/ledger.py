@@ -9,8 +9,8 @@ import ipywidgets
 import torch
 
 from amp_lessons.autocast import Cast, Ledger, RecordingError, Row
+from amp_lessons.text.dtypes import dtype_name
 from amp_lessons.views.base.controls import ControlValue, Slider, dropdown
-from amp_lessons.views.base.style import dtype_name
 from amp_lessons.views.base.view import View
 from amp_lessons.views.figures.atlas import DEVICE_NAMES
 from amp_lessons.views.figures.ledger import ledger_picture, say_rule

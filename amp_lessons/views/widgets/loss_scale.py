@@ -13,11 +13,11 @@ import torch
 
 from amp_lessons import scaling
 from amp_lessons.scaling import Census
+from amp_lessons.text.dtypes import dtype_name
 from amp_lessons.text.marks import MEASURED
 from amp_lessons.text.words import power_of_two, share
 from amp_lessons.views.base.controls import ControlValue, Slider, dropdown, text_field
 from amp_lessons.views.base.moving import MovingView
-from amp_lessons.views.base.style import dtype_name
 from amp_lessons.views.figures.census import CensusPicture
 
 ALL_LAYERS = "all layers"

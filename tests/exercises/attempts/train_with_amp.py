@@ -41,7 +41,7 @@ wrong("no_autocast", "no_autocast", "autocast", (AUTOCAST, "            if True:
 wrong(
     "autocast_disabled",
     "no_autocast",
-    "float32",
+    "fp32",
     (AUTOCAST, AUTOCAST.replace("dtype=dtype", "enabled=False")),
 )
 wrong(
