@@ -18,7 +18,6 @@ import torch
 from torch import Tensor, nn
 
 from amp_lessons.text import bars, histories
-from amp_lessons.text.dtypes import dtype_name
 
 Loader = Iterable[Sequence[Tensor]]
 LossFn = Callable[[Tensor, Tensor], Tensor]
@@ -257,7 +256,7 @@ def _trained(
 
 def precision_name(dtype: torch.dtype | None) -> str:
     """Name a precision as the lessons do: fp32 (for None), fp16 or bf16."""
-    return "fp32" if dtype is None else dtype_name(dtype)
+    return {None: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}[dtype]
 
 
 def _by_pass(steps: Iterator[Step], device: torch.device) -> Iterator[Epoch]:

@@ -10,11 +10,12 @@ from typing import Any
 import ipywidgets
 
 from amp_lessons.formats import FORMATS, Representation, parse, side_by_side
+from amp_lessons.text.representations import describe_error, describe_significand, describe_value
 from amp_lessons.text.words import exact, power_of_two, relative, short
 from amp_lessons.views.base.bit_row import BitRow
 from amp_lessons.views.base.controls import ControlValue, dropdown, text_field
 from amp_lessons.views.base.view import View
-from amp_lessons.views.figures.bits import bits_picture, describe_error, describe_significand, describe_value
+from amp_lessons.views.figures.bits import bits_picture
 
 
 class BitView(View):

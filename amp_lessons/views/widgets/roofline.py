@@ -7,13 +7,13 @@ from typing import Any
 import ipywidgets
 
 from amp_lessons import devices, measure
-from amp_lessons.measure import GPUS, DataSheet, Rate, Survey, product_intensity
+from amp_lessons.measure import GPUS, Promise, Rate, Survey
 from amp_lessons.measure.typed import parse_whole
 from amp_lessons.text.marks import MEASURED
 from amp_lessons.text.words import flop_rate, percent, three_digits
 from amp_lessons.views.base.controls import ControlValue, Slider, dropdown, text_field
 from amp_lessons.views.base.view import View
-from amp_lessons.views.figures.roofline import Promise, measured_roofs, promised_roofs, roofline_picture
+from amp_lessons.views.figures.roofline import roofline_picture
 from amp_lessons.views.widgets.still import Still
 
 STEP = 16  # a multiple of what tensor cores like in every precision
@@ -28,28 +28,23 @@ def roofline_of(gpu: str, product: int | None = None) -> Still:
     """
     if gpu not in GPUS:
         raise ValueError(f"there is no data sheet of {gpu!r} here; there are {', '.join(GPUS)}")
-    sheet, roofs = GPUS[gpu], promised_roofs(GPUS[gpu])
+    sheet = GPUS[gpu]
     said = [
         f"{roof.precision} {flop_rate(roof.flop_per_s)}, ridge at {three_digits(roof.ridge_point)}"
-        for roof in roofs
+        for roof in sheet.roofs
     ]
     caption = (
         f"{gpu}, computed from the data sheet, not measured: {three_digits(sheet.bytes_per_s / 1e9)} GB/s; "
         f"{'; '.join(said)} FLOP per byte. Source: {sheet.source}"
     )
-    pair = [] if product is None else [_promised(sheet, product, name) for name in ("fp32", "fp16")]
+    pair = [] if product is None else [sheet.roof(name).promise(product) for name in ("fp32", "fp16")]
     if pair:
         caption = f"{_say_pair(pair)} {caption}"
     return Still(
-        roofline_picture(roofs, f"{gpu}\ncomputed from the data sheet", pair=pair),
+        roofline_picture(sheet.roofs, f"{gpu}\ncomputed from the data sheet", pair=pair),
         caption,
         "Roofline: FLOP per second over FLOP per byte.",
     )
-
-
-def _promised(sheet: DataSheet, size: int, precision: str) -> Promise:
-    intensity = product_intensity(size, precision)
-    return Promise(precision, size, intensity, sheet.attainable_flop_per_s(precision, intensity))
 
 
 def _say_pair(pair: list[Promise]) -> str:
@@ -149,8 +144,8 @@ class RooflineView(View):
 
     def _show(self) -> None:
         roofline = self._survey.roofline
-        roofs, where = measured_roofs(roofline), f"measured on {roofline.device}"
-        picture = roofline_picture(roofs, where, self._survey.operations, self._product)
+        where = f"measured on {roofline.device}"
+        picture = roofline_picture(roofline.roofs, where, self._survey.operations, self._product)
         words = [describe_product(self._product, self._survey)] if self._product else []
         self.show(picture, " ".join([*words, describe_roofs(self._survey)]), mark=MEASURED)
 
