@@ -51,6 +51,11 @@ class Table:
         head = tuple(records[0])
         return cls(head, [[record[heading] for heading in head] for record in records], caption)
 
+    @property
+    def records(self) -> list[dict[str, str]]:
+        """The rows, each from heading to cell."""
+        return [dict(zip(self.head, row, strict=True)) for row in self.rows]
+
     def __str__(self) -> str:
         widths = [max(map(len, column)) for column in zip(self.head, *self.rows, strict=True)]
         lines = [_aligned(row, widths) for row in (self.head, *self.rows)]

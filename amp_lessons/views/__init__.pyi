@@ -3,6 +3,7 @@
 Python reads it to find a view when it is first used, editors and type checkers to know what it is.
 """
 
+from .base.still import Still as Still
 from .base.tables import Table as Table
 from .base.tables import format_table as format_table
 from .widgets.atlas import AtlasView as AtlasView
@@ -10,6 +11,7 @@ from .widgets.bits import BitView as BitView
 from .widgets.blocks import OutlierView as OutlierView
 from .widgets.calculator import CalculatorView as CalculatorView
 from .widgets.checked import check as check
+from .widgets.curves import curves as curves
 from .widgets.cycle import CycleView as CycleView
 from .widgets.errors import UpdateView as UpdateView
 from .widgets.errors import product_errors as product_errors
@@ -28,5 +30,3 @@ from .widgets.roofline import roofline_of as roofline_of
 from .widgets.ruler import RulerView as RulerView
 from .widgets.scaler import ScalerView as ScalerView
 from .widgets.sources import source_table as source_table
-from .widgets.still import Still as Still
-from .widgets.still import curves as curves

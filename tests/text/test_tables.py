@@ -71,6 +71,7 @@ def test_a_cell_of_markup_stands_as_it_is():
 def test_records_give_the_head():
     table = Table.of([{"name": "a", "size": 1}, {"size": 2, "name": "b"}], "Two.")
     assert (table.head, table.rows) == (("name", "size"), [("a", "1"), ("b", "2")])
+    assert table.records == [{"name": "a", "size": "1"}, {"name": "b", "size": "2"}]
 
 
 def test_a_table_without_rows_has_its_head():

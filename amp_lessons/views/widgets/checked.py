@@ -14,7 +14,7 @@ from amp_lessons.exercises.report import rendering
 from amp_lessons.text.words import power_of_two
 from amp_lessons.views.base.picture import Picture, picture_html
 from amp_lessons.views.base.style import STATUS_COLOURS
-from amp_lessons.views.figures.comparison import comparison_picture
+from amp_lessons.views.figures.checked import comparison_picture
 from amp_lessons.views.widgets.exercise import refresh_cards
 
 SAME_WITHIN = 0.02  # what 16-bit arithmetic in another order may well change

@@ -5,15 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 
-import ipywidgets
-
 from amp_lessons.formats import FORMATS, repeated_update
 from amp_lessons.text.words import relative
-from amp_lessons.views.base.controls import ControlValue, Slider, dropdown
+from amp_lessons.views.base.controls import ControlValue, Slider, dropdown, row
+from amp_lessons.views.base.still import Still
 from amp_lessons.views.base.view import View
 from amp_lessons.views.figures.curves import curves_picture
 from amp_lessons.views.figures.errors import errors_picture
-from amp_lessons.views.widgets.still import Still
 
 METHOD_NAMES = {
     "plain": "plain",
@@ -54,9 +52,7 @@ class UpdateView(View):
         self._steps = steps
         self._slider = Slider("Update", SMALLEST_UPDATE, 0, exponent, words=_in_words)
         self._format = dropdown("weight kept in", WEIGHT_FORMATS, format)
-        super().__init__(
-            [self._slider, ipywidgets.HBox([self._format])], alt="A weight over the steps, kept in four ways."
-        )
+        super().__init__([self._slider, row(self._format)], alt="A weight over the steps, kept in four ways.")
         self._refresh()
         self._slider.observe(self._refresh, "value")
         self._format.observe(self._refresh, "value")

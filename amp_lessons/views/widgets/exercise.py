@@ -15,7 +15,7 @@ from amp_lessons.keeping import progress
 from amp_lessons.keeping.progress import Record
 from amp_lessons.text import prose
 from amp_lessons.views.base.code import code_html
-from amp_lessons.views.base.controls import button
+from amp_lessons.views.base.controls import button, row
 from amp_lessons.views.base.picture import CAPTION_STYLE
 from amp_lessons.views.base.style import ACCENT, GRID
 
@@ -44,9 +44,7 @@ class ExerciseCard(ipywidgets.VBox):
         self._status, self._hints_html, self._solution_html = (ipywidgets.HTML() for _ in range(3))
         self._question = self._are_you_sure()
         task = Markup('{}<div style="{}">{}</div>').format(STYLE, CAPTION_STYLE, _html(self.exercise))
-        buttons = ipywidgets.HBox(
-            [*self._hint_buttons.values(), self._solution_button], layout={"flex_flow": "row wrap"}
-        )
+        buttons = row(*self._hint_buttons.values(), self._solution_button)
         shown = [self._status, buttons, self._hints_html, self._question, self._solution_html]
         super().__init__([ipywidgets.HTML(task), *shown], layout={"max_width": "900px"})
         self.add_class("amp-card")
@@ -110,7 +108,7 @@ class ExerciseCard(ipywidgets.VBox):
         anyway.on_click(lambda _: self._answer(show=True))
         keep.on_click(lambda _: self._answer(show=False))
         asked = ipywidgets.HTML(Markup('<p role="alert" style="{}">{}</p>').format(CAPTION_STYLE, warning))
-        return ipywidgets.VBox([asked, ipywidgets.HBox([anyway, keep])], layout={"display": "none"})
+        return ipywidgets.VBox([asked, row(anyway, keep)], layout={"display": "none"})
 
     def _solution_wanted(self) -> None:
         """Ask first, unless there is nothing left to give away."""

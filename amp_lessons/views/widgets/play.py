@@ -8,7 +8,7 @@ from typing import Any
 from amp_lessons.text.marks import MEASURED
 from amp_lessons.views.base.controls import Slider
 from amp_lessons.views.base.view import View
-from amp_lessons.views.figures.bars import Panels, panels_picture
+from amp_lessons.views.figures.play import Panels, panels_picture
 
 
 class Play(View):

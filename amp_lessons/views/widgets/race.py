@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 
-import ipywidgets
 import torch
 
 from amp_lessons import devices
 from amp_lessons.material.race import DTYPES, TASKS, Race
 from amp_lessons.text.marks import MEASURED
 from amp_lessons.text.words import relative
-from amp_lessons.views.base.controls import button, dropdown
+from amp_lessons.views.base.controls import button, dropdown, row
 from amp_lessons.views.base.view import View
 from amp_lessons.views.figures.race import RacePicture
 
@@ -49,8 +48,7 @@ class RaceView(View):
         stop.on_click(lambda _: self.stop())
         again.on_click(lambda _: self.start_again())
         controls = [self._task_choice, self._dtype_choice, start, stop, again]
-        row = ipywidgets.HBox(controls, layout={"flex_flow": "row wrap"})
-        super().__init__([row], alt="Loss over training steps in fp32 and in mixed precision.")
+        super().__init__([row(*controls)], alt="Loss over training steps in fp32 and in mixed precision.")
         self._line_up()
         for choice in (self._task_choice, self._dtype_choice):
             choice.observe(self._line_up, "value")

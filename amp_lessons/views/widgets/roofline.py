@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import ipywidgets
-
 from amp_lessons import devices, measure
 from amp_lessons.measure import GPUS, Promise, Rate, Survey
 from amp_lessons.measure.typed import parse_whole
 from amp_lessons.text.marks import MEASURED
 from amp_lessons.text.words import flop_rate, percent, three_digits
-from amp_lessons.views.base.controls import ControlValue, Slider, dropdown, text_field
+from amp_lessons.views.base.controls import ControlValue, Slider, SliderWithField, dropdown, row, text_field
+from amp_lessons.views.base.still import Still
 from amp_lessons.views.base.view import View
 from amp_lessons.views.figures.roofline import roofline_picture
-from amp_lessons.views.widgets.still import Still
 
 STEP = 16  # a multiple of what tensor cores like in every precision
 LARGEST_BY_SLIDER = {"cpu": 1024, "cuda": 8192}
@@ -82,11 +78,10 @@ class RooflineView(View):
         self._slider = Slider("Matrix size", 1, most // STEP, max(1, size // STEP), words=_slider_words)
         self._typed = text_field("or type any", "", placeholder="511 or 1,000")
         self._precision = dropdown("product in", list(self._survey.roofline.precisions), precision)
-        row = ipywidgets.HBox([self._typed, self._precision], layout={"flex_flow": "row wrap"})
-        super().__init__([self._slider, row], alt="Roofline: FLOP per second over FLOP per byte.")
+        controls = [self._slider, row(self._typed, self._precision)]
+        super().__init__(controls, alt="Roofline: FLOP per second over FLOP per byte.")
+        self._chosen = SliderWithField(self._slider, self._typed, self._slider_moved, self._size_typed)
         self._begin(size)
-        self._slider.observe(self._slider_moved, "value")
-        self._typed.observe(self._size_typed, "value")
         self._precision.observe(lambda _: self._measure(self._size), "value")
 
     @property
@@ -118,17 +113,11 @@ class RooflineView(View):
         else:
             self.size = size
 
-    def _slider_moved(self, change: dict[str, Any]) -> None:
-        if change["new"] != self._nearest_position(self._size):  # else it follows a size that was typed
-            self._typed.value = ""
-            self._measure(change["new"] * STEP)
+    def _slider_moved(self, position: int) -> None:
+        self._measure(position * STEP)
 
-    def _size_typed(self, change: dict[str, Any]) -> None:
-        if change["new"]:
-            self.size = change["new"]
-
-    def _nearest_position(self, size: int) -> int:
-        return min(max(round(size / STEP), 1), self._slider.max)
+    def _size_typed(self, text: str) -> None:
+        self.size = text
 
     def _measure(self, size: int) -> None:
         with self.answering():
@@ -139,7 +128,7 @@ class RooflineView(View):
     def _put(self, product: Rate) -> None:
         """Move the star and the slider to this product."""
         self._product, self._size = product, product.size
-        self._slider.value = self._nearest_position(product.size)
+        self._chosen.follow(product.size / STEP)
         self._show()
 
     def _show(self) -> None:

@@ -1,22 +1,12 @@
-"""Pictures that need no controls."""
+"""Curves of training runs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from amp_lessons.text.marks import MEASURED
-from amp_lessons.views.base.picture import Picture
-from amp_lessons.views.base.view import View
+from amp_lessons.views.base.still import Still
 from amp_lessons.views.figures.curves import curves_picture
-
-
-class Still(View):
-    """A picture with its caption, shown as every other view is, without anything to press."""
-
-    def __init__(self, picture: Picture, caption: str, alt: str, *, mark: str = "") -> None:
-        """Show ``picture``; ``alt`` says in a phrase what it is of."""
-        super().__init__([], alt)
-        self.show(picture, caption, mark=mark)
 
 
 def curves(
