@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from amp_lessons.text.marks import MEASURED
+from amp_lessons.text.marks import MEASURED_MARK
 from amp_lessons.text.tables import Table
 from amp_lessons.text.words import memory
 
@@ -26,7 +26,9 @@ def table(runs: Mapping[str, History], caption: str = "", notes: list[str] | Non
 def comparison(runs: Mapping[str, History]) -> Table:
     """Return the same of runs that began alike, and what each of them cost on this machine."""
     caption = "Mean loss and accuracy of each epoch: same initial weights, same batches"
-    return table(runs, caption, [f"{MEASURED} {name}: {_cost(history)}" for name, history in runs.items()])
+    return table(
+        runs, caption, [f"{MEASURED_MARK} {name}: {_cost(history)}" for name, history in runs.items()]
+    )
 
 
 def _cost(history: History) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from amp_lessons import autocast
-from amp_lessons.text.marks import COMPUTED
+from amp_lessons.text.marks import COMPUTED_MARK
 from amp_lessons.views.base.controls import ControlValue, dropdown, row, text_field
 from amp_lessons.views.base.view import View
 from amp_lessons.views.figures.atlas import DEVICE_NAMES, atlas_html, atlas_picture
@@ -47,7 +47,7 @@ class AtlasView(View):
     def _refresh(self) -> None:
         found = self.found
         # How many there are depends on PyTorch's version, and on whether it was built for CUDA.
-        self.show(atlas_picture(found), self._describe(found), mark=COMPUTED)
+        self.show(atlas_picture(found), self._describe(found), mark=COMPUTED_MARK)
 
     def _describe(self, found: tuple[autocast.Operation, ...]) -> str:
         """Count what was found; explain the operation if it was named, or say which names are near."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from amp_lessons.scaling import PHASES, AmpCycle, PhaseSnapshot, make_scaler
 from amp_lessons.text.dtypes import dtype_name
-from amp_lessons.text.marks import MEASURED
+from amp_lessons.text.marks import MEASURED_MARK
 from amp_lessons.text.words import power_of_two
 from amp_lessons.views.base.controls import button, row
 from amp_lessons.views.base.picture import Picture
@@ -67,7 +67,7 @@ class CycleView(View):
         """Perform the next phase, or several, and return what is in memory after it."""
         for _ in range(phases):
             self._before, self.snapshot = getattr(self, "snapshot", None), self._cycle.advance()
-        self.show(_picture(self.snapshot), self._describe(), mark=MEASURED)
+        self.show(_picture(self.snapshot), self._describe(), mark=MEASURED_MARK)
         return self.snapshot
 
     def inject_overflow(self) -> None:

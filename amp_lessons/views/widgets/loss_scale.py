@@ -12,7 +12,7 @@ import torch
 from amp_lessons import scaling
 from amp_lessons.scaling import Census
 from amp_lessons.text.dtypes import dtype_name
-from amp_lessons.text.marks import MEASURED
+from amp_lessons.text.marks import MEASURED_MARK
 from amp_lessons.text.words import power_of_two, share
 from amp_lessons.views.base.controls import ControlValue, Slider, SliderWithField, dropdown, row, text_field
 from amp_lessons.views.base.moving import MovingView
@@ -74,7 +74,7 @@ class _ScaleView(MovingView):
             if self.layer != ALL_LAYERS:
                 by_layer = {self.layer: by_layer[self.layer]}
             census = functools.reduce(operator.add, by_layer.values())
-            self.show(self._picture_of(census), describe(census), mark=MEASURED)
+            self.show(self._picture_of(census), describe(census), mark=MEASURED_MARK)
 
     def _picture_of(self, census: Census) -> CensusPicture:
         """Move the bars of the picture; draw another only when its axes are for another dtype or layer."""

@@ -9,7 +9,7 @@ import torch
 
 from amp_lessons.measure import OPTIMIZERS, Footprint
 from amp_lessons.measure.footprint import MEASURED
-from amp_lessons.text import marks
+from amp_lessons.text.marks import MEASURED_MARK
 from amp_lessons.text.words import memory, percent
 from amp_lessons.views.base.controls import ControlValue, Slider, dropdown, row
 from amp_lessons.views.base.still import Still
@@ -136,4 +136,4 @@ def _source(each: Footprint) -> str:
 
 
 def _mark(footprints: Footprints) -> str:
-    return marks.MEASURED if any(each.source == MEASURED for each in footprints.values()) else ""
+    return MEASURED_MARK if any(each.source == MEASURED for each in footprints.values()) else ""

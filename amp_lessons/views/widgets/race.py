@@ -9,7 +9,7 @@ import torch
 
 from amp_lessons import devices
 from amp_lessons.material.race import DTYPES, TASKS, Race
-from amp_lessons.text.marks import MEASURED
+from amp_lessons.text.marks import MEASURED_MARK
 from amp_lessons.text.words import relative
 from amp_lessons.views.base.controls import button, dropdown, row
 from amp_lessons.views.base.view import View
@@ -150,7 +150,7 @@ class RaceView(View):
     def _refresh(self, announced: bool = True) -> None:
         self._drawn.update(self.race)
         words = describe(self.race, self.task, self.running)
-        self.show(self._drawn, words, mark=MEASURED, announced=announced)
+        self.show(self._drawn, words, mark=MEASURED_MARK, announced=announced)
 
 
 def _task(task: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from amp_lessons import devices, measure
 from amp_lessons.measure import GPUS, Promise, Rate, Survey
 from amp_lessons.measure.typed import parse_whole
-from amp_lessons.text.marks import MEASURED
+from amp_lessons.text.marks import MEASURED_MARK
 from amp_lessons.text.words import flop_rate, percent, three_digits
 from amp_lessons.views.base.controls import ControlValue, Slider, SliderWithField, dropdown, row, text_field
 from amp_lessons.views.base.still import Still
@@ -136,7 +136,7 @@ class RooflineView(View):
         where = f"measured on {roofline.device}"
         picture = roofline_picture(roofline.roofs, where, self._survey.operations, self._product)
         words = [describe_product(self._product, self._survey)] if self._product else []
-        self.show(picture, " ".join([*words, describe_roofs(self._survey)]), mark=MEASURED)
+        self.show(picture, " ".join([*words, describe_roofs(self._survey)]), mark=MEASURED_MARK)
 
 
 def describe_product(product: Rate, survey: Survey) -> str:

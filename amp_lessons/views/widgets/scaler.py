@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from amp_lessons.scaling import ScalerTimeline
-from amp_lessons.text.marks import MEASURED
+from amp_lessons.text.marks import MEASURED_MARK
 from amp_lessons.text.words import power_of_two
 from amp_lessons.views.base.controls import Slider, button, dropdown, row
 from amp_lessons.views.base.view import View
@@ -80,7 +80,7 @@ class ScalerView(View):
         self._refresh()
 
     def _refresh(self) -> None:
-        self.show(timeline_picture(self.timeline), describe(self.timeline), mark=MEASURED)
+        self.show(timeline_picture(self.timeline), describe(self.timeline), mark=MEASURED_MARK)
 
 
 def describe(timeline: ScalerTimeline) -> str:
