@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from amp_lessons.text.marks import MEASURED_MARK
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from amp_lessons.training import History
 
 
-def table(runs: Mapping[str, History], caption: str = "", notes: list[str] | None = None) -> Table:
+def table(runs: Mapping[str, History], caption: str = "", notes: Iterable[str] = ()) -> Table:
     """Return loss and accuracy of every epoch, with columns for each of `runs`, which are given by name."""
     columns = {"epoch": [str(i + 1) for i in range(len(next(iter(runs.values())).epochs))]}
     for name, history in runs.items():
         columns[f"{name} loss"] = [f"{loss:.3f}" for loss in history.losses]
         if None not in history.accuracies:
             columns[f"{name} accuracy"] = [f"{accuracy:.1%}" for accuracy in history.accuracies]
-    return Table(tuple(columns), zip(*columns.values(), strict=True), caption, notes or ())
+    return Table(tuple(columns), zip(*columns.values(), strict=True), caption, notes)
 
 
 def comparison(runs: Mapping[str, History]) -> Table:
