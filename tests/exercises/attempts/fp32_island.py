@@ -32,7 +32,7 @@ wrong(
 wrong(
     "autocast_in_float64_by_position",
     "input_not_cast",
-    "in float64",
+    "in fp64",
     (ISLAND, ISLAND.replace("enabled=False", "torch.float64").replace("hidden.float()", "hidden")),
 )
 wrong(
@@ -99,13 +99,13 @@ wrong("nothing_for_body", "raised", "linear", ("self.body(x)", "self.body(None)"
 wrong(
     "float64_into_head",
     "float64_into_a_layer",
-    "autocast leaves float64 alone",
+    "autocast leaves fp64 alone",
     ("hidden.float()", "hidden.double()"),
 )
 wrong(
     "float64_without_an_island",
     "autocast_still_on",
-    "ran in float64",
+    "ran in fp64",
     (ISLAND, "    hidden = self.normalise(hidden.double()).float()\n"),
 )
 wrong(
