@@ -18,8 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from amp_lessons.precisions import HALVES, precision_name
-from amp_lessons.text import tables
-from amp_lessons.text.marks import MEASURED
+from amp_lessons.text import bars, histories
 
 Loader = Iterable[Sequence[Tensor]]
 LossFn = Callable[[Tensor, Tensor], Tensor]
@@ -92,7 +91,7 @@ class History:
         return sum(skipped for epoch in self.epochs for skipped in epoch.skipped)
 
     def __str__(self) -> str:
-        return tables.as_text(*_by_epoch({self.precision: self}))
+        return str(histories.table({self.precision: self}))
 
     __repr__ = __str__
 
@@ -115,23 +114,12 @@ class Comparison:
         return max((relative_difference(a, b) for a, b in pairs), default=0.0)
 
     def __str__(self) -> str:
-        return "\n".join([tables.as_text(*_by_epoch(self.runs)), "", *self._measured()])
+        return str(histories.comparison(self.runs))
 
     __repr__ = __str__
 
-    def _measured(self) -> list[str]:
-        return [f"{MEASURED} {name}: {_cost(history)}" for name, history in self.runs.items()]
-
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        head, rows = _by_epoch(self.runs)
-        caption = "Mean loss and accuracy of each epoch: same initial weights, same batches"
-        return {
-            "text/plain": str(self),
-            "text/markdown": "\n\n".join([tables.as_markdown(head, rows), *self._measured()]),
-            "text/html": "\n".join(
-                [tables.as_html(head, rows, caption), "<pre>", *self._measured(), "</pre>"]
-            ),
-        }
+        return histories.comparison(self.runs)._repr_mimebundle_()
 
 
 def relative_difference(reference: float, loss: float) -> float:
@@ -141,23 +129,6 @@ def relative_difference(reference: float, loss: float) -> float:
     if reference == loss:
         return 0.0
     return abs(reference - loss) / abs(reference) if reference else math.inf
-
-
-def _by_epoch(runs: dict[str, History]) -> tuple[list[str], list[list[str]]]:
-    head, columns = ["epoch"], []
-    for name, history in runs.items():
-        head += [f"{name} loss"]
-        columns.append([f"{loss:.3f}" for loss in history.losses])
-        if None not in history.accuracies:
-            head += [f"{name} accuracy"]
-            columns.append([f"{accuracy:.1%}" for accuracy in history.accuracies])
-    rows = [[str(i + 1), *cells] for i, cells in enumerate(zip(*columns, strict=True))]
-    return head, rows
-
-
-def _cost(history: History) -> str:
-    memory = f", peak {history.peak_mib:.0f} MiB" if history.peak_mib is not None else ""
-    return f"{history.seconds:.2f} s on {history.device}{memory}, {history.skipped_steps} steps skipped"
 
 
 def training_steps(
@@ -271,7 +242,10 @@ def _trained(
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     steps = training_steps(model, loader, optimizer, loss_fn, epochs, device_type=device.type, dtype=dtype)
-    collected = tuple(_by_pass(_with_bar(steps, loader, epochs, precision_name(dtype), progress), device))
+    if progress:
+        total = len(loader) * epochs if isinstance(loader, Sized) else None
+        steps = bars.with_bar(steps, total, f"training in {precision_name(dtype)}")
+    collected = tuple(_by_pass(steps, device))
     if len(collected) < epochs:
         raise ValueError(
             f"the loader gave batches for {len(collected)} of {epochs} epochs; it must give them anew each "
@@ -279,17 +253,6 @@ def _trained(
         )
     peak_mib = torch.cuda.max_memory_allocated(device) / _MIB if device.type == "cuda" else None
     return History(precision_name(dtype), str(device), collected, peak_mib)
-
-
-def _with_bar(
-    steps: Iterator[Step], loader: Loader, epochs: int, name: str, progress: bool
-) -> Iterator[Step]:
-    if not progress:
-        return steps
-    from tqdm.auto import tqdm  # it brings widgets along in a notebook
-
-    total = len(loader) * epochs if isinstance(loader, Sized) else None
-    return iter(tqdm(steps, total=total, desc=f"training in {name}", leave=False))
 
 
 def _by_pass(steps: Iterator[Step], device: torch.device) -> Iterator[Epoch]:

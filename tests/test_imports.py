@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import re
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
+
+from amp_lessons import views
 from benchmarks import import_time
 
 HEAVY = {"matplotlib", "ipywidgets", "IPython", "sklearn", "scipy", "pandas", "transformers", "jupyterlab"}
@@ -33,7 +40,7 @@ def test_no_module_loads_what_only_some_of_it_needs():
 
 
 def test_the_package_itself_loads_nothing():
-    assert newly_loaded("import amp_lessons") == {"amp_lessons"}
+    assert newly_loaded("import amp_lessons") == {"amp_lessons", "lazy_loader"}
 
 
 def test_a_heavy_import_would_be_seen():
@@ -42,3 +49,25 @@ def test_a_heavy_import_would_be_seen():
 
 def test_import_time_is_measured_beyond_torch():
     assert 0 < import_time.import_ms("amp_lessons") < import_time.import_ms("matplotlib.pyplot")
+
+
+@pytest.mark.parametrize("package", ["amp_lessons", "amp_lessons.views"])
+def test_whatever_a_stub_names_loads_and_is_documented(package):
+    face = importlib.import_module(package)
+    named = re.findall(r"^from \S+ import (\w+) as \1$", Path(face.__file__ + "i").read_text(), re.MULTILINE)
+    assert named
+    assert sorted(named) == sorted(face.__all__)
+    assert dir(face) == face.__all__
+    for name in named:
+        assert inspect.getdoc(getattr(face, name)), f"{package}.{name} has no docstring"
+
+
+def test_a_view_that_does_not_exist_is_answered_with_those_that_do():
+    with pytest.raises(AttributeError, match=r"no attribute 'BitsView'; it has .*BitView.*curves"):
+        views.BitsView  # noqa: B018
+
+
+@pytest.mark.parametrize("package", ["amp_lessons.views", "amp_lessons.material", "amp_lessons.keeping"])
+def test_importing_a_face_loads_nothing_of_what_it_offers(package):
+    outside = {name for name in newly_loaded(f"import {package}") if name != "amp_lessons"}
+    assert outside <= {"lazy_loader"}

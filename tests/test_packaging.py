@@ -112,3 +112,10 @@ def test_the_makefile_installs_those_extras():
     makefile = (ROOT / "Makefile").read_text()
     assert "LAB_EXTRAS := lab,models\n" in makefile
     assert "TEST_EXTRAS := lab,models,test\n" in makefile
+
+
+def test_stubs_are_installed_with_the_package():
+    package = ROOT / "amp_lessons"
+    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    installed = {path for pattern in patterns["amp_lessons"] for path in package.glob(pattern)}
+    assert {*package.rglob("*.pyi"), package / "py.typed"} <= installed

@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from amp_lessons.autocast import fake_tensors
-from amp_lessons.bench.report import in_words
 from amp_lessons.bench.results import Key, Mode, Outcome, Result
 from amp_lessons.bench.workloads import WORKLOADS
 from amp_lessons.devices import free_bytes
@@ -27,6 +26,7 @@ from amp_lessons.measure import (
     time_step,
 )
 from amp_lessons.measure.batch import is_out_of_memory, release_memory
+from amp_lessons.text.words import memory
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def measure(case: Case, *, batch: int, device: torch.device, seconds: float) -> 
     predicted = predicted_bytes(case.model, case.preset, batch, case.precision, device.type)
     result = replace(result, predicted_bytes=predicted)
     if predicted > free_bytes(device):
-        message = f"a step needs about {in_words(predicted)}, {_free(device)}"
+        message = f"a step needs about {memory(predicted)}, {_free(device)}"
         return replace(result, outcome="does not fit", message=message)
     try:
         timing, peak_bytes = _timed(case, batch, device, seconds)
@@ -152,7 +152,7 @@ def _with_timing(result: Result, timing: Timing) -> Result:
 
 
 def _free(device: torch.device) -> str:
-    return f"{in_words(free_bytes(device))} are free on {device.type}"
+    return f"{memory(free_bytes(device))} are free on {device.type}"
 
 
 def _in_one_line(error: Exception) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from amp_lessons.bench.results import Recording, Result
-from amp_lessons.text import tables
+from amp_lessons.text.tables import Table
+from amp_lessons.text.words import memory
 
-MIB, GIB = 2**20, 2**30
 _HEADINGS = (
     "model",
     "mode",
@@ -29,8 +29,7 @@ def table(recording: Recording) -> str:
             f"{recording.provenance} ({recording.preset} size)",
             _in_detail(recording),
             "",
-            tables.as_text(_HEADINGS, rows),
-            *_section(notes),
+            str(Table(_HEADINGS, rows, notes=notes)),
         ]
     )
 
@@ -55,16 +54,7 @@ def _cells(recording: Recording, result: Result) -> tuple[str, ...]:
         str(result.batch or ""),
         f"{timing.median_ms:.1f} ms ± {timing.spread_fraction / 2:.0%}" if timing else result.outcome,
         str(speedup) if speedup and result.key[1:] != ("fp32", "eager") else "",
-        in_words(result.peak_bytes) if result.peak_bytes else "",
+        memory(result.peak_bytes) if result.peak_bytes else "",
         f"{saving:.0%}" if saving is not None and result.key[1:] != ("fp32", "eager") else "",
-        in_words(result.predicted_bytes) if result.predicted_bytes else "",
+        memory(result.predicted_bytes) if result.predicted_bytes else "",
     )
-
-
-def in_words(nbytes: int) -> str:
-    """Write an amount of memory with three digits or so: ``"1.46 GiB"``, ``"10.1 MiB"``."""
-    return f"{nbytes / GIB:.2f} GiB" if nbytes >= GIB else f"{nbytes / MIB:.1f} MiB"
-
-
-def _section(notes: list[str]) -> list[str]:
-    return ["", *notes] if notes else []

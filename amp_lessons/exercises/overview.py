@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 from amp_lessons.exercises import shelf
 from amp_lessons.exercises.exercise import Exercise
 from amp_lessons.keeping import progress
 from amp_lessons.keeping.progress import Record
-from amp_lessons.text import tables
+from amp_lessons.text.tables import Table
 
 
 @dataclass(frozen=True)
@@ -31,29 +30,21 @@ class Overview:
         return next((exercise for exercise, record in self.rows if not record.solved), None)
 
     def __str__(self) -> str:
-        return "\n".join(filter(None, [self._heading(), tables.as_text(_HEAD, self._table()), self.message]))
+        return str(self._table())
 
     __repr__ = __str__
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return self._table()._repr_mimebundle_()
+
+    def _table(self) -> Table:
+        rows = [(e.title, e.lesson, "yes" if r.solved else "no", so_far(r)) for e, r in self.rows]
+        notes = [self.message] if self.message else []
+        return Table(("exercise", "lesson", "solved", "so far"), rows, self._heading(), notes)
 
     def _heading(self) -> str:
         goes_on = f"; next: {self.next_exercise.id}" if self.next_exercise else ""
         return f"{self.solved} of {len(self.rows)} exercises solved{goes_on}"
-
-    def _table(self) -> list[list[str]]:
-        return [[e.title, e.lesson, "yes" if r.solved else "no", so_far(r)] for e, r in self.rows]
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        message = f"<p>{escape(self.message)}</p>" if self.message else ""
-        return {
-            "text/plain": str(self),
-            "text/markdown": "\n\n".join(
-                [f"**{self._heading()}**", tables.as_markdown(_HEAD, self._table()), self.message]
-            ),
-            "text/html": tables.as_html(_HEAD, self._table(), caption=self._heading()) + message,
-        }
-
-
-_HEAD = ("exercise", "lesson", "solved", "so far")
 
 
 def so_far(record: Record) -> str:

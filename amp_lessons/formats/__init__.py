@@ -20,7 +20,7 @@ from amp_lessons.formats.catalogue import FORMATS
 from amp_lessons.formats.compare import Representation, relative_error, represent, side_by_side
 from amp_lessons.formats.floats import Fields, FloatFormat, Specials
 from amp_lessons.formats.products import product, product_errors, tf32_product
-from amp_lessons.formats.sums import SUM_METHODS, running_sum
+from amp_lessons.formats.sums import SUM_METHODS, repeated_update, running_sum
 from amp_lessons.formats.typed import Typed, parse, parse_whole
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "product",
     "product_errors",
     "relative_error",
+    "repeated_update",
     "represent",
     "running_sum",
     "scaling_error",

@@ -6,7 +6,7 @@ has its codes. What the scale is shared by decides how much one outlier costs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -117,6 +117,7 @@ class ScalingError:
 
     `relative_error` is ‖error‖ / ‖x‖, which the largest elements dominate; `median_relative_error` is that of
     the typical non-zero element; `underflow_fraction` is the part of the non-zero elements that became zero.
+    `lost` says which those are: a tensor of bool in the shape of `x`.
     """
 
     format: ScaledFormat
@@ -124,6 +125,7 @@ class ScalingError:
     median_relative_error: float
     underflow_fraction: float
     bits_per_element: float
+    lost: Tensor = field(compare=False, repr=False)
 
 
 def scaling_error(x: Tensor, scaled_format: ScaledFormat) -> ScalingError:
@@ -134,12 +136,14 @@ def scaling_error(x: Tensor, scaled_format: ScaledFormat) -> ScalingError:
     if not nonzero.any():
         raise ValueError("Every element is zero, so there is no error to relate to anything.")
     element_errors = ((back - exact).abs() / exact.abs())[nonzero]
+    lost = nonzero & (back == 0)
     return ScalingError(
         scaled_format,
         relative_error(back, exact),
         float(element_errors.median()),
-        float((back[nonzero] == 0).double().mean()),
+        float(lost[nonzero].double().mean()),
         scaled.bits_per_element,
+        lost,
     )
 
 

@@ -79,3 +79,16 @@ SUM_METHODS: dict[str, Callable[[Tensor, Tensor, Rounding], Iterator[Tensor]]] =
     "kahan": _carry_what_was_lost,
     "stochastic": _round_each_sum,
 }
+
+
+def repeated_update(
+    update: float, float_format: FloatFormat, steps: int, *, start: float = 1.0
+) -> dict[str, list[float]]:
+    """Return a weight of `float_format` after each of `steps` additions of `update`, by `SUM_METHODS`."""
+    updates = torch.full((steps,), update)
+    return {
+        method: running_sum(
+            updates, float_format, method, start=start, generator=torch.Generator().manual_seed(0)
+        ).tolist()
+        for method in SUM_METHODS
+    }

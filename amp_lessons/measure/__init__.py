@@ -8,7 +8,9 @@ from amp_lessons.measure.memory import measure_memory, predict_memory, saved_act
 from amp_lessons.measure.operations import OPERATIONS, Operation, operation_rates
 from amp_lessons.measure.optimizers import OPTIMIZERS, OptimizerBytes, optimizer_bytes
 from amp_lessons.measure.rates import (
+    Promise,
     Rate,
+    Roof,
     Roofline,
     copy_rates,
     precisions_on,
@@ -37,7 +39,9 @@ __all__ = [
     "Operation",
     "OptimizerBytes",
     "Precision",
+    "Promise",
     "Rate",
+    "Roof",
     "Roofline",
     "Saved",
     "Survey",

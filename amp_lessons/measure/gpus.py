@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from amp_lessons.measure.rates import Roof
+
 # What the driver, the CUDA context and the libraries take before the first tensor exists, roughly.
 CONTEXT_BYTES = 2**29
 
@@ -30,13 +32,22 @@ class DataSheet:
         """Memory that is left for tensors, estimated: what the device has less ``CONTEXT_BYTES``."""
         return self.memory_bytes - CONTEXT_BYTES
 
-    def attainable_flop_per_s(self, precision: str, intensity: float) -> float:
-        """Return the most that the roof allows an operation of this intensity (FLOP per byte)."""
-        return min(self.flop_per_s[precision], intensity * self.bytes_per_s)
+    def roof(self, precision: str) -> Roof:
+        """Return what the data sheet promises of one precision."""
+        return Roof(precision, self.flop_per_s[precision], self.bytes_per_s)
+
+    @property
+    def roofs(self) -> list[Roof]:
+        """The roofs of all precisions that the data sheet knows."""
+        return [self.roof(precision) for precision in self.flop_per_s]
 
     def ridge_point(self, precision: str) -> float:
         """Return the intensity (FLOP per byte) above which products, not memory, are what bounds."""
-        return self.flop_per_s[precision] / self.bytes_per_s
+        return self.roof(precision).ridge_point
+
+    def attainable_flop_per_s(self, precision: str, intensity: float) -> float:
+        """Return the most that the roof allows an operation of this intensity (FLOP per byte)."""
+        return self.roof(precision).attainable_flop_per_s(intensity)
 
 
 _VOLTA = (

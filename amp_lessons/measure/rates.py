@@ -49,6 +49,39 @@ class Rate:
 
 
 @dataclass(frozen=True)
+class Roof:
+    """What bounds operations in one precision: at most so many of them, and so many bytes, per second."""
+
+    precision: str
+    flop_per_s: float
+    bytes_per_s: float
+
+    @property
+    def ridge_point(self) -> float:
+        """The intensity (FLOP per byte) above which products, not memory, are what bounds."""
+        return self.flop_per_s / self.bytes_per_s
+
+    def attainable_flop_per_s(self, intensity: float) -> float:
+        """Return the most that the roof allows an operation of this intensity."""
+        return min(self.flop_per_s, intensity * self.bytes_per_s)
+
+    def promise(self, size: int) -> Promise:
+        """Return the most that the roof allows a product of two square matrices of ``size`` rows."""
+        intensity = product_intensity(size, self.precision)
+        return Promise(self.precision, size, intensity, self.attainable_flop_per_s(intensity))
+
+
+@dataclass(frozen=True)
+class Promise:
+    """A product of two square matrices of ``size`` rows, and how fast a roof lets it be."""
+
+    precision: str
+    size: int
+    intensity: float
+    flop_per_s: float
+
+
+@dataclass(frozen=True)
 class Roofline:
     """What bounds an operation on one device: the best product rate and the rate of memory, per precision.
 
@@ -73,13 +106,22 @@ class Roofline:
         """Return the rate of the largest copy, which no cache holds: the slope of the roof."""
         return max(_of(self.copies, precision), key=lambda rate: rate.moved_bytes).bytes_per_s
 
+    def roof(self, precision: str) -> Roof:
+        """Return both lines of one precision."""
+        return Roof(precision, self.flop_per_s(precision), self.bytes_per_s(precision))
+
+    @property
+    def roofs(self) -> list[Roof]:
+        """The roofs of all `precisions`."""
+        return [self.roof(precision) for precision in self.precisions]
+
     def ridge_point(self, precision: str) -> float:
         """Return the intensity (FLOP per byte) above which products, not memory, are what bounds."""
-        return self.flop_per_s(precision) / self.bytes_per_s(precision)
+        return self.roof(precision).ridge_point
 
     def attainable_flop_per_s(self, precision: str, intensity: float) -> float:
         """Return the most that the roof allows an operation of this intensity."""
-        return min(self.flop_per_s(precision), intensity * self.bytes_per_s(precision))
+        return self.roof(precision).attainable_flop_per_s(intensity)
 
 
 def roofline(

@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-MEASURED = "[measured]"  # on the machine that ran it
-COMPUTED = "[computed]"  # without any particular hardware, by the rules of the PyTorch that is installed
+MEASURED_MARK = "[measured]"  # on the machine that ran it
+COMPUTED_MARK = "[computed]"  # without any particular hardware, by the rules of the PyTorch that is installed

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from html import escape
+
+from markupsafe import Markup
 
 _CODE = re.compile(r"`([^`]+)`")
 _MEANS_SOMETHING = re.compile(r"([\\`*_<])")
 
 
-def as_html(text: str) -> str:
+def as_html(text: str) -> Markup:
     """Render for HTML: what stands between backticks is code, and nothing else is markup."""
-    return _rendered(text, escape, lambda code: f"<code>{escape(code)}</code>")
+    return Markup("").join(
+        Markup("<code>{}</code>").format(piece) if is_code else piece for is_code, piece in _pieces(text)
+    )
 
 
 def as_markdown(text: str) -> str:
     """Render for markdown: ``2**n`` outside backticks is a power, and not the beginning of bold type."""
-    return _rendered(text, lambda words: _MEANS_SOMETHING.sub(r"\\\1", words), lambda code: f"`{code}`")
+    return "".join(
+        f"`{piece}`" if is_code else _MEANS_SOMETHING.sub(r"\\\1", piece) for is_code, piece in _pieces(text)
+    )
 
 
-def _rendered(text: str, words: Callable[[str], str], code: Callable[[str], str]) -> str:
-    pieces = _CODE.split(text)  # words and code in turn
-    return "".join((code if i % 2 else words)(piece) for i, piece in enumerate(pieces))
+def _pieces(text: str) -> list[tuple[bool, str]]:
+    """Split a sentence into words and code, in turn, and say of each piece whether it is code."""
+    return [(bool(i % 2), piece) for i, piece in enumerate(_CODE.split(text))]

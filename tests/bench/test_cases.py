@@ -103,7 +103,8 @@ def test_what_does_not_fit_is_not_even_tried(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(cases, "free_bytes", lambda device: 60_000)
     result = _measure()
     assert result.outcome == "does not fit"
-    assert result.message.startswith("a step needs about 0.1 MiB, 0.1 MiB are free on cpu")
+    assert result.message.startswith("a step needs about ")
+    assert ", 58.6 KiB are free on cpu" in result.message
     assert _measure(batch=0).message.startswith("not even a batch of one")
 
 

@@ -147,6 +147,7 @@ def test_scaling_error_is_what_a_loop_finds() -> None:
     x = torch.tensor([0.0, 1.0, -0.3, 0.01, 6.0])
     error = scaling_error(x, per_tensor(FORMATS["fp4_e2m1"]))  # scale 1: 0, 1, -0.5, 0, 6
     assert error.underflow_fraction == 1 / 4
+    assert error.lost.tolist() == [False, False, False, True, False]
     assert error.median_relative_error == 0  # the lower of the two middle ones of 0, 0, 2/3, 1
     assert error.relative_error == pytest.approx(math.hypot(0.2, 0.01) / math.hypot(1, 0.3, 0.01, 6))
     assert error.bits_per_element == 4 + 32 / 5

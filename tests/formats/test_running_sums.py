@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from amp_lessons.formats import FORMATS, SUM_METHODS, running_sum
+from amp_lessons.formats import FORMATS, SUM_METHODS, repeated_update, running_sum
 
 BF16, FP16 = FORMATS["bf16"], FORMATS["fp16"]
 THOUSAND_STEPS = torch.full((1000,), 1e-3)
@@ -83,3 +83,18 @@ def test_bad_input_is_answered_in_words() -> None:
         running_sum(torch.tensor(1.0), BF16)
     with pytest.raises(ValueError, match="at least one increment"):
         running_sum(torch.empty(0), BF16)
+
+
+def test_a_repeated_update_is_a_running_sum_in_every_way_of_keeping_it() -> None:
+    weights = repeated_update(2.0**-10, BF16, 300)
+    assert list(weights) == list(SUM_METHODS)
+    assert weights["plain"] == [1.0] * 300, "half the spacing at 1 is 2^-8"
+    exact = torch.arange(1, 301, dtype=torch.float64) / 1024 + 1
+    assert weights["fp32_copy"] == exact.float().bfloat16().tolist()
+    assert all(abs(weights[method][-1] - float(exact[-1])) < 0.1 for method in ("kahan", "stochastic"))
+
+
+@pytest.mark.parametrize("name", [name for name, each in FORMATS.items() if each.signed])
+def test_every_format_with_a_sign_can_keep_a_weight(name: str) -> None:
+    for line in repeated_update(0.25, FORMATS[name], 4).values():
+        assert all(value in (1.0, 1.25, 1.5, 1.75, 2.0) for value in line)

@@ -40,3 +40,14 @@ def test_the_roof_is_memory_up_to_the_ridge_and_arithmetic_beyond() -> None:
     a100 = GPUS["A100 SXM 80 GB"]
     assert a100.attainable_flop_per_s("fp16", 1.0) == a100.bytes_per_s
     assert a100.attainable_flop_per_s("fp16", 1e3) == a100.flop_per_s["fp16"]
+
+
+def test_a_roof_promises_a_product_half_the_bytes_at_twice_the_intensity() -> None:
+    a100 = GPUS["A100 SXM 80 GB"]
+    wide, half = (a100.roof(name).promise(16) for name in ("fp32", "fp16"))
+    assert wide.intensity == pytest.approx(2 * 16**3 / (3 * 16**2 * 4))
+    assert half.intensity == pytest.approx(2 * wide.intensity)
+    assert (wide.flop_per_s, half.flop_per_s) == pytest.approx(
+        (wide.intensity * 2039e9, half.intensity * 2039e9)
+    )
+    assert a100.roof("fp16").promise(8192).flop_per_s == 312e12

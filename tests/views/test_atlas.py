@@ -11,7 +11,11 @@ from amp_lessons.views.figures.atlas import ROWS_IN_A_PICTURE, atlas_picture
 def table(view):
     """The live table as text: one list of cells per row, the head first."""
     rows = re.findall(r"<tr>(.*?)</tr>", view.page_html())
-    return [[html.unescape(cell) for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row)] for row in rows]
+    return [[_text(cell) for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row)] for row in rows]
+
+
+def _text(page):
+    return html.unescape(re.sub(r"<[^>]+>", "", page))
 
 
 def test_the_table_says_what_the_operations_say():

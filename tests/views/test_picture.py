@@ -54,4 +54,4 @@ def test_two_drawings_of_the_same_thing_are_the_same_bytes():
 def test_the_html_escapes_what_a_learner_typed():
     page = picture_html(b"", caption="<script>", alt='a "quoted" <thing>', size=(300, 200))
     assert "<script>" not in page
-    assert 'alt="a &quot;quoted&quot; &lt;thing&gt;"' in page
+    assert 'alt="a &#34;quoted&#34; &lt;thing&gt;"' in page

@@ -6,7 +6,7 @@ from amp_lessons.measure import GPUS, Rate, Roofline, Survey
 from amp_lessons.measure.timing import Timing
 from amp_lessons.views import RooflineView, roofline_of
 from amp_lessons.views.base.style import dtype_colour
-from amp_lessons.views.figures.roofline import measured_roofs, roofline_picture
+from amp_lessons.views.figures.roofline import roofline_picture
 
 
 def rate(operation, precision, size, flop, moved_bytes, gflop_per_s):
@@ -162,7 +162,7 @@ def test_it_is_marked_as_measured(view):
 def test_names_of_roofs_close_together_do_not_touch():
     texts = [
         text
-        for text in roofline_picture(measured_roofs(survey(99.0).roofline), "here").figure.axes[0].texts
+        for text in roofline_picture(survey(99.0).roofline.roofs, "here").figure.axes[0].texts
         if "ridge" in text.get_text()
     ]
     low, high = sorted(text.get_position()[1] for text in texts)

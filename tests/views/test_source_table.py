@@ -30,7 +30,7 @@ def recording(model, setup=GPU, preset="full", modes=("eager", "compiled"), half
 
 
 def test_every_model_of_the_source_is_there_with_its_claim():
-    rows = source_table(found=()).rows
+    rows = source_table(found=()).records
     assert [row["model"] for row in rows] == list(SOURCE_MODELS)
     for row in rows:
         claim = SOURCE_MODELS[row["model"]].claim
@@ -39,19 +39,19 @@ def test_every_model_of_the_source_is_there_with_its_claim():
 
 
 def test_the_prediction_is_that_of_the_precision():
-    assert {row["predicted"] for row in source_table(found=()).rows} == {"13 %"}
-    assert {row["predicted"] for row in source_table("bf16", found=()).rows} == {"14 %"}
+    assert {row["predicted"] for row in source_table(found=()).records} == {"13 %"}
+    assert {row["predicted"] for row in source_table("bf16", found=()).records} == {"14 %"}
 
 
 def test_what_was_not_measured_names_the_command():
-    (row,) = source_table(models=["GPT-2"], found=()).rows
+    (row,) = source_table(models=["GPT-2"], found=()).records
     assert row["where"] == "not measured yet: `amp-lessons bench --models GPT-2`"
     assert row["measured speed"] == row["measured memory"] == "—"
 
 
 def test_what_was_recorded_says_where_when_and_with_what():
     table = source_table(models=["GPT-2", "ResNet-50"], found=[recording("GPT-2")])
-    eager, compiled, other = table.rows
+    eager, compiled, other = table.records
     assert eager["where"] == "fp16, full size, eager, recorded on NVIDIA H200, 2026-03-01, torch 2.11.0"
     assert compiled["where"].startswith("fp16, full size, compiled, recorded on NVIDIA H200")
     assert eager["measured speed"] == compiled["measured speed"] == "2.00x"
@@ -63,7 +63,7 @@ def test_what_was_recorded_says_where_when_and_with_what():
 def test_the_first_recording_that_knows_a_model_counts():
     cpu = recording("GPT-2", replace(GPU, device="Ryzen", device_type="cpu"), "small", ("eager",), 50.0)
     table = source_table(models=["GPT-2"], found=[recording("ResNet-50"), cpu, recording("GPT-2")])
-    (row,) = table.rows
+    (row,) = table.records
     assert row["where"] == "fp16, small size, eager, recorded on Ryzen, 2026-03-01, torch 2.11.0"
     assert row["measured speed"] == "0.20x"
 
@@ -76,13 +76,15 @@ def test_of_a_cpu_the_measurement_in_bf16_counts():
         precision="bf16",
         samples_ms=tuple(5 * (1 + 0.001 * i) for i in range(24)),
     )
-    (row,) = source_table(models=["GPT-2"], found=[replace(cpu, results={**cpu.results, key: fast})]).rows
+    (row,) = source_table(models=["GPT-2"], found=[replace(cpu, results={**cpu.results, key: fast})]).records
     assert row["where"].startswith("bf16, full size, eager, recorded on Ryzen")
     assert row["measured speed"] == "2.00x"
 
 
 def test_noise_is_no_speed_up():
-    (row,) = source_table(models=["GPT-2"], found=[recording("GPT-2", modes=("eager",), half_ms=9.99)]).rows
+    (row,) = source_table(
+        models=["GPT-2"], found=[recording("GPT-2", modes=("eager",), half_ms=9.99)]
+    ).records
     assert row["measured speed"] == "no difference"
 
 
@@ -92,12 +94,12 @@ def test_without_transformers_the_claims_remain_and_the_command_is_said(monkeypa
     calculator.predict.cache_clear()
     calculator._built.cache_clear()
     table = source_table(models=["GPT-2"], found=[recording("GPT-2")])
-    assert table.rows[0]["predicted"] == "—"
-    assert table.rows[0]["measured memory"] == "40 %"
+    assert table.records[0]["predicted"] == "—"
+    assert table.records[0]["measured memory"] == "40 %"
     assert "python -m pip install 'amp-lessons[models]'" in table.caption
 
 
 def test_the_default_is_what_the_checkout_holds(monkeypatch):
     monkeypatch.setattr("amp_lessons.views.widgets.sources.recordings", lambda: (recording("BERT-Large"),))
-    (row, *_) = source_table(models=["BERT-Large"]).rows
+    (row, *_) = source_table(models=["BERT-Large"]).records
     assert "recorded on NVIDIA H200" in row["where"]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from amp_lessons.commands.doctor.diagnosis import Finding
 from amp_lessons.commands.doctor.facts import Facts
 from amp_lessons.devices import Machine, dotted
+from amp_lessons.text.words import memory
 
 _SUPPORT_IN_WORDS = {
     "native": "in hardware",
@@ -32,7 +33,7 @@ def machine_rows(facts: Facts) -> list[tuple[str, str]]:
     machine = facts.machine
     return [
         ("lessons run on", _device(machine)),
-        ("memory", f"{machine.memory_mib / 1024:.1f} GiB" if machine.memory_mib else "not told"),
+        ("memory", memory(machine.memory_mib * 2**20) if machine.memory_mib else "not told"),
         ("tensor cores", ", ".join(machine.tensor_core_formats) or "none"),
         ("half precision", _half_precision(machine)),
         ("TF32", _tf32(machine)),

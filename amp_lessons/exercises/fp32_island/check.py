@@ -15,12 +15,12 @@ from amp_lessons.audit.findings import Finding, failed, note, passed
 from amp_lessons.audit.watching.device import device_type
 from amp_lessons.audit.watching.spies import spying
 from amp_lessons.audit.watching.tape import Tape
-from amp_lessons.autocast.cast_policy.dispatcher import short as dtype_name
 from amp_lessons.exercises.containment import sandbox
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.report.common_findings import cuda_replaced, fixed_device
 from amp_lessons.exercises.report.results import Verdict
 from amp_lessons.text.describing import describe
+from amp_lessons.text.dtypes import dtype_name
 
 
 @dataclass(frozen=True)
@@ -162,8 +162,8 @@ def _too_wide(tape: Tape) -> list[torch.dtype]:
 
 def _refused(dtype: torch.dtype) -> str:
     return (
-        f"autocast was asked for in {dtype_name(dtype)}, but the CPU's only does bfloat16 and "
-        "float16: it warns and switches itself off"
+        f"autocast was asked for in {dtype_name(dtype)}, but the CPU's only does bf16 and "
+        "fp16: it warns and switches itself off"
     )
 
 
@@ -221,12 +221,12 @@ def _explained_error(outcome: sandbox.Outcome, seen: Seen, dtype: torch.dtype) -
     name, place = seen.inside[-1] if seen.inside else ("", None)
     if "same dtype" not in outcome.error_text or place is None:
         return common_findings.raised(outcome, _when(dtype))
-    met = f"self.{name} met a {dtype_name(place.dtype)} input and float32 weights"
+    met = f"self.{name} met an input in {dtype_name(place.dtype)} and weights in fp32"
     if dtype == torch.float32:
         return failed(
             "needs_autocast",
             f"without autocast, {met}: nothing makes them alike there",
-            "cast only the input of normalise, to float32; autocast, if it is on, casts for linear layers",
+            "cast only the input of normalise, to fp32; autocast, if it is on, casts for linear layers",
         )
     if place.autocast is None:
         return failed(
@@ -236,8 +236,8 @@ def _explained_error(outcome: sandbox.Outcome, seen: Seen, dtype: torch.dtype) -
         )
     return failed(
         "float64_into_a_layer",
-        f"{met}: autocast leaves float64 alone",
-        "float32 is wide enough: self.normalise(hidden.float())",
+        f"{met}: autocast leaves fp64 alone",
+        "fp32 is wide enough: self.normalise(hidden.float())",
     )
 
 
@@ -265,7 +265,7 @@ def _precision(model: Any, output: Tensor, inputs: Tensor, dtype: torch.dtype, t
     when = _when(dtype)
     if not output.isfinite().all():
         return failed(
-            "overflow", f"{when} the output contains inf or NaN", "compute the normalisation in float32"
+            "overflow", f"{when} the output contains inf or NaN", "compute the normalisation in fp32"
         )
     return failed(
         "wrong_value", f"{when} the output is {error:.1%} off", "forward is head(normalise(body(x)))"
@@ -277,7 +277,7 @@ def _too_much_float32(seen: Seen, dtype: torch.dtype) -> Finding | None:
         if any(d == torch.float32 for d in dtypes):
             return failed(
                 "island_too_large",
-                f"self.{name} ran in float32: the island takes away what autocast is for",
+                f"self.{name} ran in fp32: the island takes away what autocast is for",
                 "only self.normalise belongs inside autocast(enabled=False)",
             )
         if not dtypes:
@@ -302,8 +302,8 @@ def _autocast_on(dtype: torch.dtype, casts_to: torch.dtype) -> Finding:
     if dtype == torch.float64:
         return failed(
             "autocast_still_on",
-            "normalise ran in float64 with autocast still on: autocast leaves float64 alone, but float64 is "
-            "slow on most GPUs, and a float32 input would be cast down",
+            "normalise ran in fp64 with autocast still on: autocast leaves fp64 alone, but fp64 is "
+            "slow on most GPUs, and an fp32 input would be cast down",
             "with torch.autocast(x.device.type, enabled=False): self.normalise(hidden.float())",
         )
     if dtype not in _HALVES:
@@ -317,11 +317,11 @@ def _autocast_on(dtype: torch.dtype, casts_to: torch.dtype) -> Finding:
         "no_island",
         f"normalise ran in {dtype_name(casts_to)}: "
         + (
-            "the energy of a row easily exceeds 65504, the largest float16"
+            "the energy of a row easily exceeds 65504, the largest fp16"
             if casts_to == torch.float16
             else "the energy of a row is rounded to 8 significant bits"
         ),
-        "switch autocast off around self.normalise and cast its input to float32",
+        "switch autocast off around self.normalise and cast its input to fp32",
     )
 
 
@@ -374,6 +374,6 @@ def _gradient_cut() -> Finding:
 
 
 _WHAT_HOLDS = (
-    passed("small", "both linear layers still ran in 16 bits under autocast, in float16 and in bfloat16"),
+    passed("small", "both linear layers still ran in 16 bits under autocast, in fp16 and in bf16"),
     passed("gradients", "gradients flow through the island, and forward works without autocast too"),
 )

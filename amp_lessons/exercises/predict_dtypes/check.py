@@ -15,11 +15,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from amp_lessons.audit.findings import Finding, failed, passed, todo
-from amp_lessons.autocast.cast_policy.dispatcher import short as dtype_name
 from amp_lessons.exercises.containment import sandbox
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.report.results import Verdict
 from amp_lessons.text.describing import describe
+from amp_lessons.text.dtypes import dtype_name
 
 # each takes h, a float16 activation of shape (4, 8), and w, a float32 tensor of shape (8, 8)
 OPERATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -145,7 +145,7 @@ def _mistake(name: str, value: Any, true: torch.dtype) -> Finding | None:
         "wrong_dtype",
         f"{name} returns {dtype_name(true)} under CUDA's autocast, not "
         f"{dtype_name(predicted)}: {_reason(name)}",
-        "ask in turn: is the operation in the list for lower precision, in that for float32, in that for the "
+        "ask in turn: is the operation in the list for lower precision, in that for fp32, in that for the "
         "widest input dtype, or in none?",
     )
 
@@ -168,7 +168,7 @@ def _reason(name: str) -> str:
     op, rule = row.op.removeprefix("aten::"), row.policy and row.policy.value
     if rule is None:
         return f"{op} is in no list, and the result follows {_followed(row.input_dtypes, row.output_dtype)}"
-    listed = f"is in the {'float32 list' if rule.startswith('fp32') else f'list for {rule}'}"
+    listed = f"is in the {'fp32 list' if rule.startswith('fp32') else f'list for {rule}'}"
     through = row.through.removeprefix("aten::")
     return (
         f"{op} itself is in no list, but {through}, which it calls, {listed}" if through else f"{op} {listed}"
@@ -179,5 +179,5 @@ def _followed(inputs: Sequence[torch.dtype], output: torch.dtype) -> str:
     if set(inputs) == {output}:
         return "its inputs"
     if output == reduce(torch.promote_types, inputs):
-        return "its inputs by type promotion: one float32 makes it float32"
+        return "its inputs by type promotion: one fp32 makes it fp32"
     return "its first input, whatever the others"

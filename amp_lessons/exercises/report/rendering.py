@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import textwrap
-from html import escape
 from typing import TYPE_CHECKING
 
-from amp_lessons.text import prose, tables
+from markupsafe import Markup
+
+from amp_lessons.text import prose
+from amp_lessons.text.tables import Table
 
 if TYPE_CHECKING:
     from amp_lessons.audit.findings import Finding
@@ -25,7 +27,7 @@ def report_text(report: Report) -> str:
     for finding in report.findings:
         lines += _finding_lines(finding)
     for comparison in _shown(report):
-        lines += ["", comparison.quantity, tables.as_text(*_table(comparison))]
+        lines += ["", str(comparison_table(comparison))]
     if report.printed:
         lines += ["", "your code printed:", _printed(report)]
     return "\n".join(lines)
@@ -59,10 +61,11 @@ def _finding_lines(finding: Finding) -> list[str]:
     return lines
 
 
-def _table(comparison: SideBySide) -> tuple[list[str], list[list[str]]]:
+def comparison_table(comparison: SideBySide) -> Table:
+    """Return expected numbers beside the learner's as a table."""
     length = max(len(comparison.expected), len(comparison.yours))
-    rows = [[str(i + 1), _cell(comparison.expected, i), _cell(comparison.yours, i)] for i in range(length)]
-    return [comparison.index, "expected", "yours"], rows
+    rows = [(i + 1, _cell(comparison.expected, i), _cell(comparison.yours, i)) for i in range(length)]
+    return Table((comparison.index, "expected", "yours"), rows, comparison.quantity)
 
 
 def _cell(values: tuple[float, ...], i: int) -> str:
@@ -73,7 +76,7 @@ def report_markdown(report: Report) -> str:
     """Render a report for GitHub and for notebooks without HTML."""
     lines = [f"**{report.title}: {report.status}**", "", *map(_finding_markdown, report.findings)]
     for comparison in _shown(report):
-        lines += ["", f"{comparison.quantity}:", "", tables.as_markdown(*_table(comparison))]
+        lines += ["", comparison_table(comparison).as_markdown()]
     if report.printed:
         lines += ["", "Your code printed:", "", "```", _printed(report), "```"]
     return "\n".join(lines)
@@ -84,30 +87,36 @@ def _finding_markdown(finding: Finding) -> str:
     return f"{item}\\\n  *Try:* {prose.as_markdown(finding.hint)}" if finding.hint else item
 
 
-def report_html(report: Report) -> str:
+def report_html(report: Report) -> Markup:
     """Render a report as HTML whose meaning never rests on colour alone."""
-    items = "".join(_finding_html(finding) for finding in report.findings)
-    numbers = "".join(map(comparison_html, _shown(report)))
-    printed = f"<p>Your code printed:</p><pre>{escape(_printed(report))}</pre>" if report.printed else ""
-    return (
-        f'<section class="amp-report" aria-label="Check of {escape(report.title)}">'
-        f"<p><strong>{escape(report.title)}: {report.status}</strong></p>"
-        f'<ul style="list-style:none;padding-left:0">{items}</ul>{numbers}{printed}</section>'
+    nothing = Markup("")
+    return Markup(
+        '<section class="amp-report" aria-label="Check of {title}"><p><strong>{title}: {status}</strong></p>'
+        '<ul style="list-style:none;padding-left:0">{findings}</ul>{numbers}{printed}</section>'
+    ).format(
+        title=report.title,
+        status=report.status,
+        findings=nothing.join(map(_finding_html, report.findings)),
+        numbers=nothing.join(comparison_table(each).as_html() for each in _shown(report)),
+        printed=_PRINTED.format(_printed(report)) if report.printed else nothing,
     )
 
 
-def comparison_html(comparison: SideBySide) -> str:
-    """Render expected numbers beside the learner's as a table."""
-    return tables.as_html(*_table(comparison), caption=comparison.quantity)
+_PRINTED = Markup("<p>Your code printed:</p><pre>{}</pre>")
 
 
-def _finding_html(finding: Finding) -> str:
-    hint = f"<br><em>Try:</em> {prose.as_html(finding.hint)}" if finding.hint else ""
-    return (
-        f'<li class="amp-{finding.kind}" style="margin:.4em 0">'
-        f'<span aria-hidden="true">{_MARK[finding.kind]}</span> '
-        f"<strong>{_WORD[finding.kind]}</strong> <code>{escape(finding.code)}</code> "
-        f"{prose.as_html(finding.message)}{hint}</li>"
+def _finding_html(finding: Finding) -> Markup:
+    hint = Markup("<br><em>Try:</em> {}").format(prose.as_html(finding.hint))
+    return Markup(
+        '<li class="amp-{kind}" style="margin:.4em 0"><span aria-hidden="true">{mark}</span> '
+        "<strong>{word}</strong> <code>{code}</code> {message}{hint}</li>"
+    ).format(
+        kind=finding.kind,
+        mark=_MARK[finding.kind],
+        word=_WORD[finding.kind],
+        code=finding.code,
+        message=prose.as_html(finding.message),
+        hint=hint if finding.hint else "",
     )
 
 
@@ -116,9 +125,10 @@ def with_message(text: str, message: str) -> str:
     return f"{text}\n{_MARK['note']} {message}" if message else text
 
 
-def message_html(message: str) -> str:
+def message_html(message: str) -> Markup:
     """Render what is wrong with the progress file; nothing where nothing is."""
-    return f'<p><span aria-hidden="true">{_MARK["note"]}</span> {escape(message)}</p>' if message else ""
+    paragraph = Markup('<p><span aria-hidden="true">{}</span> {}</p>').format(_MARK["note"], message)
+    return paragraph if message else Markup("")
 
 
 def _message_markdown(message: str) -> str:
@@ -130,8 +140,9 @@ def prose_bundle(text: str, heading: str, body: str, message: str) -> dict[str, 
     return {
         "text/plain": text,
         "text/markdown": f"**{heading}.** {prose.as_markdown(body)}{_message_markdown(message)}",
-        "text/html": f"<p><strong>{escape(heading)}.</strong> {prose.as_html(body)}</p>"
-        f"{message_html(message)}",
+        "text/html": Markup("<p><strong>{}.</strong> {}</p>{}").format(
+            heading, prose.as_html(body), message_html(message)
+        ),
     }
 
 
@@ -141,8 +152,9 @@ def solution_bundle(solution: Solution) -> dict[str, str]:
         "text/plain": str(solution),
         "text/markdown": f"```python\n{solution.source}```\n\n{prose.as_markdown(solution.explanation)}"
         f"{_message_markdown(solution.message)}",
-        "text/html": f"<pre><code>{escape(solution.source)}</code></pre>"
-        f"<p>{prose.as_html(solution.explanation)}</p>{message_html(solution.message)}",
+        "text/html": Markup("<pre><code>{}</code></pre><p>{}</p>{}").format(
+            solution.source, prose.as_html(solution.explanation), message_html(solution.message)
+        ),
     }
 
 
@@ -152,9 +164,8 @@ def exercise_bundle(exercise: Exercise) -> dict[str, str]:
     return {
         "text/plain": f"Exercise: {exercise.title} ({facts})\n{exercise.task}",
         "text/markdown": f"**Exercise: {exercise.title}** ({facts})\n\n{prose.as_markdown(exercise.task)}",
-        "text/html": (
+        "text/html": Markup(
             '<section class="amp-exercise" aria-label="Exercise">'
-            f"<p><strong>Exercise: {escape(exercise.title)}</strong> ({facts})</p>"
-            f"<p>{prose.as_html(exercise.task)}</p></section>"
-        ),
+            "<p><strong>Exercise: {}</strong> ({})</p><p>{}</p></section>"
+        ).format(exercise.title, facts, prose.as_html(exercise.task)),
     }

@@ -6,9 +6,9 @@ import torch
 
 from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.audit.watching.tape import Backward, Forward
-from amp_lessons.autocast.cast_policy.dispatcher import short as dtype_name
 from amp_lessons.exercises.training_loops.mistakes import exceptions
 from amp_lessons.exercises.two_optimizers.testbed import GanCall
+from amp_lessons.text.dtypes import dtype_name
 
 
 def another_scaler(call: GanCall) -> Finding | None:
@@ -34,7 +34,7 @@ def precision(call: GanCall) -> Finding | None:
         if forward.autocast_dtype is None:
             return failed(
                 "no_autocast",
-                f"the {forward.part} ran in float32: autocast was not enabled around its forward pass",
+                f"the {forward.part} ran in fp32: autocast was not enabled around its forward pass",
                 "run every forward pass and loss inside with torch.autocast(device_type, dtype=dtype):",
             )
         if forward.autocast_dtype != call.dtype:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from markupsafe import Markup
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
@@ -30,7 +31,8 @@ class _HouseStyle(Style):
     }
 
 
-def code_html(source: str, label: str) -> str:
+def code_html(source: str, label: str) -> Markup:
     """Return ``source`` as a block of highlighted Python that the keyboard can scroll, called ``label``."""
     coloured = highlight(source, PythonLexer(), HtmlFormatter(style=_HouseStyle, noclasses=True, nowrap=True))
-    return f'<pre style="{_PRE_STYLE}" tabindex="0" role="region" aria-label="{label}">{coloured}</pre>'
+    block = Markup('<pre style="{}" tabindex="0" role="region" aria-label="{}">{}</pre>')
+    return block.format(_PRE_STYLE, label, Markup(coloured))

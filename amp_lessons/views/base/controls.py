@@ -47,6 +47,48 @@ class Slider(anywidget.AnyWidget):
         return max(self.min, min(self.max, proposal["value"]))
 
 
+class SliderWithField:
+    """A slider and a field for one number: the field takes also what lies between two of the positions.
+
+    The slider follows what is typed; where it is moved, the field is emptied.
+    """
+
+    def __init__(
+        self,
+        slider: Slider,
+        field: ipywidgets.Text,
+        moved: Callable[[int], None],
+        typed: Callable[[str], None],
+    ) -> None:
+        """Call ``moved`` with the position that a learner moves the slider to, ``typed`` with what is typed.
+
+        ``typed`` calls `follow` once it has understood.
+        """
+        self._slider, self._field = slider, field
+        self._moved, self._typed = moved, typed
+        self._quiet = False
+        slider.observe(self._slider_moved, "value")
+        field.observe(self._field_typed, "value")
+
+    def follow(self, number: float) -> None:
+        """Move the slider to the position nearest to ``number``; that is not reported as a move."""
+        self._put(self._slider, round(number))
+
+    def _put(self, control: ipywidgets.DOMWidget, value: int | str) -> None:
+        self._quiet = True
+        control.value = value
+        self._quiet = False
+
+    def _slider_moved(self, change: dict[str, Any]) -> None:
+        if not self._quiet:
+            self._put(self._field, "")
+            self._moved(change["new"])
+
+    def _field_typed(self, change: dict[str, Any]) -> None:
+        if not self._quiet:
+            self._typed(change["new"])
+
+
 class ControlValue(Generic[T]):
     """The value of one of a view's controls, as an attribute of the view.
 
@@ -96,3 +138,8 @@ def dropdown(label: str, options: list[Any], value: Any) -> ipywidgets.Dropdown:
 def button(text: str, hint: str = "") -> ipywidgets.Button:
     """Return a push button that is as wide as its text."""
     return ipywidgets.Button(description=text, tooltip=hint, layout={"width": "auto"})
+
+
+def row(*controls: ipywidgets.Widget) -> ipywidgets.HBox:
+    """Return controls side by side, on several lines where the page is narrow."""
+    return ipywidgets.HBox(controls, layout={"flex_flow": "row wrap"})

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
-import html
 import io
 import textwrap
 from collections.abc import Sequence
 
 import numpy as np
+from markupsafe import Markup
 from matplotlib.artist import Artist
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -99,7 +99,7 @@ def picture_html(
     *,
     faded: bool = False,
     announced: bool = True,
-) -> str:
+) -> Markup:
     """Return the HTML of a picture: the image with its alternative text, and the caption below it.
 
     The image keeps its place while the next one loads (``aspect-ratio``), so the page never jumps. It is
@@ -107,20 +107,26 @@ def picture_html(
     if it is ``announced``.
     """
     width, height = size
-    source = base64.b64encode(png).decode()
-    live = "polite" if announced else "off"
-    return (
-        f'<figure class="amp-picture" style="margin:0;max-width:{width}px">'
-        f'<img alt="{html.escape(alt)}" src="data:image/png;base64,{source}" '
-        f'style="display:block;width:100%;aspect-ratio:{width}/{height};border-radius:4px'
-        f'{";opacity:0.3" if faded else ""}">'
-        f'<figcaption aria-live="{live}" style="{CAPTION_STYLE}">{html.escape(caption)}</figcaption></figure>'
+    return Markup(
+        '<figure class="amp-picture" style="margin:0;max-width:{width}px">'
+        '<img alt="{alt}" src="data:image/png;base64,{source}" '
+        'style="display:block;width:100%;aspect-ratio:{width}/{height};border-radius:4px{opacity}">'
+        '<figcaption aria-live="{live}" style="{style}">{caption}</figcaption></figure>'
+    ).format(
+        alt=alt,
+        source=base64.b64encode(png).decode(),
+        width=width,
+        height=height,
+        opacity=";opacity:0.3" if faded else "",
+        live="polite" if announced else "off",
+        style=CAPTION_STYLE,
+        caption=caption,
     )
 
 
-def sentence_html(sentence: str) -> str:
+def sentence_html(sentence: str) -> Markup:
     """Return the HTML of a caption that has no picture."""
-    return f'<p aria-live="polite" style="margin:0;{CAPTION_STYLE}">{html.escape(sentence)}</p>'
+    return Markup('<p aria-live="polite" style="margin:0;{}">{}</p>').format(CAPTION_STYLE, sentence)
 
 
 CAPTION_STYLE = "padding:6px 4px;font-size:14px;line-height:1.45;color:var(--jp-content-font-color1,#222)"

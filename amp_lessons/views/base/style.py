@@ -14,7 +14,7 @@ from typing import Any
 import matplotlib as mpl
 import torch
 
-from amp_lessons.formats import FORMATS
+from amp_lessons.text.dtypes import dtype_name
 
 INK = "#222222"
 QUIET = "#6b7280"
@@ -68,6 +68,7 @@ DTYPE_COLOURS = {
     "fp8_e4m3fnuz": "#A04600",
     "fp8_e5m2fnuz": "#A87400",
     "fp4_e2m1": "#7B4B2A",
+    "e8m0": "#5B2A6E",
 }
 
 # Dark enough for white digits on them: contrast 5:1 and more
@@ -98,16 +99,9 @@ KIND_COLOURS = {
     "inputs": "#d1d5db",
 }
 
-_DTYPE_NAMES = {torch.float64: "fp64", **{each.dtype: name for name, each in FORMATS.items() if each.dtype}}
-
-
-def dtype_name(dtype: torch.dtype) -> str:
-    """Return the short name that the course uses for a dtype: ``torch.float16`` is ``"fp16"``."""
-    return _DTYPE_NAMES.get(dtype, str(dtype).removeprefix("torch."))
-
 
 def dtype_colour(dtype: torch.dtype | str) -> str:
-    """Return the colour of a dtype, given the dtype or its short name; unknown ones are grey."""
+    """Return the colour of a dtype, given the dtype or its short name; what is no number format is grey."""
     name = dtype if isinstance(dtype, str) else dtype_name(dtype)
     return DTYPE_COLOURS.get(name, QUIET)
 

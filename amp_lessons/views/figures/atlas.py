@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 
 import matplotlib as mpl
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from amp_lessons.autocast import UNLISTED, Operation
+from amp_lessons.text.tables import Table
 from amp_lessons.views.base.picture import Picture, sentence_html
-from amp_lessons.views.base.style import INK, QUIET, RULE_COLOURS, house_style, tint
+from amp_lessons.views.base.style import INK, PAPER, QUIET, RULE_COLOURS, house_style, tint
 
 DEVICE_NAMES = {"cuda": "CUDA", "cpu": "CPU", "mps": "MPS", "xpu": "XPU"}
 ROWS_IN_A_PICTURE = 14
 _NAME_SHARE = 0.32
-_CELL_STYLE = "padding:3px 10px;text-align:left;border:1px solid #ffffff"
+# JupyterLab aligns the cells of every table to the right, and stripes its rows.
+_STYLE = Markup(
+    "<style>.amp-atlas [role=region] {{ max-width: 900px; max-height: 420px }} "
+    ".amp-atlas [role=region] {{ background: {paper}; color: {ink} }} "
+    ".amp-atlas table {{ width: 100%; border-collapse: collapse; font-size: 13px; line-height: 1.4 }} "
+    ".amp-atlas caption {{ display: none }} "
+    ".amp-atlas th, .amp-atlas td {{ padding: 0; text-align: left; border: 1px solid {paper} }} "
+    ".amp-atlas th, .amp-atlas td span {{ padding: 3px 10px }} "
+    ".amp-atlas td span {{ display: block }}</style>"
+).format(paper=PAPER, ink=INK)
 
 
 def atlas_picture(found: Sequence[Operation]) -> Picture:
@@ -50,28 +60,19 @@ def _draw_line(axes: Axes, line: int, name: str, words: Sequence[str], bold: boo
         axes.text(left + 0.01, line + 0.5, word, va="center", color=colour, fontweight=weight)
 
 
-def atlas_html(found: Sequence[Operation], caption: str) -> str:
+def atlas_html(found: Sequence[Operation], caption: str) -> Markup:
     """Return all of the operations as a table that can be read, searched and scrolled, below its caption."""
-    head = "".join(f'<th scope="col" style="{_CELL_STYLE}">{name}</th>' for name in DEVICE_NAMES.values())
-    body = "".join(_row_html(operation) for operation in found)
-    return (
-        f"{sentence_html(caption)}"
-        '<div role="region" aria-label="Table of operations" tabindex="0" '
-        f'style="max-height:420px;max-width:900px;overflow:auto;background:#ffffff;color:{INK}">'
-        '<table class="amp-atlas" style="border-collapse:collapse;font-size:13px;line-height:1.4;width:100%">'
-        f'<thead><tr><th scope="col" style="{_CELL_STYLE}">operation</th>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
-    )
+    rows = [
+        [operation.name, *(_cell(operation.rules[device]) for device in DEVICE_NAMES)] for operation in found
+    ]
+    table = Table(("operation", *DEVICE_NAMES.values()), rows, "Table of operations")
+    page = Markup('{}{}<div class="amp-atlas">{}</div>')
+    return page.format(_STYLE, sentence_html(caption), table.as_html())
 
 
-def _row_html(operation: Operation) -> str:
-    cells = "".join(_cell_html(operation.rules[device]) for device in DEVICE_NAMES)
-    return f'<tr><th scope="row" style="{_CELL_STYLE}">{html.escape(operation.name)}</th>{cells}</tr>'
-
-
-def _cell_html(rule: str) -> str:
+def _cell(rule: str) -> Markup:
     shade = mpl.colors.to_hex(_shade(rule))
-    return f'<td style="{_CELL_STYLE};background:{shade};color:{INK}">{html.escape(rule)}</td>'
+    return Markup('<span style="background:{};color:{}">{}</span>').format(shade, INK, rule)
 
 
 def _shade(rule: str) -> tuple[float, float, float]:

@@ -14,7 +14,8 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
 from amp_lessons.formats import FloatFormat, Representation
-from amp_lessons.text.words import exact, power_of_two, relative, short
+from amp_lessons.text.representations import describe_error, describe_significand, describe_value
+from amp_lessons.text.words import power_of_two, short
 from amp_lessons.views.base.picture import Picture
 from amp_lessons.views.base.style import ACCENT, FIELD_COLOURS, INK, QUIET, ZONES, house_style, tint
 from amp_lessons.views.figures.chips import draw_chip
@@ -24,6 +25,11 @@ WIDTH, ROW, TOP = 9.0, 0.29, 1.75
 CHIP, BORDER, VALUE, ERROR = 0.65, 2.33, 4.9, 6.75  # BORDER: where exponents end and mantissas begin
 BIT, GAP = 0.105, 0.05  # a bit's width, and what lies between two fields
 DIGIT_AREA_PT2 = 38
+# The number taken apart: one line for what it is, one for its parts, one for their names
+IS_Y, PARTS_Y, NAMES_Y = 0.28, 0.72, 0.98
+PARTS = (1.2, 1.75, 2.9)
+BELOW, HERE, ABOVE = 5.1, 6.75, 8.4  # a value between its neighbours
+ASKED_Y, SPACING_Y = 0.38, 0.14
 
 
 def bits_picture(
@@ -49,9 +55,9 @@ def bits_picture(
 
 def _draw_decoded(axes: Axes, chosen: Representation) -> None:
     fields, float_format = chosen.fields, chosen.format
-    draw_chip(axes, CHIP, 0.28, float_format.name)
+    draw_chip(axes, CHIP, IS_Y, float_format.name)
     value = describe_value(chosen, fields.value)
-    axes.text(1.2, 0.28, f"{fields.kind}: {value}", va="center", fontsize=12, fontweight="bold")
+    axes.text(PARTS[0], IS_Y, f"{fields.kind}: {value}", va="center", fontsize=12, fontweight="bold")
     if fields.kind not in ("normal", "subnormal"):
         return
     power = max(fields.exponent, int(float_format.has_zero))
@@ -60,12 +66,12 @@ def _draw_decoded(axes: Axes, chosen: Representation) -> None:
         "exponent": rf"2$^{{{power}\,−\,{float_format.bias}}}$",
         "mantissa": describe_significand(chosen),
     }
-    for x, field in zip((1.2, 1.75, 2.9), _fields(float_format), strict=False):
+    for x, field in zip(PARTS, _fields(float_format), strict=False):
         colour = FIELD_COLOURS[field]
-        axes.text(x, 0.72, parts[field], va="center", fontsize=13, color=colour, fontweight="bold")
-        axes.text(x, 0.98, field, va="center", fontsize=8.5, color=colour)
-        if x > 1.2:
-            axes.text(x - 0.12, 0.72, "×", va="center", ha="center", fontsize=13)
+        axes.text(x, PARTS_Y, parts[field], va="center", fontsize=13, color=colour, fontweight="bold")
+        axes.text(x, NAMES_Y, field, va="center", fontsize=8.5, color=colour)
+        if x > PARTS[0]:
+            axes.text(x - 0.12, PARTS_Y, "×", va="center", ha="center", fontsize=13)
 
 
 def _draw_neighbours(axes: Axes, chosen: Representation, value: float | Fraction) -> None:
@@ -73,30 +79,27 @@ def _draw_neighbours(axes: Axes, chosen: Representation, value: float | Fraction
     float_format, here = chosen.format, chosen.fields.value
     if not math.isfinite(here):
         return
-    left, middle, right, y = 5.1, 6.75, 8.4, 0.72
-    axes.plot([left - 0.35, right + 0.35], [y, y], color=QUIET, lw=1, zorder=0)
-    ends = {left: float_format.next_down(here), middle: here, right: float_format.next_up(here)}
-    for x, neighbour in ends.items():
-        if neighbour is None:
-            axes.text(x, y + 0.26, "nothing", ha="center", va="center", fontsize=8.5, color=QUIET)
-            continue
-        bold = x == middle
-        axes.plot([x, x], [y - 0.12, y + 0.12], color=INK, lw=3 if bold else 1.5)
-        weight = "bold" if bold else "normal"
-        label = short(neighbour)
-        axes.text(x, y + 0.26, label, ha="center", va="center", fontsize=8.5, fontweight=weight)
-    axes.text(
-        middle,
-        0.14,
-        f"neighbours, spacing {power_of_two(float_format.spacing(here))}",
-        ha="center",
-        va="center",
-    )
-    asked = _position(value, ends[left], here, ends[right])
+    axes.plot([BELOW - 0.35, ABOVE + 0.35], [PARTS_Y, PARTS_Y], color=QUIET, lw=1, zorder=0)
+    below, above = float_format.next_down(here), float_format.next_up(here)
+    for x, neighbour in ((BELOW, below), (HERE, here), (ABOVE, above)):
+        _draw_neighbour(axes, x, neighbour, bold=x == HERE)
+    words = f"neighbours, spacing {power_of_two(float_format.spacing(here))}"
+    axes.text(HERE, SPACING_Y, words, ha="center", va="center")
+    asked = _position(value, below, here, above)
     if asked:
-        x = middle + asked * (right - middle)
-        axes.plot([x], [y - 0.17], marker="v", color=ACCENT, ms=8)
-        axes.text(x, y - 0.34, "what you typed", ha="center", va="center", fontsize=8.5, color=ACCENT)
+        x = HERE + asked * (ABOVE - HERE)
+        axes.plot([x], [PARTS_Y - 0.17], marker="v", color=ACCENT, ms=8)
+        axes.text(x, ASKED_Y, "what you typed", ha="center", va="center", fontsize=8.5, color=ACCENT)
+
+
+def _draw_neighbour(axes: Axes, x: float, value: float | None, bold: bool) -> None:
+    """Draw a tick with its value below it, or say that no value is there."""
+    style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8.5}
+    if value is None:
+        axes.text(x, NAMES_Y, "nothing", color=QUIET, **style)
+        return
+    axes.plot([x, x], [PARTS_Y - 0.12, PARTS_Y + 0.12], color=INK, lw=3 if bold else 1.5)
+    axes.text(x, NAMES_Y, short(value), fontweight="bold" if bold else "normal", **style)
 
 
 def _position(value: float | Fraction, below: float | None, here: float, above: float | None) -> float | None:
@@ -135,41 +138,6 @@ _STRESS = {
     "underflow": (ZONES["underflowed"].colour, "bold"),
     "overflow": (ZONES["overflowed"].colour, "bold"),
 }
-
-
-def describe_error(representation: Representation) -> str:
-    """Say in a few words what became of the number."""
-    float_format, value = representation.format, representation.fields.value
-    if representation.outcome == "nan":
-        return "nan" if math.isnan(value) else "has no nan"
-    if representation.outcome == "overflow":
-        how = "stops at" if math.isfinite(value) else "becomes"
-        return f"overflow, {how} {short(value)}"
-    if representation.outcome == "underflow":
-        return "becomes zero"
-    if representation.outcome == "exact":
-        return "exact"
-    if math.isinf(representation.relative_error):
-        return "has no zero"
-    if not float_format.signed and representation.error > value:
-        return "has no sign"
-    return relative(representation.relative_error)
-
-
-def describe_significand(representation: Representation) -> str:
-    """Return the hidden bit plus the mantissa as a fraction: ``1 + 614/1024``."""
-    fields, float_format = representation.fields, representation.format
-    hidden_bit = int(fields.kind == "normal")
-    steps = 2**float_format.mantissa_bits
-    return f"{hidden_bit} + {fields.mantissa}/{steps}"
-
-
-def describe_value(chosen: Representation, value: float) -> str:
-    """Say `value`; beside a subnormal, which is so many times the smallest one, count in those."""
-    smallest = chosen.format.smallest_subnormal
-    if chosen.fields.kind != "subnormal" or not smallest:
-        return exact(value)
-    return exact(value, math.frexp(smallest)[1] - 1)
 
 
 def _draw_bits(axes: Axes, representations: Sequence[Representation]) -> None:

@@ -16,19 +16,17 @@ from amp_lessons.views.base.style import INK, QUIET, ZONES, house_style
 HEIGHT_IN, PANEL_IN, GAP_IN = 3.25, 2.0, 0.2
 
 
-def outlier_picture(
-    lost: Mapping[str, np.ndarray], errors: Mapping[str, ScalingError], outlier: tuple[int, int]
-) -> Picture:
-    """Draw one map per format: `lost` is True (rows, columns) where an element became zero."""
-    left = (9 - len(lost) * (PANEL_IN + GAP_IN) + GAP_IN) / 2
+def outlier_picture(errors: Mapping[str, ScalingError], outlier: tuple[int, int]) -> Picture:
+    """Draw one map per format: which elements of a matrix (rows, columns) became zero."""
+    left = (9 - len(errors) * (PANEL_IN + GAP_IN) + GAP_IN) / 2
     with house_style():
         figure = Figure(figsize=(9, HEIGHT_IN))
-        for i, (name, where) in enumerate(lost.items()):
+        for i, (name, error) in enumerate(errors.items()):
             x = (left + i * (PANEL_IN + GAP_IN)) / 9
             axes = figure.add_axes((x, 0.95 / HEIGHT_IN, PANEL_IN / 9, PANEL_IN / HEIGHT_IN))
-            _draw_map(axes, where, outlier)
+            _draw_map(axes, error.lost.cpu().numpy(), outlier)
             axes.set_title(name, fontsize=10.5)
-            _describe(axes, errors[name], where)
+            _describe(axes, error)
         zones = f"coloured: {ZONES['underflowed'].name}   light: survives   black, in the ring: the outlier"
         figure.text(left / 9, 0.08 / HEIGHT_IN, zones, fontsize=8.5, color=QUIET)
     return Picture(figure)
@@ -48,9 +46,9 @@ def _rgb(colour: str) -> tuple[float, ...]:
     return tuple(int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
 
 
-def _describe(axes: Axes, error: ScalingError, lost: np.ndarray) -> None:
+def _describe(axes: Axes, error: ScalingError) -> None:
     words = (
-        f"{share(int(lost.sum()), lost.size)} lost\n"
+        f"{share(int(error.lost.sum()), error.lost.numel())} lost\n"
         f"median error {relative(error.median_relative_error)}\n"
         f"{error.bits_per_element:.3g} bits per element"
     )

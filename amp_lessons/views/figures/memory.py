@@ -12,18 +12,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from amp_lessons.measure import Footprint
+from amp_lessons.text.dtypes import dtype_name
 from amp_lessons.text.words import memory
 from amp_lessons.views.base.picture import Picture
-from amp_lessons.views.base.style import (
-    GRID,
-    INK,
-    KIND_COLOURS,
-    PAPER,
-    dtype_colour,
-    dtype_name,
-    house_style,
-    text_on,
-)
+from amp_lessons.views.base.style import GRID, INK, KIND_COLOURS, PAPER, dtype_colour, house_style, text_on
 
 Footprints = Mapping[str, Footprint]
 Stack = Counter[tuple[torch.dtype, bool]]  # bytes by dtype, and by whether they are copies of weights

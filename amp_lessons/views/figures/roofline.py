@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,50 +12,16 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
-from amp_lessons.measure import DataSheet, Rate, Roofline
+from amp_lessons.formats import FORMATS
+from amp_lessons.measure import Promise, Rate, Roof
 from amp_lessons.text.words import flop_rate, three_digits
 from amp_lessons.views.base.picture import Picture
 from amp_lessons.views.base.style import GRID, INK, PAPER, QUIET, dtype_colour, house_style
 
 MARKERS = {"matrix product": "o", "attention": "s", "LayerNorm": "^", "addition": "P"}
-DASHES = {"fp32": "-", "tf32": (0, (8, 2)), "fp16": (0, (5, 2)), "bf16": (0, (1.5, 1.5)), "fp8_e4m3": "-."}
+_STROKES = ("-", (0, (8, 2)), (0, (5, 2)), (0, (1.5, 1.5)), "-.")
+DASHES = dict(zip(FORMATS, itertools.cycle(_STROKES)))
 _LEFT, _RIGHT = 0.1, 0.765
-
-
-@dataclass(frozen=True)
-class Roof:
-    """The roof of one precision: at most so many operations, and so many bytes, per second."""
-
-    precision: str
-    flop_per_s: float
-    bytes_per_s: float
-    ridge_point: float
-
-
-@dataclass(frozen=True)
-class Promise:
-    """The most that a roof allows a product of two square matrices of ``size`` rows."""
-
-    precision: str
-    size: int
-    intensity: float
-    flop_per_s: float
-
-
-def measured_roofs(roofline: Roofline) -> list[Roof]:
-    """Return the roofs of a device that was measured."""
-    return [
-        Roof(name, roofline.flop_per_s(name), roofline.bytes_per_s(name), roofline.ridge_point(name))
-        for name in roofline.precisions
-    ]
-
-
-def promised_roofs(sheet: DataSheet) -> list[Roof]:
-    """Return the roofs that a data sheet promises."""
-    return [
-        Roof(name, rate, sheet.bytes_per_s, sheet.ridge_point(name))
-        for name, rate in sheet.flop_per_s.items()
-    ]
 
 
 def roofline_picture(
@@ -109,7 +75,7 @@ def _draw_roof(axes: Axes, roof: Roof, low: float, high: float, width: float) ->
     colour = dtype_colour(roof.precision)
     xs = [low, roof.ridge_point, high]
     ys = [low * roof.bytes_per_s, roof.flop_per_s, roof.flop_per_s]
-    axes.plot(xs, ys, color=colour, lw=width, ls=DASHES.get(roof.precision, "-"), label=roof.precision)
+    axes.plot(xs, ys, color=colour, lw=width, ls=DASHES[roof.precision], label=roof.precision)
     axes.plot(roof.ridge_point, roof.flop_per_s, "D", color=PAPER, mec=colour, mew=1.8, ms=7, zorder=3)
 
 

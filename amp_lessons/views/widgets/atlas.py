@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ipywidgets
-
 from amp_lessons import autocast
-from amp_lessons.text.marks import COMPUTED
-from amp_lessons.views.base.controls import ControlValue, dropdown, text_field
+from amp_lessons.text.marks import COMPUTED_MARK
+from amp_lessons.views.base.controls import ControlValue, dropdown, row, text_field
 from amp_lessons.views.base.view import View
 from amp_lessons.views.figures.atlas import DEVICE_NAMES, atlas_html, atlas_picture
 
@@ -29,7 +27,7 @@ class AtlasView(View):
         shown = [("all operations", False), ("only where CUDA and CPU differ", True)]
         self._differing = dropdown("show", shown, differing)
         controls = [self._search, self._rule, self._device, self._differing]
-        super().__init__([ipywidgets.HBox(controls, layout={"flex_flow": "row wrap"})], alt="Table.")
+        super().__init__([row(*controls)], alt="Table.")
         self._refresh()
         for control in controls:
             control.observe(lambda _: self._refresh(), "value")
@@ -49,7 +47,7 @@ class AtlasView(View):
     def _refresh(self) -> None:
         found = self.found
         # How many there are depends on PyTorch's version, and on whether it was built for CUDA.
-        self.show(atlas_picture(found), self._describe(found), mark=COMPUTED)
+        self.show(atlas_picture(found), self._describe(found), mark=COMPUTED_MARK)
 
     def _describe(self, found: tuple[autocast.Operation, ...]) -> str:
         """Count what was found; explain the operation if it was named, or say which names are near."""

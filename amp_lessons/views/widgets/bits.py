@@ -7,14 +7,13 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-import ipywidgets
-
 from amp_lessons.formats import FORMATS, Representation, parse, side_by_side
+from amp_lessons.text.representations import describe_error, describe_significand, describe_value
 from amp_lessons.text.words import exact, power_of_two, relative, short
 from amp_lessons.views.base.bit_row import BitRow
-from amp_lessons.views.base.controls import ControlValue, dropdown, text_field
+from amp_lessons.views.base.controls import ControlValue, dropdown, row, text_field
 from amp_lessons.views.base.view import View
-from amp_lessons.views.figures.bits import bits_picture, describe_error, describe_significand, describe_value
+from amp_lessons.views.figures.bits import bits_picture
 
 
 class BitView(View):
@@ -28,8 +27,7 @@ class BitView(View):
         self._format = dropdown("format", list(FORMATS), format)
         self._field = text_field("type a number or its bits", "", placeholder="0.1, 2^-24, 0x7bff")
         self._field.layout.width = "380px"
-        line = ipywidgets.HBox([self._format, self._field], layout={"flex_flow": "row wrap"})
-        super().__init__([line, self._row], alt="")
+        super().__init__([row(self._format, self._field), self._row], alt="")
         self._text = ""
         self._understand(str(typed))
         self._row.observe(self._bit_flipped, "bits")

@@ -44,13 +44,11 @@ class OutlierView(View):
         matrix = self._matrix
         matrix[self._place] = 2.0**self.exponent
         errors = {each.name: scaling_error(matrix, each) for each in self._formats}
-        lost = {
-            each.name: ((each.quantize(matrix).dequantize() == 0) & (matrix != 0)).cpu().numpy()
-            for each in self._formats
-        }
-        words = ", ".join(f"{name} {share(int(where.sum()), where.size)}" for name, where in lost.items())
+        words = ", ".join(
+            f"{name} {share(int(error.lost.sum()), matrix.numel())}" for name, error in errors.items()
+        )
         self.show(
-            outlier_picture(lost, errors, self._place),
+            outlier_picture(errors, self._place),
             f"One element of {matrix.numel():,} is 2^{self.exponent} = {2**self.exponent:,}. "
             f"These become zero: {words}.",
         )

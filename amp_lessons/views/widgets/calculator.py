@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import ipywidgets
 from torch import nn
 
 from amp_lessons.bench.calculator import SUBJECTS, Question, Subject, ask, largest_batch, own_subject, predict
@@ -14,7 +13,7 @@ from amp_lessons.measure.batch import LARGEST_BATCH
 from amp_lessons.measure.gpus import CONTEXT_BYTES
 from amp_lessons.precisions import HALVES
 from amp_lessons.text.words import memory
-from amp_lessons.views.base.controls import ControlValue, dropdown, text_field
+from amp_lessons.views.base.controls import ControlValue, dropdown, row, text_field
 from amp_lessons.views.base.latest import Latest, Ticket
 from amp_lessons.views.base.view import View
 from amp_lessons.views.figures.calculator import calculator_picture
@@ -72,8 +71,7 @@ class CalculatorView(View):
         self._gpu = dropdown("GPU", list(GPUS), gpu)
         self._fill_in(batch, size)
         controls = [self._model, self._batch, self._size, self._optimizer, self._precision, self._gpu]
-        row = ipywidgets.HBox(controls, layout={"flex_flow": "row wrap"})
-        super().__init__([row], alt="Bars of the memory of a training step.")
+        super().__init__([row(*controls)], alt="Bars of the memory of a training step.")
         self._ask()
         self._model.observe(self._model_chosen, "value")
         for control in controls[1:]:

@@ -6,13 +6,15 @@ import math
 from dataclasses import replace
 from typing import Any
 
+from markupsafe import Markup
+
 from amp_lessons import exercises
 from amp_lessons.exercises import Report, SideBySide
 from amp_lessons.exercises.report import rendering
 from amp_lessons.text.words import power_of_two
 from amp_lessons.views.base.picture import Picture, picture_html
 from amp_lessons.views.base.style import STATUS_COLOURS
-from amp_lessons.views.figures.comparison import comparison_picture
+from amp_lessons.views.figures.checked import comparison_picture
 from amp_lessons.views.widgets.exercise import refresh_cards
 
 SAME_WITHIN = 0.02  # what 16-bit arithmetic in another order may well change
@@ -34,22 +36,23 @@ class Checked:
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         return {**self.report._repr_mimebundle_(), "text/html": self._html()}
 
-    def _html(self) -> str:
-        edge = f"border-left:5px solid {STATUS_COLOURS[self.report.status]};padding-left:14px"
-        return f'<div style="{edge}">{self._words()}{self._drawing()}</div>'
+    def _html(self) -> Markup:
+        edge = Markup('<div style="border-left:5px solid {};padding-left:14px">{}{}</div>')
+        return edge.format(STATUS_COLOURS[self.report.status], self._words(), self._drawing())
 
-    def _words(self) -> str:
+    def _words(self) -> Markup:
         """Return the report without the numbers that the drawing shows."""
         report = self.report if self.picture is None else replace(self.report, comparisons=())
         return rendering.report_html(report)
 
-    def _drawing(self) -> str:
+    def _drawing(self) -> Markup:
         if self.picture is None:
-            return ""
+            return Markup("")
         alt = f"Expected beside yours. {self.caption}"
         drawing = picture_html(self.picture.png(), self.caption, alt, self.picture.size)
-        numbers = "".join(map(rendering.comparison_html, self.report.comparisons))
-        return f"{drawing}<details><summary>The numbers</summary>{numbers}</details>"
+        tables = map(rendering.comparison_table, self.report.comparisons)
+        numbers = Markup("").join(table.as_html() for table in tables)
+        return Markup("{}<details><summary>The numbers</summary>{}</details>").format(drawing, numbers)
 
 
 def check(exercise_id: str, attempt: Any, *, time_limit_s: float = 10.0) -> Checked:

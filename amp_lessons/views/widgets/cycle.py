@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
-import ipywidgets
 import torch
 from torch import Tensor, nn
 
 from amp_lessons.scaling import PHASES, AmpCycle, PhaseSnapshot, make_scaler
-from amp_lessons.text.marks import MEASURED
+from amp_lessons.text.dtypes import dtype_name
+from amp_lessons.text.marks import MEASURED_MARK
 from amp_lessons.text.words import power_of_two
-from amp_lessons.views.base.controls import button
-from amp_lessons.views.base.style import dtype_name
+from amp_lessons.views.base.controls import button, row
+from amp_lessons.views.base.picture import Picture
 from amp_lessons.views.base.view import View
-from amp_lessons.views.figures import cycle as figure
+from amp_lessons.views.figures.cycle import Quantity, cycle_picture
 
 WHAT_HAPPENED = {
     "forward": "The forward pass ran under autocast: the output is {output}, the loss {loss}.",
@@ -60,14 +60,14 @@ class CycleView(View):
         inject = button("Inject an overflow", "the coming backward will leave one inf among the gradients")
         advance.on_click(lambda _: self.advance())
         inject.on_click(lambda _: self.inject_overflow())
-        super().__init__([ipywidgets.HBox([advance, inject])], alt="The phases of one training step.")
+        super().__init__([row(advance, inject)], alt="The phases of one training step.")
         self.advance()
 
     def advance(self, phases: int = 1) -> PhaseSnapshot:
         """Perform the next phase, or several, and return what is in memory after it."""
         for _ in range(phases):
             self._before, self.snapshot = getattr(self, "snapshot", None), self._cycle.advance()
-        self.show(_picture(self.snapshot), self._describe(), mark=MEASURED)
+        self.show(_picture(self.snapshot), self._describe(), mark=MEASURED_MARK)
         return self.snapshot
 
     def inject_overflow(self) -> None:
@@ -113,15 +113,15 @@ def _say_update(scale_before: float, now: PhaseSnapshot) -> str:
     return f"The scale stays at {power_of_two(now.scale)}. Clean steps in a row: {now.growth_tracker}."
 
 
-def _picture(now: PhaseSnapshot) -> figure.Picture:
+def _picture(now: PhaseSnapshot) -> Picture:
     rows = [row for row in (_row(now, *shown) for shown in SHOWN) if row]
-    scale = figure.Quantity("loss scale", "", power_of_two(now.scale), fresh=now.phase == "update")
-    return figure.cycle_picture(PHASES, PHASES.index(now.phase), bool(now.skipped), [*rows, scale])
+    scale = Quantity("loss scale", "", power_of_two(now.scale), fresh=now.phase == "update")
+    return cycle_picture(PHASES, PHASES.index(now.phase), bool(now.skipped), [*rows, scale])
 
 
 def _row(
     now: PhaseSnapshot, name: str, field: str, dtype: str, changed_by: tuple[str, ...]
-) -> figure.Quantity | None:
+) -> Quantity | None:
     values = getattr(now, field)
     if values is None:
         return None
@@ -130,4 +130,4 @@ def _row(
     text = "".join(f"{value:<12.4g}" for value in values)
     bad = not _finite(values)
     name = name.format(size="scaled" if now.phase == "backward" else "true size")
-    return figure.Quantity(name, dtype_name(now.dtypes[dtype]), text, fresh, bad)
+    return Quantity(name, dtype_name(now.dtypes[dtype]), text, fresh, bad)

@@ -5,16 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 
-import ipywidgets
-import torch
-
-from amp_lessons.formats import FORMATS, SUM_METHODS, running_sum
+from amp_lessons.formats import FORMATS, repeated_update
 from amp_lessons.text.words import relative
-from amp_lessons.views.base.controls import ControlValue, Slider, dropdown
+from amp_lessons.views.base.controls import ControlValue, Slider, dropdown, row
+from amp_lessons.views.base.still import Still
 from amp_lessons.views.base.view import View
 from amp_lessons.views.figures.curves import curves_picture
 from amp_lessons.views.figures.errors import errors_picture
-from amp_lessons.views.widgets.still import Still
 
 METHOD_NAMES = {
     "plain": "plain",
@@ -22,7 +19,10 @@ METHOD_NAMES = {
     "kahan": "Kahan",
     "stochastic": "stochastic rounding",
 }
+# fp32 is what the others are compared with; a scale alone, as e8m0 is, holds no weight
+WEIGHT_FORMATS = [name for name, each in FORMATS.items() if each.signed and name != "fp32"]
 SMALLEST_UPDATE = -20
+_weights = functools.lru_cache(maxsize=128)(repeated_update)  # a slider comes by again
 
 
 def product_errors(
@@ -51,17 +51,15 @@ class UpdateView(View):
         """Add 2^`exponent` to 1, `steps` times, the weight being stored in the format of that name."""
         self._steps = steps
         self._slider = Slider("Update", SMALLEST_UPDATE, 0, exponent, words=_in_words)
-        self._format = dropdown("weight kept in", ["bf16", "fp16", "tf32", "fp8_e4m3", "fp8_e5m2"], format)
-        super().__init__(
-            [self._slider, ipywidgets.HBox([self._format])], alt="A weight over the steps, kept in four ways."
-        )
+        self._format = dropdown("weight kept in", WEIGHT_FORMATS, format)
+        super().__init__([self._slider, row(self._format)], alt="A weight over the steps, kept in four ways.")
         self._refresh()
         self._slider.observe(self._refresh, "value")
         self._format.observe(self._refresh, "value")
 
     def _refresh(self, _change: object = None) -> None:
         update = 2.0**self.exponent
-        weights = weights_over_time(update, self.format, self._steps)
+        weights = _weights(update, FORMATS[self.format], self._steps)
         picture = curves_picture(
             {METHOD_NAMES[method]: line for method, line in weights.items()}, "step", "weight"
         )
@@ -72,18 +70,6 @@ class UpdateView(View):
             f"1 plus {self._steps} times 2^{self.exponent} is {exact:.6g}. "
             f"A weight kept in {self.format} arrives at: {ends}.",
         )
-
-
-@functools.lru_cache(maxsize=128)
-def weights_over_time(update: float, format: str, steps: int) -> dict[str, list[float]]:
-    """Return the weight after each step, by method, starting from 1."""
-    updates = torch.full((steps,), update)
-    return {
-        method: running_sum(
-            updates, FORMATS[format], method, start=1.0, generator=torch.Generator().manual_seed(0)
-        ).tolist()
-        for method in SUM_METHODS
-    }
 
 
 def _in_words(exponent: int) -> str:

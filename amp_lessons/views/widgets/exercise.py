@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import html
 import weakref
 from typing import Any
 
 import ipywidgets
+from markupsafe import Markup
 
 from amp_lessons import exercises
-from amp_lessons.exercises import Hint, shelf, so_far
+from amp_lessons.exercises import Exercise, Hint, shelf, so_far
 from amp_lessons.exercises.report import rendering
 from amp_lessons.keeping import progress
 from amp_lessons.keeping.progress import Record
 from amp_lessons.text import prose
 from amp_lessons.views.base.code import code_html
-from amp_lessons.views.base.controls import button
+from amp_lessons.views.base.controls import button, row
 from amp_lessons.views.base.picture import CAPTION_STYLE
 from amp_lessons.views.base.style import ACCENT, GRID
 
-STYLE = (
+STYLE = Markup(
     f"<style>.amp-card {{ border: 1px solid {GRID}; border-left: 5px solid {ACCENT}; border-radius: 4px; "
     "padding: 4px 14px 8px; overflow: visible } .amp-card p { margin: 4px 0 } "
     ".amp-card .widget-html, .amp-card .widget-html-content { min-width: 0; margin: 0 } "
@@ -43,10 +43,8 @@ class ExerciseCard(ipywidgets.VBox):
         self._solution_button.on_click(lambda _: self._solution_wanted())
         self._status, self._hints_html, self._solution_html = (ipywidgets.HTML() for _ in range(3))
         self._question = self._are_you_sure()
-        task = f'{STYLE}<div style="{CAPTION_STYLE}">{self.exercise._repr_mimebundle_()["text/html"]}</div>'
-        buttons = ipywidgets.HBox(
-            [*self._hint_buttons.values(), self._solution_button], layout={"flex_flow": "row wrap"}
-        )
+        task = Markup('{}<div style="{}">{}</div>').format(STYLE, CAPTION_STYLE, _html(self.exercise))
+        buttons = row(*self._hint_buttons.values(), self._solution_button)
         shown = [self._status, buttons, self._hints_html, self._question, self._solution_html]
         super().__init__([ipywidgets.HTML(task), *shown], layout={"max_width": "900px"})
         self.add_class("amp-card")
@@ -71,17 +69,19 @@ class ExerciseCard(ipywidgets.VBox):
         found = exercises.solution(self.exercise.id)
         self._question.layout.display = "none"
         self._solution_shown = True
-        why = f'<p style="{CAPTION_STYLE}">{prose.as_html(found.explanation)}</p>'
-        why += rendering.message_html(found.message)
-        self._solution_html.value = (
-            f'<div aria-live="polite">{code_html(found.source, "Source of the solution")}{why}</div>'
+        self._solution_html.value = Markup('<div aria-live="polite">{}<p style="{}">{}</p>{}</div>').format(
+            code_html(found.source, "Source of the solution"),
+            CAPTION_STYLE,
+            prose.as_html(found.explanation),
+            rendering.message_html(found.message),
         )
         self.refresh()
 
     def refresh(self) -> None:
         """Say again what has been done so far, and open the next hint."""
         self._record, self._said = _read(self.exercise.id)
-        self._status.value = f'<p aria-live="polite" style="{CAPTION_STYLE}">{html.escape(self._said)}</p>'
+        status = Markup('<p aria-live="polite" style="{}">{}</p>')
+        self._status.value = status.format(CAPTION_STYLE, self._said)
         seen = max([self._record.hints, *self._hints])
         for number, made in self._hint_buttons.items():
             made.disabled = number > seen + 1
@@ -93,8 +93,10 @@ class ExerciseCard(ipywidgets.VBox):
 
     def _show_hint(self, number: int) -> None:
         self._hints[number] = exercises.hint(self.exercise.id, number)
-        told = "".join(hint._repr_mimebundle_()["text/html"] for _, hint in sorted(self._hints.items()))
-        self._hints_html.value = f'<div aria-live="polite" style="{CAPTION_STYLE}">{told}</div>'
+        told = Markup("").join(_html(hint) for _, hint in sorted(self._hints.items()))
+        self._hints_html.value = Markup('<div aria-live="polite" style="{}">{}</div>').format(
+            CAPTION_STYLE, told
+        )
         self.refresh()
 
     def _are_you_sure(self) -> ipywidgets.VBox:
@@ -105,8 +107,8 @@ class ExerciseCard(ipywidgets.VBox):
         keep = button("Keep trying", "back to the exercise")
         anyway.on_click(lambda _: self._answer(show=True))
         keep.on_click(lambda _: self._answer(show=False))
-        asked = ipywidgets.HTML(f'<p role="alert" style="{CAPTION_STYLE}">{warning}</p>')
-        return ipywidgets.VBox([asked, ipywidgets.HBox([anyway, keep])], layout={"display": "none"})
+        asked = ipywidgets.HTML(Markup('<p role="alert" style="{}">{}</p>').format(CAPTION_STYLE, warning))
+        return ipywidgets.VBox([asked, row(anyway, keep)], layout={"display": "none"})
 
     def _solution_wanted(self) -> None:
         """Ask first, unless there is nothing left to give away."""
@@ -136,6 +138,10 @@ class ExerciseCard(ipywidgets.VBox):
             "text/plain": "\n".join([task["text/plain"], *told]),
             "text/markdown": "\n\n".join([task["text/markdown"], *unfold]),
         }
+
+
+def _html(shown: Exercise | Hint) -> Markup:
+    return Markup(shown._repr_mimebundle_()["text/html"])
 
 
 def _read(exercise_id: str) -> tuple[Record, str]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-import ipywidgets
 import torch
 
 from amp_lessons.autocast import Cast, Ledger, RecordingError, Row
 from amp_lessons.precisions import HALVES
-from amp_lessons.views.base.controls import ControlValue, Slider, dropdown
-from amp_lessons.views.base.style import dtype_name
+from amp_lessons.text.dtypes import dtype_name
+from amp_lessons.views.base.controls import ControlValue, Slider, dropdown, row
 from amp_lessons.views.base.view import View
 from amp_lessons.views.figures.atlas import DEVICE_NAMES
 from amp_lessons.views.figures.ledger import ledger_picture, say_rule
@@ -55,8 +54,7 @@ class LedgerView(View):
         self._pass = dropdown("pass", PASSES, backward)
         self._slider = Slider("Operation", 1, 1, 1)
         choices = [self._network, self._rules, self._dtype, self._pass]
-        row = ipywidgets.HBox(choices, layout={"flex_flow": "row wrap"})
-        super().__init__([row, self._slider], alt="Table of operations.")
+        super().__init__([row(*choices), self._slider], alt="Table of operations.")
         for choice in choices:
             choice.observe(lambda _: self._record(), "value")
         self._slider.observe(lambda _: self._draw(), "value")

@@ -6,19 +6,17 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
-import ipywidgets
 import torch
 
 from amp_lessons import scaling
 from amp_lessons.scaling import Census
-from amp_lessons.text.marks import MEASURED
+from amp_lessons.text.dtypes import dtype_name
+from amp_lessons.text.marks import MEASURED_MARK
 from amp_lessons.text.words import power_of_two, share
-from amp_lessons.views.base.controls import ControlValue, Slider, dropdown, text_field
+from amp_lessons.views.base.controls import ControlValue, Slider, SliderWithField, dropdown, row, text_field
 from amp_lessons.views.base.moving import MovingView
-from amp_lessons.views.base.style import dtype_name
-from amp_lessons.views.figures.census import CensusPicture
+from amp_lessons.views.figures.loss_scale import CensusPicture
 
 ALL_LAYERS = "all layers"
 LARGEST_EXPONENT = 40
@@ -38,13 +36,12 @@ class _ScaleView(MovingView):
         self._typed = text_field("or type one", "", placeholder="65536 or 2^16")
         self._dtype = dropdown("dtype", [(dtype_name(each), each) for each in self.dtypes], dtype)
         self._layer = dropdown("layer", [ALL_LAYERS, *layers], ALL_LAYERS)
-        row = ipywidgets.HBox([self._typed, self._dtype, self._layer], layout={"flex_flow": "row wrap"})
-        super().__init__([self._slider, row], alt="Histogram of gradients on a number line with its zones.")
+        self._chosen = SliderWithField(self._slider, self._typed, self._slider_moved, self._scale_typed)
+        controls = [self._slider, row(self._typed, self._dtype, self._layer)]
+        super().__init__(controls, alt="Histogram of gradients on a number line with its zones.")
         self._scale = 2.0**exponent
         self._drawn_for: tuple[torch.dtype, str] | None = None
         self._show_census()  # what is wrong with the arguments is raised here, not answered
-        self._slider.observe(self._slider_moved, "value")
-        self._typed.observe(self._scale_typed, "value")
         self._dtype.observe(self._refresh, "value")
         self._layer.observe(self._refresh, "value")
 
@@ -61,18 +58,15 @@ class _ScaleView(MovingView):
     def scale(self, scale: float | str) -> None:
         self._typed.value = str(scale)
 
-    def _slider_moved(self, change: dict[str, Any]) -> None:
-        if change["new"] != _nearest_exponent(self._scale):  # else it follows a scale that was typed
-            self._scale = 2.0 ** change["new"]
-            self._typed.value = ""
-            self._refresh()
+    def _slider_moved(self, exponent: int) -> None:
+        self._scale = 2.0**exponent
+        self._refresh()
 
-    def _scale_typed(self, change: dict[str, Any]) -> None:
-        if change["new"]:
-            with self.answering():
-                self._scale = scaling.parse_scale(change["new"])
-                self._slider.value = _nearest_exponent(self._scale)
-                self._refresh()
+    def _scale_typed(self, text: str) -> None:
+        with self.answering():
+            self._scale = scaling.parse_scale(text)
+            self._chosen.follow(math.log2(self._scale))
+            self._refresh()
 
     def _refresh(self, _change: object = None) -> None:
         with self.answering():
@@ -83,7 +77,7 @@ class _ScaleView(MovingView):
         if self.layer != ALL_LAYERS:
             by_layer = {self.layer: by_layer[self.layer]}
         census = functools.reduce(operator.add, by_layer.values())
-        self.show(self._picture_of(census), describe(census), mark=MEASURED)
+        self.show(self._picture_of(census), describe(census), mark=MEASURED_MARK)
 
     def _picture_of(self, census: Census) -> CensusPicture:
         """Move the bars of the picture; draw another only when its axes are for another dtype or layer."""
@@ -134,10 +128,6 @@ class LossScaleView(_ScaleView):
     def census_by_layer(self, scale: float, dtype: torch.dtype) -> dict[str, Census]:
         """Return what became of each layer's gradients in a forward and a backward pass at ``scale``."""
         return self._probe.at(scale, dtype)
-
-
-def _nearest_exponent(scale: float) -> int:
-    return min(max(round(math.log2(scale)), 0), LARGEST_EXPONENT)
 
 
 def _two_to(exponent: int) -> str:

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import ipywidgets
 import torch
 
 from amp_lessons.measure import OPTIMIZERS, Footprint
 from amp_lessons.measure.footprint import MEASURED
-from amp_lessons.text import marks
+from amp_lessons.text.marks import MEASURED_MARK
 from amp_lessons.text.words import memory, percent
-from amp_lessons.views.base.controls import ControlValue, Slider, dropdown
+from amp_lessons.views.base.controls import ControlValue, Slider, dropdown, row
+from amp_lessons.views.base.still import Still
 from amp_lessons.views.base.view import View
 from amp_lessons.views.figures.memory import activations_picture, memory_picture, step_picture
-from amp_lessons.views.widgets.still import Still
 
 Footprints = Mapping[str, Footprint]
 Predictor = Callable[..., Footprint]
@@ -67,8 +66,7 @@ class MemoryView(View):
         self._optimizer = dropdown("optimizer", list(OPTIMIZERS), optimizer)
         self._depth = Slider("Depth of module names", 1, 1, 1)
         choices = [self._network, self._precision, self._optimizer]
-        row = ipywidgets.HBox(choices, layout={"flex_flow": "row wrap"})
-        super().__init__([row, self._depth], alt="Stacked bars of memory.")
+        super().__init__([row(*choices), self._depth], alt="Stacked bars of memory.")
         self._fit_depth(depth)
         self._refresh()
         self._network.observe(self._network_chosen, "value")
@@ -138,4 +136,4 @@ def _source(each: Footprint) -> str:
 
 
 def _mark(footprints: Footprints) -> str:
-    return marks.MEASURED if any(each.source == MEASURED for each in footprints.values()) else ""
+    return MEASURED_MARK if any(each.source == MEASURED for each in footprints.values()) else ""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from amp_lessons.text.marks import MEASURED
+from amp_lessons.text.marks import MEASURED_MARK
 from amp_lessons.views.base.controls import Slider
 from amp_lessons.views.base.view import View
-from amp_lessons.views.figures.bars import Panels, panels_picture
+from amp_lessons.views.figures.play import Panels, panels_picture
 
 
 class Play(View):
@@ -42,7 +42,7 @@ class Play(View):
     def _refresh(self, _change: object = None) -> None:
         with self.answering():
             panels = self._function(self.value)
-            self.show(panels_picture(panels), self._describe(panels), mark=MEASURED)
+            self.show(panels_picture(panels), self._describe(panels), mark=MEASURED_MARK)
 
     def _describe(self, panels: Panels) -> str:
         said = "; ".join(

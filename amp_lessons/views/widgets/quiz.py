@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import html
 from typing import Any
 
 import ipywidgets
+from markupsafe import Markup
 
 from amp_lessons.quizzes import Choice, Question, question
 from amp_lessons.views.base.picture import CAPTION_STYLE
 
 LETTERS = "abcdefgh"
 # ipywidgets centres the text of its buttons and cuts it off, and offers no setting for either.
-STYLE = (
+STYLE = Markup(
     "<style>.amp-quiz .jupyter-button { height: auto; line-height: 1.5; padding: 4px 14px; "
     "text-align: left; white-space: normal }</style>"
 )
@@ -27,9 +27,9 @@ class Quiz(ipywidgets.VBox):
         self.chosen: Choice | None = None
         self._buttons = [self._button(i, choice) for i, choice in enumerate(self.question.choices)]
         self._why = ipywidgets.HTML()
-        text = html.escape(self.question.text)
-        asked = ipywidgets.HTML(f'{STYLE}<div style="{CAPTION_STYLE};font-weight:600">{text}</div>')
-        super().__init__([asked, *self._buttons, self._why], layout={"max_width": "900px"})
+        asked = Markup('{}<div style="{};font-weight:600">{}</div>')
+        question_html = ipywidgets.HTML(asked.format(STYLE, CAPTION_STYLE, self.question.text))
+        super().__init__([question_html, *self._buttons, self._why], layout={"max_width": "900px"})
         self.add_class("amp-quiz")
 
     def choose(self, letter: str) -> None:
@@ -48,7 +48,8 @@ class Quiz(ipywidgets.VBox):
         self.chosen = self.question.choices[i]
         for button, choice in zip(self._buttons, self.question.choices, strict=True):
             button.icon = "" if choice is not self.chosen else ("check" if choice.right else "times")
-        self._why.value = f'<div aria-live="polite" style="{CAPTION_STYLE}">{html.escape(self.verdict)}</div>'
+        why = Markup('<div aria-live="polite" style="{}">{}</div>')
+        self._why.value = why.format(CAPTION_STYLE, self.verdict)
 
     @property
     def verdict(self) -> str:

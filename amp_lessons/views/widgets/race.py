@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 
-import ipywidgets
 import torch
 
 from amp_lessons import devices
 from amp_lessons.material.race import TASKS, Race
 from amp_lessons.precisions import HALVES as DTYPES
-from amp_lessons.text.marks import MEASURED
+from amp_lessons.text.marks import MEASURED_MARK
 from amp_lessons.text.words import relative
-from amp_lessons.views.base.controls import button, dropdown
+from amp_lessons.views.base.controls import button, dropdown, row
 from amp_lessons.views.base.view import View
 from amp_lessons.views.figures.race import RacePicture
 
@@ -50,8 +49,7 @@ class RaceView(View):
         stop.on_click(lambda _: self.stop())
         again.on_click(lambda _: self.start_again())
         controls = [self._task_choice, self._dtype_choice, start, stop, again]
-        row = ipywidgets.HBox(controls, layout={"flex_flow": "row wrap"})
-        super().__init__([row], alt="Loss over training steps in fp32 and in mixed precision.")
+        super().__init__([row(*controls)], alt="Loss over training steps in fp32 and in mixed precision.")
         self._line_up()
         for choice in (self._task_choice, self._dtype_choice):
             choice.observe(self._line_up, "value")
@@ -153,7 +151,7 @@ class RaceView(View):
     def _refresh(self, announced: bool = True) -> None:
         self._drawn.update(self.race)
         words = describe(self.race, self.task, self.running)
-        self.show(self._drawn, words, mark=MEASURED, announced=announced)
+        self.show(self._drawn, words, mark=MEASURED_MARK, announced=announced)
 
 
 def _task(task: str) -> str:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import ipywidgets
-
 from amp_lessons import devices, measure
 from amp_lessons.formats import parse_whole
-from amp_lessons.measure import GPUS, DataSheet, Rate, Survey, product_intensity
-from amp_lessons.text.marks import MEASURED
+from amp_lessons.measure import GPUS, Promise, Rate, Survey
+from amp_lessons.text.marks import MEASURED_MARK
 from amp_lessons.text.words import flop_rate, percent, three_digits
-from amp_lessons.views.base.controls import ControlValue, Slider, dropdown, text_field
+from amp_lessons.views.base.controls import ControlValue, Slider, SliderWithField, dropdown, row, text_field
+from amp_lessons.views.base.still import Still
 from amp_lessons.views.base.view import View
-from amp_lessons.views.figures.roofline import Promise, measured_roofs, promised_roofs, roofline_picture
-from amp_lessons.views.widgets.still import Still
+from amp_lessons.views.figures.roofline import roofline_picture
 
 STEP = 16  # a multiple of what tensor cores like in every precision
 LARGEST_BY_SLIDER = {"cpu": 1024, "cuda": 8192}
@@ -28,28 +24,23 @@ def roofline_of(gpu: str, product: int | None = None) -> Still:
     """
     if gpu not in GPUS:
         raise ValueError(f"there is no data sheet of {gpu!r} here; there are {', '.join(GPUS)}")
-    sheet, roofs = GPUS[gpu], promised_roofs(GPUS[gpu])
+    sheet = GPUS[gpu]
     said = [
         f"{roof.precision} {flop_rate(roof.flop_per_s)}, ridge at {three_digits(roof.ridge_point)}"
-        for roof in roofs
+        for roof in sheet.roofs
     ]
     caption = (
         f"{gpu}, computed from the data sheet, not measured: {three_digits(sheet.bytes_per_s / 1e9)} GB/s; "
         f"{'; '.join(said)} FLOP per byte. Source: {sheet.source}"
     )
-    pair = [] if product is None else [_promised(sheet, product, name) for name in ("fp32", "fp16")]
+    pair = [] if product is None else [sheet.roof(name).promise(product) for name in ("fp32", "fp16")]
     if pair:
         caption = f"{_say_pair(pair)} {caption}"
     return Still(
-        roofline_picture(roofs, f"{gpu}\ncomputed from the data sheet", pair=pair),
+        roofline_picture(sheet.roofs, f"{gpu}\ncomputed from the data sheet", pair=pair),
         caption,
         "Roofline: FLOP per second over FLOP per byte.",
     )
-
-
-def _promised(sheet: DataSheet, size: int, precision: str) -> Promise:
-    intensity = product_intensity(size, precision)
-    return Promise(precision, size, intensity, sheet.attainable_flop_per_s(precision, intensity))
 
 
 def _say_pair(pair: list[Promise]) -> str:
@@ -87,11 +78,10 @@ class RooflineView(View):
         self._slider = Slider("Matrix size", 1, most // STEP, max(1, size // STEP), words=_slider_words)
         self._typed = text_field("or type any", "", placeholder="511 or 1,000")
         self._precision = dropdown("product in", list(self._survey.roofline.precisions), precision)
-        row = ipywidgets.HBox([self._typed, self._precision], layout={"flex_flow": "row wrap"})
-        super().__init__([self._slider, row], alt="Roofline: FLOP per second over FLOP per byte.")
+        controls = [self._slider, row(self._typed, self._precision)]
+        super().__init__(controls, alt="Roofline: FLOP per second over FLOP per byte.")
+        self._chosen = SliderWithField(self._slider, self._typed, self._slider_moved, self._size_typed)
         self._begin(size)
-        self._slider.observe(self._slider_moved, "value")
-        self._typed.observe(self._size_typed, "value")
         self._precision.observe(lambda _: self._measure(self._size), "value")
 
     @property
@@ -123,17 +113,11 @@ class RooflineView(View):
         else:
             self.size = size
 
-    def _slider_moved(self, change: dict[str, Any]) -> None:
-        if change["new"] != self._nearest_position(self._size):  # else it follows a size that was typed
-            self._typed.value = ""
-            self._measure(change["new"] * STEP)
+    def _slider_moved(self, position: int) -> None:
+        self._measure(position * STEP)
 
-    def _size_typed(self, change: dict[str, Any]) -> None:
-        if change["new"]:
-            self.size = change["new"]
-
-    def _nearest_position(self, size: int) -> int:
-        return min(max(round(size / STEP), 1), self._slider.max)
+    def _size_typed(self, text: str) -> None:
+        self.size = text
 
     def _measure(self, size: int) -> None:
         with self.answering():
@@ -144,15 +128,15 @@ class RooflineView(View):
     def _put(self, product: Rate) -> None:
         """Move the star and the slider to this product."""
         self._product, self._size = product, product.size
-        self._slider.value = self._nearest_position(product.size)
+        self._chosen.follow(product.size / STEP)
         self._show()
 
     def _show(self) -> None:
         roofline = self._survey.roofline
-        roofs, where = measured_roofs(roofline), f"measured on {roofline.device}"
-        picture = roofline_picture(roofs, where, self._survey.operations, self._product)
+        where = f"measured on {roofline.device}"
+        picture = roofline_picture(roofline.roofs, where, self._survey.operations, self._product)
         words = [describe_product(self._product, self._survey)] if self._product else []
-        self.show(picture, " ".join([*words, describe_roofs(self._survey)]), mark=MEASURED)
+        self.show(picture, " ".join([*words, describe_roofs(self._survey)]), mark=MEASURED_MARK)
 
 
 def describe_product(product: Rate, survey: Survey) -> str:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
-import ipywidgets
 import numpy as np
 from torch import Tensor
 
 from amp_lessons.formats import FORMATS, parse
 from amp_lessons.text.words import power_of_two
-from amp_lessons.views.base.controls import ControlValue, Slider, text_field
+from amp_lessons.views.base.controls import ControlValue, Slider, SliderWithField, row, text_field
 from amp_lessons.views.base.view import View
 from amp_lessons.views.figures.ruler import ruler_picture, sizes_in_order
 
@@ -39,11 +37,10 @@ class RulerView(View):
         self._power = Slider("Around", _LOWEST, _HIGHEST, 0, words=lambda power: f"2^{power}")
         self._field = text_field("or around the number", "", placeholder="2048 or 0.1")
         self._field.layout.width = "300px"
-        super().__init__([self._zoom, self._power, ipywidgets.HBox([self._field])], _alt(self._sizes))
+        super().__init__([self._zoom, self._power, row(self._field)], _alt(self._sizes))
+        self._middle_chosen = SliderWithField(self._power, self._field, self._look_at, self._number_typed)
         self._look_at(_binade_of(str(around)))
         self._zoom.observe(self._refresh, "value")
-        self._power.observe(self._slider_moved, "value")
-        self._field.observe(self._number_typed, "value")
 
     @property
     def around(self) -> float | str:
@@ -54,17 +51,13 @@ class RulerView(View):
     def around(self, number: float | str) -> None:
         self._field.value = str(number)
 
-    def _slider_moved(self, change: dict[str, Any]) -> None:
-        if change["new"] != round(self._middle):  # else the slider follows what was typed
-            self._look_at(change["new"])
-
-    def _number_typed(self, change: dict[str, Any]) -> None:
+    def _number_typed(self, text: str) -> None:
         with self.answering():
-            self._look_at(_binade_of(change["new"]))
+            self._look_at(_binade_of(text))
 
     def _look_at(self, middle: float) -> None:
         self._middle = middle
-        self._power.value = round(middle)
+        self._middle_chosen.follow(middle)
         self._refresh()
 
     def _refresh(self, _change: object = None) -> None:

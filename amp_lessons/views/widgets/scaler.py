@@ -5,16 +5,15 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable
 
-import ipywidgets
 import torch
 from torch import Tensor, nn
 
 from amp_lessons.scaling import ScalerTimeline
-from amp_lessons.text.marks import MEASURED
+from amp_lessons.text.marks import MEASURED_MARK
 from amp_lessons.text.words import power_of_two
-from amp_lessons.views.base.controls import Slider, button, dropdown
+from amp_lessons.views.base.controls import Slider, button, dropdown, row
 from amp_lessons.views.base.view import View
-from amp_lessons.views.figures.timeline import timeline_picture
+from amp_lessons.views.figures.scaler import timeline_picture
 
 STEPS_A_PRESS = 20
 
@@ -45,8 +44,8 @@ class ScalerView(View):
         more.on_click(lambda _: self.train(STEPS_A_PRESS))
         inject.on_click(lambda _: self.inject_overflow())
         restart.on_click(lambda _: self.restart())
-        knobs = ipywidgets.HBox([self._growth, self._backoff])
-        buttons = ipywidgets.HBox([more, inject, restart], layout={"flex_flow": "row wrap"})
+        knobs = row(self._growth, self._backoff)
+        buttons = row(more, inject, restart)
         super().__init__(
             [self._init_exponent, self._interval, knobs, buttons], alt="Loss scale over training steps."
         )
@@ -81,7 +80,7 @@ class ScalerView(View):
         self._refresh()
 
     def _refresh(self) -> None:
-        self.show(timeline_picture(self.timeline), describe(self.timeline), mark=MEASURED)
+        self.show(timeline_picture(self.timeline), describe(self.timeline), mark=MEASURED_MARK)
 
 
 def describe(timeline: ScalerTimeline) -> str:

@@ -15,7 +15,7 @@ from amp_lessons.bench import (
 )
 from amp_lessons.bench.confrontation import Measured, recorded
 from amp_lessons.measure import Difference
-from amp_lessons.views.base.tables import Table
+from amp_lessons.text.tables import Table
 
 UNKNOWN = "—"
 NO_CLAIM = "no claim"
@@ -42,7 +42,7 @@ def source_table(
         f"CUDA's rules. {_missing_extra()}"
     )
     wanted = benched() if models is None else models
-    return Table([row for model in wanted for row in _rows(model, precision, known)], caption.strip())
+    return Table.of([row for model in wanted for row in _rows(model, precision, known)], caption.strip())
 
 
 def _rows(model: str, precision: str, known: tuple[Recording, ...]) -> Iterator[dict[str, object]]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from amp_lessons.audit.findings import Finding, failed
-from amp_lessons.autocast.cast_policy.dispatcher import short as dtype_name
 from amp_lessons.exercises.training_loops.mistakes import exceptions
 from amp_lessons.exercises.training_loops.testbed import Run
+from amp_lessons.text.dtypes import dtype_name
 
 # mistakes beside which those in scaling and stepping can still be told
 WITHOUT_EFFECT_ON_UPDATES = ("backward_in_autocast", "evaluation_mode")
@@ -89,7 +89,7 @@ def _forward_without_autocast(run: Run) -> Finding | None:
     which = "the forward pass" if without == len(forwards) else f"{without} of {len(forwards)} forward passes"
     return failed(
         "no_autocast",
-        f"{which} ran in float32: autocast was not enabled while model(inputs) ran, so nothing is gained "
+        f"{which} ran in fp32: autocast was not enabled while model(inputs) ran, so nothing is gained "
         f"from {dtype_name(run.problem.dtype)}",
         "run model(inputs) and loss_fn inside with torch.autocast(device_type, dtype=dtype):",
     )
@@ -138,18 +138,17 @@ def _loss_in_half(run: Run) -> Finding | None:
         return failed(
             "loss_outside_autocast",
             f"the loss was computed outside autocast on {dtype_name(run.problem.dtype)} outputs, so it is "
-            f"itself {dtype_name(run.problem.dtype)}: it loses digits, and in float16 the scale 65536 "
+            f"itself {dtype_name(run.problem.dtype)}: it loses digits, and in fp16 the scale 65536 "
             "overflows at the very start of backward",
-            "call loss_fn inside the autocast context, which computes losses in float32, or on "
-            "outputs.float()",
+            "call loss_fn inside the autocast context, which computes losses in fp32, or on outputs.float()",
         )
     half = (loss_dtypes | scaled_dtypes) & halves
     if half:
         return failed(
             "loss_in_half",
-            f"the loss was cast to {dtype_name(half.pop())} before backward: float16 ends at 65504, so the "
+            f"the loss was cast to {dtype_name(half.pop())} before backward: fp16 ends at 65504, so the "
             "scale 65536 becomes inf",
-            "keep the loss in float32, as loss_fn returns it inside autocast",
+            "keep the loss in fp32, as loss_fn returns it inside autocast",
         )
     return None
 
@@ -160,7 +159,7 @@ def _backward_under_autocast(run: Run) -> Finding | None:
         return None
     return failed(
         "backward_in_autocast",
-        "backward ran inside the autocast context: the backward pass of operations kept in float32 is cast "
+        "backward ran inside the autocast context: the backward pass of operations kept in fp32 is cast "
         f"to {dtype_name(run.problem.dtype)} there, and PyTorch advises against it",
         "leave the with block after the loss; backward, step and update belong outside",
     )

@@ -8,8 +8,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from amp_lessons.scaling import Census
+from amp_lessons.text.dtypes import dtype_name
 from amp_lessons.views.base.picture import Picture
-from amp_lessons.views.base.style import ZONES, dtype_name, house_style
+from amp_lessons.views.base.style import ZONES, house_style
 from amp_lessons.views.figures.zones import draw_zones, powers_of_two
 
 LOW, HIGH = -64, 48  # exponents in view: real gradients at 2^0, and what a scale of 2^40 makes of them

@@ -1,0 +1,17 @@
+"""What lessons and other people's scripts import from ``amp_lessons``, wherever it lies."""
+
+from . import autocast as autocast
+from . import bench as bench
+from . import devices as devices
+from . import exercises as exercises
+from . import formats as formats
+from . import measure as measure
+from . import quizzes as quizzes
+from . import scaling as scaling
+from . import training as training
+from . import views as views
+from .keeping import progress as progress
+from .material import charlm as charlm
+from .material import data as data
+from .material import models as models
+from .material import race as race

@@ -1,0 +1,43 @@
+"""What became of a number in a format, in a few words."""
+
+from __future__ import annotations
+
+import math
+
+from amp_lessons.formats import Representation
+from amp_lessons.text.words import exact, relative, short
+
+
+def describe_error(representation: Representation) -> str:
+    """Say in a few words what became of the number."""
+    float_format, value = representation.format, representation.fields.value
+    if representation.outcome == "nan":
+        return "nan" if math.isnan(value) else "has no nan"
+    if representation.outcome == "overflow":
+        how = "stops at" if math.isfinite(value) else "becomes"
+        return f"overflow, {how} {short(value)}"
+    if representation.outcome == "underflow":
+        return "becomes zero"
+    if representation.outcome == "exact":
+        return "exact"
+    if math.isinf(representation.relative_error):
+        return "has no zero"
+    if not float_format.signed and representation.error > value:
+        return "has no sign"
+    return relative(representation.relative_error)
+
+
+def describe_significand(representation: Representation) -> str:
+    """Return the hidden bit plus the mantissa as a fraction: ``1 + 614/1024``."""
+    fields, float_format = representation.fields, representation.format
+    hidden_bit = int(fields.kind == "normal")
+    steps = 2**float_format.mantissa_bits
+    return f"{hidden_bit} + {fields.mantissa}/{steps}"
+
+
+def describe_value(chosen: Representation, value: float) -> str:
+    """Say `value`; beside a subnormal, which is so many times the smallest one, count in those."""
+    smallest = chosen.format.smallest_subnormal
+    if chosen.fields.kind != "subnormal" or not smallest:
+        return exact(value)
+    return exact(value, math.frexp(smallest)[1] - 1)

@@ -1,0 +1,32 @@
+"""Where each view lies: one line for each name that ``amp_lessons.views`` offers.
+
+Python reads it to find a view when it is first used, editors and type checkers to know what it is.
+"""
+
+from .base.still import Still as Still
+from .base.tables import Table as Table
+from .base.tables import format_table as format_table
+from .widgets.atlas import AtlasView as AtlasView
+from .widgets.bits import BitView as BitView
+from .widgets.blocks import OutlierView as OutlierView
+from .widgets.calculator import CalculatorView as CalculatorView
+from .widgets.checked import check as check
+from .widgets.curves import curves as curves
+from .widgets.cycle import CycleView as CycleView
+from .widgets.errors import UpdateView as UpdateView
+from .widgets.errors import product_errors as product_errors
+from .widgets.exercise import ExerciseCard as ExerciseCard
+from .widgets.ledger import LedgerView as LedgerView
+from .widgets.loss_scale import CensusView as CensusView
+from .widgets.loss_scale import LossScaleView as LossScaleView
+from .widgets.memory import MemoryView as MemoryView
+from .widgets.memory import activation_stack as activation_stack
+from .widgets.memory import step_memory as step_memory
+from .widgets.play import Play as Play
+from .widgets.quiz import Quiz as Quiz
+from .widgets.race import RaceView as RaceView
+from .widgets.roofline import RooflineView as RooflineView
+from .widgets.roofline import roofline_of as roofline_of
+from .widgets.ruler import RulerView as RulerView
+from .widgets.scaler import ScalerView as ScalerView
+from .widgets.sources import source_table as source_table

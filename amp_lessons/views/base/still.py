@@ -1,0 +1,15 @@
+"""Pictures that need no controls."""
+
+from __future__ import annotations
+
+from amp_lessons.views.base.picture import Picture
+from amp_lessons.views.base.view import View
+
+
+class Still(View):
+    """A picture with its caption, shown as every other view is, without anything to press."""
+
+    def __init__(self, picture: Picture, caption: str, alt: str, *, mark: str = "") -> None:
+        """Show ``picture``; ``alt`` says in a phrase what it is of."""
+        super().__init__([], alt)
+        self.show(picture, caption, mark=mark)
