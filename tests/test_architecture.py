@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "amp_lessons"
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
-DRAWING = {"matplotlib", "ipywidgets", "anywidget", "IPython", "tqdm"}
+DRAWING = {"matplotlib", "ipywidgets", "anywidget", "IPython"}
 
 
 def rows(heading: str) -> list[list[str]]:

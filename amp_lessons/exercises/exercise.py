@@ -61,7 +61,8 @@ class Exercise:
         return f"Exercise({self.id!r}, lesson {self.lesson}, {self.title!r})"
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return rendering.exercise_bundle(self)
+        facts = f"difficulty {self.difficulty} of 5, about {self.minutes} minutes"
+        return rendering.card_bundle(self.title, facts, self.task)
 
 
 def read(folder: Path) -> Exercise:

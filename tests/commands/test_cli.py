@@ -49,7 +49,7 @@ def test_a_command_that_passes_options_on_gets_them(monkeypatch):
 def test_help_does_not_wait_for_pytorch():
     code = """
 import sys
-from amp_lessons import cli
+from amp_lessons.commands import cli
 try:
     cli.main(["--help"])
 finally:
@@ -67,7 +67,8 @@ def test_the_module_runs_as_the_command_does():
 # With few lines only the last flush fails, with many the writing itself.
 PRINTS = """
 import sys
-from amp_lessons import cli, progress
+from amp_lessons import progress
+from amp_lessons.commands import cli
 progress.Progress.as_csv = lambda self: "line\\n" * {lines}
 sys.exit(cli.main(["progress", "--csv", "-"]))
 """
@@ -108,7 +109,7 @@ def test_what_a_terminal_cannot_show_does_not_stop_a_command(monkeypatch):
 
 INTERRUPTED = """
 import signal, sys
-from amp_lessons import cli
+from amp_lessons.commands import cli
 def interrupt(*_, **__):
     signal.raise_signal(signal.SIGINT)
 {arrange}

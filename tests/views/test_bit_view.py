@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from amp_lessons.formats import FORMATS, represent
-from amp_lessons.text.representations import describe_error
 from amp_lessons.views import BitView
 from amp_lessons.views.base.bit_row import BitRow
+from amp_lessons.views.base.representations import describe_error
 from amp_lessons.views.figures.bits import BORDER, bits_picture
 
 

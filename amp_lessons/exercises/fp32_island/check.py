@@ -19,8 +19,8 @@ from amp_lessons.exercises.containment import sandbox
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.report.common_findings import cuda_replaced, fixed_device
 from amp_lessons.exercises.report.results import Verdict
+from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.text.describing import describe
-from amp_lessons.text.dtypes import dtype_name
 
 
 @dataclass(frozen=True)

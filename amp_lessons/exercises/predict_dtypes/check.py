@@ -18,8 +18,8 @@ from amp_lessons.audit.findings import Finding, failed, passed, todo
 from amp_lessons.exercises.containment import sandbox
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.report.results import Verdict
+from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.text.describing import describe
-from amp_lessons.text.dtypes import dtype_name
 
 # each takes h, a float16 activation of shape (4, 8), and w, a float32 tensor of shape (8, 8)
 OPERATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {

@@ -12,7 +12,6 @@ from amp_lessons.text.tables import Table
 
 if TYPE_CHECKING:
     from amp_lessons.audit.findings import Finding
-    from amp_lessons.exercises.exercise import Exercise
     from amp_lessons.exercises.report.results import Report, SideBySide, Solution
 
 _MARK = {"passed": "✓", "failed": "✗", "note": "!", "todo": "·"}
@@ -158,14 +157,13 @@ def solution_bundle(solution: Solution) -> dict[str, str]:
     }
 
 
-def exercise_bundle(exercise: Exercise) -> dict[str, str]:
-    """Render an exercise as a card: title, difficulty, minutes, what to write."""
-    facts = f"difficulty {exercise.difficulty} of 5, about {exercise.minutes} minutes"
+def card_bundle(title: str, facts: str, task: str) -> dict[str, str]:
+    """Render the card of an exercise: its title, some facts in a few words, and what to write."""
     return {
-        "text/plain": f"Exercise: {exercise.title} ({facts})\n{exercise.task}",
-        "text/markdown": f"**Exercise: {exercise.title}** ({facts})\n\n{prose.as_markdown(exercise.task)}",
+        "text/plain": f"Exercise: {title} ({facts})\n{task}",
+        "text/markdown": f"**Exercise: {title}** ({facts})\n\n{prose.as_markdown(task)}",
         "text/html": Markup(
             '<section class="amp-exercise" aria-label="Exercise">'
             "<p><strong>Exercise: {}</strong> ({})</p><p>{}</p></section>"
-        ).format(exercise.title, facts, prose.as_html(exercise.task)),
+        ).format(title, facts, prose.as_html(task)),
     }

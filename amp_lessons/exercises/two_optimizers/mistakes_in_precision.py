@@ -8,7 +8,7 @@ from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.audit.watching.tape import Backward, Forward
 from amp_lessons.exercises.training_loops.mistakes import exceptions
 from amp_lessons.exercises.two_optimizers.testbed import GanCall
-from amp_lessons.text.dtypes import dtype_name
+from amp_lessons.formats.dtypes import dtype_name
 
 
 def another_scaler(call: GanCall) -> Finding | None:

@@ -14,7 +14,7 @@ from typing import Any
 import matplotlib as mpl
 import torch
 
-from amp_lessons.text.dtypes import dtype_name
+from amp_lessons.formats.dtypes import dtype_name
 
 INK = "#222222"
 QUIET = "#6b7280"

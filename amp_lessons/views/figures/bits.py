@@ -14,9 +14,9 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
 from amp_lessons.formats import FloatFormat, Representation
-from amp_lessons.text.representations import describe_error, describe_significand, describe_value
 from amp_lessons.text.words import power_of_two, short
 from amp_lessons.views.base.picture import Picture
+from amp_lessons.views.base.representations import describe_error, describe_significand, describe_value
 from amp_lessons.views.base.style import ACCENT, FIELD_COLOURS, INK, QUIET, ZONES, house_style, tint
 from amp_lessons.views.figures.chips import draw_chip
 

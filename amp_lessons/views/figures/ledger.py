@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from amp_lessons.autocast import Row
-from amp_lessons.text.dtypes import dtype_name
+from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.views.base.picture import Picture
 from amp_lessons.views.base.style import ACCENT, GRID, INK, QUIET, house_style
 from amp_lessons.views.figures.chips import draw_chip

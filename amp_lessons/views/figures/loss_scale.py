@@ -7,8 +7,8 @@ import math
 import numpy as np
 from matplotlib.figure import Figure
 
+from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.scaling import Census
-from amp_lessons.text.dtypes import dtype_name
 from amp_lessons.views.base.picture import Picture
 from amp_lessons.views.base.style import ZONES, house_style
 from amp_lessons.views.figures.zones import draw_zones, powers_of_two

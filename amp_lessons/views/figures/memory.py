@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.measure import Footprint
-from amp_lessons.text.dtypes import dtype_name
 from amp_lessons.text.words import memory
 from amp_lessons.views.base.picture import Picture
 from amp_lessons.views.base.style import GRID, INK, KIND_COLOURS, PAPER, dtype_colour, house_style, text_on

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MultipleLocator
 
 from amp_lessons.formats import FORMATS
-from amp_lessons.text.dtypes import dtype_name
+from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.views.base.style import INK, QUIET, ZONES
 
 

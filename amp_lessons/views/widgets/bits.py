@@ -8,10 +8,10 @@ from fractions import Fraction
 from typing import Any
 
 from amp_lessons.formats import FORMATS, Representation, parse, side_by_side
-from amp_lessons.text.representations import describe_error, describe_significand, describe_value
 from amp_lessons.text.words import exact, power_of_two, relative, short
 from amp_lessons.views.base.bit_row import BitRow
 from amp_lessons.views.base.controls import ControlValue, dropdown, row, text_field
+from amp_lessons.views.base.representations import describe_error, describe_significand, describe_value
 from amp_lessons.views.base.view import View
 from amp_lessons.views.figures.bits import bits_picture
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor, nn
 
+from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.scaling import PHASES, AmpCycle, PhaseSnapshot, make_scaler
-from amp_lessons.text.dtypes import dtype_name
 from amp_lessons.text.marks import MEASURED_MARK
 from amp_lessons.text.words import power_of_two
 from amp_lessons.views.base.controls import button, row

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 import torch
 
 from amp_lessons.autocast import Cast, Ledger, RecordingError, Row
+from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.precisions import HALVES
-from amp_lessons.text.dtypes import dtype_name
 from amp_lessons.views.base.controls import ControlValue, Slider, dropdown, row
 from amp_lessons.views.base.view import View
 from amp_lessons.views.figures.atlas import DEVICE_NAMES

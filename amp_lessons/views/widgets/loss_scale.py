@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 import torch
 
 from amp_lessons import scaling
+from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.scaling import Census
-from amp_lessons.text.dtypes import dtype_name
 from amp_lessons.text.marks import MEASURED_MARK
 from amp_lessons.text.words import power_of_two, share
 from amp_lessons.views.base.controls import ControlValue, Slider, SliderWithField, dropdown, row, text_field

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from amp_lessons.precisions import HALVES, precision_name
-from amp_lessons.text import bars, histories
+from amp_lessons.text import bars
+from amp_lessons.training import histories
 
 Loader = Iterable[Sequence[Tensor]]
 LossFn = Callable[[Tensor, Tensor], Tensor]

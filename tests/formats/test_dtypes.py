@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from amp_lessons.formats import FORMATS
-from amp_lessons.text.dtypes import dtype_name
+from amp_lessons.formats.dtypes import dtype_name
 
 
 @pytest.mark.parametrize(
