@@ -113,7 +113,7 @@ def _reject_wrong(answer: Answer, answers: list[Answer]) -> NoReturn:
     if answer.code.format != _FIRST:
         _reject_another_format(answer, answers)
     if answer.code.kind == "normal":
-        _reject_normal(answer, answers)
+        _reject_if_systematic(answer, answers)
     if answer.code.kind == "subnormal" and answer.value in (2 * answer.right, answer.right / 2):
         reject(
             "subnormal_exponent",
@@ -127,6 +127,11 @@ def _reject_wrong(answer: Answer, answers: list[Answer]) -> NoReturn:
 
 
 _BY_KIND = {
+    "normal": (
+        "normal",
+        "sign, exponent and mantissa lie in this order, from the highest bit down; bin() leaves leading "
+        "zeros out",
+    ),
     "negative": ("sign", "the highest bit is the sign: 1 means negative"),
     "zero": (
         "signed_zero",
@@ -145,38 +150,21 @@ _BY_KIND = {
 }
 
 
-def _reject_normal(answer: Answer, answers: list[Answer]) -> NoReturn:
+def _reject_if_systematic(answer: Answer, answers: list[Answer]) -> None:
     """Name the mistake that explains every positive normal number, if one does."""
     normal = [each for each in answers if each.code.kind == "normal" and isinstance(each.returned, Real)]
-    factors = {each.value / each.right for each in normal}
-    if len(factors) == 1 and math.frexp(factor := factors.pop())[0] == 0.5:
-        reject(
-            "bias",
-            f"{answer.case}; every normal number is {factor:g} times the right value",
-            "the bias is 2 ** (exponent_bits - 1) - 1, that is 15 for fp16",
-        )
-    if all(each.value == each.right - _power_below(each.right) for each in normal):
-        reject(
-            "hidden_bit",
-            answer.case,
-            "a normal number has a hidden 1 before the mantissa: 1 + mantissa / 2**mantissa_bits",
-        )
-    if all(each.value == _power_below(each.right) for each in normal):
-        reject(
-            "mantissa_lost",
-            f"{answer.case}; the mantissa made no difference",
-            "mantissa / 2**mantissa_bits is a fraction: divide with /, not with //",
-        )
-    reject(
-        "normal",
-        answer.case,
-        "sign, exponent and mantissa lie in this order, from the highest bit down; bin() leaves leading "
-        "zeros out",
-    )
-
-
-def _power_below(value: float) -> float:
-    return 2.0 ** math.floor(math.log2(value))
+    found, right = [each.value for each in normal], [each.right for each in normal]
+    factor = found[0] / right[0]
+    if math.frexp(factor)[0] == 0.5 and found == [factor * value for value in right]:
+        message = f"{answer.case}; every normal number is {factor:g} times the right value"
+        reject("bias", message, "the bias is 2 ** (exponent_bits - 1) - 1, that is 15 for fp16")
+    powers = [2.0 ** math.floor(math.log2(value)) for value in right]
+    if found == [value - power for value, power in zip(right, powers, strict=True)]:
+        hint = "a normal number has a hidden 1 before the mantissa: 1 + mantissa / 2**mantissa_bits"
+        reject("hidden_bit", answer.case, hint)
+    if found == powers:
+        hint = "mantissa / 2**mantissa_bits is a fraction: divide with /, not with //"
+        reject("mantissa_lost", f"{answer.case}; the mantissa made no difference", hint)
 
 
 def _reject_another_format(answer: Answer, answers: list[Answer]) -> NoReturn:
