@@ -162,7 +162,7 @@ _LAYER_NORM = (
     ),
     Mistake(
         "statistics_per_feature",
-        "It normalizes each token: there is one mean and one inverse deviation per token, not per feature",
+        "It normalises each token: there is one mean and one inverse deviation per token, not per feature",
         "two fp32 numbers for each of the tokens, however wide they are",
         lambda q: {q.right + (q.width - q.tokens) * 8, q.elements * 4 + q.width * 4},
     ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.exercises.activation_bytes.known_mistakes import (
     OF_ALL_LAYERS,
@@ -15,15 +17,21 @@ from amp_lessons.exercises.activation_bytes.questions import LAYERS, Question
 Answers = dict[Question, int]
 
 
-def mistakes(answers: Answers) -> tuple[Finding, ...]:
-    """Name one mistake that explains all wrong answers, or else one for each layer."""
+def mistakes(answers: Answers) -> Iterator[Finding]:
+    """Yield one mistake that explains all wrong answers, or else one for each layer."""
     wrong = [question for question, seen in answers.items() if seen != question.right]
-    for mistake in OF_ALL_LAYERS:
-        explained = all(answers[question] in mistake.gives(question) for question in answers)
-        if explained and len({question.layer for question in wrong}) > 1:
-            return (_finding(wrong[0], answers, mistake),)
-    layers = [[question for question in wrong if question.layer == layer] for layer in LAYERS]
-    return tuple(_mistake_in_layer(questions, answers) for questions in layers if questions)
+    layers = [layer for layer in LAYERS if any(question.layer == layer for question in wrong)]
+    if len(layers) > 1:
+        for mistake in OF_ALL_LAYERS:
+            if _explains(mistake, answers, answers):
+                yield _finding(wrong[0], answers, mistake)
+                return
+    for layer in layers:
+        yield _mistake_in_layer([question for question in wrong if question.layer == layer], answers)
+
+
+def _explains(mistake: Mistake, questions: Iterable[Question], answers: Answers) -> bool:
+    return all(answers[question] in mistake.gives(question) for question in questions)
 
 
 def _mistake_in_layer(wrong: list[Question], answers: Answers) -> Finding:
@@ -32,7 +40,7 @@ def _mistake_in_layer(wrong: list[Question], answers: Answers) -> Finding:
     known = (*OF_LAYER[wrong[0].layer], *OF_ANY_LAYER)
     for questions in (wrong, same_precision):
         for mistake in known:
-            if all(answers[question] in mistake.gives(question) for question in questions):
+            if _explains(mistake, questions, answers):
                 return _finding(questions[0], answers, mistake)
     return _finding(wrong[0], answers, SOMETHING_ELSE)
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import NamedTuple
 
 import torch
 from torch import nn
+
+from amp_lessons.autocast import fake_tensors
+from amp_lessons.autocast.cuda_on_cpu import cuda_kernels
+from amp_lessons.measure import saved_activation_bytes
 
 # each maps (tokens, width) to (tokens, width)
 LAYERS: dict[str, Callable[[int], nn.Module]] = {
@@ -20,26 +23,6 @@ LAYERS: dict[str, Callable[[int], nn.Module]] = {
     "dropout": lambda width: nn.Dropout(0.1),
 }
 _SHAPES = ((96, 64), (24, 160))
-
-
-def measured_bytes(layer: str, tokens: int, width: int, *, autocast: bool) -> int:
-    """Measure what autograd keeps, by CUDA's rules and kernels, without a GPU."""
-    return sum(_measured(layer, tokens, width, autocast).values())
-
-
-@cache
-def _measured(layer: str, tokens: int, width: int, autocast: bool) -> dict[torch.dtype, int]:
-    # imported late: only this check needs them, and they are not quick to load
-    fakes, measure, kernels = map(importlib.import_module, _NEEDED)
-    dtype = torch.float16 if autocast else None
-    with fakes.fake_tensors():
-        module = LAYERS[layer](width)
-        x = torch.empty(tokens, width, dtype=dtype or torch.float32).requires_grad_()
-    with torch.enable_grad(), kernels.cuda_kernels():
-        return measure.saved_activation_bytes(module, x, dtype=dtype, device_type="cuda")
-
-
-_NEEDED = ("amp_lessons.autocast", "amp_lessons.measure", "amp_lessons.autocast.cuda_on_cpu")
 
 
 class Question(NamedTuple):
@@ -63,16 +46,27 @@ class Question(NamedTuple):
     @property
     def right(self) -> int:
         """The bytes that autograd keeps."""
-        return measured_bytes(self.layer, self.tokens, self.width, autocast=self.autocast)
+        return sum(_bytes_by_dtype(self).values())
 
     @property
     def numbers(self) -> int:
         """How many numbers are kept, of whatever size."""
-        return sum(kept // dtype.itemsize for dtype, kept in _measured(*self).items())
+        return sum(kept // dtype.itemsize for dtype, kept in _bytes_by_dtype(self).items())
 
     def __str__(self) -> str:
         how = "under fp16 autocast" if self.autocast else "in fp32"
         return f"{self.layer} {how}, {self.tokens} tokens, width {self.width}"
+
+
+@cache
+def _bytes_by_dtype(question: Question) -> dict[torch.dtype, int]:
+    """Measure what autograd keeps, by CUDA's rules and kernels, without a GPU."""
+    dtype = torch.float16 if question.autocast else None
+    with fake_tensors():
+        module = LAYERS[question.layer](question.width)
+        x = torch.empty(question.tokens, question.width, dtype=dtype or torch.float32).requires_grad_()
+    with torch.enable_grad(), cuda_kernels():
+        return saved_activation_bytes(module, x, dtype=dtype, device_type="cuda")
 
 
 def questions() -> Iterator[Question]:

@@ -108,7 +108,7 @@ wrong(
 wrong(
     "rounds_to_float32",
     "rounded_to_float32",
-    "right but for rounding to float32",
+    "right but for rounding to fp32",
     ("return sign * (1 +", "import torch\n    return torch.tensor(sign * (1 +"),
     ("(exponent - bias)", "(exponent - bias)).item()"),
 )
@@ -121,7 +121,7 @@ wrong(
 wrong(
     "not_for_float64",
     "one_format_only",
-    "float64",
+    "fp64",
     ("    bias =", "    if exponent_bits == 11:\n        return 0.0\n    bias ="),
 )
 wrong(
@@ -141,7 +141,7 @@ def e4m3_by_the_rules_of_fn(bits, exponent_bits, mantissa_bits):
     return by_text(bits, exponent_bits, mantissa_bits)
 
 
-@TABLE.mistake("one_format_only", "float16")
+@TABLE.mistake("one_format_only", "fp16")
 def float16_by_struct(bits, exponent_bits, mantissa_bits):
     return struct.unpack("<e", struct.pack("<H", bits & 0xFFFF))[0]
 

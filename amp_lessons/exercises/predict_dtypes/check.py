@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import Any
@@ -14,14 +12,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from amp_lessons import autocast
 from amp_lessons.audit.findings import Finding, failed, passed, todo
-from amp_lessons.exercises.containment import sandbox
-from amp_lessons.exercises.report import common_findings
-from amp_lessons.exercises.report.results import Verdict
+from amp_lessons.exercises.attempt import Attempt, Rejected, reject, run
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.text.describing import describe
 
-# each takes h, a float16 activation of shape (4, 8), and w, a float32 tensor of shape (8, 8)
+# each takes h, an fp16 activation of shape (4, 8), and w, an fp32 tensor of shape (8, 8)
 OPERATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "F.linear(h, w)": lambda h, w: F.linear(h, w),
     "w @ w": lambda h, w: w @ w,
@@ -42,23 +39,67 @@ OPERATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
+def check(attempt: Attempt) -> Iterator[Finding]:
+    """Hold each dtype predicted against that of a tensor which PyTorch returns."""
+    predicted = _predictions(attempt.value)
+    _require_known_operations(predicted)
+    unanswered = [name for name in OPERATIONS if _is_open(predicted.get(name))]
+    answered = [name for name in OPERATIONS if name not in unanswered]
+    truth = true_dtypes()
+    mistakes = [mistake for name in answered for mistake in _mistakes(name, predicted[name], truth[name])]
+    yield from _hinting_once(mistakes)
+    if unanswered:
+        yield _missing(unanswered, len(answered) - len(mistakes))
+    elif not mistakes:
+        count = len(OPERATIONS)
+        yield passed("dtypes", f"all {count} dtypes are what PyTorch returns by CUDA's autocast rules")
+
+
 def true_dtypes() -> dict[str, torch.dtype]:
     """Run every operation under CUDA's autocast rules, on either device; return the results' dtypes."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    rules = contextlib.nullcontext() if device == "cuda" else autocast.cuda_rules()
     h, w = torch.ones(4, 8, dtype=torch.float16, device=device), torch.ones(8, 8, device=device)
-    with torch.no_grad(), _cuda_rules(device), torch.autocast(device, dtype=torch.float16):
+    with torch.no_grad(), rules, torch.autocast(device, dtype=torch.float16):
         return {name: operation(h, w).dtype for name, operation in OPERATIONS.items()}
 
 
-def _cuda_rules(device: str) -> AbstractContextManager[Any]:
-    if device == "cuda":
-        return contextlib.nullcontext()
-    return _autocast().cuda_rules()
+def _predictions(value: Any) -> dict[Any, Any]:
+    """Return the dict handed in, by a function if the learner made one of it; an empty stub is no attempt."""
+    predicted = run(value) if callable(value) else value
+    if not isinstance(predicted, Mapping):
+        message = f"a dict was expected, not {describe(predicted)}"
+        reject("not_a_dict", message, "operation: dtype, as in the stub")
+    if predicted and all(_is_open(predicted.get(name)) for name in OPERATIONS):
+        raise Rejected(todo("fill in the dtypes, then run the check again"))
+    return dict(predicted)
 
 
-def _autocast() -> Any:
-    # imported late: only this check needs it, and it is not quick to load
-    return importlib.import_module("amp_lessons.autocast")
+def _is_open(value: Any) -> bool:
+    return value is None or value is ...
+
+
+def _require_known_operations(predicted: dict[Any, Any]) -> None:
+    unknown = [name for name in predicted if name not in OPERATIONS]
+    if unknown:
+        message = f"{unknown[0]!r} is not among the operations asked for"
+        reject("unknown_operation", message, "keep the stub's keys")
+
+
+def _mistakes(name: str, value: Any, true: torch.dtype) -> Iterator[Finding]:
+    """Yield what is wrong with the dtype predicted for one operation, if anything is."""
+    predicted = _as_dtype(value)
+    if predicted is None:
+        message = f"{name}: {describe(value)} is no torch.dtype"
+        yield failed("not_a_dtype", message, "write torch.float16 or torch.float32")
+    elif predicted != true:
+        yield failed(
+            "wrong_dtype",
+            f"{name} returns {dtype_name(true)} under CUDA's autocast, not {dtype_name(predicted)}: "
+            f"{_reason(name)}",
+            "ask in turn: is the operation in the list for lower precision, in that for fp32, in that for "
+            "the widest input dtype, or in none?",
+        )
 
 
 _SPELLINGS = {
@@ -81,73 +122,16 @@ def _as_dtype(value: Any) -> torch.dtype | None:
     return _SPELLINGS.get(value.removeprefix("torch.").lower()) if isinstance(value, str) else None
 
 
-def check(attempt: Any) -> Verdict:
-    attempt = attempt.value
-    if callable(attempt):
-        outcome = sandbox.call(attempt)
-        finding = common_findings.not_attempted(outcome) or common_findings.misconduct(outcome)
-        if finding is None and outcome.error is not None:
-            finding = common_findings.raised(outcome)
-        if finding is not None:
-            return Verdict((finding,))
-        attempt = outcome.value
-    if not isinstance(attempt, Mapping):
-        what = describe(attempt)
-        return Verdict(
-            (failed("not_a_dict", f"a dict was expected, not {what}", "operation: dtype, as in the stub"),)
-        )
-    if all(attempt.get(name) in (None, ...) for name in OPERATIONS) and attempt:
-        return Verdict((todo("fill in the dtypes, then run the check again"),))
-    return Verdict(tuple(_findings(dict(attempt))))
-
-
-def _findings(attempt: dict[Any, Any]) -> list[Finding]:
-    unknown = [key for key in attempt if key not in OPERATIONS]
-    if unknown:
-        return [
-            failed(
-                "unknown_operation",
-                f"{unknown[0]!r} is not among the operations asked for",
-                "keep the stub's keys",
-            )
-        ]
-    truth = true_dtypes()
-    unanswered = [name for name in OPERATIONS if attempt.get(name) in (None, ...)]
-    answered = [name for name in OPERATIONS if name not in unanswered]
-    mistakes = [f for name in answered if (f := _mistake(name, attempt[name], truth[name])) is not None]
-    mistakes[1:] = [replace(f, hint="") if f.hint == mistakes[0].hint else f for f in mistakes[1:]]
-    mistakes += [_missing(unanswered, len(answered) - len(mistakes))] if unanswered else []
-    return mistakes or [
-        passed("dtypes", f"all {len(OPERATIONS)} dtypes are what PyTorch returns by CUDA's autocast rules")
-    ]
+def _hinting_once(mistakes: list[Finding]) -> Iterator[Finding]:
+    """Yield mistakes, but the first one's hint once only: most have the same."""
+    for i, mistake in enumerate(mistakes):
+        yield replace(mistake, hint="") if i and mistake.hint == mistakes[0].hint else mistake
 
 
 def _missing(unanswered: list[str], right: int) -> Finding:
     names = ", ".join(f"`{name}`" for name in unanswered)
-    return failed(
-        "missing",
-        f"{right} of {len(OPERATIONS)} are right; no answer yet for {names}",
-        "torch.float16 or torch.float32?",
-    )
-
-
-def _mistake(name: str, value: Any, true: torch.dtype) -> Finding | None:
-    predicted = _as_dtype(value)
-    if predicted is None:
-        return failed(
-            "not_a_dtype",
-            f"{name}: {describe(value)} is no torch.dtype",
-            "write torch.float16 or torch.float32",
-        )
-    if predicted == true:
-        return None
-    return failed(
-        "wrong_dtype",
-        f"{name} returns {dtype_name(true)} under CUDA's autocast, not "
-        f"{dtype_name(predicted)}: {_reason(name)}",
-        "ask in turn: is the operation in the list for lower precision, in that for fp32, in that for the "
-        "widest input dtype, or in none?",
-    )
+    message = f"{right} of {len(OPERATIONS)} are right; no answer yet for {names}"
+    return failed("missing", message, "torch.float16 or torch.float32?")
 
 
 class _Calling(nn.Module):
@@ -164,20 +148,20 @@ class _Calling(nn.Module):
 def _reason(name: str) -> str:
     """Ask the ledger which rule decided: that of the operation, or of one that it calls in turn."""
     h, w = torch.ones(4, 8, dtype=torch.float16), torch.ones(8, 8)
-    row = _autocast().record(_Calling(OPERATIONS[name]), h, w, device_type="cuda").rows[-1]
+    row = autocast.record(_Calling(OPERATIONS[name]), h, w, device_type="cuda").rows[-1]
     op, rule = row.op.removeprefix("aten::"), row.policy and row.policy.value
     if rule is None:
         return f"{op} is in no list, and the result follows {_followed(row.input_dtypes, row.output_dtype)}"
     listed = f"is in the {'fp32 list' if rule.startswith('fp32') else f'list for {rule}'}"
     through = row.through.removeprefix("aten::")
-    return (
-        f"{op} itself is in no list, but {through}, which it calls, {listed}" if through else f"{op} {listed}"
-    )
+    if through:
+        return f"{op} itself is in no list, but {through}, which it calls, {listed}"
+    return f"{op} {listed}"
 
 
-def _followed(inputs: Sequence[torch.dtype], output: torch.dtype) -> str:
+def _followed(inputs: Sequence[torch.dtype], output: torch.dtype | None) -> str:
     if set(inputs) == {output}:
         return "its inputs"
     if output == reduce(torch.promote_types, inputs):
-        return "its inputs by type promotion: one fp32 makes it fp32"
+        return "its inputs by type promotion: one in fp32 makes it fp32"
     return "its first input, whatever the others"

@@ -145,7 +145,7 @@ def rounds_to_float16(x):
     return torch.from_numpy(x.numpy().astype(np.float16).astype(np.float32))
 
 
-@TABLE.mistake("wrong_return_type", "torch.bfloat16")
+@TABLE.mistake("wrong_return_type", "an fp32 tensor was expected")
 def returns_the_upper_half(x):
     bits = x.view(torch.int32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).to(torch.int16).view(torch.bfloat16)

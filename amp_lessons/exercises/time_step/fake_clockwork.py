@@ -9,7 +9,7 @@ import threading
 import time
 import timeit
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from types import FunctionType, MethodType
 from typing import Any, Protocol
@@ -18,7 +18,13 @@ from amp_lessons.exercises.containment import time_limit
 
 
 class Time(Protocol):
-    """What a `Device` needs to know of time, in seconds."""
+    """Time in seconds, as a `Device` needs it and a learner's clocks show it.
+
+    ``readings`` names the clocks that were seen to be read; ``exact`` says whether nothing else takes time.
+    """
+
+    readings: set[str]
+    exact: bool
 
     def now(self) -> float:
         """Return the time that has passed since some moment."""
@@ -26,9 +32,17 @@ class Time(Protocol):
     def wait_until(self, moment: float) -> None:
         """Let the time pass until ``moment``."""
 
+    def shown_to(self, attempt: Any) -> AbstractContextManager[None]:
+        """Let ``attempt`` see this time on its clocks."""
+
 
 class RealTime:
-    """Time as it passes; a busy machine may wake us late."""
+    """Time as it passes; a busy machine may wake us late, and nobody sees who reads a clock."""
+
+    exact = False
+
+    def __init__(self) -> None:
+        self.readings: set[str] = set()
 
     def now(self) -> float:
         """Read the clock."""
@@ -37,6 +51,10 @@ class RealTime:
     def wait_until(self, moment: float) -> None:
         """Sleep until ``moment``."""
         time.sleep(max(moment - time.perf_counter(), 0))
+
+    def shown_to(self, attempt: Any) -> AbstractContextManager[None]:
+        """Leave all clocks as they are."""
+        return nullcontext()
 
 
 _KINDS = ("perf_counter", "monotonic", "time", "process_time", "thread_time")
@@ -52,6 +70,8 @@ class SimulatedTime:
 
     ``readings`` names the functions of `time` that were called in code outside the standard library.
     """
+
+    exact = True
 
     def __init__(self) -> None:
         self.readings: set[str] = set()
@@ -132,19 +152,23 @@ def _functions_of(attempt: Any) -> list[FunctionType]:
     return [attempt] if isinstance(attempt, FunctionType) else []
 
 
-def _exchange(functions: list[Any], others: dict[int, Any]) -> None:
-    """Put ``others[id(x)]`` in the place of x, wherever these functions and `time` hold it."""
-    namespaces = [vars(time), *(function.__globals__ for function in functions)]
-    for namespace in namespaces + [function.__kwdefaults__ or {} for function in functions]:
-        for name in [name for name, value in list(namespace.items()) if id(value) in others]:
-            namespace[name] = others[id(namespace[name])]
+def _exchange(functions: list[Any], replacements_by_id: dict[int, Any]) -> None:
+    """Put ``replacements_by_id[id(x)]`` in the place of x, wherever these functions and `time` hold it.
+
+    A library such as freezegun is not enough: it looks for clocks in modules, not among the defaults and
+    closed-over names of a function, and it leaves the processor's clocks and ``sleep`` as they are.
+    """
+    keyword_defaults = [function.__kwdefaults__ or {} for function in functions]
+    for names in [vars(time), *(function.__globals__ for function in functions), *keyword_defaults]:
+        held = {name: value for name, value in list(names.items()) if id(value) in replacements_by_id}
+        names.update({name: replacements_by_id[id(value)] for name, value in held.items()})
     for function in functions:
         defaults = function.__defaults__ or ()
-        if any(id(value) in others for value in defaults):
-            function.__defaults__ = tuple(others.get(id(value), value) for value in defaults)
+        if any(id(value) in replacements_by_id for value in defaults):
+            function.__defaults__ = tuple(replacements_by_id.get(id(value), value) for value in defaults)
         for cell in function.__closure__ or ():
-            if id(_contents(cell)) in others:
-                cell.cell_contents = others[id(_contents(cell))]
+            if id(_contents(cell)) in replacements_by_id:
+                cell.cell_contents = replacements_by_id[id(_contents(cell))]
 
 
 def _contents(cell: Any) -> Any:

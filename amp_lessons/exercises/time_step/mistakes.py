@@ -2,67 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.exercises.time_step.fake_clockwork import PROCESSOR_CLOCKS
-from amp_lessons.exercises.time_step.runs import Seen
+from amp_lessons.exercises.time_step.runs import Case, Seen
 
 
-def mistake_when_steady(seen: Seen) -> Finding | None:
-    """Name what is wrong where all samples are equal, so that the statistic cannot be to blame."""
+def mistakes_when_steady(seen: Seen) -> Iterator[Finding]:
+    """Yield what is wrong where all samples are equal, so that the statistic cannot be to blame."""
     if seen.is_median:
-        return None
-    case = f"for {seen.case.what}"
-    return (
-        _wrong_unit(seen, case) or _wrong_clock(seen, case) or _wrong_count(seen, case) or _wrong_time(seen)
-    )
+        return
+    yield from _wrong_unit(seen)
+    yield from _wrong_clock(seen)
+    yield from _wrong_count(seen)
+    yield _wrong_time(seen)
 
 
-def _wrong_unit(seen: Seen, case: str) -> Finding | None:
+def _wrong_unit(seen: Seen) -> Iterator[Finding]:
     for unit, factor in (("seconds", 1e-3), ("microseconds", 1e3), ("nanoseconds", 1e6)):
         if seen.shows(seen.right, factor):
-            return failed(
+            yield failed(
                 "wrong_unit",
-                f"the time is in {unit} {case}",
+                f"the time is in {unit} for {seen.case.what}",
                 "perf_counter counts seconds: multiply the difference by 1e3",
             )
-    return None
 
 
-def _wrong_clock(seen: Seen, case: str) -> Finding | None:
-    if seen.readings & PROCESSOR_CLOCKS and seen.value < 0.05 * seen.right:
-        return failed(
+def _wrong_clock(seen: Seen) -> Iterator[Finding]:
+    if seen.time.readings & PROCESSOR_CLOCKS and seen.value < 0.05 * seen.right:
+        yield failed(
             "not_wall_clock",
-            f"the clock stood still while the step waited {case}",
+            f"the clock stood still while the step waited for {seen.case.what}",
             "process_time counts the processor's work for this process only; time.perf_counter() counts time",
         )
-    return None
 
 
-def _wrong_count(seen: Seen, case: str) -> Finding | None:
+def _wrong_count(seen: Seen) -> Iterator[Finding]:
     samples, everything = sum(seen.samples), sum(seen.everything)
     if seen.shows(samples) or seen.shows(everything):
         warm_up = "" if seen.shows(samples) else ", those of the warm-up as well"
-        return failed(
+        yield failed(
             "total_time",
-            f"this is the time of all calls together{warm_up} {case}",
+            f"this is the time of all calls together{warm_up} for {seen.case.what}",
             "one sample per call, then median",
         )
     if seen.shows(everything / len(seen.samples)):
-        return warm_up_counted(case)
+        yield warm_up_counted(seen.case)
     if seen.shows(seen.right / len(seen.samples)):
-        return failed(
+        yield failed(
             "divided_twice",
-            f"this is the time of one call divided by repeats {case}",
+            f"this is the time of one call divided by repeats for {seen.case.what}",
             "each sample holds one call: there is nothing to divide by",
         )
-    return None
 
 
-def warm_up_counted(case: str) -> Finding:
+def warm_up_counted(case: Case) -> Finding:
     """Say that samples of the warm-up are among those that were used."""
     return failed(
         "warm_up_counted",
-        f"the warm-up calls were timed as well {case}",
+        f"the warm-up calls were timed as well for {case.what}",
         "keep only samples of the calls that come after the warm-up",
     )
 
@@ -75,40 +74,48 @@ def _wrong_time(seen: Seen) -> Finding:
     )
 
 
-def mistake_with_launches(seen: Seen) -> Finding | None:
-    """Name what is wrong when a call returns before its work is done."""
-    first, case = seen.timed[0], f"for {seen.case.what}"
+def mistakes_with_launches(seen: Seen) -> Iterator[Finding]:
+    """Yield what is wrong when a call returns before its work is done."""
+    yield from _own_work_left_out(seen)
+    if not seen.is_median:
+        yield from _earlier_work_counted(seen)
+        yield _wrong_time(seen)
+
+
+def _own_work_left_out(seen: Seen) -> Iterator[Finding]:
+    case = f"for {seen.case.what}"
     if not seen.device.synchronized:
-        return failed(
+        yield failed(
             "never_synchronized",
             f"synchronize was never called, so only the launch was timed {case}",
             "call the synchronize that you are given: before the clock starts and before it is read again",
         )
     if seen.value < 0.5 * min(seen.samples):
-        return failed(
+        yield failed(
             "no_sync_after",
             f"the clock was read while the device was still working {case}",
             "call synchronize() after fn() and before you read the clock",
         )
     if not seen.one_after_another:
-        return failed(
+        yield failed(
             "one_sync_for_all",
             f"the calls were launched before the one ahead was done {case}: their times cannot be told apart",
             "synchronize after every call; a median needs one sample per call",
         )
-    if seen.is_median:
-        return None
+
+
+def _earlier_work_counted(seen: Seen) -> Iterator[Finding]:
+    first, case = seen.timed[0], f"for {seen.case.what}"
     if first.made < first.began - 2e-3:
-        return failed(
+        yield failed(
             "no_sync_before",
             "the clock started while the device was still busy with earlier work, and the sample includes it "
             f"{case}",
             "call synchronize() once more, right before the clock starts",
         )
     if seen.shows((first.ended - seen.device.calls[0].made) * 1e3):
-        return failed(
+        yield failed(
             "clock_starts_too_early",
             f"the clock started before the device was done with earlier work {case}",
             "first synchronize(), then start the clock",
         )
-    return _wrong_time(seen)

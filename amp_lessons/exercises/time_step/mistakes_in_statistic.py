@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import combinations
 
@@ -14,21 +14,24 @@ from amp_lessons.exercises.time_step.mistakes import warm_up_counted
 from amp_lessons.exercises.time_step.runs import Seen
 
 
-def another_statistic(*runs: Seen) -> Finding | None:
-    """Name the statistic that gives the values of all ``runs``, unless it is the median."""
+def mistakes_in_statistic(*runs: Seen) -> Iterator[Finding]:
+    """Yield which statistic gives the values of all ``runs``, unless it is the median."""
     wrong = next((seen for seen in runs if not seen.is_median), None)
     if wrong is None:
-        return None
-    if not all(seen.exact for seen in runs):
-        return _not_the_median("this is not the median", wrong)
+        return
+    if all(seen.time.exact for seen in runs):  # real time is too coarse to tell statistics apart
+        yield from _other_statistics(runs, wrong)
+    yield _not_the_median("this is not the median", wrong)
+
+
+def _other_statistics(runs: Sequence[Seen], wrong: Seen) -> Iterator[Finding]:
     if any(all(seen.shows(statistic(seen)) for seen in runs) for statistic in _WITH_WARM_UP):
-        return warm_up_counted(f"for {wrong.case.what}")
+        yield warm_up_counted(wrong.case)
     for name, of, why in _OTHER_STATISTICS:
         if all(seen.shows(of(seen.samples)) for seen in runs):
-            return _not_the_median(f"this is the {name}, not the median; {why}", wrong)
+            yield _not_the_median(f"this is the {name}, not the median; {why}", wrong)
     if all(_is_mean_of_some(seen) for seen in runs):
-        return _not_the_median("not all samples were used: this is the median or mean of some", wrong)
-    return _not_the_median("this is not the median", wrong)
+        yield _not_the_median("not all samples were used: this is the median or mean of some", wrong)
 
 
 def _not_the_median(what: str, seen: Seen) -> Finding:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
-from amp_lessons.audit.findings import Finding
-from amp_lessons.exercises.time_step.fake_clockwork import Call, Device, RealTime, SimulatedTime
+from amp_lessons.exercises.time_step.fake_clockwork import Call, Device, Time
 
 
 @dataclass(frozen=True)
@@ -40,13 +41,18 @@ class Seen:
 
     case: Case
     device: Device
-    value: float
-    time: SimulatedTime | RealTime
-    remark: Finding | None
-    timed: list[Call] = field(init=False)
+    returned: Any
+    time: Time
 
-    def __post_init__(self) -> None:
-        self.timed = self.device.calls[self.case.warmup :]
+    @cached_property
+    def value(self) -> float:
+        """The number returned, as a float."""
+        return float(self.returned)
+
+    @property
+    def timed(self) -> list[Call]:
+        """The calls that were to be timed: those after the warm-up."""
+        return self.device.calls[self.case.warmup :]
 
     @property
     def everything(self) -> list[float]:
@@ -73,20 +79,10 @@ class Seen:
         """Whether each timed call but the first was made when the one before it was done."""
         return all(later.made >= before.ended - 1e-4 for before, later in pairwise(self.timed))
 
-    @property
-    def readings(self) -> set[str]:
-        """The clocks that were read, as far as they were simulated."""
-        return self.time.readings if isinstance(self.time, SimulatedTime) else set()
-
-    @property
-    def exact(self) -> bool:
-        """Whether the clocks were simulated: real time is too coarse to tell statistics apart."""
-        return isinstance(self.time, SimulatedTime)
-
     def shows(self, expected: float, unit: float = 1.0) -> bool:
         """Whether the value is ``expected``, give or take a rounding, or what real time adds."""
         value = self.value / unit
-        if isinstance(self.time, SimulatedTime):
+        if self.time.exact:
             return abs(value - expected) <= 0.06 + 0.002 * expected
         return expected * 0.95 <= value <= expected * 1.25 + 0.4
 

@@ -1,0 +1,182 @@
+"""What is wrong with a forward pass, from what it raised to the gradients that flow through it."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import torch
+from torch import Tensor
+
+from amp_lessons.exercises.attempt import Rejected, reject
+from amp_lessons.exercises.fp32_island.testbed import HALVES, Pass, Place, refused_dtypes
+from amp_lessons.exercises.report import common_findings
+from amp_lessons.formats.dtypes import dtype_name
+from amp_lessons.text.describing import describe
+
+_TOLERANCE = {torch.float16: 0.01, torch.bfloat16: 0.05, torch.float32: 1e-4}  # of a norm, relative
+_FORWARD = "forward is head(normalise(body(x)))"
+_ONLY_NORMALISE = "only self.normalise belongs inside autocast(enabled=False)"
+_CAST = "self.normalise(hidden.float())"
+
+
+def require_no_exception(done: Pass) -> None:
+    """Reject what raised; where a linear layer met another dtype than its own, say why."""
+    if done.outcome.error is None:
+        return
+    name, place = done.seen.inside[-1] if done.seen.inside else ("", None)
+    if place is None or "same dtype" not in done.outcome.error_text:
+        raise Rejected(common_findings.raised(done.outcome, done.when))
+    _reject_unlike_dtypes(name, place, done)
+
+
+def _reject_unlike_dtypes(layer: str, place: Place, done: Pass) -> NoReturn:
+    met = f"self.{layer} met an input in {dtype_name(place.dtype)} and weights in fp32"
+    if not done.under_autocast:
+        reject(
+            "needs_autocast",
+            f"without autocast, {met}: nothing makes them alike there",
+            "cast only the input of normalise, to fp32; autocast, if it is on, casts for linear layers",
+        )
+    if place.autocast is None:
+        reject(
+            "island_too_large",
+            f"{met}: it stands inside the island, where autocast does not cast",
+            _ONLY_NORMALISE,
+        )
+    reject("float64_into_a_layer", f"{met}: autocast leaves fp64 alone", f"fp32 is wide enough: {_CAST}")
+
+
+def require_nothing_changed(done: Pass) -> None:
+    """Reject a forward that changes its input, or leaves autocast on or off for what comes after it."""
+    if not torch.equal(done.left, done.given):
+        reject("inputs_changed", "the input x was changed in place", "make new tensors")
+    if done.autocast_is_left_on != done.under_autocast:
+        now = "on" if done.autocast_is_left_on else "off"
+        reject(
+            f"autocast_left_{now}",
+            f"after forward autocast is {now} for the rest of the model",
+            "use a with statement",
+        )
+
+
+def require_output(done: Pass) -> None:
+    """Reject what cannot be the output of the head."""
+    output = done.output
+    if not isinstance(output, Tensor) or output.shape != (6, 4):
+        seen = f"a tensor of shape {tuple(output.shape)}" if isinstance(output, Tensor) else describe(output)
+        reject("wrong_return_type", f"forward returned {seen}", "return self.head(…)")
+
+
+def require_16_bits(done: Pass) -> None:
+    """Reject a forward whose linear layers did not run, or gained nothing from autocast."""
+    for name, dtypes in (("body", done.seen.body), ("head", done.seen.head)):
+        if torch.float32 in dtypes:
+            reject(
+                "island_too_large",
+                f"self.{name} ran in fp32: the island takes away what autocast is for",
+                _ONLY_NORMALISE,
+            )
+        if not dtypes:
+            reject("layer_unused", f"self.{name} was never called", _FORWARD)
+
+
+def require_island(done: Pass) -> None:
+    """Reject a forward in which normalise met a 16-bit input, or autocast."""
+    for place in done.seen.normalise:
+        if place.autocast is not None:
+            _reject_autocast_on(place.dtype, place.autocast)
+        if place.dtype in HALVES:
+            _reject_input_not_cast(place.dtype, done)
+
+
+def _reject_autocast_on(dtype: torch.dtype, casts_to: torch.dtype) -> NoReturn:
+    if dtype == torch.float64:
+        reject(
+            "autocast_still_on",
+            "normalise ran in fp64 with autocast still on: autocast leaves fp64 alone, but fp64 is slow on "
+            "most GPUs, and an fp32 input would be cast down",
+            f"with torch.autocast(x.device.type, enabled=False): {_CAST}",
+        )
+    found, half = dtype_name(dtype), dtype_name(casts_to)
+    if dtype not in HALVES:
+        reject(
+            "autocast_still_on",
+            f"the input of normalise was cast to {found}, but autocast was still on: it casts {found} back "
+            f"to {half} for the matrix product",
+            "with torch.autocast(x.device.type, enabled=False): around self.normalise",
+        )
+    reject(
+        "no_island",
+        f"normalise ran in {half}: the energy of a row {_WHAT_GOES_WRONG[casts_to]}",
+        "switch autocast off around self.normalise and cast its input to fp32",
+    )
+
+
+_WHAT_GOES_WRONG = {
+    torch.float16: "easily exceeds 65504, the largest fp16",
+    torch.bfloat16: "is rounded to 8 significant bits",
+}
+
+
+def _reject_input_not_cast(dtype: torch.dtype, done: Pass) -> NoReturn:
+    found = dtype_name(dtype)
+    for refused in refused_dtypes(done.tape):
+        reject(
+            "input_not_cast",
+            f"{refusal(refused)}. Nothing casts the input of normalise then: it is still {found}, and the "
+            "operation ran in that",
+            f"autocast(enabled=False) around it, and cast on the way in: {_CAST}",
+        )
+    still = "still " if dtype == done.dtype else ""
+    reject(
+        "input_not_cast",
+        f"autocast was off in the island, but its input is {still}{found}: the operation ran in that",
+        f"cast on the way in: {_CAST}",
+    )
+
+
+def refusal(dtype: torch.dtype) -> str:
+    """Say what became of an autocast that was asked for in a dtype that the CPU's does not do."""
+    return (
+        f"autocast was asked for in {dtype_name(dtype)}, but the CPU's only does bf16 and fp16: it warns and "
+        "switches itself off"
+    )
+
+
+def require_values(done: Pass) -> None:
+    """Reject an output that is not that of the same computation in fp32, within what 16 bits allow."""
+    expected = done.model.reference(done.given)
+    error = float((done.output.float() - expected).norm() / expected.norm())
+    if error <= _TOLERANCE[done.dtype]:
+        return
+    if not done.output.isfinite().all():
+        message = f"{done.when} the output contains inf or NaN"
+        reject("overflow", message, "compute the normalisation in fp32")
+    reject("wrong_value", f"{done.when} the output is {error:.1%} off", _FORWARD)
+
+
+def require_gradients(done: Pass) -> None:
+    """Reject an output through which no gradients flow, or others than through the reference."""
+    parameters = list(done.model.parameters())
+    if not done.output.requires_grad:
+        _reject_cut()
+    found = torch.autograd.grad(done.output.float().square().mean(), parameters, allow_unused=True)
+    if any(gradient is None for gradient in found):
+        _reject_cut()
+    expected = torch.autograd.grad(done.model.reference(done.given).square().mean(), parameters)
+    right = _flat(expected)
+    if not (_flat(found) - right).norm() <= 5 * _TOLERANCE[done.dtype] * right.norm():
+        message = "the output is right, but gradients through it are not"
+        reject("wrong_gradient", message, "leave out detach and no_grad")
+
+
+def _flat(gradients: tuple[Tensor, ...]) -> Tensor:
+    return torch.cat([gradient.reshape(-1).float() for gradient in gradients])
+
+
+def _reject_cut() -> NoReturn:
+    reject(
+        "gradient_cut",
+        "the gradients do not reach every layer: the graph was cut on the way",
+        "leave out detach and no_grad",
+    )

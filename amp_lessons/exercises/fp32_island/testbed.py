@@ -1,0 +1,146 @@
+"""A model with one operation that overflows fp16, and what it sees of a pass under autocast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from amp_lessons.audit.watching.device import device_type
+from amp_lessons.audit.watching.spies import spying
+from amp_lessons.audit.watching.tape import Tape
+from amp_lessons.exercises.attempt import outcome_of
+from amp_lessons.exercises.containment.sandbox import Outcome
+from amp_lessons.formats.dtypes import dtype_name
+
+HALVES = (torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class Place:
+    """The dtype of a call's input, and the 16-bit dtype that autocast casts to there, if it does."""
+
+    dtype: torch.dtype
+    autocast: torch.dtype | None
+
+
+def _place(given: Tensor) -> Place:
+    device = given.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+    # in fp32, which CUDA's allows, autocast is as good as off
+    return Place(given.dtype, dtype if dtype in HALVES else None)
+
+
+@dataclass
+class Seen:
+    """What ran in which dtype during one forward pass."""
+
+    body: list[torch.dtype] = field(default_factory=list)
+    head: list[torch.dtype] = field(default_factory=list)
+    normalise: list[Place] = field(default_factory=list)
+    inside: list[tuple[str, Place | None]] = field(default_factory=list)  # the linear layer that is running
+
+
+class Energy(nn.Module):
+    """Two linear layers around a normalisation by the energy of each row, which overflows fp16."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Linear(8, 32)
+        self.head = nn.Linear(32, 4)
+        self.seen = Seen()
+        for name, layer in (("body", self.body), ("head", self.head)):
+            layer.register_forward_pre_hook(partial(self._enter, name))
+            layer.register_forward_hook(partial(self._leave, name))
+
+    def _enter(self, name: str, layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        given = inputs[0] if inputs else None
+        self.seen.inside.append((name, _place(given) if isinstance(given, Tensor) else None))
+
+    def _leave(self, name: str, layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        self.seen.inside.pop()
+        getattr(self.seen, name).append(output.dtype)
+
+    def normalise(self, hidden: Tensor) -> Tensor:
+        """Divide each row of (batch, 32) by its norm, computed as a matrix product of the row with itself."""
+        self.seen.normalise.append(_place(hidden))
+        energy = hidden.unsqueeze(-2) @ hidden.unsqueeze(-1)
+        return hidden / energy.squeeze(-1).sqrt()
+
+    def reference(self, x: Tensor) -> Tensor:
+        """Compute the same in fp32 throughout."""
+        with torch.autocast(x.device.type, enabled=False):
+            hidden = self.body(x)
+            return self.head(hidden / hidden.norm(dim=-1, keepdim=True))
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A pass through a learner's forward under autocast in ``dtype``; fp32 stands for no autocast.
+
+    ``given`` is the input, of shape (6, 8), and ``left`` what it was afterwards.
+    """
+
+    model: Energy
+    dtype: torch.dtype
+    given: Tensor
+    left: Tensor
+    outcome: Outcome
+    seen: Seen
+    tape: Tape
+
+    @property
+    def output(self) -> Any:
+        """What forward returned; there is none if it raised."""
+        return self.outcome.value[0]
+
+    @property
+    def autocast_is_left_on(self) -> bool:
+        """Whether autocast was on after forward had returned; there is no answer if it raised."""
+        return self.outcome.value[1]
+
+    @property
+    def under_autocast(self) -> bool:
+        """Whether autocast was on when forward was called."""
+        return self.dtype != torch.float32
+
+    @property
+    def when(self) -> str:
+        """How to tell this pass from the others."""
+        return f"under autocast in {dtype_name(self.dtype)}" if self.under_autocast else "without autocast"
+
+
+class TestBed:
+    """The model with a learner's ``forward``; ``tape`` shows how autocast was used in all passes."""
+
+    def __init__(self, forward: Callable[..., Any]) -> None:
+        device = device_type()
+        torch.manual_seed(0)
+        self.model: Energy = type("Model", (Energy,), {"forward": forward})().to(device)
+        draw = torch.Generator().manual_seed(1)
+        self.inputs = torch.randn(6, 8, generator=draw).mul(150.0).to(device)
+        self.tape = Tape(list(self.model.parameters()), device)
+
+    def run(self, dtype: torch.dtype) -> Pass:
+        """Run forward under autocast in ``dtype``, or without it in fp32."""
+        self.model.seen = Seen()
+        batch = self.inputs.clone()
+        device = batch.device.type  # a string of its own: no literal in the learner's code is this object
+        enabled = dtype in HALVES
+
+        def forward() -> tuple[Any, bool]:
+            with torch.autocast(device, dtype=dtype if enabled else torch.bfloat16, enabled=enabled):
+                return self.model(batch), torch.is_autocast_enabled(device)
+
+        with spying(self.tape):
+            outcome = outcome_of(forward)
+        return Pass(self.model, dtype, self.inputs, batch, outcome, self.model.seen, self.tape)
+
+
+def refused_dtypes(tape: Tape) -> list[torch.dtype]:
+    """List the dtypes in which autocast was asked for though the CPU's refuses them."""
+    return sorted(tape.autocast_dtypes - set(HALVES), key=str)
