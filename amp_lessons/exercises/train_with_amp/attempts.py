@@ -40,7 +40,7 @@ wrong("no_autocast", "no_autocast", "autocast", (AUTOCAST, "            if True:
 wrong(
     "autocast_disabled",
     "no_autocast",
-    "float32",
+    "fp32",
     (AUTOCAST, AUTOCAST.replace("dtype=dtype", "enabled=False")),
 )
 wrong(
@@ -52,8 +52,8 @@ wrong(
         "            out = model(inputs)\n" + AUTOCAST + "                loss = loss_fn(out, targets)\n",
     ),
 )
-wrong("always_bfloat16", "wrong_autocast_dtype", "bfloat16", ("dtype=dtype)", "dtype=torch.bfloat16)"))
-wrong("always_float16", "wrong_autocast_dtype", "float16", ("dtype=dtype)", "dtype=torch.float16)"))
+wrong("always_bfloat16", "wrong_autocast_dtype", "bf16", ("dtype=dtype)", "dtype=torch.bfloat16)"))
+wrong("always_float16", "wrong_autocast_dtype", "fp16", ("dtype=dtype)", "dtype=torch.float16)"))
 wrong(
     "loss_outside_autocast",
     "loss_outside_autocast",

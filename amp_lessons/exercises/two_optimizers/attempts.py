@@ -111,7 +111,7 @@ wrong("no_autocast_noise", "no_autocast", "generator", (FAKE, "    fake = genera
 wrong(
     "always_bfloat16",
     "wrong_autocast_dtype",
-    "bfloat16",
+    "bf16",
     (FAKE, FAKE.replace("dtype=dtype", "dtype=torch.bfloat16")),
 )
 wrong("backward_inside", "backward_in_autocast", "backward", (BACK_D, "    " + BACK_D))
