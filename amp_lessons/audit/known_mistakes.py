@@ -94,16 +94,6 @@ def backward_twice() -> Finding:
     )
 
 
-def losses_summed() -> Finding:
-    """Report one backward pass for the losses of several batches."""
-    return failed(
-        "losses_summed",
-        "the losses of several batches were added up and went through one backward pass together: the "
-        "graphs of all of them were kept in memory at once",
-        "call scaler.scale(loss).backward() for every batch, right after its forward pass",
-    )
-
-
 def scale_needs_a_tensor() -> Finding:
     """Report that ``scaler.scale`` was given a float, or None."""
     return failed(

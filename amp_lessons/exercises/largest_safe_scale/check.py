@@ -56,9 +56,9 @@ def _cases() -> list[tuple[str, list[Tensor]]]:
         ("a largest gradient that times 512 is 65512", [torch.tensor([65512.0 * 2.0**-9])]),
         ("a largest gradient that times 2**30 is 65519.996", [torch.tensor([-65519.99609375 * 2.0**-30])]),
         ("very small gradients", [spread(6) * 1e-9]),
-        ("gradients too large for float16 as they are", [torch.tensor([3.0, -1.0e6])]),
+        ("gradients too large for fp16 as they are", [torch.tensor([3.0, -1.0e6])]),
         ("a tensor of zeros among others", [torch.zeros(3), torch.tensor([0.02])]),
-        ("float16 gradients", [torch.tensor([0.5, 12.0], dtype=torch.float16)]),
+        ("fp16 gradients", [torch.tensor([0.5, 12.0], dtype=torch.float16)]),
     ]
 
 

@@ -61,7 +61,12 @@ def _backward_count(window: Window) -> Iterator[Finding]:
 
 def _no_backward(window: Window) -> Finding:
     if any(len(step.backwards) > 1 for step in window.run.steps):
-        return known_mistakes.losses_summed()
+        return failed(
+            "losses_summed",
+            "the losses of several batches were added up and went through one backward pass together: the "
+            "graphs of all of them were kept in memory at once",
+            "call scaler.scale(loss).backward() for every batch, right after its forward pass",
+        )
     return failed(
         "no_backward",
         "a loss was computed but backward was never called on it",
