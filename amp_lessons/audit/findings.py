@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -45,3 +46,12 @@ def note(code: str, message: str, hint: str = "") -> Finding:
 def todo(message: str) -> Finding:
     """Make the finding of an exercise that has not been started."""
     return Finding("not_attempted", "todo", message)
+
+
+def first(mistakes: Iterable[Finding]) -> Finding | None:
+    """Return the first of ``mistakes``, the root cause, None when there is none.
+
+    They are looked for one after another: whoever looks later may take for granted that nothing was found
+    before.
+    """
+    return next(iter(mistakes), None)

@@ -14,7 +14,7 @@ from amp_lessons.audit.findings import Finding, note
 from amp_lessons.exercises import checking, shelf
 from amp_lessons.exercises.containment.isolation import Way
 from amp_lessons.exercises.exercise import Exercise
-from amp_lessons.exercises.overview import Overview, overview, so_far
+from amp_lessons.exercises.overviews import Overview, overview, so_far
 from amp_lessons.exercises.report.results import Hint, Report, SideBySide, Solution
 from amp_lessons.keeping import progress
 

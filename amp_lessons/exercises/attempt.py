@@ -6,11 +6,11 @@ answer is a value, or `Rejected`, which ends the check: what follows may take al
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from amp_lessons.audit.findings import Finding, failed
+from amp_lessons.audit.findings import Finding, failed, first
 from amp_lessons.exercises.containment import sandbox
 from amp_lessons.exercises.containment.sandbox import Outcome
 from amp_lessons.exercises.report import common_findings
@@ -28,6 +28,13 @@ class Rejected(Exception):  # noqa: N818 - not an error: the answer to three of 
 def reject(code: str, message: str, hint: str) -> NoReturn:
     """End the check with this one finding."""
     raise Rejected(failed(code, message, hint))
+
+
+def require_none(mistakes: Iterable[Finding], *comparisons: SideBySide) -> None:
+    """End the check with the first of these mistakes and with ``comparisons``, unless there is none."""
+    mistake = first(mistakes)
+    if mistake is not None:
+        raise Rejected(mistake, *comparisons)
 
 
 @dataclass(frozen=True)
@@ -70,16 +77,22 @@ def run(code: Callable[..., Any], *args: Any, about: str = "", part: str = "", *
     return outcome.value
 
 
-def outcome_of(code: Callable[..., Any], *args: Any, part: str = "", **kwargs: Any) -> Outcome:
+def outcome_of(
+    code: Callable[..., Any], *args: Any, part: str | Callable[[], str] = "", **kwargs: Any
+) -> Outcome:
     """Run code of a learner's; an exception of its own is for the caller to explain.
 
     Raises Rejected if it is still the stub, or does what no attempt may do. ``part`` names what runs where it
-    is one part of an exercise of which another is written.
+    is one part of an exercise of which another is written; a function says it when the code has ended.
     """
     outcome = sandbox.call(code, *args, **kwargs)
     if common_findings.is_stub(outcome):
-        raise Rejected(common_findings.unfinished(part) if part else common_findings.NOT_ATTEMPTED)
+        raise Rejected(_stub(part() if callable(part) else part))
     finding = common_findings.misconduct(outcome)
     if finding is not None:
         raise Rejected(finding)
     return outcome
+
+
+def _stub(part: str) -> Finding:
+    return common_findings.unfinished(part) if part else common_findings.NOT_ATTEMPTED

@@ -8,7 +8,7 @@ from amp_lessons.audit.findings import Finding, failed, note
 from amp_lessons.exercises.attempt import Attempt, Rejected
 from amp_lessons.exercises.containment import isolation
 from amp_lessons.exercises.exercise import Exercise
-from amp_lessons.exercises.report.results import Report, SideBySide, Verdict
+from amp_lessons.exercises.report.results import Report, SideBySide
 from amp_lessons.text.describing import describe
 
 _MANY_CHARACTERS = 100_000
@@ -28,10 +28,7 @@ def examine(exercise: Exercise, attempt: Any, time_limit_s: float, way: isolatio
 def _said(exercise: Exercise, attempt: Attempt) -> tuple[Finding | SideBySide, ...]:
     """Return what the check says of an attempt, each thing once; of a rejected one nothing but why."""
     try:
-        said = exercise.check(attempt)
-        if isinstance(said, Verdict):
-            return (*said.findings, *said.comparisons)
-        return tuple(dict.fromkeys(said))
+        return tuple(dict.fromkeys(exercise.check(attempt)))
     except Rejected as rejected:
         return rejected.said
     except Exception as error:  # a mistake in the check must read as one, and must not become a traceback

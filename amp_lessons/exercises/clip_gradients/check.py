@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import torch
 
+from amp_lessons.audit.findings import Finding
+from amp_lessons.exercises.attempt import Attempt
 from amp_lessons.exercises.clip_gradients.solution import train_with_clipping
-from amp_lessons.exercises.report.results import Verdict
+from amp_lessons.exercises.report.results import SideBySide
 from amp_lessons.exercises.training_loops import examine
 from amp_lessons.exercises.training_loops.testbed import Problem
 
@@ -19,6 +21,6 @@ _PROBLEMS = (
 )
 
 
-def check(attempt: Any) -> Verdict:
-    attempt = attempt.value
-    return examine.examine(attempt, train_with_clipping, "train_with_clipping", _PROBLEMS, ("max_norm",))
+def check(attempt: Attempt) -> Iterator[Finding | SideBySide]:
+    """Let the loop train on several problems whose gradients must be clipped."""
+    return examine.examine(attempt, train_with_clipping, _PROBLEMS, ("max_norm",))

@@ -51,10 +51,10 @@ def require_nothing_changed(done: Pass) -> None:
     if not torch.equal(done.left, done.given):
         reject("inputs_changed", "the input x was changed in place", "make new tensors")
     if done.autocast_is_left_on != done.under_autocast:
-        now = "on" if done.autocast_is_left_on else "off"
+        left_on = done.autocast_is_left_on
         reject(
-            f"autocast_left_{now}",
-            f"after forward autocast is {now} for the rest of the model",
+            "autocast_left_on" if left_on else "autocast_left_off",
+            f"after forward autocast is {'on' if left_on else 'off'} for the rest of the model",
             "use a with statement",
         )
 

@@ -11,8 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from amp_lessons.audit import known_mistakes
 from amp_lessons.audit.findings import Finding, note, passed
-from amp_lessons.exercises.attempt import Attempt, reject
+from amp_lessons.exercises.attempt import Attempt, Rejected, reject
+from amp_lessons.exercises.report import common_findings
 from amp_lessons.text.describing import describe
 
 
@@ -54,9 +56,9 @@ def _cases() -> list[tuple[str, list[Tensor]]]:
         ("a largest gradient that times 512 is 65512", [torch.tensor([65512.0 * 2.0**-9])]),
         ("a largest gradient that times 2**30 is 65519.996", [torch.tensor([-65519.99609375 * 2.0**-30])]),
         ("very small gradients", [spread(6) * 1e-9]),
-        ("gradients too large for float16 as they are", [torch.tensor([3.0, -1.0e6])]),
+        ("gradients too large for fp16 as they are", [torch.tensor([3.0, -1.0e6])]),
         ("a tensor of zeros among others", [torch.zeros(3), torch.tensor([0.02])]),
-        ("float16 gradients", [torch.tensor([0.5, 12.0], dtype=torch.float16)]),
+        ("fp16 gradients", [torch.tensor([0.5, 12.0], dtype=torch.float16)]),
     ]
 
 
@@ -108,17 +110,17 @@ def _largest_power(gradients: list[Tensor], fits: Callable[[Tensor], Tensor]) ->
 
 def _require_unchanged(gradients: list[Tensor], before: list[Tensor]) -> None:
     if any(a.dtype != b.dtype or not torch.equal(a, b) for a, b in zip(gradients, before, strict=True)):
-        reject(
-            "inputs_changed",
-            "the gradients were changed in place",
-            "compute with copies: g.abs(), not g.abs_()",
+        raise Rejected(
+            common_findings.inputs_changed("the gradients", "compute with copies: g.abs(), not g.abs_()")
         )
 
 
 def _number(returned: Any) -> float:
     is_number = isinstance(returned, (int, float)) and not isinstance(returned, bool)
     if not is_number and not (isinstance(returned, Tensor) and returned.numel() == 1):
-        reject("wrong_return_type", f"a float was expected, not {describe(returned)}", "return one float")
+        raise Rejected(
+            common_findings.wrong_return_type("a float was", describe(returned), "return one float")
+        )
     return float(returned)
 
 
@@ -165,10 +167,10 @@ def _require_largest(answer: Answer) -> None:
     if answer.scale in (answer.right, answer.strict):
         return
     if answer.scale == 2.0**16:
-        reject(
-            "capped",
-            f"65536 is returned although a larger scale would still overflow nothing, {answer.case}",
-            "do not stop at 65536: GradScaler begins there, but may grow beyond it",
+        raise Rejected(
+            known_mistakes.capped(
+                f"65536 is returned although a larger scale would still overflow nothing, {answer.case}"
+            )
         )
     reject(
         "too_small",

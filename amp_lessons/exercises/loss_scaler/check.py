@@ -3,66 +3,107 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from amp_lessons.audit.findings import Finding, failed, passed
+from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.audit.watching.device import device_type
 from amp_lessons.audit.watching.spies.replacing import replaced
-from amp_lessons.exercises.containment import sandbox
-from amp_lessons.exercises.loss_scaler.mistakes import SCALE_HINT, mistake
-from amp_lessons.exercises.loss_scaler.story import STORIES, Moment, NoGraphError, Story, live
+from amp_lessons.exercises.attempt import (
+    Attempt,
+    Rejected,
+    callable_with,
+    outcome_of,
+    reject,
+    require_none,
+)
+from amp_lessons.exercises.loss_scaler.mistakes import mistakes, wrong_scaled_loss
+from amp_lessons.exercises.loss_scaler.scenarios import (
+    SCENARIOS,
+    Iteration,
+    NoGraphError,
+    Scenario,
+    step_through,
+)
 from amp_lessons.exercises.report import common_findings
-from amp_lessons.exercises.report.results import SideBySide, Verdict
+from amp_lessons.exercises.report.results import SideBySide
 from amp_lessons.text.describing import describe
 
 _METHODS = ("scale", "unscale_", "step", "update", "get_scale")
 
 
-def check(attempt: Any) -> Verdict:
-    attempt = attempt.value
-    finding = _not_a_class(attempt)
-    if finding is not None:
-        return Verdict((finding,))
-    first = _examine_story(attempt, STORIES[0])
-    if not first.findings[0].ok:
-        return first
-    second = _examine_story(attempt, STORIES[1])
-    return first if second.findings[0].ok else second
+def check(attempt: Attempt) -> Iterator[Finding | SideBySide]:
+    """Take the scaler through overflows and clean iterations, beside PyTorch's."""
+    _require_class(attempt.value)
+    timelines = [_require_the_same_as_pytorchs(attempt.value, scenario) for scenario in SCENARIOS]
+    yield passed("scale", "the loss is multiplied by the scale")
+    yield passed(
+        "unscale",
+        "gradients are divided by it once, in unscale_ or in step, also over several parameter groups",
+    )
+    yield passed(
+        "step",
+        "steps with inf, -inf or NaN gradients are skipped, and only those, also where clipping hid an inf",
+    )
+    yield passed(
+        "update",
+        "the scale falls after an overflow and grows after growth_interval clean iterations in a row, "
+        "also below 1 and beyond 2**32",
+    )
+    yield from timelines[0]
 
 
-def _examine_story(attempt: Any, story: Story) -> Verdict:
-    borrowed: list[str] = []
-    progress: list[str] = []
-    with replaced(torch.amp.GradScaler, "__init__", lambda original: _noticed(original, borrowed)):
-        outcome = sandbox.call(live, lambda: attempt(**story.settings), story.events, progress)
-    finding = _conduct(outcome, borrowed, progress)
-    if finding is not None:
-        return Verdict((finding,))
-    pytorchs = torch.amp.GradScaler(device_type(), **story.settings)
-    right = live(lambda: pytorchs, story.events, [])
-    timeline = _timeline(right, outcome.value)
-    for count, theirs in enumerate(right):
-        finding = mistake(outcome.value, count, theirs)
-        if finding is not None:
-            return Verdict((finding,), timeline)
-    return Verdict(_WHAT_HOLDS, timeline)
-
-
-def _not_a_class(attempt: Any) -> Finding | None:
+def _require_class(attempt: Any) -> None:
     if not inspect.isclass(attempt):
-        return failed(
+        reject(
             "not_a_class",
             f"the check was given {describe(attempt)}, not the class LossScaler",
             "pass the class itself, without making an instance",
         )
     missing = [name for name in _METHODS if not callable(getattr(attempt, name, None))]
     if missing:
-        return failed(
-            "method_missing", f"the class has no method {', '.join(missing)}", "write all five methods"
+        reject("method_missing", f"the class has no method {', '.join(missing)}", "write all five methods")
+    callable_with(attempt, "LossScaler", **SCENARIOS[0].settings)
+
+
+def _require_the_same_as_pytorchs(attempt: type, scenario: Scenario) -> tuple[SideBySide, ...]:
+    """Return the scales of both, iteration by iteration."""
+    seen = _iterations(attempt, scenario)
+    pytorchs = torch.amp.GradScaler(device_type(), **scenario.settings)
+    right = step_through(lambda: pytorchs, scenario.events, [])
+    timeline = _timeline(right, seen)
+    for count, theirs in enumerate(right):
+        require_none(mistakes(seen, count, theirs), *timeline)
+    return timeline
+
+
+def _iterations(attempt: type, scenario: Scenario) -> list[Iteration]:
+    borrowed: list[str] = []
+    progress: list[str] = []
+    with replaced(torch.amp.GradScaler, "__init__", lambda original: _noticed(original, borrowed)):
+        outcome = outcome_of(
+            step_through,
+            lambda: attempt(**scenario.settings),
+            scenario.events,
+            progress,
+            part=lambda: progress[-1] if len(progress) > 1 else "",
         )
-    return common_findings.uncallable(attempt, "LossScaler", **STORIES[0].settings)
+    if borrowed:
+        reject(
+            "uses_grad_scaler",
+            "the class leaves its work to torch.amp.GradScaler",
+            "write the five methods with plain tensor operations; that is the exercise",
+        )
+    if isinstance(outcome.error, NoGraphError):
+        raise Rejected(
+            wrong_scaled_loss(f"{outcome.error}, from which backward() cannot reach the parameters")
+        )
+    if outcome.error is not None:
+        where = f"in or after {progress[-1]}, iteration {progress.count('update') + 1}"
+        raise Rejected(common_findings.raised(outcome, where))
+    return list(outcome.value)
 
 
 def _noticed(original: Any, borrowed: list[str]) -> Any:
@@ -73,52 +114,10 @@ def _noticed(original: Any, borrowed: list[str]) -> Any:
     return __init__
 
 
-def _conduct(outcome: sandbox.Outcome, borrowed: list[str], progress: list[str]) -> Finding | None:
-    finding = common_findings.not_attempted(outcome)
-    if finding is not None and len(progress) > 1:
-        return common_findings.unwritten_part(outcome, progress[-1])
-    if finding is not None or (finding := common_findings.misconduct(outcome)) is not None:
-        return finding
-    if borrowed:
-        return failed(
-            "uses_grad_scaler",
-            "the class leaves its work to torch.amp.GradScaler",
-            "write the five methods with plain tensor operations; that is the exercise",
-        )
-    if isinstance(outcome.error, NoGraphError):
-        return failed(
-            "scale",
-            f"scale(loss) returned {outcome.error}, from which backward() cannot reach the parameters",
-            SCALE_HINT,
-        )
-    if outcome.error is not None:
-        return common_findings.raised(
-            outcome, f"in or after {progress[-1]}, iteration {progress.count('update') + 1}"
-        )
-    return None
-
-
-def _timeline(right: list[Moment], seen: list[Moment]) -> tuple[SideBySide, ...]:
+def _timeline(right: list[Iteration], seen: list[Iteration]) -> tuple[SideBySide, ...]:
     try:
-        yours = tuple(float(moment.scale_after) for moment in seen)
+        yours = tuple(float(iteration.scale_after) for iteration in seen)
     except (TypeError, ValueError):
         return ()
-    return (SideBySide("scale after each update", "iteration", tuple(m.scale_after for m in right), yours),)
-
-
-_WHAT_HOLDS = (
-    passed("scale", "the loss is multiplied by the scale"),
-    passed(
-        "unscale",
-        "gradients are divided by it once, in unscale_ or in step, also over several parameter groups",
-    ),
-    passed(
-        "step",
-        "steps with inf, -inf or NaN gradients are skipped, and only those, also where clipping hid an inf",
-    ),
-    passed(
-        "update",
-        "the scale falls after an overflow and grows after growth_interval clean iterations in a row, "
-        "also below 1 and beyond 2**32",
-    ),
-)
+    expected = tuple(iteration.scale_after for iteration in right)
+    return (SideBySide("scale after each update", "iteration", expected, yours),)

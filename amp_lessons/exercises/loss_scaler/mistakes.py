@@ -3,120 +3,121 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from amp_lessons.audit.findings import Finding, failed
-from amp_lessons.exercises.loss_scaler.story import OVERFLOWS, Moment
+from amp_lessons.audit import known_mistakes
+from amp_lessons.audit.findings import Finding, failed, first
+from amp_lessons.exercises.loss_scaler.scenarios import OVERFLOWS, Iteration
 from amp_lessons.text.describing import describe
 
-SCALE_HINT = "return loss * scale: a tensor that still has the graph of the loss"
+
+def mistakes(seen: list[Iteration], count: int, theirs: Iteration) -> Iterator[Finding]:
+    """Look for what the learner's scaler did wrong in iteration ``count``, where PyTorch's did ``theirs``.
+
+    ``seen`` are all iterations of the learner's scaler.
+    """
+    mine, past = seen[count], seen[:count]
+    yield from _scaling(mine, theirs, past)
+    in_step = first(_stepping(mine, theirs, past))
+    if in_step is not None and in_step.code in _RELIES_ON_UNSCALE:
+        for each in seen:
+            yield from _unscaling(each)
+    yield from filter(None, [in_step])
+    yield from _updating(mine, theirs, past)
 
 
-def mistake(moments: list[Moment], count: int, theirs: Moment) -> Finding | None:
-    """Name what the learner's scaler did wrong in iteration ``count``, where PyTorch's did ``theirs``."""
-    mine, past = moments[count], moments[:count]
-    finding = _scaling(mine, theirs, past) or _stepping(mine, theirs, past)
-    if finding is not None and finding.code in ("step_does_not_unscale", "wrong_step"):
-        # step relies on unscale_: if that is wrong, say so instead
-        finding = next((f for f in map(_unscaling, moments) if f is not None), finding)
-    return finding or _updating(mine, theirs, past)
+# what step does wrong may come from unscale_: if that is wrong, say so instead
+_RELIES_ON_UNSCALE = ("step_does_not_unscale", "wrong_step")
 
 
-def _scaling(mine: Moment, theirs: Moment, past: list[Moment]) -> Finding | None:
-    try:
-        scale = float(mine.scale_before)
-    except (TypeError, ValueError):
-        return failed(
-            "get_scale",
-            f"get_scale() returned {describe(mine.scale_before)}, not a float",
-            "return the scale",
-        )
+def _scaling(mine: Iteration, theirs: Iteration, past: list[Iteration]) -> Iterator[Finding]:
+    scale = _number(mine.scale_before)
+    if scale is None:
+        yield _no_number(mine.scale_before)
+        return
     if not past and scale != theirs.scale_before:
-        return failed(
+        yield failed(
             "init_scale",
             f"the first scale is {scale:g}, not init_scale={theirs.scale_before:g}",
             "start from init_scale",
         )
     if not _near(mine.scaled_loss, theirs.scaled_loss):
-        return failed(
-            "scale",
-            f"scale(loss) returned {mine.scaled_loss:g} where the loss times the scale is "
-            f"{theirs.scaled_loss:g}",
-            SCALE_HINT,
+        yield wrong_scaled_loss(
+            f"{mine.scaled_loss:g} where the loss times the scale is {theirs.scaled_loss:g}"
         )
-    return _changing_the_loss(mine, scale) or _unscaling(mine)
+    yield from _changing_the_loss(mine, scale)
+    yield from _unscaling(mine)
 
 
-def _changing_the_loss(mine: Moment, scale: float) -> Finding | None:
+def wrong_scaled_loss(returned: str) -> Finding:
+    """Say that ``scale`` returned something other than the loss times the scale."""
+    return failed(
+        "scale",
+        f"scale(loss) returned {returned}",
+        "return loss * scale: a tensor that still has the graph of the loss",
+    )
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _no_number(value: Any) -> Finding:
+    return failed("get_scale", f"get_scale() returned {describe(value)}, not a float", "return the scale")
+
+
+def _changing_the_loss(mine: Iteration, scale: float) -> Iterator[Finding]:
     """Find a loss that was changed in place: what is scaled is right, and what the caller logs is not."""
     if mine.loss_after == mine.loss:
-        return None
+        return
     what = f"scale(loss) changed the caller's own loss, from {mine.loss:g} to {mine.loss_after:g}"
     if _near(mine.loss_after, mine.loss * scale):
         why = f"a loss logged after it is multiplied by the scale, by {2**16:,} with the default init_scale"
     else:
         why = "a loss logged after it is wrong"
-    return failed(
+    yield failed(
         "changes_loss",
         f"{what}: {why}",
         "return a new tensor and leave the loss as it is: loss * scale, not loss *= scale",
     )
 
 
-def _unscaling(mine: Moment) -> Finding | None:
-    if mine.unscaled is None or _same(mine.unscaled, mine.true_gradient):
-        return None
-    return failed(
-        "unscale",
-        f"after unscale_ the gradients are {_listed(mine.unscaled)} instead of {_listed(mine.true_gradient)}",
-        "divide each parameter.grad of the optimizer's param_groups in place by the scale, once",
-    )
+def _unscaling(mine: Iteration) -> Iterator[Finding]:
+    if mine.unscaled is not None and not _same(mine.unscaled, mine.true_gradient):
+        yield failed(
+            "unscale",
+            f"after unscale_ the gradients are {_listed(mine.unscaled)} instead of "
+            f"{_listed(mine.true_gradient)}",
+            "divide each parameter.grad of the optimizer's param_groups in place by the scale, once",
+        )
 
 
-def _stepping(mine: Moment, theirs: Moment, past: list[Moment]) -> Finding | None:
+def _stepping(mine: Iteration, theirs: Iteration, past: list[Iteration]) -> Iterator[Finding]:
     if mine.overflowed:
-        return _stepping_on_overflow(mine)
-    if _same(mine.moved, theirs.moved):
-        return None if mine.steps else _by_hand()
-    if not mine.moved.any():
-        if past and past[-1].overflowed:
-            return failed(
-                "never_recovers",
-                "the step after an overflow was skipped too: the overflow of the last iteration is still "
-                "remembered",
-                "forget the overflow in update()",
-            )
-        return failed(
-            "never_steps",
-            "the weights did not change although all gradients are finite",
-            "call optimizer.step()",
+        yield from _stepping_on_overflow(mine)
+    elif not _same(mine.moved, theirs.moved):
+        yield _wrong_step(mine, theirs, past)
+    elif not mine.steps:
+        yield failed(
+            "steps_by_hand",
+            "the weights moved although optimizer.step() was not called: that fits this plain SGD only",
+            "leave the update to the optimizer: call optimizer.step()",
         )
-    if _same(mine.moved, theirs.moved * theirs.scale_before):
-        return _not_unscaled(mine, past)
-    if _same(mine.moved, theirs.moved / theirs.scale_before):
-        return failed(
-            "unscales_twice",
-            "the gradients were divided by the scale twice"
-            + (": step unscaled again after unscale_" if mine.event == "u" else ""),
-            "remember that unscale_ was called, and do not unscale again in step",
-        )
-    if _same(mine.moved, 2 * theirs.moved):
-        return failed("double_step", "the optimizer stepped twice", "call optimizer.step() once")
-    return failed(
-        "wrong_step",
-        f"the weights moved by {_listed(mine.moved)} instead of {_listed(theirs.moved)}",
-        "unscale the gradients, then call optimizer.step()",
-    )
 
 
-def _stepping_on_overflow(mine: Moment) -> Finding | None:
+def _stepping_on_overflow(mine: Iteration) -> Iterator[Finding]:
     if not mine.steps and not mine.moved.any():
-        return None
+        return
     what = f"the optimizer stepped although a gradient was {OVERFLOWS[mine.event].words}"
     if mine.event == "clip":
-        return failed(
+        yield failed(
             "overflow_clipped_away",
             f"{what}: a step was made with what clipping had left of inf",
             "look for inf and NaN in unscale_, and remember it until update: step may see clipped gradients",
@@ -127,7 +128,7 @@ def _stepping_on_overflow(mine: Moment) -> Finding | None:
         then = f"the weights moved by {_listed(mine.moved)}"
     else:
         then = "the weights stayed, as this is plain SGD; momentum or weight decay may move them"
-    return failed(
+    yield failed(
         "steps_on_overflow",
         f"{what}: {then}",
         "look for inf, -inf and NaN in every gradient of every group (isfinite() finds all three). If there "
@@ -135,16 +136,45 @@ def _stepping_on_overflow(mine: Moment) -> Finding | None:
     )
 
 
-def _by_hand() -> Finding:
+def _wrong_step(mine: Iteration, theirs: Iteration, past: list[Iteration]) -> Finding:
+    """Name the mistake behind a step of finite gradients that is not the right one."""
+    if not mine.moved.any():
+        return _no_step(past)
+    if _same(mine.moved, theirs.moved * theirs.scale_before):
+        return _not_unscaled(past)
+    if _same(mine.moved, theirs.moved / theirs.scale_before):
+        return failed(
+            "unscales_twice",
+            "the gradients were divided by the scale twice"
+            + (": step unscaled again after unscale_" if mine.event == "u" else ""),
+            "remember that unscale_ was called, and do not unscale again in step",
+        )
+    if _same(mine.moved, 2 * theirs.moved):
+        return known_mistakes.double_step(hint="call optimizer.step() once")
     return failed(
-        "steps_by_hand",
-        "the weights moved although optimizer.step() was not called: that fits this plain SGD only",
-        "leave the update to the optimizer: call optimizer.step()",
+        "wrong_step",
+        f"the weights moved by {_listed(mine.moved)} instead of {_listed(theirs.moved)}",
+        "unscale the gradients, then call optimizer.step()",
     )
 
 
-def _not_unscaled(mine: Moment, past: list[Moment]) -> Finding:
-    if any(moment.event == "u" for moment in past):
+def _no_step(past: list[Iteration]) -> Finding:
+    if past and past[-1].overflowed:
+        return failed(
+            "never_recovers",
+            "the step after an overflow was skipped too: the overflow of the last iteration is still "
+            "remembered",
+            "forget the overflow in update()",
+        )
+    return failed(
+        "never_steps",
+        "the weights did not change although all gradients are finite",
+        "call optimizer.step()",
+    )
+
+
+def _not_unscaled(past: list[Iteration]) -> Finding:
+    if any(iteration.event == "u" for iteration in past):
         return failed(
             "stays_unscaled",
             "step applied scaled gradients: it still believed that unscale_ had been called, in an earlier "
@@ -158,40 +188,46 @@ def _not_unscaled(mine: Moment, past: list[Moment]) -> Finding:
     )
 
 
-def _updating(mine: Moment, theirs: Moment, past: list[Moment]) -> Finding | None:
-    try:
-        seen = float(mine.scale_after)
-    except (TypeError, ValueError):
-        return failed("get_scale", f"get_scale() returned {describe(mine.scale_after)}", "return the scale")
+def _updating(mine: Iteration, theirs: Iteration, past: list[Iteration]) -> Iterator[Finding]:
+    seen = _number(mine.scale_after)
+    if seen is None:
+        yield _no_number(mine.scale_after)
+        return
     if _near(seen, theirs.scale_after):
-        return None
+        return
     moved = f"the scale went from {mine.scale_before:g} to {seen:g}"
     if mine.overflowed:
-        return failed(
+        yield failed(
             "backoff",
             f"{moved} after an overflow; backoff_factor makes it {theirs.scale_after:g}",
             "after an overflow multiply the scale by backoff_factor, with no lower bound",
         )
     if past and past[-1].scale_after > past[-1].scale_before and seen < theirs.scale_after:
-        return failed(
-            "capped",
-            f"{moved}; growth_factor makes it {theirs.scale_after:g}, and smaller scales did grow by it",
-            "set no upper bound: where a scale is too large, an overflow lowers it again",
+        yield known_mistakes.capped(
+            f"{moved}; growth_factor makes it {theirs.scale_after:g}, and smaller scales did grow by it"
         )
-    if seen == mine.scale_before:
+    if theirs.scale_after != theirs.scale_before:
+        yield _wrong_growth(moved, seen == mine.scale_before, theirs)
+    yield _grown_early(moved, any(iteration.overflowed for iteration in past))
+
+
+def _wrong_growth(moved: str, stayed: bool, theirs: Iteration) -> Finding:
+    if stayed:
         return failed(
             "growth_late",
             f"{moved} although growth_interval iterations in a row were clean; it should be "
             f"{theirs.scale_after:g}",
             "count clean iterations; when there are growth_interval of them, grow and count from zero again",
         )
-    if theirs.scale_after != theirs.scale_before:
-        return failed(
-            "growth_factor",
-            f"{moved}; growth_factor makes it {theirs.scale_after:g}",
-            "multiply by growth_factor",
-        )
-    if any(moment.overflowed for moment in past):
+    return failed(
+        "growth_factor",
+        f"{moved}; growth_factor makes it {theirs.scale_after:g}",
+        "multiply by growth_factor",
+    )
+
+
+def _grown_early(moved: str, overflowed_before: bool) -> Finding:
+    if overflowed_before:
         return failed(
             "counter_not_reset",
             f"{moved} too early: clean iterations from before the overflow were counted",

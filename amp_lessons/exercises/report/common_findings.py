@@ -50,11 +50,6 @@ def unfinished(part: str) -> Finding:
     return failed("unfinished", f"{part} still raises NotImplementedError", f"write {part} too")
 
 
-def not_attempted(outcome: Outcome) -> Finding | None:  # TODO: goes when every check takes an Attempt
-    """Recognise the stub."""
-    return NOT_ATTEMPTED if is_stub(outcome) else None
-
-
 def _raised_by_statement(error: BaseException) -> bool:
     """Whether a ``raise`` statement raised ``error``: PyTorch's kernels raise NotImplementedError too."""
     trace = error.__traceback__
@@ -100,12 +95,18 @@ def raised(outcome: Outcome, doing: str = "") -> Finding:
     )
 
 
-def unwritten_part(outcome: Outcome, part: str) -> Finding | None:
-    """Report a part of the exercise that is still a stub while another part is written."""
-    return unfinished(part) if is_stub(outcome) else None
+def inputs_changed(what: str, hint: str) -> Finding:
+    """Report that ``what`` the learner's code was given, in the plural, is no longer the same."""
+    return failed(
+        "inputs_changed",
+        f"{what} were changed in place: whoever uses them next gets the changed ones",
+        hint,
+    )
 
 
-_HARD_CODED = "hard_coded_device"
+def wrong_return_type(expected: str, seen: str, hint: str) -> Finding:
+    """Report ``seen`` where something else was ``expected``: "two floats were", "a float was"."""
+    return failed("wrong_return_type", f"{expected} expected, not {seen}", hint)
 
 
 def cuda_replaced(asked: str, effect: str, hint: str) -> Finding:
@@ -114,8 +115,7 @@ def cuda_replaced(asked: str, effect: str, hint: str) -> Finding:
     ``asked`` is what the learner's code should have asked instead, ``effect`` what the code does outside the
     check: without a GPU it is not what the check has seen.
     """
-    return note(
-        _HARD_CODED,
+    return fixed_device(
         f'your code asks for "cuda" whatever {asked} says; without a GPU, {effect} (here the check used the '
         "device there is)",
         hint,
@@ -124,4 +124,4 @@ def cuda_replaced(asked: str, effect: str, hint: str) -> Finding:
 
 def fixed_device(message: str, hint: str) -> Finding:
     """Remark on a device that the learner's code names, and that the check left as it is."""
-    return note(_HARD_CODED, message, hint)
+    return note("hard_coded_device", message, hint)

@@ -107,11 +107,3 @@ class Solution:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         return rendering.solution_bundle(self)
-
-
-@dataclass(frozen=True)
-class Verdict:  # TODO: goes when every check yields
-    """What examining an attempt yields, before the report around it is made."""
-
-    findings: tuple[Finding, ...]
-    comparisons: tuple[SideBySide, ...] = ()

@@ -71,6 +71,15 @@ wrong(
     ),
 )
 wrong(
+    "weights_in_bfloat16",
+    "weights_rounded",
+    "16 bits",
+    (
+        '"model": model.state_dict()',
+        '"model": {k: v.bfloat16() if v.is_floating_point() else v for k, v in model.state_dict().items()}',
+    ),
+)
+wrong(
     "model_halved_in_place",
     "saving_changes_training",
     "model.half()",

@@ -20,7 +20,7 @@ class Training:
     scaler: torch.amp.GradScaler
 
     def objects(self) -> tuple[Any, ...]:
-        """The objects, in the order in which the exercise takes them."""
+        """Return the objects in the order in which the exercise takes them."""
         return self.model, self.optimizer, self.scheduler, self.scaler
 
     def state(self) -> dict[str, Any]:

@@ -52,8 +52,8 @@ wrong(
         "            out = model(inputs)\n" + AUTOCAST + "                loss = loss_fn(out, targets)\n",
     ),
 )
-wrong("always_bfloat16", "wrong_autocast_dtype", "in bf16", ("dtype=dtype)", "dtype=torch.bfloat16)"))
-wrong("always_float16", "wrong_autocast_dtype", "in fp16", ("dtype=dtype)", "dtype=torch.float16)"))
+wrong("always_bfloat16", "wrong_autocast_dtype", "bf16", ("dtype=dtype)", "dtype=torch.bfloat16)"))
+wrong("always_float16", "wrong_autocast_dtype", "fp16", ("dtype=dtype)", "dtype=torch.float16)"))
 wrong(
     "loss_outside_autocast",
     "loss_outside_autocast",

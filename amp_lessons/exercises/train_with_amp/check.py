@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
 
-from amp_lessons.exercises.report.results import Verdict
+from amp_lessons.audit.findings import Finding
+from amp_lessons.exercises.attempt import Attempt
+from amp_lessons.exercises.report.results import SideBySide
 from amp_lessons.exercises.train_with_amp.solution import train_with_amp
 from amp_lessons.exercises.training_loops import examine
 
 
-def check(attempt: Any) -> Verdict:
-    attempt = attempt.value
-    return examine.examine(attempt, train_with_amp, "train_with_amp")
+def check(attempt: Attempt) -> Iterator[Finding | SideBySide]:
+    """Let the loop train on several problems."""
+    return examine.examine(attempt, train_with_amp)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from amp_lessons.audit.findings import Finding, note, passed
-from amp_lessons.exercises.report import common_findings
+from amp_lessons.audit.findings import Finding, first, note, passed
+from amp_lessons.exercises.attempt import Attempt, Rejected
 from amp_lessons.exercises.report.common_findings import cuda_replaced
-from amp_lessons.exercises.report.results import SideBySide, Verdict
+from amp_lessons.exercises.report.results import SideBySide
 from amp_lessons.exercises.training_loops.mistakes import exceptions, history, precision, updates
 from amp_lessons.exercises.training_loops.testbed import Problem, Run, Step, run_loop
 
@@ -25,154 +25,138 @@ STANDARD = (_TINY, _PLAIN, _BFLOAT16, _POISONED)
 
 
 def examine(
-    loop: Any,
+    attempt: Attempt,
     answer: Callable[..., Any],
-    name: str,
     problems: tuple[Problem, ...] = STANDARD,
     fields: tuple[str, ...] = (),
-) -> Verdict:
-    """Run ``loop`` on one problem after another until one shows a mistake.
+) -> Iterator[Finding | SideBySide]:
+    """Run a loop on one problem after another until one shows a mistake; ``answer`` is the solution.
 
     ``fields`` of `Problem` are what the loop takes as keyword arguments beyond device_type and dtype,
     "max_norm" for one.
     """
     options = dict.fromkeys(fields)
-    finding = common_findings.uncallable(loop, name, *[None] * 5, device_type=None, dtype=None, **options)
-    if finding is not None:
-        return Verdict((finding,))
+    loop = attempt.function(*[None] * 5, device_type=None, dtype=None, **options).function
     runs: list[Run] = []
     for problem in problems:
         run = run_loop(loop, problem, fields)
+        if mistakes := _mistakes(run):
+            raise Rejected(*mistakes, *_comparisons(run, run, answer, fields))
         runs.append(run)
-        mistakes = _mistakes(run)
-        if mistakes and mistakes[0].kind == "todo":
-            return Verdict(tuple(mistakes))
-        if mistakes:
-            return Verdict(tuple(mistakes), _comparisons(run, run, answer, fields))
+    yield from _what_holds(fields)
+    yield from _remarks(runs)
     plain = next(run for run in runs if run.problem.loss_weight == _PLAIN.loss_weight)
     poisoned = next(run for run in runs if run.problem.poisoned)
-    return Verdict((*_what_holds(fields), *_remarks(runs)), _comparisons(plain, poisoned, answer, fields))
+    yield from _comparisons(plain, poisoned, answer, fields)
+
+
+def _mistakes(run: Run) -> list[Finding]:
+    """List the independent mistakes of one run, the root cause first."""
+    when = _when(run.problem)
+    if run.outcome.error is not None:
+        return [exceptions.explained(run, when)]
+    nothing_ran = first(history.never_ran(run.outcome.value))
+    if nothing_ran is not None:
+        return [nothing_ran]
+    found = [first(precision.mistakes(run))]
+    if found[0] is None or found[0].code in precision.WITHOUT_EFFECT_ON_UPDATES:
+        found.append(first(updates.mistakes(run)))
+    if _history_can_be_judged(run.problem):
+        found.append(first(history.mistakes(run)))
+    return [_about(finding, when) for finding in found if finding is not None]
 
 
 def _when(problem: Problem) -> str:
     """Say which run a finding is about, where the learner needs it to reproduce the finding."""
     if problem.poisoned:
-        return "seen when two batches overflow in float16"
+        return "seen when two batches overflow in fp16"
     return "seen when dtype is torch.bfloat16" if problem.dtype == torch.bfloat16 else ""
-
-
-def _mistakes(run: Run) -> list[Finding]:
-    """List the independent mistakes of one run, the root cause first."""
-    outcome, when = run.outcome, _when(run.problem)
-    finding = (
-        common_findings.not_attempted(outcome)
-        or common_findings.misconduct(outcome)
-        or history.never_ran(outcome.value)
-    )
-    if finding is not None:
-        return [finding]
-    if outcome.error is not None:
-        return [exceptions.explain(run, when)]
-    found = [precision.first_mistake(run)]
-    if found[0] is None or found[0].code in precision.WITHOUT_EFFECT_ON_UPDATES:
-        found.append(updates.first_mistake(run))
-    found.append(_history_mistake(run))
-    return [_about(finding, when) for finding in found if finding is not None]
-
-
-def _history_mistake(run: Run) -> Finding | None:
-    """Judge the history where it can be: a poisoned mean is NaN by right, a tiny one rounds to zero."""
-    if run.problem.poisoned or run.problem.loss_weight < 2.0**-15:
-        return None
-    finding = history.mistake(run)
-    return None if finding is None or finding.ok else finding
 
 
 def _about(finding: Finding, when: str) -> Finding:
     return replace(finding, message=f"{finding.message} ({when})") if when else finding
 
 
-def _what_holds(fields: tuple[str, ...]) -> list[Finding]:
-    findings = [
-        passed(
-            "precision",
-            "the forward ran under autocast in the dtype asked for, the loss was not in half precision, "
-            "backward ran outside autocast",
-        ),
-        passed(
-            "scaling", "in float16 backward started from the scaled loss, and very small gradients survived"
-        ),
-        passed("updates", "every update equals plain SGD on the true gradient"),
-        passed(
-            "overflow", "batches that overflowed were skipped, the scale was lowered, and training went on"
-        ),
-        passed("history", "the history holds the mean loss of each epoch"),
-    ]
+def _history_can_be_judged(problem: Problem) -> bool:
+    """Whether it holds plain numbers: a poisoned mean is NaN by right, a tiny one rounds to zero."""
+    return not problem.poisoned and problem.loss_weight >= 2.0**-15
+
+
+def _what_holds(fields: tuple[str, ...]) -> Iterator[Finding]:
+    yield passed(
+        "precision",
+        "the forward ran under autocast in the dtype asked for, the loss was not in half precision, "
+        "backward ran outside autocast",
+    )
+    yield passed(
+        "scaling", "in fp16 backward started from the scaled loss, and very small gradients survived"
+    )
+    yield passed("updates", f"every update equals plain SGD on the {_gradient_to_apply(fields)}")
+    yield passed(
+        "overflow", "batches that overflowed were skipped, the scale was lowered, and training went on"
+    )
+    yield passed("history", "the history holds the mean loss of each epoch")
+
+
+def _gradient_to_apply(fields: tuple[str, ...]) -> str:
     if "max_norm" in fields:
-        findings[2] = passed(
-            "updates", "every update equals plain SGD on the true gradient, clipped to max_norm"
-        )
+        return "true gradient, clipped to max_norm"
     if "accumulation_steps" in fields:
-        findings[2] = passed(
-            "updates",
-            "every update equals plain SGD on the mean gradient of its window of batches; in a short last "
-            "window, the sum divided by accumulation_steps counts as well",
+        return (
+            "mean gradient of its window of batches; in a short last window, the sum divided by "
+            "accumulation_steps counts as well"
         )
-    return findings
+    return "true gradient"
 
 
-def _remarks(runs: list[Run]) -> list[Finding]:
-    """Collect remarks on style, each once."""
-    tapes = [run.tape for run in runs]
-    remarks = [
-        note(
+def _remarks(runs: list[Run]) -> Iterator[Finding]:
+    """Remark on style; nothing of it is wrong."""
+    yield from _old_spellings(runs)
+    if any(run.tape.hard_coded for run in runs):
+        yield cuda_replaced(
+            "device_type",
+            "PyTorch would only warn and switch autocast and the scaler off",
+            "pass device_type on to autocast, GradScaler and .to()",
+        )
+    yield from _other_ways_to_scale(runs)
+    yield from history.remarks(next(run for run in runs if not run.problem.poisoned))
+
+
+def _old_spellings(runs: list[Run]) -> Iterator[Finding]:
+    for spelling in sorted({spelling for run in runs for spelling in run.tape.deprecated}):
+        yield note(
             "deprecated_api",
             f"{spelling} is deprecated and warns in current PyTorch",
             f"write torch.amp.{spelling.rsplit('.', 1)[-1]}(device_type, …)",
         )
-        for spelling in sorted({s for tape in tapes for s in tape.deprecated})
-    ]
-    if any(tape.hard_coded for tape in tapes):
-        remarks.append(
-            cuda_replaced(
-                "device_type",
-                "PyTorch would only warn and switch autocast and the scaler off",
-                "pass device_type on to autocast, GradScaler and .to()",
-            )
-        )
-    if any(c.enabled for r in runs if r.problem.dtype == torch.bfloat16 for c in r.calls("scale")):
-        remarks.append(
-            note(
-                "scaler_with_bfloat16",
-                "the scaler is also enabled for bfloat16: harmless, the updates are the same bit for bit, "
-                "but not needed, since bfloat16 has the exponent range of float32",
-                "GradScaler(device_type, enabled=dtype == torch.float16)",
-            )
+
+
+def _other_ways_to_scale(runs: list[Run]) -> Iterator[Finding]:
+    in_bfloat16 = [run for run in runs if run.problem.dtype == torch.bfloat16]
+    if any(call.enabled for run in in_bfloat16 for call in run.calls("scale")):
+        yield note(
+            "scaler_with_bfloat16",
+            "the scaler is also enabled for bf16: harmless, the updates are the same bit for bit, but not "
+            "needed, since bf16 has the exponent range of fp32",
+            "GradScaler(device_type, enabled=dtype == torch.float16)",
         )
     if not any(run.calls("scale") for run in runs):
-        remarks.append(
-            note(
-                "own_scaling",
-                "the loss was scaled by code of your own: right, and torch.amp.GradScaler does the same",
-            )
+        yield note(
+            "own_scaling",
+            "the loss was scaled by code of your own: right, and torch.amp.GradScaler does the same",
         )
-    history_notes = [history.mistake(run) for run in runs if not run.problem.poisoned]
-    return remarks + [
-        finding for finding in history_notes[:1] if finding is not None and finding.kind == "note"
-    ]
 
 
 def _comparisons(
     loss_run: Run, scale_run: Run, answer: Callable[..., Any], fields: tuple[str, ...]
-) -> tuple[SideBySide, ...]:
+) -> Iterator[SideBySide]:
     """Put losses and scales beside those of the solution on the same problems."""
     reference = run_loop(answer, loss_run.problem, fields)
-    found = [_side_by_side("loss of each batch, in the order of training", reference, loss_run, _losses)]
+    yield _side_by_side("loss of each batch, in the order of training", reference, loss_run, _losses)
     if scale_run.problem.dtype == torch.float16:
         if scale_run is not loss_run:
             reference = run_loop(answer, scale_run.problem, fields)
-        found.append(_side_by_side("loss scale at each batch", reference, scale_run, _scales))
-    return tuple(found)
+        yield _side_by_side("loss scale at each batch", reference, scale_run, _scales)
 
 
 def _side_by_side(quantity: str, reference: Run, run: Run, read: Callable[[Run], list[float]]) -> SideBySide:

@@ -1,5 +1,4 @@
-"""The bench on which a learner's training loop runs: a small classifier whose true gradients are known
-exactly.
+"""Where a learner's training loop runs: on a small classifier whose true gradients are known.
 
 The optimizer is plain SGD, so the difference of the weights before and after a step, divided by the learning
 rate, *is* the gradient that the loop used. Adam would hide every constant factor.
@@ -19,7 +18,8 @@ from amp_lessons.audit.watching.device import device_type
 from amp_lessons.audit.watching.spies import spying
 from amp_lessons.audit.watching.stale import is_stale
 from amp_lessons.audit.watching.tape import Backward, Call, Event, Forward, Loss, Tape
-from amp_lessons.exercises.containment import sandbox
+from amp_lessons.exercises.attempt import outcome_of
+from amp_lessons.exercises.containment.sandbox import Outcome
 
 _FEATURES, _HIDDEN, _CLASSES = 6, 16, 5
 Batch = tuple[Tensor, Tensor]
@@ -115,7 +115,11 @@ class WeightedCrossEntropy(nn.CrossEntropyLoss):
 
 @dataclass(frozen=True)
 class Step:
-    """One training loss and all that followed until the next: the loop's handling of one batch."""
+    """One training loss and all that followed until the next: the loop's handling of one batch.
+
+    ``weights_after`` is a flat float32 tensor on the CPU, all parameters joined; ``batch`` is the index of
+    the batch in the loader, None if the model was given something else.
+    """
 
     loss: Loss
     forward: Forward | None
@@ -141,7 +145,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Run:
-    """A learner's loop on one problem: what it did, and what came of it."""
+    """A learner's loop on one problem: what it did, and what came of it.
+
+    ``batches`` are copies, made before the run: inputs (batch, 6) and targets (batch,). ``start_weights``
+    and ``end_weights`` are flat float32 tensors on the CPU, all parameters joined.
+    """
 
     problem: Problem
     tape: Tape
@@ -149,7 +157,7 @@ class Run:
     steps: list[Step]
     start_weights: Tensor
     end_weights: Tensor
-    outcome: sandbox.Outcome
+    outcome: Outcome
     inputs_changed: bool
     optimizer_id: int
     optimizer_changed: bool
@@ -160,7 +168,7 @@ class Run:
         return [event for event in self.tape.events if isinstance(event, Call) and event.name in names]
 
     def truth(self, weights: Tensor, batch: int) -> tuple[float, Tensor]:
-        """Compute the loss and its gradient at ``weights`` on one batch, in fp32; the gradient flat."""
+        """Compute the loss and its gradient on one batch in fp32; ``weights`` and gradient are flat."""
         return fp32_loss_and_gradient(weights, self.batches[batch], self.problem.loss_weight)
 
 
@@ -189,7 +197,7 @@ def make_model(seed: int, device: str, tape: Tape | None = None) -> Classifier:
 
 
 def fp32_loss_and_gradient(weights: Tensor, batch: Batch, loss_weight: float) -> tuple[float, Tensor]:
-    """Compute the loss at flat ``weights`` and its flat gradient, in float32 on the CPU."""
+    """Compute the loss at ``weights`` and its gradient, both flat float32 tensors on the CPU."""
     model = Classifier()
     nn.utils.vector_to_parameters(weights.clone(), model.parameters())
     inputs, targets = (tensor.detach().float().cpu() for tensor in batch)
@@ -201,29 +209,17 @@ def fp32_loss_and_gradient(weights: Tensor, batch: Batch, loss_weight: float) ->
 def run_loop(loop: Callable[..., Any], problem: Problem, fields: tuple[str, ...] = ()) -> Run:
     """Let ``loop`` train on ``problem`` while everything it does is written down.
 
-    ``fields`` of the problem are passed to it as keyword arguments.
+    ``fields`` of the problem are passed to it as keyword arguments. Raises Rejected if the loop is still the
+    stub, or does what no attempt may do.
     """
     device = device_type()
     model = make_model(problem.seed + 1000, device)
-    tape = Tape(list(model.parameters()), device)
-    model.tape = tape
+    tape = model.tape = Tape(list(model.parameters()), device)
     batches = make_batches(problem, device)
     originals = [(x.clone(), y.clone()) for x, y in batches]
     optimizer = torch.optim.SGD(model.parameters(), lr=problem.learning_rate)
-    settings = _hyperparameters(optimizer)
-    start = tape.weights()
-    with spying(tape):
-        outcome = sandbox.call(
-            loop,
-            model,
-            Loader(batches),
-            optimizer,
-            WeightedCrossEntropy(problem.loss_weight, tape),
-            problem.epochs,
-            device_type=device,
-            dtype=problem.dtype,
-            **{field: getattr(problem, field) for field in fields},
-        )
+    settings, start = _hyperparameters(optimizer), tape.weights()
+    outcome = _train(loop, model, batches, optimizer, tape, problem, fields)
     end = tape.weights()
     return Run(
         problem=problem,
@@ -238,6 +234,29 @@ def run_loop(loop: Callable[..., Any], problem: Problem, fields: tuple[str, ...]
         optimizer_changed=_hyperparameters(optimizer) != settings,
         parameters=list(model.parameters()),
     )
+
+
+def _train(
+    loop: Callable[..., Any],
+    model: Classifier,
+    batches: list[Batch],
+    optimizer: torch.optim.Optimizer,
+    tape: Tape,
+    problem: Problem,
+    fields: tuple[str, ...],
+) -> Outcome:
+    with spying(tape):
+        return outcome_of(
+            loop,
+            model,
+            Loader(batches),
+            optimizer,
+            WeightedCrossEntropy(problem.loss_weight, tape),
+            problem.epochs,
+            device_type=tape.device_type,
+            dtype=problem.dtype,
+            **{field: getattr(problem, field) for field in fields},
+        )
 
 
 def _hyperparameters(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:

@@ -13,15 +13,16 @@ from amp_lessons.audit.watching.tape import Call, flat
 from amp_lessons.exercises.training_loops.testbed import Run, Step
 
 _TOLERANCE = {torch.float16: 0.01, torch.bfloat16: 0.03}
-
-
 # at a small but sufficient loss scale the smallest gradients of the tiny problem are subnormal
 _TOLERANCE_NEAR_UNDERFLOW = 0.12
 
 
 @dataclass(frozen=True)
 class Window:
-    """The batches between two updates of the weights, one of them unless gradients are accumulated."""
+    """The batches between two updates of the weights, one of them unless gradients are accumulated.
+
+    Weights and gradients are flat float32 tensors on the CPU, all parameters joined.
+    """
 
     run: Run
     steps: list[Step]
@@ -113,13 +114,13 @@ class Window:
         return gradients is not None and not bool(gradients.isfinite().all())
 
     @property
-    def hidden(self) -> bool:
+    def overflow_was_hidden(self) -> bool:
         """Whether gradients of a loss that is not finite are finite: something has replaced inf and NaN."""
-        spoilt = any(not math.isfinite(step.loss.value) and step.backwards for step in self.steps)
-        return spoilt and self.accumulated is not None and not self.overflowed
+        spread = any(not math.isfinite(step.loss.value) and step.backwards for step in self.steps)
+        return spread and self.accumulated is not None and not self.overflowed
 
     @property
-    def given_up(self) -> bool:
+    def skipped_backward_on_nonfinite_loss(self) -> bool:
         """Whether the loop saw a non-finite loss and went on to the next batch without a backward pass."""
         return any(not math.isfinite(s.loss.value) and not s.backwards for s in self.steps)
 
@@ -158,6 +159,7 @@ def windows(run: Run) -> list[Window]:
 
 
 def close(window: Window, wanted: Tensor) -> bool:
+    """Whether the gradient that was applied is ``wanted``, up to the rounding of the dtype."""
     tolerance = _TOLERANCE[window.run.problem.dtype]
     if window.run.problem.loss_weight < 2.0**-15:
         tolerance = _TOLERANCE_NEAR_UNDERFLOW
@@ -173,8 +175,10 @@ def factor_of(window: Window) -> float:
 
 
 def is_near(factor: float, expected: float) -> bool:
+    """Whether a factor is the expected one, within 10 %."""
     return math.isclose(factor, expected, rel_tol=0.1)
 
 
 def same(a: Tensor, b: Tensor) -> bool:
+    """Whether two flat gradients are equal, NaN where NaN is."""
     return bool(torch.equal(a.nan_to_num(7.0), b.nan_to_num(7.0)))

@@ -1,8 +1,8 @@
-"""The bench for a GAN's step: two small networks, two SGD optimizers, every gradient known exactly."""
+"""Where a GAN's step runs: on two small networks with an SGD optimizer each, every gradient known."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,8 @@ from amp_lessons.audit.watching.device import device_type
 from amp_lessons.audit.watching.spies import spying
 from amp_lessons.audit.watching.stale import is_stale
 from amp_lessons.audit.watching.tape import Backward, Call, Event, Forward, Tape, flat
-from amp_lessons.exercises.containment import sandbox
+from amp_lessons.exercises.attempt import outcome_of
+from amp_lessons.exercises.containment.sandbox import Outcome
 
 _NOISE, _FEATURES, _HIDDEN, _BATCH = 4, 6, 12, 8
 _POISON = 1e6
@@ -64,9 +65,30 @@ class Part(nn.Module):
         )
 
 
+def optimizer_of(part: str) -> str:
+    """Return what the exercise calls the optimizer of the discriminator or of the generator."""
+    return f"opt_{part[0]}"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One run: how often the step is called, in which dtype, with which scaler.
+
+    Call number ``poisoned_call``, from 0, gives the network ``poisoned_part`` input too large for fp16.
+    """
+
+    dtype: torch.dtype
+    seed: int
+    init_scale: float = 8.0
+    growth_interval: int = 1
+    calls: int = 3
+    poisoned_call: int | None = None
+    poisoned_part: str | None = None
+
+
 @dataclass(frozen=True)
 class Weights:
-    """The weights of both networks, or a gradient for each, flat and on the CPU."""
+    """The weights of both networks, or a gradient for each: flat float32 tensors on the CPU."""
 
     discriminator: Tensor
     generator: Tensor
@@ -76,7 +98,8 @@ class Weights:
 class GanCall:
     """One call of the learner's step: what there was before, what it did, what it returned.
 
-    ``poisoned`` names the network whose input was too large for float16, if one was.
+    ``real`` is (batch, 6) and ``noise`` (batch, 4), both before poisoning; ``leftover`` are the gradients
+    that were there before. ``poisoned`` names the network whose input was too large for fp16, if one was.
     """
 
     dtype: torch.dtype
@@ -87,7 +110,7 @@ class GanCall:
     after: Weights
     scale: float
     scale_after: float
-    outcome: sandbox.Outcome
+    outcome: Outcome
     events: list[Event]
     poisoned: str | None
     optimizers: dict[str, int]
@@ -109,9 +132,9 @@ class GanCall:
 class Gan:
     """Both networks, their optimizers and one scaler, over several calls of the learner's step."""
 
-    def __init__(self, dtype: torch.dtype, seed: int, init_scale: float, growth_interval: int) -> None:
-        self.device, self.dtype = device_type(), dtype
-        self._draw = torch.Generator().manual_seed(seed)
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.device = problem, device_type()
+        self._draw = torch.Generator().manual_seed(problem.seed)
         self.discriminator = self._made(Part("discriminator", _FEATURES, 1))
         self.generator = self._made(Part("generator", _NOISE, _FEATURES))
         self.parameters = [*self.discriminator.parameters(), *self.generator.parameters()]
@@ -119,9 +142,9 @@ class Gan:
         self.opt_g = torch.optim.SGD(self.generator.parameters(), lr=LEARNING_RATE)
         self.scaler = torch.amp.GradScaler(
             self.device,
-            init_scale=init_scale,
-            growth_interval=growth_interval,
-            enabled=dtype == torch.float16,
+            init_scale=problem.init_scale,
+            growth_interval=problem.growth_interval,
+            enabled=problem.dtype == torch.float16,
         )
         self.tape = Tape(self.parameters, self.device)
         self.discriminator.tape = self.generator.tape = self.tape
@@ -140,27 +163,26 @@ class Gan:
         """Copy the gradients of both networks, zeros where there are none."""
         return Weights(*(_joined_gradients(part) for part in (self.discriminator, self.generator)))
 
-    def call(self, step: Callable[..., Any], poisoned: str | None = None) -> GanCall:
-        """Let ``step`` make one step, the input of the network ``poisoned`` too large for float16."""
+    def train(self, step: Callable[..., Any]) -> Iterator[GanCall]:
+        """Let ``step`` make one step after another, and say of each what it did.
+
+        Raises Rejected if it is still the stub, or does what no attempt may do.
+        """
+        for number in range(self.problem.calls):
+            poisoned = self.problem.poisoned_part if number == self.problem.poisoned_call else None
+            yield self._call(step, poisoned)
+
+    def _call(self, step: Callable[..., Any], poisoned: str | None) -> GanCall:
         real = torch.randn(_BATCH, _FEATURES, generator=self._draw) * 0.7 + 0.5
         noise = torch.randn(_BATCH, _NOISE, generator=self._draw)
         before, leftover, scale = self.weights(), self.gradients(), self.scaler.get_scale()
-        self.tape.events.clear()
-        with spying(self.tape):
-            outcome = sandbox.call(
-                step,
-                self.generator,
-                self.discriminator,
-                self.opt_g,
-                self.opt_d,
-                self.scaler,
-                (real * (_POISON if poisoned == "discriminator" else 1)).to(self.device),
-                (noise * (_POISON if poisoned == "generator" else 1)).to(self.device),
-                device_type=self.device,
-                dtype=self.dtype,
-            )
+        outcome = self._outcome(
+            step,
+            real * (_POISON if poisoned == "discriminator" else 1),
+            noise * (_POISON if poisoned == "generator" else 1),
+        )
         return GanCall(
-            dtype=self.dtype,
+            dtype=self.problem.dtype,
             real=real,
             noise=noise,
             before=before,
@@ -175,6 +197,22 @@ class Gan:
             scaler_id=id(self.scaler),
         )
 
+    def _outcome(self, step: Callable[..., Any], real: Tensor, noise: Tensor) -> Outcome:
+        self.tape.events.clear()
+        with spying(self.tape):
+            return outcome_of(
+                step,
+                self.generator,
+                self.discriminator,
+                self.opt_g,
+                self.opt_d,
+                self.scaler,
+                real.to(self.device),
+                noise.to(self.device),
+                device_type=self.device,
+                dtype=self.problem.dtype,
+            )
+
 
 def _joined(part: nn.Module) -> Tensor:
     return torch.cat([p.detach().reshape(-1).float().cpu() for p in part.parameters()])
@@ -187,7 +225,7 @@ def _joined_gradients(part: nn.Module) -> Tensor:
 
 @dataclass(frozen=True)
 class Truth:
-    """The losses of one step and their gradients, in float32 on the CPU.
+    """The losses of one step and their gradients: flat float32 tensors on the CPU, a network's joined.
 
     ``real`` and ``fake`` are the discriminator's gradients of its two terms, ``pollution`` is what the
     generator's loss would add to the discriminator, ``undetached`` what the discriminator's loss would add to

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 
+from amp_lessons.audit import known_mistakes
 from amp_lessons.audit.findings import Finding, failed
-from amp_lessons.exercises.training_loops.mistakes.steps import unscaled_twice
 from amp_lessons.exercises.training_loops.window import Window, is_near, same
 
 
-def clipping(window: Window) -> Finding | None:
-    """Name the mistake in clipping to ``max_norm``."""
-    max_norm, true = window.run.problem.max_norm, window.mean_gradient
-    if max_norm is None or torch.equal(window.after, window.before):
-        return None
-    if window.given_rightly:
-        return None
-    norm, applied_norm = float(true.norm()), float(window.applied.norm())
+def clipping(window: Window) -> Iterator[Finding]:
+    """Name the mistake in clipping to ``max_norm``, where the optimizer was given another gradient."""
+    max_norm = window.run.problem.max_norm
+    if max_norm is None or window.given_rightly or torch.equal(window.after, window.before):
+        return
+    norm, applied_norm = float(window.mean_gradient.norm()), float(window.applied.norm())
     if window.scale > 1 and _clipped_while_scaled(window) and applied_norm < 0.5 * min(norm, max_norm):
-        return _clipped_before_unscale(window, applied_norm)
+        yield _clipped_before_unscale(window, applied_norm)
     if window.scale > 1 and is_near(applied_norm * window.scale, norm):
-        return unscaled_twice(window)
-    cosine = float(window.applied @ true) / (norm * applied_norm)
-    if cosine < 0.99:
-        return failed(
+        yield known_mistakes.unscaled_twice(window.scale)
+    if float(window.applied @ window.mean_gradient) / (norm * applied_norm) < 0.99:
+        yield failed(
             "clipped_piecewise",
             "clipping changed the direction of the gradient: it was applied to single values or parameter "
             "by parameter",
@@ -31,8 +30,8 @@ def clipping(window: Window) -> Finding | None:
             "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)",
         )
     if is_near(applied_norm, norm):
-        return _never_clipped(window, norm)
-    return failed(
+        yield _never_clipped(window, norm)
+    yield failed(
         "wrong_max_norm",
         f"a gradient of norm {norm:.4g} was applied with norm {applied_norm:.4g}, where "
         f"max_norm={max_norm:g} asks for {min(norm, max_norm):.4g}",
@@ -47,11 +46,8 @@ def _clipped_while_scaled(window: Window) -> bool:
 
 
 def _clipped_before_unscale(window: Window, applied_norm: float) -> Finding:
-    how = (
-        "before scaler.unscale_(optimizer)"
-        if window.called("unscale_", directly=True)
-        else "without scaler.unscale_"
-    )
+    called = window.called("unscale_", directly=True)
+    how = "before scaler.unscale_(optimizer)" if called else "without scaler.unscale_"
     return failed(
         "clip_before_unscale",
         f"the gradients were clipped {how}, while they were still multiplied by {window.scale:g}: the "
@@ -61,11 +57,7 @@ def _clipped_before_unscale(window: Window, applied_norm: float) -> Finding:
 
 
 def _never_clipped(window: Window, norm: float) -> Finding:
-    given, later = (
-        window.gradients_at_step,
-        [c.gradients for c in window.called("update", "zero_grad", "stepped")],
-    )
-    if given is not None and any(g is not None and g.any() and not same(g, given) for g in later):
+    if _changed_after_step(window):
         return failed(
             "clip_after_step",
             "the gradients were clipped after the step, which had already applied a gradient of norm "
@@ -79,3 +71,9 @@ def _never_clipped(window: Window, norm: float) -> Finding:
         "call torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm) after scaler.unscale_(optimizer); "
         "clip_grad_value_ limits single numbers, not the norm",
     )
+
+
+def _changed_after_step(window: Window) -> bool:
+    given = window.gradients_at_step
+    later = [call.gradients for call in window.called("update", "zero_grad", "stepped")]
+    return given is not None and any(g is not None and g.any() and not same(g, given) for g in later)

@@ -2,59 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 
+from amp_lessons.audit import known_mistakes
 from amp_lessons.audit.findings import Finding, failed
-from amp_lessons.exercises.training_loops.mistakes import exceptions
+from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.training_loops.testbed import Run
 
 
-def inputs_changed(run: Run) -> Finding | None:
-    if not run.inputs_changed:
-        return None
-    return failed(
-        "inputs_changed",
-        "the loader's own tensors were changed in place: the next epoch, and whoever uses the data next, "
-        "gets the changed ones",
-        "make new tensors instead of changing the batch in place",
-    )
+def inputs_changed(run: Run) -> Iterator[Finding]:
+    """Find batches that were changed in place."""
+    if run.inputs_changed:
+        yield common_findings.inputs_changed(
+            "the loader's own tensors", "make new tensors instead of changing the batch in place"
+        )
 
 
-def batches(run: Run) -> Finding | None:
+def batches(run: Run) -> Iterator[Finding]:
+    """Find batches that were left out, used too often, or changed on their way to the model."""
     bad = dict(run.problem.poisoned)
     wanted = [i for _ in range(run.problem.epochs) for i in range(len(run.batches)) if i not in bad]
     seen = [step.batch for step in run.steps]
     if bad:
         seen = [i for i in seen if i is not None and i not in bad]
-    if len(seen) == len(wanted) and None not in seen and _by_epoch(seen, run) == _by_epoch(wanted, run):
-        return None
     if None in seen:
-        return failed(
+        yield failed(
             "inputs_altered",
             "the model was given other values than the loader yields: a batch was changed on its way to "
             "model(inputs)",
             "pass the inputs as they are; autocast does the casting",
         )
     if len(seen) < len(wanted):
-        return _too_few(run, len(seen), len(wanted))
-    return failed(
-        "batches_repeated",
-        f"{len(seen)} training passes were made over {len(wanted)} batches: some batches were used more "
-        "often than others",
-        "one forward, backward and step per batch of the loader",
-    )
+        yield _too_few(run, len(seen), len(wanted))
+    if len(seen) > len(wanted) or _by_epoch(seen, run) != _by_epoch(wanted, run):
+        yield failed(
+            "batches_repeated",
+            f"{len(seen)} training passes were made over {len(wanted)} batches: some batches were used more "
+            "often than others",
+            "one forward, backward and step per batch of the loader",
+        )
 
 
-def weights_reset(run: Run) -> Finding | None:
-    """Find weights that were changed before the first batch."""
-    if not run.steps or torch.equal(run.start_weights, run.steps[0].loss.weights):
-        return None
+def _too_few(run: Run, seen: int, wanted: int) -> Finding:
+    if run.problem.poisoned:
+        return known_mistakes.stops_at_overflow()
     return failed(
-        "weights_reset",
-        "the weights were changed before the first batch: whatever the model had learned is lost",
-        "train the model as it is passed in",
+        "batches_skipped",
+        f"only {seen} of {wanted} batches were trained on ({run.problem.epochs} epochs of "
+        f"{len(run.batches)} batches)",
+        "loop over the whole loader anew in each epoch",
     )
 
 
@@ -64,20 +62,10 @@ def _by_epoch(seen: Sequence[int | None], run: Run) -> list[list[int]]:
     return [sorted(i for i in seen[k : k + size] if i is not None) for k in range(0, len(seen), size)]
 
 
-def _too_few(run: Run, seen: int, wanted: int) -> Finding:
-    if run.problem.poisoned:
-        return exceptions.stops_at_overflow()
-    return failed(
-        "batches_skipped",
-        f"only {seen} of {wanted} batches were trained on ({run.problem.epochs} epochs of "
-        f"{len(run.batches)} batches)",
-        "loop over the whole loader anew in each epoch",
-    )
-
-
-def another_optimizer(run: Run) -> Finding | None:
+def another_optimizer(run: Run) -> Iterator[Finding]:
+    """Find an optimizer other than the one that was passed in, or other settings of it."""
     if run.optimizer_changed:
-        return failed(
+        yield failed(
             "optimizer_changed",
             "the settings of the optimizer that was passed in (its learning rate, say) are different after "
             "training",
@@ -85,12 +73,14 @@ def another_optimizer(run: Run) -> Finding | None:
             "the learning rate",
         )
     steps = run.calls("optimizer.step")
-    return _optimizer_unused() if steps and all(c.owner != run.optimizer_id for c in steps) else None
+    if steps and all(call.owner != run.optimizer_id for call in steps):
+        yield _optimizer_unused()
 
 
-def optimizer_untouched(run: Run) -> Finding | None:
-    own = any(call.owner == run.optimizer_id for call in run.calls("optimizer.step"))
-    return None if own else _optimizer_unused()
+def optimizer_untouched(run: Run) -> Iterator[Finding]:
+    """Find an optimizer that never stepped."""
+    if all(call.owner != run.optimizer_id for call in run.calls("optimizer.step")):
+        yield _optimizer_unused()
 
 
 def _optimizer_unused() -> Finding:
@@ -100,3 +90,13 @@ def _optimizer_unused() -> Finding:
         "ignored",
         "step the optimizer you were given, with scaler.step(optimizer)",
     )
+
+
+def weights_reset(run: Run) -> Iterator[Finding]:
+    """Find weights that were changed before the first batch."""
+    if run.steps and not torch.equal(run.start_weights, run.steps[0].loss.weights):
+        yield failed(
+            "weights_reset",
+            "the weights were changed before the first batch: whatever the model had learned is lost",
+            "train the model as it is passed in",
+        )

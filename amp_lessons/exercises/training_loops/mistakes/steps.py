@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 
+from amp_lessons.audit import known_mistakes
 from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.exercises.training_loops.mistakes import exceptions, scaling
 from amp_lessons.exercises.training_loops.window import Window, factor_of, is_near, same
 
 
 def moved_within(window: Window) -> Finding:
+    """Say that the weights moved before the window was over."""
     return failed(
         "steps_every_batch",
         f"the weights changed within a window of {window.planned_batches} batches: the step must wait until "
@@ -21,168 +24,158 @@ def moved_within(window: Window) -> Finding:
     )
 
 
-def stepped_twice(window: Window) -> Finding | None:
+def stepped_twice(window: Window) -> Iterator[Finding]:
+    """Find more than one step for a batch."""
     inside = [c for c in window.called("optimizer.step") if c.in_step]
     direct = window.called("optimizer.step", directly=True)
     if inside and direct:
-        return failed(
-            "double_step",
-            "scaler.step(optimizer) and optimizer.step() were both called: two updates per batch, the "
-            "second without inf check",
-            "scaler.step(optimizer) calls optimizer.step() itself; remove the other call",
+        yield known_mistakes.double_step(
+            how="scaler.step(optimizer) and optimizer.step() were both called, the latter without inf check",
+            hint="scaler.step(optimizer) calls optimizer.step() itself; remove the other call",
         )
     if len(inside) + len(direct) > len(window.steps):
-        return failed(
-            "double_step",
-            "the optimizer stepped twice for one batch",
-            "one scaler.step(optimizer) per iteration",
-        )
-    return None
+        yield known_mistakes.double_step()
 
 
-def direct_step(window: Window) -> Finding | None:
+def direct_step(window: Window) -> Iterator[Finding]:
+    """Find a step past the scaler, on gradients that were still scaled."""
     direct = window.called("optimizer.step", directly=True)
     given = window.gradients_at_step
     if not direct or window.scale <= 1 or given is None or window.called("unscale_"):
-        return None
+        return
     still_scaled = given.norm() > math.sqrt(window.scale) * window.mean_gradient.norm()
-    return (
-        exceptions.optimizer_step_direct(window.run)
-        if bool(still_scaled) or not given.isfinite().all()
-        else None
-    )
+    if bool(still_scaled) or not given.isfinite().all():
+        yield exceptions.stepped_directly(window.run)
 
 
-def accumulation(window: Window) -> Finding | None:
-    steps = window.planned_batches
-    if steps == 1:
-        return None
+def accumulation(window: Window) -> Iterator[Finding]:
+    """Name the mistake in adding up the gradients of a window."""
+    if window.planned_batches == 1:
+        return
     updates = window.called("update")
     if len(updates) > 1 or any(s.called("unscale_", directly=True) for s in window.steps[:-1]):
-        return exceptions.update_every_batch()
+        yield known_mistakes.update_every_batch()
     if any(s.called("zero_grad") for s in window.steps[:-1]):
-        return failed(
+        yield failed(
             "window_cleared",
             "zero_grad() was called within a window: only the last batch of it was applied",
             "call optimizer.zero_grad() once per window: after its step, or before its first batch",
         )
+    yield from _weights_of_batches(window)
+
+
+def _weights_of_batches(window: Window) -> Iterator[Finding]:
     starts = [step.start_gradient for step in window.steps if step.start_gradient]
     if max(starts) > 1.01 * min(starts):
-        return failed(
+        yield failed(
             "loss_divided_unevenly",
             "the batches of one window were weighted differently: their losses were divided by different "
             "numbers",
             "divide every loss by accumulation_steps, not by a count that grows within the window",
         )
+    steps = window.planned_batches
     if is_near(factor_of(window), steps):
-        return failed(
+        yield failed(
             "loss_not_divided",
             f"the update is {steps} times too large: the losses of the window were added up, not averaged",
             "divide each loss by accumulation_steps before scaling it",
         )
-    return None
 
 
-def no_step(window: Window) -> Finding | None:
+def no_step(window: Window) -> Iterator[Finding]:
+    """Say why the weights did not move."""
     if not torch.equal(window.after, window.before):
-        return None
+        return
     if window.called("optimizer.step", "scaler.step"):
-        return _step_without_effect(window)
-    if window.planned_batches > 1 and len(window.steps) < window.planned_batches:
-        return failed(
+        yield from _step_without_effect(window)
+    elif window.planned_batches > 1 and len(window.steps) < window.planned_batches:
+        yield failed(
             "last_window_dropped",
             f"the {len(window.steps)} batches left over at the end of an epoch were never applied: their "
             "gradients are lost",
             "also step after the last batch: if (i + 1) % accumulation_steps == 0 or i + 1 == len(loader)",
         )
-    taken, batches = len(window.run.calls("optimizer.step")), len(window.run.steps)
-    if taken:
-        return failed(
-            "steps_too_rarely",
-            f"only {taken} steps were taken for {batches} batches: after a backward pass no step followed",
-            "call scaler.step(optimizer) and scaler.update() for every batch, inside the loop over them"
-            if window.planned_batches == 1
-            else "step once per window of accumulation_steps batches, and at the end of the epoch",
+    elif window.run.calls("optimizer.step"):
+        yield _steps_too_rarely(window)
+    else:
+        yield failed(
+            "no_step",
+            "gradients were computed but no step followed: the weights did not change",
+            "call scaler.step(optimizer) after backward",
         )
-    return failed(
-        "no_step",
-        "gradients were computed but no step followed: the weights did not change",
-        "call scaler.step(optimizer) after backward",
-    )
 
 
-def _step_without_effect(window: Window) -> Finding | None:
+def _step_without_effect(window: Window) -> Iterator[Finding]:
     order = [
         call.name for call in window.last.called("zero_grad", "scaler.step", "optimizer.step", directly=True)
     ]
     if order and order[0] == "zero_grad" and len(order) > 1:
-        return exceptions.gradients_cleared()
+        yield known_mistakes.gradients_cleared()
     found = window.accumulated
     if window.scale > 1 and found is not None and not found.any():
-        return scaling.scale_too_small(window)
+        yield known_mistakes.scale_too_small(window.start_gradient, scaling.vanished(window))
     if window.called("scaler.step") and not window.called("optimizer.step"):
-        return failed(
+        yield failed(
             "step_refused",
             "scaler.step(optimizer) was called but never came to step, although no gradient overflowed: an "
             "exception of the scaler was swallowed",
             "let exceptions through; this one usually means that scaler.update() was missing in the "
             "iteration before",
         )
-    return None
 
 
-def wrong_factor(window: Window) -> Finding | None:
+def _steps_too_rarely(window: Window) -> Finding:
+    taken, batches = len(window.run.calls("optimizer.step")), len(window.run.steps)
+    return failed(
+        "steps_too_rarely",
+        f"only {taken} steps were taken for {batches} batches: after a backward pass no step followed",
+        "call scaler.step(optimizer) and scaler.update() for every batch, inside the loop over them"
+        if window.planned_batches == 1
+        else "step once per window of accumulation_steps batches, and at the end of the epoch",
+    )
+
+
+def wrong_factor(window: Window) -> Iterator[Finding]:
+    """Name the mistake behind an update of the right direction and the wrong length."""
     factor, scale, start = factor_of(window), window.scale, window.start_gradient
     if start > 1 and is_near(factor, start):
-        return failed(
+        yield failed(
             "gradients_still_scaled",
             f"the update is {start:g} times too large, exactly the loss scale: the gradients were "
             "applied without being unscaled",
             "call scaler.step(optimizer), which divides the gradients by the scale first",
         )
     if scale > 1 and is_near(factor, 1 / scale):
-        return unscaled_twice(window)
+        yield known_mistakes.unscaled_twice(scale)
     if abs(start / scale - 1) > 0.01 and is_near(factor, start / scale):
-        return failed(
+        yield failed(
             "loss_rescaled",
             f"the update is {start / scale:.4g} times the right one: the loss was multiplied by that before "
             "backward",
             "call backward on the loss as loss_fn returns it, scaled by the scaler and by nothing else",
         )
-    return None
 
 
-def unscaled_twice(window: Window) -> Finding:
-    return failed(
-        "unscaled_twice",
-        f"the update is {window.scale:g} times too small: the gradients were divided by the loss scale twice",
-        "leave the unscaling to scaler.unscale_ or scaler.step, which do it once",
-    )
-
-
-def partial(window: Window) -> Finding | None:
+def partial(window: Window) -> Iterator[Finding]:
     """Recognise an update that reached only some of the parameters."""
-    start, untouched = 0, 0
-    change = window.after - window.before
-    for parameter in window.run.parameters:
-        untouched += not bool(change[start : start + parameter.numel()].any())
-        start += parameter.numel()
-    if untouched == 0:
-        return None
-    return failed(
-        "parameters_left_out",
-        f"{untouched} of the {len(window.run.parameters)} parameters did not change: they are frozen "
-        "(requires_grad=False), or the step did not reach them",
-        "train all parameters of the model with the optimizer that was passed in",
-    )
+    sizes = [parameter.numel() for parameter in window.run.parameters]
+    changes = (window.after - window.before).split(sizes)
+    untouched = sum(not bool(change.any()) for change in changes)
+    if untouched:
+        yield failed(
+            "parameters_left_out",
+            f"{untouched} of the {len(sizes)} parameters did not change: they are frozen "
+            "(requires_grad=False), or the step did not reach them",
+            "train all parameters of the model with the optimizer that was passed in",
+        )
 
 
-def other_gradient(window: Window) -> Finding | None:
+def other_gradient(window: Window) -> Iterator[Finding]:
     """Find gradients that are wrong as backward left them, although the loss is right."""
     found, true = window.accumulated, window.mean_gradient
     if found is None or bool((found / window.start_gradient - true).norm() < 0.05 * true.norm()):
-        return None
-    return failed(
+        return
+    yield failed(
         "other_gradient",
         "backward computed other gradients than those of loss_fn(model(inputs), targets): something was "
         "added to the loss (a penalty, say), or gradients were changed by hooks",
@@ -190,25 +183,14 @@ def other_gradient(window: Window) -> Finding | None:
     )
 
 
-def weights_changed(window: Window) -> Finding | None:
-    """Find weights that moved otherwise than by the optimizer, which had the right gradients."""
-    if not window.given_rightly:
-        return None
-    return failed(
-        "weights_changed",
-        "the optimizer was given the right gradients, but the weights changed otherwise as well: something "
-        "else writes to the parameters, or the learning rate was changed for a while",
-        "leave the weights and the optimizer's settings to the optimizer",
-    )
-
-
-def gradients_changed(window: Window) -> Finding | None:
+def gradients_changed(window: Window) -> Iterator[Finding]:
+    """Find gradients that were changed between backward and the step."""
     accumulated, given = window.accumulated, window.gradients_at_step
     if accumulated is None or given is None:
-        return None
+        return
     unscale = window.called("unscale_")
     if unscale and unscale[-1].gradients is not None and not same(unscale[-1].gradients, accumulated):
-        return failed(
+        yield failed(
             "gradients_changed_before_unscale",
             "the gradients were changed (clipped, decayed, replaced) while they were still multiplied by "
             f"the loss scale, so a threshold meant for true gradients acted on values {window.scale:g} "
@@ -218,26 +200,31 @@ def gradients_changed(window: Window) -> Finding | None:
     unscaled = window.called("unscaled")
     reference = unscaled[-1].gradients if unscaled else accumulated
     if reference is not None and not same(given, reference):
-        return failed(
+        yield failed(
             "gradients_changed",
             "the gradients were changed between backward and the step, which this exercise does not ask for",
             "apply the gradients as they are",
         )
-    return None
 
 
-def unexplained(window: Window) -> Finding:
+def weights_changed(window: Window) -> Iterator[Finding]:
+    """Find weights that moved otherwise than by the optimizer, which had the right gradients."""
+    if window.given_rightly:
+        yield known_mistakes.weights_changed("the optimizer was given the right gradients")
+
+
+def unexplained(window: Window) -> Iterator[Finding]:
+    """Say how far the update is off, where nothing says why."""
     applied, wanted = window.applied, window.wanted(window.mean_gradient)
     if not applied.isfinite().all():
-        return failed(
+        yield failed(
             "weights_not_finite",
             "the weights became inf or NaN although no gradient overflowed",
             "print the largest gradient right before the step",
         )
     difference = float((applied - wanted).norm() / wanted.norm())
-    return failed(
-        "wrong_update",
-        "the weights after a step differ from plain SGD on the true gradient: the applied gradient is "
-        f"{difference:.1%} off",
-        "compare with the loop in float32: forward, backward, one step, zero_grad, and nothing in between",
+    yield known_mistakes.wrong_update(
+        "the update",
+        f"the applied gradient is {difference:.1%} off",
+        "compare with the loop in fp32: forward, backward, one step, zero_grad, and nothing in between",
     )

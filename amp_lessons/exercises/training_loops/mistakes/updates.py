@@ -7,111 +7,108 @@ most of these mistakes show as a factor between the two.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 
+from amp_lessons.audit import known_mistakes
 from amp_lessons.audit.findings import Finding, failed
-from amp_lessons.exercises.training_loops.mistakes import clipping, coverage, exceptions, scaling, steps
+from amp_lessons.exercises.training_loops.mistakes import clipping, coverage, scaling, steps
 from amp_lessons.exercises.training_loops.testbed import Run
 from amp_lessons.exercises.training_loops.window import Window, close, windows
 
 
-def first_mistake(run: Run) -> Finding | None:
-    """Return the root cause among the mistakes of scaling and stepping, None when there is none."""
-    return next((finding for finding in _mistakes(run) if finding is not None), None)
-
-
-def _mistakes(run: Run) -> Iterator[Finding | None]:
+def mistakes(run: Run) -> Iterator[Finding]:
     """Go through the run in the order of time: what goes wrong first is the cause of what follows."""
-    yield coverage.inputs_changed(run)
-    yield _closure(run)
-    yield coverage.batches(run)
-    yield coverage.another_optimizer(run)
-    yield coverage.weights_reset(run)
+    yield from coverage.inputs_changed(run)
+    yield from _closure(run)
+    yield from coverage.batches(run)
+    yield from coverage.another_optimizer(run)
+    yield from coverage.weights_reset(run)
     everything = windows(run)
-    yield scaling.not_scaled(everything[0])
+    yield from scaling.not_scaled(everything[0])
     for window in everything:
-        yield _backward_count(window)
-        yield _leftovers(window)
-        yield _other_loss(window)
-        spoilt = window.overflowed or window.given_up or window.hidden
-        yield scaling.overflow(window) if spoilt else _update(window)
-    yield scaling.scale_after_overflow(everything)
+        yield from _in_window(window)
+    yield from scaling.scale_after_overflow(everything)
     if not run.problem.poisoned:
-        yield scaling.never_stepped(everything)
-        yield coverage.optimizer_untouched(run)
+        yield from scaling.never_stepped(everything)
+        yield from coverage.optimizer_untouched(run)
 
 
-def _closure(run: Run) -> Finding | None:
+def _in_window(window: Window) -> Iterator[Finding]:
+    yield from _backward_count(window)
+    yield from _leftovers(window)
+    yield from _other_loss(window)
+    if window.overflowed or window.skipped_backward_on_nonfinite_loss or window.overflow_was_hidden:
+        yield from scaling.overflow(window)
+    elif not window.poisoned:  # at a scale so low that nothing overflows, a huge but finite update is right
+        yield from _update(window)
+
+
+def _closure(run: Run) -> Iterator[Finding]:
     """Find a closure that PyTorch does not refuse: one passed by position."""
-    return exceptions.closure() if any(call.arguments for call in run.calls("scaler.step")) else None
+    if any(call.arguments for call in run.calls("scaler.step")):
+        yield known_mistakes.closure()
 
 
-def _backward_count(window: Window) -> Finding | None:
+def _backward_count(window: Window) -> Iterator[Finding]:
     for step in window.steps:
         if len(step.backwards) > 1:
-            return exceptions.backward_twice()
-        if not step.backwards and not window.given_up:
-            later = [s for s in window.run.steps if len(s.backwards) > 1]
-            if later:
-                return exceptions.losses_summed()
-            return failed(
-                "no_backward",
-                "a loss was computed but backward was never called on it",
-                "call scaler.scale(loss).backward() for every batch",
-            )
-    return None
+            yield known_mistakes.backward_twice()
+        if not step.backwards and not window.skipped_backward_on_nonfinite_loss:
+            yield _no_backward(window)
 
 
-def _leftovers(window: Window) -> Finding | None:
-    """Find gradients of earlier windows: beside scaled ones they are too small to see in the weights."""
-    first = next((step.backwards[0] for step in window.steps if step.backwards), None)
-    if first is None or not (first.leftover & set(first.gradients)):
-        return None
+def _no_backward(window: Window) -> Finding:
+    if any(len(step.backwards) > 1 for step in window.run.steps):
+        return failed(
+            "losses_summed",
+            "the losses of several batches were added up and went through one backward pass together: the "
+            "graphs of all of them were kept in memory at once",
+            "call scaler.scale(loss).backward() for every batch, right after its forward pass",
+        )
     return failed(
-        "no_zero_grad",
-        "backward added to gradients that were still there from an earlier step: they were not set to zero "
-        "in between",
-        "call optimizer.zero_grad() once per update, before the forward pass or after the step",
+        "no_backward",
+        "a loss was computed but backward was never called on it",
+        "call scaler.scale(loss).backward() for every batch",
     )
 
 
-def _other_loss(window: Window) -> Finding | None:
+def _leftovers(window: Window) -> Iterator[Finding]:
+    """Find gradients of earlier windows: beside scaled ones they are too small to see in the weights."""
+    backward = next((step.backwards[0] for step in window.steps if step.backwards), None)
+    if backward is not None and backward.leftover & set(backward.gradients):
+        yield known_mistakes.no_zero_grad()
+
+
+def _other_loss(window: Window) -> Iterator[Finding]:
     """Compare the losses with those of the model's plain outputs and the loader's targets."""
     if window.poisoned or window.moved_within:
-        return None
+        return
     for step, right in zip(window.steps, window.true_losses, strict=True):
         if math.isfinite(step.loss.value) and not math.isclose(step.loss.value, right, rel_tol=0.05):
-            return failed(
+            yield failed(
                 "other_loss",
                 f"the loss of a batch is {step.loss.value:.4g}, where loss_fn(model(inputs), targets) is "
                 f"{right:.4g}: loss_fn was given other outputs or targets (a softmax before a cross "
                 "entropy, for one)",
                 "call loss_fn on the model's outputs and the batch's own targets, as they are",
             )
-    return None
 
 
-def _update(window: Window) -> Finding | None:
+def _update(window: Window) -> Iterator[Finding]:
     """Compare the update with the wanted one, and name the mistake behind a difference."""
-    if window.poisoned:
-        return None  # at a scale so low that nothing overflows, a huge but finite update is the right one
     if window.moved_within:
-        return steps.moved_within(window)
-    true = window.true_gradients
-    acceptable = [window.mean_gradient, torch.stack(true).mean(0)]
+        yield steps.moved_within(window)
+    acceptable = [window.mean_gradient, torch.stack(window.true_gradients).mean(0)]
     if any(close(window, window.wanted(gradient)) for gradient in acceptable):
-        return None
-    for explain in _EXPLANATIONS:
-        finding = explain(window)
-        if finding is not None:
-            return finding
-    return steps.unexplained(window)
+        return
+    for explanations in _EXPLANATIONS:
+        yield from explanations(window)
 
 
-# in the order in which one may be the cause of another
-_EXPLANATIONS: list[Callable[[Window], Finding | None]] = [
+# in the order in which one may be the cause of another; the last always has something to say
+_EXPLANATIONS = (
     steps.stepped_twice,
     steps.direct_step,
     clipping.clipping,
@@ -123,4 +120,5 @@ _EXPLANATIONS: list[Callable[[Window], Finding | None]] = [
     steps.other_gradient,
     steps.gradients_changed,
     steps.weights_changed,
-]
+    steps.unexplained,
+)

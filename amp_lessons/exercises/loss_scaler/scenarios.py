@@ -1,4 +1,4 @@
-"""A story of clean iterations and overflows, and what a scaler does in each of them."""
+"""Clean iterations and overflows, one after another, and what a scaler does in each of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OVERFLOWS = {
 
 
 @dataclass(frozen=True)
-class Story:
+class Scenario:
     """What a scaler is made with, and one entry per iteration.
 
     An entry is ``"."`` for a clean iteration, ``"u"`` for a clean one with an explicit ``unscale_``, or a
@@ -45,13 +45,13 @@ class Story:
 
 # six clean iterations in a row grow twice, the last overflows bring the scale below 1
 _UPS_AND_DOWNS = ". u . . inf . . nan u . . . . . -inf inf . . . last inf . clip ."
-STORIES = (
-    Story(
+SCENARIOS = (
+    Scenario(
         {"init_scale": 8.0, "growth_factor": 4.0, "backoff_factor": 0.25, "growth_interval": 3},
         tuple(_UPS_AND_DOWNS.split()),
     ),
     # grows with every iteration, beyond 2**24, where some let it stop, and 2**32
-    Story(
+    Scenario(
         {"init_scale": 16.0, "growth_factor": 16.0, "backoff_factor": 0.25, "growth_interval": 1},
         (".",) * 8,
     ),
@@ -63,10 +63,12 @@ class NoGraphError(Exception):
 
 
 @dataclass(frozen=True)
-class Moment:
+class Iteration:
     """What could be seen in one iteration, from the scaled loss to the scale after update.
 
     ``loss`` is what ``scale`` was given, ``loss_after`` what the caller's tensor holds when it has returned.
+    Gradients and ``moved``, by which the weights became smaller, are flat tensors of three numbers on the
+    CPU; ``unscaled`` is what ``unscale_`` left, where it was called.
     """
 
     event: str
@@ -86,7 +88,7 @@ class Moment:
         return self.event in OVERFLOWS
 
 
-class _Workbench:
+class _Training:
     """Three parameters in two groups of one optimizer, whose steps are counted."""
 
     def __init__(self) -> None:
@@ -121,56 +123,69 @@ class _Workbench:
         return _joined_gradient(self.first, self.second)
 
 
-def live(make: Callable[[], Any], events: Sequence[str], progress: list[str]) -> list[Moment]:
-    """Take a scaler through a story. ``progress`` says at any time what is being done."""
+def step_through(make: Callable[[], Any], events: Sequence[str], progress: list[str]) -> list[Iteration]:
+    """Take a scaler through the iterations of a scenario. ``progress`` says at any time what is being done.
+
+    Raises NoGraphError if what ``scale`` returns is nothing that backward can start from.
+    """
     progress.append("LossScaler(init_scale, growth_factor, backoff_factor, growth_interval)")
-    scaler, bench = make(), _Workbench()
-    return [_iteration(scaler, bench, event, count, progress) for count, event in enumerate(events, 1)]
+    scaler, training = make(), _Training()
+
+    def call(method: str, *args: Any) -> Any:
+        progress.append(method)
+        return getattr(scaler, method)(*args)
+
+    return [_iteration(call, training, event, count) for count, event in enumerate(events, 1)]
 
 
-def _iteration(scaler: Any, bench: _Workbench, event: str, count: int, progress: list[str]) -> Moment:
-    bench.optimizer.zero_grad()
+_CallMethod = Callable[..., Any]  # of the scaler, by its name
+
+
+def _iteration(call: _CallMethod, training: _Training, event: str, count: int) -> Iteration:
+    training.optimizer.zero_grad()
     factors = torch.tensor([0.25, -0.5]) * count
-    progress.append("get_scale")
-    scale_before = scaler.get_scale()
-    progress.append("scale")
-    loss = bench.loss(factors)
+    scale_before = call("get_scale")
+    loss = training.loss(factors)
     loss_before = float(loss.detach())
-    scaled = scaler.scale(loss)
+    scaled = call("scale", loss)
     loss_after = float(loss.detach())
-    if not isinstance(scaled, Tensor) or scaled.grad_fn is None:
-        raise NoGraphError(describe(scaled))
-    scaled.backward()
-    bench.spoil(event)
-    unscaled = None
-    if event in ("u", "clip"):
-        progress.append("unscale_")
-        scaler.unscale_(bench.optimizer)
-        unscaled = bench.gradients() if event == "u" else None
-    if event == "clip":
-        bench.clip()
-    weights, steps = bench.weights(), bench.steps
-    progress.append("step")
-    scaler.step(bench.optimizer)
-    moved, steps = weights - bench.weights(), bench.steps - steps
-    progress.append("update")
-    scaler.update()
-    progress.append("get_scale")
-    scale_after = scaler.get_scale()
-    true_gradient = torch.cat([factors, torch.tensor([0.125])])
-    scaled_loss = float(scaled.detach())
-    return Moment(
+    _backward(scaled)
+    training.spoil(event)
+    unscaled = _unscale(call, training, event)
+    weights, steps = training.weights(), training.steps
+    call("step", training.optimizer)
+    moved, steps = weights - training.weights(), training.steps - steps
+    call("update")
+    scale_after = call("get_scale")
+    return Iteration(
         event=event,
         loss=loss_before,
         loss_after=loss_after,
-        scaled_loss=scaled_loss,
+        scaled_loss=float(scaled.detach()),
         unscaled=unscaled,
         moved=moved,
-        true_gradient=true_gradient,
+        true_gradient=torch.cat([factors, torch.tensor([0.125])]),
         scale_before=scale_before,
         scale_after=scale_after,
         steps=steps,
     )
+
+
+def _backward(scaled: Any) -> None:
+    if not isinstance(scaled, Tensor) or scaled.grad_fn is None:
+        raise NoGraphError(describe(scaled))
+    scaled.backward()
+
+
+def _unscale(call: _CallMethod, training: _Training, event: str) -> Tensor | None:
+    """Unscale and clip where the event says so; return the gradients that were only unscaled."""
+    if event not in ("u", "clip"):
+        return None
+    call("unscale_", training.optimizer)
+    if event == "u":
+        return training.gradients()
+    training.clip()
+    return None
 
 
 def _joined(*tensors: Tensor) -> Tensor:
