@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from amp_lessons.audit.findings import Finding, failed
-from amp_lessons.text.dtypes import dtype_name
+from amp_lessons.formats.dtypes import dtype_name
 
 # --- in which dtype
 

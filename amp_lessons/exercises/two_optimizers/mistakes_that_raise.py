@@ -10,7 +10,7 @@ from amp_lessons.audit.findings import Finding, failed, first
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.two_optimizers.mistakes_in_precision import another_scaler, precision
 from amp_lessons.exercises.two_optimizers.testbed import GanCall, optimizer_of
-from amp_lessons.text.dtypes import dtype_name
+from amp_lessons.formats.dtypes import dtype_name
 
 ONE_UPDATE = (
     "step both optimizers, then call scaler.update() once; or finish scale, backward, step, update for one "

@@ -10,7 +10,7 @@ from amp_lessons.audit import known_mistakes
 from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.audit.watching.tape import Forward
 from amp_lessons.exercises.training_loops.testbed import Run
-from amp_lessons.text.dtypes import dtype_name
+from amp_lessons.formats.dtypes import dtype_name
 
 # mistakes beside which those in scaling and stepping can still be told
 WITHOUT_EFFECT_ON_UPDATES = ("backward_in_autocast", "evaluation_mode")
