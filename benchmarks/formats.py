@@ -1,4 +1,4 @@
-"""How fast `quantize` is beside PyTorch's own cast there and back, per format and size.
+"""How fast ``quantize`` is beside PyTorch's own cast there and back, per format and size.
 
 Formats that PyTorch can cast to are compared with that cast, the others with the cast to float16. Times are
 the best of several, in nanoseconds per element, which stay level where the cost is linear in size; small
@@ -31,12 +31,12 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """How many times PyTorch's cast `quantize` takes."""
+        """How many times PyTorch's cast ``quantize`` takes."""
         return self.quantize_ns / self.cast_ns
 
 
 def measure(float_format: FloatFormat, x: Tensor, repeats: int = 7) -> Row:
-    """Time `float_format.quantize(x)` and the cast it is compared with, in turns; the best of each counts."""
+    """Time ``float_format.quantize(x)`` and the cast it is compared with, in turns; the best counts."""
     yardstick = float_format.dtype or torch.float16
     quantize_s, cast_s = [], []
     for _ in range(repeats):

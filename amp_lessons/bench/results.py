@@ -31,7 +31,7 @@ class Result:
 
     ``message`` says in words why there is no time where ``outcome`` is not ``"measured"``. ``peak_bytes`` is
     what the step allocated at most, or None where that could not be told; ``predicted_bytes`` what
-    `measure.predict_memory` expected. ``measured_at`` is UTC in ISO 8601.
+    ``measure.predict_memory`` expected. ``measured_at`` is UTC in ISO 8601.
     """
 
     model: str
@@ -180,7 +180,7 @@ def set_aside(path: Path) -> Path:
 
 @contextmanager
 def writing_to(folder: Path) -> Iterator[None]:
-    """Turn the system's refusal to write to ``folder`` into an `UnwritableResultsError`."""
+    """Turn the system's refusal to write to ``folder`` into an ``UnwritableResultsError``."""
     try:
         yield
     except OSError as error:

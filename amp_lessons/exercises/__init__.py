@@ -1,7 +1,7 @@
 """Exercises that check what the learner's code does, and say what is wrong with it.
 
-`catalog` lists them, `check` examines an attempt, `hint` and `solution` help. An attempt is an object of the
-notebook (a function, a class, a dict), never a file.
+``catalog`` lists them, ``check`` examines an attempt, ``hint`` and ``solution`` help. An attempt is an object
+of the notebook (a function, a class, a dict), never a file.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ def check(exercise_id: str, attempt: Any, *, time_limit_s: float = 10.0, isolati
     """Examine ``attempt`` and report what holds and what does not, the root cause first.
 
     The report comes within ``time_limit_s`` seconds, whatever the attempt does: it may raise, print, loop for
-    ever or end its process. Meanwhile `torch.compile` compiles nothing. The try is recorded in the learner's
-    progress. ``isolation`` chooses where it runs: "fork" in a child process, "inprocess" in this one, "auto"
-    in a child where that is possible. Raises ValueError for an unknown id, KeyboardInterrupt when the user
-    interrupts.
+    ever or end its process. Meanwhile ``torch.compile`` compiles nothing. The try is recorded in the
+    learner's progress. ``isolation`` chooses where it runs: "fork" in a child process, "inprocess" in this
+    one, "auto" in a child where that is possible. Raises ValueError for an unknown id, KeyboardInterrupt when
+    the user interrupts.
     """
     if not time_limit_s > 0:
         raise ValueError(f"time_limit_s must be a positive number of seconds, not {time_limit_s!r}")
@@ -84,7 +84,7 @@ def hint(exercise_id: str, number: int) -> Hint:
 
 
 def solution(exercise_id: str) -> Solution:
-    """Return one right answer to an exercise, with the reasons for it; ``message`` as with `hint`."""
+    """Return one right answer to an exercise, with the reasons for it; ``message`` as with ``hint``."""
     exercise = shelf.find(exercise_id)
     message = _told(lambda: progress.record_solution(exercise_id))
     return Solution(exercise_id, exercise.solution_source, exercise.explanation, exercise.solution, message)

@@ -22,18 +22,19 @@ from amp_lessons.formats.floats import FloatFormat
 class ScaledFormat:
     """Elements of a small format that share scales, along the last dimension of a tensor.
 
-    `block_size=None` shares one scale among all elements. `scale` is the format each scale is stored in; with
-    `has_tensor_scale` the whole tensor is scaled by one more float32, so that its block scales fit in theirs.
+    ``block_size=None`` shares one scale among all elements. ``scale`` is the format each scale is stored in;
+    with ``has_tensor_scale`` the whole tensor is scaled by one more float32, so that its block scales fit in
+    theirs.
 
-    The scale of a block with largest magnitude `amax` follows its format:
+    The scale of a block with largest magnitude ``amax`` follows its format:
 
-    - power-of-two scales (E8M0): 2^(⌊log2 amax⌋ − ⌊log2 max⌋) with `max` that of the element format, the rule
-      of OCP Microscaling Formats (MX) v1.0, section 6.3
-      (https://www.opencompute.org/documents/ocp-microscaling-formats-mx-v1-0-spec-final-pdf). It can leave
-      the largest elements beyond `max`, where they saturate; NVIDIA rounds the scale up instead
-      (https://docs.nvidia.com/deeplearning/cudnn/frontend/latest/operations/BlockScaling.html).
-    - others: amax / max, rounded to nearest. For NVFP4 this is the recipe of "Pretraining Large Language
-      Models with NVFP4" (https://arxiv.org/abs/2509.25149), with the tensor's scale at amax / (6 · 448).
+    - power-of-two scales (E8M0): 2^(⌊log2 amax⌋ − ⌊log2 max⌋) with ``max`` that of the element format, the
+    rule of OCP Microscaling Formats (MX) v1.0, section 6.3
+    (https://www.opencompute.org/documents/ocp-microscaling-formats-mx-v1-0-spec-final-pdf). It can leave the
+    largest elements beyond ``max``, where they saturate; NVIDIA rounds the scale up instead
+    (https://docs.nvidia.com/deeplearning/cudnn/frontend/latest/operations/BlockScaling.html). - others: amax
+    / max, rounded to nearest. For NVFP4 this is the recipe of "Pretraining Large Language Models with NVFP4"
+    (https://arxiv.org/abs/2509.25149), with the tensor's scale at amax / (6 · 448).
 
     Elements are rounded to nearest, ties to even, and saturate. Everything that shares a scale with an
     infinity or a NaN becomes NaN.
@@ -46,9 +47,9 @@ class ScaledFormat:
     has_tensor_scale: bool = False
 
     def quantize(self, x: Tensor) -> Scaled:
-        """Return `x` (float32, at least one element and one dimension) as elements and scales.
+        """Return ``x`` (float32, at least one element and one dimension) as elements and scales.
 
-        The last block of a row that `block_size` does not divide is a shorter one.
+        The last block of a row that ``block_size`` does not divide is a shorter one.
         """
         x = rounding.as_float32(x)
         if not (x.dim() and x.numel()):
@@ -91,7 +92,7 @@ class ScaledFormat:
 
 @dataclass(frozen=True)
 class Scaled:
-    """A tensor in a `ScaledFormat`: element values (shape of the tensor) and the scales of its blocks."""
+    """A tensor in a ``ScaledFormat``: element values (shape of the tensor) and the scales of its blocks."""
 
     format: ScaledFormat
     elements: Tensor
@@ -115,9 +116,9 @@ class Scaled:
 class ScalingError:
     """What a scaled format did to one tensor.
 
-    `relative_error` is ‖error‖ / ‖x‖, which the largest elements dominate; `median_relative_error` is that of
-    the typical non-zero element; `underflow_fraction` is the part of the non-zero elements that became zero.
-    `lost` says which those are: a tensor of bool in the shape of `x`.
+    ``relative_error`` is ‖error‖ / ‖x‖, which the largest elements dominate; ``median_relative_error`` is
+    that of the typical non-zero element; ``underflow_fraction`` is the part of the non-zero elements that
+    became zero. ``lost`` says which those are: a tensor of bool in the shape of ``x``.
     """
 
     format: ScaledFormat
@@ -129,7 +130,7 @@ class ScalingError:
 
 
 def scaling_error(x: Tensor, scaled_format: ScaledFormat) -> ScalingError:
-    """Quantise and dequantise `x` (float32, not all zeros) and measure the damage."""
+    """Quantise and dequantise ``x`` (float32, not all zeros) and measure the damage."""
     scaled = scaled_format.quantize(x)
     exact, back = x.double(), scaled.dequantize().double()
     nonzero = exact != 0
@@ -148,7 +149,7 @@ def scaling_error(x: Tensor, scaled_format: ScaledFormat) -> ScalingError:
 
 
 def per_tensor(element: FloatFormat) -> ScaledFormat:
-    """Return `element` with one float32 scale per tensor, which takes the largest element to `max`."""
+    """Return ``element`` with one float32 scale per tensor, which takes the largest element to ``max``."""
     return ScaledFormat(f"{element.name} per tensor", element, FORMATS["fp32"], block_size=None)
 
 

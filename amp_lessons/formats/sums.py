@@ -23,17 +23,17 @@ def running_sum(
     start: float | Tensor = 0.0,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Return every partial sum of `increments` (steps, ...) added to `start`, each a value of `float_format`.
+    """Return every partial sum of ``increments`` (steps, ...) added to ``start``, as ``float_format`` has it.
 
     The increments are used as they are; round them first where the format is to hold them too. Additions are
-    float32, and their results are rounded. `method` is one of `SUM_METHODS`:
+    float32, and their results are rounded. ``method`` is one of ``SUM_METHODS``:
 
     - "plain": each sum is rounded to nearest. An increment below half the spacing at the sum changes nothing.
     - "fp32_copy": the sum is kept in float32; what is returned is that copy, rounded.
     - "kahan": what rounding took from each sum is kept in a second variable of the same format, and added to
-      the next increment (W. Kahan, "Further remarks on reducing truncation errors", CACM 8(1), 1965).
-    - "stochastic": each sum is rounded up or down at random, right on average; `generator` (on the device of
-      `increments`) makes it repeatable.
+      the next increment (W. Kahan, "Further remarks on reducing truncation errors", CACM 8(1), 1965). -
+      "stochastic": each sum is rounded up or down at random, right on average; ``generator`` (on the device
+      of ``increments``) makes it repeatable.
     """
     if increments.dim() == 0 or len(increments) == 0:
         raise ValueError("Give at least one increment, along the first dimension.")
@@ -84,7 +84,7 @@ SUM_METHODS: dict[str, Callable[[Tensor, Tensor, Rounding], Iterator[Tensor]]] =
 def repeated_update(
     update: float, float_format: FloatFormat, steps: int, *, start: float = 1.0
 ) -> dict[str, list[float]]:
-    """Return a weight of `float_format` after each of `steps` additions of `update`, by `SUM_METHODS`."""
+    """Return a weight of ``float_format`` after each of ``steps`` times ``update``, by ``SUM_METHODS``."""
     updates = torch.full((steps,), update)
     return {
         method: running_sum(

@@ -20,7 +20,7 @@ class InUseError(OSError):
 def replace(path: Path, text: str) -> None:
     """Let ``text`` be all that the file holds; a process that is killed leaves the old file or the new one.
 
-    The unfinished file has one name: whoever writes holds a lock (`acquired`). Raises OSError where nothing
+    The unfinished file has one name: whoever writes holds a lock (``acquired``). Raises OSError where nothing
     can be written, and leaves the old file.
     """
     unfinished = path.with_name(f"{path.name}.tmp")
@@ -43,7 +43,7 @@ def set_aside(path: Path) -> Path:
 
 
 def were_set_aside(path: Path) -> list[Path]:
-    """List what `set_aside` made of this file, today or earlier, oldest first; its name may be a pattern."""
+    """List what ``set_aside`` made of this file, today or earlier, oldest first; it may be a pattern."""
     return sorted(path.parent.glob(f"{path.stem}.damaged-*{path.suffix}"))
 
 

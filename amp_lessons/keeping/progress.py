@@ -1,9 +1,9 @@
 """What this learner has done: one JSON file, on this machine only.
 
-The file is ``progress.json`` in the folder of `home`. It is replaced as a whole, so a process that is killed
-at any moment leaves either the old file or the new one; a lock keeps two kernels from overwriting each
+The file is ``progress.json`` in the folder of ``home``. It is replaced as a whole, so a process that is
+killed at any moment leaves either the old file or the new one; a lock keeps two kernels from overwriting each
 other's results; a damaged file is set aside under another name, never overwritten, and whoever finds it says
-so. Where nothing can be written, what is there is still shown. Every failure is a `ProgressError`.
+so. Where nothing can be written, what is there is still shown. Every failure is a ``ProgressError``.
 """
 
 from __future__ import annotations
@@ -108,12 +108,12 @@ def _expanded(chosen: str) -> Path:
 
 
 def path() -> Path:
-    """Return the path of the progress file. Raises as `home` does."""
+    """Return the path of the progress file. Raises as ``home`` does."""
     return home() / "progress.json"
 
 
 def damaged_files() -> list[Path]:
-    """Return the damaged files that were set aside, today or earlier, oldest first. Raises as `home` does."""
+    """Return the damaged files set aside, today or earlier, oldest first. Raises as ``home`` does."""
     return files.were_set_aside(path())
 
 
@@ -154,17 +154,17 @@ def record_try(exercise_id: str, passed: bool) -> str:
 
 
 def record_hint(exercise_id: str, number: int) -> str:
-    """Note that hint ``number`` was seen; return and raise as `record_try`."""
+    """Note that hint ``number`` was seen; return and raise as ``record_try``."""
     return _change(exercise_id, lambda record: replace(record, hints=max(record.hints, number)))
 
 
 def record_solution(exercise_id: str) -> str:
-    """Note that the solution was seen; return and raise as `record_try`."""
+    """Note that the solution was seen; return and raise as ``record_try``."""
     return _change(exercise_id, lambda record: replace(record, solution_seen=True))
 
 
 def reset(exercise_id: str | None = None) -> str:
-    """Forget one exercise, or all; return and raise as `record_try`. Asking first is for the caller."""
+    """Forget one exercise, or all; return and raise as ``record_try``. Asking first is for the caller."""
     if not _kept():
         return ""
     with _locked():
@@ -210,7 +210,7 @@ def _load() -> tuple[dict[str, Any], str]:
 
 
 def _load_only() -> tuple[dict[str, Any], str]:
-    """Do as `_load`, and leave a damaged file where it is."""
+    """Do as ``_load``, and leave a damaged file where it is."""
     try:
         return _content(), ""
     except _DamagedError:

@@ -112,7 +112,7 @@ class Roofline:
 
     @property
     def roofs(self) -> list[Roof]:
-        """The roofs of all `precisions`."""
+        """The roofs of all ``precisions``."""
         return [self.roof(precision) for precision in self.precisions]
 
     def ridge_point(self, precision: str) -> float:

@@ -52,8 +52,7 @@ def questions() -> dict[str, Question]:
 def question(id: str) -> Question:
     """Return the question called ``id``, for example ``"scaling.floor"``.
 
-    Raises:
-        KeyError: there is no such question; the message names the nearest ones.
+    Raises KeyError for an unknown one; the message names the nearest ones.
     """
     try:
         return questions()[id]

@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def with_bar(steps: Iterable[T], total: int | None, what: str) -> Iterator[T]:
-    """Yield `steps` below a bar that counts them, of `total` if that is known; it goes away at the end."""
+    """Yield ``steps`` below a bar that counts them, of ``total`` if known; it goes away at the end."""
     from tqdm.auto import tqdm  # it brings widgets along in a notebook
 
     return iter(tqdm(steps, total=total, desc=what, leave=False))

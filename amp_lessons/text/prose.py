@@ -1,4 +1,4 @@
-"""Sentences with `code` between backticks, as markdown and HTML. As plain text they stay as they are."""
+"""Sentences with ``code`` between backticks, as markdown and HTML. As plain text they stay as they are."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _PARAGRAPH = Markup("<p>{}</p>").format
 class Table:
     """Rows of words under a head, with a caption above and notes below; the first column names the row.
 
-    What stands between backticks is code. A cell that is `markupsafe.Markup` stands in HTML as it is.
+    What stands between backticks is code. A cell that is ``markupsafe.Markup`` stands in HTML as it is.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Table:
         caption: str = "",
         notes: Iterable[str] = (),
     ) -> None:
-        """Keep `rows`, each of them as long as `head`; other cells than strings are put into words by str."""
+        """Keep ``rows``, each as long as ``head``; cells other than strings are put into words by str."""
         self.head = tuple(head)
         self.rows = [tuple(cell if isinstance(cell, str) else str(cell) for cell in row) for row in rows]
         self.caption = caption
@@ -44,7 +44,7 @@ class Table:
 
     @classmethod
     def of(cls, records: Iterable[Mapping[str, object]], caption: str = "") -> Table:
-        """Make a table of `records`, at least one; all have the headings of the first as keys."""
+        """Make a table of ``records``, at least one; all have the headings of the first as keys."""
         records = list(records)
         if not records:
             raise ValueError("A table needs at least one row, which says what its headings are.")

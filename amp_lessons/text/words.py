@@ -56,7 +56,7 @@ def three_digits(amount: float) -> str:
 def exact(value: float, most_exponent: int | None = None) -> str:
     """Return a number exactly: as a decimal where that is short, else as ``13421773 × 2^-27 ≈ 0.1``.
 
-    With `most_exponent` the power of two is no higher than that one, so that numbers side by side share it.
+    With ``most_exponent`` the power of two is no higher than that one, so that numbers side by side share it.
     """
     if not math.isfinite(value) or value == 0:
         return str(value).removesuffix(".0")

@@ -1,7 +1,8 @@
 """The training loops of lesson 04, in float32 and in mixed precision, and what a run leaves behind.
 
-`training_steps` is the loop, one step at a time, so that a view can draw while it trains and stop whenever it
-likes; `train_fp32` and `train_with_amp` run it to its end, `compare` runs several from the same start.
+``training_steps`` is the loop, one step at a time, so that a view can draw while it trains and stop whenever
+it likes; ``train_fp32`` and ``train_with_amp`` run it to its end, ``compare`` runs several from the same
+start.
 """
 
 from __future__ import annotations
@@ -218,8 +219,8 @@ def train_with_amp(
 ) -> History:
     """Train in mixed precision: autocast in ``dtype``, with loss scaling if that is float16.
 
-    ``device_type`` is that of the model if left out. Raises as `train_fp32`, and ValueError for another dtype
-    or a device type on which the model is not: autocast and the scaler would then do nothing.
+    ``device_type`` is that of the model if left out. Raises as ``train_fp32``, and ValueError for another
+    dtype or a device type on which the model is not: autocast and the scaler would then do nothing.
     """
     own = _device_of(model).type
     if device_type not in (None, own):
@@ -303,8 +304,8 @@ def compare(
     The model is made once, under ``seed``, and each run gets a copy of it; the generators are put back to the
     same state before each run, so that a shuffling loader gives the same batches and dropout the same masks.
     ``make_optimizer`` takes the parameters, by default SGD with learning rate 0.1. The global random state is
-    left as it was. Raises as `train_fp32`, and ValueError if ``dtypes`` names a precision twice or ``device``
-    is not there.
+    left as it was. Raises as ``train_fp32``, and ValueError if ``dtypes`` names a precision twice or
+    ``device`` is not there.
     """
     if len(set(dtypes)) != len(dtypes) or not dtypes:
         raise ValueError(f"dtypes must name each precision once, not {list(dtypes)}")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def table(runs: Mapping[str, History], caption: str = "", notes: Iterable[str] = ()) -> Table:
-    """Return loss and accuracy of every epoch, with columns for each of `runs`, which are given by name."""
+    """Return loss and accuracy of every epoch, with columns for each of ``runs``, which are given by name."""
     columns = {"epoch": [str(i + 1) for i in range(len(next(iter(runs.values())).epochs))]}
     for name, history in runs.items():
         columns[f"{name} loss"] = [f"{loss:.3f}" for loss in history.losses]

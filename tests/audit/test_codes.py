@@ -20,7 +20,7 @@ PACKAGE = Path(amp_lessons.__file__).parent
 MODULES = [
     path
     for path in sorted([*PACKAGE.glob("audit/**/*.py"), *PACKAGE.glob("exercises/**/*.py")])
-    if path.name not in ("attempts.py", "codes.py") and path.parent.name != "_template"
+    if path.name not in ("attempts.py", "codes.py") and "_template" not in path.parts
 ]
 MAKERS = {"passed", "failed", "note", "reject", "Finding"}
 

@@ -132,7 +132,7 @@ class Tape:
         return torch.cat([p.detach().reshape(-1).float().cpu() for p in self.parameters])
 
     def gradients(self) -> Tensor:
-        """Copy all watched gradients as `weights` does, zeros where there are none."""
+        """Copy all watched gradients as ``weights`` does, zeros where there are none."""
         return flat(self.parameters, [p.grad for p in self.parameters])
 
     def call(self, name: CallName, owner: Any, **seen: Any) -> None:

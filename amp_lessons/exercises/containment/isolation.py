@@ -3,7 +3,7 @@
 On Linux without a GPU the check runs in a forked child: it sees the learner's objects exactly as they are in
 the notebook, closures included, and an endless loop in C, ``os._exit`` or a replaced method of PyTorch ends
 with it. A CUDA context does not survive a fork, and Windows and macOS have no safe one, so there the check
-runs in this process, held by `sandbox` alone: everything is still contained but a loop in C, a captured
+runs in this process, held by ``sandbox`` alone: everything is still contained but a loop in C, a captured
 reference to ``os._exit``, and loops that catch every exception, that of the user's interrupt included. Both
 ways run the same code on the same inputs and come to the same verdict.
 """
@@ -72,7 +72,7 @@ def run(job: Callable[[], Any], limit_s: float, way: Way = "auto") -> Result:
 
 
 def run_in_process(job: Callable[[], Any], limit_s: float) -> Result:
-    """Run ``job`` here, with what `sandbox` can hold."""
+    """Run ``job`` here, with what ``sandbox`` can hold."""
     ending: Ending = "finished"
     value = None
     with sandbox.contained(limit_s) as session:

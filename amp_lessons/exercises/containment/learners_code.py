@@ -33,7 +33,7 @@ def _end() -> None:
 
 
 def is_learners(frame: FrameType | None) -> bool:
-    """Whether ``frame`` was called, at whatever distance, by `enter`, whose caller waits for exceptions."""
+    """Whether ``frame`` was called, at whatever distance, by ``enter``, whose caller waits for exceptions."""
     while frame is not None:
         frame = frame.f_back
         if frame is not None and frame.f_code is enter.__code__:

@@ -1,8 +1,9 @@
 """The process-wide state that a learner's code can disturb, or depend on: set it, remember it, put it back.
 
-A check runs code that may leave autocast on, switch gradients off or replace methods of PyTorch. `Snapshot`
-remembers settings and methods; `Snapshot.restore` puts both back and says which of them mattered. The kernel
-that asks for the check may have autocast on or gradients off itself: `neutral` lets every check begin alike.
+A check runs code that may leave autocast on, switch gradients off or replace methods of PyTorch. ``Snapshot``
+remembers settings and methods; ``Snapshot.restore`` puts both back and says which of them mattered. The
+kernel that asks for the check may have autocast on or gradients off itself: ``neutral`` lets every check
+begin alike.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Call a learner's code so that whatever it does ends in an `Outcome` and leaves this process as it was.
+"""Call a learner's code so that whatever it does ends in an ``Outcome`` and leaves this process as it was.
 
-`contained` prepares the process for a whole check: output is captured and bounded, calls that end or copy the
-process are refused, a time limit runs, the user's interrupt is held back while this package works. The check
-then runs each piece of learner's code by `call`, which finds the `Session` that `contained` began in a
-context variable: exercises need not hand it on. So the chain is `checking.examine` -> `isolation.run` ->
-`contained` -> the exercise's check -> `call` -> `learners_code.enter` -> the learner's function, and back
-through `Outcome`. A thread that the learner starts is in no session: a check that it asks for waits for this
-one to end. What cannot be held from inside (a loop in C, a captured reference to ``os._exit``) is what
-`isolation` uses a child process for.
+``contained`` prepares the process for a whole check: output is captured and bounded, calls that end or copy
+the process are refused, a time limit runs, the user's interrupt is held back while this package works. The
+check then runs each piece of learner's code by ``call``, which finds the ``Session`` that ``contained`` began
+in a context variable: exercises need not hand it on. So the chain is ``checking.examine`` ->
+``isolation.run`` -> ``contained`` -> the exercise's check -> ``call`` -> ``learners_code.enter`` -> the
+learner's function, and back through ``Outcome``. A thread that the learner starts is in no session: a check
+that it asks for waits for this one to end. What cannot be held from inside (a loop in C, a captured reference
+to ``os._exit``) is what ``isolation`` uses a child process for.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def active() -> bool:
 def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Outcome:
     """Run ``function`` and return what came of it; only time limit and user's interrupt get through.
 
-    Raises LookupError outside of `contained`.
+    Raises LookupError outside of ``contained``.
     """
     session = _session.get()
     session.safe_point()

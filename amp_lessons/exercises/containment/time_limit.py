@@ -2,7 +2,7 @@
 
 Code that catches every exception and goes on, as ``while True: try: … except BaseException: pass`` does, may
 go on after this one too, and after the user's interrupt, as it would in any cell of a notebook: only the end
-of its process is sure to end it. `isolation` gives it a process of its own wherever it can.
+of its process is sure to end it. ``isolation`` gives it a process of its own wherever it can.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Deadline:
 
 @contextlib.contextmanager
 def alarm(deadline: Deadline) -> Iterator[None]:
-    """Raise `TimeUp` in the learner's code of this thread at the deadline, and while it then goes on.
+    """Raise ``TimeUp`` in the learner's code of this thread at the deadline, and while it then goes on.
 
     A thread watches: the learner's code cannot stop it, as it could a timer, and signals reach only the main
     thread.

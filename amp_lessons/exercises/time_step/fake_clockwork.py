@@ -18,7 +18,7 @@ from amp_lessons.exercises.containment import time_limit
 
 
 class Time(Protocol):
-    """Time in seconds, as a `Device` needs it and a learner's clocks show it.
+    """Time in seconds, as a ``Device`` needs it and a learner's clocks show it.
 
     ``readings`` names the clocks that were seen to be read; ``exact`` says whether nothing else takes time.
     """
@@ -68,7 +68,7 @@ _TIMEIT: tuple[Any, ...] = (timeit.timeit, timeit.repeat, timeit.Timer.__init__)
 class SimulatedTime:
     """Time that passes only through a device's work, a sleep, or reading a clock.
 
-    ``readings`` names the functions of `time` that were called in code outside the standard library.
+    ``readings`` names the functions of ``time`` that were called in code outside the standard library.
     """
 
     exact = True
@@ -153,7 +153,7 @@ def _functions_of(attempt: Any) -> list[FunctionType]:
 
 
 def _exchange(functions: list[Any], replacements_by_id: dict[int, Any]) -> None:
-    """Put ``replacements_by_id[id(x)]`` in the place of x, wherever these functions and `time` hold it.
+    """Put ``replacements_by_id[id(x)]`` in the place of x, wherever these functions and ``time`` hold it.
 
     A library such as freezegun is not enough: it looks for clocks in modules, not among the defaults and
     closed-over names of a function, and it leaves the processor's clocks and ``sleep`` as they are.
@@ -197,7 +197,7 @@ class Device:
     """A device that serves calls in turn; the i-th takes ``durations_ms[i]``, or else the last of these.
 
     It is called as a step. With ``waits`` the call returns when the work is done, as on a CPU; without, at
-    once, as a launch on a GPU does, and only `synchronize` waits. ``pending_ms`` is work from before.
+    once, as a launch on a GPU does, and only ``synchronize`` waits. ``pending_ms`` is work from before.
     """
 
     durations_ms: tuple[float, ...]
@@ -215,6 +215,7 @@ class Device:
         return self
 
     def __call__(self) -> None:
+        """Launch the next step: it begins when the device is free, and with ``waits`` this returns at its end."""
         made = self._time.now()
         began = max(made, self._free_at)
         duration_ms = self.durations_ms[min(len(self.calls), len(self.durations_ms) - 1)]

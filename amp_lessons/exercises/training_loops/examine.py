@@ -32,7 +32,7 @@ def examine(
 ) -> Iterator[Finding | SideBySide]:
     """Run a loop on one problem after another until one shows a mistake; ``answer`` is the solution.
 
-    ``fields`` of `Problem` are what the loop takes as keyword arguments beyond device_type and dtype,
+    ``fields`` of ``Problem`` are what the loop takes as keyword arguments beyond device_type and dtype,
     "max_norm" for one.
     """
     options = dict.fromkeys(fields)

@@ -15,7 +15,7 @@ from amp_lessons.views.base.style import FIELD_COLOURS, tint
 
 
 class BitRow(anywidget.AnyWidget):
-    """One toggle button per bit of a format, grouped by field; `bits` is what they show, as 0 and 1."""
+    """One toggle button per bit of a format, grouped by field; ``bits`` is what they show, as 0 and 1."""
 
     _esm = Path(__file__).with_name("bits.js")
     _css = Path(__file__).with_name("bits.css")
@@ -24,7 +24,7 @@ class BitRow(anywidget.AnyWidget):
     bits = traitlets.Unicode().tag(sync=True)
 
     def show(self, float_format: FloatFormat, code: int) -> None:
-        """Show the bits of `code`; both halves of the change reach the page together."""
+        """Show the bits of ``code``; both halves of the change reach the page together."""
         with self.hold_sync():
             self.label = f"Bits of {float_format.name}: arrow keys move, space flips"
             self.fields = list(_fields(float_format))

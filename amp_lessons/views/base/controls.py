@@ -62,7 +62,7 @@ class SliderWithField:
     ) -> None:
         """Call ``moved`` with the position that a learner moves the slider to, ``typed`` with what is typed.
 
-        ``typed`` calls `follow` once it has understood.
+        ``typed`` calls ``follow`` once it has understood.
         """
         self._slider, self._field = slider, field
         self._moved, self._typed = moved, typed

@@ -24,7 +24,7 @@ class Ticket:
         self.superseded = threading.Event()
 
     def check(self) -> None:
-        """Raise SupersededError once something newer was asked for."""
+        """Go on, unless something newer was asked for: then raises SupersededError."""
         if self.superseded.is_set():
             raise SupersededError
 
@@ -32,8 +32,8 @@ class Ticket:
 class Latest:
     """Run work in a thread of its own, one at a time, and hand over what it yields.
 
-    Work is a function of a `Ticket` that yields results. They are handed to ``deliver`` in the thread that
-    asks: by its event loop, or inside `wait`. An exception that ends the work is handed over like a result;
+    Work is a function of a ``Ticket`` that yields results. They are handed to ``deliver`` in the thread that
+    asks: by its event loop, or inside ``wait``. An exception that ends the work is handed over like a result;
     results of work that is no longer the latest are dropped.
     """
 

@@ -27,7 +27,7 @@ _COMMANDS = {Outline.MOVETO: "M%.2f %.2f", Outline.LINETO: "L%.2f %.2f", Outline
 
 
 class MovingPage(anywidget.AnyWidget):
-    """Where a view shows a picture whose `moving` artists are patches, and the caption below it."""
+    """Where a view shows a picture whose ``moving`` artists are patches, and the caption below it."""
 
     _esm = Path(__file__).with_name("moving.js")
     _css = Path(__file__).with_name("moving.css")
@@ -55,7 +55,7 @@ class MovingPage(anywidget.AnyWidget):
 
 
 class MovingView(View):
-    """A view whose picture follows a slider: its `moving` artists must be patches of straight lines."""
+    """A view whose picture follows a slider: its ``moving`` artists must be patches of straight lines."""
 
     def new_page(self) -> MovingPage:
         """Return a page on which only outlines move."""

@@ -36,7 +36,7 @@ def describe_significand(representation: Representation) -> str:
 
 
 def describe_value(chosen: Representation, value: float) -> str:
-    """Say `value`; beside a subnormal, which is so many times the smallest one, count in those."""
+    """Say ``value``; beside a subnormal, which is so many times the smallest one, count in those."""
     smallest = chosen.format.smallest_subnormal
     if chosen.fields.kind != "subnormal" or not smallest:
         return exact(value)

@@ -1,0 +1,1 @@
+"""Compute results as pictures with captions."""

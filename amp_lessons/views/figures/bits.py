@@ -35,7 +35,7 @@ ASKED_Y, SPACING_Y = 0.38, 0.14
 def bits_picture(
     representations: Sequence[Representation], chosen: Representation, value: float | Fraction
 ) -> Picture:
-    """Draw `chosen` taken apart and among its neighbours, and below it all `representations` of `value`."""
+    """Draw ``chosen`` taken apart, among its neighbours, and below it all ``representations`` of it."""
     height = TOP + ROW * (len(representations) + 0.4)
     with house_style():
         figure = Figure(figsize=(WIDTH, height))
@@ -103,7 +103,7 @@ def _draw_neighbour(axes: Axes, x: float, value: float | None, bold: bool) -> No
 
 
 def _position(value: float | Fraction, below: float | None, here: float, above: float | None) -> float | None:
-    """Return where `value` lies between the neighbours, −1 to 1 with `here` at 0; None outside or at it."""
+    """Return where ``value`` lies between the neighbours, −1 to 1, ``here`` at 0; None outside or at it."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     offset = Fraction(value) - Fraction(here)
@@ -141,7 +141,7 @@ _STRESS = {
 
 
 def _draw_bits(axes: Axes, representations: Sequence[Representation]) -> None:
-    """Draw a box with its digit for every bit; the exponents of all formats end at `BORDER`."""
+    """Draw a box with its digit for every bit; the exponents of all formats end at ``BORDER``."""
     bits = [
         (x, TOP + ROW * (i + 0.5), field, digit)
         for i, representation in enumerate(representations)

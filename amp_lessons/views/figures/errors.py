@@ -16,8 +16,8 @@ def errors_picture(
 ) -> Picture:
     """Draw relative errors against the inner dimension, both logarithmic.
 
-    `errors` maps (format of the operands, format of the accumulator) to one error per inner dimension. Colour
-    says the operands; a line is solid for an fp32 accumulator and dashed for any other.
+    ``errors`` maps (format of the operands, format of the accumulator) to one error per inner dimension.
+    Colour says the operands; a line is solid for an fp32 accumulator and dashed for any other.
     """
     with house_style():
         figure = Figure(figsize=(9, 3.8))

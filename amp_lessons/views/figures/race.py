@@ -17,7 +17,7 @@ _LEAST_DIFFERENCE, _MOST_DIFFERENCE = 1e-7, 1.0
 
 
 class RacePicture(Picture):
-    """Both losses over the steps, and below them their relative difference; the curves grow by `update`."""
+    """Both losses over the steps, and below them their relative difference; the curves grow by ``update``."""
 
     def __init__(self, race: Race) -> None:
         """Draw axes for all steps of ``race``, and the curves as far as they have come."""

@@ -32,9 +32,9 @@ DECIMAL_BINADES = 4.0  # so narrow a view is labelled with plain numbers
 def ruler_picture(
     low: float, high: float, float_formats: Sequence[FloatFormat], tensors: Mapping[str, np.ndarray]
 ) -> Picture:
-    """Draw the values of `float_formats` from 2^low to 2^high, below histograms of `tensors`.
+    """Draw the values of ``float_formats`` from 2^low to 2^high, below histograms of ``tensors``.
 
-    Those are given as `sizes_in_order`, so that a moving picture does not sort them again.
+    Those are given as ``sizes_in_order``, so that a moving picture does not sort them again.
     """
     rows, strips = ROW_IN * len(float_formats), STRIP_IN * len(tensors)
     height = AXIS_IN + rows + strips + HEADER_IN

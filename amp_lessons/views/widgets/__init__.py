@@ -1,0 +1,1 @@
+"""Controls wired to a compute call and a figure."""

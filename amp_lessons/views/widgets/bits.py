@@ -22,7 +22,7 @@ class BitView(View):
     format = ControlValue[str]("_format", "The name of the format whose bits the buttons are.")
 
     def __init__(self, typed: str | float = "0.1", format: str = "fp16") -> None:
-        """Show `typed` (a number, or with 0x or 0b in front the bits of one) in the format of that name."""
+        """Show ``typed`` (a number, or with 0x or 0b in front the bits of one) in the format of that name."""
         self._row = BitRow()
         self._format = dropdown("format", list(FORMATS), format)
         self._field = text_field("type a number or its bits", "", placeholder="0.1, 2^-24, 0x7bff")
@@ -81,7 +81,7 @@ class BitView(View):
         self._take(meaning.value, meaning.code, "" if meaning.is_pattern else text)
 
     def _take(self, value: float | Fraction, code: int, text: str = "") -> None:
-        """Show `code` and what every format makes of `value`; `text` is how the learner wrote it."""
+        """Show ``code`` and what every format makes of ``value``; ``text`` is how the learner wrote it."""
         self._value, self._code = value, code
         self._text = self._understood = text or str(value).removesuffix(".0")
         self._field.value = self._text

@@ -29,7 +29,7 @@ class OutlierView(View):
     def __init__(
         self, matrix: Tensor, exponent: int = 10, scaled_formats: Sequence[ScaledFormat] = SCALED_FORMATS
     ) -> None:
-        """Show `matrix` (rows, columns; float32) with 2^`exponent` in its middle, in each of the formats."""
+        """Show ``matrix`` (rows, columns; float32) with 2^``exponent`` in its middle, in each format."""
         if matrix.dim() != 2 or not matrix.numel():
             raise ValueError(f"Give a matrix (rows, columns), not a tensor of shape {tuple(matrix.shape)}.")
         self._matrix = matrix.detach().clone()

@@ -56,7 +56,7 @@ class Checked:
 
 
 def check(exercise_id: str, attempt: Any, *, time_limit_s: float = 10.0) -> Checked:
-    """Check an attempt with `exercises.check`, show the report and draw the result; raises as that does."""
+    """Check an attempt with ``exercises.check``, show the report and draw the result; raises as that does."""
     checked = Checked(exercises.check(exercise_id, attempt, time_limit_s=time_limit_s))
     refresh_cards(exercise_id)
     return checked

@@ -30,7 +30,7 @@ def product_errors(
 ) -> Still:
     """Show errors of matrix products against the inner dimension.
 
-    `errors` maps (operands, accumulator), both names of formats, to one relative error per inner dimension.
+    ``errors`` maps (operands, accumulator), both names of formats, to one relative error per inner dimension.
     """
     lines = [
         f"{operands} with sums in {accumulator}: {relative(line[0])} → {relative(line[-1])}"
@@ -48,7 +48,7 @@ class UpdateView(View):
     format = ControlValue[str]("_format", "The name of the format that stores the weight.")
 
     def __init__(self, exponent: int = -10, format: str = "bf16", steps: int = 300) -> None:
-        """Add 2^`exponent` to 1, `steps` times, the weight being stored in the format of that name."""
+        """Add 2^``exponent`` to 1, ``steps`` times, the weight being stored in the format of that name."""
         self._steps = steps
         self._slider = Slider("Update", SMALLEST_UPDATE, 0, exponent, words=_in_words)
         self._format = dropdown("weight kept in", WEIGHT_FORMATS, format)

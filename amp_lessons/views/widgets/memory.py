@@ -54,7 +54,7 @@ class MemoryView(View):
         optimizer: str = "AdamW",
         depth: int | None = None,
     ) -> None:
-        """Show the memory of ``networks``: by name, functions that return a `measure.Footprint`.
+        """Show the memory of ``networks``: by name, functions that return a ``measure.Footprint``.
 
         Each is called with ``precision_name`` and ``optimizer``: ``partial(measure.predict_memory, model,
         images)``, say. ``depth`` is the number of names of a module's path that tell layers apart.

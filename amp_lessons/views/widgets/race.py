@@ -24,7 +24,7 @@ class RaceView(View):
     """Two runs from the same initial weights on the same batches, a slice at a time.
 
     Between the slices the kernel is free, so that other cells run and every button works. They run on the
-    kernel's event loop; without one there is `run`, which comes back when the race has ended.
+    kernel's event loop; without one there is ``run``, which comes back when the race has ended.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class RaceView(View):
         *,
         device: torch.device | str | None = None,
     ) -> None:
-        """Line up for ``task`` (one of `race.TASKS`), by default on the device that lessons run on.
+        """Line up for ``task`` (one of ``race.TASKS``), by default on the device that lessons run on.
 
         Raises ValueError for an unknown task or a dtype other than fp16 and bf16.
         """
@@ -92,7 +92,7 @@ class RaceView(View):
         self._refresh()
 
     def stop(self) -> None:
-        """Stop after the last finished step; `start` goes on from there."""
+        """Stop after the last finished step; ``start`` goes on from there."""
         if self._running is not None:
             self._running.cancel()
             self._running = None

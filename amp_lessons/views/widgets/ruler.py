@@ -28,9 +28,9 @@ class RulerView(View):
     def __init__(
         self, tensors: Mapping[str, Tensor] | None = None, around: str | float = "2^-12", zoom: int = 0
     ) -> None:
-        """Show `tensors` (name → tensor, by the size of their elements) and all formats.
+        """Show ``tensors`` (name → tensor, by the size of their elements) and all formats.
 
-        The middle of the picture is `around`, a positive number; each step of `zoom` halves its width.
+        The middle of the picture is ``around``, a positive number; each step of ``zoom`` halves its width.
         """
         self._sizes = {name: sizes_in_order(tensor) for name, tensor in (tensors or {}).items()}
         self._zoom = Slider("Zoom", 0, MOST_ZOOM, zoom, words=_width_in_words)

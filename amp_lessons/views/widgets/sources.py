@@ -29,12 +29,12 @@ def source_table(
 ) -> Table:
     """Confront the claims about ``models`` with predictions made here and with recorded measurements.
 
-    ``models`` are names of ``bench.WORKLOADS``, by default all that `amp-lessons bench` measures.
+    ``models`` are names of ``bench.WORKLOADS``, by default all that ``amp-lessons bench`` measures.
 
     ``precision`` is the autocast of prediction and measurement; of a CPU's measurements those in bf16 are
     shown, because most CPUs have no arithmetic for fp16. ``found`` are the recordings, by default all that
-    `bench.recordings` finds. Of several that know a model the first counts: one's own before the course's, a
-    GPU's before a CPU's, then the latest. The first call takes some seconds for each model.
+    ``bench.recordings`` finds. Of several that know a model the first counts: one's own before the course's,
+    a GPU's before a CPU's, then the latest. The first call takes some seconds for each model.
     """
     known = tuple(recordings() if found is None else found)
     caption = (
