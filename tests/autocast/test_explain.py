@@ -13,14 +13,14 @@ from amp_lessons import autocast
 )
 def test_cudas_answer_with_the_cpus_beside_it(name):
     sentence = autocast.explain(name, "cuda")
-    assert sentence.startswith("On CUDA, softmax runs in float32: autocast sets its dtype argument")
+    assert sentence.startswith("On CUDA, softmax runs in fp32: autocast sets its dtype argument")
     assert "On the CPU it is in no list and follows its inputs" in sentence
 
 
 def test_the_cpus_answer_with_cudas_beside_it():
     sentence = autocast.explain("softmax", "cpu")
     assert sentence.startswith("On the CPU, softmax is in no list")
-    assert "On CUDA it runs in float32" in sentence
+    assert "On CUDA it runs in fp32" in sentence
 
 
 @pytest.mark.parametrize(
@@ -28,16 +28,16 @@ def test_the_cpus_answer_with_cudas_beside_it():
     [
         (
             "linear",
-            "On CUDA, linear runs in autocast's dtype (float16 by default): its inputs are cast to it",
+            "On CUDA, linear runs in autocast's dtype (fp16 by default): its inputs are cast to it",
         ),
-        ("pow", "its inputs are cast to float32"),
+        ("pow", "its inputs are cast to fp32"),
         ("norm", "overload with a dtype argument"),
         ("atan2", "widest dtype among its inputs"),
         ("binary_cross_entropy", "is refused with an error: torch.nn.functional.binary_cross_entropy and"),
         ("mean", "On CUDA and on the CPU, mean is in no list and follows its inputs: half precision in"),
         ("batch_norm", "unless an operation that it is made of is in a list"),
         ("addmm_", "it writes into a tensor that it is given"),
-        ("lstm", "runs in float16, whatever autocast's dtype"),
+        ("lstm", "runs in fp16, whatever autocast's dtype"),
     ],
 )
 def test_each_kind_of_rule_has_its_words(name, words):

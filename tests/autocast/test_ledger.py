@@ -252,7 +252,7 @@ def test_a_model_that_is_half_already():
     (row,) = ledger.rows
     assert (row.input_dtypes, row.output_dtype) == ((F32, F16, F16), F16)
     assert [cast.parameter for cast in row.casts] == [""]
-    assert "parameters are float16 already" in ledger.notes[0]
+    assert "parameters are fp16 already" in ledger.notes[0]
 
 
 def test_a_float64_model_is_left_alone():
@@ -285,7 +285,7 @@ def test_a_model_that_fails_under_autocast(fake):
     model = Fails(LossHead())
     with pytest.raises(autocast.RecordingError, match="unsafe to autocast") as caught:
         record(autocast.fake_copy(model) if fake else model, torch.randn(2, 4))
-    assert "in head, at aten::binary_cross_entropy(float16, float16)" in str(caught.value)
+    assert "in head, at aten::binary_cross_entropy(fp16, fp16)" in str(caught.value)
     assert [row.op for row in caught.value.rows] == ["aten::linear", "aten::sigmoid", "aten::zeros_like"]
     assert isinstance(caught.value.__cause__, RuntimeError)
     assert record(perceptron(), torch.randn(2, 8)).rows
@@ -294,7 +294,7 @@ def test_a_model_that_fails_under_autocast(fake):
 def test_a_model_that_fails_by_itself():
     with pytest.raises(autocast.RecordingError, match=r"forward pass failed .* KeyError: 'missing'"):
         record(Fails(PythonError()), torch.randn(2, 4))
-    with pytest.raises(autocast.RecordingError, match=r"the model itself, at aten::linear\(float32, float32"):
+    with pytest.raises(autocast.RecordingError, match=r"the model itself, at aten::linear\(fp32, fp32"):
         record(nn.Linear(4, 4), torch.randn(2, 3))
 
 
@@ -322,7 +322,7 @@ def test_a_loss_function_that_fails_is_not_the_forward_pass():
 
     with pytest.raises(autocast.RecordingError, match=r"^the function given as backward failed .* NameError"):
         record(perceptron(), torch.randn(2, 8), backward=wrong)
-    with pytest.raises(autocast.RecordingError, match=r"given as backward failed .* at aten::sum\(float32\)"):
+    with pytest.raises(autocast.RecordingError, match=r"given as backward failed .* at aten::sum\(fp32\)"):
         record(perceptron(), torch.randn(2, 8), backward=lambda output: output.sum(dim=7))
 
 
@@ -503,5 +503,5 @@ def test_checkpointed_activations_are_computed_twice():
 
 def test_a_row_reads_as_a_sentence():
     rows = [str(row) for row in record(nn.Conv1d(1, 1, 1, padding="same"), torch.randn(1, 1, 2)).rows]
-    assert rows[0].startswith("(model): aten::conv1d(float32, float32, float32) -> float16 [lower precision")
+    assert rows[0].startswith("(model): aten::conv1d(fp32, fp32, fp32) -> fp16 [lower precision")
     assert rows[0].endswith("3 casts]")

@@ -6,7 +6,6 @@ from amp_lessons.autocast.cast_policy.dispatcher import (
     is_composite,
     map_tensors,
     overload,
-    short,
     tensors_in,
     without_overload,
 )
@@ -42,7 +41,6 @@ __all__ = [
     "operations",
     "overload",
     "policy",
-    "short",
     "tensors_in",
     "without_overload",
 ]

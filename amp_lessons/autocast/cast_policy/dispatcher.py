@@ -42,11 +42,6 @@ def without_overload(name: str) -> str:
     return name.partition(".")[0]
 
 
-def short(dtype: torch.dtype) -> str:
-    """Return a dtype's own name: ``"float16"`` of ``torch.float16``."""
-    return str(dtype).removeprefix("torch.")
-
-
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
     """Yield every tensor in nested sequences, mappings and dataclasses, in order."""
     if isinstance(value, torch.Tensor):

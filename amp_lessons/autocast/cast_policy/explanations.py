@@ -6,8 +6,9 @@ from functools import cache
 
 import torch
 
-from amp_lessons.autocast.cast_policy.dispatcher import is_composite, overload, short, without_overload
+from amp_lessons.autocast.cast_policy.dispatcher import is_composite, overload, without_overload
 from amp_lessons.autocast.cast_policy.policies import RECURRENT, Entry, Policy, entries
+from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.text.nearest import did_you_mean
 
 _NAMES = {"cuda": "CUDA", "cpu": "the CPU", "mps": "MPS", "xpu": "XPU"}
@@ -76,18 +77,18 @@ def _answer(variants: list[str], device_type: str) -> str:
     if listed:
         return _listed_answer(listed[0], device_type)
     if device_type == "cuda" and not set(RECURRENT).isdisjoint(variants):
-        return "runs in float16, whatever autocast's dtype: all that cuDNN is given is cast to float16"
+        return "runs in fp16, whatever autocast's dtype: all that cuDNN is given is cast to fp16"
     return _unlisted_answer(variants)
 
 
 def _listed_answer(entry: Entry, device_type: str) -> str:
-    dtype = short(torch.get_autocast_dtype(device_type))
+    dtype = dtype_name(torch.get_autocast_dtype(device_type))
     answers = {
         Policy.LOWER_PRECISION: f"runs in autocast's dtype ({dtype} by default): its inputs are cast to it",
-        Policy.FP32: "runs in float32: its inputs are cast to float32",
-        Policy.FP32_SET_OPT_DTYPE: "runs in float32: autocast sets its dtype argument unless you did",
-        Policy.FP32_APPEND_DTYPE: "runs in float32: autocast calls its overload with a dtype argument",
-        Policy.PROMOTE: "runs in the widest dtype among its inputs: one float32 makes it float32",
+        Policy.FP32: "runs in fp32: its inputs are cast to fp32",
+        Policy.FP32_SET_OPT_DTYPE: "runs in fp32: autocast sets its dtype argument unless you did",
+        Policy.FP32_APPEND_DTYPE: "runs in fp32: autocast calls its overload with a dtype argument",
+        Policy.PROMOTE: "runs in the widest dtype among its inputs: one fp32 makes it fp32",
         Policy.BANNED: "is refused with an error: " + entry.message.partition("\n")[0].rstrip("."),
     }
     return answers[entry.policy]

@@ -62,7 +62,7 @@ RECURRENT = tuple(
 CUDNN_RNN = Entry(
     "aten::_cudnn_rnn",
     Policy.LOWER_PRECISION,
-    "not called: aten/src/ATen/cudnn/AutocastRNN.cpp casts everything to float16, whatever autocast's dtype",
+    "not called: aten/src/ATen/cudnn/AutocastRNN.cpp casts everything to fp16, whatever autocast's dtype",
 )
 
 
@@ -126,7 +126,7 @@ def _entry(name: str, device_type: str) -> Entry:
         return _fp32_entry(name, device_type)
     if alone.asked_for_fp32:
         kind = Policy.FP32_SET_OPT_DTYPE if has_dtype_argument(name) else Policy.FP32_APPEND_DTYPE
-        return _seen(name, kind, "its kernel cast nothing and asked the operation for a float32 result")
+        return _seen(name, kind, "its kernel cast nothing and asked the operation for a fp32 result")
     return _promoting_or_banned_entry(name, device_type)
 
 
@@ -134,15 +134,15 @@ def _fp32_entry(name: str, device_type: str) -> Entry:
     """Tell a kernel that casts to float32 from one that sets a dtype argument, which then makes the cast."""
     if has_dtype_argument(name) and torch.float32 not in observe(name, device_type, (_OTHER,), _OTHER).casts:
         return _seen(
-            name, Policy.FP32_SET_OPT_DTYPE, "the result was float32 until another dtype was asked for"
+            name, Policy.FP32_SET_OPT_DTYPE, "the result was fp32 until another dtype was asked for"
         )
-    return _seen(name, Policy.FP32, "its kernel cast all of them to float32")
+    return _seen(name, Policy.FP32, "its kernel cast all of them to fp32")
 
 
 def _promoting_or_banned_entry(name: str, device_type: str) -> Entry:
     mixed = observe(name, device_type, (torch.float32, _LOW))
     if torch.float32 in mixed.casts:
-        return _seen(name, Policy.PROMOTE, "one of them float32, its kernel cast the others to float32")
+        return _seen(name, Policy.PROMOTE, "one of them fp32, its kernel cast the others to fp32")
     if without_overload(name).removeprefix("aten::") in mixed.refusal:
         return _seen(name, Policy.BANNED, "its kernel refused to run", _without_stack(mixed.refusal))
     raise UnreadablePyTorchError(

@@ -14,13 +14,13 @@ from amp_lessons.autocast.cast_policy import (
     autocast_key,
     is_composite,
     policy,
-    short,
     tensors_in,
     without_overload,
 )
 from amp_lessons.autocast.cuda_on_cpu import policy_on_cpu
 from amp_lessons.autocast.ledger.rows import Cast, Phase, Row
 from amp_lessons.autocast.running import Call, ModulePaths, PreparedRun, loss_tensors, watching
+from amp_lessons.formats.dtypes import dtype_name
 
 _CONVERSION = "aten::_to_copy"
 _CONVERSION_CALLS = frozenset(f"aten::to.{form}" for form in ("dtype", "dtype_layout", "device", "other"))
@@ -166,7 +166,7 @@ class Recorder:
     def _note_failure(self, error: Exception) -> None:
         """Remember which of the model's own calls raised the error."""
         frame = self.frames[0]
-        dtypes = ", ".join(short(tensor.dtype) for tensor in frame.tensors)
+        dtypes = ", ".join(dtype_name(tensor.dtype) for tensor in frame.tensors)
         where = f"{self._module() or 'the model itself'}, at {without_overload(frame.name)}({dtypes})"
         self.failure = (str(error), where)
 

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from amp_lessons.autocast.cast_policy import short
 from amp_lessons.autocast.ledger.recorder import Recorder
 from amp_lessons.autocast.ledger.rows import Ledger
 from amp_lessons.autocast.running import as_in_inference_mode, counting_saved, gradients_on, prepare
+from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.precisions import HALVES
 
 
@@ -63,7 +63,7 @@ def _notes(model: nn.Module) -> tuple[str, ...]:
         notes.append("the model has no floating parameters: autocast has no weights to cast")
     for half in sorted(dtypes & {*HALVES.values()}, key=str):
         notes.append(
-            f"parameters are {short(half)} already: nothing keeps them in float32, updates will be rounded"
+            f"parameters are {dtype_name(half)} already: nothing keeps them in fp32, updates will be rounded"
         )
     if torch.float64 in dtypes:
         notes.append("parameters are float64: autocast leaves float64 alone")

@@ -9,7 +9,8 @@ from typing import Literal
 
 import torch
 
-from amp_lessons.autocast.cast_policy import Policy, short
+from amp_lessons.autocast.cast_policy import Policy
+from amp_lessons.formats.dtypes import dtype_name
 
 Phase = Literal["forward", "backward"]
 
@@ -66,8 +67,8 @@ class Row:
         return "follows its inputs" if self.autocast else "autocast off"
 
     def __str__(self) -> str:
-        inputs = ", ".join(short(dtype) for dtype in self.input_dtypes)
-        output = short(self.output_dtype) if self.output_dtype else "no tensor"
+        inputs = ", ".join(dtype_name(dtype) for dtype in self.input_dtypes)
+        output = dtype_name(self.output_dtype) if self.output_dtype else "no tensor"
         rule = f"{self.rule} through {self.through}" if self.through else self.rule
         casts = f", {len(self.casts)} cast{'s' if len(self.casts) > 1 else ''}" if self.casts else ""
         return f"{self.module or '(model)'}: {self.op}({inputs}) -> {output} [{rule}{casts}]"

@@ -12,10 +12,11 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from amp_lessons.autocast.cast_policy import short, tensors_in
+from amp_lessons.autocast.cast_policy import tensors_in
 from amp_lessons.autocast.cuda_on_cpu import Float16Products, cuda_rules, region
 from amp_lessons.autocast.running.fake_models import RealStatistics, fake_mode_of, made_fake, require_module
 from amp_lessons.autocast.running.grad_mode import for_autograd, require_normal_parameters
+from amp_lessons.formats.dtypes import dtype_name
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class PreparedRun:
         if self.dtype is None:
             return f"{tensors}, without autocast"
         rules = "autocast" if self.device.type == self.device_type else "autocast rules"
-        return f"{tensors}, {self.device_type} {rules}, {short(self.dtype)}"
+        return f"{tensors}, {self.device_type} {rules}, {dtype_name(self.dtype)}"
 
     def forward(self) -> Any:
         """Return the model's output, computed inside the region of autocast."""

@@ -1,3 +1,3 @@
 def forward(self, x):
-    """Return self.head(self.normalise(self.body(x))) with normalise in float32, also under autocast."""
+    """Return self.head(self.normalise(self.body(x))) with normalise in fp32, also under autocast."""
     raise NotImplementedError

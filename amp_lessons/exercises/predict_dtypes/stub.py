@@ -1,4 +1,4 @@
-# h: float16, (4, 8); w: float32, (8, 8); write torch.float16 or torch.float32
+# h: fp16, (4, 8); w: fp32, (8, 8); write torch.float16 or torch.float32
 predicted = {
     "F.linear(h, w)": ...,
     "w @ w": ...,

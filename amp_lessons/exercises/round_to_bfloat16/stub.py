@@ -1,3 +1,3 @@
 def round_to_bfloat16(x):
-    """Round a float32 tensor to the nearest bfloat16 values, ties to even; return them as float32."""
+    """Round a fp32 tensor to the nearest bf16 values, ties to even; return them as fp32."""
     raise NotImplementedError

@@ -215,7 +215,7 @@ class Device:
         return self
 
     def __call__(self) -> None:
-        """Launch the next step: it begins when the device is free, and with ``waits`` this returns at its end."""
+        """Launch the next step; with ``waits``, return at its end."""
         made = self._time.now()
         began = max(made, self._free_at)
         duration_ms = self.durations_ms[min(len(self.calls), len(self.durations_ms) - 1)]
