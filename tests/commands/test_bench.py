@@ -132,7 +132,7 @@ def test_one_workload_in_the_catalogue_is_enough_also_without_a_claim(
     words = ("--device", "cpu", "--models", "One layer", "--modes", "eager", "--results", str(tmp_path))
     assert _run(*words, "--precisions", "fp32", "bf16", "--seconds", "0.01") == 0
     assert "One layer" in capsys.readouterr().out
-    row = source_table("bf16", found=folders.recordings(tmp_path)).rows[-1]
+    row = source_table("bf16", found=folders.recordings(tmp_path)).records[-1]
     assert (row["model"], row["speed claimed"], row["memory claimed"]) == (
         "One layer",
         "no claim",
