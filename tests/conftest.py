@@ -2,18 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-
 import pytest
-
-
-def pytest_configure(config):
-    """Give the kernels that run the notebooks a folder of their own, the same for all of this run."""
-    if not hasattr(config, "workerinput"):  # a worker of xdist has inherited it
-        folder = tempfile.TemporaryDirectory(prefix="amp-lessons-")
-        config.add_cleanup(folder.cleanup)
-        os.environ["AMP_LESSONS_HOME"] = folder.name
 
 
 @pytest.fixture(autouse=True)

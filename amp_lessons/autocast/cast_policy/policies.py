@@ -133,9 +133,7 @@ def _entry(name: str, device_type: str) -> Entry:
 def _fp32_entry(name: str, device_type: str) -> Entry:
     """Tell a kernel that casts to float32 from one that sets a dtype argument, which then makes the cast."""
     if has_dtype_argument(name) and torch.float32 not in observe(name, device_type, (_OTHER,), _OTHER).casts:
-        return _seen(
-            name, Policy.FP32_SET_OPT_DTYPE, "the result was fp32 until another dtype was asked for"
-        )
+        return _seen(name, Policy.FP32_SET_OPT_DTYPE, "the result was fp32 until another dtype was asked for")
     return _seen(name, Policy.FP32, "its kernel cast all of them to fp32")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -46,37 +47,24 @@ def _draw_phases(axes: Axes, phases: Sequence[str], current: int, skipped: bool)
     axes.set_xlim(0, len(phases))
     axes.set_ylim(0, 1)
     for i, phase in enumerate(phases):
-        lit, done = i == current, i < current
-        crossed_out = skipped and phase == "step" and (lit or done)
-        fill = ZONES["overflowed"].colour if crossed_out else ACCENT if lit else GRID if done else PAPER
-        edge = ACCENT if lit else QUIET
-        box = FancyBboxPatch(
-            (i + 0.08, 0.32),
-            0.78,
-            0.4,
-            boxstyle="round,pad=0.02",
-            fc=fill,
-            ec=edge,
-            lw=1.2,
-            mutation_aspect=0.4,
-        )
-        axes.add_patch(box)
-        colour = PAPER if lit or crossed_out else INK
-        word = "skipped" if crossed_out else phase
-        axes.text(
-            i + 0.47,
-            0.52,
-            word,
-            ha="center",
-            va="center",
-            color=colour,
-            fontweight="bold" if lit else "normal",
-        )
+        _draw_phase(axes, i, phase, current, crossed_out=skipped and phase == "step" and i <= current)
         if i + 1 < len(phases):
-            arrow = FancyArrowPatch(
-                (i + 0.89, 0.52), (i + 1.06, 0.52), arrowstyle="-|>", mutation_scale=10, color=QUIET
-            )
-            axes.add_patch(arrow)
+            _draw_arrow(axes, (i + 0.89, 0.52), (i + 1.06, 0.52))
+
+
+def _draw_phase(axes: Axes, i: int, phase: str, current: int, crossed_out: bool) -> None:
+    """Draw the ``i``-th phase as a box with its name, or what became of it."""
+    lit, done = i == current, i < current
+    fill = ZONES["overflowed"].colour if crossed_out else ACCENT if lit else GRID if done else PAPER
+    look: dict[str, Any] = {"fc": fill, "ec": ACCENT if lit else QUIET, "lw": 1.2, "mutation_aspect": 0.4}
+    axes.add_patch(FancyBboxPatch((i + 0.08, 0.32), 0.78, 0.4, boxstyle="round,pad=0.02", **look))
+    colour, weight = PAPER if lit or crossed_out else INK, "bold" if lit else "normal"
+    word = "skipped" if crossed_out else phase
+    axes.text(i + 0.47, 0.52, word, ha="center", va="center", color=colour, fontweight=weight)
+
+
+def _draw_arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float]) -> None:
+    axes.add_patch(FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=10, color=QUIET))
 
 
 def _draw_quantities(axes: Axes, quantities: Sequence[Quantity]) -> None:
