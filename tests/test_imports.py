@@ -14,6 +14,8 @@ import pytest
 from amp_lessons import views
 from benchmarks import import_time
 
+pytestmark = pytest.mark.slow
+
 HEAVY = {"matplotlib", "ipywidgets", "IPython", "sklearn", "scipy", "pandas", "transformers", "jupyterlab"}
 
 LOADED = """

@@ -104,6 +104,30 @@ def test_test_runs_everything_strictly(checkout):
     assert pytest_line.strip().endswith("tests notebooks/00_start_here.ipynb")
 
 
+def test_quick_leaves_out_what_takes_long(checkout):
+    commands = planned(checkout, "quick", "PYTEST_ARGS=-x")
+    assert '-m "not slow and not browser" tests -x' in commands
+    assert "--nbval" not in commands
+    assert "ruff" not in commands
+
+
+def test_lint_runs_the_linters_alone(checkout):
+    commands = planned(checkout, "lint")
+    assert "ruff check ." in commands
+    assert "mypy" in commands
+    assert "pytest" not in commands
+
+
+def test_an_exercise_is_begun_by_its_id_and_lesson(checkout):
+    command = planned(checkout, "exercise", "ID=my_exercise", "LESSON=03").splitlines()[-1]
+    assert command == '.venv/bin/python -m tools.new_exercise "my_exercise" "03"'
+
+
+def test_one_notebook_can_be_stored_alone(checkout):
+    command = planned(checkout, "notebooks", "NOTEBOOKS=notebooks/03.ipynb").splitlines()[-1]
+    assert command == ".venv/bin/python tools/store_notebooks.py notebooks/03.ipynb"
+
+
 def test_help_names_every_target(checkout):
     help_text = run_make(checkout)
     for target in ("lab", "test", "notebooks", "bench", "clean"):

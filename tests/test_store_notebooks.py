@@ -12,6 +12,8 @@ from PIL import Image
 
 from tools import store_notebooks
 
+pytestmark = pytest.mark.slow
+
 SLIDER = "import ipywidgets\nipywidgets.IntSlider(3, description='scale')"
 PICTURE = "%matplotlib inline\nimport matplotlib.pyplot as plt\n_ = plt.plot([1, 2])"
 

@@ -12,6 +12,8 @@ import pytest
 from nbconvert import HTMLExporter
 from PIL import Image
 
+pytestmark = pytest.mark.slow
+
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 SHOWS_A_VIEW = re.compile(r"^views\.(?!Quiz|ExerciseCard|check)[A-Za-z]+\(", re.MULTILINE)
 

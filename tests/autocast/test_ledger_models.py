@@ -11,6 +11,8 @@ from torch import nn
 
 from amp_lessons import autocast
 
+pytestmark = pytest.mark.slow
+
 transformers = pytest.importorskip("transformers")
 
 

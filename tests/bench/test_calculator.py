@@ -15,6 +15,8 @@ from amp_lessons.bench.workloads import WORKLOADS
 from amp_lessons.material import models
 from amp_lessons.measure import GPUS, OPTIMIZERS, predict_memory
 
+pytestmark = pytest.mark.slow
+
 SMALL = [name for name in SUBJECTS if name not in WORKLOADS]
 
 

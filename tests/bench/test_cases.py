@@ -15,6 +15,8 @@ from amp_lessons.bench.workloads import SOURCE_MODELS, WORKLOADS
 from amp_lessons.measure import PRECISIONS
 from tests.bench.tiny import TinyModel, TinyWorkload
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 
 

@@ -10,6 +10,8 @@ from amp_lessons.bench import confront, confrontation
 from amp_lessons.bench.calculator import Question
 from tests.bench.test_results import _recording, _result
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_claim_is_confronted_with_the_prediction_and_what_was_recorded(
     monkeypatch: pytest.MonkeyPatch,

@@ -8,6 +8,8 @@ import torch
 from amp_lessons.autocast import fake_tensors
 from amp_lessons.bench import SOURCE_MODELS, WORKLOADS
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("transformers")
 
 # Parameters as published with the models; BERT's are those of both pre-training heads.

@@ -20,6 +20,8 @@ from amp_lessons.keeping import progress
 from amp_lessons.views import source_table
 from tests.bench.tiny import TinyWorkload
 
+pytestmark = pytest.mark.slow
+
 
 def _run(*words: str) -> int:
     parser = argparse.ArgumentParser()

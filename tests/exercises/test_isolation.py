@@ -23,6 +23,8 @@ from amp_lessons import exercises
 from amp_lessons.exercises.containment import isolation, sandbox
 from tests.real_clock import real_clock
 
+pytestmark = pytest.mark.slow
+
 LIMIT_S = 1.0
 WAYS = [
     pytest.param("fork", marks=pytest.mark.skipif(not isolation.can_fork(), reason="no fork here")),

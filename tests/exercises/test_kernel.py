@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 manager = pytest.importorskip("jupyter_client.manager")
 pytest.importorskip("ipykernel")
 

@@ -13,6 +13,8 @@ from amp_lessons import exercises
 from amp_lessons.devices import older_setting
 from amp_lessons.exercises.containment import isolation
 
+pytestmark = pytest.mark.slow
+
 WAYS = ["fork", "inprocess"] if isolation.can_fork() else ["inprocess"]
 IDS = [exercise.id for exercise in exercises.catalog()]
 TOUCHY_IDS = [

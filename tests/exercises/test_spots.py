@@ -81,11 +81,13 @@ def tried(request):
     return list(zip(of_lesson(request.param), texts[::2], texts[1::2], strict=True))
 
 
+@pytest.mark.slow
 def test_unsolved_every_check_says_not_attempted_yet(tried):
     for exercise, unsolved, _ in tried:
         assert unsolved.startswith(f"{exercise.title}: not attempted yet")
 
 
+@pytest.mark.slow
 def test_with_the_solution_in_the_stubs_place_every_check_passes(tried):
     for exercise, _, solved in tried:
         assert solved.startswith(f"{exercise.title}: passed"), solved

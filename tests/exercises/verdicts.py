@@ -24,7 +24,7 @@ def lesson_of(table: Table) -> str:
     return shelf.find(table.exercise_id).lesson
 
 
-_QUICKLY_ONE_OF = 8
+_QUICKLY_ONE_OF = 12
 
 
 def cases(tables: Iterable[Table], kind: str) -> list[Any]:

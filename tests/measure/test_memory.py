@@ -29,6 +29,8 @@ from tests.measure.architectures import (
     transformer,
 )
 
+pytestmark = pytest.mark.slow
+
 SGD = partial(torch.optim.SGD, momentum=0.9)
 
 

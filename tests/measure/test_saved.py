@@ -22,6 +22,8 @@ from tests.measure.architectures import (
     tied_language_model,
 )
 
+pytestmark = pytest.mark.slow
+
 RULES_AND_DTYPES = [
     ("cpu", None),
     ("cpu", torch.bfloat16),

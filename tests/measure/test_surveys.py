@@ -6,6 +6,8 @@ import pytest
 
 from amp_lessons.measure import OPERATIONS, Rate, Roofline, Survey, Timing, survey
 
+pytestmark = pytest.mark.slow
+
 
 def _product(size: int, gflop_per_s: float) -> Rate:
     flop = 2.0 * size**3

@@ -15,6 +15,8 @@ from amp_lessons.views.base import latest
 from amp_lessons.views.figures.calculator import calculator_picture
 from tests.views import loops
 
+pytestmark = pytest.mark.slow
+
 PERCEPTRON, CONV_NET = "the lessons' perceptron", "the lessons' conv net"
 
 

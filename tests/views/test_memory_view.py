@@ -12,6 +12,8 @@ from amp_lessons.text.words import memory
 from amp_lessons.views import MemoryView, activation_stack, step_memory
 from amp_lessons.views.figures.memory import LAYERS_IN_VIEW, activations_picture, step_picture
 
+pytestmark = pytest.mark.slow
+
 IMAGES, TOKENS = torch.rand(32, 64), torch.rand(2, 8, 16)
 PERCEPTRON, BLOCK = models.digits_classifier(16), models.transformer_block(16, 2)
 NETWORKS = {

@@ -14,6 +14,8 @@ from amp_lessons.views import RaceView
 from tests.views import loops
 from tests.views.hands import press
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch):
