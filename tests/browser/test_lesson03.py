@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 from playwright.sync_api import Locator, expect
@@ -26,6 +27,14 @@ def outlines(view: Locator) -> list[str]:
     return view.locator("svg [id^=amp-moving] path").evaluate_all(
         "paths => paths.map(p => p.getAttribute('d'))"
     )
+
+
+def drawn(view: Locator, expected: list[str], timeout_s: float = 5.0) -> list[str]:
+    """Return the outlines, once they are the expected ones: they reach the page after the caption."""
+    deadline = time.monotonic() + timeout_s
+    while outlines(view) != expected and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return outlines(view)
 
 
 def computed(lesson, exponent, extra=""):
@@ -54,7 +63,8 @@ def test_the_slider_moved_by_keyboard_runs_a_backward_pass_and_redraws(lesson, l
         slider.press(key)
         expect(caption(live)).to_contain_text(f"Scale 2^{exponent}:")
         assert caption(live).inner_text() == computed(lesson, exponent)
-        assert outlines(live) == computed_outlines(lesson, exponent) != before
+        expected = computed_outlines(lesson, exponent)
+        assert drawn(live, expected) == expected != before
         expect(live.get_by_role("img", name=f"Scale 2^{exponent}:")).to_be_visible()
     assert lesson.errors == []
 
