@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from amp_lessons.autocast import fake_tensors
-from amp_lessons.bench import SOURCE_MODELS, WORKLOADS
+from amp_lessons.bench import WORKLOADS, benched
 
 pytestmark = pytest.mark.slow
 
@@ -39,9 +39,9 @@ def test_full_models_have_their_published_size_and_return_a_loss(name: str) -> N
     assert loss.shape == ()
 
 
-@pytest.mark.parametrize("name", SOURCE_MODELS)
+@pytest.mark.parametrize("name", benched())
 def test_small_models_train(name: str) -> None:
-    workload = SOURCE_MODELS[name]
+    workload = WORKLOADS[name]
     torch.manual_seed(0)
     model = workload.build("small")
     loss = model(**workload.batch(model, 2, "small")).loss

@@ -25,9 +25,9 @@ def ids_of(cells, pattern):
 LESSONS = [lesson for lesson in NOTEBOOKS if of_lesson(lesson)]
 
 
-def test_the_lessons_on_formats_autocast_and_scaling_have_two_exercises_each():
+def test_the_lessons_on_formats_autocast_and_scaling_have_two_exercises_at_least():
     assert {"01", "02", "03"} <= set(LESSONS)
-    assert [len(of_lesson(lesson)) for lesson in ("01", "02", "03")] == [2, 2, 2]
+    assert min(len(of_lesson(lesson)) for lesson in ("01", "02", "03")) >= 2
 
 
 @pytest.mark.parametrize(("lesson", "path"), NOTEBOOKS.items(), ids=NOTEBOOKS)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from amp_lessons.bench import (
+    SOURCE_MODELS,
     WORKLOADS,
     MissingExtraError,
     Recording,
-    benched,
     confront,
     recordings,
     require_transformers,
@@ -24,12 +24,12 @@ NO_CLAIM = "no claim"
 def source_table(
     precision: str = "fp16",
     *,
-    models: Iterable[str] | None = None,
+    models: Iterable[str] = tuple(SOURCE_MODELS),
     found: Iterable[Recording] | None = None,
 ) -> Table:
     """Confront the claims about ``models`` with predictions made here and with recorded measurements.
 
-    ``models`` are names of ``bench.WORKLOADS``, by default all that ``amp-lessons bench`` measures.
+    ``models`` are names of ``bench.WORKLOADS``, by default those that a source makes a claim about.
 
     ``precision`` is the autocast of prediction and measurement; of a CPU's measurements those in bf16 are
     shown, because most CPUs have no arithmetic for fp16. ``found`` are the recordings, by default all that
@@ -41,8 +41,7 @@ def source_table(
         f"Memory: the share of the peak that is saved. Predicted: full size, AdamW, {precision} autocast, "
         f"CUDA's rules. {_missing_extra()}"
     )
-    wanted = benched() if models is None else models
-    return Table.of([row for model in wanted for row in _rows(model, precision, known)], caption.strip())
+    return Table.of([row for model in models for row in _rows(model, precision, known)], caption.strip())
 
 
 def _rows(model: str, precision: str, known: tuple[Recording, ...]) -> Iterator[dict[str, object]]:
