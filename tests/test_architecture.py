@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -141,6 +142,19 @@ def test_private_names_are_found_in_any_spelling():
     assert _private("torch._C._dispatch_key_parse") == "torch._C._dispatch_key_parse"
     assert _private("torch._C.DispatchKey") == "torch._C"
     assert _private("torch.__version__") == _private("torch.nn.functional") == _private("self._torch") == ""
+
+
+def test_the_readme_says_the_minutes_of_each_lesson():
+    said = dict(
+        re.findall(
+            r"\((?:notebooks/)(\S+)\)[^|]*\|[^|]*\| *(\d+) *\|", (ROOT / "README.md").read_text("utf-8")
+        )
+    )
+    for path in (ROOT / "notebooks").glob("*.ipynb"):
+        first = "".join(json.loads(path.read_text("utf-8"))["cells"][0]["source"])
+        hours, half, minutes = re.search(r"(?:(\d+)(½?) hours)|(\d+) minutes", first).groups()
+        expected = int(minutes) if minutes else 60 * int(hours) + (30 if half else 0)
+        assert int(said[path.name]) == expected, path.name
 
 
 def test_the_readme_and_the_first_lesson_describe_the_lessons_alike():

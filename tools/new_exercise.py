@@ -36,8 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     print(
         f"{EXERCISES / exercise.id}: write card, stub, solution, check and attempts, then run\n"
-        f"  pytest tests/exercises -k {exercise.id}\n"
-        f"{notebook}: three cells, after the lesson's other exercises; keep the stub equal to stub.py, then\n"
+        f"  .venv/bin/python -m pytest tests/exercises tests/audit -k '{exercise.id} or codes'\n"
+        f"{notebook}: three cells, after the lesson's other exercises; move them, then\n"
         f"  make notebooks NOTEBOOKS={notebook.relative_to(ROOT)}"
     )
     return 0

@@ -21,6 +21,8 @@ from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 from PIL import Image
 
+from amp_lessons import exercises
+
 CELL_TIMEOUT_S = 120
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 NOTEBOOK_METADATA = {
@@ -40,7 +42,7 @@ def main(paths: list[str]) -> int:
 
 def store(path: Path) -> bool:
     """Run one notebook in its folder and write it back; False if a cell raised."""
-    notebook = tidy(nbformat.v4.reads(path.read_text(encoding="utf-8")))
+    notebook = with_stubs(tidy(nbformat.v4.reads(path.read_text(encoding="utf-8"))))
     client = NotebookClient(
         notebook,
         timeout=CELL_TIMEOUT_S,
@@ -73,6 +75,14 @@ def tidy(notebook: NotebookNode) -> NotebookNode:
         cell.setdefault("id", hashlib.sha256(f"{number}:{cell.source}".encode()).hexdigest()[:8])
         for key in set(cell.metadata) - CELL_METADATA:
             del cell.metadata[key]
+    return notebook
+
+
+def with_stubs(notebook: NotebookNode) -> NotebookNode:
+    """Write each exercise's stub, as its folder has it, into its cell; return the same notebook."""
+    stubs = {f"{each.id.replace('_', '-')}-stub": each.stub.rstrip("\n") for each in exercises.catalog()}
+    for cell in notebook.cells:
+        cell.source = stubs.get(cell.id, cell.source)
     return notebook
 
 

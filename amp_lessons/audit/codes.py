@@ -1,7 +1,9 @@
 """Every code that a finding can carry, and what it means in half a sentence.
 
 Codes are a promise: scripts that read reports rely on them, so a code keeps its meaning and is not renamed.
-The same code may stand beside a requirement that holds and beside one that does not.
+The same code may stand beside a requirement that holds and beside one that does not. A mistake that two
+places find is worded once: in ``known_mistakes``, or for exercises of any kind in
+``exercises/report/common_findings``.
 """
 
 from __future__ import annotations

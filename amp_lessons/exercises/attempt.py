@@ -1,7 +1,9 @@
 """What a learner handed in, and the four questions that every check asks of it, each in one place.
 
 Can it be called as the stub can? Has it been written? Did it leave the process as it was? Did it raise? The
-answer is a value, or ``Rejected``, which ends the check: what follows may take all four for granted.
+answer is a value, or ``Rejected``, which ends the check: what follows may take all four for granted. How a
+check reads then, ``largest_safe_scale/check.py`` shows: it rejects what is wrong, and yields remarks and what
+holds.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from torch import nn
 
 from amp_lessons.bench import cases
 from amp_lessons.bench.cases import Case, all_cases, fitting_batch, measure, predicted_bytes, training_step
-from amp_lessons.bench.workloads import SOURCE_MODELS, WORKLOADS
+from amp_lessons.bench.workloads import WORKLOADS, benched
 from amp_lessons.measure import PRECISIONS
 from tests.bench.tiny import TinyModel, TinyWorkload
 
@@ -162,7 +162,7 @@ def test_a_training_step_trains_as_the_lessons_do(precision: str, monkeypatch: p
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
-@pytest.mark.parametrize("model", SOURCE_MODELS)
+@pytest.mark.parametrize("model", benched())
 def test_the_predicted_peak_is_the_gpus_within_a_tenth(model: str, precision: str) -> None:
     pytest.importorskip("transformers")
     device = torch.device("cuda")
