@@ -209,14 +209,14 @@ CASES = {
 
 @pytest.mark.parametrize(("facts", "severity", "said", "cure", "unsaid"), CASES.values(), ids=CASES)
 def test_each_case_is_named_with_its_cure(facts, severity, said, cure, unsaid):
-    (finding,) = diagnose(facts)
-    assert finding.severity == severity
+    (symptom,) = diagnose(facts)
+    assert symptom.severity == severity
     for words in said:
-        assert words in finding.message
+        assert words in symptom.message
     for words in cure:
-        assert words in finding.cure
+        assert words in symptom.cure
     for words in unsaid:
-        assert words not in finding.message + finding.cure
+        assert words not in symptom.message + symptom.cure
 
 
 def test_nothing_is_found_on_a_machine_with_all_there_is():
@@ -224,14 +224,14 @@ def test_nothing_is_found_on_a_machine_with_all_there_is():
 
 
 def test_an_apple_gpu_is_mentioned_beside_the_cpu():
-    messages = [finding.message for finding in diagnose(replace(HEALTHY_CPU, apple_gpu=True))]
+    messages = [symptom.message for symptom in diagnose(replace(HEALTHY_CPU, apple_gpu=True))]
     assert len(messages) == 2
     assert "Apple's GPU" in messages[1]
 
 
 def test_slow_fp16_is_mentioned_where_the_cpu_has_to_do_it():
     slow = replace(CPU_MACHINE, cpu=replace(FAST_CPU, fp16="fallback"))
-    assert any("fp16" in finding.message for finding in diagnose(replace(HEALTHY_CPU, machine=slow)))
+    assert any("fp16" in symptom.message for symptom in diagnose(replace(HEALTHY_CPU, machine=slow)))
     beside_a_gpu = with_gpu("NVIDIA H100", (9, 0), "native")
     beside_a_gpu = replace(beside_a_gpu, machine=replace(beside_a_gpu.machine, cpu=slow.cpu))
     assert diagnose(beside_a_gpu) == []
@@ -239,7 +239,7 @@ def test_slow_fp16_is_mentioned_where_the_cpu_has_to_do_it():
 
 def test_problems_come_before_notes():
     facts = replace(HEALTHY_CPU, jupyterlab=False, python=(3, 9))
-    assert [finding.severity for finding in diagnose(facts)] == ["problem", "problem", "note"]
+    assert [symptom.severity for symptom in diagnose(facts)] == ["problem", "problem", "note"]
 
 
 @pytest.mark.parametrize(
@@ -331,9 +331,9 @@ def test_the_exit_status_says_whether_anything_is_broken(monkeypatch, capsys, ca
     monkeypatch.setattr(doctor, "gather", lambda: facts)
     assert doctor.run(None) == status
     printed = capsys.readouterr().out
-    (finding,) = diagnose(facts)
-    assert finding.message in printed
-    assert finding.cure in printed
+    (symptom,) = diagnose(facts)
+    assert symptom.message in printed
+    assert symptom.cure in printed
     missing = re.search(r"What is missing\n(.*?)\n\n", printed, re.DOTALL)[1]
     assert (missing.strip() == "Nothing.") == (status == 0)
 

@@ -19,6 +19,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the examination; 1 if something that the course needs is broken, else 0."""
     facts = gather()
-    findings = diagnose(facts)
-    print(write_report(facts, findings))
-    return int(any(finding.severity == "problem" for finding in findings))
+    symptoms = diagnose(facts)
+    print(write_report(facts, symptoms))
+    return int(any(symptom.severity == "problem" for symptom in symptoms))

@@ -1,4 +1,4 @@
-"""From facts to findings: what stands between this machine and the course, and what mends it."""
+"""From facts to symptoms: what stands between this machine and the course, and what mends it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OLDEST_DRIVER = {12: 525, 13: 580}
 
 
 @dataclass(frozen=True)
-class Finding:
+class Symptom:
     """Something the learner should know; ``cure`` is what mends it, where anything does.
 
     A ``problem`` means that a part of the course does not work as it could on this machine.
@@ -31,10 +31,10 @@ class Finding:
     cure: str = ""
 
 
-def diagnose(facts: Facts) -> list[Finding]:
-    """Return all findings, problems first."""
-    findings = [*_versions(facts), *_jupyter(facts), *_gpu(facts), *_cpu(facts), *_apple(facts)]
-    return sorted(findings, key=lambda finding: finding.severity == "note")
+def diagnose(facts: Facts) -> list[Symptom]:
+    """Return all symptoms, problems first."""
+    symptoms = [*_versions(facts), *_jupyter(facts), *_gpu(facts), *_cpu(facts), *_apple(facts)]
+    return sorted(symptoms, key=lambda symptom: symptom.severity == "note")
 
 
 def fitting_build(published: Mapping[Version, frozenset[int]], smi: NvidiaSmi) -> Version | None:
@@ -53,32 +53,32 @@ def fitting_build(published: Mapping[Version, frozenset[int]], smi: NvidiaSmi) -
     return max(no_newer) if no_newer else min(fitting, default=None)
 
 
-def _versions(facts: Facts) -> Iterator[Finding]:
+def _versions(facts: Facts) -> Iterator[Symptom]:
     if facts.python[:2] < OLDEST_PYTHON:
-        yield Finding(
+        yield Symptom(
             "problem",
             f"Python {dotted(facts.python)} is too old: the course needs {dotted(OLDEST_PYTHON)} or later.",
             "Install a newer Python and make the environment with it: make lab PYTHON=python3.12",
         )
     if facts.torch[:2] < OLDEST_TORCH:
-        yield Finding(
+        yield Symptom(
             "problem",
             f"PyTorch {dotted(facts.torch)} is too old: the course needs {dotted(OLDEST_TORCH)} or later.",
             f'{sys.executable} -m pip install --upgrade "torch>={dotted(OLDEST_TORCH)}"',
         )
 
 
-def _jupyter(facts: Facts) -> Iterator[Finding]:
+def _jupyter(facts: Facts) -> Iterator[Symptom]:
     if not facts.jupyterlab:
-        yield Finding("problem", "JupyterLab is not installed for this Python.", lab.install_jupyterlab())
+        yield Symptom("problem", "JupyterLab is not installed for this Python.", lab.install_jupyterlab())
 
 
-def _gpu(facts: Facts) -> Iterator[Finding]:
+def _gpu(facts: Facts) -> Iterator[Symptom]:
     smi = facts.nvidia_smi
     if facts.machine.gpu:
-        yield from (Finding("note", warning, _advice(facts.machine)) for warning in facts.machine.warnings)
+        yield from (Symptom("note", warning, _advice(facts.machine)) for warning in facts.machine.warnings)
     elif smi and smi.complaint:
-        yield Finding(
+        yield Symptom(
             "problem",
             f"nvidia-smi cannot talk to the driver: {smi.complaint}",
             "Restart the machine. If it says so still, install the NVIDIA driver again.",
@@ -86,7 +86,7 @@ def _gpu(facts: Facts) -> Iterator[Finding]:
     elif smi and smi.names:
         yield _unused(facts, smi)
     else:
-        yield Finding("note", f"No NVIDIA GPU was found ({facts.obstacle}). The lessons run on the CPU.")
+        yield Symptom("note", f"No NVIDIA GPU was found ({facts.obstacle}). The lessons run on the CPU.")
 
 
 def _advice(machine: Machine) -> str:
@@ -95,17 +95,17 @@ def _advice(machine: Machine) -> str:
     return ""
 
 
-def _unused(facts: Facts, smi: NvidiaSmi) -> Finding:
+def _unused(facts: Facts, smi: NvidiaSmi) -> Symptom:
     """Say why PyTorch does not use a GPU that nvidia-smi sees."""
     seen = f"nvidia-smi sees {smi.names[0]}, but PyTorch does not use it: "
     if facts.visible_devices is not None and facts.visible_devices.strip() in ("", "-1"):
         hidden = f"CUDA_VISIBLE_DEVICES={facts.visible_devices!r} hides it."
-        return Finding("note", seen + hidden, "unset CUDA_VISIBLE_DEVICES")
+        return Symptom("note", seen + hidden, "unset CUDA_VISIBLE_DEVICES")
     if facts.torch_cuda is None:
         wrong_build = f"this PyTorch is built for: {facts.machine.torch_build}."
-        return Finding("problem", seen + wrong_build, _install_fitting_build(facts, smi))
+        return Symptom("problem", seen + wrong_build, _install_fitting_build(facts, smi))
     reason_and_cure = _driver_too_old(facts, smi) or _no_kernels(facts, smi) or _unexplained(facts, smi)
-    return Finding("problem", seen + reason_and_cure[0], reason_and_cure[1])
+    return Symptom("problem", seen + reason_and_cure[0], reason_and_cure[1])
 
 
 def _driver_too_old(facts: Facts, smi: NvidiaSmi) -> tuple[str, str] | None:
@@ -166,14 +166,14 @@ def _tens(capability: Version) -> int:
     return 10 * capability[0] + capability[1]
 
 
-def _cpu(facts: Facts) -> Iterator[Finding]:
+def _cpu(facts: Facts) -> Iterator[Symptom]:
     if not facts.machine.gpu and facts.machine.cpu.fp16 == "fallback":
-        yield Finding("note", SLOW_FP16, "Nothing to mend: networks that train in fp16 are kept small.")
+        yield Symptom("note", SLOW_FP16, "Nothing to mend: networks that train in fp16 are kept small.")
 
 
-def _apple(facts: Facts) -> Iterator[Finding]:
+def _apple(facts: Facts) -> Iterator[Symptom]:
     if facts.apple_gpu:
-        yield Finding(
+        yield Symptom(
             "note",
             "Apple's GPU is there. PyTorch has fp16 and bf16 autocast and a GradScaler for it, but no fp64, "
             "and none of this course was tested on it: the lessons run on the CPU.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from amp_lessons.commands.doctor.diagnosis import Finding
+from amp_lessons.commands.doctor.diagnosis import Symptom
 from amp_lessons.commands.doctor.facts import Facts
 from amp_lessons.devices import Machine, dotted
 from amp_lessons.text.words import memory
@@ -16,14 +16,14 @@ _SUPPORT_IN_WORDS = {
 }
 
 
-def write_report(facts: Facts, findings: Sequence[Finding]) -> str:
+def write_report(facts: Facts, symptoms: Sequence[Symptom]) -> str:
     """Return the whole examination as text for a terminal."""
     return "\n\n".join(
         [
             _section("This machine", machine_rows(facts)),
             _section("What the lessons show on it", outlook(facts)),
-            _findings_section("What is missing", findings, "problem", "Nothing."),
-            _findings_section("Good to know", findings, "note", "Nothing."),
+            _symptoms_section("What is missing", symptoms, "problem", "Nothing."),
+            _symptoms_section("Good to know", symptoms, "note", "Nothing."),
         ]
     )
 
@@ -86,10 +86,10 @@ def _section(title: str, rows: Iterable[tuple[str, str]]) -> str:
     return "\n".join([title, *(f"  {subject:<18}{statement}" for subject, statement in rows)])
 
 
-def _findings_section(title: str, findings: Iterable[Finding], severity: str, none: str) -> str:
-    lines = [line for finding in findings if finding.severity == severity for line in _lines(finding)]
+def _symptoms_section(title: str, symptoms: Iterable[Symptom], severity: str, none: str) -> str:
+    lines = [line for symptom in symptoms if symptom.severity == severity for line in _lines(symptom)]
     return "\n".join([title, *(lines or [f"  {none}"])])
 
 
-def _lines(finding: Finding) -> list[str]:
-    return [f"  - {finding.message}", *([f"    {finding.cure}"] if finding.cure else [])]
+def _lines(symptom: Symptom) -> list[str]:
+    return [f"  - {symptom.message}", *([f"    {symptom.cure}"] if symptom.cure else [])]

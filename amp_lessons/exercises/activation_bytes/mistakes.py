@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from amp_lessons.audit.findings import Finding, failed
-from amp_lessons.exercises.activation_bytes.known_mistakes import (
+from amp_lessons.exercises.activation_bytes.questions import LAYERS, Question
+from amp_lessons.exercises.activation_bytes.wrong_numbers import (
     OF_ALL_LAYERS,
     OF_ANY_LAYER,
     OF_LAYER,
     SOMETHING_ELSE,
     Mistake,
 )
-from amp_lessons.exercises.activation_bytes.questions import LAYERS, Question
 
 Answers = dict[Question, int]
 

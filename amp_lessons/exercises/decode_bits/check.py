@@ -13,7 +13,7 @@ import torch
 
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, outcome_of, reject
-from amp_lessons.exercises.decode_bits.codes import Code, Format, codes
+from amp_lessons.exercises.decode_bits.bit_patterns import Code, Format, codes
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.text.describing import describe
 

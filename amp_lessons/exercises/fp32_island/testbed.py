@@ -36,7 +36,7 @@ def _place(given: Tensor) -> Place:
 
 
 @dataclass
-class Seen:
+class DtypesSeen:
     """What ran in which dtype during one forward pass."""
 
     body: list[torch.dtype] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Energy(nn.Module):
         super().__init__()
         self.body = nn.Linear(8, 32)
         self.head = nn.Linear(32, 4)
-        self.seen = Seen()
+        self.seen = DtypesSeen()
         for name, layer in (("body", self.body), ("head", self.head)):
             layer.register_forward_pre_hook(partial(self._enter, name))
             layer.register_forward_hook(partial(self._leave, name))
@@ -90,7 +90,7 @@ class Pass:
     given: Tensor
     left: Tensor
     outcome: Outcome
-    seen: Seen
+    seen: DtypesSeen
     tape: Tape
 
     @property
@@ -127,7 +127,7 @@ class TestBed:
 
     def run(self, dtype: torch.dtype) -> Pass:
         """Run forward under autocast in ``dtype``, or without it in fp32."""
-        self.model.seen = Seen()
+        self.model.seen = DtypesSeen()
         batch = self.inputs.clone()
         device = batch.device.type  # a string of its own: no literal in the learner's code is this object
         enabled = dtype in HALVES

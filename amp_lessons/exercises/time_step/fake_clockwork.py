@@ -179,7 +179,7 @@ def _contents(cell: Any) -> Any:
 
 
 @dataclass
-class Call:
+class Launch:
     """One call of the step: when it was made, and from when to when the device worked on it (seconds)."""
 
     made: float
@@ -203,7 +203,7 @@ class Device:
     durations_ms: tuple[float, ...]
     waits: bool = True
     pending_ms: float = 0.0
-    calls: list[Call] = field(default_factory=list)
+    calls: list[Launch] = field(default_factory=list)
     synchronized: list[float] = field(default_factory=list)
     _time: Time = field(default_factory=RealTime)
     _free_at: float = 0.0
@@ -220,7 +220,7 @@ class Device:
         began = max(made, self._free_at)
         duration_ms = self.durations_ms[min(len(self.calls), len(self.durations_ms) - 1)]
         self._free_at = began + duration_ms / 1e3
-        self.calls.append(Call(made, began, self._free_at))
+        self.calls.append(Launch(made, began, self._free_at))
         if self.waits:
             self._wait()
 

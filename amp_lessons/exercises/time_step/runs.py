@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from amp_lessons.exercises.time_step.fake_clockwork import Call, Device, Time
+from amp_lessons.exercises.time_step.fake_clockwork import Device, Launch, Time
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Seen:
         return float(self.returned)
 
     @property
-    def timed(self) -> list[Call]:
+    def timed(self) -> list[Launch]:
         """The calls that were to be timed: those after the warm-up."""
         return self.device.calls[self.case.warmup :]
 
