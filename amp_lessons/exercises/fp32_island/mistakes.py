@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from amp_lessons.exercises.attempt import Rejected, reject
-from amp_lessons.exercises.fp32_island.testbed import HALVES, Pass, Place, refused_dtypes
+from amp_lessons.exercises.fp32_island.testbed import Pass, Place, refused_dtypes
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.formats.dtypes import dtype_name
+from amp_lessons.precisions import HALVES
 from amp_lessons.text.describing import describe
 
 _TOLERANCE = {torch.float16: 0.01, torch.bfloat16: 0.05, torch.float32: 1e-4}  # of a norm, relative
@@ -85,7 +86,7 @@ def require_island(done: Pass) -> None:
     for place in done.seen.normalise:
         if place.autocast is not None:
             _reject_autocast_on(place.dtype, place.autocast)
-        if place.dtype in HALVES:
+        if place.dtype in HALVES.values():
             _reject_input_not_cast(place.dtype, done)
 
 
@@ -98,7 +99,7 @@ def _reject_autocast_on(dtype: torch.dtype, casts_to: torch.dtype) -> NoReturn:
             f"with torch.autocast(x.device.type, enabled=False): {_CAST}",
         )
     found, half = dtype_name(dtype), dtype_name(casts_to)
-    if dtype not in HALVES:
+    if dtype not in HALVES.values():
         reject(
             "autocast_still_on",
             f"the input of normalise was cast to {found}, but autocast was still on: it casts {found} back "

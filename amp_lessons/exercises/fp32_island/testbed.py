@@ -16,8 +16,7 @@ from amp_lessons.audit.watching.tape import Tape
 from amp_lessons.exercises.attempt import outcome_of
 from amp_lessons.exercises.containment.sandbox import Outcome
 from amp_lessons.formats.dtypes import dtype_name
-
-HALVES = (torch.float16, torch.bfloat16)
+from amp_lessons.precisions import HALVES
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ def _place(given: Tensor) -> Place:
     device = given.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
     # in fp32, which CUDA's allows, autocast is as good as off
-    return Place(given.dtype, dtype if dtype in HALVES else None)
+    return Place(given.dtype, dtype if dtype in HALVES.values() else None)
 
 
 @dataclass
@@ -130,7 +129,7 @@ class TestBed:
         self.model.seen = DtypesSeen()
         batch = self.inputs.clone()
         device = batch.device.type  # a string of its own: no literal in the learner's code is this object
-        enabled = dtype in HALVES
+        enabled = dtype in HALVES.values()
 
         def forward() -> tuple[Any, bool]:
             with torch.autocast(device, dtype=dtype if enabled else torch.bfloat16, enabled=enabled):
@@ -143,4 +142,4 @@ class TestBed:
 
 def refused_dtypes(tape: Tape) -> list[torch.dtype]:
     """List the dtypes in which autocast was asked for though the CPU's refuses them."""
-    return sorted(tape.autocast_dtypes - set(HALVES), key=str)
+    return sorted(tape.autocast_dtypes - set(HALVES.values()), key=str)

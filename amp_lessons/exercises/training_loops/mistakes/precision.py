@@ -11,6 +11,7 @@ from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.audit.watching.tape import Forward
 from amp_lessons.exercises.training_loops.testbed import Run
 from amp_lessons.formats.dtypes import dtype_name
+from amp_lessons.precisions import HALVES
 
 # mistakes beside which those in scaling and stepping can still be told
 WITHOUT_EFFECT_ON_UPDATES = ("backward_in_autocast", "evaluation_mode")
@@ -100,7 +101,7 @@ def _scaled_too_early(run: Run) -> Iterator[Finding]:
 def _loss_in_half(run: Run) -> Iterator[Finding]:
     scaled_dtypes = {call.dtype for call in run.calls("scale") if call.dtype is not None}
     loss_dtypes = {step.loss.dtype for step in run.steps}
-    halves = {torch.float16, torch.bfloat16}
+    halves = set(HALVES.values())
     if not any(step.loss.autocast for step in run.steps) and loss_dtypes & halves:
         half = dtype_name(run.problem.dtype)
         yield failed(
