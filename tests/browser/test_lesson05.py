@@ -98,6 +98,8 @@ def test_the_calculator_answers_for_another_batch_and_gpu(lesson, calculator):
     field.fill("2")
     field.press("Enter")
     peak = lesson.evaluate(
+        "from amp_lessons import bench, measure\n"
+        "from amp_lessons.autocast import fake_tensors\n"
         "with fake_tensors():\n"
         "    small = bench.WORKLOADS['GPT-2'].build()\n"
         "    two = bench.WORKLOADS['GPT-2'].batch(small, 2)\n"
