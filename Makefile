@@ -38,8 +38,9 @@ help:
 lab: .venv/installed-lab
 	$(BIN)/amp-lessons lab $(LAB_ARGS)
 
+# The notebooks first: a long file begun last would leave the other processes waiting.
 test: lint
-	$(BIN)/python -m pytest -n auto --dist loadfile $(NBVAL) tests $(NOTEBOOKS) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadfile $(NBVAL) $(NOTEBOOKS) tests $(PYTEST_ARGS)
 
 quick: .venv/installed-test
 	$(BIN)/python -m pytest -n auto -m "not slow and not browser" tests $(PYTEST_ARGS)

@@ -101,7 +101,7 @@ def test_test_runs_everything_strictly(checkout):
     pytest_line = commands.splitlines()[-1]
     assert " --nbval " in pytest_line
     assert "lax" not in pytest_line
-    assert pytest_line.strip().endswith("tests notebooks/00_start_here.ipynb")
+    assert pytest_line.strip().endswith("notebooks/00_start_here.ipynb tests")
 
 
 def test_quick_leaves_out_what_takes_long(checkout):
