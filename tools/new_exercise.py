@@ -14,7 +14,8 @@ import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell
 
-from amp_lessons.exercises.exercise import Exercise, read
+from amp_lessons.exercises.exercise import Exercise, cell_id, read
+from amp_lessons.exercises.shelf import exercises_in
 
 ROOT = Path(__file__).parents[1]
 EXERCISES = ROOT / "amp_lessons" / "exercises"
@@ -58,7 +59,7 @@ def write_folder(exercise_id: str, lesson: str, folder: Path = EXERCISES) -> Exe
     target = folder / exercise_id
     if target.exists():
         raise ValueError(f"{target} is there already")
-    place = 1 + max((each.place for each in _of_lesson(lesson, folder)), default=0)
+    place = 1 + max((each.place for each in exercises_in(folder) if each.lesson == lesson), default=0)
     target.mkdir(parents=True)
     for source in sorted((EXERCISES / "_template").iterdir()):
         if source.is_file():
@@ -66,11 +67,6 @@ def write_folder(exercise_id: str, lesson: str, folder: Path = EXERCISES) -> Exe
             text = text.replace('lesson: "00"\nplace: 1\n', f'lesson: "{lesson}"\nplace: {place}\n')
             (target / source.name).write_text(text, "utf-8")
     return read(target)
-
-
-def _of_lesson(lesson: str, folder: Path) -> list[Exercise]:
-    there = [read(card.parent) for card in folder.glob("[!_]*/card.md")]
-    return [exercise for exercise in there if exercise.lesson == lesson]
 
 
 def add_cells(path: Path, exercise: Exercise) -> None:
@@ -90,8 +86,7 @@ def cells_of(exercise: Exercise) -> list[NotebookNode]:
         "stub": exercise.stub.rstrip("\n"),
         "check": f'views.check("{exercise.id}", {given})',
     }
-    prefix = exercise.id.replace("_", "-")
-    return [new_code_cell(source, id=f"{prefix}-{part}") for part, source in sources.items()]
+    return [new_code_cell(source, id=cell_id(exercise.id, part)) for part, source in sources.items()]
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from nbformat import NotebookNode
 from PIL import Image
 
 from amp_lessons import exercises
+from amp_lessons.exercises.exercise import cell_id
 
 CELL_TIMEOUT_S = 120
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
@@ -80,7 +81,7 @@ def tidy(notebook: NotebookNode) -> NotebookNode:
 
 def with_stubs(notebook: NotebookNode) -> NotebookNode:
     """Write each exercise's stub, as its folder has it, into its cell; return the same notebook."""
-    stubs = {f"{each.id.replace('_', '-')}-stub": each.stub.rstrip("\n") for each in exercises.catalog()}
+    stubs = {cell_id(each.id, "stub"): each.stub.rstrip("\n") for each in exercises.catalog()}
     for cell in notebook.cells:
         cell.source = stubs.get(cell.id, cell.source)
     return notebook

@@ -65,5 +65,4 @@ class Table:
         """Run ``source`` as a notebook cell and return what the check takes."""
         namespace: dict[str, Any] = {"__name__": "__main__"}
         exec(source, namespace)
-        found = tuple(namespace[name] for name in shelf.find(self.exercise_id).names)
-        return found[0] if len(found) == 1 else found
+        return shelf.find(self.exercise_id).defined_in(namespace)

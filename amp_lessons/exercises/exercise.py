@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -46,7 +46,11 @@ class Exercise:
     @property
     def solution(self) -> Any:
         """Return what the solution defines: one object, or a tuple in the order of ``names``."""
-        found = tuple(getattr(self._module("solution"), name) for name in self.names)
+        return self.defined_in(vars(self._module("solution")))
+
+    def defined_in(self, namespace: Mapping[str, Any]) -> Any:
+        """Return what a check takes of the names that a cell has defined: one object, or a tuple of them."""
+        found = tuple(namespace[name] for name in self.names)
         return found[0] if len(found) == 1 else found
 
     @property
@@ -63,6 +67,11 @@ class Exercise:
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         facts = f"difficulty {self.difficulty} of 5, about {self.minutes} minutes"
         return rendering.card_bundle(self.title, facts, self.task)
+
+
+def cell_id(exercise_id: str, part: str) -> str:
+    """Return the id of the notebook's cell that holds a part of an exercise: card, stub or check."""
+    return f"{exercise_id.replace('_', '-')}-{part}"
 
 
 def read(folder: Path) -> Exercise:

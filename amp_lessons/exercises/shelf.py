@@ -11,8 +11,13 @@ from amp_lessons.text.nearest import did_you_mean
 
 @functools.cache
 def exercises() -> tuple[Exercise, ...]:
-    """Read every exercise, in the order of the lessons and of the places in them."""
-    folders = (card.parent for card in Path(__file__).parent.glob("[!_]*/card.md"))
+    """Read every exercise of the course."""
+    return exercises_in(Path(__file__).parent)
+
+
+def exercises_in(folder: Path) -> tuple[Exercise, ...]:
+    """Read the exercises in ``folder``, in the order of the lessons and of the places in them."""
+    folders = (card.parent for card in folder.glob("[!_]*/card.md"))
     return tuple(sorted(map(read, folders), key=lambda exercise: (exercise.lesson, exercise.place)))
 
 

@@ -11,6 +11,7 @@ from nbformat.v4 import new_code_cell
 
 from amp_lessons import exercises
 from amp_lessons.exercises import Exercise
+from amp_lessons.exercises.exercise import cell_id
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = {path.stem[:2]: path for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
@@ -22,7 +23,7 @@ def code_cells(path: Path) -> list[NotebookNode]:
 
 def named(cells: list[NotebookNode], exercise_id: str, part: str) -> NotebookNode:
     """Return the cell that holds a part of an exercise, by its id."""
-    wanted = f"{exercise_id.replace('_', '-')}-{part}"
+    wanted = cell_id(exercise_id, part)
     (cell,) = (cell for cell in cells if cell.id == wanted)
     return cell
 

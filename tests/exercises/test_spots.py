@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import symtable
 
 import pytest
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
 
 from amp_lessons import exercises
+from tests.browser.seen_cells import names_of
 from tests.exercises.spots import NOTEBOOKS, ROOT, code_cells, imports_of, named, of_lesson
 
 CARD = re.compile(r'^views\.ExerciseCard\("(\w+)"\)$')
@@ -105,15 +105,8 @@ def test_no_other_cell_depends_on_what_a_learner_writes(lesson):
 
 def names_in(source):
     """Return the names of the notebook's own level that a cell binds or reads, in its functions too."""
-
-    def walk(table):
-        for symbol in table.get_symbols():
-            if table.get_type() == "module" or symbol.is_global():
-                yield symbol.get_name()
-        for inner in table.get_children():
-            yield from walk(inner)
-
-    return set(walk(symtable.symtable(source, "cell", "exec")))
+    names = names_of(source)
+    return names.read | names.bound
 
 
 def test_names_are_those_of_the_notebooks_own_level():
