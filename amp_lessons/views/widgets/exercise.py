@@ -78,13 +78,13 @@ class ExerciseCard(ipywidgets.VBox):
         self.refresh()
 
     def refresh(self) -> None:
-        """Say again what has been done so far, and open the next hint."""
+        """Open the next hint, then say again what has been done: whoever hears it may go on at once."""
         self._record, self._said = _read(self.exercise.id)
-        status = Markup('<p aria-live="polite" style="{}">{}</p>')
-        self._status.value = status.format(CAPTION_STYLE, self._said)
         seen = max([self._record.hints, *self._hints])
         for number, made in self._hint_buttons.items():
             made.disabled = number > seen + 1
+        status = Markup('<p aria-live="polite" style="{}">{}</p>')
+        self._status.value = status.format(CAPTION_STYLE, self._said)
 
     def _hint_button(self, number: int) -> ipywidgets.Button:
         made = button(f"Hint {number}", "from a nudge to nearly there")
