@@ -23,6 +23,9 @@ NBVAL := --nbval --nbval-current-env --nbval-cell-timeout=120 --nbval-sanitize-w
 # Some containers set this. Each kernel and each test process would then compile PyTorch's sources anew: 7 seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
+# As many processes as cores run tests, so each of them gets one: with two threads each they wait for each other.
+test quick: export OMP_NUM_THREADS := 1
+
 .PHONY: help lab test quick lint exercise notebooks bench clean
 
 help:
