@@ -1,6 +1,7 @@
-# `make lab` opens the course, `make test` checks all of it. Both make their environment first, in .venv.
+# `make lab` opens the learner's copy of the lessons, `make test` checks all of it. Both make their environment first, in .venv.
 #
-#   make lab LAB_ARGS=--no-browser                            options for JupyterLab
+#   make lab LAB_ARGS=--no-browser                            options for `amp-lessons lab`
+#   make lab LAB_ARGS=--originals                             for authors: the notebooks that git tracks
 #   make lab TORCH_INDEX=https://download.pytorch.org/whl/cpu PyTorch without its 3 GB of CUDA libraries
 #   make lab PYTHON=python3.12                                another Python than python3
 #   make test PYTEST_ARGS="-k census"                         some of the tests
@@ -13,8 +14,8 @@ LAB_ARGS ?=
 PYTEST_ARGS ?=
 BENCH ?=
 
-LAB_EXTRAS := lab,models
-TEST_EXTRAS := lab,models,test
+LAB_EXTRAS := models
+TEST_EXTRAS := models,test
 BIN := .venv/bin
 NOTEBOOKS ?= $(sort $(wildcard notebooks/*.ipynb))
 INSTALL = $(BIN)/python -m pip install --no-compile --constraint constraints.txt $(addprefix --extra-index-url ,$(TORCH_INDEX))
@@ -29,7 +30,7 @@ test quick: export OMP_NUM_THREADS := 1
 .PHONY: help lab test quick lint exercise notebooks bench clean
 
 help:
-	@echo "make lab        open the course in JupyterLab"
+	@echo "make lab        open your own copy of the lessons in JupyterLab"
 	@echo "make test       run every test: linters, code, notebooks, browser"
 	@echo "make quick      run the tests that take two minutes: no notebooks, no browser, nothing slow"
 	@echo "make lint       run the linters"

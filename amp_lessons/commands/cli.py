@@ -20,7 +20,12 @@ from pathlib import Path
 
 # (name, module, help): only the module of the command that is called gets imported.
 COMMANDS = (
-    ("lab", "amp_lessons.commands.lab", "open the course in JupyterLab"),
+    ("lab", "amp_lessons.commands.lab", "open your own copy of the lessons in JupyterLab"),
+    (
+        "reset",
+        "amp_lessons.commands.reset",
+        "give you a fresh copy of a lesson, and keep yours beside it",
+    ),
     (
         "doctor",
         "amp_lessons.commands.doctor",

@@ -9,6 +9,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
+
 # what some network homes answer when they are asked for a lock
 _HAS_NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
 
@@ -51,13 +54,11 @@ def acquired(path: Path, timeout_s: float = 0.0) -> AbstractContextManager[Any]:
     """Acquire the lock of a file; ``with`` lets go of it, and the system when the process ends, however.
 
     Raises InUseError if another process holds it for ``timeout_s`` seconds, and OSError where the file cannot
-    be made. On a file system without locks there is nothing to hold, or to wait for:
-    one process at a time works there.
+    be made. On a file system without locks there is nothing to hold, or to wait for: one process at a time
+    works there.
     """
-    from filelock import (  # loads asyncio: nobody should pay for that who only imports this package
-        FileLock,
-        Timeout,
-    )
+    # Here, because it loads asyncio: nobody should pay for that who only imports this package.
+    from filelock import FileLock, Timeout
 
     try:
         return FileLock(path).acquire(timeout=timeout_s)
@@ -67,3 +68,14 @@ def acquired(path: Path, timeout_s: float = 0.0) -> AbstractContextManager[Any]:
         if error.errno in _HAS_NO_LOCKS:
             return nullcontext()
         raise
+
+
+def why_unwritable(error: OSError, path: Path) -> str:
+    """Say in words why ``path`` could not be written."""
+    if isinstance(error, InUseError):
+        return str(error)
+    if error.errno in _FULL:
+        return f"the disk is full that {path} is on"
+    if error.errno in _FORBIDDEN:
+        return f"you may not write in {path}"
+    return f"{path} cannot be written: {error.strerror or error}"

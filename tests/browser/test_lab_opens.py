@@ -1,25 +1,21 @@
-"""What ``amp-lessons lab`` promises: the first lesson, the repository as root, and no question about news."""
+"""What ``amp-lessons lab`` promises: the first lesson, the learner's copy, and no question about news."""
 
 from __future__ import annotations
 
-import nbformat
 import pytest
-from nbformat.v4 import new_markdown_cell, new_notebook
 from playwright.sync_api import expect
 
-from amp_lessons.commands import lab
-from tools.browser.jupyter_page import LabServer
+from tools.browser.jupyter_page import REPOSITORY, LabServer
+
+NOTEBOOKS = list((REPOSITORY / "notebooks").glob("*.ipynb"))
 
 
-@pytest.fixture
-def learner(tmp_path, chromium):
-    """A folder with a first lesson, served by the command itself."""
-    first = tmp_path / "course" / lab.FIRST_NOTEBOOK
-    first.parent.mkdir(parents=True)
-    notebook = new_notebook(cells=[new_markdown_cell("# Start here")])
-    notebook.metadata.kernelspec = {"name": "python3", "display_name": "Python 3 (ipykernel)"}
-    nbformat.write(notebook, first)
-    with LabServer(tmp_path / "course", tmp_path, command=True) as server:
+@pytest.fixture(scope="module")
+def learner(tmp_path_factory, chromium):
+    """An empty folder, made a copy of the lessons and served by the command itself."""
+    folder = tmp_path_factory.mktemp("learner") / "lessons"
+    folder.mkdir()
+    with LabServer(folder, tmp_path_factory.mktemp("jupyter"), command=True) as server:
         yield server
 
 
@@ -27,9 +23,9 @@ def test_it_opens_on_the_first_lesson_without_a_question_about_news(learner, bro
     page = browser.new_page()
     page.goto(learner.url("/"))
     expect(page.get_by_role("heading", name="Start here")).to_be_visible(timeout=60_000)
-    assert "/lab/tree/notebooks/00_start_here.ipynb" in page.url
+    assert "/lab/tree/00_start_here.ipynb" in page.url
     root = page.request.get(learner.url("/api/contents")).json()
-    assert [entry["name"] for entry in root["content"]] == ["notebooks"]
+    assert {entry["name"] for entry in root["content"]} == {path.name for path in NOTEBOOKS}
     page.wait_for_timeout(3000)  # the question comes some time after the page
     assert page.get_by_text("official Jupyter news").count() == 0
     assert page.get_by_role("dialog").count() == 0

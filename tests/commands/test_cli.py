@@ -41,9 +41,9 @@ def test_what_it_does_not_know_is_refused(arguments, capsys):
 def test_a_command_that_passes_options_on_gets_them(monkeypatch):
     seen = []
     monkeypatch.setattr("amp_lessons.commands.lab.run", lambda args: seen.append(args.passed_on) or 0)
-    assert cli.main(["lab", "--no-browser", "--port=8899"]) == 0
+    assert cli.main(["lab", "--collaborative", "--ServerApp.port=8899"]) == 0
     assert cli.main(["lab"]) == 0
-    assert seen == [["--no-browser", "--port=8899"], []]
+    assert seen == [["--collaborative", "--ServerApp.port=8899"], []]
 
 
 def test_help_does_not_wait_for_pytorch():

@@ -19,6 +19,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import ConsoleMessage, Locator, Page, expect
 
 from amp_lessons.commands import lab
+from amp_lessons.lessons.shipped import FIRST
 
 REPOSITORY = Path(__file__).parents[2]
 OUTPUTS = ".jp-Notebook .jp-OutputArea"
@@ -33,7 +34,7 @@ class LabServer:
     """JupyterLab on a folder, with Jupyter's own folders in ``private``.
 
     It is set up as ``amp-lessons lab`` does it, on any folder; with ``command`` it is started by that command
-    itself, and the folder has to hold the first lesson. Use it in a ``with`` statement: it is up on entry and
+    itself, which makes the folder a learner's copy. Use it in a ``with`` statement: it is up on entry and
     gone on exit.
     """
 
@@ -43,7 +44,12 @@ class LabServer:
         self.port = _free_port()
         self.log = private / "jupyterlab.log"
         self._private = private
-        self._start = ["amp_lessons", "lab"] if command else ["jupyterlab", *lab.server_options(root)]
+        landing = f"notebooks/{FIRST}"
+        self._start = (
+            ["amp_lessons", "lab", str(root)]
+            if command
+            else ["jupyterlab", *lab.server_options(root, landing)]
+        )
         self._config_path = "" if command else lab.config_path("")
 
     def __enter__(self) -> LabServer:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from amp_lessons.commands import lab
 from amp_lessons.commands.doctor.facts import Facts, NvidiaSmi, Version
+from amp_lessons.commands.lab import surroundings
 from amp_lessons.devices import SLOW_FP16, Machine, dotted
 
 OLDEST_PYTHON: Version = (3, 10)
@@ -33,7 +34,8 @@ class Symptom:
 
 def diagnose(facts: Facts) -> list[Symptom]:
     """Return all symptoms, problems first."""
-    symptoms = [*_versions(facts), *_jupyter(facts), *_gpu(facts), *_cpu(facts), *_apple(facts)]
+    asked = (_versions, _jupyter, _lessons, _gpu, _cpu, _apple, _surroundings)
+    symptoms = [symptom for ask in asked for symptom in ask(facts)]
     return sorted(symptoms, key=lambda symptom: symptom.severity == "note")
 
 
@@ -71,6 +73,15 @@ def _versions(facts: Facts) -> Iterator[Symptom]:
 def _jupyter(facts: Facts) -> Iterator[Symptom]:
     if not facts.jupyterlab:
         yield Symptom("problem", "JupyterLab is not installed for this Python.", lab.install_jupyterlab())
+
+
+def _lessons(facts: Facts) -> Iterator[Symptom]:
+    if facts.folder_obstacle:
+        yield Symptom(
+            "problem",
+            f"Your copy of the lessons cannot be in {facts.folder}: {facts.folder_obstacle}.",
+            "Name a folder that is yours: amp-lessons lab ~/my_lessons",
+        )
 
 
 def _gpu(facts: Facts) -> Iterator[Symptom]:
@@ -179,3 +190,13 @@ def _apple(facts: Facts) -> Iterator[Symptom]:
             "and none of this course was tested on it: the lessons run on the CPU.",
             'To try it: torch.autocast("mps", dtype=torch.float16) around a model on the device "mps".',
         )
+
+
+def _surroundings(facts: Facts) -> Iterator[Symptom]:
+    here = facts.surroundings
+    if here.root:
+        yield Symptom("note", surroundings.root_explained("localhost"))
+    for sentence in surroundings.way_in(here, surroundings.PORT):
+        yield Symptom("note", sentence)
+    if not here.home_writable:
+        yield Symptom("note", surroundings.NO_HOME)

@@ -10,12 +10,15 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 
-from amp_lessons import devices
+from amp_lessons import devices, lessons
 from amp_lessons.bench.folders import recordings
 from amp_lessons.commands import lab
+from amp_lessons.commands.lab import surroundings
+from amp_lessons.commands.lab.surroundings import Surroundings
 from amp_lessons.devices import Machine
 
 Version = tuple[int, ...]
@@ -44,6 +47,7 @@ class Facts:
     kernels for, written as 75 for 7.5. ``obstacle`` is PyTorch's reason for not using a GPU, and
     ``visible_devices`` is CUDA_VISIBLE_DEVICES. ``nvidia_smi`` is None where that tool is not installed.
     ``recorded_on`` names the devices of all benchmark results there are, the learner's own first.
+    ``folder`` is where the lessons are or will be, and ``folder_obstacle`` why they cannot be there.
     """
 
     machine: Machine
@@ -57,10 +61,14 @@ class Facts:
     jupyterlab: bool = True
     apple_gpu: bool = False
     recorded_on: tuple[str, ...] = ()
+    surroundings: Surroundings = field(default_factory=Surroundings)
+    folder: Path = Path()
+    folder_obstacle: str = ""
 
 
 def gather() -> Facts:
     """Ask this machine."""
+    folder = lessons.folder_for(Path.cwd())
     return Facts(
         machine=devices.describe(),
         python=sys.version_info[:3],
@@ -73,6 +81,9 @@ def gather() -> Facts:
         jupyterlab=lab.jupyterlab_installed(),
         apple_gpu=devices.apple_gpu(),
         recorded_on=tuple(dict.fromkeys(recording.setup.device for recording in recordings())),
+        surroundings=surroundings.look(),
+        folder=folder,
+        folder_obstacle=lessons.obstacle(folder),
     )
 
 

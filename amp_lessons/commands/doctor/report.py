@@ -33,6 +33,7 @@ def machine_rows(facts: Facts) -> list[tuple[str, str]]:
     machine = facts.machine
     return [
         ("lessons run on", _device(machine)),
+        ("lessons", str(facts.folder)),
         ("memory", memory(machine.memory_mib * 2**20) if machine.memory_mib else "not told"),
         ("tensor cores", ", ".join(machine.tensor_core_formats) or "none"),
         ("half precision", _half_precision(machine)),

@@ -1,0 +1,272 @@
+"""From outside: a clone that is opened, written in and brought up to date, and a wheel far from any clone."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+import urllib.request
+import zipfile
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.test_packaging import PROJECT
+
+ROOT = Path(__file__).parents[1]
+LESSONS = sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
+SOURCES = ("amp_lessons", "notebooks", "pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
+NOBODY = 65534
+TOKEN = "the-token-of-this-test"
+START_TIMEOUT_S = 90
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+@contextmanager
+def serving(command, folder, home, **environment):
+    """Run a command that starts JupyterLab in ``folder``; give what asks its contents API, and its log."""
+    port, log = free_port(), home / "log"
+    env = {**os.environ, "PYTHONPATH": "", **environment, "HOME": str(home), "JUPYTER_TOKEN": TOKEN}
+    for name in [name for name in env if name.startswith(("JUPYTER_", "AMP_")) and name != "JUPYTER_TOKEN"]:
+        del env[name]
+    with log.open("w") as out:
+        process = subprocess.Popen(
+            command(port), cwd=folder, env=env, stdout=out, stderr=out, start_new_session=True
+        )
+    try:
+        wait_until_up(port, process, log)
+        yield partial(ask, port), log
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_until_up(port, process, log):
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            ask(port)
+            return
+        except OSError:
+            time.sleep(0.2)
+    raise AssertionError(f"JupyterLab did not start:\n{log.read_text()}")
+
+
+def ask(port, path="", method="GET", **content):
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/api/contents/{path}?token={TOKEN}",
+        method=method,
+        data=json.dumps(content).encode() if content else None,
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.load(answer)
+
+
+def git(folder, *arguments):
+    identity = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
+    command = ["git", "-C", str(folder), *identity, *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture
+def clones(tmp_path):
+    """The course as somebody publishes it, and a learner's clone of that with its environment made."""
+    published, clone = tmp_path / "published", tmp_path / "clone"
+    tracked = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.split("\0")
+    for name in filter(None, tracked):
+        if (ROOT / name).is_file():
+            (published / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, published / name)
+    git(published.parent, "init", "--quiet", str(published))
+    git(published, "add", ".")
+    git(published, "commit", "--quiet", "-m", "version 1")
+    git(tmp_path, "clone", "--quiet", str(published), str(clone))
+    (clone / ".venv").mkdir()
+    (clone / ".venv" / "bin").symlink_to(Path(sys.executable).parent)
+    (clone / ".venv" / "installed-lab").touch()
+    return published, clone
+
+
+def make_lab(*options):
+    return ["make", "lab", f"LAB_ARGS={' '.join(options)}"]
+
+
+def changed(notebook, said):
+    """The notebook with another first cell, as JupyterLab would save it."""
+    content = json.loads(notebook) if isinstance(notebook, str) else notebook
+    content["cells"][0]["source"] = said
+    return content
+
+
+def said(path):
+    return "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"])
+
+
+@pytest.mark.skipif(not all(map(shutil.which, ("git", "make"))), reason="needs git and make")
+def test_a_learner_pulls_a_new_version_over_a_lesson_edited_and_run(clones, tmp_path):
+    published, clone = clones
+    mine = clone / "my_lessons"
+
+    def start(port):
+        return make_lab("--no-browser", f"--port={port}")
+
+    with serving(start, clone, tmp_path, PYTHONPATH=str(clone)) as (ask, _):
+        assert sorted(entry["name"] for entry in ask()["content"]) == LESSONS
+        lesson = ask(LESSONS[0])["content"]
+        lesson["cells"][1]["outputs"] = [{"output_type": "stream", "name": "stdout", "text": "ran here\n"}]
+        ask(LESSONS[0], "PUT", type="notebook", format="json", content=changed(lesson, "my notes"))
+    for name in (LESSONS[0], LESSONS[3]):
+        original = published / "notebooks" / name
+        original.write_text(json.dumps(changed(original.read_text(), "version 2")))
+    git(published, "commit", "--quiet", "--all", "-m", "version 2")
+
+    assert git(clone, "status", "--porcelain") == ""
+    git(clone, "pull", "--quiet")
+    done = subprocess.run(
+        make_lab("--copy-only"),
+        cwd=clone,
+        env={**os.environ, "PYTHONPATH": str(clone)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"There is a new version of {LESSONS[0]}" in done.stdout
+    assert f"had not touched: {LESSONS[3]}" in done.stdout
+    assert said(mine / LESSONS[0]) == "my notes"
+    assert "ran here" in (mine / LESSONS[0]).read_text()
+    assert said(mine / f"{Path(LESSONS[0]).stem}.new.ipynb") == "version 2"
+    assert said(mine / LESSONS[3]) == "version 2"
+    assert said(mine / LESSONS[1]) == said(ROOT / "notebooks" / LESSONS[1])
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel, built from a copy: setuptools leaves a folder behind, and takes old files from it."""
+    source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    for name in SOURCES:
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, source / name)
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    done = subprocess.run([*build, "-w", str(out), str(source)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (made,) = out.iterdir()
+    return made
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """An environment of its own that has the wheel, and of this one only what others wrote."""
+    folder = tmp_path_factory.mktemp("environment")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    python = folder / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps"]
+    subprocess.run([*pip, str(wheel)], check=True, capture_output=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    (site / "others.pth").write_text(f"{sysconfig.get_path('purelib')}\n")  # its own .pth files are not read
+    open_to_everyone(folder)
+    return folder / "bin"
+
+
+def open_to_everyone(folder):
+    """Let another user in: pytest's folders are closed to all but their owner."""
+    while folder.stat().st_uid == os.geteuid() and folder not in (Path("/"), Path(tempfile.gettempdir())):
+        folder.chmod(folder.stat().st_mode | 0o055)
+        folder = folder.parent
+
+
+def as_root(command):
+    if os.geteuid() != 0:
+        pytest.skip("only root can be root")
+    return command
+
+
+def as_an_ordinary_user(command):
+    """Run as nobody, who may read what root may: the interpreter under test can lie in root's home."""
+    if os.geteuid() != 0:
+        return command
+    if shutil.which("setpriv") is None:
+        pytest.skip("needs setpriv to be another user")
+    user = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+    return [*user, "--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search", *command]
+
+
+def test_the_wheel_holds_what_a_learner_needs_and_nothing_else(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    inside = [name for name in names if name.startswith("amp_lessons/")]
+    assert [Path(name).name for name in inside if name.endswith(".ipynb")] == LESSONS
+    for kind in ("quizzes/*.json", "bench/recordings/*.json", "exercises/*/card.md", "views/base/*.js"):
+        expected = {str(path.relative_to(ROOT)) for path in (ROOT / "amp_lessons").glob(kind)}
+        assert expected - {"amp_lessons/exercises/_template/card.md"} <= set(inside)
+    assert len(inside) == len([name for name in names if ".dist-info/" not in name])
+    assert not [name for name in names if "attempts.py" in name and name.count("/") > 2]
+
+
+def test_the_wheel_says_what_it_is(wheel):
+    archive = zipfile.ZipFile(wheel)
+    (name,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
+    metadata = archive.read(name).decode()
+    assert f"Version: {PROJECT['version']}" in metadata
+    assert "License-Expression: MIT" in metadata
+    assert "Requires-Dist: jupyterlab" in metadata
+
+
+def test_the_changelog_begins_with_this_version():
+    versions = [line[3:] for line in (ROOT / "CHANGELOG.md").read_text().splitlines() if line[:3] == "## "]
+    assert versions[0] == PROJECT["version"]
+
+
+@pytest.mark.parametrize("as_user", [as_root, as_an_ordinary_user])
+def test_the_wheel_opens_the_course_in_an_empty_folder(installed, tmp_path, as_user):
+    empty, home = tmp_path / "empty", tmp_path / "home"
+    for folder in (empty, home):
+        folder.mkdir()
+        folder.chmod(0o777)
+    open_to_everyone(tmp_path)
+    lab = [str(installed / "amp-lessons"), "lab", "--no-browser"]
+    with serving(lambda port: as_user([*lab, f"--port={port}"]), empty, home) as (ask, log):
+        assert sorted(entry["name"] for entry in ask()["content"]) == LESSONS
+        owner = (empty / "my_lessons" / LESSONS[0]).stat().st_uid
+    told = log.read_text()
+    assert f"Your own copy of the lessons is in {empty / 'my_lessons'}." in told
+    assert ("You are root" in told) == (owner == 0)
+
+
+def test_the_wheels_python_runs_the_wheels_course(installed):
+    code = "import amp_lessons.lessons as l; print(l.originals())"
+    done = subprocess.run(
+        [str(installed / "python"), "-c", code], cwd="/", env={}, capture_output=True, text=True
+    )
+    assert done.stdout.startswith(str(installed.parent)), done.stderr
+
+
+def test_an_ordinary_user_without_permission_is_told(installed, tmp_path):
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    open_to_everyone(tmp_path)
+    closed.chmod(0o555)
+    command = as_an_ordinary_user([str(installed / "amp-lessons"), "lab", "--no-browser"])
+    done = subprocess.run(command, cwd=closed, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert f"you may not write in {closed / 'my_lessons'}" in done.stderr
+    assert "Traceback" not in done.stderr
