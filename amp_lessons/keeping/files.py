@@ -75,7 +75,7 @@ def why_unwritable(error: OSError, path: Path) -> str:
     if isinstance(error, InUseError):
         return str(error)
     if error.errno in _FULL:
-        return f"the disk is full that {path} is on"
+        return f"the disk that holds {path} is full"
     if error.errno in _FORBIDDEN:
         return f"you may not write in {path}"
     return f"{path} cannot be written: {error.strerror or error}"

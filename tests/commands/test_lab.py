@@ -145,7 +145,7 @@ def test_a_course_without_lessons_says_so(here, launched, monkeypatch, capsys):
     [
         (errno.EACCES, "you may not write in"),
         (errno.EROFS, "you may not write in"),
-        (errno.ENOSPC, "the disk is full that"),
+        (errno.ENOSPC, "the disk that holds"),
         (errno.EIO, "strange"),
     ],
 )
