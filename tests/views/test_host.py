@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import ipywidgets
 import pytest
@@ -51,6 +51,14 @@ def test_ipywidgets_7_is_not_known_to_show_them(version, monkeypatch):
 def test_kaggle_is_not_known_to_show_them(monkeypatch):
     monkeypatch.setenv("KAGGLE_KERNEL_RUN_TYPE", "Interactive")
     assert not host.shows_controls()
+
+
+def test_vscode_is_not_known_to_show_them(monkeypatch):
+    shell = SimpleNamespace(user_ns={"__vsc_ipynb_file__": "/course/notebooks/00_start_here.ipynb"})
+    monkeypatch.setattr("IPython.get_ipython", lambda: shell)
+    assert not host.shows_controls()
+    shell.user_ns.clear()
+    assert host.shows_controls()
 
 
 def test_colab_is_not_known_to_show_them(colab):

@@ -11,11 +11,12 @@ import ipywidgets
 
 
 def shows_controls() -> bool:
-    """Say whether controls are known to work here: ipywidgets 8, and the page its kernel's own.
+    """Say whether controls are known to work here: ipywidgets 8, and a page that comes with it.
 
-    Colab and Kaggle draw widgets with what their page brings along, whichever version the kernel has.
+    Colab and Kaggle draw widgets with what their page brings along, whichever version the kernel has; VS Code
+    fetches it from the net, if it may.
     """
-    return ipywidgets_major() >= 8 and not on_colab() and not on_kaggle()
+    return ipywidgets_major() >= 8 and not (on_colab() or on_kaggle() or in_vscode())
 
 
 def ipywidgets_major() -> int:
@@ -31,6 +32,14 @@ def on_colab() -> bool:
 def on_kaggle() -> bool:
     """Say whether this is a kernel of Kaggle."""
     return "KAGGLE_KERNEL_RUN_TYPE" in os.environ
+
+
+def in_vscode() -> bool:
+    """Say whether VS Code shows this notebook: it leaves the notebook's path in the kernel."""
+    from IPython import get_ipython
+
+    shell = get_ipython()
+    return shell is not None and "__vsc_ipynb_file__" in shell.user_ns
 
 
 @cache
