@@ -12,6 +12,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Browser
 
 from tests.browser.seen_cells import only_what_is_seen
@@ -63,13 +64,34 @@ def lab_server(chromium: str, course: Path, tmp_path_factory: pytest.TempPathFac
         yield server
 
 
+@pytest.fixture
+def write_notebook(course: Path) -> Iterator[Callable[..., str]]:
+    """Add a notebook with these cells to the served course; return its path there."""
+    written = []
+
+    def write(name: str, *sources: str) -> str:
+        path = course / "notebooks" / name
+        notebook = new_notebook(cells=[new_code_cell(source.strip()) for source in sources])
+        notebook.metadata.kernelspec = {"name": "python3", "display_name": "Python 3 (ipykernel)"}
+        nbformat.write(notebook, path)
+        written.append(path)
+        return f"notebooks/{name}"
+
+    yield write
+    for path in written:
+        path.unlink()
+
+
 @contextmanager
-def _windows(browser: Browser, server: LabServer) -> Iterator[Callable[[str], NotebookPage]]:
+def _windows(browser: Browser, server: LabServer) -> Iterator[Callable[..., NotebookPage]]:
     contexts = []
 
-    def open_(path: str) -> NotebookPage:
+    def open_(path: str, without: str = "") -> NotebookPage:
         contexts.append(browser.new_context(viewport={"width": 1280, "height": 1000}))
-        return NotebookPage(contexts[-1].new_page(), server).open(path)
+        page = contexts[-1].new_page()
+        if without:
+            page.route(without, lambda route: route.abort())
+        return NotebookPage(page, server).open(path)
 
     yield open_
     for context in contexts:
@@ -77,8 +99,11 @@ def _windows(browser: Browser, server: LabServer) -> Iterator[Callable[[str], No
 
 
 @pytest.fixture
-def open_notebook(browser: Browser, lab_server: LabServer) -> Iterator[Callable[[str], NotebookPage]]:
-    """Open a notebook by its path, ``notebooks/03_loss_scaling.ipynb`` say, in a window of its own."""
+def open_notebook(browser: Browser, lab_server: LabServer) -> Iterator[Callable[..., NotebookPage]]:
+    """Open a notebook by its path, ``notebooks/03_loss_scaling.ipynb`` say, in a window of its own.
+
+    What the page asks for from addresses that match the glob ``without`` does not reach it.
+    """
     with _windows(browser, lab_server) as open_:
         yield open_
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from playwright.sync_api import expect
@@ -20,24 +19,6 @@ exponent.observe(lambda change: setattr(shown, "value", f"<p>scale {2 ** change.
 again.on_click(lambda button: setattr(exponent, "value", 10))
 widgets.VBox([exponent, typed, again, shown])
 """
-
-
-@pytest.fixture
-def write_notebook(course):
-    """Add a notebook with these cells to the served course; return its path there."""
-    written = []
-
-    def write(name, *sources):
-        path = course / "notebooks" / name
-        notebook = new_notebook(cells=[new_code_cell(source.strip()) for source in sources])
-        notebook.metadata.kernelspec = {"name": "python3", "display_name": "Python 3 (ipykernel)"}
-        nbformat.write(notebook, path)
-        written.append(path)
-        return f"notebooks/{name}"
-
-    yield write
-    for path in written:
-        path.unlink()
 
 
 def test_a_slider_moved_by_keyboard_changes_what_is_shown(open_notebook, write_notebook, tmp_path):

@@ -1,7 +1,10 @@
+from pathlib import Path
+
 import pytest
 import torch
 
 from amp_lessons.formats import FORMATS
+from amp_lessons.views import base
 from amp_lessons.views.base.style import DTYPE_COLOURS, QUIET, dtype_colour
 
 
@@ -14,3 +17,13 @@ def test_every_format_has_a_colour_of_its_own(name):
 def test_a_dtype_has_the_colour_of_its_format():
     assert dtype_colour(torch.bfloat16) == dtype_colour("bf16")
     assert dtype_colour(torch.int64) == QUIET
+
+
+SOURCES = [path for path in Path(base.__file__).parent.glob("*") if path.suffix in (".py", ".css")]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
+def test_ink_of_the_page_comes_with_its_paper(path):
+    """Outside JupyterLab neither is defined, and dark words on a dark page could not be read."""
+    text = path.read_text("utf-8")
+    assert text.count("var(--jp-content-font-color1") == text.count("var(--jp-layout-color0")

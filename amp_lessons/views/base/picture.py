@@ -129,4 +129,8 @@ def sentence_html(sentence: str) -> Markup:
     return Markup('<p aria-live="polite" style="margin:0;{}">{}</p>').format(CAPTION_STYLE, sentence)
 
 
-CAPTION_STYLE = "padding:6px 4px;font-size:14px;line-height:1.45;color:var(--jp-content-font-color1,#222)"
+# Ink and paper come in pairs, so that outside JupyterLab a dark page does not lie under dark words.
+CAPTION_STYLE = (
+    "padding:6px 4px;font-size:14px;line-height:1.45;"
+    "color:var(--jp-content-font-color1,#222);background:var(--jp-layout-color0,#fff)"
+)

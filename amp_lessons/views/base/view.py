@@ -8,11 +8,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import ipywidgets
+from markupsafe import Markup
 
 from amp_lessons.views.base.picture import Picture, picture_html, sentence_html
+from amp_lessons.views.base.shown import Shown
 
 
-class View(ipywidgets.VBox):
+class View(Shown):
     """Controls above a picture with its caption.
 
     With a kernel it is a widget. Without one (GitHub, nbconvert, an untrusted notebook) its output shows the
@@ -56,14 +58,18 @@ class View(ipywidgets.VBox):
 
     def turn_page(self) -> None:
         """Bring the page up to date with the picture, if there is one, and with the caption."""
-        self._page.value = self.page_html() if self._picture else sentence_html(self._caption)
+        self._page.value = self.stand_in()
+
+    def stand_in(self) -> Markup:
+        """Return picture and caption, or the caption where there is no picture yet."""
+        return self.page_html() if self._picture else sentence_html(self._caption)
 
     @property
     def alt(self) -> str:
         """Return what is said of the picture to those who cannot see it."""
         return f"{self._alt} {self._caption}"
 
-    def page_html(self) -> str:
+    def page_html(self) -> Markup:
         """Return what a live view shows: the picture and its caption, unless a view knows better."""
         assert self._picture is not None
         return picture_html(

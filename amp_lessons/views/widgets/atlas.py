@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from markupsafe import Markup
+
 from amp_lessons import autocast
 from amp_lessons.text.marks import COMPUTED_MARK
 from amp_lessons.views.base.controls import ControlValue, dropdown, row, text_field
@@ -40,7 +42,7 @@ class AtlasView(View):
             self.search, rule=rule, device_type=self.device_type, differing=self.differing
         )
 
-    def page_html(self) -> str:
+    def page_html(self) -> Markup:
         """Return the table itself, which can be read aloud and copied; a picture of it could not."""
         return atlas_html(self.found, self.caption)
 

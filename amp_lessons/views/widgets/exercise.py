@@ -17,6 +17,7 @@ from amp_lessons.text import prose
 from amp_lessons.views.base.code import code_html
 from amp_lessons.views.base.controls import button, row
 from amp_lessons.views.base.picture import CAPTION_STYLE
+from amp_lessons.views.base.shown import Shown
 from amp_lessons.views.base.style import ACCENT, GRID
 
 STYLE = Markup(
@@ -29,7 +30,7 @@ STYLE = Markup(
 SHOW_SOLUTION = "Show solution"
 
 
-class ExerciseCard(ipywidgets.VBox):
+class ExerciseCard(Shown):
     """One exercise. The hints open one after the other; the solution asks first, for it gives all away."""
 
     def __init__(self, exercise_id: str) -> None:
@@ -43,10 +44,9 @@ class ExerciseCard(ipywidgets.VBox):
         self._solution_button.on_click(lambda _: self._solution_wanted())
         self._status, self._hints_html, self._solution_html = (ipywidgets.HTML() for _ in range(3))
         self._question = self._are_you_sure()
-        task = Markup('{}<div style="{}">{}</div>').format(STYLE, CAPTION_STYLE, _html(self.exercise))
         buttons = row(*self._hint_buttons.values(), self._solution_button)
         shown = [self._status, buttons, self._hints_html, self._question, self._solution_html]
-        super().__init__([ipywidgets.HTML(task), *shown], layout={"max_width": "900px"})
+        super().__init__([ipywidgets.HTML(STYLE + self._task()), *shown], layout={"max_width": "900px"})
         self.add_class("amp-card")
         self.refresh()
         _OPEN.add(self)
@@ -123,7 +123,22 @@ class ExerciseCard(ipywidgets.VBox):
             self.show_solution()
         else:
             self._question.layout.display = "none"
-        self._solution_button.focus()
+        if hasattr(self._solution_button, "focus"):  # from ipywidgets 8 on
+            self._solution_button.focus()
+
+    def stand_in(self) -> Markup:
+        """Return the task; the hints can be unfolded, and the solution is one call away."""
+        hints = Markup("").join(
+            Markup("<details><summary>Hint {}</summary>{}</details>").format(number, prose.as_html(text))
+            for number, text in enumerate(self.exercise.hints, start=1)
+        )
+        call = f'from amp_lessons import exercises; exercises.solution("{self.exercise.id}")'
+        return Markup(
+            '{}<div class="amp-card">{}<div style="{}">{}<p>The solution: <code>{}</code></p></div></div>'
+        ).format(STYLE, self._task(), CAPTION_STYLE, hints, call)
+
+    def _task(self) -> Markup:
+        return Markup('<div style="{}">{}</div>').format(CAPTION_STYLE, _html(self.exercise))
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         """Leave the learner's progress out, so that a stored card is the same for everyone."""

@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from amp_lessons.quizzes import Choice, Question, question
 from amp_lessons.views.base.picture import CAPTION_STYLE
+from amp_lessons.views.base.shown import Shown
 
 LETTERS = "abcdefgh"
 # ipywidgets centres the text of its buttons and cuts it off, and offers no setting for either.
@@ -18,7 +19,7 @@ STYLE = Markup(
 )
 
 
-class Quiz(ipywidgets.VBox):
+class Quiz(Shown):
     """One question with a button for each choice; choosing one says why, and another may be tried."""
 
     def __init__(self, which: str | Question) -> None:
@@ -27,9 +28,8 @@ class Quiz(ipywidgets.VBox):
         self.chosen: Choice | None = None
         self._buttons = [self._button(i, choice) for i, choice in enumerate(self.question.choices)]
         self._why = ipywidgets.HTML()
-        asked = Markup('{}<div style="{};font-weight:600">{}</div>')
-        question_html = ipywidgets.HTML(asked.format(STYLE, CAPTION_STYLE, self.question.text))
-        super().__init__([question_html, *self._buttons, self._why], layout={"max_width": "900px"})
+        asked = ipywidgets.HTML(STYLE + self._asked())
+        super().__init__([asked, *self._buttons, self._why], layout={"max_width": "900px"})
         self.add_class("amp-quiz")
 
     def choose(self, letter: str) -> None:
@@ -58,18 +58,30 @@ class Quiz(ipywidgets.VBox):
             return ""
         return f"{'Yes.' if self.chosen.right else 'Not quite.'} {self.chosen.why}"
 
+    def stand_in(self) -> Markup:
+        """Return the question with its choices; the answer can be unfolded."""
+        choices = Markup("").join(Markup("<div>{}</div>").format(choice) for choice in self._choices())
+        answer = self.question.answer
+        return Markup(
+            '{}<div style="{style}">{}<details><summary>Answer</summary>{}: {}</details></div>'
+        ).format(self._asked(), choices, answer.text, answer.why, style=CAPTION_STYLE)
+
+    def _asked(self) -> Markup:
+        return Markup('<div style="{};font-weight:600">{}</div>').format(CAPTION_STYLE, self.question.text)
+
+    def _choices(self) -> list[str]:
+        choices = zip(LETTERS, self.question.choices, strict=False)
+        return [f"{letter}) {choice.text}" for letter, choice in choices]
+
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         bundle = super()._repr_mimebundle_(**kwargs)
-        choices = [
-            f"{letter}) {choice.text}" for letter, choice in zip(LETTERS, self.question.choices, strict=False)
-        ]
         bundle["text/plain"] = "\n".join(
-            [self.question.text, *choices, *([self.verdict] if self.chosen else [])]
+            [self.question.text, *self._choices(), *([self.verdict] if self.chosen else [])]
         )
         answer = self.question.answer
         bundle["text/markdown"] = (
             f"**{self.question.text}**\n\n"
-            + "\n".join(f"- {choice}" for choice in choices)
+            + "\n".join(f"- {choice}" for choice in self._choices())
             + f"\n\n<details><summary>Answer</summary>\n\n{answer.text}: {answer.why}\n\n</details>"
         )
         return bundle

@@ -1,0 +1,99 @@
+"""The host is told by what it has loaded and set, and what it lacks never becomes an exception."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType, SimpleNamespace
+
+import ipywidgets
+import pytest
+
+from amp_lessons.views.base import host
+from amp_lessons.views.base.controls import Slider
+
+
+@pytest.fixture(autouse=True)
+def at_home(monkeypatch):
+    """JupyterLab's kernel with ipywidgets 8, whatever runs these tests; nothing has been asked yet."""
+    monkeypatch.setattr(ipywidgets, "__version__", "8.1.9")
+    monkeypatch.delenv("KAGGLE_KERNEL_RUN_TYPE", raising=False)
+    host.enable_widgets_on_colab.cache_clear()
+    yield
+    host.enable_widgets_on_colab.cache_clear()
+
+
+@pytest.fixture
+def colab(monkeypatch):
+    """Pretend that this is Colab's kernel: give it a ``google.colab.output`` with these functions."""
+
+    def pretend(**functions):
+        google, package, output = map(ModuleType, ("google", "google.colab", "google.colab.output"))
+        google.colab, package.output = package, output
+        output._widgets = ModuleType("google.colab.output._widgets")
+        vars(output).update(functions)
+        for module in (google, package, output):
+            monkeypatch.setitem(sys.modules, module.__name__, module)
+        return output
+
+    return pretend
+
+
+def test_at_home_controls_are_known_to_work():
+    assert host.shows_controls()
+
+
+@pytest.mark.parametrize("version", ["7.7.1", "7.6.0"])
+def test_ipywidgets_7_is_not_known_to_show_them(version, monkeypatch):
+    monkeypatch.setattr(ipywidgets, "__version__", version)
+    assert not host.shows_controls()
+
+
+def test_kaggle_is_not_known_to_show_them(monkeypatch):
+    monkeypatch.setenv("KAGGLE_KERNEL_RUN_TYPE", "Interactive")
+    assert not host.shows_controls()
+
+
+def test_vscode_is_not_known_to_show_them(monkeypatch):
+    shell = SimpleNamespace(user_ns={"__vsc_ipynb_file__": "/course/notebooks/00_start_here.ipynb"})
+    monkeypatch.setattr("IPython.get_ipython", lambda: shell)
+    assert not host.shows_controls()
+    shell.user_ns.clear()
+    assert host.shows_controls()
+
+
+def test_colab_is_not_known_to_show_them(colab):
+    colab()
+    assert not host.shows_controls()
+
+
+def test_colab_is_asked_once_for_other_widgets(colab):
+    asked = []
+    colab(enable_custom_widget_manager=lambda: asked.append("once"))
+    host.enable_widgets_on_colab()
+    host.enable_widgets_on_colab()
+    assert asked == ["once"]
+
+
+def test_elsewhere_nothing_is_asked(monkeypatch):
+    monkeypatch.setitem(sys.modules, "google", None)  # importing it now raises ImportError
+    host.enable_widgets_on_colab()
+
+
+def refuse():
+    raise RuntimeError("no widgets today")
+
+
+@pytest.mark.parametrize(
+    "functions", [{"enable_custom_widget_manager": refuse}, {}], ids=["refuses", "lacks"]
+)
+def test_a_colab_that_cannot_do_it_raises_neither_here_nor_in_anywidget(colab, functions):
+    colab(**functions)
+    host.enable_widgets_on_colab()
+    assert Slider("Scale", 0, 3, 1).value == 1
+
+
+def test_a_colab_without_an_output_module_raises_nothing(colab, monkeypatch):
+    colab()
+    monkeypatch.delattr(sys.modules["google.colab"], "output")
+    monkeypatch.delitem(sys.modules, "google.colab.output")
+    host.enable_widgets_on_colab()
