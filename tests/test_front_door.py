@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -14,7 +15,7 @@ import tempfile
 import time
 import urllib.request
 import zipfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -35,17 +36,16 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 @contextmanager
 def serving(command, folder, home, **environment):
     """Run a command that starts JupyterLab in ``folder``; give what asks its contents API, and its log."""
-    port, log = free_port(), home / "log"
+    log = home / "log"
     env = {**os.environ, "PYTHONPATH": "", **environment, "HOME": str(home), "JUPYTER_TOKEN": TOKEN}
     for name in [name for name in env if name.startswith(("JUPYTER_", "AMP_")) and name != "JUPYTER_TOKEN"]:
         del env[name]
     with log.open("w") as out:
         process = subprocess.Popen(
-            command(port), cwd=folder, env=env, stdout=out, stderr=out, start_new_session=True
+            command, cwd=folder, env=env, stdout=out, stderr=out, start_new_session=True
         )
     try:
-        wait_until_up(port, process, log)
-        yield partial(ask, port), log
+        yield partial(ask, port_of(process, log)), log
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -57,14 +57,15 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def wait_until_up(port, process, log):
+def port_of(process, log):
+    """Wait until the server answers; its log names the port it took."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline and process.poll() is None:
-        try:
-            ask(port)
-            return
-        except OSError:
-            time.sleep(0.2)
+        with suppress(OSError):
+            if named := re.search(r"http://127\.0\.0\.1:(\d+)/", log.read_text()):
+                ask(int(named[1]))
+                return int(named[1])
+        time.sleep(0.2)
     raise AssertionError(f"JupyterLab did not start:\n{log.read_text()}")
 
 
@@ -127,11 +128,9 @@ def said(path):
 def test_a_learner_pulls_a_new_version_over_a_lesson_edited_and_run(clones, tmp_path):
     published, clone = clones
     mine = clone / "my_lessons"
-
-    def start(port):
-        return make_lab("--no-browser", f"--port={port}")
-
-    with serving(start, clone, tmp_path, PYTHONPATH=str(clone)) as (ask, _):
+    with serving(
+        make_lab("--no-browser", f"--port={free_port()}"), clone, tmp_path, PYTHONPATH=str(clone)
+    ) as (ask, _):
         assert sorted(entry["name"] for entry in ask()["content"]) == LESSONS
         lesson = ask(LESSONS[0])["content"]
         lesson["cells"][1]["outputs"] = [{"output_type": "stream", "name": "stdout", "text": "ran here\n"}]
@@ -243,13 +242,26 @@ def test_the_wheel_opens_the_course_in_an_empty_folder(installed, tmp_path, as_u
         folder.mkdir()
         folder.chmod(0o777)
     open_to_everyone(tmp_path)
-    lab = [str(installed / "amp-lessons"), "lab", "--no-browser"]
-    with serving(lambda port: as_user([*lab, f"--port={port}"]), empty, home) as (ask, log):
+    command = as_user([str(installed / "amp-lessons"), "lab", "--no-browser", f"--port={free_port()}"])
+    with serving(command, empty, home) as (ask, log):
         assert sorted(entry["name"] for entry in ask()["content"]) == LESSONS
         owner = (empty / "my_lessons" / LESSONS[0]).stat().st_uid
     told = log.read_text()
     assert f"Your own copy of the lessons is in {empty / 'my_lessons'}." in told
     assert ("You are root" in told) == (owner == 0)
+
+
+def test_a_second_window_of_the_course_opens_beside_the_first(installed, tmp_path):
+    port = free_port()
+    lab = [str(installed / "amp-lessons"), "lab", "--no-browser", f"--port={port}"]
+    homes = [tmp_path / name for name in ("first", "second")]
+    for home in homes:
+        home.mkdir()
+    with serving(lab, tmp_path, homes[0]) as (ask, _), serving(lab, tmp_path, homes[1]) as (other, log):
+        assert f"Port {port} is taken" in log.read_text()
+        lesson = ask(LESSONS[0])["content"]
+        ask(LESSONS[0], "PUT", type="notebook", format="json", content=changed(lesson, "my notes"))
+        assert other(LESSONS[0])["content"]["cells"][0]["source"] == "my notes"
 
 
 def test_the_wheels_python_runs_the_wheels_course(installed):
