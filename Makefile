@@ -6,12 +6,15 @@
 #   make test PYTEST_ARGS="-k census"                         some of the tests
 #   make bench BENCH=import_time                              some of the benchmarks
 #   make notebooks NOTEBOOKS=notebooks/03_loss_scaling.ipynb  store one lesson again
+#   make gpu GPU_OUT=results GPU_ARGS="--minutes 9"           where a GPU's recording goes, and for how long
 
 PYTHON ?= python3
 TORCH_INDEX ?=
 LAB_ARGS ?=
 PYTEST_ARGS ?=
 BENCH ?=
+GPU_OUT ?= docs/gpu
+GPU_ARGS ?=
 
 LAB_EXTRAS := lab,models
 TEST_EXTRAS := lab,models,test
@@ -23,7 +26,7 @@ NBVAL := --nbval --nbval-current-env --nbval-cell-timeout=120 --nbval-sanitize-w
 # Some containers set this. Each kernel and each test process would then compile PyTorch's sources anew: 7 seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help lab test quick lint exercise notebooks bench clean
+.PHONY: help lab test quick lint exercise notebooks bench gpu clean
 
 help:
 	@echo "make lab        open the course in JupyterLab"
@@ -33,6 +36,7 @@ help:
 	@echo "make exercise   begin an exercise: make exercise ID=my_exercise LESSON=03"
 	@echo "make notebooks  run every notebook and store what it shows"
 	@echo "make bench      run the benchmarks"
+	@echo "make gpu        record what this machine's GPU does, beside what is computed without one"
 	@echo "make clean      remove the environment and all caches"
 
 lab: .venv/installed-lab
@@ -58,6 +62,10 @@ notebooks: .venv/installed-test
 
 bench: .venv/installed-test
 	$(BIN)/python -m benchmarks $(BENCH)
+
+# With the machine's own Python and PyTorch: nothing is installed.
+gpu:
+	@$(PYTHON) -m tools.gpu --out "$(GPU_OUT)" $(GPU_ARGS)
 
 clean:
 	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
