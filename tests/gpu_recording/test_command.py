@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from amp_lessons import devices
 from amp_lessons.keeping import files
 from tests.gpu_recording import pretended
 from tools.gpu import command, setup
@@ -137,6 +138,7 @@ def test_what_is_killed_twice_is_not_begun_a_third_time(killed, runs, tmp_path):
     assert names(runs).count("hang-2") == 2
     assert record.parts[1].status == "cut short"
     assert "begun 2 times" in record.parts[1].message
+    assert record.parts[2].status == "done"
 
 
 def test_what_does_not_fit_into_the_time_is_left_and_said(runs, tmp_path, monkeypatch, capsys):
@@ -243,6 +245,43 @@ def test_this_machine_is_described():
     assert here.device == here.cpu
     assert here.threads >= 1
     assert here.course == "0.1.0" or here.course > "0.1.0"
+
+
+@pytest.fixture
+def pretended_gpu(monkeypatch):
+    """A machine on which PyTorch finds a GPU, as far as it is asked about one."""
+    gpu = devices.Gpu("NVIDIA H200", (9, 0), 143771, 1, ("fp16", "bf16"), "native")
+    machine = replace(devices.describe(), gpu=gpu)
+    monkeypatch.setattr(devices, "describe", lambda: machine)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    return gpu
+
+
+def test_a_gpu_is_described(pretended_gpu, monkeypatch):
+    monkeypatch.setattr(setup, "driver", lambda: "580.95.05")
+    here = setup._described("cuda")
+    assert (here.device, here.device_type, here.capability) == ("NVIDIA H200", "cuda", "9.0")
+    assert (here.driver, here.cuda) == ("580.95.05", "13.0")
+    assert setup._described("cpu").device == here.cpu
+    assert setup._described("cpu").driver == ""
+
+
+@pytest.mark.parametrize(
+    ("said", "version"),
+    [("580.95.05\n", "580.95.05"), ("580.1\n580.1\n", "580.1"), ("", ""), ("NVIDIA-SMI has failed\n", "")],
+)
+def test_the_driver_is_what_nvidia_smi_says(tmp_path, monkeypatch, said, version):
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\nprintf '{said}'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    assert setup.driver() == version
+
+
+def test_without_nvidia_smi_there_is_no_driver(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert setup.driver() == ""
+    assert setup.commit() == ""
 
 
 def test_packages_that_are_missing_are_named_at_once(tmp_path, monkeypatch, capsys):

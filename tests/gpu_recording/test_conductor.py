@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tests.gpu_recording import pretended
+from tools.gpu import conductor as conductor_module
 from tools.gpu.conductor import Conductor
 from tools.gpu.found import Place
 from tools.gpu.recording import Part, Recording, StepRecord
@@ -40,6 +41,7 @@ def conduct(tmp_path, monkeypatch):
             (first, pretended.STEPS[1]), recording or Recording(pretended.SETUP)
         ), conductor
 
+    monkeypatch.setattr(conductor_module, "_END_S", 0.5)
     run.said, run.kept, run.log = said, kept, tmp_path / "log"
     return run
 
@@ -70,6 +72,7 @@ def test_every_part_is_kept_the_moment_it_is_known(conduct):
         ("raises", "ValueError: something went wrong (pretended.py, line "),
         ("nothing", "TypeError: "),
         ("mistyped", "something else than a result (TypeError: value is None)"),
+        ("mute", "its process ended with signal 9 (SIGKILL)"),
         ("garbage", "something else than a result (JSONDecodeError"),
         ("unknown", "KeyError: 'unknown'"),
     ],

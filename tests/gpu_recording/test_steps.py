@@ -268,6 +268,25 @@ def test_the_plain_sweep_counts_what_a_product_computes(monkeypatch):
     assert len(calls) == products.ROUNDS
 
 
+def test_on_a_gpu_events_mark_begin_and_end(monkeypatch):
+    happened = []
+
+    class Event:
+        def __init__(self, *, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            happened.append("mark")
+
+        def elapsed_time(self, end) -> float:
+            assert happened == ["mark", "work", "mark", "wait"]
+            return 1500.0
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: happened.append("wait"))
+    assert products.cuda_seconds(lambda: happened.append("work")) == 1.5
+
+
 @pytest.fixture(autouse=True)
 def matmul_setting():
     """Put back what the sweep sets: its own process ends with it."""

@@ -27,6 +27,7 @@ from tools.gpu.recording import Part, Recording, StepRecord, found_in
 
 ROOT = Path(__file__).resolve().parents[2]
 MOST_TRIES = 2
+_END_S = 10.0
 _START_S = 180.0  # to import PyTorch from a slow disk, and to find out which parts there are
 
 Keep = Callable[[Recording], object]
@@ -102,11 +103,19 @@ class Child:
         self._answers.put(None)
 
     def _how_it_ended(self) -> str:
-        code = self._process.wait()
+        code = self._code()
         how = f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit status {code}"
         said = self._log.read_bytes()[self._said_before :].decode(errors="replace").split("\n")
         said = [line.strip() for line in said if line.strip()]
         return f"its process ended with {how}" + (f": {said[-1][:300]}" if said else "")
+
+    def _code(self) -> int:
+        """Return the status with which the process ended: soon, for it has closed what it answers through."""
+        try:
+            return self._process.wait(timeout=_END_S)
+        except subprocess.TimeoutExpired:
+            self.end()
+            return self._process.returncode
 
 
 def environment() -> dict[str, str]:
@@ -186,11 +195,8 @@ class _Run:
             self._store(self._record.wanting(tuple(names)))
             self._knows_parts = True
         else:
-            part = self._part(
-                self._step.name, {"status": "failed", "message": "it names no parts", **answer}, 0.0
-            )
-            self._store(self._record.with_part(part))
-            self._tell(part)
+            trouble = {"status": "failed", "message": "it names no parts", **answer}
+            self._note(self._part(self._step.name, trouble, 0.0))
 
     def _started(self) -> dict[str, Any]:
         """Start a child, and return what it says of its parts."""
@@ -201,20 +207,25 @@ class _Run:
         for name in self._record.outstanding if self._knows_parts else ():
             if not self._has_time():
                 return
-            part = self._given_up(name) or self._ended(name)
+            if self._record.begun.get(name, 0) >= MOST_TRIES:
+                self._note(self._given_up(name))
+                continue
+            part = self._ended(name)
             if part is None:  # the deadline came first
                 return
-            self._store(self._record.with_part(part))
-            self._tell(part)
+            self._note(part)
             if part.status == "failed":  # after an error of CUDA nothing works any more in that process
                 self._end_child()
             if part.status == "cut short":
                 return
 
-    def _given_up(self, name: str) -> Part | None:
+    def _note(self, part: Part) -> None:
+        """Keep what a part came to, and tell it."""
+        self._store(self._record.with_part(part))
+        self._tell(part)
+
+    def _given_up(self, name: str) -> Part:
         """Return what to record of a part that was begun too often."""
-        if self._record.begun.get(name, 0) < MOST_TRIES:
-            return None
         message = f"begun {MOST_TRIES} times, and each time everything was ended from outside"
         return self._part(name, {"status": "cut short", "message": message}, 0.0)
 
@@ -228,7 +239,7 @@ class _Run:
             answer = self._child.ask(name, min(limit_s, self._conductor.left_s))
         except TimeoutError as error:
             self._end_child()
-            if time.monotonic() - start < limit_s:
+            if self._conductor.left_s <= 0:
                 self._store(self._record.never_begun(name))
                 return None
             answer = {"status": "cut short", "message": _in_words(error, limit_s)}

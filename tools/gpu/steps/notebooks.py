@@ -37,7 +37,12 @@ def run(name: str, place: Place, root: Path = ROOT) -> Found:
             cell.outputs = []
     resources = {"metadata": {"path": str(path.parent)}}
     client = NotebookClient(
-        notebook, timeout=CELL_TIMEOUT_S, kernel_name="python3", resources=resources, allow_errors=True
+        notebook,
+        timeout=CELL_TIMEOUT_S,
+        interrupt_on_timeout=True,
+        kernel_name="python3",
+        resources=resources,
+        allow_errors=True,
     )
     with tempfile.TemporaryDirectory() as home:  # not the progress of whoever runs this
         client.execute(env={**os.environ, **environment(), "AMP_LESSONS_HOME": home})
