@@ -16,7 +16,7 @@ import torch
 from amp_lessons import devices
 from amp_lessons.keeping import files
 from tests.gpu_recording import pretended
-from tools.gpu import command, setup
+from tools.gpu import command, conductor, setup
 from tools.gpu.conductor import ROOT, environment
 from tools.gpu.recording import Recording, read
 
@@ -213,6 +213,35 @@ def test_the_steps_are_named_in_their_order(capsys):
         "notebooks",
         "compiled",
     ]
+
+
+def test_an_interruption_ends_it_and_is_no_fault_of_the_part(runs, tmp_path, monkeypatch, capsys):
+    ask = conductor.Child.ask
+
+    def interrupted(self, request, limit_s):
+        if request == "good-2":
+            raise KeyboardInterrupt
+        return ask(self, request, limit_s)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(conductor.Child, "ask", interrupted)
+        for _ in range(3):
+            assert run(tmp_path) == command.INTERRUPTED
+    assert "the same command goes on" in capsys.readouterr().err
+    record = recording_in(tmp_path).step("first")
+    assert ([part.name for part in record.parts], record.begun) == (["good-1"], {})
+    assert run(tmp_path) == 0
+    assert recording_in(tmp_path).step("first").status == "passed"
+
+
+def test_a_page_can_be_made_again_without_a_gpu(runs, tmp_path, capsys):
+    run(tmp_path)
+    (page,) = tmp_path.glob("*.md")
+    before = page.read_text()
+    page.write_text("edited by hand")
+    assert command.main(["--out", str(tmp_path), "--pages"]) == 0
+    assert page.read_text() == before
+    assert capsys.readouterr().out.endswith(f"{page}\n")
 
 
 def test_two_at_once_are_refused(runs, tmp_path, capsys):

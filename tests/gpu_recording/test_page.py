@@ -108,6 +108,7 @@ def test_an_empty_recording_has_a_page():
     text = page(Recording(SETUP).with_all(["peaks"]), "source.json")
     assert "no results yet" in text
     assert "| peaks | cut short | 0 of 0 | 0 of 0 | 0 s |" in text
+    assert "- peaks: left for another call: all of it" in text
 
 
 def test_the_pages_of_the_course_are_made_from_their_recordings():

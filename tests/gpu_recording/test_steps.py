@@ -258,14 +258,17 @@ def test_products_are_timed_in_two_ways(place, precision):
 def test_the_plain_sweep_counts_what_a_product_computes(monkeypatch):
     calls = []
 
-    def two_seconds(work) -> float:
+    def slow_at_first(work) -> float:
         work()
         calls.append(work)
-        return 2.0
+        return 9.0 if len(calls) < 4 else 2.0
 
-    monkeypatch.setattr(products, "host_seconds", two_seconds)
-    assert products.plain_rate(8, "fp32", "cpu") == products.CALLS * 2 * 8**3 / 2.0
-    assert len(calls) == products.ROUNDS
+    monkeypatch.setattr(products, "host_seconds", slow_at_first)
+    assert products.plain_rate(8, "fp32", "cpu", 1.0) == products.CALLS * 2 * 8**3 / 2.0
+    assert len(calls) == products.LEAST_ROUNDS
+    calls.clear()
+    products.plain_rate(8, "fp32", "cpu", 3 * 9.0 + 10 * 2.0)
+    assert len(calls) == 13
 
 
 def test_on_a_gpu_events_mark_begin_and_end(monkeypatch):

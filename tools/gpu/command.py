@@ -19,6 +19,7 @@ from tools.gpu.recording import (
     UnreadableRecordingError,
     path_for,
     read,
+    recordings,
     write,
 )
 from tools.gpu.steps import STEPS
@@ -50,6 +51,8 @@ def main(
     if chosen.list:
         print("\n".join([*(f"{step.name:10} {step.title}" for step in steps), *_lacking()]))
         return 0
+    if chosen.pages:
+        return _make_pages(chosen.out)
     deadline = time.monotonic() + 60 * chosen.minutes
     try:
         here = ask_setup(chosen.device)
@@ -74,6 +77,7 @@ def _parser(steps: Sequence[Step]) -> argparse.ArgumentParser:
     parser.add_argument("--only", nargs="+", choices=names, metavar="STEP", help=f"of {', '.join(names)}")
     parser.add_argument("--fresh", action="store_true", help="forget what these steps found earlier")
     parser.add_argument("--list", action="store_true", help="name the steps, and measure nothing")
+    parser.add_argument("--pages", action="store_true", help="make the pages again, and measure nothing")
     parser.add_argument(
         "--device", default="cuda", choices=("cuda", "cpu"), help="cpu: small sizes, to try it out"
     )
@@ -84,22 +88,14 @@ def _parser(steps: Sequence[Step]) -> argparse.ArgumentParser:
 def _measure(
     chosen: argparse.Namespace, steps: Sequence[Step], order: Sequence[str], here: Setup, deadline: float
 ) -> int:
+    """Measure what is outstanding of ``steps``, while no other process writes to the folder."""
     out: Path = chosen.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     with files.acquired(out / "gpu.lock"):
         path = path_for(out, here)
-        recording = _resumed(path, here)
-        if chosen.fresh:
-            recording = recording.without(tuple(step.name for step in steps))
-        recording = recording.with_all(order)
-        conductor = Conductor(
-            place=_place(here.device_type, out),
-            log=out / "gpu.log",
-            deadline=deadline,
-            keep=lambda recording: keep(path, recording),
-            say=lambda words: print(words, flush=True),
-            commit=chosen.commit or setup.commit(),
-        )
+        forgotten = tuple(step.name for step in steps) if chosen.fresh else ()
+        recording = _resumed(path, here).without(forgotten).with_all(order)
+        conductor = _conductor(path, here.device_type, deadline, chosen.commit)
         print("\n".join([f"{here.device}, torch {here.torch}: {path}", *_lacking()]), flush=True)
         try:
             recording = conductor.conduct(steps, recording)
@@ -109,6 +105,17 @@ def _measure(
         keep(path, recording)
     print("\n".join(_last_words(recording, conductor, path)))
     return 0
+
+
+def _conductor(path: Path, device_type: str, deadline: float, commit: str) -> Conductor:
+    return Conductor(
+        place=_place(device_type, path.parent),
+        deadline=deadline,
+        log=path.with_name("gpu.log"),
+        keep=lambda recording: keep(path, recording),
+        say=lambda words: print(words, flush=True),
+        commit=commit or setup.commit(),
+    )
 
 
 def _place(device: str, out: Path) -> Place:
@@ -121,7 +128,19 @@ def _place(device: str, out: Path) -> Place:
 def keep(path: Path, recording: Recording) -> None:
     """Write the recording and its page."""
     write(path, recording)
+    _write_page(path, recording)
+
+
+def _write_page(path: Path, recording: Recording) -> None:
     files.replace(path.with_suffix(".md"), page(recording, path.name))
+
+
+def _make_pages(folder: Path) -> int:
+    """Make the page of every recording in a folder, as it reads now."""
+    for path, recording in recordings(folder):
+        _write_page(path, recording)
+        print(path.with_suffix(".md"))
+    return 0
 
 
 def _lacking() -> list[str]:

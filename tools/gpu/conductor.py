@@ -245,6 +245,9 @@ class _Run:
             answer = {"status": "cut short", "message": _in_words(error, limit_s)}
         except (EndedError, ValueError) as error:
             answer = {"status": "failed", "message": _in_words(error, limit_s)}
+        except KeyboardInterrupt:  # somebody's wish, and no fault of the part
+            self._store(self._record.never_begun(name))
+            raise
         return self._part(name, answer, time.monotonic() - start)
 
     def _part(self, name: str, answer: dict[str, Any], seconds: float) -> Part:
@@ -272,10 +275,9 @@ class _Run:
 
     def _say_what_is_left(self) -> None:
         record = self._record
-        tried = {part.name for part in record.parts}
-        left = [name for name in record.outstanding if name not in tried]
-        if left or not (record.wanted or tried):
-            count = f" ({len(left)} of {len(record.wanted)} parts)" if left else ""
+        left = len(record.untried)
+        if left or not (record.wanted or record.parts):
+            count = f" ({left} of {len(record.wanted)} parts)" if left else ""
             self._conductor.left_for_next.append(self._step.name + count)
 
 

@@ -25,7 +25,7 @@ def page(recording: Recording, source: str) -> str:
         _in_detail(recording),
         _overview(recording),
         "## What did not agree",
-        *(_disagreements(recording) or ["Nothing: wherever something was claimed, it was measured."]),
+        *(_disagreements(recording) or ["Nothing: whatever was measured agrees with what was claimed."]),
         "## What could not be measured",
         *(_troubles(steps) or ["Nothing: all parts ran to their end."]),
         "## What agreed",
@@ -118,10 +118,9 @@ def _troubles(steps: Iterable[StepRecord]) -> list[str]:
             for part in step.parts
             if part.status != "done"
         ]
-        known = {part.name for part in step.parts}
-        left = [name for name in step.wanted if name not in known]
-        if left:
-            lines.append(f"- {as_markdown(f'{step.name}: left for another call: ' + ', '.join(left))}")
+        if step.untried or not (step.wanted or step.parts):
+            left = ", ".join(step.untried) or "all of it"
+            lines.append(f"- {as_markdown(f'{step.name}: left for another call: {left}')}")
     return ["\n".join(lines)] if lines else []
 
 

@@ -87,6 +87,12 @@ class StepRecord:
         return tuple(name for name in self.wanted if name not in finished)
 
     @property
+    def untried(self) -> tuple[str, ...]:
+        """The names of those of which nothing is known."""
+        known = {part.name for part in self.parts}
+        return tuple(name for name in self.wanted if name not in known)
+
+    @property
     def is_finished(self) -> bool:
         """Whether another call would find nothing to do."""
         return bool(self.wanted) and not self.outstanding

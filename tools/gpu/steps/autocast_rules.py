@@ -93,9 +93,9 @@ def _claimed(operation: str, arguments: Any) -> str:
     if kinds == {Policy.PROMOTE}:
         return str(_widest(arguments))
     in_fp32 = {Policy.FP32, Policy.FP32_SET_OPT_DTYPE, Policy.FP32_APPEND_DTYPE}
-    return (
-        str(torch.float32) if kinds and kinds <= in_fp32 else f"no single policy: {sorted(map(str, kinds))}"
-    )
+    if kinds and kinds <= in_fp32:
+        return str(torch.float32)
+    return f"no single policy: {', '.join(sorted(kind.name for kind in kinds))}"
 
 
 def _widest(arguments: Any) -> torch.dtype:
@@ -116,16 +116,17 @@ def _ledgers(model_name: str, half: str, place: Place) -> Found:
 
 
 def compared(about: str, here: Ledger, there: Ledger) -> Found:
-    """Compare two ledgers, the forward pass row by row, the products of the backward pass as a whole."""
+    """Compare two ledgers, the forward pass in order, the products of the backward pass in any."""
     forward = [_rows(ledger.forward) for ledger in (here, there)]
     backward = [
         sorted(_rows(row for row in ledger.backward if row.op == PRODUCT)) for ledger in (here, there)
     ]
-    lines = tuple(f"{about}: {line}" for line in _differences(*forward))
+    different = [*_differences(*forward), *_differences(*backward)]
     agreements = (
         Agreement(f"forward pass of {about}: operations and dtypes", *map(_digest, forward), _EXACT),
         Agreement(f"backward products of {about}: operations and dtypes", *map(_digest, backward), _EXACT),
     )
+    lines = tuple(f"{about}: {line}" for line in different)
     return Found((Figure("operations", len(here.rows)),), agreements, lines)
 
 

@@ -1,6 +1,6 @@
 """How fast the device multiplies square matrices: by ``measure``, and by a plain sweep written here.
 
-The sweep shares nothing with ``measure``: no warm-up plan, no samples, no switch of its own for TF32.
+The sweep shares nothing with ``measure``: no plan, no statistics, no switch of its own for TF32.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from tools.gpu.found import Agreement, Figure, Found, Place
 
 TOLERANCE = 0.1
 FULL_SIZES, SMALL_SIZES = (2048, 4096, 8192, 12288), (64, 128)
-ROUNDS, CALLS = 5, 10
+LEAST_ROUNDS, CALLS = 6, 10
+LONGEST_CALL_MS = 1000.0
 _REASON = "clock and power limits move a rate by some percent from one second to the next"
 _DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -29,9 +30,12 @@ def parts(place: Place) -> tuple[str, ...]:
 def run(name: str, place: Place) -> Found:
     """Take both rates of every size."""
     sizes = FULL_SIZES if place.is_full else SMALL_SIZES
-    rates = product_rates(name, device=place.device, sizes=sizes, seconds=0.2 if place.is_full else 0.02)
+    seconds = 0.4 if place.is_full else 0.02
+    rates = product_rates(
+        name, device=place.device, sizes=sizes, seconds=seconds, longest_call_ms=LONGEST_CALL_MS
+    )
     claimed = {rate.size: rate.flop_per_s for rate in rates}
-    measured = {size: plain_rate(size, name, place.device) for size in claimed}
+    measured = {size: plain_rate(size, name, place.device, seconds) for size in claimed}
     agreements = tuple(
         Agreement(f"{name}, {size} × {size}", claimed[size], measured[size], _REASON, TOLERANCE, "FLOP/s")
         for size in claimed
@@ -39,8 +43,11 @@ def run(name: str, place: Place) -> Found:
     return Found((Figure(f"best rate in {name}", max(measured.values()), "FLOP/s"),), agreements)
 
 
-def plain_rate(size: int, precision: str, device: str) -> float:
-    """Multiply ten times in a row, five times over; return the median of the five, in FLOP per second."""
+def plain_rate(size: int, precision: str, device: str, seconds: float) -> float:
+    """Multiply ten times in a row, again and again; return the median of the later half, in FLOP per second.
+
+    The earlier half is there to warm up: a GPU that has just been idle is not yet at its limit of power.
+    """
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     a, b = (torch.randn(size, size, device=device, dtype=_DTYPES[precision]) for _ in range(2))
     elapsed = cuda_seconds if device == "cuda" else host_seconds
@@ -49,8 +56,10 @@ def plain_rate(size: int, precision: str, device: str) -> float:
         for _ in range(CALLS):
             torch.matmul(a, b.t())
 
-    multiply()
-    return CALLS * 2 * size**3 / statistics.median(elapsed(multiply) for _ in range(ROUNDS))
+    took: list[float] = []
+    while len(took) < LEAST_ROUNDS or sum(took) < seconds:
+        took.append(elapsed(multiply))
+    return CALLS * 2 * size**3 / statistics.median(took[len(took) // 2 :])
 
 
 def cuda_seconds(work: Callable[[], None]) -> float:
