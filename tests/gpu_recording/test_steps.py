@@ -89,7 +89,6 @@ def test_a_predicted_peak_stands_beside_the_one_of_a_real_step(tiny, place, prec
     assert peak.agrees
     assert peak.claimed == cases.predicted_bytes("Tiny", "small", 8, precision, "cpu")
     assert (peak.about, peak.tolerance, peak.unit) == (f"Tiny {precision}, batch 8", 0.1, "bytes")
-    assert figures(came) == {"batch": 8}
 
 
 def test_memory_that_runs_out_contradicts_the_prediction(tiny, place):
@@ -396,7 +395,8 @@ def test_a_notebook_runs_to_its_end_and_says_which_cells_raise(notebook, place):
     assert not agreement.agrees
     assert came.lines[:1] == ("[measured] 3 ms",)
     assert came.lines[-1] == "[measured] notebooks"
-    assert figures(came) == {"cells run": 4}
+    assert figures(came)["cells run"] == 4
+    assert figures(came)["took"] > 0
     assert (notebook.root / name).read_bytes() == before
 
 
@@ -410,7 +410,7 @@ def test_what_a_notebook_shows_is_kept_as_text(notebook):
             nbformat.v4.new_output("display_data", data={"image/png": "e"}),
         ],
     )
-    came = notebooks.found_in(nbformat.v4.new_notebook(cells=[cell]), "n")
+    came = notebooks.found_in(nbformat.v4.new_notebook(cells=[cell]), "n", 1.5)
     assert came.lines == ("[measured] a", "[computed] c")
     assert wrong(came) == []
 

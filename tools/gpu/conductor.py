@@ -256,7 +256,7 @@ class _Run:
         part = Part(name, "failed", now, self._conductor.commit, round(seconds, 1))
         if "status" in answer:
             status = answer["status"] if answer["status"] in ("not possible", "cut short") else "failed"
-            return replace(part, status=status, message=str(answer.get("message", "")))
+            return replace(part, status=status, message=" ".join(str(answer.get("message", "")).split()))
         try:
             return replace(part, status="done", **vars(found_in(answer)))
         except (TypeError, KeyError, AttributeError) as error:

@@ -54,7 +54,7 @@ def found_in(report: str, name: str) -> Found:
     )
     passed = sum(agreement.agrees for agreement in agreements)
     counts = {"passed": passed, "failed": len(ran) - passed, "skipped": len(skipped)}
-    figures = tuple(Figure(outcome, count) for outcome, count in counts.items())
+    figures = tuple(Figure(outcome, count) for outcome, count in counts.items() if count)
     return Found(figures, agreements, tuple(f"skipped: {case.get('name')}: {_why(case)}" for case in skipped))
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +44,14 @@ def run(name: str, place: Place, root: Path = ROOT) -> Found:
         resources=resources,
         allow_errors=True,
     )
+    start = time.monotonic()
     with tempfile.TemporaryDirectory() as home:  # not the progress of whoever runs this
-        client.execute(env={**os.environ, **environment(), "AMP_LESSONS_HOME": home})
-    return found_in(notebook, name)
+        client.execute(env={**environment(), "AMP_LESSONS_HOME": home})
+    return found_in(notebook, name, time.monotonic() - start)
 
 
-def found_in(notebook: Any, name: str) -> Found:
-    """Read errors and marked lines from a notebook that was run."""
+def found_in(notebook: Any, name: str, seconds: float) -> Found:
+    """Read errors and marked lines from a notebook that took so long to run."""
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     outputs = [(number, output) for number, cell in enumerate(cells, 1) for output in cell.outputs]
     errors = [
@@ -58,9 +59,10 @@ def found_in(notebook: Any, name: str) -> Found:
         for number, output in outputs
         if output.output_type == "error"
     ]
+    figures = Figure("cells run", len(cells)), Figure("took", seconds, "s")
     agreement = Agreement(f"`{name}`", "no cell raises", "; ".join(errors) or "no cell raises", _REASON)
     lines = [line for _, output in outputs for line in _text(output).splitlines() if line.startswith(MARKS)]
-    return Found((Figure("cells run", len(cells)),), (agreement,), tuple(lines))
+    return Found(figures, (agreement,), tuple(lines))
 
 
 def _text(output: Any) -> str:

@@ -6,7 +6,7 @@ import torch
 
 from amp_lessons.bench import SOURCE_MODELS, cases
 from amp_lessons.measure import precisions_on
-from tools.gpu.found import Agreement, Figure, Found, NotPossibleError, Place, needed
+from tools.gpu.found import Agreement, Found, NotPossibleError, Place, needed
 
 TOLERANCE = 0.1
 _REASON = "what kernels allocate inside themselves is not predicted"
@@ -32,4 +32,4 @@ def run(name: str, place: Place) -> Found:
         raise RuntimeError(result.message)
     measured = result.peak_bytes if result.peak_bytes is not None else result.outcome
     peak = Agreement(f"{name}, batch {batch}", result.predicted_bytes, measured, _REASON, TOLERANCE, "bytes")
-    return Found((Figure("batch", batch),), (peak,))
+    return Found(agreements=(peak,))
