@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,8 +17,8 @@ import torch
 from amp_lessons import devices
 from amp_lessons.keeping import files
 from tests.gpu_recording import pretended
-from tools.gpu import command, conductor, setup
-from tools.gpu.conductor import ROOT, environment
+from tools.gpu import command, process, setup
+from tools.gpu.process import ROOT, environment
 from tools.gpu.recording import Recording, read
 
 pytestmark = [
@@ -89,10 +90,10 @@ def killed(runs, tmp_path, monkeypatch):
     def kill() -> int:
         before = len(names(runs))
         own = [sys.executable, "-m", pretended.MODULE, "--out", str(tmp_path / "out")]
-        process = subprocess.Popen(own, cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL)
+        running = subprocess.Popen(own, cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL)
         wait_until(lambda: any(name == "hang-2" for name in names(runs)[before:]))
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        running.send_signal(signal.SIGKILL)
+        running.wait()
         return int(runs.read_text().splitlines()[-1].split()[1])
 
     return kill
@@ -216,7 +217,7 @@ def test_the_steps_are_named_in_their_order(capsys):
 
 
 def test_an_interruption_ends_it_and_is_no_fault_of_the_part(runs, tmp_path, monkeypatch, capsys):
-    ask = conductor.Child.ask
+    ask = process.Child.ask
 
     def interrupted(self, request, limit_s):
         if request == "good-2":
@@ -224,7 +225,7 @@ def test_an_interruption_ends_it_and_is_no_fault_of_the_part(runs, tmp_path, mon
         return ask(self, request, limit_s)
 
     with monkeypatch.context() as patch:
-        patch.setattr(conductor.Child, "ask", interrupted)
+        patch.setattr(process.Child, "ask", interrupted)
         for _ in range(3):
             assert run(tmp_path) == command.INTERRUPTED
     assert "the same command goes on" in capsys.readouterr().err
@@ -268,12 +269,17 @@ def test_a_python_that_lacks_a_package_is_told_which(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+def test_the_process_that_conducts_imports_no_pytorch():
+    code = "import sys, tools.gpu.command; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment()).returncode == 0
+
+
 def test_this_machine_is_described():
     here = setup.this_setup("cpu")
     assert (here.torch, here.device_type) == (torch.__version__, "cpu")
     assert here.device == here.cpu
     assert here.threads >= 1
-    assert here.course == "0.1.0" or here.course > "0.1.0"
+    assert re.fullmatch(r"\d+\.\d+\.\d+", here.course)
 
 
 @pytest.fixture

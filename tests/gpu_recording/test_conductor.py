@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tests.gpu_recording import pretended
-from tools.gpu import conductor as conductor_module
+from tools.gpu import process
 from tools.gpu.conductor import Conductor
 from tools.gpu.found import Place
 from tools.gpu.recording import Part, Recording, StepRecord
@@ -41,7 +41,7 @@ def conduct(tmp_path, monkeypatch):
             (first, pretended.STEPS[1]), recording or Recording(pretended.SETUP)
         ), conductor
 
-    monkeypatch.setattr(conductor_module, "_END_S", 0.5)
+    monkeypatch.setattr(process, "_END_S", 0.5)
     run.said, run.kept, run.log = said, kept, tmp_path / "log"
     return run
 

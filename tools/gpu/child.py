@@ -17,6 +17,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from typing import IO, Any
 
 from tools.gpu.found import Found, NotPossibleError, Place
@@ -29,10 +30,9 @@ def main(module: str) -> None:
     """Answer until the last line was read."""
     answers, requests = _only_for_answers(), _requests()
     place = Place(**json.loads(requests.get()))
-    _answer(answers, lambda: {"parts": list(importlib.import_module(module).parts(place))})
+    _answer(answers, partial(_parts, module, place))
     while True:
-        name = json.loads(requests.get())
-        _answer(answers, lambda name=name: _found(importlib.import_module(module).run(name, place)))
+        _answer(answers, partial(_run, module, json.loads(requests.get()), place))
 
 
 def _only_for_answers() -> IO[str]:
@@ -68,13 +68,17 @@ def _answer(answers: IO[str], ask: Callable[[], dict[str, Any]]) -> None:
         answer = ask()
     except Exception as error:
         traceback.print_exc()
-        answer = {"status": _status(error), "message": message(error), **_found(Found())}
+        answer = {"status": _status(error), "message": message(error), **asdict(Found())}
     answers.write(json.dumps(answer) + "\n")
     answers.flush()
 
 
-def _found(found: Found) -> dict[str, Any]:
-    return asdict(found)
+def _parts(module: str, place: Place) -> dict[str, Any]:
+    return {"parts": list(importlib.import_module(module).parts(place))}
+
+
+def _run(module: str, name: str, place: Place) -> dict[str, Any]:
+    return asdict(importlib.import_module(module).run(name, place))
 
 
 def _status(error: Exception) -> str:

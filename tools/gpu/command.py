@@ -10,9 +10,10 @@ from pathlib import Path
 
 from amp_lessons.keeping import files
 from tools.gpu import setup
-from tools.gpu.conductor import ROOT, Conductor, Step
+from tools.gpu.conductor import Conductor, Step
 from tools.gpu.found import Place
 from tools.gpu.page import page
+from tools.gpu.process import ROOT
 from tools.gpu.recording import (
     Recording,
     Setup,

@@ -6,16 +6,8 @@ a part which takes the whole machine down with it is not begun for ever.
 
 from __future__ import annotations
 
-import json
-import os
-import queue
-import signal
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -23,11 +15,11 @@ from typing import Any
 
 from amp_lessons.keeping.from_json import fits
 from tools.gpu.found import Place
-from tools.gpu.recording import Part, Recording, StepRecord, found_in
+from tools.gpu.process import Child, EndedError
+from tools.gpu.recording import Part, PartStatus, Recording, StepRecord, found_in
 
-ROOT = Path(__file__).resolve().parents[2]
 MOST_TRIES = 2
-_END_S = 10.0
+_TROUBLES: tuple[PartStatus, ...] = ("not possible", "cut short", "failed")
 _START_S = 180.0  # to import PyTorch from a slow disk, and to find out which parts there are
 
 Keep = Callable[[Recording], object]
@@ -47,81 +39,6 @@ class Step:
     title: str
     usual_s: float
     limit_s: float
-
-
-class EndedError(Exception):
-    """The child process has ended; the message says how."""
-
-
-class Child:
-    """A process that runs the parts of one step, and adds what it prints to ``log``."""
-
-    def __init__(self, step: Step, log: Path) -> None:
-        self._log, self._said_before = log, log.stat().st_size if log.exists() else 0
-        with log.open("a") as errors:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tools.gpu.child", step.module],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                cwd=ROOT,
-                env=environment(),
-                start_new_session=True,  # so that it can be ended together with all that it has started
-            )
-        self._answers: queue.Queue[str | None] = queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def ask(self, request: Any, limit_s: float) -> dict[str, Any]:
-        """Return the answer. Raises EndedError, TimeoutError after ``limit_s``, ValueError for nonsense."""
-        try:
-            self._process.stdin.write(json.dumps(request) + "\n")
-            self._process.stdin.flush()
-            line = self._answers.get(timeout=max(0.0, limit_s))
-        except queue.Empty:
-            raise TimeoutError from None
-        except BrokenPipeError:
-            line = None
-        if line is None:
-            raise EndedError(self._how_it_ended())
-        answer = json.loads(line)
-        if not isinstance(answer, dict):
-            raise ValueError(f"{line!r:.60} is no object")
-        return answer
-
-    def end(self) -> None:
-        """End the process and all that it has started; nothing happens if it has ended."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        with suppress(BrokenPipeError):  # a request that nobody has read
-            self._process.stdin.close()
-
-    def _read(self) -> None:
-        for line in self._process.stdout:
-            self._answers.put(line)
-        self._answers.put(None)
-
-    def _how_it_ended(self) -> str:
-        code = self._code()
-        how = f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit status {code}"
-        said = self._log.read_bytes()[self._said_before :].decode(errors="replace").split("\n")
-        said = [line.strip() for line in said if line.strip()]
-        return f"its process ended with {how}" + (f": {said[-1][:300]}" if said else "")
-
-    def _code(self) -> int:
-        """Return the status with which the process ended: soon, for it has closed what it answers through."""
-        try:
-            return self._process.wait(timeout=_END_S)
-        except subprocess.TimeoutExpired:
-            self.end()
-            return self._process.returncode
-
-
-def environment() -> dict[str, str]:
-    """Return this process's environment, with the course on the path of whatever runs in another folder."""
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH", ""))))
-    return {**os.environ, "PYTHONPATH": path}
 
 
 @dataclass
@@ -200,7 +117,7 @@ class _Run:
 
     def _started(self) -> dict[str, Any]:
         """Start a child, and return what it says of its parts."""
-        self._child = Child(self._step, self._conductor.log)
+        self._child = Child(self._step.module, self._conductor.log)
         return self._child.ask(asdict(self._conductor.place), min(_START_S, self._conductor.left_s))
 
     def _run_parts(self) -> None:
@@ -236,6 +153,7 @@ class _Run:
         try:
             if self._child is None:
                 self._started()
+            assert self._child is not None
             answer = self._child.ask(name, min(limit_s, self._conductor.left_s))
         except TimeoutError as error:
             self._end_child()
@@ -255,7 +173,7 @@ class _Run:
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         part = Part(name, "failed", now, self._conductor.commit, round(seconds, 1))
         if "status" in answer:
-            status = answer["status"] if answer["status"] in ("not possible", "cut short") else "failed"
+            status: PartStatus = next((each for each in _TROUBLES if each == answer["status"]), "failed")
             return replace(part, status=status, message=" ".join(str(answer.get("message", "")).split()))
         try:
             return replace(part, status="done", **vars(found_in(answer)))

@@ -5,7 +5,7 @@ Nothing on the page is typed, and each table says on what, when and with which P
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from amp_lessons.text.prose import as_markdown
 from amp_lessons.text.tables import Table
@@ -103,7 +103,7 @@ def _table(
     setup: Setup,
     step: StepRecord,
     head: tuple[str, ...],
-    rows: list[tuple[str, ...]],
+    rows: Sequence[tuple[str, ...]],
     notes: Iterable[str] = (),
 ) -> str:
     return Table(head, rows, f"{step.name}: {provenance(setup, step.parts)}", notes).as_markdown()

@@ -16,7 +16,7 @@ from importlib import metadata
 from pathlib import Path
 
 from amp_lessons.keeping.from_json import made
-from tools.gpu.conductor import ROOT, environment
+from tools.gpu.process import ROOT, environment
 from tools.gpu.recording import Setup
 
 
@@ -40,17 +40,17 @@ def _described(device: str) -> Setup:
     from amp_lessons import devices
 
     machine = devices.describe()
-    if device == "cuda" and machine.gpu is None:
+    gpu = machine.gpu if device == "cuda" else None
+    if device == "cuda" and gpu is None:
         raise SystemExit(devices.cuda_obstacle())
-    on_gpu = device == "cuda"
     return Setup(
-        device=machine.gpu.name if on_gpu else machine.cpu.name,
+        device=gpu.name if gpu else machine.cpu.name,
         device_type=device,
-        capability=devices.dotted(machine.gpu.capability) if on_gpu else "",
-        driver=driver() if on_gpu else "",
+        capability=devices.dotted(gpu.capability) if gpu else "",
+        driver=driver() if gpu else "",
         torch=torch.__version__,
         cuda=torch.version.cuda or "",
-        cudnn=str(torch.backends.cudnn.version() or "") if on_gpu else "",
+        cudnn=str(torch.backends.cudnn.version() or "") if gpu else "",
         python=platform.python_version(),
         transformers=_version_of("transformers"),
         course=course_version(),

@@ -122,9 +122,9 @@ def compared(about: str, here: Ledger, there: Ledger) -> Found:
         sorted(_rows(row for row in ledger.backward if row.op == PRODUCT)) for ledger in (here, there)
     ]
     different = [*_differences(*forward), *_differences(*backward)]
-    agreements = (
-        Agreement(f"forward pass of {about}: operations and dtypes", *map(_digest, forward), _EXACT),
-        Agreement(f"backward products of {about}: operations and dtypes", *map(_digest, backward), _EXACT),
+    agreements = tuple(
+        Agreement(f"{what} of {about}: operations and dtypes", _digest(one), _digest(other), _EXACT)
+        for what, (one, other) in {"forward pass": forward, "backward products": backward}.items()
     )
     lines = tuple(f"{about}: {line}" for line in different)
     return Found((Figure("operations", len(here.rows)),), agreements, lines)

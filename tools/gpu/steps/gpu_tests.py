@@ -9,8 +9,8 @@ import tempfile
 from pathlib import Path
 from xml.etree import ElementTree
 
-from tools.gpu.conductor import ROOT
 from tools.gpu.found import Agreement, Figure, Found, NotPossibleError, Place, needed
+from tools.gpu.process import ROOT
 
 MARK = re.compile(r"""^[^"'#\n]*\bpytest\.mark\.gpu\b""", re.MULTILINE)
 LONGEST_MESSAGE = 300
@@ -75,4 +75,5 @@ def _outcome(case: ElementTree.Element) -> str:
 
 
 def _why(case: ElementTree.Element) -> str:
-    return case.find("skipped").get("message") or "no reason"
+    skipped = case.find("skipped")
+    return "no reason" if skipped is None else skipped.get("message", "no reason")

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from amp_lessons.text.marks import COMPUTED_MARK, MEASURED_MARK
-from tools.gpu.conductor import ROOT, environment
 from tools.gpu.found import Agreement, Figure, Found, Place, needed
+from tools.gpu.process import ROOT, environment
 
 CELL_TIMEOUT_S = 240
 LONGEST_MESSAGE = 200
