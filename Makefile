@@ -7,12 +7,15 @@
 #   make test PYTEST_ARGS="-k census"                         some of the tests
 #   make bench BENCH=import_time                              some of the benchmarks
 #   make notebooks NOTEBOOKS=notebooks/03_loss_scaling.ipynb  store one lesson again
+#   make gpu GPU_OUT=results GPU_ARGS="--minutes 9"           where a GPU's recording goes, and for how long
 
 PYTHON ?= python3
 TORCH_INDEX ?=
 LAB_ARGS ?=
 PYTEST_ARGS ?=
 BENCH ?=
+GPU_OUT ?= docs/gpu
+GPU_ARGS ?=
 
 LAB_EXTRAS := models
 TEST_EXTRAS := models,test
@@ -27,7 +30,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # As many processes as cores run tests, so each of them gets one: with two threads each they wait for each other.
 test quick: export OMP_NUM_THREADS := 1
 
-.PHONY: help lab test quick lint exercise notebooks bench clean
+.PHONY: help lab test quick lint exercise notebooks bench gpu clean
 
 help:
 	@echo "make lab        open your own copy of the lessons in JupyterLab"
@@ -37,6 +40,7 @@ help:
 	@echo "make exercise   begin an exercise: make exercise ID=my_exercise LESSON=03"
 	@echo "make notebooks  run every notebook and store what it shows"
 	@echo "make bench      run the benchmarks"
+	@echo "make gpu        record what this machine's GPU does, beside what is computed without one"
 	@echo "make clean      remove the environment and all caches"
 
 lab: .venv/installed-lab
@@ -62,6 +66,10 @@ notebooks: .venv/installed-test
 
 bench: .venv/installed-test
 	$(BIN)/python -m benchmarks $(BENCH)
+
+# With the machine's own Python and PyTorch: nothing is installed.
+gpu:
+	@$(PYTHON) -m tools.gpu --out "$(GPU_OUT)" $(GPU_ARGS)
 
 clean:
 	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

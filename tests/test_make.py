@@ -128,9 +128,15 @@ def test_one_notebook_can_be_stored_alone(checkout):
     assert command == ".venv/bin/python tools/store_notebooks.py notebooks/03.ipynb"
 
 
+def test_a_gpu_is_recorded_by_the_machines_own_python_and_nothing_is_installed(checkout):
+    assert planned(checkout, "gpu").strip() == 'python3 -m tools.gpu --out "docs/gpu"'
+    command = planned(checkout, "gpu", "GPU_OUT=a b", "GPU_ARGS=--minutes 9", "PYTHON=python3.12").strip()
+    assert command == 'python3.12 -m tools.gpu --out "a b" --minutes 9'
+
+
 def test_help_names_every_target(checkout):
     help_text = run_make(checkout)
-    for target in ("lab", "test", "notebooks", "bench", "clean"):
+    for target in ("lab", "test", "notebooks", "bench", "gpu", "clean"):
         assert f"make {target} " in help_text
 
 
