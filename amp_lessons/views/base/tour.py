@@ -24,8 +24,8 @@ class Stop:
     """One stop of a tour: the widget to look at, and what to do or see there.
 
     Where something is to be done, ``done`` says of the value of ``control`` whether it was; then the tour
-    goes on by itself. Elsewhere the learner presses Next. ``at`` is outlined; it is not ``control`` itself but
-    a box around it: the page of a widget ignores new classes that answer its own change.
+    goes on by itself. Elsewhere the learner presses Next. What is outlined, ``at``, is not ``control`` but a
+    box around it: the page of a widget ignores new classes that answer its own change.
     """
 
     at: ipywidgets.DOMWidget
