@@ -99,7 +99,8 @@ def fake_mode_of(tensors: Iterable[torch.Tensor]) -> FakeTensorMode | None:
     modes = {id(tensor.fake_mode): tensor.fake_mode for tensor in tensors if isinstance(tensor, FakeTensor)}
     if len(modes) > 1:
         raise ValueError(
-            "these fake tensors come from different blocks; make model and inputs in the same one"
+            "these fake tensors come from different blocks; make model and inputs in the same one "
+            "(a model that deep-copies its layers while it is made brings its own)"
         )
     return next(iter(modes.values()), None)
 
