@@ -159,7 +159,8 @@ def _follow(prepared: PreparedRun, loss_fn: LossFn | None, log: StorageLog) -> t
             losses = _forward(prepared, loss_fn)
         saved = saved_rows(log.live)
         log.phase = "backward"
-        _backward(losses)
+        with log.adding_gradients(losses):
+            _backward(losses)
     log.note_all([leaf.grad for leaf in _leaves(prepared) if leaf.grad is not None], "gradients")
     return saved
 

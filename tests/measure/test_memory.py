@@ -12,7 +12,6 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
-from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
 from amp_lessons.autocast import fake_copy
@@ -45,48 +44,6 @@ def test_prediction_for_the_cpu_is_what_is_measured_there(make: Callable[[], Cas
     assert (predicted.peak_bytes, predicted.peak_phase) == (measured.peak_bytes, measured.peak_phase)
     assert predicted.at_peak == measured.at_peak
     assert (predicted.source, measured.source) == ("computed (no GPU needed)", "measured here")
-
-
-def _mlp() -> Case:
-    layers = (nn.Linear(256, 512), nn.GELU(), nn.LayerNorm(512), nn.Linear(512, 10))
-    return Case(nn.Sequential(*layers), (torch.randn(512, 256),), {})
-
-
-def _convnet() -> Case:
-    layers = (
-        nn.Conv2d(3, 16, 3),
-        nn.BatchNorm2d(16),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(784, 10),
-    )
-    return Case(nn.Sequential(*layers), (torch.randn(16, 3, 16, 16),), {})
-
-
-@pytest.mark.parametrize("make", [_mlp, _convnet, transformer])
-def test_measured_peak_is_that_of_pytorchs_own_allocator(make: Callable[[], Case]) -> None:
-    case = build(make)
-    model, optimizer = case.model, torch.optim.AdamW(case.model.parameters())
-
-    def step() -> None:
-        output = model(*case.args)
-        output.backward(torch.ones_like(output))
-        del output
-        optimizer.step()
-        model.zero_grad()
-
-    step()
-    state = [tensor for values in optimizer.state.values() for tensor in values.values()]
-    live = peak = sum(t.nbytes for t in (*model.parameters(), *model.buffers(), *case.args, *state))
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
-        step()
-    for event in recorded.profiler.kineto_results.events():
-        if event.name() == "[memory]":
-            live += event.nbytes()
-            peak = max(peak, live)
-    # Kernels allocate a little inside themselves.
-    assert measure_memory(model, *case.args).peak_bytes == pytest.approx(peak, rel=0.02)
 
 
 def test_bookkeeping_of_a_layer_by_hand() -> None:
