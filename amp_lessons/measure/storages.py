@@ -28,6 +28,7 @@ Kind = Literal[
     "temporary",
 ]
 _DEVICE_OF = torch.ops.prim.device.default
+_RECURRENT_KERNEL = torch.ops.aten.mkldnn_rnn_layer.default
 _ADD = torch.ops.aten.add.Tensor
 KINDS: tuple[Kind, ...] = Kind.__args__  # type: ignore[attr-defined]
 
@@ -70,6 +71,9 @@ class StorageLog(TorchDispatchMode):
     that, but to new memory as soon as anybody watches, as this log does. Within ``adding_gradients`` it is
     written down as it would be if nobody watched.
 
+    ``saw_recurrent_kernel`` says whether a recurrent layer ran in one kernel, as an LSTM does on a CPU with
+    oneDNN. Its workspace is larger than all that is seen, and fake tensors know nothing of it.
+
     Of saved tensors ``autocast``'s ledger keeps a count of its own, which knows nothing of this one: two
     witnesses on purpose, which tests compare.
     """
@@ -77,6 +81,7 @@ class StorageLog(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.phase = ""
+        self.saw_recurrent_kernel = False
         self._live: dict[int, Storage] = {}
         self._events: list[tuple[str, Storage, int]] = []
         self._watches: dict[int, weakref.ref[torch.UntypedStorage]] = {}
@@ -92,6 +97,7 @@ class StorageLog(TorchDispatchMode):
         if func is _DEVICE_OF:  # half of the calls of a step on fake tensors, and it allocates nothing
             return args[0].fake_device if isinstance(args[0], FakeTensor) else func(*args)
         self._last_sum = None
+        self.saw_recurrent_kernel |= func is _RECURRENT_KERNEL
         result = func(*args, **(kwargs or {}))
         is_weight_copy = func is torch.ops.aten._to_copy.default and self._is_parameter(args[0])
         for tensor in tensors_in(result):

@@ -229,6 +229,20 @@ def test_shared_weights_count_once_also_after_a_move() -> None:
     assert memory.parameter_bytes == memory.gradient_bytes == 30 * 8 * 4
 
 
+@pytest.mark.parametrize("layer", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_layers_of_a_gpu_are_warned_of(layer: type[nn.RNNBase]) -> None:
+    predicted = predict_memory(nn.Sequential(nn.Linear(4, 4), layer(4, 4)), torch.randn(3, 2, 4))
+    assert "a GPU has kernels of its own" in predicted.warning
+
+
+def test_what_runs_step_by_step_is_not_warned_of() -> None:
+    gru, x = nn.GRU(4, 4), torch.randn(3, 2, 4)
+    assert not predict_memory(gru, x, device_type="cpu").warning
+    assert not measure_memory(gru, x).warning
+    assert not predict_memory(nn.LSTMCell(4, 4), x[0]).warning
+    assert not predict_memory(nn.Linear(4, 4), x).warning
+
+
 def test_frozen_parameters_have_no_gradient_and_no_state() -> None:
     model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
     model[0].requires_grad_(False)

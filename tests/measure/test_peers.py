@@ -190,3 +190,19 @@ def test_gradients_of_a_weight_used_twice_are_added_in_place_though_they_are_wat
     # The weight, two gradients, and small tensors; the tracker makes autograd keep their sum beside them.
     assert predicted_peak(read_twice, "fp32", torch.optim.SGD) == pytest.approx(3 * table, rel=0.05)
     assert trackers_peak(read_twice, "fp32", torch.optim.SGD) == pytest.approx(4 * table, rel=0.05)
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="no kernel for a whole recurrent layer")
+def test_an_lstm_takes_twice_what_is_predicted_and_the_prediction_warns_of_it() -> None:
+    model, args = lstm()
+    allocated = allocators_peak(lstm, "fp32", SGD)
+    predicted = predict_memory(model, *args, optimizer=SGD, device_type="cpu")
+    assert "recurrent layer" in predicted.warning
+    assert "several times" in predicted.warning
+    assert allocated >= 2 * predicted.peak_bytes
+    assert trackers_peak(lstm, "fp32", SGD) == pytest.approx(
+        predicted.peak_bytes, rel=0.01
+    )  # nor does it see it
+    measured = measure_memory(model, *args, optimizer=SGD)  # sees what the kernel hands on, not what it frees
+    assert "the peak is higher" in measured.warning
+    assert predicted.peak_bytes < measured.peak_bytes < allocated
