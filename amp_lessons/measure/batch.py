@@ -23,13 +23,14 @@ class LargestBatch:
     """The largest batch that fits; 0 if not even one sample does.
 
     ``tried`` says of each batch size that was asked about whether it fits; ``peak_bytes`` are the predicted
-    peaks of those sizes, empty after a search on the device.
+    peaks of those sizes, empty after a search on the device. ``warning`` is that of the predictions.
     """
 
     batch: int
     tried: Mapping[int, bool]
     peak_bytes: Mapping[int, int]
     source: str
+    warning: str = ""
 
 
 @gradients_on()
@@ -50,16 +51,19 @@ def predict_largest_batch(
     fake, _ = on_fake_cpu(model, ())
     mode = fake_mode_of(fake.parameters()) or FakeTensorMode()
     peaks: dict[int, int] = dict(known_peaks or {})
+    warnings: set[str] = set()
 
     def fits(batch: int) -> bool:
         if batch not in peaks:
             with mode:
                 args, kwargs = _as_arguments(make_inputs(batch))
-            peaks[batch] = predict_memory(fake, *args, **kwargs, **options).peak_bytes
+            predicted = predict_memory(fake, *args, **kwargs, **options)
+            peaks[batch] = predicted.peak_bytes
+            warnings.add(predicted.warning)
         return peaks[batch] <= capacity_bytes
 
     batch, tried = _largest(fits, lambda: _extrapolated(peaks, capacity_bytes))
-    return LargestBatch(batch, tried, peaks, COMPUTED)
+    return LargestBatch(batch, tried, peaks, COMPUTED, next(filter(None, warnings), ""))
 
 
 def search_largest_batch(step: Callable[[int], Any], *, largest: int = LARGEST_BATCH) -> LargestBatch:

@@ -38,6 +38,7 @@ class Footprint:
     ``at_peak`` is what was allocated at the worst moment, by kind (see ``storages.KINDS``); ``"temporary"``
     is what is needed in passing, and ``"workspace"`` what a GPU's allocator handed out beyond the tensors
     that PyTorch shows. ``history`` is the course of the step. ``source`` says where the numbers come from.
+    ``warning`` is a sentence where they are known to leave out much, as of a recurrent layer; else empty.
     """
 
     parameter_bytes: int
@@ -48,6 +49,7 @@ class Footprint:
     peak_phase: str
     history: tuple[Moment, ...]
     source: str
+    warning: str = ""
 
     @property
     def peak_bytes(self) -> int:
@@ -80,7 +82,7 @@ class Footprint:
         return {path: dict(_bytes_by_dtype(members)) for path, members in layers.items()}
 
 
-def footprint(log: StorageLog, saved: Iterable[Saved], source: str) -> Footprint:
+def footprint(log: StorageLog, saved: Iterable[Saved], source: str, warning: str = "") -> Footprint:
     """Sum up what ``log`` saw of one step; ``saved`` was asked of it between the two passes."""
     moments = [moment for moment in log.moments() if moment.phase]
     worst = max(moments, key=lambda moment: moment.total_bytes)
@@ -94,6 +96,7 @@ def footprint(log: StorageLog, saved: Iterable[Saved], source: str) -> Footprint
         peak_phase=worst.phase,
         history=tuple(_thinned(moments)),
         source=source,
+        warning=warning,
     )
 
 

@@ -31,6 +31,11 @@ from amp_lessons.precisions import precision
 
 LossFn = Callable[[Any], torch.Tensor]
 
+_RECURRENT = "Beware of the recurrent layer: "
+_UNPREDICTED = "its kernel works in memory that no prediction sees, and the peak can be several times this."
+_UNMEASURED = "its kernel takes more memory than PyTorch shows, and the peak is higher."
+_GPUS_OWN = "a GPU has kernels of its own for it that are not predicted, and the peak can be far from this."
+
 
 @gradients_on()
 def predict_memory(
@@ -47,8 +52,12 @@ def predict_memory(
     Model and inputs may be real, on any device, or fake (``autocast.fake_tensors``); they are left as they
     are. The step follows the autocast rules of ``device_type`` and, for ``"cuda"``, its choice of kernels.
     ``loss_fn`` takes the output; without it the output's own ``loss`` is used, or all its floating tensors.
-    Not predicted is what kernels allocate inside themselves, and what a compiler would save. The mode of the
-    caller (``torch.no_grad``) makes no difference.
+    The mode of the caller (``torch.no_grad``) makes no difference.
+
+    Not predicted is what kernels allocate inside themselves, and what a compiler would save. By the events of
+    the CPU's allocator (torch 2.13) that is nothing for most models in fp32, T5 and GPT-2 among them, 2 % for
+    ResNet-50 and 4 to 22 % for small conv nets, and up to 11 % for a transformer block under bf16 autocast.
+    An LSTM takes two to five times what is predicted; the result's ``warning`` says so.
     """
     kind = precision(precision_name)
     fake, (args, kwargs) = on_fake_cpu(model, (inputs, named_inputs))
@@ -61,7 +70,7 @@ def predict_memory(
         saved = _follow(prepared, loss_fn, log)
         log.phase = "optimizer"
         log.note_bytes(needed.temporary, "temporary")
-        return footprint(log, saved, COMPUTED)
+        return footprint(log, saved, COMPUTED, _warning_of_prediction(prepared, log))
 
 
 @gradients_on()
@@ -76,7 +85,8 @@ def measure_memory(
     """Measure the memory of a training step on the device where ``model`` lives, by taking real steps.
 
     Every storage is followed; on a GPU, the peak is what its allocator reports, and what that exceeds the
-    storages by is called workspace. Parameters, buffers, gradients and random numbers are put back
+    storages by is called workspace. On a CPU that is left out; ``predict_memory`` says how much it can be.
+    Parameters, buffers, gradients and random numbers are put back
     afterwards; the mode of the caller (``torch.no_grad``) makes no difference.
     """
     kind = precision(precision_name)
@@ -97,7 +107,8 @@ def measure_memory(
         log.phase = "optimizer"
         with log:
             _update(updates)
-        followed = footprint(log, saved, MEASURED)
+        warning = f"{_RECURRENT}{_UNMEASURED}" if log.saw_recurrent_kernel else ""
+        followed = footprint(log, saved, MEASURED, warning)
     workspace = max(0, allocated_bytes - followed.peak_bytes)
     return replace(followed, at_peak={**followed.at_peak, "workspace": workspace}) if workspace else followed
 
@@ -130,6 +141,14 @@ def saved_activation_bytes(
         return saved.by_dtype
 
 
+def _warning_of_prediction(prepared: PreparedRun, log: StorageLog) -> str:
+    """Say what of a recurrent layer is not predicted: of the CPU's kernel its workspace, of a GPU's all."""
+    recurrent = any(isinstance(module, nn.RNNBase) for module in prepared.model.modules())
+    if prepared.device_type == "cuda" and recurrent:
+        return f"{_RECURRENT}{_GPUS_OWN}"
+    return f"{_RECURRENT}{_UNPREDICTED}" if log.saw_recurrent_kernel else ""
+
+
 def _allocated_at_peak(prepared: PreparedRun, loss_fn: LossFn | None, updates: Optimizer | None) -> int:
     """Take a step to make the optimizer's state; return what a second one allocates on a GPU, or 0."""
 
@@ -159,7 +178,8 @@ def _follow(prepared: PreparedRun, loss_fn: LossFn | None, log: StorageLog) -> t
             losses = _forward(prepared, loss_fn)
         saved = saved_rows(log.live)
         log.phase = "backward"
-        _backward(losses)
+        with log.adding_gradients(losses):
+            _backward(losses)
     log.note_all([leaf.grad for leaf in _leaves(prepared) if leaf.grad is not None], "gradients")
     return saved
 

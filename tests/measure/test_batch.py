@@ -46,6 +46,12 @@ def test_inputs_may_be_a_tensor_a_tuple_or_a_dict(make_inputs: Callable[[int], o
     assert found.batch == predict_largest_batch(_model(), lambda b: torch.randn(b, 64), 400_000).batch > 0
 
 
+def test_a_warning_of_the_predictions_is_passed_on() -> None:
+    found = predict_largest_batch(nn.LSTM(8, 8), lambda b: torch.randn(4, b, 8), 100_000)
+    assert "recurrent layer" in found.warning
+    assert not predict_largest_batch(_model(), lambda b: torch.randn(b, 64), 400_000).warning
+
+
 def test_large_batches_take_no_memory_to_ask_about() -> None:
     found = predict_largest_batch(nn.Linear(10, 1), lambda b: torch.randn(b, 10), 10**15)
     assert found.batch == LARGEST_BATCH

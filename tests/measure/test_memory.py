@@ -12,7 +12,6 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
-from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
 from amp_lessons.autocast import fake_copy
@@ -45,48 +44,6 @@ def test_prediction_for_the_cpu_is_what_is_measured_there(make: Callable[[], Cas
     assert (predicted.peak_bytes, predicted.peak_phase) == (measured.peak_bytes, measured.peak_phase)
     assert predicted.at_peak == measured.at_peak
     assert (predicted.source, measured.source) == ("computed (no GPU needed)", "measured here")
-
-
-def _mlp() -> Case:
-    layers = (nn.Linear(256, 512), nn.GELU(), nn.LayerNorm(512), nn.Linear(512, 10))
-    return Case(nn.Sequential(*layers), (torch.randn(512, 256),), {})
-
-
-def _convnet() -> Case:
-    layers = (
-        nn.Conv2d(3, 16, 3),
-        nn.BatchNorm2d(16),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(784, 10),
-    )
-    return Case(nn.Sequential(*layers), (torch.randn(16, 3, 16, 16),), {})
-
-
-@pytest.mark.parametrize("make", [_mlp, _convnet, transformer])
-def test_measured_peak_is_that_of_pytorchs_own_allocator(make: Callable[[], Case]) -> None:
-    case = build(make)
-    model, optimizer = case.model, torch.optim.AdamW(case.model.parameters())
-
-    def step() -> None:
-        output = model(*case.args)
-        output.backward(torch.ones_like(output))
-        del output
-        optimizer.step()
-        model.zero_grad()
-
-    step()
-    state = [tensor for values in optimizer.state.values() for tensor in values.values()]
-    live = peak = sum(t.nbytes for t in (*model.parameters(), *model.buffers(), *case.args, *state))
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
-        step()
-    for event in recorded.profiler.kineto_results.events():
-        if event.name() == "[memory]":
-            live += event.nbytes()
-            peak = max(peak, live)
-    # Kernels allocate a little inside themselves.
-    assert measure_memory(model, *case.args).peak_bytes == pytest.approx(peak, rel=0.02)
 
 
 def test_bookkeeping_of_a_layer_by_hand() -> None:
@@ -270,6 +227,20 @@ def test_shared_weights_count_once_also_after_a_move() -> None:
         head.weight = embedding.weight
     memory = predict_memory(nn.Sequential(embedding, head), torch.zeros(2, 3, dtype=torch.long))
     assert memory.parameter_bytes == memory.gradient_bytes == 30 * 8 * 4
+
+
+@pytest.mark.parametrize("layer", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_layers_of_a_gpu_are_warned_of(layer: type[nn.RNNBase]) -> None:
+    predicted = predict_memory(nn.Sequential(nn.Linear(4, 4), layer(4, 4)), torch.randn(3, 2, 4))
+    assert "a GPU has kernels of its own" in predicted.warning
+
+
+def test_what_runs_step_by_step_is_not_warned_of() -> None:
+    gru, x = nn.GRU(4, 4), torch.randn(3, 2, 4)
+    assert not predict_memory(gru, x, device_type="cpu").warning
+    assert not measure_memory(gru, x).warning
+    assert not predict_memory(nn.LSTMCell(4, 4), x[0]).warning
+    assert not predict_memory(nn.Linear(4, 4), x).warning
 
 
 def test_frozen_parameters_have_no_gradient_and_no_state() -> None:

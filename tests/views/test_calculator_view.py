@@ -13,6 +13,7 @@ from amp_lessons.text.words import memory
 from amp_lessons.views import CalculatorView
 from amp_lessons.views.base import latest
 from amp_lessons.views.figures.calculator import calculator_picture
+from amp_lessons.views.widgets.calculator import describe
 from tests.views import loops
 
 pytestmark = pytest.mark.slow
@@ -226,6 +227,14 @@ def test_a_model_that_fails_is_answered_in_words_without_a_traceback(model, inpu
     assert capfd.readouterr().err == ""
     view.model = PERCEPTRON
     assert view.footprint is not None
+
+
+def test_a_recurrent_layer_is_warned_of():
+    subject = calculator.own_subject(nn.LSTM(4, 4, batch_first=True), torch.rand(2, 3, 4))
+    question = ask(subject, 2, 1, "AdamW", "fp32")
+    said = describe(question, predict(question), "A100 SXM 40 GB")
+    assert ". Beware of the recurrent layer: " in said
+    assert "this. It fits into" in said
 
 
 def test_a_model_that_cannot_take_one_item_still_gets_its_footprint():

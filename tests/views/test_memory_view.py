@@ -164,3 +164,13 @@ def test_without_a_kernel_there_is_a_picture_with_its_caption(view):
     bundle = view._repr_mimebundle_()
     assert bundle["text/plain"] == view.caption
     assert bundle["image/png"]
+
+
+def test_what_the_figures_leave_out_is_said_once():
+    warned = partial(measure.predict_memory, torch.nn.LSTM(4, 4), torch.rand(2, 3, 4))
+    view = MemoryView({"lstm": warned, **NETWORKS})
+    stills = [show(view.footprints) for show in (activation_stack, step_memory)]
+    for caption in (view.caption, *(still.caption for still in stills)):
+        assert caption.count("Beware of the recurrent layer") == 1
+    view.network = "block"
+    assert "Beware" not in view.caption

@@ -155,13 +155,14 @@ def _answers(question: Question, gpu: str, ticket: Ticket) -> Iterator[Footprint
 
 
 def describe(question: Question, found: Footprint, gpu: str) -> str:
-    """Say the peak and its largest parts, and whether it fits into the GPU."""
+    """Say the peak and its largest parts, what it leaves out, and whether it fits into the GPU."""
     parts = sorted(found.at_peak.items(), key=lambda part: -part[1])
     said = ", ".join(f"{kind} {memory(nbytes)}" for kind, nbytes in parts[:_PARTS_IN_WORDS])
     more = ", and a little more" if len(parts) > _PARTS_IN_WORDS else ""
+    warning = f" {found.warning}" if found.warning else ""
     return (
         f"{_in_words(question)}: {memory(found.peak_bytes)} at the peak, in the {_PHASES[found.peak_phase]}, "
-        f"{found.source}: {said}{more}. {_say_fit(found.peak_bytes, gpu)}"
+        f"{found.source}: {said}{more}.{warning} {_say_fit(found.peak_bytes, gpu)}"
     )
 
 

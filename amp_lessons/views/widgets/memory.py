@@ -26,13 +26,15 @@ def activation_stack(footprints: Footprints, *, depth: int | None = None) -> Sti
     ``depth`` is the number of names of a module's path that tell layers apart, by default all of them.
     """
     picture, mark = activations_picture(footprints, depth), _mark(footprints)
-    return Still(picture, describe_saved(footprints), "Stacked bars, one pair per layer.", mark=mark)
+    caption = f"{describe_saved(footprints)}{_warning(footprints)}"
+    return Still(picture, caption, "Stacked bars, one pair per layer.", mark=mark)
 
 
 def step_memory(footprints: Footprints) -> Still:
     """Show what is allocated at the worst moment of a step: ``footprints`` by precision, fp32 first."""
     picture, mark = step_picture(footprints), _mark(footprints)
-    return Still(picture, describe_step(footprints), "Stacked bars, one per precision.", mark=mark)
+    caption = f"{describe_step(footprints)}{_warning(footprints)}"
+    return Still(picture, caption, "Stacked bars, one per precision.", mark=mark)
 
 
 class MemoryView(View):
@@ -99,7 +101,7 @@ class MemoryView(View):
     def _refresh(self, _change: Any = None) -> None:
         with self.answering():
             found = self.footprints
-            caption = f"{describe_saved(found)} {describe_step(found)}"
+            caption = f"{describe_saved(found)} {describe_step(found)}{_warning(found)}"
             self.show(memory_picture(found, self.depth), caption, mark=_mark(found))
 
 
@@ -129,6 +131,11 @@ def describe_step(footprints: Footprints) -> str:
         f"Peak of the whole step: {memory(first.peak_bytes)} in fp32, {', '.join(peaks)}. "
         f"Parameters, gradients and optimizer state, {memory(unchanged)}, stay in fp32."
     )
+
+
+def _warning(footprints: Footprints) -> str:
+    """Say after a caption what the figures leave out, once for all precisions."""
+    return "".join(f" {said}" for said in dict.fromkeys(each.warning for each in footprints.values()) if said)
 
 
 def _source(each: Footprint) -> str:
