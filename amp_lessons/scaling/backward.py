@@ -107,7 +107,12 @@ def _compare(true: Tensor, scaled: Tensor, scale: float, dtype: torch.dtype) -> 
     )
     binade = torch.frexp(true[at_stake]).exponent - 1
     fates = {name: _histogram(binade[fate == k]) for k, name in enumerate(FATES)}
-    return Census(dtype, scale, int((true == 0).sum()), int((~finite).sum()), fates)
+    norms = _norm(true[finite]), _norm(true[at_stake][survivor == 0])
+    return Census(dtype, scale, int((true == 0).sum()), int((~finite).sum()), fates, *norms)
+
+
+def _norm(values: Tensor) -> float:
+    return float(torch.linalg.vector_norm(values, dtype=torch.float64))
 
 
 def _histogram(binades: Tensor) -> dict[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -27,6 +28,10 @@ class Census:
     - ``subnormal``: survives below the smallest normal number of ``dtype``, with fewer significant bits
     - ``normal``: survives with the full precision of ``dtype``
     - ``overflowed``: finite before, and beyond the largest finite value of ``dtype`` afterwards
+
+    ``norm`` is the Euclidean norm of the finite gradients before scaling, ``underflowed_norm`` that of those
+    that underflow; both are None where nobody asked for them. They are added up in fp64, so they depend in
+    their last digits on the order, and censuses are compared without them.
     """
 
     dtype: torch.dtype
@@ -34,6 +39,8 @@ class Census:
     zero: int = 0
     nonfinite: int = 0
     fates: Mapping[str, Mapping[int, int]] = field(default_factory=lambda: {fate: {} for fate in FATES})
+    norm: float | None = field(default=None, compare=False)
+    underflowed_norm: float | None = field(default=None, compare=False)
 
     @property
     def underflowed(self) -> int:
@@ -78,6 +85,17 @@ class Census:
         """The share of the gradients at stake that become zero; 0.0 when there is none."""
         return self.underflowed / self.at_stake if self.at_stake else 0.0
 
+    @property
+    def underflow_norm_fraction(self) -> float:
+        """The norm of the gradients that become zero, as a share of the norm of all; 0.0 when that is 0.
+
+        It says how far the gradient moves as a vector. Since a cast takes the smallest, it is at most the
+        root of ``underflow_fraction``, and mostly far less. Raises ValueError for a census without norms.
+        """
+        if self.norm is None or self.underflowed_norm is None:
+            raise ValueError("this census was taken without norms; use census(..., norms=True)")
+        return self.underflowed_norm / self.norm if self.norm else 0.0
+
     def __add__(self, other: Census) -> Census:
         """Return the census of both sets of gradients. Raises ValueError unless dtype and scale agree."""
         if not isinstance(other, Census):
@@ -88,30 +106,46 @@ class Census:
                 f"{self.dtype} at {self.scale:g} and {other.dtype} at {other.scale:g}"
             )
         fates = {fate: _added(self.fates[fate], other.fates[fate]) for fate in FATES}
-        return Census(self.dtype, self.scale, self.zero + other.zero, self.nonfinite + other.nonfinite, fates)
+        return Census(
+            self.dtype,
+            self.scale,
+            self.zero + other.zero,
+            self.nonfinite + other.nonfinite,
+            fates,
+            _together(self.norm, other.norm),
+            _together(self.underflowed_norm, other.underflowed_norm),
+        )
 
 
 def census(
-    gradients: Tensor | Iterable[Tensor], dtype: torch.dtype = torch.float16, scale: float = 1.0
+    gradients: Tensor | Iterable[Tensor],
+    dtype: torch.dtype = torch.float16,
+    scale: float = 1.0,
+    *,
+    norms: bool = False,
 ) -> Census:
     """Count what becomes of gradients in ``(g * scale).to(dtype)``, count for count as PyTorch does it.
 
     ``gradients`` is a tensor or any iterable of tensors, of any shape, strides, device and floating dtype.
     They are multiplied in fp32, as ``torch.amp.GradScaler`` scales a loss; fp64 gradients are multiplied and
-    cast in fp64. The tensors are read once, in chunks: extra memory does not grow with their size.
+    cast in fp64. The tensors are read once, in chunks: extra memory does not grow with their size. With
+    ``norms`` the census also holds the norms, which takes nearly twice as long.
 
     Raises TypeError for tensors without a floating dtype, and for a scale or dtype of the wrong type;
     ValueError for a scale that is not positive and finite in fp32, or a dtype that cannot hold gradients.
     """
     scale, dtype = check_scale(scale), check_dtype(dtype)
-    result = Census(dtype, scale)
+    nothing = 0.0 if norms else None
+    result = Census(dtype, scale, norm=nothing, underflowed_norm=nothing)
     tallies: dict[torch.dtype, Tally] = {}
     for tensor in _floating_tensors(gradients):
         layout = layout_of(tensor.dtype)
-        tally = tallies.setdefault(layout.dtype, Tally(layout, fate_thresholds(layout.dtype, dtype, scale)))
-        tally.add(tensor)
+        thresholds = fate_thresholds(layout.dtype, dtype, scale)
+        tallies.setdefault(layout.dtype, Tally(layout, thresholds, norms)).add(tensor)
     for tally in tallies.values():
-        result += Census(dtype, scale, tally.zero, tally.nonfinite, _by_fate(tally.by_binade()))
+        fates = _by_fate(tally.by_binade())
+        found = (tally.norm, tally.lowest_norm) if norms else (None, None)
+        result += Census(dtype, scale, tally.zero, tally.nonfinite, fates, *found)
     return result
 
 
@@ -124,6 +158,10 @@ def _by_fate(by_binade: Mapping[int, list[int]]) -> dict[str, dict[int, int]]:
 
 def _added(first: Mapping[int, int], second: Mapping[int, int]) -> dict[int, int]:
     return dict(sorted((Counter(first) + Counter(second)).items()))
+
+
+def _together(first: float | None, second: float | None) -> float | None:
+    return None if first is None or second is None else math.hypot(first, second)
 
 
 def _floating_tensors(gradients: Tensor | Iterable[Tensor]) -> Iterator[Tensor]:

@@ -91,6 +91,15 @@ def test_every_gradient_is_compared_with_what_a_real_pass_makes_of_it(
     assert found.total == sum(p.numel() for p in model.parameters())
 
 
+@pytest.mark.parametrize("scale", [1.0, 2.0**10])
+def test_the_norm_that_vanishes_is_that_of_the_true_gradients_that_came_out_as_zero(scale: float) -> None:
+    model, loss_fn = perceptron(), scaled_by(1e-5)
+    true = torch.cat([g.flatten() for g in plain_fp32(model, loss_fn)]).double()
+    zero = torch.cat([g.flatten() for g in real_scaled(model, loss_fn, scale, torch.float16)]) == 0
+    found = backward_at(model, batch(), loss_fn, scale)
+    assert found.underflow_norm_fraction == pytest.approx((true[zero].norm() / true.norm()).item())
+
+
 def test_a_small_loss_underflows_in_fp16_until_it_is_scaled_and_overflows_when_scaled_too_far() -> None:
     model, loss_fn = perceptron(), scaled_by(1e-7)
     unscaled, scaled, too_far = (backward_at(model, batch(), loss_fn, 2.0**k) for k in (0, 20, 45))

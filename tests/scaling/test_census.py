@@ -125,6 +125,36 @@ def test_equals_brute_force_for_any_values_at_any_scale(
     assert census(gradients, dtype, scale) == brute_force(gradients, dtype, scale)
 
 
+@pytest.mark.parametrize("dtype", TARGETS, ids=str)
+@pytest.mark.parametrize("scale", [1.0, 2.0**10, 0.3])
+def test_the_norm_and_what_of_it_vanishes_are_those_of_a_brute_force_cast(
+    dtype: torch.dtype, scale: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(histogram, "CPU_CHUNK", 777)
+    spread = torch.randn(5000, generator=torch.Generator().manual_seed(0)).exp2().pow(9) * 1e-6
+    for finite in (spread, spread.double(), spread.view(50, 100)[:, ::3]):
+        gradients = torch.cat([finite.flatten(), torch.tensor([0.0, torch.inf, torch.nan]).to(finite)])
+        found = census([gradients[:1000], gradients[1000:]], dtype, scale, norms=True)
+        lost = finite[(finite * scale).to(dtype).double() == 0]
+        assert found.norm == pytest.approx(np.linalg.norm(finite.double().numpy()), rel=1e-12)
+        assert found.underflowed_norm == pytest.approx(np.linalg.norm(lost.double().numpy()), rel=1e-12)
+
+
+def test_half_of_the_gradients_may_be_a_thousandth_of_the_norm() -> None:
+    found = census(torch.tensor([2.0**-26, -(2.0**-26), 2.0**-17, 2.0**-17]), norms=True)
+    assert found.underflow_fraction == 1 / 2
+    assert found.underflow_norm_fraction == pytest.approx(2.0**-9, rel=1e-5)
+    more = found + census(torch.zeros(3), norms=True)
+    assert more.underflow_norm_fraction == found.underflow_norm_fraction
+
+
+def test_a_census_without_norms_says_how_to_get_them() -> None:
+    without = census(torch.ones(1))
+    for found in (without, without + census(torch.ones(1), norms=True)):
+        with pytest.raises(ValueError, match="norms=True"):
+            _ = found.underflow_norm_fraction
+
+
 def test_what_a_reader_can_check_by_hand() -> None:
     gradients = torch.tensor([0.0, 2.0**-26, 2.0**-25, 2.0**-24, 1e-5, 1.0, -3.0, 65520.0, torch.nan])
     found = census(gradients)
@@ -166,8 +196,9 @@ def test_fp64_and_fp32_gradients_may_be_mixed() -> None:
 
 @pytest.mark.parametrize("nothing", [[], torch.empty(0), torch.empty(3, 0), (torch.empty(0),)])
 def test_nothing_to_count(nothing: Tensor | list[Tensor]) -> None:
-    found = census(nothing)
+    found = census(nothing, norms=True)
     assert (found.total, found.binades, found.underflow_fraction) == (0, {}, 0.0)
+    assert found.underflow_norm_fraction == 0.0
 
 
 def test_parameters_that_require_gradients_are_counted_and_left_alone() -> None:

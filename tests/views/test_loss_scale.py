@@ -7,6 +7,7 @@ from PIL import Image
 
 from amp_lessons import scaling
 from amp_lessons.material import data, models
+from amp_lessons.text.words import relative
 from amp_lessons.views import CensusView, LossScaleView
 from amp_lessons.views.widgets.loss_scale import describe
 
@@ -53,10 +54,11 @@ def test_the_caption_says_what_pytorchs_own_cast_does(gradients):
     for exponent in (0, 4, 8):
         view.exponent = exponent
         cast = (gradients * 2.0**exponent).half()
+        norm = gradients[cast == 0].norm() / gradients.norm()
         assert (
-            f"Scale 2^{exponent}: {100 * (cast == 0).float().mean():.1f} % of 20,000 gradients vanish"
-            in view.caption
-        )
+            f"Scale 2^{exponent}: {100 * (cast == 0).float().mean():.1f} % of 20,000 gradients vanish "
+            f"({relative(norm)} of their norm)"
+        ) in view.caption
         overflow = cast.isinf().sum().item()
         assert ("none overflow" in view.caption) == (overflow == 0)
 
@@ -115,7 +117,7 @@ def test_a_layer_is_shown_alone_and_all_layers_add_up(gradients):
 def test_in_bf16_nothing_vanishes(gradients):
     view = CensusView(gradients)
     view.dtype = torch.bfloat16
-    assert "none of 20,000 gradients vanish" in view.caption
+    assert "none of 20,000 gradients vanish, none end up subnormal" in view.caption
 
 
 def test_every_move_of_the_live_view_is_a_real_backward_pass(live, model, batch):

@@ -13,7 +13,7 @@ from amp_lessons import scaling
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.scaling import Census
 from amp_lessons.text.marks import MEASURED_MARK
-from amp_lessons.text.words import power_of_two, share
+from amp_lessons.text.words import power_of_two, relative, share
 from amp_lessons.views.base.controls import ControlValue, Slider, SliderWithField, dropdown, row, text_field
 from amp_lessons.views.base.moving import MovingView
 from amp_lessons.views.figures.loss_scale import CensusPicture
@@ -105,7 +105,10 @@ class CensusView(_ScaleView):
 
     def census_by_layer(self, scale: float, dtype: torch.dtype) -> dict[str, Census]:
         """Return what the cast to ``dtype`` makes of each layer's gradients at ``scale``."""
-        return {name: scaling.census([gradient], dtype, scale) for name, gradient in self._gradients.items()}
+        return {
+            name: scaling.census([gradient], dtype, scale, norms=True)
+            for name, gradient in self._gradients.items()
+        }
 
 
 class LossScaleView(_ScaleView):
@@ -139,7 +142,7 @@ def describe(census: Census) -> str:
     alive = census.at_stake
     sentence = (
         f"Scale {power_of_two(census.scale)}: "
-        f"{share(census.underflowed, alive)} of {alive:,} gradients vanish, "
+        f"{share(census.underflowed, alive)} of {alive:,} gradients vanish{_of_the_norm(census)}, "
         f"{share(census.subnormal, alive)} end up subnormal, {share(census.overflowed, alive)} overflow."
     )
     if census.zero:
@@ -147,3 +150,8 @@ def describe(census: Census) -> str:
     if census.nonfinite:
         sentence += f" ({census.nonfinite:,} were inf or nan before any cast.)"
     return sentence
+
+
+def _of_the_norm(census: Census) -> str:
+    """Say how much of the gradient's norm vanished with those that were counted, if any were."""
+    return f" ({relative(census.underflow_norm_fraction)} of their norm)" if census.underflowed else ""

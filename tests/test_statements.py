@@ -1,0 +1,66 @@
+"""What lessons and quizzes say in words, where no cell computes it: a test fails if the words are false."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from amp_lessons import data, measure, models
+from amp_lessons.measure import operations
+
+
+@pytest.fixture(scope="module")
+def first_batch():
+    return data.batches(data.digits().train, batch_size=64)[0]
+
+
+def gradient(model, batch, dtype=None):
+    inputs, targets = batch
+    model.zero_grad()
+    with torch.autocast("cpu", dtype, enabled=dtype is not None):
+        loss = cross_entropy(model(inputs), targets)
+    loss.backward()
+    return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+
+
+def test_one_fp16_rounding_is_small_and_a_gradient_after_many_is_a_per_cent_or_two_off(first_batch):
+    model = models.digits_classifier(64, seed=0)
+    true, half = gradient(model, first_batch), gradient(model, first_batch, torch.float16)
+    assert 0.005 < (half - true).norm() / true.norm() < 0.03
+    larger = true.abs() > true[true != 0].abs().median()
+    off = ((half - true) / true)[larger].abs()
+    assert (off > 1 / 2048).float().mean() > 0.25
+
+
+def test_adamw_holds_12_bytes_per_parameter_and_16_between_backward_and_zero_grad(first_batch):
+    model = models.digits_classifier(64)
+    optimizer = torch.optim.AdamW(model.parameters())
+    count = sum(parameter.numel() for parameter in model.parameters())
+
+    def held():
+        states = [s for state in optimizer.state.values() for s in state.values() if s.dim()]
+        grads = [p.grad for p in model.parameters() if p.grad is not None]
+        return sum(tensor.nbytes for tensor in (*model.parameters(), *grads, *states)) / count
+
+    gradient(model, first_batch, torch.bfloat16)
+    optimizer.step()
+    assert held() == 16
+    optimizer.zero_grad()
+    assert held() == 12
+
+
+def test_operations_are_timed_forward_only_and_on_tensors_of_their_dtype(monkeypatch):
+    seen = set()
+
+    def watched(*inputs):
+        seen.add((torch.is_grad_enabled(), *(tensor.dtype for tensor in inputs)))
+        return torch.add(*inputs)
+
+    addition = dataclasses.replace(measure.OPERATIONS["addition"], run=watched)
+    monkeypatch.setitem(operations.OPERATIONS, "addition", addition)
+    chosen = {"tokens": 8, "width": 8, "operations": ("addition",), "seconds": 0.001}
+    operations.operation_rates("bf16", device="cpu", **chosen)
+    assert seen == {(False, torch.bfloat16, torch.bfloat16)}
