@@ -96,16 +96,17 @@ def test_dtype_and_layer_are_chosen_by_name(lesson, live):
     lesson.wait_idle()
     expect(caption(live)).to_have_text(computed(lesson, 0, ", torch.bfloat16"))
     live.get_by_label("dtype").select_option(label="fp16")
+    all_layers = computed(lesson, 0)
+    expect(caption(live)).to_have_text(all_layers)
     live.get_by_label("layer").select_option(index=1)
-    lesson.wait_idle()
-    one_layer = int(re.search(r"of ([\d,]+) gradients", caption(live).inner_text())[1].replace(",", ""))
+    expect(caption(live)).not_to_have_text(all_layers)
+    assert 0 < gradients_in(caption(live).inner_text()) < gradients_in(all_layers)
     live.get_by_label("layer").select_option(label="all layers")
-    lesson.wait_idle()
-    assert (
-        0
-        < one_layer
-        < int(re.search(r"of ([\d,]+) gradients", caption(live).inner_text())[1].replace(",", ""))
-    )
+    expect(caption(live)).to_have_text(all_layers)
+
+
+def gradients_in(said):
+    return int(re.search(r"of ([\d,]+) gradients", said)[1].replace(",", ""))
 
 
 def test_every_button_of_the_scaler_does_what_it_says(lesson):
