@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from itertools import groupby
 from statistics import median
 from typing import Any
 
@@ -14,6 +15,7 @@ Cell = dict[str, Any]
 MAX_CODE_LINES = 20
 MAX_MEDIAN_CODE_LINES = 6
 MAX_MARKDOWN_WORDS = 80
+MAX_CELLS_TO_READ = 10
 MAX_PICTURE_BYTES = 300_000
 MAX_NOTEBOOK_BYTES = 2_000_000
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
@@ -22,6 +24,8 @@ _BASE64 = re.compile(r"base64,[A-Za-z0-9+/=\s]+")
 _LOCAL_PATH = re.compile(
     r"(?<![\w.:/-])/(?:home|Users|root|tmp|private|work|mnt|var/folders)/\w+|[A-Z]:\\Users\\"
 )
+# What draws only is named in lower case; what can be operated is a class.
+_SOMETHING_TO_DO = re.compile(r"\bviews\.(?:[A-Z]\w+|check)\(")
 _OBJECT_ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]{6,}")
 
 
@@ -77,6 +81,17 @@ def short_markdown_cells(notebook: Notebook) -> list[str]:
     ]
 
 
+def something_to_do(notebook: Notebook) -> list[str]:
+    """Who only reads on falls asleep: no more than ten cells without a prediction, control or exercise."""
+    stretches = groupby(notebook["cells"], key=is_to_do)
+    unbroken = [list(cells) for to_do, cells in stretches if not to_do]
+    return [
+        f"{len(cells)} cells with nothing to do from {first_line(cells[0])!r} to {first_line(cells[-1])!r}"
+        for cells in unbroken
+        if len(cells) > MAX_CELLS_TO_READ
+    ]
+
+
 def small_pictures(notebook: Notebook) -> list[str]:
     """A notebook is text under version control: its pictures are downloaded with every clone."""
     heavy = [size for size in map(picture_bytes, displays(notebook)) if size > MAX_PICTURE_BYTES]
@@ -98,6 +113,7 @@ RULES: tuple[Callable[[Notebook], list[str]], ...] = (
     runs_on_the_plain_kernel,
     short_code_cells,
     short_markdown_cells,
+    something_to_do,
     small_pictures,
     nothing_of_this_machine,
 )
@@ -142,6 +158,12 @@ def source(cell: Cell) -> str:
 def is_stub(cell: Cell) -> bool:
     """Whether the cell is an exercise's stub, which is its catalogue's and not the notebook's own."""
     return cell.get("id", "").endswith("-stub")
+
+
+def is_to_do(cell: Cell) -> bool:
+    """Whether the cell asks something of the learner: a prediction, a control, or part of an exercise."""
+    asks = cell["cell_type"] == "code" and _SOMETHING_TO_DO.search(source(cell))
+    return bool(asks) or is_stub(cell)
 
 
 def line_count(cell: Cell) -> int:

@@ -98,6 +98,15 @@ def with_much_to_read(notebook):
     notebook["cells"][0]["source"] = "word " * 81
 
 
+def with_nothing_to_do(notebook):
+    notebook["cells"][:0] = [notebook["cells"][0]] * 4
+
+
+def with_pictures_alone(notebook):
+    notebook["cells"][2]["source"] = "views.format_table()"
+    with_nothing_to_do(notebook)
+
+
 def with_a_heavy_picture(notebook):
     notebook["cells"][2]["outputs"][0]["data"]["image/png"] = "A" * 401_000
 
@@ -138,6 +147,8 @@ def with_an_address(notebook):
         (with_a_long_cell, rules.short_code_cells),
         (with_longish_cells, rules.short_code_cells),
         (with_much_to_read, rules.short_markdown_cells),
+        (with_nothing_to_do, rules.something_to_do),
+        (with_pictures_alone, rules.something_to_do),
         (with_a_heavy_picture, rules.small_pictures),
         (with_a_heavy_picture_in_html, rules.small_pictures),
         (with_many_pictures, rules.small_pictures),
@@ -152,6 +163,16 @@ def test_a_broken_notebook_breaks_that_rule_alone(change, rule):
 
 def test_a_good_notebook_keeps_to_every_rule():
     assert [rule(GOOD) for rule in rules.RULES] == [[]] * len(rules.RULES)
+
+
+@pytest.mark.parametrize(
+    "source",
+    ['views.Quiz("formats.count")', "views.LedgerView(networks)", 'views.check("decode_bits", decode_bits)'],
+)
+def test_a_prediction_a_control_or_an_exercise_breaks_a_stretch(source):
+    notebook = broken(with_nothing_to_do)
+    notebook["cells"][6]["source"] = source
+    assert rules.something_to_do(notebook) == []
 
 
 @pytest.mark.parametrize(

@@ -22,3 +22,11 @@ def test_the_figures_of_a_format_are_those_of_finfo(name):
 
 def test_all_formats_are_there():
     assert [row["format"] for row in format_table().records] == list(FORMATS)
+
+
+@pytest.mark.parametrize("name", [name for name, each in FORMATS.items() if each.bits <= 16])
+def test_smallest_is_the_smallest_positive_value_of_all(name):
+    each = FORMATS[name]
+    positive = [value for value in map(each.decode, range(2**each.bits)) if value > 0]
+    (row,) = format_table([name]).records
+    assert row["smallest"] == f"2^{int(math.log2(min(positive)))}"

@@ -20,14 +20,14 @@ def format_table(names: Sequence[str] = tuple(FORMATS)) -> Table:
 
 
 def _row(each: FloatFormat) -> dict[str, object]:
-    smallest = each.smallest_subnormal
+    smallest = each.smallest_subnormal or each.smallest_normal  # a scale alone, as e8m0 is, has no subnormals
     return {
         "format": each.name,
         "bits": each.bits,
         "s/e/m": f"{int(each.signed)}/{each.exponent_bits}/{each.mantissa_bits}",
         "largest": f"{each.max:.5g}",
         "smallest normal": power_of_two(each.smallest_normal),
-        "smallest": power_of_two(smallest) if smallest else "—",
+        "smallest": power_of_two(smallest),
         "epsilon": power_of_two(each.epsilon),
         "digits": f"{each.decimal_digits:.2f}",
         "binades": math.frexp(each.max)[1] - math.frexp(each.smallest_normal)[1] + 1,
