@@ -178,22 +178,22 @@ right(
 )
 
 
-@TABLE.correct()
+@TABLE.correct("not_an_int")
 def as_numpy(layer, tokens, width, autocast):
     return np.int64(ANSWER(layer, tokens, width, autocast))
 
 
-@TABLE.correct()
+@TABLE.correct("returned_a_tensor")
 def as_a_tensor(layer, tokens, width, autocast):
     return torch.tensor(ANSWER(layer, tokens, width, autocast))
 
 
-@TABLE.correct("not_an_int")
+@TABLE.correct("returned_a_tensor")
 def as_a_float_tensor(layer, tokens, width, autocast):
     return torch.tensor([float(ANSWER(layer, tokens, width, autocast))])
 
 
-@TABLE.correct()
+@TABLE.correct("not_an_int")
 def as_another_integral(layer, tokens, width, autocast):
     return Whole(ANSWER(layer, tokens, width, autocast))
 

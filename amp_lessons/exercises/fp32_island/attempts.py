@@ -194,4 +194,22 @@ right(
     "float64_island",
     ("hidden.float()", "hidden.double()"),
     ("self.head(hidden)", "self.head(hidden.float())"),
+    notes=("wider_than_needed",),
 )
+
+
+def changes_layers(name, word, call):
+    wrong(
+        name,
+        "layers_changed",
+        word,
+        ("    hidden = self.body(x)\n", f"    {call}\n    hidden = self.body(x)\n"),
+    )
+
+
+changes_layers("head_made_half", "turned self.head itself into fp16", "self.head.half()")
+changes_layers("body_made_half", "turned self.body itself into fp16", "self.body.to(torch.float16)")
+changes_layers("all_made_double", "turned self.body itself into fp64", "self.double()")
+changes_layers("head_there_and_back", "changed the weights of self.head", "self.head.half().float()")
+BOTH = "torch.autocast('cpu', enabled=False), torch.autocast('cuda', enabled=False)"
+right("switched_off_for_both_devices", ("torch.autocast(x.device.type, enabled=False)", BOTH))

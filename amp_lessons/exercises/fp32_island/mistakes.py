@@ -17,7 +17,22 @@ from amp_lessons.text.describing import describe
 _TOLERANCE = {torch.float16: 0.01, torch.bfloat16: 0.05, torch.float32: 1e-4}  # of a norm, relative
 _FORWARD = "forward is head(normalise(body(x)))"
 _ONLY_NORMALISE = "only self.normalise belongs inside autocast(enabled=False)"
-_CAST = "self.normalise(hidden.float())"
+
+
+def require_same_layers(done: Pass) -> None:
+    """Reject a forward that changed the model's own layers: first of all, for all else may follow from it."""
+    for name, now in done.changed_layers:
+        layer = name.partition(".")[0]
+        if now is not None and now.dtype != torch.float32:
+            what = f"forward turned self.{layer} itself into {dtype_name(now.dtype)}"
+            why = "on a module .half() and the like work in place, on a tensor they make a copy"
+        else:
+            what, why = f"forward changed the weights of self.{layer}", "rounding them to 16 bits does so too"
+        reject(
+            "layers_changed",
+            f"{what}, for this call and every later one: {why}",
+            "leave the layers alone, and cast tensors: only the input of normalise needs it",
+        )
 
 
 def require_no_exception(done: Pass) -> None:
@@ -44,7 +59,11 @@ def _reject_unlike_dtypes(layer: str, place: Place, done: Pass) -> NoReturn:
             f"{met}: it stands inside the island, where autocast does not cast",
             _ONLY_NORMALISE,
         )
-    reject("float64_into_a_layer", f"{met}: autocast leaves fp64 alone", f"fp32 is wide enough: {_CAST}")
+    reject(
+        "float64_into_a_layer",
+        f"{met}: autocast leaves fp64 alone",
+        "fp32 is wide enough: cast the input of normalise to that",
+    )
 
 
 def require_nothing_changed(done: Pass) -> None:
@@ -96,7 +115,7 @@ def _reject_autocast_on(dtype: torch.dtype, casts_to: torch.dtype) -> NoReturn:
             "autocast_still_on",
             "normalise ran in fp64 with autocast still on: autocast leaves fp64 alone, but fp64 is slow on "
             "most GPUs, and an fp32 input would be cast down",
-            f"with torch.autocast(x.device.type, enabled=False): {_CAST}",
+            "autocast(enabled=False) around it, and its input cast to fp32 on the way in",
         )
     found, half = dtype_name(dtype), dtype_name(casts_to)
     if dtype not in HALVES.values():
@@ -104,7 +123,7 @@ def _reject_autocast_on(dtype: torch.dtype, casts_to: torch.dtype) -> NoReturn:
             "autocast_still_on",
             f"the input of normalise was cast to {found}, but autocast was still on: it casts {found} back "
             f"to {half} for the matrix product",
-            "with torch.autocast(x.device.type, enabled=False): around self.normalise",
+            "switch autocast off around self.normalise, too",
         )
     reject(
         "no_island",
@@ -126,13 +145,13 @@ def _reject_input_not_cast(dtype: torch.dtype, done: Pass) -> NoReturn:
             "input_not_cast",
             f"{refusal(refused)}. Nothing casts the input of normalise then: it is still {found}, and the "
             "operation ran in that",
-            f"autocast(enabled=False) around it, and cast on the way in: {_CAST}",
+            "autocast(enabled=False) around it, and its input cast to fp32 on the way in",
         )
     still = "still " if dtype == done.dtype else ""
     reject(
         "input_not_cast",
         f"autocast was off in the island, but its input is {still}{found}: the operation ran in that",
-        f"cast on the way in: {_CAST}",
+        "cast it to fp32 on the way in",
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -81,16 +82,26 @@ class Energy(nn.Module):
 class Pass:
     """A pass through a learner's forward under autocast in ``dtype``; fp32 stands for no autocast.
 
-    ``given`` is the input, of shape (6, 8), and ``left`` what it was afterwards.
+    ``given`` is the input, of shape (6, 8), and ``left`` what it was afterwards. ``layers_before`` holds
+    copies of the weights and biases from before it, by name.
     """
 
     model: Energy
     dtype: torch.dtype
     given: Tensor
     left: Tensor
+    layers_before: dict[str, Tensor]
     outcome: Outcome
     seen: DtypesSeen
     tape: Tape
+
+    @property
+    def changed_layers(self) -> Iterator[tuple[str, Tensor | None]]:
+        """Yield the name of each weight or bias that is another than before, and what it is now, if it is."""
+        now = dict(self.model.named_parameters())
+        for name, before in self.layers_before.items():
+            if name not in now or now[name].dtype != before.dtype or not torch.equal(now[name], before):
+                yield name, now.get(name)
 
     @property
     def output(self) -> Any:
@@ -124,9 +135,13 @@ class TestBed:
         self.inputs = torch.randn(6, 8, generator=draw).mul(150.0).to(device)
         self.tape = Tape(list(self.model.parameters()), device)
 
-    def run(self, dtype: torch.dtype) -> Pass:
-        """Run forward under autocast in ``dtype``, or without it in fp32."""
+    def run(self, dtype: torch.dtype, *, watched: bool = True) -> Pass:
+        """Run forward under autocast in ``dtype``, or without it in fp32.
+
+        Only while it is ``watched``, "cuda" means the device there is.
+        """
         self.model.seen = DtypesSeen()
+        layers = {name: parameter.detach().clone() for name, parameter in self.model.named_parameters()}
         batch = self.inputs.clone()
         device = batch.device.type  # a string of its own: no literal in the learner's code is this object
         enabled = dtype in HALVES.values()
@@ -135,9 +150,20 @@ class TestBed:
             with torch.autocast(device, dtype=dtype if enabled else torch.bfloat16, enabled=enabled):
                 return self.model(batch), torch.is_autocast_enabled(device)
 
-        with spying(self.tape):
+        with spying(self.tape) if watched else nullcontext():
             outcome = outcome_of(forward)
-        return Pass(self.model, dtype, self.inputs, batch, outcome, self.model.seen, self.tape)
+        return Pass(self.model, dtype, self.inputs, batch, layers, outcome, self.model.seen, self.tape)
+
+    def effect_of_cuda(self) -> str:
+        """Say what a forward that names "cuda" does on the device there is; nothing, if that is right too."""
+        if not self.tape.hard_coded:
+            return ""
+        watched, alone = (self.run(torch.bfloat16, watched=each) for each in (True, False))
+        if alone.outcome.error is not None:
+            return f"it raises {type(alone.outcome.error).__name__}"
+        if torch.equal(watched.output, alone.output):
+            return ""
+        return "it switches nothing off, and normalise would run in 16 bits"
 
 
 def refused_dtypes(tape: Tape) -> list[torch.dtype]:

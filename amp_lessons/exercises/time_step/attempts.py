@@ -94,7 +94,7 @@ wrong(
     ("    samples_ms = []\n    for _ in range(repeats):\n", KEEP_LAST),
 )
 wrong("divided_by_repeats", "divided_twice", "divided by repeats", (RETURN, RETURN[:-1] + " / repeats\n"))
-wrong("constant", "wrong_time", "4 ms would be right", (RETURN, "    return 9.0\n"))
+wrong("constant", "wrong_time", "4.6 ms would be right", (RETURN, "    return 9.0\n"))
 wrong("total", "total_time", "all calls together", (RETURN, "    return sum(samples_ms)\n"))
 wrong("no_sync_before", "no_sync_before", "still busy", (BEFORE, START))
 wrong("no_sync_after", "no_sync_after", "still working", (AFTER, "        fn()\n"))
@@ -197,7 +197,7 @@ wrong(
 right(
     "a_tensor",
     (RETURN, "    return __import__('torch').tensor(samples_ms).quantile(0.5)\n"),
-    notes=("not_a_float",),
+    notes=("returned_a_tensor",),
 )
 right(
     "a_numpy_float",
@@ -303,7 +303,7 @@ def by_the_thread(fn, *, warmup, repeats, synchronize):
     return statistics.median(samples[warmup:])
 
 
-@TABLE.mistake("wrong_time", "7 ms were returned")
+@TABLE.mistake("wrong_time", "7.6 ms were returned")
 def sleeps_in_between(fn, *, warmup, repeats, synchronize):
     samples = []
     for _ in range(warmup + repeats):
@@ -314,3 +314,17 @@ def sleeps_in_between(fn, *, warmup, repeats, synchronize):
         synchronize()
         samples.append((time.perf_counter() - start) * 1e3)
     return statistics.median(samples[warmup:])
+
+
+wrong(
+    "milliseconds_cut_off",
+    "whole_milliseconds",
+    "rounded to whole milliseconds, 4 for",
+    (RETURN, "    return float(int(statistics.median(samples_ms)))\n"),
+)
+wrong(
+    "samples_rounded",
+    "whole_milliseconds",
+    "rounded to whole milliseconds, 5 for",
+    ("(time.perf_counter() - start) * 1e3", "round((time.perf_counter() - start) * 1e3)"),
+)

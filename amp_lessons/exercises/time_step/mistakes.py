@@ -16,6 +16,7 @@ def mistakes_when_steady(seen: Seen) -> Iterator[Finding]:
     yield from _wrong_unit(seen)
     yield from _wrong_clock(seen)
     yield from _wrong_count(seen)
+    yield from _whole_milliseconds(seen)
     yield _wrong_time(seen)
 
 
@@ -54,6 +55,16 @@ def _wrong_count(seen: Seen) -> Iterator[Finding]:
             "divided_twice",
             f"this is the time of one call divided by repeats for {seen.case.what}",
             "each sample holds one call: there is nothing to divide by",
+        )
+
+
+def _whole_milliseconds(seen: Seen) -> Iterator[Finding]:
+    if seen.value == round(seen.value) and abs(seen.value - seen.right) < 1:
+        yield failed(
+            "whole_milliseconds",
+            f"the time was rounded to whole milliseconds, {seen.value:g} for {seen.case.what}: of a "
+            "step that takes less than one, 0 or 1 would be left",
+            "keep the fraction: neither int(), round() nor // has a place here",
         )
 
 
