@@ -254,9 +254,8 @@ wrong(
     "a negative number",
     (
         "    mantissa = bits &",
-        "    negative = bits >> (exponent_bits + mantissa_bits)\n"
-        "    if negative:\n"
-        "        return -decode_bits(2 * 2 ** (exponent_bits + mantissa_bits) - bits, exponent_bits, mantissa_bits)\n"
+        "    if bits >> (exponent_bits + mantissa_bits):\n"
+        "        bits = 2 * 2 ** (exponent_bits + mantissa_bits) - bits\n"
         "    mantissa = bits &",
     ),
 )
@@ -269,4 +268,20 @@ right(
     "as_another_float",
     ("return sign * (1 +", "import numpy\n    return numpy.longdouble(1) * sign * (1 +"),
     notes=("not_a_float",),
+)
+
+wrong(
+    "mantissa_cut_short",
+    "mantissa_misread",
+    "the exponent is right",
+    ("bits & (2**mantissa_bits - 1)", "bits & (2 ** (mantissa_bits - 1) - 1)"),
+)
+wrong(
+    "sign_read_one_bit_too_low",
+    "sign",
+    "only the sign is wrong",
+    (
+        "-1.0 if bits >> (exponent_bits + mantissa_bits) else",
+        "-1.0 if bits >> (exponent_bits + mantissa_bits - 1) & 1 else",
+    ),
 )

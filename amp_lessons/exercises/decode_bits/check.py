@@ -113,10 +113,10 @@ def _reject_wrong(answer: Answer, answers: list[Answer]) -> NoReturn:
     """Name the mistake behind a wrong answer, where the others of its format tell more about it."""
     if answer.code.format != _FIRST:
         _reject_another_format(answer, answers)
+    if answer.code.kind in ("normal", "negative"):
+        _reject_if_sign_bit_misread(answer)
     if answer.code.kind == "normal":
         _reject_if_systematic(answer, answers)
-    if answer.code.kind == "negative":
-        _reject_if_sign_bit_misread(answer)
     if answer.code.kind == "subnormal" and answer.value in (2 * answer.right, answer.right / 2):
         reject(
             "subnormal_exponent",
@@ -160,9 +160,10 @@ _BY_KIND = {
 def _reject_if_sign_bit_misread(answer: Answer) -> None:
     """Name what became of the sign bit, where one look at the value tells."""
     if answer.value == -answer.right:
-        reject("sign", answer.case, "the highest bit is the sign: 1 means negative")
+        hint = "the highest bit, above all of exponent and mantissa, is the sign: 1 means negative"
+        reject("sign", f"{answer.case}: only the sign is wrong", hint)
     exponents = 2**answer.code.format.exponent_bits
-    if abs(answer.value) == -answer.right * 2.0**exponents:
+    if answer.code.kind == "negative" and abs(answer.value) == -answer.right * 2.0**exponents:
         reject(
             "sign_in_magnitude",
             f"{answer.case}: the sign bit was read as part of the exponent, which made that {exponents} too "
@@ -186,6 +187,9 @@ def _reject_if_systematic(answer: Answer, answers: list[Answer]) -> None:
     if found == powers:
         hint = "mantissa / 2**mantissa_bits is a fraction: divide with /, not with //"
         reject("mantissa_lost", f"{answer.case}; the mantissa made no difference", hint)
+    if all(power <= value <= 2 * power for value, power in zip(found, powers, strict=True)):
+        hint = "the mantissa is the lowest mantissa_bits bits, all of them, as a fraction of 2**mantissa_bits"
+        reject("mantissa_misread", f"{answer.case}; the exponent is right, the mantissa is not", hint)
 
 
 def _reject_another_format(answer: Answer, answers: list[Answer]) -> NoReturn:

@@ -21,18 +21,21 @@ _ONLY_NORMALISE = "only self.normalise belongs inside autocast(enabled=False)"
 
 def require_same_layers(done: Pass) -> None:
     """Reject a forward that changed the model's own layers: first of all, for all else may follow from it."""
-    for name, now in done.changed_layers:
-        layer = name.partition(".")[0]
-        if now is not None and now.dtype != torch.float32:
-            what = f"forward turned self.{layer} itself into {dtype_name(now.dtype)}"
-            why = "on a module .half() and the like work in place, on a tensor they make a copy"
-        else:
-            what, why = f"forward changed the weights of self.{layer}", "rounding them to 16 bits does so too"
+    for name, became in done.changed_layers:
+        layer = f"self.{name.partition('.')[0]}"
         reject(
             "layers_changed",
-            f"{what}, for this call and every later one: {why}",
-            "leave the layers alone, and cast tensors: only the input of normalise needs it",
+            f"forward {_TO_A_LAYER[became].format(layer)}, for this call and every later one",
+            "leave the layers as they are, and cast the input of normalise: on a tensor .half() and .float() "
+            "make a copy, on a module they work in place",
         )
+
+
+_TO_A_LAYER = {
+    "cast": "turned {} itself into another dtype",
+    "replaced": "put another layer in the place of {}",
+    "changed": "changed the weights of {} (casting them to 16 bits and back rounds them)",
+}
 
 
 def require_no_exception(done: Pass) -> None:
@@ -187,7 +190,7 @@ def require_gradients(done: Pass) -> None:
     right = _flat(expected)
     if not (_flat(found) - right).norm() <= 5 * _TOLERANCE[done.dtype] * right.norm():
         message = "the output is right, but gradients through it are not"
-        reject("wrong_gradient", message, "leave out detach and no_grad")
+        reject("wrong_gradient", message, "leave out detach, .data and no_grad")
 
 
 def _flat(gradients: tuple[Tensor, ...]) -> Tensor:
@@ -198,5 +201,5 @@ def _reject_cut() -> NoReturn:
     reject(
         "gradient_cut",
         "the gradients do not reach every layer: the graph was cut on the way",
-        "leave out detach and no_grad",
+        "leave out detach, .data and no_grad",
     )

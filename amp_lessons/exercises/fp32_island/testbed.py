@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -83,25 +83,29 @@ class Pass:
     """A pass through a learner's forward under autocast in ``dtype``; fp32 stands for no autocast.
 
     ``given`` is the input, of shape (6, 8), and ``left`` what it was afterwards. ``layers_before`` holds
-    copies of the weights and biases from before it, by name.
+    the weights and biases from before it, by name, each with a copy.
     """
 
     model: Energy
     dtype: torch.dtype
     given: Tensor
     left: Tensor
-    layers_before: dict[str, Tensor]
+    layers_before: dict[str, tuple[nn.Parameter, Tensor]]
     outcome: Outcome
     seen: DtypesSeen
     tape: Tape
 
     @property
-    def changed_layers(self) -> Iterator[tuple[str, Tensor | None]]:
-        """Yield the name of each weight or bias that is another than before, and what it is now, if it is."""
+    def changed_layers(self) -> Iterator[tuple[str, Literal["cast", "replaced", "changed"]]]:
+        """Yield the name of each weight or bias that is another than before, and what became of it."""
         now = dict(self.model.named_parameters())
-        for name, before in self.layers_before.items():
-            if name not in now or now[name].dtype != before.dtype or not torch.equal(now[name], before):
-                yield name, now.get(name)
+        for name, (parameter, before) in self.layers_before.items():
+            if name in now and now[name].dtype != before.dtype:
+                yield name, "cast"
+            elif now.get(name) is not parameter:
+                yield name, "replaced"
+            elif not torch.equal(parameter, before):
+                yield name, "changed"
 
     @property
     def output(self) -> Any:
@@ -141,7 +145,7 @@ class TestBed:
         Only while it is ``watched``, "cuda" means the device there is.
         """
         self.model.seen = DtypesSeen()
-        layers = {name: parameter.detach().clone() for name, parameter in self.model.named_parameters()}
+        layers = {name: (each, each.detach().clone()) for name, each in self.model.named_parameters()}
         batch = self.inputs.clone()
         device = batch.device.type  # a string of its own: no literal in the learner's code is this object
         enabled = dtype in HALVES.values()

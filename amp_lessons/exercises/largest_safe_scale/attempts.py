@@ -56,7 +56,7 @@ wrong(
     "65520",
     (RETURN, "    return 2.0 ** math.floor(math.log2(limit / largest))\n"),
 )
-wrong("limit_of_bfloat16", "overflows", "becomes inf", (LIMIT, "3.4e38"))
+wrong("limit_of_bfloat16", "limit_too_high", "which fp32 or bf16 may hold", (LIMIT, "3.4e38"))
 wrong(
     "limit_excluded",
     "too_small",

@@ -68,6 +68,7 @@ def _cases() -> list[tuple[str, list[Tensor]]]:
 
 _LARGEST_FP16 = 65504.0
 _FROM_HERE_INF = 65520.0  # halfway between 65504 and 65536, where the next fp16 would be
+_NEXT_TO_LARGEST_FP32 = 2.0**126
 _BELOW = "take the power of two below it; math.frexp splits a number into a fraction and a power of two"
 
 
@@ -158,10 +159,18 @@ def _require_no_overflow(answer: Answer) -> None:
             "65504 is the largest fp16; from 65520 on, halfway to 65536, it rounds up to inf. math.log2 may "
             "round too, next to a whole number",
         )
+    if answer.lands_at >= _NEXT_TO_LARGEST_FP32:
+        reject(
+            "limit_too_high",
+            f"at this scale the largest gradient is {answer.lands_at:.3g}, which fp32 or bf16 may hold, but "
+            f"fp16 makes inf, {answer.case}",
+            "the limit is fp16's: its largest number is 65504",
+        )
     reject(
         "overflows",
         f"at this scale a gradient becomes inf, {answer.case}",
-        "round the exponent down, also below zero: math.floor does, int() and round() do not"
+        "round the exponent down, also below zero: math.floor does, int() and round() do not. Or is the "
+        "limit twice fp16's?"
         if answer.scale == answer.right * 2
         else "the largest magnitude decides, over all tensors and both signs: max of g.abs().max()",
     )

@@ -424,3 +424,17 @@ right(
     ("        return self._scale\n", "        import torch\n        return torch.tensor(self._scale)\n"),
     notes=("returned_a_tensor",),
 )
+
+STEP = "            optimizer.step()\n"
+wrong(
+    "step_clears_gradients",
+    "step_clears_gradients",
+    "leaves them",
+    (STEP, STEP + "            optimizer.zero_grad()\n"),
+)
+wrong(
+    "unscale_clears_gradients",
+    "unscale",
+    "[0, 0, 0]",
+    ("        self._unscaled = True\n", "        self._unscaled = True\n        optimizer.zero_grad()\n"),
+)

@@ -32,7 +32,7 @@ def mistakes(seen: list[Iteration], count: int, theirs: Iteration) -> Iterator[F
 
 
 # what step does wrong may come from unscale_: if that is wrong, say so instead
-_RELIES_ON_UNSCALE = ("step_does_not_unscale", "wrong_step")
+_RELIES_ON_UNSCALE = ("step_does_not_unscale", "wrong_step", "never_steps")
 
 
 def _scaling(mine: Iteration, theirs: Iteration, past: list[Iteration]) -> Iterator[Finding]:
@@ -103,6 +103,13 @@ def _stepping(mine: Iteration, theirs: Iteration, past: list[Iteration]) -> Iter
             "steps_by_hand",
             "the weights moved although optimizer.step() was not called: that fits this plain SGD only",
             "leave the update to the optimizer: call optimizer.step()",
+        )
+    elif not mine.left.any():
+        yield failed(
+            "step_clears_gradients",
+            "after step there are no gradients any more; PyTorch's scaler leaves them, unscaled: who logs "
+            "their norm after the step would see nothing",
+            "leave zero_grad() to the training loop",
         )
 
 
@@ -201,7 +208,9 @@ def _updating(mine: Iteration, theirs: Iteration, past: list[Iteration]) -> Iter
         yield failed(
             "backoff",
             f"{moved} after an overflow; backoff_factor makes it {theirs.scale_after:g}",
-            "after an overflow multiply the scale by backoff_factor, with no lower bound",
+            "remember until update that there was an overflow, and multiply the scale by backoff_factor then"
+            if seen == before
+            else "after an overflow multiply the scale by backoff_factor, with no lower bound",
         )
     if past and past[-1].scale_after > past[-1].scale_before and seen < theirs.scale_after:
         yield known_mistakes.capped(

@@ -79,7 +79,8 @@ class Iteration:
 
     ``loss`` is what ``scale`` was given, ``loss_after`` what the caller's tensor holds when it has returned.
     Gradients and ``moved``, by which the weights became smaller, are flat tensors of three numbers on the
-    CPU; ``unscaled`` is what ``unscale_`` left, where it was called and no gradient overflowed.
+    CPU; ``unscaled`` is what ``unscale_`` left, where it was called and no gradient overflowed,
+    ``left`` what ``step`` left.
     """
 
     event: str
@@ -88,6 +89,7 @@ class Iteration:
     scaled_loss: float
     unscaled: Tensor | None
     moved: Tensor
+    left: Tensor
     true_gradient: Tensor
     scale_before: float
     scale_after: Any
@@ -125,7 +127,9 @@ class _Training:
             parameter.grad.view(-1)[0] = OVERFLOWS[event].value
 
     def clip(self) -> None:
-        torch.nn.utils.clip_grad_value_([self.first, self.second], 1.0)
+        clipped = [p for p in (self.first, self.second) if p.grad is not None]
+        if clipped:  # PyTorch's clipping raises an error of its own where there is nothing to clip
+            torch.nn.utils.clip_grad_value_(clipped, 1.0)
 
     def weights(self) -> Tensor:
         return _joined(self.first, self.second)
@@ -175,7 +179,7 @@ def _iteration(call: _CallMethod, training: _Training, event: str, count: int) -
     unscaled = _unscale(call, training, event)
     weights, steps = training.weights(), training.steps
     call("step", training.optimizer)
-    moved, steps = weights - training.weights(), training.steps - steps
+    moved, steps, left = weights - training.weights(), training.steps - steps, training.gradients()
     call("update")
     scale_after = call("get_scale")
     return Iteration(
@@ -185,6 +189,7 @@ def _iteration(call: _CallMethod, training: _Training, event: str, count: int) -
         scaled_loss=float(scaled.detach()),
         unscaled=unscaled,
         moved=moved,
+        left=left,
         true_gradient=torch.cat([factors, torch.tensor([0.125])]),
         scale_before=scale_before,
         scale_after=scale_after,

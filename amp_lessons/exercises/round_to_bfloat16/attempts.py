@@ -14,8 +14,8 @@ right = TABLE.variant
 
 RETURN = "    return torch.where(x.isnan(), x, rounded.view(torch.float32))\n"
 
-wrong("truncates", "truncates", "just below", ("(bits + 0x7FFF + last_kept_bit)", "bits"))
-wrong("rounds_up", "rounds_up", "just above", ("0x7FFF + last_kept_bit", "0xFFFF"))
+wrong("truncates", "truncates", "nearer to the next", ("(bits + 0x7FFF + last_kept_bit)", "bits"))
+wrong("rounds_up", "rounds_up", "nearer to the bf16 below", ("0x7FFF + last_kept_bit", "0xFFFF"))
 wrong("ties_up", "ties_away_from_zero", "always rounded up", ("0x7FFF + last_kept_bit", "0x8000"))
 wrong("ties_down", "ties", "halfway", (" + last_kept_bit)", ")"))
 wrong(
@@ -167,7 +167,7 @@ wrong(
 wrong(
     "adds_a_quarter",
     "not_nearest",
-    "values just below",
+    "nearer to the next",
     ("(bits + 0x7FFF + last_kept_bit)", "(bits + 0x3FFF + last_kept_bit)"),
 )
 
@@ -191,3 +191,18 @@ def fills_bfloat16_with_bits(x):
     result.view(torch.int16).copy_(upper.to(torch.int16))
     result[x.isnan()] = torch.nan
     return result.float()
+
+
+wrong(
+    "adds_all_kept_bits",
+    "not_nearest",
+    "nearer to the bf16 below",
+    ("last_kept_bit = (bits >> 16) & 1", "last_kept_bit = bits >> 16"),
+)
+wrong(
+    "subtracts_for_negative_values",
+    "negative",
+    "-2.0 became -1.99",
+    ("(bits + 0x7FFF + last_kept_bit)", "(bits + bits.sign() * (0x7FFF + last_kept_bit))"),
+)
+wrong("returns_numpy", "wrong_return_type", "ndarray", (RETURN, RETURN[:-1] + ".numpy()\n"))

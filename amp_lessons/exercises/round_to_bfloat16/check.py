@@ -67,8 +67,16 @@ def _cases() -> list[Case]:
     nan = _from_bits(0x7FC00000, 0x7F800001, 0x7FFFFFFF, 0xFFFFFFFF, 0xFF800001)
     return [
         Case("representable", "values that bf16 has already", representable),
-        Case("truncates", "values just below the next bf16", _from_bits(0x3F80FFFF, 0x4049FFF0, 0x3E00C000)),
-        Case("rounds_up", "values just above a bf16", _from_bits(0x3F800001, 0x40490100, 0x3E003FFF)),
+        Case(
+            "truncates",
+            "values nearer to the next bf16",
+            _from_bits(0x3F80FFFF, 0x4049FFF0, 0x3E00C000, 0x3F808001),
+        ),
+        Case(
+            "rounds_up",
+            "values nearer to the bf16 below",
+            _from_bits(0x3F800001, 0x40490100, 0x3E003FFF, 0x3F807FFF),
+        ),
         Case("ties", "values exactly halfway between two bf16", ties),
         Case("negative", "negative values", -torch.tensor([1.00390625, 3.14159, 0.1, 2.7e-20])),
         Case("carry", "values that round up into the next binade", _from_bits(0x3FFFFFFF, 0x40FFC000)),
@@ -155,11 +163,18 @@ def _bits(values: Tensor) -> Tensor:
     return values.contiguous().view(torch.int32)
 
 
+_FROM_DTYPE: dict[Any, str] = {
+    torch.int32: "the bits are those of fp32 numbers: end with .view(torch.float32)",
+    torch.bfloat16: "fp32 holds every bf16 value: end with .float()",
+}
+
+
 def _require_fp32(result: Any) -> None:
     if not isinstance(result, Tensor) or result.dtype != torch.float32:
         got = dtype_name(result.dtype) if isinstance(result, Tensor) else describe(result)
         message = f"an fp32 tensor was expected, not {got}"
-        reject("wrong_return_type", message, "end with .view(torch.float32)")
+        hint = _FROM_DTYPE.get(getattr(result, "dtype", None), "return a tensor in torch.float32")
+        reject("wrong_return_type", message, hint)
 
 
 def _require_rounded(result: Tensor, case: Case) -> None:
@@ -191,6 +206,8 @@ def _reject_values(result: Tensor, right: Tensor, wrong: Tensor, case: Case) -> 
             f"{message}; what comes out wrong is each value whose last bit of bf16 is 1, and no other",
             "bf16 keeps the upper 16 of the 32 bits, no fewer",
         )
+    if case.code == "representable" and bool(((case.x < 0) & (result < 0))[wrong].all()):
+        reject("negative", message, _HINTS["negative"])
     if case.code == "ties" and bool((result.abs() >= right.abs()).all()):
         reject("ties_away_from_zero", f"{message}: ties were always rounded up", _HINTS["ties"])
     if case.code in _DIRECTIONS:

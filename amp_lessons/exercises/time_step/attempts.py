@@ -36,6 +36,13 @@ wrong(
     ("range(repeats)", "range(warmup + repeats)"),
 )
 wrong("seconds", "wrong_unit", "in seconds", (" * 1e3", ""))
+wrong("divided_by_a_thousand", "wrong_unit", "in thousands of seconds", ("1e3", "1e-3"))
+wrong(
+    "calls_per_second",
+    "wrong_unit",
+    "calls per second",
+    ("return statistics.median(samples_ms)", "return 1e3 / statistics.median(samples_ms)"),
+)
 wrong("microseconds", "wrong_unit", "in microseconds", ("1e3", "1e6"))
 wrong("mean", "not_the_median", "this is the mean", ("statistics.median", "statistics.mean"))
 wrong("fastest", "not_the_median", "this is the minimum", (RETURN, "    return min(samples_ms)\n"))

@@ -20,14 +20,24 @@ def mistakes_when_steady(seen: Seen) -> Iterator[Finding]:
     yield _wrong_time(seen)
 
 
+_UNITS = {"thousands of seconds": 1e-6, "seconds": 1e-3, "microseconds": 1e3, "nanoseconds": 1e6}
+
+
 def _wrong_unit(seen: Seen) -> Iterator[Finding]:
-    for unit, factor in (("seconds", 1e-3), ("microseconds", 1e3), ("nanoseconds", 1e6)):
+    for unit, factor in _UNITS.items():
         if seen.shows(seen.right, factor):
             yield failed(
                 "wrong_unit",
                 f"the time is in {unit} for {seen.case.what}",
                 "perf_counter counts seconds: multiply the difference by 1e3",
             )
+
+    if seen.shows(1e3 / seen.right):
+        yield failed(
+            "wrong_unit",
+            f"these are calls per second, not milliseconds per call, for {seen.case.what}",
+            "return the time itself",
+        )
 
 
 def _wrong_clock(seen: Seen) -> Iterator[Finding]:
