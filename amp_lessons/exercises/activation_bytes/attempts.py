@@ -35,6 +35,12 @@ MASK = "return elements  # dropout"
 wrong("no_weight_copy", "weight_copy_forgotten", "fp16 copy of the weight", (" + " + WEIGHT_COPY, ""))
 wrong("weight_always", "parameters_counted", "there anyway", (WEIGHT_COPY, "width * width * size"))
 wrong("weight_and_bias", "parameters_counted", "there anyway", (WEIGHT_COPY, "(width * width + width) * 4"))
+wrong(
+    "tokens_in_the_copy",
+    "weight_copy_forgotten",
+    "not hold that copy",
+    (WEIGHT_COPY, "(elements * 2 * autocast)"),
+)
 wrong("bias_copy", "bias_counted", "bias", (WEIGHT_COPY, "((width * width + width) * 2 if autocast else 0)"))
 wrong("no_statistics", "statistics_forgotten", "mean", (LAYER_NORM, "elements * 4"))
 wrong("only_the_mean", "statistics_forgotten", "each token", (LAYER_NORM, "elements * 4 + tokens * 4"))
@@ -75,6 +81,7 @@ def relu(name, code, word, expression):
 
 
 relu("relu_by_a_mask", "one_byte_per_element", "as for a mask", "elements")
+relu("relu_by_bits", "one_bit_per_element", "packed mask", "elements // 8")
 relu("relu_and_mask", "mask_counted", "No mask", "elements * size + elements")
 relu("relu_both", "input_and_output", "of the two", "2 * elements * size")
 relu("relu_in_fp32", "autocast_forgotten", "stays fp16", "elements * 4")
@@ -178,22 +185,22 @@ right(
 )
 
 
-@TABLE.correct()
+@TABLE.correct("not_an_int")
 def as_numpy(layer, tokens, width, autocast):
     return np.int64(ANSWER(layer, tokens, width, autocast))
 
 
-@TABLE.correct()
+@TABLE.correct("returned_a_tensor")
 def as_a_tensor(layer, tokens, width, autocast):
     return torch.tensor(ANSWER(layer, tokens, width, autocast))
 
 
-@TABLE.correct("not_an_int")
+@TABLE.correct("returned_a_tensor")
 def as_a_float_tensor(layer, tokens, width, autocast):
     return torch.tensor([float(ANSWER(layer, tokens, width, autocast))])
 
 
-@TABLE.correct()
+@TABLE.correct("not_an_int")
 def as_another_integral(layer, tokens, width, autocast):
     return Whole(ANSWER(layer, tokens, width, autocast))
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from numbers import Integral
 from typing import Any
 
-import numpy as np
-from torch import Tensor
-
-from amp_lessons.audit.findings import Finding, note, passed
+from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.exercises.activation_bytes.mistakes import mistakes
 from amp_lessons.exercises.activation_bytes.questions import Question, questions
 from amp_lessons.exercises.attempt import Attempt, reject
-from amp_lessons.formats.dtypes import dtype_name
+from amp_lessons.exercises.report.returned_numbers import number_in, remark_on_type
 from amp_lessons.text.describing import describe
 
 
@@ -34,9 +30,8 @@ def _what_holds(count: int) -> Finding:
 
 
 def _whole_number(value: Any, question: Question) -> int:
-    number = _number(value)
-    is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
-    if not is_number or number != number // 1:
+    number = number_in(value)
+    if number is None or number != number // 1:
         reject(
             "not_bytes",
             f"a whole number of bytes was expected for {question}, not {describe(value)}",
@@ -45,18 +40,6 @@ def _whole_number(value: Any, question: Question) -> int:
     return int(number)
 
 
-def _number(value: Any) -> Any:
-    """Return the Python number that ``value`` is, or holds, and anything else as it is."""
-    if isinstance(value, Tensor):
-        return value.item() if value.numel() == 1 else value
-    if isinstance(value, np.generic):
-        return value.item()
-    return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
-
-
 def _remarks(returned: Iterable[Any]) -> Iterator[Finding]:
     for value in returned:
-        if not isinstance(_number(value), int):
-            is_tensor = isinstance(value, Tensor)
-            what = f"a tensor in {dtype_name(value.dtype)}" if is_tensor else type(value).__name__
-            yield note("not_an_int", f"an int was asked for, not {what}", "use // and int")
+        yield from remark_on_type(value, int)

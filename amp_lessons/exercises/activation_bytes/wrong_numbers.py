@@ -86,6 +86,11 @@ _EXTRA_COPY = Mistake(
     "count each element once, in the dtype that the operation computes with",
     _under_autocast(lambda q: {q.right + q.elements * 2}),
 )
+_NOT_A_MASK_OF_BITS = (
+    "one_bit_per_element",
+    "That is one bit per element, as for a packed mask; what is kept are the numbers themselves",
+    "times the bytes of each number",
+)
 _NOT_A_MASK = (
     "one_byte_per_element",
     "That is one byte per element, as for a mask; what is kept are the numbers themselves",
@@ -93,16 +98,24 @@ _NOT_A_MASK = (
 )
 
 _LINEAR = (
+    # an input in fp32, or input and output, or tokens for width in the copy: the same number, so one answer
+    Mistake(
+        "weight_copy_forgotten",
+        "Autocast made an fp16 copy of the weight, width by width, and backward needs it: this number does "
+        "not hold that copy",
+        "count the numbers of the weight, times two bytes, and the input in fp16",
+        _under_autocast(lambda q: {q.elements * 4}),
+    ),
     Mistake(
         "weight_copy_forgotten",
         "Autocast made an fp16 copy of the weight, and backward needs that copy, not the parameter",
-        "add width * width * 2 under autocast",
+        "that copy counts under autocast: two bytes for each number of the weight",
         _under_autocast(lambda q: {_without_copy(q)}),
     ),
     Mistake(
         "weight_copy_not_half",
         "What counts of the weight under autocast is its fp16 copy: two bytes per number, not four",
-        "add width * width * 2 under autocast",
+        "that copy counts under autocast: two bytes for each number of the weight",
         _under_autocast(lambda q: {_without_copy(q) + q.width**2 * 4}),
     ),
     Mistake(
@@ -137,6 +150,7 @@ _LINEAR = (
 )
 _RELU = (
     Mistake(*_NOT_A_MASK, lambda q: {q.elements}),
+    Mistake(*_NOT_A_MASK_OF_BITS, lambda q: {-(-q.elements // 8)}),
     _AUTOCAST_FORGOTTEN,
     _ONE_IS_ENOUGH,
     Mistake(

@@ -70,9 +70,9 @@ wrong(
     ("2 ** (exponent_bits - 1) - 1\n", "15\n"),
 )
 wrong(
-    "returns_a_tensor",
-    "wrong_return_type",
-    "float",
+    "returns_an_fp32_tensor",
+    "rounded_to_float32",
+    "fp64",
     ("return sign * (1 +", "import torch\n    return torch.tensor(1.0) * sign * (1 +"),
 )
 wrong(
@@ -240,3 +240,48 @@ def bin_without_leading_zeros(bits, exponent_bits, mantissa_bits):
     if exponent == 0:
         return sign * mantissa * 2.0 ** (1 - bias - mantissa_bits)
     return sign * (1 + mantissa / 2**mantissa_bits) * 2.0 ** (exponent - bias)
+
+
+wrong(
+    "exponent_unmasked",
+    "sign_in_magnitude",
+    "read as part of the exponent",
+    ("(bits >> mantissa_bits) & (2**exponent_bits - 1)", "bits >> mantissa_bits"),
+)
+wrong(
+    "twos_complement",
+    "sign_in_magnitude",
+    "a negative number",
+    (
+        "    mantissa = bits &",
+        "    if bits >> (exponent_bits + mantissa_bits):\n"
+        "        bits = 2 * 2 ** (exponent_bits + mantissa_bits) - bits\n"
+        "    mantissa = bits &",
+    ),
+)
+right(
+    "as_an_fp64_tensor",
+    ("return sign * (1 +", "import torch\n    return torch.tensor(1.0, dtype=torch.float64) * sign * (1 +"),
+    notes=("returned_a_tensor",),
+)
+right(
+    "as_another_float",
+    ("return sign * (1 +", "import numpy\n    return numpy.longdouble(1) * sign * (1 +"),
+    notes=("not_a_float",),
+)
+
+wrong(
+    "mantissa_cut_short",
+    "mantissa_misread",
+    "the exponent is right",
+    ("bits & (2**mantissa_bits - 1)", "bits & (2 ** (mantissa_bits - 1) - 1)"),
+)
+wrong(
+    "sign_read_one_bit_too_low",
+    "sign",
+    "only the sign is wrong",
+    (
+        "-1.0 if bits >> (exponent_bits + mantissa_bits) else",
+        "-1.0 if bits >> (exponent_bits + mantissa_bits - 1) & 1 else",
+    ),
+)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Real
 from typing import Any, NoReturn
 
 import torch
@@ -15,6 +14,7 @@ from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, outcome_of, reject
 from amp_lessons.exercises.decode_bits.bit_patterns import Code, Format, codes
 from amp_lessons.exercises.report import common_findings
+from amp_lessons.exercises.report.returned_numbers import float_in, number_in, remark_on_type
 from amp_lessons.text.describing import describe
 
 _FIRST = Format(5, 10, "fp16")
@@ -33,36 +33,32 @@ _FORMATS = (
 def check(attempt: Attempt) -> Iterator[Finding]:
     """Ask for the values of many codes, format by format, and hold them against exact arithmetic."""
     decode_bits = attempt.function(0, 5, 10)
+    remarks: list[Finding] = []
     for number_format in _FORMATS:
         answers = _answers(decode_bits, codes(number_format))
         for answer in answers:
             _require_number(answer)
             if not answer.is_right:
                 _reject_wrong(answer, answers)
+            remarks += remark_on_type(answer.returned, float)
     yield passed("normal", "normal numbers, positive and negative")
     yield passed("special", "signed zeros, subnormal numbers, infinities and NaN")
     yield passed("any_format", "in every format tried: " + ", ".join(each.name for each in _FORMATS))
+    yield from remarks
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a learner's function returns for a code."""
+    """What a learner's function returns for a code; ``value`` is the number in it, NaN if there is none."""
 
     code: Code
     returned: Any
+    value: float
 
     @cached_property
     def right(self) -> float:
         """The value that the code has."""
         return self.code.value
-
-    @cached_property
-    def value(self) -> float:
-        """The number returned, as a float."""
-        try:
-            return float(self.returned)
-        except OverflowError:  # Python's integers and fractions know no largest number
-            return math.inf
 
     @property
     def is_right(self) -> bool:
@@ -79,28 +75,33 @@ class Answer:
 
 def _answers(decode_bits: LearnersFunction, asked: list[Code]) -> list[Answer]:
     """Decode all codes in one go: what goes with every run of learner's code takes longer than decoding."""
-    answers: list[Answer] = []
+    returned: list[Any] = []
 
     def decode_all() -> None:
         for code in asked:
-            answers.append(Answer(code, decode_bits.function(*code.arguments)))
+            returned.append(decode_bits.function(*code.arguments))
 
     outcome = outcome_of(decode_all)
     if outcome.error is not None:
-        code = asked[len(answers)]
+        code = asked[len(returned)]
         raise Rejected(common_findings.raised(outcome, f"for {code.call}, {code.noun}"))
-    return answers
+    return [_answer(code, value) for code, value in zip(asked, returned, strict=True)]
+
+
+def _answer(code: Code, returned: Any) -> Answer:
+    value = float_in(returned)
+    return Answer(code, returned, math.nan if value is None else value)
 
 
 def _require_number(answer: Answer) -> None:
-    call, returned = answer.code.call, answer.returned
-    if isinstance(returned, bool) or not isinstance(returned, Real):
+    call, number = answer.code.call, number_in(answer.returned)
+    if number is None:
         reject(
             "wrong_return_type",
-            f"{call} returned {describe(returned)}, not a float",
+            f"{call} returned {describe(answer.returned)}, not a float",
             "return a Python float",
         )
-    if math.isinf(answer.value) and returned != answer.value:
+    if math.isinf(answer.value) and number != answer.value:
         reject(
             "too_large_for_a_float",
             f"{call} returned a number too large for a float instead of {answer.right!r}",
@@ -112,6 +113,8 @@ def _reject_wrong(answer: Answer, answers: list[Answer]) -> NoReturn:
     """Name the mistake behind a wrong answer, where the others of its format tell more about it."""
     if answer.code.format != _FIRST:
         _reject_another_format(answer, answers)
+    if answer.code.kind in ("normal", "negative"):
+        _reject_if_sign_bit_misread(answer)
     if answer.code.kind == "normal":
         _reject_if_systematic(answer, answers)
     if answer.code.kind == "subnormal" and answer.value in (2 * answer.right, answer.right / 2):
@@ -132,7 +135,11 @@ _BY_KIND = {
         "sign, exponent and mantissa lie in this order, from the highest bit down; bin() leaves leading "
         "zeros out",
     ),
-    "negative": ("sign", "the highest bit is the sign: 1 means negative"),
+    "negative": (
+        "sign_in_magnitude",
+        "the sign bit decides the sign and nothing else: clear it, and decode what is left as if it were "
+        "positive",
+    ),
     "zero": (
         "signed_zero",
         "zero has a sign too: all bits zero but the sign is -0.0. Times 0 the float -1.0 keeps it, the "
@@ -150,9 +157,24 @@ _BY_KIND = {
 }
 
 
+def _reject_if_sign_bit_misread(answer: Answer) -> None:
+    """Name what became of the sign bit, where one look at the value tells."""
+    if answer.value == -answer.right:
+        hint = "the highest bit, above all of exponent and mantissa, is the sign: 1 means negative"
+        reject("sign", f"{answer.case}: only the sign is wrong", hint)
+    exponents = 2**answer.code.format.exponent_bits
+    if answer.code.kind == "negative" and abs(answer.value) == -answer.right * 2.0**exponents:
+        reject(
+            "sign_in_magnitude",
+            f"{answer.case}: the sign bit was read as part of the exponent, which made that {exponents} too "
+            "large",
+            "a shift alone leaves the sign bit above the exponent: mask it off",
+        )
+
+
 def _reject_if_systematic(answer: Answer, answers: list[Answer]) -> None:
     """Name the mistake that explains every positive normal number, if one does."""
-    normal = [each for each in answers if each.code.kind == "normal" and isinstance(each.returned, Real)]
+    normal = [each for each in answers if each.code.kind == "normal" and not math.isnan(each.value)]
     found, right = [each.value for each in normal], [each.right for each in normal]
     factor = found[0] / right[0]
     if math.frexp(factor)[0] == 0.5 and found == [factor * value for value in right]:
@@ -165,6 +187,9 @@ def _reject_if_systematic(answer: Answer, answers: list[Answer]) -> None:
     if found == powers:
         hint = "mantissa / 2**mantissa_bits is a fraction: divide with /, not with //"
         reject("mantissa_lost", f"{answer.case}; the mantissa made no difference", hint)
+    if all(power <= value <= 2 * power for value, power in zip(found, powers, strict=True)):
+        hint = "the mantissa is the lowest mantissa_bits bits, all of them, as a fraction of 2**mantissa_bits"
+        reject("mantissa_misread", f"{answer.case}; the exponent is right, the mantissa is not", hint)
 
 
 def _reject_another_format(answer: Answer, answers: list[Answer]) -> NoReturn:
@@ -195,4 +220,4 @@ _DERIVE_EVERYTHING = (
 
 def _is_rounded(answer: Answer) -> bool:
     """Whether the value is right, but for rounding to fp32."""
-    return answer.returned in (answer.right, torch.tensor(answer.right, dtype=torch.float32).item())
+    return answer.value in (answer.right, torch.tensor(answer.right, dtype=torch.float32).item())

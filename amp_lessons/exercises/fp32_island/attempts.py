@@ -194,4 +194,27 @@ right(
     "float64_island",
     ("hidden.float()", "hidden.double()"),
     ("self.head(hidden)", "self.head(hidden.float())"),
+    notes=("wider_than_needed",),
+)
+
+
+def changes_layers(name, word, call):
+    wrong(
+        name,
+        "layers_changed",
+        word,
+        ("    hidden = self.body(x)\n", f"    {call}\n    hidden = self.body(x)\n"),
+    )
+
+
+changes_layers("head_made_half", "turned self.head itself into", "self.head.half()")
+changes_layers("body_made_half", "turned self.body itself into", "self.body.to(torch.float16)")
+changes_layers("all_made_double", "turned self.body itself into", "self.double()")
+changes_layers("head_there_and_back", "changed the weights of self.head", "self.head.half().float()")
+BOTH = "torch.autocast('cpu', enabled=False), torch.autocast('cuda', enabled=False)"
+right("switched_off_for_both_devices", ("torch.autocast(x.device.type, enabled=False)", BOTH))
+changes_layers(
+    "another_head",
+    "another layer in the place of self.head",
+    "import torch; self.head = torch.nn.Linear(32, 4)",
 )

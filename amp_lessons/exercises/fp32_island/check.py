@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.audit.watching.tape import Tape
 from amp_lessons.exercises.attempt import Attempt, reject
 from amp_lessons.exercises.fp32_island.mistakes import (
     require_16_bits,
@@ -19,6 +18,7 @@ from amp_lessons.exercises.fp32_island.mistakes import (
     require_no_exception,
     require_nothing_changed,
     require_output,
+    require_same_layers,
     require_values,
 )
 from amp_lessons.exercises.fp32_island.remarks import remarks
@@ -33,6 +33,7 @@ def check(attempt: Attempt) -> Iterator[Finding]:
     islands: list[Place] = []
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
         done = bed.run(dtype)
+        require_same_layers(done)
         require_no_exception(done)
         require_nothing_changed(done)
         require_output(done)
@@ -42,10 +43,13 @@ def check(attempt: Attempt) -> Iterator[Finding]:
             islands += done.seen.normalise
         require_values(done)
         require_gradients(done)
-    yield _what_island(islands, bed.tape)
+    effect_of_cuda = bed.effect_of_cuda()
+    yield _what_island(
+        islands, f"off for {bed.tape.device_type} instead of cuda" if effect_of_cuda else "off"
+    )
     yield passed("small", "both linear layers still ran in 16 bits under autocast, in fp16 and in bf16")
     yield passed("gradients", "gradients flow through the island, and forward works without autocast too")
-    yield from remarks(forward, bed.tape)
+    yield from remarks(forward, bed.tape, islands, effect_of_cuda)
 
 
 def _method(attempt: Attempt) -> Callable[..., Any]:
@@ -55,12 +59,11 @@ def _method(attempt: Attempt) -> Callable[..., Any]:
     return attempt.function(None, None).function
 
 
-def _what_island(islands: list[Place], tape: Tape) -> Finding:
+def _what_island(islands: list[Place], off: str) -> Finding:
     if not islands:
         return passed(
             "island",
             "self.normalise was not called, but what stands in its place is right and overflowed nowhere",
         )
     dtypes = " and ".join(sorted({dtype_name(place.dtype) for place in islands}))
-    off = f"off for {tape.device_type} instead of cuda" if tape.hard_coded else "off"
     return passed("island", f"normalise ran in {dtypes} with autocast {off}, and nothing overflowed")

@@ -17,7 +17,25 @@ from amp_lessons.text.describing import describe
 _TOLERANCE = {torch.float16: 0.01, torch.bfloat16: 0.05, torch.float32: 1e-4}  # of a norm, relative
 _FORWARD = "forward is head(normalise(body(x)))"
 _ONLY_NORMALISE = "only self.normalise belongs inside autocast(enabled=False)"
-_CAST = "self.normalise(hidden.float())"
+
+
+def require_same_layers(done: Pass) -> None:
+    """Reject a forward that changed the model's own layers: first of all, for all else may follow from it."""
+    for name, became in done.changed_layers:
+        layer = f"self.{name.partition('.')[0]}"
+        reject(
+            "layers_changed",
+            f"forward {_TO_A_LAYER[became].format(layer)}, for this call and every later one",
+            "leave the layers as they are, and cast the input of normalise: on a tensor .half() and .float() "
+            "make a copy, on a module they work in place",
+        )
+
+
+_TO_A_LAYER = {
+    "cast": "turned {} itself into another dtype",
+    "replaced": "put another layer in the place of {}",
+    "changed": "changed the weights of {} (casting them to 16 bits and back rounds them)",
+}
 
 
 def require_no_exception(done: Pass) -> None:
@@ -44,7 +62,11 @@ def _reject_unlike_dtypes(layer: str, place: Place, done: Pass) -> NoReturn:
             f"{met}: it stands inside the island, where autocast does not cast",
             _ONLY_NORMALISE,
         )
-    reject("float64_into_a_layer", f"{met}: autocast leaves fp64 alone", f"fp32 is wide enough: {_CAST}")
+    reject(
+        "float64_into_a_layer",
+        f"{met}: autocast leaves fp64 alone",
+        "fp32 is wide enough: cast the input of normalise to that",
+    )
 
 
 def require_nothing_changed(done: Pass) -> None:
@@ -96,7 +118,7 @@ def _reject_autocast_on(dtype: torch.dtype, casts_to: torch.dtype) -> NoReturn:
             "autocast_still_on",
             "normalise ran in fp64 with autocast still on: autocast leaves fp64 alone, but fp64 is slow on "
             "most GPUs, and an fp32 input would be cast down",
-            f"with torch.autocast(x.device.type, enabled=False): {_CAST}",
+            "autocast(enabled=False) around it, and its input cast to fp32 on the way in",
         )
     found, half = dtype_name(dtype), dtype_name(casts_to)
     if dtype not in HALVES.values():
@@ -104,7 +126,7 @@ def _reject_autocast_on(dtype: torch.dtype, casts_to: torch.dtype) -> NoReturn:
             "autocast_still_on",
             f"the input of normalise was cast to {found}, but autocast was still on: it casts {found} back "
             f"to {half} for the matrix product",
-            "with torch.autocast(x.device.type, enabled=False): around self.normalise",
+            "switch autocast off around self.normalise, too",
         )
     reject(
         "no_island",
@@ -126,13 +148,13 @@ def _reject_input_not_cast(dtype: torch.dtype, done: Pass) -> NoReturn:
             "input_not_cast",
             f"{refusal(refused)}. Nothing casts the input of normalise then: it is still {found}, and the "
             "operation ran in that",
-            f"autocast(enabled=False) around it, and cast on the way in: {_CAST}",
+            "autocast(enabled=False) around it, and its input cast to fp32 on the way in",
         )
     still = "still " if dtype == done.dtype else ""
     reject(
         "input_not_cast",
         f"autocast was off in the island, but its input is {still}{found}: the operation ran in that",
-        f"cast on the way in: {_CAST}",
+        "cast it to fp32 on the way in",
     )
 
 
@@ -168,7 +190,7 @@ def require_gradients(done: Pass) -> None:
     right = _flat(expected)
     if not (_flat(found) - right).norm() <= 5 * _TOLERANCE[done.dtype] * right.norm():
         message = "the output is right, but gradients through it are not"
-        reject("wrong_gradient", message, "leave out detach and no_grad")
+        reject("wrong_gradient", message, "leave out detach, .data and no_grad")
 
 
 def _flat(gradients: tuple[Tensor, ...]) -> Tensor:
@@ -179,5 +201,5 @@ def _reject_cut() -> NoReturn:
     reject(
         "gradient_cut",
         "the gradients do not reach every layer: the graph was cut on the way",
-        "leave out detach and no_grad",
+        "leave out detach, .data and no_grad",
     )

@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
+
 from amp_lessons.audit.findings import Finding, note
 from amp_lessons.audit.watching.tape import Tape
 from amp_lessons.exercises.fp32_island.mistakes import refusal
-from amp_lessons.exercises.fp32_island.testbed import refused_dtypes
+from amp_lessons.exercises.fp32_island.testbed import Place, refused_dtypes
 from amp_lessons.exercises.report.common_findings import cuda_replaced, fixed_device
 
 _USE_DEVICE_OF_X = "use x.device.type"
 
 
-def remarks(forward: Callable[..., Any], tape: Tape) -> Iterator[Finding]:
-    """Remark on autocast for one device only, and in a dtype that the CPU's refuses."""
-    if tape.hard_coded:
+def remarks(
+    forward: Callable[..., Any], tape: Tape, islands: list[Place], effect_of_cuda: str
+) -> Iterator[Finding]:
+    """Remark on autocast for one device only, and in a dtype that the CPU's refuses, and on fp64."""
+    if effect_of_cuda:
         yield cuda_replaced(
             "x.device.type",
-            "it switches nothing off, and normalise would run in 16 bits",
+            effect_of_cuda,
             _USE_DEVICE_OF_X,
         )
     elif tape.deprecated or _names_a_device(forward, tape):
@@ -32,6 +36,14 @@ def remarks(forward: Callable[..., Any], tape: Tape) -> Iterator[Finding]:
             "unsupported_autocast",
             f"{refusal(dtype)}, which is all that is needed here",
             "say what you mean: torch.autocast(x.device.type, enabled=False)",
+        )
+
+    if any(place.dtype == torch.float64 for place in islands):
+        yield note(
+            "wider_than_needed",
+            "normalise ran in fp64: right, but fp32 was asked for and holds these numbers with ease, "
+            "while fp64 takes twice its memory, and on most GPUs many times its time",
+            "cast to fp32: Tensor.float() does, Tensor.double() goes to fp64",
         )
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -81,16 +82,30 @@ class Energy(nn.Module):
 class Pass:
     """A pass through a learner's forward under autocast in ``dtype``; fp32 stands for no autocast.
 
-    ``given`` is the input, of shape (6, 8), and ``left`` what it was afterwards.
+    ``given`` is the input, of shape (6, 8), and ``left`` what it was afterwards. ``layers_before`` holds
+    the weights and biases from before it, by name, each with a copy.
     """
 
     model: Energy
     dtype: torch.dtype
     given: Tensor
     left: Tensor
+    layers_before: dict[str, tuple[nn.Parameter, Tensor]]
     outcome: Outcome
     seen: DtypesSeen
     tape: Tape
+
+    @property
+    def changed_layers(self) -> Iterator[tuple[str, Literal["cast", "replaced", "changed"]]]:
+        """Yield the name of each weight or bias that is another than before, and what became of it."""
+        now = dict(self.model.named_parameters())
+        for name, (parameter, before) in self.layers_before.items():
+            if name in now and now[name].dtype != before.dtype:
+                yield name, "cast"
+            elif now.get(name) is not parameter:
+                yield name, "replaced"
+            elif not torch.equal(parameter, before):
+                yield name, "changed"
 
     @property
     def output(self) -> Any:
@@ -124,9 +139,13 @@ class TestBed:
         self.inputs = torch.randn(6, 8, generator=draw).mul(150.0).to(device)
         self.tape = Tape(list(self.model.parameters()), device)
 
-    def run(self, dtype: torch.dtype) -> Pass:
-        """Run forward under autocast in ``dtype``, or without it in fp32."""
+    def run(self, dtype: torch.dtype, *, watched: bool = True) -> Pass:
+        """Run forward under autocast in ``dtype``, or without it in fp32.
+
+        Only while it is ``watched``, "cuda" means the device there is.
+        """
         self.model.seen = DtypesSeen()
+        layers = {name: (each, each.detach().clone()) for name, each in self.model.named_parameters()}
         batch = self.inputs.clone()
         device = batch.device.type  # a string of its own: no literal in the learner's code is this object
         enabled = dtype in HALVES.values()
@@ -135,9 +154,20 @@ class TestBed:
             with torch.autocast(device, dtype=dtype if enabled else torch.bfloat16, enabled=enabled):
                 return self.model(batch), torch.is_autocast_enabled(device)
 
-        with spying(self.tape):
+        with spying(self.tape) if watched else nullcontext():
             outcome = outcome_of(forward)
-        return Pass(self.model, dtype, self.inputs, batch, outcome, self.model.seen, self.tape)
+        return Pass(self.model, dtype, self.inputs, batch, layers, outcome, self.model.seen, self.tape)
+
+    def effect_of_cuda(self) -> str:
+        """Say what a forward that names "cuda" does on the device there is; nothing, if that is right too."""
+        if not self.tape.hard_coded:
+            return ""
+        watched, alone = (self.run(torch.bfloat16, watched=each) for each in (True, False))
+        if alone.outcome.error is not None:
+            return f"it raises {type(alone.outcome.error).__name__}"
+        if torch.equal(watched.output, alone.output):
+            return ""
+        return "it switches nothing off, and normalise would run in 16 bits"
 
 
 def refused_dtypes(tape: Tape) -> list[torch.dtype]:

@@ -56,7 +56,7 @@ wrong(
     "65520",
     (RETURN, "    return 2.0 ** math.floor(math.log2(limit / largest))\n"),
 )
-wrong("limit_of_bfloat16", "overflows", "becomes inf", (LIMIT, "3.4e38"))
+wrong("limit_of_bfloat16", "limit_too_high", "which fp32 or bf16 may hold", (LIMIT, "3.4e38"))
 wrong(
     "limit_excluded",
     "too_small",
@@ -98,7 +98,7 @@ right(
 
 
 @TABLE.correct()
-def as_the_third_hint_says(gradients):
+def by_the_ceiling_of_the_logarithm(gradients):
     largest = max(g.abs().max().item() for g in gradients)
     return 2.0 ** (math.ceil(math.log2(65520 / largest)) - 1)
 
@@ -129,4 +129,35 @@ wrong(
     "overflows",
     "becomes inf",
     (RETURN, "    return 2.0 ** int(math.log2(65504 / largest))\n"),
+)
+
+
+@TABLE.mistake("too_small", "tiny gradients")
+def tries_from_two_to_the_60th(gradients):
+    def is_safe(exponent):
+        return all((g.double() * 2.0**exponent).half().isfinite().all() for g in gradients)
+
+    return 2.0 ** next(exponent for exponent in range(60, -60, -1) if is_safe(exponent))
+
+
+@TABLE.mistake("too_small", "tiny gradients")
+def halves_from_two_to_the_126th(gradients):
+    scale = torch.tensor(2.0**126)
+    while any(not (g * scale).half().isfinite().all() for g in gradients):
+        scale /= 2
+    return scale.item()
+
+
+@TABLE.correct()
+def tries_all_of_fp32(gradients):
+    def is_safe(exponent):
+        return all((g.float() * 2.0**exponent).half().isfinite().all() for g in gradients)
+
+    return 2.0 ** next(exponent for exponent in range(127, -127, -1) if is_safe(exponent))
+
+
+right(
+    "as_a_numpy_float",
+    (RETURN, "    import numpy\n    return numpy.float32(2.0 ** (exponent - 1))\n"),
+    notes=("not_a_float",),
 )

@@ -15,6 +15,7 @@ from amp_lessons.audit import known_mistakes
 from amp_lessons.audit.findings import Finding, note, passed
 from amp_lessons.exercises.attempt import Attempt, Rejected, reject
 from amp_lessons.exercises.report import common_findings
+from amp_lessons.exercises.report.returned_numbers import float_in, remark_on_type
 from amp_lessons.text.describing import describe
 
 
@@ -57,6 +58,9 @@ def _cases() -> list[tuple[str, list[Tensor]]]:
         ("a largest gradient that times 2**30 is 65519.996", [torch.tensor([-65519.99609375 * 2.0**-30])]),
         ("very small gradients", [spread(6) * 1e-9]),
         ("gradients too large for fp16 as they are", [torch.tensor([3.0, -1.0e6])]),
+        # their scales are 2**127 and 2**-112: a loop must go that far, and no scale leaves fp32
+        ("tiny gradients, the largest 2.9e-34", [torch.tensor([1e-38, -1.5 * 2.0**-112])]),
+        ("gradients next to the largest fp32", [torch.tensor([1.0, 3e38])]),
         ("a tensor of zeros among others", [torch.zeros(3), torch.tensor([0.02])]),
         ("fp16 gradients", [torch.tensor([0.5, 12.0], dtype=torch.float16)]),
     ]
@@ -64,7 +68,8 @@ def _cases() -> list[tuple[str, list[Tensor]]]:
 
 _LARGEST_FP16 = 65504.0
 _FROM_HERE_INF = 65520.0  # halfway between 65504 and 65536, where the next fp16 would be
-_AS_A_FORMULA = "2.0 ** (math.ceil(math.log2(65520 / largest)) - 1)"
+_NEXT_TO_LARGEST_FP32 = 2.0**126
+_BELOW = "take the power of two below it; math.frexp splits a number into a fraction and a power of two"
 
 
 @dataclass(frozen=True)
@@ -104,7 +109,7 @@ class Answer:
 
 def _largest_power(gradients: list[Tensor], fits: Callable[[Tensor], Tensor]) -> float:
     """Find by trying the largest power of two at which all gradients fit."""
-    scales = [2.0**exponent for exponent in range(-40, 160)]
+    scales = [2.0**exponent for exponent in range(-126, 128)]
     return max(scale for scale in scales if all(bool(fits(g.double() * scale).all()) for g in gradients))
 
 
@@ -116,12 +121,12 @@ def _require_unchanged(gradients: list[Tensor], before: list[Tensor]) -> None:
 
 
 def _number(returned: Any) -> float:
-    is_number = isinstance(returned, (int, float)) and not isinstance(returned, bool)
-    if not is_number and not (isinstance(returned, Tensor) and returned.numel() == 1):
+    scale = float_in(returned)
+    if scale is None:
         raise Rejected(
             common_findings.wrong_return_type("a float was", describe(returned), "return one float")
         )
-    return float(returned)
+    return scale
 
 
 def _require_scale(answer: Answer) -> None:
@@ -137,7 +142,7 @@ def _require_scale(answer: Answer) -> None:
         reject(
             "not_a_power_of_two",
             f"{scale:g} is not a power of two, {case}: multiplying by it would round gradients",
-            f"take the largest power of two below 65520 / largest: {_AS_A_FORMULA}",
+            f"65520 / largest is what no scale may reach: {_BELOW}",
         )
     if answer.right < 1 <= scale:
         reject("not_below_one", f"a scale may be below 1, {case}", "start below 1, and do not clamp")
@@ -154,10 +159,18 @@ def _require_no_overflow(answer: Answer) -> None:
             "65504 is the largest fp16; from 65520 on, halfway to 65536, it rounds up to inf. math.log2 may "
             "round too, next to a whole number",
         )
+    if answer.lands_at >= _NEXT_TO_LARGEST_FP32:
+        reject(
+            "limit_too_high",
+            f"at this scale the largest gradient is {answer.lands_at:.3g}, which fp32 or bf16 may hold, but "
+            f"fp16 makes inf, {answer.case}",
+            "the limit is fp16's: its largest number is 65504",
+        )
     reject(
         "overflows",
         f"at this scale a gradient becomes inf, {answer.case}",
-        "round the exponent down, also below zero: math.floor does, int() and round() do not"
+        "round the exponent down, also below zero: math.floor does, int() and round() do not. Or is the "
+        "limit twice fp16's?"
         if answer.scale == answer.right * 2
         else "the largest magnitude decides, over all tensors and both signs: max of g.abs().max()",
     )
@@ -180,14 +193,13 @@ def _require_largest(answer: Answer) -> None:
 
 
 def _remarks(returned: Any, answer: Answer) -> Iterator[Finding]:
-    if isinstance(returned, Tensor):
-        yield note("returned_a_tensor", "a float was asked for, this is a tensor", "return value.item()")
+    yield from remark_on_type(returned, float)
     if answer.scale != answer.right:
         yield note(
             "stricter_limit",
             f"safe, but half of the largest scale {answer.case}: a number between 65504 and 65520 still "
             "rounds to 65504",
-            f"to find the largest scale, look for largest * scale < 65520, in Python floats: {_AS_A_FORMULA}",
+            "to find the largest scale, ask for largest * scale < 65520, in Python floats",
         )
 
 

@@ -382,3 +382,59 @@ wrong(
     "after an overflow",
     ("self._scale *= self._backoff_factor", "self._scale = max(1.0, self._scale * self._backoff_factor)"),
 )
+
+
+wrong(
+    "scale_named_like_its_method",
+    "method_hidden",
+    "scaler.scale is no method but float 8.0",
+    ("        self._scale = init_scale\n", "        self.scale = self._scale = init_scale\n"),
+)
+wrong(
+    "flag_named_like_its_method",
+    "method_hidden",
+    "scaler.unscale_ is no method but bool True",
+    ("        self._unscaled = True\n", "        self._unscaled = self.unscale_ = True\n"),
+)
+
+
+@TABLE.mistake("clipping_undone", "as they were before that")
+class AppliesCopies(Gradients):
+    def unscale_(self, optimizer):
+        super().unscale_(optimizer)
+        self.copies = [gradient.clone() for gradient in self.gradients(optimizer)]
+
+    def step(self, optimizer):
+        self.see_to_unscaling(optimizer)
+        for gradient, copy in zip(self.gradients(optimizer), self.copies, strict=True):
+            gradient.copy_(copy)
+        super().step(optimizer)
+
+
+@TABLE.correct()
+class MethodsOfTheInstance:
+    def __init__(self, init_scale=2.0**16, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000):
+        scaler = TABLE.changed()(init_scale, growth_factor, backoff_factor, growth_interval)
+        self.scale, self.get_scale = scaler.scale, lambda: scaler.get_scale()
+        self.unscale_, self.step, self.update = scaler.unscale_, scaler.step, scaler.update
+
+
+right(
+    "get_scale_returns_a_tensor",
+    ("        return self._scale\n", "        import torch\n        return torch.tensor(self._scale)\n"),
+    notes=("returned_a_tensor",),
+)
+
+STEP = "            optimizer.step()\n"
+wrong(
+    "step_clears_gradients",
+    "step_clears_gradients",
+    "leaves them",
+    (STEP, STEP + "            optimizer.zero_grad()\n"),
+)
+wrong(
+    "unscale_clears_gradients",
+    "unscale",
+    "[0, 0, 0]",
+    ("        self._unscaled = True\n", "        self._unscaled = True\n        optimizer.zero_grad()\n"),
+)

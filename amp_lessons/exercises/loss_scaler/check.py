@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -24,20 +24,21 @@ from amp_lessons.exercises.loss_scaler.scenarios import (
     SCENARIOS,
     Iteration,
     NoGraphError,
+    NoMethodError,
     Scenario,
     step_through,
 )
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.report.results import SideBySide
+from amp_lessons.exercises.report.returned_numbers import float_in, remark_on_type
 from amp_lessons.text.describing import describe
-
-_METHODS = ("scale", "unscale_", "step", "update", "get_scale")
 
 
 def check(attempt: Attempt) -> Iterator[Finding | SideBySide]:
     """Take the scaler through overflows and clean iterations, beside PyTorch's."""
     _require_class(attempt.value)
-    timelines = [_require_the_same_as_pytorchs(attempt.value, scenario) for scenario in SCENARIOS]
+    remarks: list[Finding] = []
+    timelines = [_require_the_same_as_pytorchs(attempt.value, scenario, remarks) for scenario in SCENARIOS]
     yield passed("scale", "the loss is multiplied by the scale")
     yield passed(
         "unscale",
@@ -52,6 +53,7 @@ def check(attempt: Attempt) -> Iterator[Finding | SideBySide]:
         "the scale falls after an overflow and grows after growth_interval clean iterations in a row, "
         "also below 1 and beyond 2**32",
     )
+    yield from remarks
     yield from timelines[0]
 
 
@@ -62,20 +64,20 @@ def _require_class(attempt: Any) -> None:
             f"the check was given {describe(attempt)}, not the class LossScaler",
             "pass the class itself, without making an instance",
         )
-    missing = [name for name in _METHODS if not callable(getattr(attempt, name, None))]
-    if missing:
-        reject("method_missing", f"the class has no method {', '.join(missing)}", "write all five methods")
     callable_with(attempt, "LossScaler", **SCENARIOS[0].settings)
 
 
-def _require_the_same_as_pytorchs(attempt: type, scenario: Scenario) -> tuple[SideBySide, ...]:
-    """Return the scales of both, iteration by iteration."""
+def _require_the_same_as_pytorchs(
+    attempt: type, scenario: Scenario, remarks: list[Finding]
+) -> tuple[SideBySide, ...]:
+    """Return the scales of both, iteration by iteration; add what is to be remarked to ``remarks``."""
     seen = _iterations(attempt, scenario)
     pytorchs = torch.amp.GradScaler(device_type(), **scenario.settings)
     right = step_through(lambda: pytorchs, scenario.events, [])
     timeline = _timeline(right, seen)
     for count, theirs in enumerate(right):
         require_none(mistakes(seen, count, theirs), *timeline)
+        remarks += remark_on_type(seen[count].scale_after, float)
     return timeline
 
 
@@ -96,6 +98,8 @@ def _iterations(attempt: type, scenario: Scenario) -> list[Iteration]:
             "the class leaves its work to torch.amp.GradScaler",
             "write the five methods with plain tensor operations; that is the exercise",
         )
+    if isinstance(outcome.error, NoMethodError):
+        _reject_no_method(outcome.error.instead)
     if isinstance(outcome.error, NoGraphError):
         raise Rejected(
             wrong_scaled_loss(f"{outcome.error}, from which backward() cannot reach the parameters")
@@ -104,6 +108,18 @@ def _iterations(attempt: type, scenario: Scenario) -> list[Iteration]:
         where = f"in or after {progress[-1]}, iteration {progress.count('update') + 1}"
         raise Rejected(common_findings.raised(outcome, where))
     return list(outcome.value)
+
+
+def _reject_no_method(instead: dict[str, Any]) -> NoReturn:
+    for name, value in instead.items():
+        if value is not None:
+            reject(
+                "method_hidden",
+                f"scaler.{name} is no method but {describe(value)}: what self.{name} was set to hides the "
+                "method of the same name",
+                f"give one of the two another name, as self._{name.strip('_')} for what is remembered",
+            )
+    reject("method_missing", f"the class has no method {', '.join(instead)}", "write all five methods")
 
 
 def _noticed(original: Any, borrowed: list[str]) -> Any:
@@ -115,9 +131,10 @@ def _noticed(original: Any, borrowed: list[str]) -> Any:
 
 
 def _timeline(right: list[Iteration], seen: list[Iteration]) -> tuple[SideBySide, ...]:
-    try:
-        yours = tuple(float(iteration.scale_after) for iteration in seen)
-    except (TypeError, ValueError):
+    yours = tuple(
+        scale for scale in (float_in(iteration.scale_after) for iteration in seen) if scale is not None
+    )
+    if len(yours) < len(right):
         return ()
     expected = tuple(iteration.scale_after for iteration in right)
     return (SideBySide("scale after each update", "iteration", expected, yours),)

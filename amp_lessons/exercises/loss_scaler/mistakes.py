@@ -12,6 +12,7 @@ from torch import Tensor
 from amp_lessons.audit import known_mistakes
 from amp_lessons.audit.findings import Finding, failed, first
 from amp_lessons.exercises.loss_scaler.scenarios import OVERFLOWS, Iteration
+from amp_lessons.exercises.report.returned_numbers import float_in
 from amp_lessons.text.describing import describe
 
 
@@ -31,11 +32,11 @@ def mistakes(seen: list[Iteration], count: int, theirs: Iteration) -> Iterator[F
 
 
 # what step does wrong may come from unscale_: if that is wrong, say so instead
-_RELIES_ON_UNSCALE = ("step_does_not_unscale", "wrong_step")
+_RELIES_ON_UNSCALE = ("step_does_not_unscale", "wrong_step", "never_steps")
 
 
 def _scaling(mine: Iteration, theirs: Iteration, past: list[Iteration]) -> Iterator[Finding]:
-    scale = _number(mine.scale_before)
+    scale = float_in(mine.scale_before)
     if scale is None:
         yield _no_number(mine.scale_before)
         return
@@ -60,13 +61,6 @@ def wrong_scaled_loss(returned: str) -> Finding:
         f"scale(loss) returned {returned}",
         "return loss * scale: a tensor that still has the graph of the loss",
     )
-
-
-def _number(value: Any) -> float | None:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return None
 
 
 def _no_number(value: Any) -> Finding:
@@ -110,6 +104,13 @@ def _stepping(mine: Iteration, theirs: Iteration, past: list[Iteration]) -> Iter
             "the weights moved although optimizer.step() was not called: that fits this plain SGD only",
             "leave the update to the optimizer: call optimizer.step()",
         )
+    elif not mine.left.any():
+        yield failed(
+            "step_clears_gradients",
+            "after step there are no gradients any more; PyTorch's scaler leaves them, unscaled: who logs "
+            "their norm after the step would see nothing",
+            "leave zero_grad() to the training loop",
+        )
 
 
 def _stepping_on_overflow(mine: Iteration) -> Iterator[Finding]:
@@ -146,8 +147,14 @@ def _wrong_step(mine: Iteration, theirs: Iteration, past: list[Iteration]) -> Fi
         return failed(
             "unscales_twice",
             "the gradients were divided by the scale twice"
-            + (": step unscaled again after unscale_" if mine.event == "u" else ""),
+            + (": step unscaled again after unscale_" if mine.event in "uc" else ""),
             "remember that unscale_ was called, and do not unscale again in step",
+        )
+    if mine.event == "c" and _same(mine.moved, mine.true_gradient):
+        return failed(
+            "clipping_undone",
+            "after unscale_ the gradients were clipped, and step applied them as they were before that",
+            "step has to use what stands in .grad when it is called: unscale_ is called to change it",
         )
     if _same(mine.moved, 2 * theirs.moved):
         return known_mistakes.double_step(hint="call optimizer.step() once")
@@ -189,18 +196,21 @@ def _not_unscaled(past: list[Iteration]) -> Finding:
 
 
 def _updating(mine: Iteration, theirs: Iteration, past: list[Iteration]) -> Iterator[Finding]:
-    seen = _number(mine.scale_after)
+    seen = float_in(mine.scale_after)
     if seen is None:
         yield _no_number(mine.scale_after)
         return
     if _near(seen, theirs.scale_after):
         return
-    moved = f"the scale went from {mine.scale_before:g} to {seen:g}"
+    before = float_in(mine.scale_before)
+    moved = f"the scale went from {before:g} to {seen:g}"
     if mine.overflowed:
         yield failed(
             "backoff",
             f"{moved} after an overflow; backoff_factor makes it {theirs.scale_after:g}",
-            "after an overflow multiply the scale by backoff_factor, with no lower bound",
+            "remember until update that there was an overflow, and multiply the scale by backoff_factor then"
+            if seen == before
+            else "after an overflow multiply the scale by backoff_factor, with no lower bound",
         )
     if past and past[-1].scale_after > past[-1].scale_before and seen < theirs.scale_after:
         yield known_mistakes.capped(

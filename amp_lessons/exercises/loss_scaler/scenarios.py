@@ -35,8 +35,8 @@ OVERFLOWS = {
 class Scenario:
     """What a scaler is made with, and one entry per iteration.
 
-    An entry is ``"."`` for a clean iteration, ``"u"`` for a clean one with an explicit ``unscale_``, or a
-    kind of overflow.
+    An entry is ``"."`` for a clean iteration, ``"u"`` for a clean one with an explicit ``unscale_``, ``"c"``
+    for one in which gradients are clipped after that, or a kind of overflow.
     """
 
     settings: dict[str, Any]
@@ -44,7 +44,7 @@ class Scenario:
 
 
 # six clean iterations in a row grow twice, the last overflows bring the scale below 1
-_UPS_AND_DOWNS = ". u . . inf . . nan u . . . . . -inf inf . . . last inf . clip ."
+_UPS_AND_DOWNS = ". u . . inf . . nan u c . . . . -inf inf . . . last inf . clip ."
 SCENARIOS = (
     Scenario(
         {"init_scale": 8.0, "growth_factor": 4.0, "backoff_factor": 0.25, "growth_interval": 3},
@@ -58,8 +58,19 @@ SCENARIOS = (
 )
 
 
+METHODS = ("scale", "unscale_", "step", "update", "get_scale")
+
+
 class NoGraphError(Exception):
     """What scale() returned is nothing that backward can start from."""
+
+
+class NoMethodError(Exception):
+    """The scaler has something else than methods under the names ``instead``, or nothing (None)."""
+
+    def __init__(self, instead: dict[str, Any]) -> None:
+        super().__init__(instead)
+        self.instead = instead
 
 
 @dataclass(frozen=True)
@@ -68,7 +79,8 @@ class Iteration:
 
     ``loss`` is what ``scale`` was given, ``loss_after`` what the caller's tensor holds when it has returned.
     Gradients and ``moved``, by which the weights became smaller, are flat tensors of three numbers on the
-    CPU; ``unscaled`` is what ``unscale_`` left, where it was called.
+    CPU; ``unscaled`` is what ``unscale_`` left, where it was called and no gradient overflowed,
+    ``left`` what ``step`` left.
     """
 
     event: str
@@ -77,6 +89,7 @@ class Iteration:
     scaled_loss: float
     unscaled: Tensor | None
     moved: Tensor
+    left: Tensor
     true_gradient: Tensor
     scale_before: float
     scale_after: Any
@@ -114,7 +127,9 @@ class _Training:
             parameter.grad.view(-1)[0] = OVERFLOWS[event].value
 
     def clip(self) -> None:
-        torch.nn.utils.clip_grad_value_([self.first, self.second], 1.0)
+        clipped = [p for p in (self.first, self.second) if p.grad is not None]
+        if clipped:  # PyTorch's clipping raises an error of its own where there is nothing to clip
+            torch.nn.utils.clip_grad_value_(clipped, 1.0)
 
     def weights(self) -> Tensor:
         return _joined(self.first, self.second)
@@ -126,16 +141,26 @@ class _Training:
 def step_through(make: Callable[[], Any], events: Sequence[str], progress: list[str]) -> list[Iteration]:
     """Take a scaler through the iterations of a scenario. ``progress`` says at any time what is being done.
 
-    Raises NoGraphError if what ``scale`` returns is nothing that backward can start from.
+    Raises NoGraphError if what ``scale`` returns is nothing that backward can start from, and NoMethodError
+    if something that cannot be called stands where a method should.
     """
     progress.append("LossScaler(init_scale, growth_factor, backoff_factor, growth_interval)")
     scaler, training = make(), _Training()
 
     def call(method: str, *args: Any) -> Any:
+        _require_methods(scaler)
         progress.append(method)
         return getattr(scaler, method)(*args)
 
     return [_iteration(call, training, event, count) for count, event in enumerate(events, 1)]
+
+
+def _require_methods(scaler: Any) -> None:
+    """Look before every call: an attribute that hides a method may be set at any time, and called within."""
+    found = {name: getattr(scaler, name, None) for name in METHODS}
+    instead = {name: value for name, value in found.items() if not callable(value)}
+    if instead:
+        raise NoMethodError(instead)
 
 
 _CallMethod = Callable[..., Any]  # of the scaler, by its name
@@ -154,7 +179,7 @@ def _iteration(call: _CallMethod, training: _Training, event: str, count: int) -
     unscaled = _unscale(call, training, event)
     weights, steps = training.weights(), training.steps
     call("step", training.optimizer)
-    moved, steps = weights - training.weights(), training.steps - steps
+    moved, steps, left = weights - training.weights(), training.steps - steps, training.gradients()
     call("update")
     scale_after = call("get_scale")
     return Iteration(
@@ -164,6 +189,7 @@ def _iteration(call: _CallMethod, training: _Training, event: str, count: int) -
         scaled_loss=float(scaled.detach()),
         unscaled=unscaled,
         moved=moved,
+        left=left,
         true_gradient=torch.cat([factors, torch.tensor([0.125])]),
         scale_before=scale_before,
         scale_after=scale_after,
@@ -178,14 +204,14 @@ def _backward(scaled: Any) -> None:
 
 
 def _unscale(call: _CallMethod, training: _Training, event: str) -> Tensor | None:
-    """Unscale and clip where the event says so; return the gradients that were only unscaled."""
-    if event not in ("u", "clip"):
+    """Unscale and clip where the event says so; return the gradients as they were unscaled, if finite."""
+    if event not in ("u", "c", "clip"):
         return None
     call("unscale_", training.optimizer)
-    if event == "u":
-        return training.gradients()
-    training.clip()
-    return None
+    unscaled = training.gradients()
+    if event != "u":
+        training.clip()
+    return unscaled if event not in OVERFLOWS else None
 
 
 def _joined(*tensors: Tensor) -> Tensor:

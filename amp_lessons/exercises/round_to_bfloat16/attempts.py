@@ -14,8 +14,8 @@ right = TABLE.variant
 
 RETURN = "    return torch.where(x.isnan(), x, rounded.view(torch.float32))\n"
 
-wrong("truncates", "truncates", "just below", ("(bits + 0x7FFF + last_kept_bit)", "bits"))
-wrong("rounds_up", "rounds_up", "just above", ("0x7FFF + last_kept_bit", "0xFFFF"))
+wrong("truncates", "truncates", "nearer to the next", ("(bits + 0x7FFF + last_kept_bit)", "bits"))
+wrong("rounds_up", "rounds_up", "nearer to the bf16 below", ("0x7FFF + last_kept_bit", "0xFFFF"))
 wrong("ties_up", "ties_away_from_zero", "always rounded up", ("0x7FFF + last_kept_bit", "0x8000"))
 wrong("ties_down", "ties", "halfway", (" + last_kept_bit)", ")"))
 wrong(
@@ -57,7 +57,7 @@ wrong(
     ("    bits = x.view(torch.int32)\n", "    bits = x.view(torch.int32)\n    bits &= ~0xFF\n"),
 )
 wrong("returns_bits", "wrong_return_type", "int32", (RETURN, "    return rounded\n"))
-wrong("returns_bfloat16", "casts_to_bfloat16", "cast", (RETURN, "    return x.bfloat16()\n"))
+wrong("returns_bfloat16", "casts_to_bfloat16", "did the rounding", (RETURN, "    return x.bfloat16()\n"))
 wrong(
     "flattens",
     "shape",
@@ -74,7 +74,7 @@ wrong("returns_none", "wrong_return_type", "None", (RETURN, ""))
 wrong("int_conversion", "representable", "instead of", ("x.view(torch.int32)", "x.to(torch.int32)"))
 
 
-@TABLE.mistake("casts_to_bfloat16", "its cast rounds")
+@TABLE.mistake("casts_to_bfloat16", "did the rounding")
 def uses_the_cast(x):
     return x.to(torch.bfloat16).float()
 
@@ -85,12 +85,12 @@ def infinity_becomes_nan(x):
     return TABLE.changed()(x) + scale
 
 
-@TABLE.mistake("casts_to_bfloat16", "its cast rounds")
+@TABLE.mistake("casts_to_bfloat16", "did the rounding")
 def copies_into_bfloat16(x):
     return torch.empty(x.shape, dtype=torch.bfloat16).copy_(x).float()
 
 
-@TABLE.mistake("casts_to_bfloat16", "its cast rounds")
+@TABLE.mistake("casts_to_bfloat16", "did the rounding")
 def makes_it_of_a_list(x):
     return torch.tensor(x.tolist(), dtype=torch.bfloat16).float()
 
@@ -149,3 +149,60 @@ def rounds_to_float16(x):
 def returns_the_upper_half(x):
     bits = x.view(torch.int32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).to(torch.int16).view(torch.bfloat16)
+
+
+wrong(
+    "by_hand_and_returns_bfloat16",
+    "wrong_return_type",
+    "an fp32 tensor was expected, not b",
+    (RETURN, RETURN[:-1] + ".bfloat16()\n"),
+)
+wrong(
+    "one_bit_too_few",
+    "too_few_bits",
+    "whose last bit of bf16 is 1",
+    ("last_kept_bit = (bits >> 16) & 1", "last_kept_bit = (bits >> 17) & 1"),
+    ("(bits + 0x7FFF + last_kept_bit) & ~0xFFFF", "(bits + 0xFFFF + last_kept_bit) & ~0x1FFFF"),
+)
+wrong(
+    "adds_a_quarter",
+    "not_nearest",
+    "nearer to the next",
+    ("(bits + 0x7FFF + last_kept_bit)", "(bits + 0x3FFF + last_kept_bit)"),
+)
+
+
+@TABLE.mistake("casts_to_bfloat16", "did the rounding")
+def fills_bfloat16(x):
+    result = torch.zeros(x.shape, dtype=torch.bfloat16)
+    result[...] = x
+    return result.float()
+
+
+@TABLE.correct()
+def casts_what_it_has_rounded(x):
+    return TABLE.changed()(x).bfloat16().float()
+
+
+@TABLE.correct()
+def fills_bfloat16_with_bits(x):
+    upper = TABLE.changed()(x).view(torch.int32) >> 16
+    result = torch.empty(x.shape, dtype=torch.bfloat16)
+    result.view(torch.int16).copy_(upper.to(torch.int16))
+    result[x.isnan()] = torch.nan
+    return result.float()
+
+
+wrong(
+    "adds_all_kept_bits",
+    "not_nearest",
+    "nearer to the bf16 below",
+    ("last_kept_bit = (bits >> 16) & 1", "last_kept_bit = bits >> 16"),
+)
+wrong(
+    "subtracts_for_negative_values",
+    "negative",
+    "-2.0 became -1.99",
+    ("(bits + 0x7FFF + last_kept_bit)", "(bits + bits.sign() * (0x7FFF + last_kept_bit))"),
+)
+wrong("returns_numpy", "wrong_return_type", "ndarray", (RETURN, RETURN[:-1] + ".numpy()\n"))

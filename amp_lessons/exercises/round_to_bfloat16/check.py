@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
@@ -20,8 +21,11 @@ from amp_lessons.text.describing import describe
 def check(attempt: Attempt) -> Iterator[Finding]:
     """Have values rounded, from the simplest to the last corner, and hold them against PyTorch's own cast."""
     round_to_bfloat16 = attempt.function(torch.zeros(1))
+    _result(round_to_bfloat16, _TO_ROUND)  # first of all no cast, whatever it returns
     for case in _cases():
-        _require_rounded(_rounded(round_to_bfloat16, case), case)
+        result = _result(round_to_bfloat16, case)
+        _require_fp32(result)
+        _require_rounded(result.detach(), case)
     yield passed(
         "nearest_even", "values are rounded to the nearest bf16, ties to even, carries and overflow included"
     )
@@ -48,6 +52,7 @@ def _random_bits(count: int) -> Tensor:
     return values[values.isfinite()]
 
 
+_TO_ROUND = Case("cast", "values that bf16 does not have", torch.tensor([0.1, -3.14159, 1e-3]))
 _HALF_A_UNIT = 0x8000
 _LARGEST_BF16 = 0x7F7F0000
 
@@ -55,15 +60,23 @@ _LARGEST_BF16 = 0x7F7F0000
 def _cases() -> list[Case]:
     """List what to try, from the simplest to the last corner."""
     ties = _from_bits(*(code << 16 | _HALF_A_UNIT for code in range(0x3F80, 0x4180, 5)))
-    representable = torch.tensor([0.0, 1.0, -2.0, 0.5, 256.0, 1.5])
+    representable = torch.tensor([0.0, 1.0, -2.0, 0.5, 256.0, 1.5, 1.0078125, -3.140625])
     matrix = torch.linspace(-3, 3, 12).reshape(3, 4)
     subnormal = _from_bits(0x00000001, 0x00008000, 0x00018000, 0x007FFFFF, 0x0000C000)
     overflowing = _from_bits(_LARGEST_BF16 + _HALF_A_UNIT, 0x7F7FFFFF)
     nan = _from_bits(0x7FC00000, 0x7F800001, 0x7FFFFFFF, 0xFFFFFFFF, 0xFF800001)
     return [
         Case("representable", "values that bf16 has already", representable),
-        Case("truncates", "values just below the next bf16", _from_bits(0x3F80FFFF, 0x4049FFF0, 0x3E00C000)),
-        Case("rounds_up", "values just above a bf16", _from_bits(0x3F800001, 0x40490100, 0x3E003FFF)),
+        Case(
+            "truncates",
+            "values nearer to the next bf16",
+            _from_bits(0x3F80FFFF, 0x4049FFF0, 0x3E00C000, 0x3F808001),
+        ),
+        Case(
+            "rounds_up",
+            "values nearer to the bf16 below",
+            _from_bits(0x3F800001, 0x40490100, 0x3E003FFF, 0x3F807FFF),
+        ),
         Case("ties", "values exactly halfway between two bf16", ties),
         Case("negative", "negative values", -torch.tensor([1.00390625, 3.14159, 0.1, 2.7e-20])),
         Case("carry", "values that round up into the next binade", _from_bits(0x3FFFFFFF, 0x40FFC000)),
@@ -82,8 +95,7 @@ def _cases() -> list[Case]:
 
 _HINTS = {
     "representable": "a value whose lower 16 bits are zero must come back unchanged",
-    "truncates": "cutting the lower 16 bits off rounds towards zero; add half a unit first",
-    "ties": "a tie goes to the neighbour whose last kept bit is 0: add 0x7FFF plus that last bit, not 0x8000",
+    "ties": "a tie goes to the neighbour whose last kept bit is 0: what must be added depends on that bit",
     "overflow": "let the carry run into the exponent: above the largest bf16 lies inf",
     "infinity": "inf has lower bits of zero and needs no special case, if nothing else is done to it",
     "nan": "the rounding can turn a NaN into inf or into zero: leave NaN out with torch.where(x.isnan(), …)",
@@ -94,24 +106,29 @@ _OF_ANY_OTHER = "compare x.view(torch.int32) with the bits of the result"
 
 
 class _CastWatch(TorchFunctionMode):
-    """Notice when PyTorch makes bf16 values of anything else."""
+    """Notice when PyTorch rounds to bf16; taking up what bf16 has already is no rounding."""
 
     seen = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = tree_leaves((args, kwargs))
+        rounds = func is not Tensor.view and any(_needs_rounding(each) for each in given)  # before it changes
         result = func(*args, **(kwargs or {}))
-        if isinstance(result, Tensor) and result.dtype == torch.bfloat16:
-            given = {leaf.dtype for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)}
-            reinterprets, moves = func is torch.Tensor.view, torch.bfloat16 in given <= _NOTHING_TO_ROUND
-            self.seen |= not reinterprets and not moves
+        made = args[0] if func is Tensor.__setitem__ else result
+        self.seen |= rounds and isinstance(made, Tensor) and made.dtype == torch.bfloat16
         return result
 
 
-_NOTHING_TO_ROUND = {torch.bfloat16, torch.bool}
+def _needs_rounding(given: Any) -> bool:
+    """Whether bf16 lacks one of these numbers; whole ones beside tensors are sizes and places."""
+    if not isinstance(given, Tensor | np.ndarray | float):
+        return False
+    values = torch.as_tensor(given).detach().double()
+    return bool((values.isfinite() & (values.bfloat16().double() != values)).any())
 
 
-def _rounded(round_to_bfloat16: LearnersFunction, case: Case) -> Tensor:
-    """Return what the learner's function makes of a case: an fp32 tensor, and made without a cast."""
+def _result(round_to_bfloat16: LearnersFunction, case: Case) -> Any:
+    """Return what the learner's function makes of a case, without a cast and without changing the input."""
     x, watch = case.x.clone(), _CastWatch()
 
     def watched() -> Any:
@@ -121,15 +138,14 @@ def _rounded(round_to_bfloat16: LearnersFunction, case: Case) -> Tensor:
     result = run(watched, about=f"for {case.what}")
     _require_no_cast(watch)
     _require_unchanged(x, case)
-    _require_fp32(result)
-    return result.detach()
+    return result
 
 
 def _require_no_cast(watch: _CastWatch) -> None:
     if watch.seen:
         reject(
             "casts_to_bfloat16",
-            "PyTorch made bf16 values of other numbers: its cast rounds",
+            "PyTorch's cast to bf16 did the rounding, which is what is to be done by hand",
             "work on the bits: x.view(torch.int32)",
         )
 
@@ -147,11 +163,18 @@ def _bits(values: Tensor) -> Tensor:
     return values.contiguous().view(torch.int32)
 
 
+_FROM_DTYPE: dict[Any, str] = {
+    torch.int32: "the bits are those of fp32 numbers: end with .view(torch.float32)",
+    torch.bfloat16: "fp32 holds every bf16 value: end with .float()",
+}
+
+
 def _require_fp32(result: Any) -> None:
     if not isinstance(result, Tensor) or result.dtype != torch.float32:
         got = dtype_name(result.dtype) if isinstance(result, Tensor) else describe(result)
         message = f"an fp32 tensor was expected, not {got}"
-        reject("wrong_return_type", message, "end with .view(torch.float32)")
+        hint = _FROM_DTYPE.get(getattr(result, "dtype", None), "return a tensor in torch.float32")
+        reject("wrong_return_type", message, hint)
 
 
 def _require_rounded(result: Tensor, case: Case) -> None:
@@ -177,6 +200,32 @@ def _reject_values(result: Tensor, right: Tensor, wrong: Tensor, case: Case) -> 
             f"{message}; results are no bf16 values: their lower 16 bits are not all 0",
             "clear the lower 16 bits at the end: & ~0xFFFF",
         )
+    if case.code == "representable" and torch.equal(wrong, (_bits(case.x) & 0x10000).bool()):
+        reject(
+            "too_few_bits",
+            f"{message}; what comes out wrong is each value whose last bit of bf16 is 1, and no other",
+            "bf16 keeps the upper 16 of the 32 bits, no fewer",
+        )
+    if case.code == "representable" and bool(((case.x < 0) & (result < 0))[wrong].all()):
+        reject("negative", message, _HINTS["negative"])
     if case.code == "ties" and bool((result.abs() >= right.abs()).all()):
         reject("ties_away_from_zero", f"{message}: ties were always rounded up", _HINTS["ties"])
+    if case.code in _DIRECTIONS:
+        _reject_direction(result, message, case)
     reject(case.code, message, _HINTS.get(case.code, _OF_ANY_OTHER))
+
+
+def _reject_direction(result: Tensor, message: str, case: Case) -> NoReturn:
+    """Name the direction in which all these values were rounded, if they went one way."""
+    below = _bits(case.x) & ~0xFFFF  # the values are positive
+    upwards, hint = _DIRECTIONS[case.code]
+    if torch.equal(_bits(result), below + upwards):
+        reject(case.code, message, hint)
+    reject("not_nearest", message, "of the two bf16 beside a value the nearer one is asked for")
+
+
+# which neighbour all results are then, in units of the int32, and what to do about it
+_DIRECTIONS = {
+    "truncates": (0, "cutting the lower 16 bits off rounds towards zero; add half a unit first"),
+    "rounds_up": (0x10000, "values nearer to the lower neighbour go down: add half a unit, no more"),
+}

@@ -36,6 +36,13 @@ wrong(
     ("range(repeats)", "range(warmup + repeats)"),
 )
 wrong("seconds", "wrong_unit", "in seconds", (" * 1e3", ""))
+wrong("divided_by_a_thousand", "wrong_unit", "in thousands of seconds", ("1e3", "1e-3"))
+wrong(
+    "calls_per_second",
+    "wrong_unit",
+    "calls per second",
+    ("return statistics.median(samples_ms)", "return 1e3 / statistics.median(samples_ms)"),
+)
 wrong("microseconds", "wrong_unit", "in microseconds", ("1e3", "1e6"))
 wrong("mean", "not_the_median", "this is the mean", ("statistics.median", "statistics.mean"))
 wrong("fastest", "not_the_median", "this is the minimum", (RETURN, "    return min(samples_ms)\n"))
@@ -94,7 +101,7 @@ wrong(
     ("    samples_ms = []\n    for _ in range(repeats):\n", KEEP_LAST),
 )
 wrong("divided_by_repeats", "divided_twice", "divided by repeats", (RETURN, RETURN[:-1] + " / repeats\n"))
-wrong("constant", "wrong_time", "4 ms would be right", (RETURN, "    return 9.0\n"))
+wrong("constant", "wrong_time", "4.6 ms would be right", (RETURN, "    return 9.0\n"))
 wrong("total", "total_time", "all calls together", (RETURN, "    return sum(samples_ms)\n"))
 wrong("no_sync_before", "no_sync_before", "still busy", (BEFORE, START))
 wrong("no_sync_after", "no_sync_after", "still working", (AFTER, "        fn()\n"))
@@ -197,7 +204,7 @@ wrong(
 right(
     "a_tensor",
     (RETURN, "    return __import__('torch').tensor(samples_ms).quantile(0.5)\n"),
-    notes=("not_a_float",),
+    notes=("returned_a_tensor",),
 )
 right(
     "a_numpy_float",
@@ -303,7 +310,7 @@ def by_the_thread(fn, *, warmup, repeats, synchronize):
     return statistics.median(samples[warmup:])
 
 
-@TABLE.mistake("wrong_time", "7 ms were returned")
+@TABLE.mistake("wrong_time", "7.6 ms were returned")
 def sleeps_in_between(fn, *, warmup, repeats, synchronize):
     samples = []
     for _ in range(warmup + repeats):
@@ -314,3 +321,17 @@ def sleeps_in_between(fn, *, warmup, repeats, synchronize):
         synchronize()
         samples.append((time.perf_counter() - start) * 1e3)
     return statistics.median(samples[warmup:])
+
+
+wrong(
+    "milliseconds_cut_off",
+    "whole_milliseconds",
+    "rounded to whole milliseconds, 4 for",
+    (RETURN, "    return float(int(statistics.median(samples_ms)))\n"),
+)
+wrong(
+    "samples_rounded",
+    "whole_milliseconds",
+    "rounded to whole milliseconds, 5 for",
+    ("(time.perf_counter() - start) * 1e3", "round((time.perf_counter() - start) * 1e3)"),
+)

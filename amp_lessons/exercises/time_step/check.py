@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from numbers import Real
 from typing import Any
-
-from torch import Tensor
 
 from amp_lessons.audit.findings import Finding, note, passed
 from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject
 from amp_lessons.exercises.report.results import SideBySide
+from amp_lessons.exercises.report.returned_numbers import float_in, remark_on_type
 from amp_lessons.exercises.time_step.fake_clockwork import Device, RealTime, SimulatedTime, Time
 from amp_lessons.exercises.time_step.mistakes import mistakes_when_steady, mistakes_with_launches
 from amp_lessons.exercises.time_step.mistakes_in_statistic import mistakes_in_statistic
@@ -66,21 +64,22 @@ def _run(time_step: LearnersFunction, case: Case, time: Time) -> Seen:
             synchronize=device.synchronize,
             about=f"for {case.what}",
         )
-    _require_duration(returned)
+    value = _duration(returned)
     _require_calls(case, len(device.calls))
-    return Seen(case, device, returned, time)
+    return Seen(case, device, returned, value, time)
 
 
-def _require_duration(returned: Any) -> None:
-    is_number = isinstance(returned, Real) or (isinstance(returned, Tensor) and returned.numel() == 1)
-    if isinstance(returned, bool) or not is_number:
+def _duration(returned: Any) -> float:
+    value = float_in(returned)
+    if value is None:
         reject(
             "wrong_return_type",
             f"a float was expected, not {describe(returned)}",
             "return one number: the median of the samples",
         )
-    if not (math.isfinite(returned) and returned >= 0):
-        reject("not_a_time", f"{float(returned)} ms is no duration", "subtract the start from the end")
+    if not (0 <= value < math.inf):
+        reject("not_a_time", f"{value} ms is no duration", "subtract the start from the end")
+    return value
 
 
 def _require_calls(case: Case, calls: int) -> None:
@@ -108,9 +107,7 @@ def _side_by_side(seen: list[Seen]) -> SideBySide:
 
 def _remarks(seen: list[Seen]) -> Iterator[Finding]:
     for each in seen:
-        if not isinstance(each.returned, float):
-            kind = type(each.returned).__name__
-            yield note("not_a_float", f"a float was asked for, not {kind}", "return float(…)")
+        yield from remark_on_type(each.returned, float)
         if not each.shows(each.right):
             yield _NOT_AVERAGED
         if each.time.readings & {"time", "time_ns"}:

@@ -16,17 +16,28 @@ def mistakes_when_steady(seen: Seen) -> Iterator[Finding]:
     yield from _wrong_unit(seen)
     yield from _wrong_clock(seen)
     yield from _wrong_count(seen)
+    yield from _whole_milliseconds(seen)
     yield _wrong_time(seen)
 
 
+_UNITS = {"thousands of seconds": 1e-6, "seconds": 1e-3, "microseconds": 1e3, "nanoseconds": 1e6}
+
+
 def _wrong_unit(seen: Seen) -> Iterator[Finding]:
-    for unit, factor in (("seconds", 1e-3), ("microseconds", 1e3), ("nanoseconds", 1e6)):
+    for unit, factor in _UNITS.items():
         if seen.shows(seen.right, factor):
             yield failed(
                 "wrong_unit",
                 f"the time is in {unit} for {seen.case.what}",
                 "perf_counter counts seconds: multiply the difference by 1e3",
             )
+
+    if seen.shows(1e3 / seen.right):
+        yield failed(
+            "wrong_unit",
+            f"these are calls per second, not milliseconds per call, for {seen.case.what}",
+            "return the time itself",
+        )
 
 
 def _wrong_clock(seen: Seen) -> Iterator[Finding]:
@@ -54,6 +65,16 @@ def _wrong_count(seen: Seen) -> Iterator[Finding]:
             "divided_twice",
             f"this is the time of one call divided by repeats for {seen.case.what}",
             "each sample holds one call: there is nothing to divide by",
+        )
+
+
+def _whole_milliseconds(seen: Seen) -> Iterator[Finding]:
+    if seen.value == round(seen.value) and abs(seen.value - seen.right) < 1:
+        yield failed(
+            "whole_milliseconds",
+            f"the time was rounded to whole milliseconds, {seen.value:g} for {seen.case.what}: of a "
+            "step that takes less than one, 0 or 1 would be left",
+            "keep the fraction: neither int(), round() nor // has a place here",
         )
 
 
