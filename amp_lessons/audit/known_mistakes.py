@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from amp_lessons.audit.findings import Finding, failed
+from amp_lessons.audit.findings import Finding, failed, note
 from amp_lessons.formats.dtypes import dtype_name
 
 # --- in which dtype
@@ -29,6 +29,16 @@ def wrong_autocast_dtype(what: str, seen: torch.dtype, asked: torch.dtype) -> Fi
         "wrong_autocast_dtype",
         f"{what} ran in {dtype_name(seen)} although dtype={asked} was asked for",
         "pass the argument on: torch.autocast(device_type, dtype=dtype)",
+    )
+
+
+def inputs_cast(whose: str) -> Finding:
+    """Remark on inputs cast to 16 bits by hand; ``whose`` ends in a verb: "the inputs were"."""
+    return note(
+        "inputs_cast",
+        f"{whose} cast to 16 bits by hand: autocast casts what an operation needs, and leaves the others the "
+        "digits and the range of fp32, which a cast by hand takes from all",
+        "pass them on as they are",
     )
 
 
@@ -92,6 +102,35 @@ def backward_twice() -> Finding:
         "backward was called twice through the same loss: every gradient is counted twice",
         "one scaler.scale(loss).backward() per batch",
     )
+
+
+def graph_used_twice(how: str, hint: str) -> Finding:
+    """Report a backward pass through a graph that another had freed; ``how`` says which."""
+    return failed("graph_used_twice", f"the second backward went through the graph of the first: {how}", hint)
+
+
+def loss_outside_autocast(half: str, loss: str = "the loss") -> Finding:
+    """Report ``loss`` (whose) computed on outputs in ``half`` precision where autocast was off."""
+    return failed(
+        "loss_outside_autocast",
+        f"{loss} was computed outside autocast on {half} outputs, so it is itself {half}: it loses "
+        "digits, and in fp16 the scale 65536 overflows at the very start of backward",
+        "compute the loss inside the autocast context, which computes losses in fp32, or on outputs.float()",
+    )
+
+
+def loss_in_half(half: str, loss: str = "the loss") -> Finding:
+    """Report ``loss`` (whose) cast to ``half`` precision by hand."""
+    return failed(
+        "loss_in_half",
+        f"{loss} was cast to {half} before backward: fp16 ends at 65504, so the scale 65536 becomes inf",
+        "keep the loss in fp32, as it comes out of the autocast context",
+    )
+
+
+def loss_rescaled(update: str, factor: float, how: str, hint: str) -> Finding:
+    """Report an ``update`` (whose) off by ``factor``, since its loss was; ``how`` says what was seen of it."""
+    return failed("loss_rescaled", f"{update} is {factor:.4g} times the right one: {how}", hint)
 
 
 def scale_needs_a_tensor() -> Finding:
@@ -178,6 +217,17 @@ def double_step(
     return failed("double_step", f"{step} twice in one iteration{f': {how}' if how else ''}", hint)
 
 
+def step_without_backward(step: str = "scaler.step(optimizer)") -> Finding:
+    """Report a ``step`` for which no gradient was left: the step before it had applied them."""
+    return failed(
+        "step_without_backward",
+        f"{step} was called once more after the step that had applied the gradients, with no backward pass "
+        "in between: with momentum or weight decay the weights would move all the same",
+        "step once for the gradients that were added up; a step at the end of an epoch belongs only where "
+        "gradients are still waiting",
+    )
+
+
 def unscaled_twice(scale: float) -> Finding:
     """Report gradients that were divided by the loss scale twice."""
     return failed(
@@ -249,11 +299,12 @@ def scale_never_lowered(before: float, after: float) -> Finding:
 
 def no_update(
     hint: str = "call scaler.update() at the end of every iteration, also when you skip the step yourself",
+    what: str = "an iteration",
 ) -> Finding:
-    """Report an iteration that the scaler was not told to end."""
+    """Report an iteration, or ``what`` else ends with an update, that the scaler was not told to end."""
     return failed(
         "no_update",
-        "an iteration ended without scaler.update(): the scaler still holds its inf check and refuses "
+        f"{what} ended without scaler.update(): the scaler still holds its inf check and refuses "
         "another; after an overflow it would never learn that its scale is too large",
         hint,
     )

@@ -28,8 +28,8 @@ CallName = Literal[
 class Forward:
     """One forward pass of a watched model: in which dtype it ran, and on which weights.
 
-    ``inputs`` is a float32 copy on the CPU, of the shape that the model was given. ``autocast_dtype`` is None
-    where autocast was off. ``stale`` says that a weight was older than the last step, ``own_model`` that the
+    ``inputs`` is a float32 copy on the CPU, of the shape that the model was given, in ``input_dtype``.
+    ``autocast_dtype`` is None where autocast was off. ``stale`` says that a weight was older than the last step, ``own_model`` that the
     weights were the watched ones and no copy, ``graph`` that a backward pass could follow.
     """
 
@@ -41,6 +41,7 @@ class Forward:
     training: bool
     own_model: bool
     graph: bool = True
+    input_dtype: torch.dtype = torch.float32
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ wrong(
     (" or i + 1 == len(loader)", ""),
     (EPOCHS, EPOCHS + "        optimizer.zero_grad()\n"),
 )
-wrong("no_update", "no_update", "scaler.update()", (UPDATE, ""))
+wrong("no_update", "no_update", "a window ended without", (UPDATE, ""))
 wrong(
     "no_scaler",
     "loss_not_scaled",
@@ -132,6 +132,65 @@ wrong(
     "step_bypasses_scaler",
     "directly",
     (STEP, "                scaler.unscale_(optimizer)\n                optimizer.step()\n"),
+)
+
+LEFT_OVER = (" or i + 1 == len(loader)", "")
+APPEND = "        history.append(total / len(loader))\n"
+
+
+def after_the_epoch(*lines: str) -> tuple[str, str]:
+    """Do this with the batches that are left over when the loader is at its end."""
+    block = "".join(f"            {line}\n" for line in lines)
+    return APPEND, "        if len(loader) % accumulation_steps:\n" + block + APPEND
+
+
+wrong(
+    "left_over_steps_past_the_scaler",
+    "step_bypasses_scaler",
+    "directly",
+    LEFT_OVER,
+    after_the_epoch(
+        "scaler.unscale_(optimizer)", "optimizer.step()", "scaler.update()", "optimizer.zero_grad()"
+    ),
+)
+wrong(
+    "left_over_without_nan",
+    "overflow_hidden",
+    "nan_to_num",
+    LEFT_OVER,
+    after_the_epoch(
+        "for p in model.parameters():",
+        "    p.grad.nan_to_num_(0.0, 0.0, 0.0)",
+        "scaler.step(optimizer)",
+        "scaler.update()",
+        "optimizer.zero_grad()",
+    ),
+)
+wrong(
+    "divided_by_the_batches_of_the_loader",
+    "loss_rescaled",
+    "divided by 6, where a window has 3",
+    ("loss / accumulation_steps", "loss / len(loader)"),
+)
+wrong(
+    "one_step_too_many",
+    "step_without_backward",
+    "once more",
+    (APPEND, "        scaler.step(optimizer)\n        scaler.update()\n" + APPEND),
+)
+wrong(
+    "one_step_too_many_on_zeros",
+    "step_without_backward",
+    "no backward pass in between",
+    (ZERO, ZERO.replace("()", "(set_to_none=False)")),
+    (APPEND, "        scaler.step(optimizer)\n        scaler.update()\n" + APPEND),
+)
+wrong(
+    "one_backward_per_window",
+    "losses_summed",
+    "kept in memory",
+    (BACKWARD, "            kept = kept + [loss] if i % accumulation_steps else [loss]\n"),
+    (IF, IF + "                scaler.scale(torch.stack(kept).mean()).backward()\n"),
 )
 
 right("the_solution")

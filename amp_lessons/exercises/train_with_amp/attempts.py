@@ -785,6 +785,24 @@ wrong(
     (EPOCHS, "    model.body.requires_grad_(False)\n" + EPOCHS),
 )
 
+PENALTY = "torch.autograd.grad(scaler.scale(loss), list(model.parameters())"
+wrong(
+    "gradient_penalty",
+    "other_gradient",
+    "a penalty",
+    (
+        BACKWARD,
+        f"            norm = sum(g.norm() for g in {PENALTY}, create_graph=True)) / scaler.get_scale()\n"
+        + BACKWARD.replace("loss", "loss + 0.01 * norm"),
+    ),
+)
+wrong(
+    "gradient_penalty_without_a_graph",
+    "graph_used_twice",
+    "a gradient penalty",
+    (BACKWARD, f"            {PENALTY})\n" + BACKWARD),
+)
+
 # --- right, if unusual
 right("the_solution")
 right("scaler_always_enabled", (", enabled=dtype == torch.float16", ""), notes=("scaler_with_bfloat16",))
@@ -825,7 +843,7 @@ right(
     "skips_nan_losses",
     (BACKWARD, "            if not torch.isfinite(loss):\n                continue\n" + BACKWARD),
 )
-right("inputs_cast_by_hand", ("model(inputs)", "model(inputs.to(dtype))"))
+right("inputs_cast_by_hand", ("model(inputs)", "model(inputs.to(dtype))"), notes=("inputs_cast",))
 right(
     "moves_batches",
     (ZERO, ZERO + "            inputs, targets = inputs.to(device_type), targets.to(device_type)\n"),

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from amp_lessons.audit.findings import Finding, failed, note
 from amp_lessons.exercises.report import common_findings
-from amp_lessons.exercises.training_loops.testbed import Run
+from amp_lessons.exercises.training_loops.testbed import Run, Step
 from amp_lessons.text.describing import describe
 
 _CLOSE = 2e-3  # a loss rounded to four digits still counts
@@ -100,6 +100,7 @@ def _wrong_values(run: Run, values: Sequence[float]) -> Iterator[Finding]:
         return
     yield from _scaled(run, means)
     yield from _divided(run, means)
+    yield from _norms(run, means)
     yield _not_mean(means)
 
 
@@ -146,8 +147,8 @@ def _near(seen: Tensor, expected: Tensor) -> bool:
 
 def _scaled(run: Run, means: _Means) -> Iterator[Finding]:
     first, right = float(means.seen[0]), float(means.by_batch[0])
-    smallest_scale = min(step.start_gradient or 1.0 for step in run.steps)
-    if smallest_scale > 8 and first > 0.4 * smallest_scale * right:
+    scales = [step.start_gradient or 1.0 for step in run.steps]
+    if min(scales) > 8 and 0.4 * min(scales) * right < first < 2 * max(scales) * right:
         yield failed(
             "history_scaled",
             f"the history holds the scaled loss: {means.first}; it is about {first / right:.5g} times too "
@@ -163,6 +164,26 @@ def _divided(run: Run, means: _Means) -> Iterator[Finding]:
             f"the history holds losses divided by accumulation_steps: {means.first}",
             "log the loss before dividing it, or multiply it back",
         )
+
+
+def _norms(run: Run, means: _Means) -> Iterator[Finding]:
+    """Find the norm of the gradient in place of the loss: that is what ``clip_grad_norm_`` returns."""
+    norms = torch.tensor([_norm(run, step) for step in run.steps], dtype=torch.float64)
+    by_epoch = norms.reshape(run.problem.epochs, -1).mean(1)
+    finite = means.seen.isfinite()
+    if finite.any() and bool(((means.seen - by_epoch).abs() <= 0.05 * by_epoch)[finite].all()):
+        seen, right = means.seen[finite][0], means.by_batch[finite][0]
+        yield failed(
+            "history_not_mean",
+            "the history holds the mean norm of the gradients, which clip_grad_norm_ returns, instead of the "
+            f"mean loss: {_instead(seen, right)}{'' if finite.all() else ', and inf or NaN after an overflow'}",
+            _ADVICE,
+        )
+
+
+def _norm(run: Run, step: Step) -> float:
+    """Return the norm of the true gradient of one batch, NaN where the batch is not known."""
+    return math.nan if step.batch is None else float(run.truth(step.loss.weights, step.batch)[1].norm())
 
 
 def _not_mean(means: _Means) -> Finding:

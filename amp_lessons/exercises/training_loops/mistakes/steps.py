@@ -9,8 +9,9 @@ import torch
 
 from amp_lessons.audit import known_mistakes
 from amp_lessons.audit.findings import Finding, failed
+from amp_lessons.audit.watching.tape import Call
 from amp_lessons.exercises.training_loops.mistakes import exceptions, scaling
-from amp_lessons.exercises.training_loops.window import Window, factor_of, is_near, same
+from amp_lessons.exercises.training_loops.window import Window, factor_of, is_near, same, tolerance
 
 
 def moved_within(window: Window) -> Finding:
@@ -35,6 +36,17 @@ def stepped_twice(window: Window) -> Iterator[Finding]:
         )
     if len(inside) + len(direct) > len(window.steps):
         yield known_mistakes.double_step()
+
+
+def stepped_again_on_nothing(window: Window) -> Iterator[Finding]:
+    """Find a second step that changed nothing only because plain SGD has no momentum."""
+    steps = window.called("optimizer.step")
+    if len(steps) > 1 and not any(_any_gradient(call) for call in steps[1:]) and _any_gradient(steps[0]):
+        yield known_mistakes.step_without_backward()
+
+
+def _any_gradient(call: Call) -> bool:
+    return call.gradients is not None and bool(call.gradients.any())
 
 
 def direct_step(window: Window) -> Iterator[Finding]:
@@ -148,12 +160,29 @@ def wrong_factor(window: Window) -> Iterator[Finding]:
     if scale > 1 and is_near(factor, 1 / scale):
         yield known_mistakes.unscaled_twice(scale)
     if abs(start / scale - 1) > 0.01 and is_near(factor, start / scale):
-        yield failed(
-            "loss_rescaled",
-            f"the update is {start / scale:.4g} times the right one: the loss was multiplied by that before "
-            "backward",
-            "call backward on the loss as loss_fn returns it, scaled by the scaler and by nothing else",
+        yield known_mistakes.loss_rescaled(
+            "the update", start / scale, _weight_seen(window), _loss_as_it_is(window)
         )
+
+
+def _loss_as_it_is(window: Window) -> str:
+    if window.planned_batches == 1:
+        return "call backward on the loss as loss_fn returns it, scaled by the scaler and by nothing else"
+    return (
+        "multiply the loss by nothing but the scale and its weight in the mean: over a window of "
+        f"{window.planned_batches} batches that is 1/{window.planned_batches}, however many batches the loader has"
+    )
+
+
+def _weight_seen(window: Window) -> str:
+    """Say by what the loss was multiplied beside the scale."""
+    weight = window.start_gradient / window.scale
+    if window.planned_batches == 1:
+        return f"the loss was multiplied by {weight:.4g} before backward"
+    return (
+        f"each loss was divided by {window.planned_batches / weight:.4g}, where a window has "
+        f"{window.planned_batches} batches"
+    )
 
 
 def partial(window: Window) -> Iterator[Finding]:
@@ -173,7 +202,9 @@ def partial(window: Window) -> Iterator[Finding]:
 def other_gradient(window: Window) -> Iterator[Finding]:
     """Find gradients that are wrong as backward left them, although the loss is right."""
     found, true = window.accumulated, window.mean_gradient
-    if found is None or bool((found / window.start_gradient - true).norm() < 0.05 * true.norm()):
+    if found is None:
+        return
+    if bool((found / window.start_gradient - true).norm() < tolerance(window) * true.norm()):
         return
     yield failed(
         "other_gradient",
@@ -209,7 +240,9 @@ def gradients_changed(window: Window) -> Iterator[Finding]:
 
 def weights_changed(window: Window) -> Iterator[Finding]:
     """Find weights that moved otherwise than by the optimizer, which had the right gradients."""
-    if window.given_rightly:
+    given, applied = window.gradients_at_step, window.applied
+    moved_otherwise = given is None or bool((applied - given).norm() > 0.01 * given.norm())
+    if window.given_rightly and moved_otherwise:
         yield known_mistakes.weights_changed("the optimizer was given the right gradients")
 
 
