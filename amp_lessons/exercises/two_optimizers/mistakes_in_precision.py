@@ -8,23 +8,67 @@ import torch
 
 from amp_lessons.audit import known_mistakes
 from amp_lessons.audit.findings import Finding, failed
-from amp_lessons.audit.watching.tape import Backward, Forward
-from amp_lessons.exercises.two_optimizers.testbed import GanCall
+from amp_lessons.audit.watching.tape import Backward, Call, Forward
+from amp_lessons.exercises.two_optimizers.testbed import GanCall, PartBackward
+from amp_lessons.formats.dtypes import dtype_name
+from amp_lessons.precisions import HALVES
 
 
 def precision(call: GanCall) -> Iterator[Finding]:
     """Find a network outside autocast or in another dtype, stale weights, and a backward pass inside."""
     forwards = [event for event in call.events if isinstance(event, Forward)]
     if not forwards:
-        yield known_mistakes.no_graph()
+        yield known_mistakes.no_graph() if call.forwards_without_graph else _nothing_trained()
     if any(forward.parameter_dtype != torch.float32 for forward in forwards):
         yield known_mistakes.half_parameters()
     for forward in forwards:
         yield from _forward(forward, call.dtype)
     if any(forward.stale for forward in forwards):
         yield known_mistakes.one_big_autocast("for each network's loss")
+    yield from _loss_in_half(call)
     if any(event.autocast for event in call.events if isinstance(event, Backward)):
         yield known_mistakes.backward_in_autocast(call.dtype)
+
+
+def _nothing_trained() -> Finding:
+    return failed(
+        "nothing_trained",
+        "neither network was called: nothing was trained",
+        "compute the discriminator's loss from its judgements of real and fake images, the generator's from "
+        "that of the fake ones",
+    )
+
+
+def _loss_in_half(call: GanCall) -> Iterator[Finding]:
+    """Find a loss that is in 16 bits when the scaler is given it, and say whose it is."""
+    halves = HALVES.values()
+    for scaled in call.calls("scale"):
+        if scaled.dtype in halves:
+            loss, half = f"the {_scaled_for(call, scaled)}'s loss", dtype_name(scaled.dtype)
+            yield (known_mistakes.loss_in_half if scaled.cast else known_mistakes.loss_outside_autocast)(
+                half, loss
+            )
+
+
+def _scaled_for(call: GanCall, scaled: Call) -> str:
+    """Return the network whose gradients came from this call of ``scaler.scale``."""
+    following = call.events[call.events.index(scaled) + 1 :]
+    until = next(
+        (i for i, event in enumerate(following) if isinstance(event, Call) and event.name == "scale"), None
+    )
+    reached = [event.part for event in following[:until] if isinstance(event, PartBackward)]
+    return "generator" if "generator" in reached else "discriminator"
+
+
+def inputs_cast(call: GanCall) -> Iterator[Finding]:
+    """Remark on noise or real images cast by hand; fake images come out of autocast in 16 bits by right."""
+    given = {"the noise was": call.noise, "the real images were": call.real}
+    forwards = [f for f in call.events if isinstance(f, Forward) and f.input_dtype in HALVES.values()]
+    for what, inputs in given.items():
+        if any(
+            f.inputs.shape == inputs.shape and torch.allclose(f.inputs, inputs, rtol=0.02) for f in forwards
+        ):
+            yield known_mistakes.inputs_cast(what)
 
 
 def _forward(forward: Forward, asked: torch.dtype) -> Iterator[Finding]:

@@ -35,11 +35,15 @@ def _made_scaler(tape: Tape, original: Any) -> Any:
 
 def _scaled(tape: Tape, original: Any) -> Any:
     def scale(self: Any, outputs: Any) -> Any:
-        seen = {"dtype": outputs.dtype, "elements": outputs.numel()} if isinstance(outputs, Tensor) else {}
-        _note(tape, "scale", self, **seen)
+        _note(tape, "scale", self, **(_described(outputs) if isinstance(outputs, Tensor) else {}))
         return original(self, outputs)
 
     return scale
+
+
+def _described(outputs: Tensor) -> dict[str, Any]:
+    last = outputs.grad_fn.name() if outputs.grad_fn is not None else ""
+    return {"dtype": outputs.dtype, "elements": outputs.numel(), "cast": last.startswith("ToCopy")}
 
 
 def _unscaled(tape: Tape, original: Any) -> Any:

@@ -173,10 +173,11 @@ def _norms(run: Run, means: _Means) -> Iterator[Finding]:
     finite = means.seen.isfinite()
     if finite.any() and bool(((means.seen - by_epoch).abs() <= 0.05 * by_epoch)[finite].all()):
         seen, right = means.seen[finite][0], means.by_batch[finite][0]
+        overflowed = "" if finite.all() else ", and inf or NaN after an overflow"
         yield failed(
             "history_not_mean",
             "the history holds the mean norm of the gradients, which clip_grad_norm_ returns, instead of the "
-            f"mean loss: {_instead(seen, right)}{'' if finite.all() else ', and inf or NaN after an overflow'}",
+            f"mean loss: {_instead(seen, right)}{overflowed}",
             _ADVICE,
         )
 

@@ -168,9 +168,10 @@ def wrong_factor(window: Window) -> Iterator[Finding]:
 def _loss_as_it_is(window: Window) -> str:
     if window.planned_batches == 1:
         return "call backward on the loss as loss_fn returns it, scaled by the scaler and by nothing else"
+    batches = window.planned_batches
     return (
         "multiply the loss by nothing but the scale and its weight in the mean: over a window of "
-        f"{window.planned_batches} batches that is 1/{window.planned_batches}, however many batches the loader has"
+        f"{batches} batches that is 1/{batches}, however many batches the loader has"
     )
 
 
