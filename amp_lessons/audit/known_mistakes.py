@@ -129,7 +129,7 @@ def loss_in_half(half: str, loss: str = "the loss") -> Finding:
 
 
 def loss_rescaled(update: str, factor: float, how: str, hint: str) -> Finding:
-    """Report an ``update`` (whose) off by ``factor``, since its loss was; ``how`` says what was seen of it."""
+    """Report an ``update`` (whose) off by ``factor``, as its loss was; ``how`` says what was seen of it."""
     return failed("loss_rescaled", f"{update} is {factor:.4g} times the right one: {how}", hint)
 
 

@@ -29,8 +29,9 @@ class Forward:
     """One forward pass of a watched model: in which dtype it ran, and on which weights.
 
     ``inputs`` is a float32 copy on the CPU, of the shape that the model was given, in ``input_dtype``.
-    ``autocast_dtype`` is None where autocast was off. ``stale`` says that a weight was older than the last step, ``own_model`` that the
-    weights were the watched ones and no copy, ``graph`` that a backward pass could follow.
+    ``autocast_dtype`` is None where autocast was off. ``stale`` says that a weight was older than the last
+    step, ``own_model`` that the weights were the watched ones and no copy, ``graph`` that a backward pass
+    could follow.
     """
 
     part: str
@@ -80,9 +81,10 @@ class Call:
 
     ``owner`` tells objects apart; ``scale`` is a scaler's scale at that moment, 1 when it is disabled or for
     an optimizer; ``in_step`` says that ``scaler.step`` made this call. ``dtype`` and ``elements`` describe
-    the tensor that ``scale`` was given, ``cast`` says that a cast was the last operation on it; ``arguments`` counts what ``scaler.step`` got beside the optimizer,
-    and ``optimizer`` is that one's id. ``gradients`` holds all watched gradients: a flat float32 tensor on
-    the CPU, one element per weight, zeros where there are none.
+    the tensor that ``scale`` was given, ``cast`` says that a cast was the last operation on it;
+    ``arguments`` counts what ``scaler.step`` got beside the optimizer, and ``optimizer`` is that one's id.
+    ``gradients`` holds all watched gradients: a flat float32 tensor on the CPU, one element per weight,
+    zeros where there are none.
     """
 
     name: CallName

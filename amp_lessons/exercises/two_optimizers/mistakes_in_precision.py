@@ -43,7 +43,7 @@ def _loss_in_half(call: GanCall) -> Iterator[Finding]:
     """Find a loss that is in 16 bits when the scaler is given it, and say whose it is."""
     halves = HALVES.values()
     for scaled in call.calls("scale"):
-        if scaled.dtype in halves:
+        if scaled.dtype is not None and scaled.dtype in halves:
             loss, half = f"the {_scaled_for(call, scaled)}'s loss", dtype_name(scaled.dtype)
             yield (known_mistakes.loss_in_half if scaled.cast else known_mistakes.loss_outside_autocast)(
                 half, loss

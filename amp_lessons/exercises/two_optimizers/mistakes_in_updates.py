@@ -113,8 +113,8 @@ def _foreign_to_discriminator(
     if not math.isclose(real, fake, rel_tol=0.1):
         yield known_mistakes.wrong_update(
             "the discriminator's update",
-            f"it holds {real:.3g} times the gradient of the term of the real images, and {fake:.3g} times that of "
-            "the fake ones",
+            f"it holds {real:.3g} times the gradient of the term of the real images, and {fake:.3g} times "
+            "that of the fake ones",
             BOTH_LOSSES,
         )
 

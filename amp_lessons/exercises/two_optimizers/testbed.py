@@ -78,8 +78,9 @@ def optimizer_of(part: str) -> str:
 class Problem:
     """One run: how often the step is called, in which dtype, with which scaler.
 
-    Call number ``poisoned_call``, from 0, gives the network ``poisoned_part`` input too large for fp16. No two
-    causes of a wrong update may share a factor: neither a scale nor their ratio is the batch size, or a half.
+    Call number ``poisoned_call``, from 0, gives the network ``poisoned_part`` input too large for fp16. No
+    two causes of a wrong update may share a factor: neither a scale nor their ratio is the batch size, or a
+    half.
     """
 
     dtype: torch.dtype
@@ -275,10 +276,10 @@ class Truth:
 
     ``real`` and ``fake`` are the discriminator's gradients of its two terms, ``pollution`` is what the
     generator's loss would add to the discriminator, ``undetached`` what the discriminator's loss would add to
-    the generator; ``swapped`` are gradients under exchanged labels, ``squashed`` with a sigmoid before the loss.
-    ``lifts`` has the gradients of the mean logits, by which an update is off for every unit a label is off:
-    for the discriminator those on real and on fake images, for the generator on its own. ``largest`` is the
-    largest gradient of each loss by a logit.
+    the generator; ``swapped`` are gradients under exchanged labels, ``squashed`` with a sigmoid before the
+    loss. ``lifts`` has the gradients of the mean logits, by which an update is off for every unit a label is
+    off: for the discriminator those on real and on fake images, for the generator on its own. ``largest`` is
+    the largest gradient of each loss by a logit.
     """
 
     d_loss: float

@@ -82,8 +82,8 @@ def _clipped_before_unscale(window: Window, given_norm: float) -> Finding:
     which = ("", ", which is max_norm divided by the scale", ", which is max_norm divided by the scale twice")
     return failed(
         "clip_before_unscale",
-        f"the gradients were clipped {how}, while they were still multiplied by {scale:g}: the update has norm "
-        f"{given_norm:.3g}{which[divided]}",
+        f"the gradients were clipped {how}, while they were still multiplied by {scale:g}: the update has "
+        f"norm {given_norm:.3g}{which[divided]}",
         "call scaler.unscale_(optimizer), then clip to max_norm itself, then scaler.step(optimizer)",
     )
 
@@ -99,9 +99,9 @@ def _never_clipped(window: Window, norm: float) -> Finding:
     if _clipped_once(window):
         return failed(
             "not_clipped",
-            f"only the first batch's gradients were clipped; later one of norm {norm:.4g} was applied although "
-            f"max_norm is {window.run.problem.max_norm:g}: model.parameters() is a generator, and one that is "
-            "kept in a variable is used up after one pass",
+            f"only the first batch's gradients were clipped; later one of norm {norm:.4g} was applied "
+            f"although max_norm is {window.run.problem.max_norm:g}: model.parameters() is a generator, and "
+            "one that is kept in a variable is used up after one pass",
             "call model.parameters() for every batch, or keep list(model.parameters())",
         )
     return failed(

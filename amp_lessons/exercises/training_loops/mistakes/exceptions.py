@@ -118,9 +118,10 @@ def _graph_gone(run: Run) -> Finding:
     if step is None or not step.backwards or step.backwards[0].gradients:
         return known_mistakes.backward_twice()
     return known_mistakes.graph_used_twice(
-        "torch.autograd.grad, for a gradient penalty say, had gone through the loss before, and freed its graph",
-        "this exercise asks for the gradient of the loss alone; a penalty needs create_graph=True, which keeps "
-        "the graph",
+        "torch.autograd.grad, for a gradient penalty say, had gone through the loss before, and freed its "
+        "graph",
+        "this exercise asks for the gradient of the loss alone; a penalty needs create_graph=True, which "
+        "keeps the graph",
     )
 
 
