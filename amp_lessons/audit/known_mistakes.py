@@ -72,6 +72,16 @@ def half_parameters() -> Finding:
     )
 
 
+def parameters_frozen(when: str, which: str, hint: str) -> Finding:
+    """Report parameters left with ``requires_grad=False``."""
+    return failed(
+        "parameters_frozen",
+        f"{when}, {which} had requires_grad=False: training would not change them any more, and where "
+        "nothing else needs a gradient backward raises",
+        hint,
+    )
+
+
 def evaluation_mode(when: str) -> Finding:
     """Report a model that trains, or goes on to train, in evaluation mode."""
     return failed(
@@ -228,11 +238,30 @@ def step_without_backward(step: str = "scaler.step(optimizer)") -> Finding:
     )
 
 
-def unscaled_twice(scale: float) -> Finding:
-    """Report gradients that were divided by the loss scale twice."""
+def gradients_changed(whose: str, optimizer: str = "optimizer") -> Finding:
+    """Report gradients (``whose``) that the ``optimizer`` was not given as backward left them."""
+    return failed(
+        "gradients_changed",
+        f"{whose} were changed between backward and the {optimizer} step, which this exercise does not ask "
+        "for",
+        "apply the gradients as they are",
+    )
+
+
+def step_before_backward(backward: str = "backward had produced any gradient") -> Finding:
+    """Report a step that came before ``backward``."""
+    return failed(
+        "step_before_backward",
+        f"scaler.step(optimizer) was called before {backward}",
+        "the order is forward, scaler.scale(loss).backward(), scaler.step(optimizer), scaler.update()",
+    )
+
+
+def unscaled_twice(scale: float, update: str = "the update") -> Finding:
+    """Report gradients that were divided by the loss scale twice; ``update`` says whose it was."""
     return failed(
         "unscaled_twice",
-        f"the update is {scale:g} times too small: the gradients were divided by the loss scale twice",
+        f"{update} is {scale:g} times too small: the gradients were divided by the loss scale twice",
         "leave the unscaling to scaler.unscale_ or scaler.step, which do it once",
     )
 
@@ -287,13 +316,17 @@ def step_bypasses_scaler(how: str, weights: str = "the weights", optimizer: str 
     )
 
 
-def scale_never_lowered(before: float, after: float) -> Finding:
+def scale_never_lowered(
+    before: float,
+    after: float,
+    hint: str = "call scaler.update() without arguments in every iteration, after the step",
+) -> Finding:
     """Report a scale that an overflow did not lower."""
     return failed(
         "scale_never_lowered",
         f"gradients overflowed at scale {before:g}, and the scale afterwards was {after:g}: if it does not "
         "fall after an overflow, every later step may be skipped",
-        "call scaler.update() without arguments in every iteration, after the step",
+        hint,
     )
 
 
@@ -324,10 +357,10 @@ def update_without_step(
 
 
 def update_every_batch() -> Finding:
-    """Report what belongs to a window of accumulated batches, and was done for each batch."""
+    """Report what belongs to the end of a window of accumulated batches, and was done within it."""
     return failed(
         "update_every_batch",
-        "scaler.unscale_() or scaler.update() was called for every batch of a window: the gradients that are "
+        "scaler.unscale_() or scaler.update() was called within a window of batches: the gradients that are "
         "added up there must all be multiplied by one scale, until the step",
         "unscale_, step and update belong together, once per window",
     )

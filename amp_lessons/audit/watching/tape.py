@@ -81,7 +81,7 @@ class Call:
 
     ``owner`` tells objects apart; ``scale`` is a scaler's scale at that moment, 1 when it is disabled or for
     an optimizer; ``in_step`` says that ``scaler.step`` made this call. ``dtype`` and ``elements`` describe
-    the tensor that ``scale`` was given, ``cast`` says that a cast was the last operation on it;
+    the tensor that ``scale`` was given, ``made_by`` names the last operations on it, the last one first;
     ``arguments`` counts what ``scaler.step`` got beside the optimizer, and ``optimizer`` is that one's id.
     ``gradients`` holds all watched gradients: a flat float32 tensor on the CPU, one element per weight,
     zeros where there are none.
@@ -95,7 +95,7 @@ class Call:
     autocast: bool = False
     dtype: torch.dtype | None = None
     elements: int = 1
-    cast: bool = False
+    made_by: tuple[str, ...] = ()
     arguments: int = 0
     optimizer: int = 0
     gradients: Tensor | None = None

@@ -37,13 +37,13 @@ wrong("steps_one_too_early", "steps_every_batch", "within a window", ("(i + 1) %
 wrong(
     "unscale_every_batch",
     "update_every_batch",
-    "every batch",
+    "within a window",
     (BACKWARD, BACKWARD + "            scaler.unscale_(optimizer)\n"),
 )
 wrong(
     "update_every_batch",
     "update_every_batch",
-    "every batch",
+    "within a window",
     (UPDATE, ""),
     (ZERO, ZERO + "            scaler.update()\n"),
 )
@@ -193,7 +193,44 @@ wrong(
     (IF, IF + "                scaler.scale(torch.stack(kept).mean()).backward()\n"),
 )
 
+wrong(
+    "step_before_the_last_backward",
+    "step_before_backward",
+    "the window's last batch",
+    (BACKWARD + IF + STEP, IF + STEP),
+    (ZERO, ZERO + BACKWARD),
+)
+wrong(
+    "windows_across_epochs",
+    "last_window_dropped",
+    "a window of the next epoch",
+    ("    history = []\n", "    history, count = [], 0\n"),
+    (IF, "            count += 1\n            if count % accumulation_steps == 0:\n"),
+)
+wrong(
+    "windows_of_four",
+    "steps_too_rarely",
+    "followed only batch 4, 6",
+    ("(i + 1) % accumulation_steps", "(i + 1) % (accumulation_steps + 1)"),
+)
+wrong(
+    "only_the_last_loss_logged",
+    "history_not_mean",
+    "at which a window ended",
+    ("            total += loss.item()\n", ""),
+    (STEP, "                total += loss.item()\n" + STEP),
+)
+
 right("the_solution")
+right(
+    "gradients_divided_instead",
+    ("loss / accumulation_steps", "loss"),
+    (
+        STEP,
+        "                for p in model.parameters():\n                    p.grad /= accumulation_steps\n"
+        + STEP,
+    ),
+)
 right(
     "zero_at_the_start_of_a_window",
     (ZERO, ""),

@@ -159,6 +159,13 @@ wrong(
     ("    history = []\n", "    history, parameters = [], model.parameters()\n"),
     (CLIP, CLIP.replace("model.parameters()", "parameters")),
 )
+wrong("loss_multiplied", "loss_rescaled", "2 times the right one", ("scale(loss)", "scale(loss * max_norm)"))
+wrong(
+    "threshold_scaled_after_unscale",
+    "not_clipped",
+    "a threshold above it",
+    (CLIP, CLIP.replace("max_norm)", "max_norm * scaler.get_scale())")),
+)
 
 right("the_solution")
 right("without_foreach", (CLIP, CLIP.replace("max_norm)", "max_norm, foreach=False)")))

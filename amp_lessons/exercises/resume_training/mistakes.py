@@ -22,7 +22,11 @@ def not_written(path: Path) -> Iterator[Finding]:
     """Look whether there is a file where one was to be; there may be more beside it."""
     written = sorted(each.name for each in path.parent.iterdir())
     if not written:
-        yield failed("nothing_saved", "save_checkpoint wrote no file", "torch.save(state, path)")
+        yield failed(
+            "nothing_saved",
+            "save_checkpoint wrote no file into the folder of path",
+            "write all of it to path",
+        )
     if path.name not in written:
         yield failed(
             "saved_elsewhere",
@@ -97,8 +101,8 @@ def _model(wanted: dict[str, Tensor], own: dict[str, Tensor], model: nn.Module) 
     if not any(equal(own[name], found[name]) for name in wrong):
         yield failed(
             "model_altered",
-            "the model's weights are neither those that were saved nor those it had before: they were "
-            "changed on their way through the file",
+            f"{', '.join(wrong)} are neither those that were saved nor those that the model had before: they "
+            "were changed on their way through the file, or after loading",
             "save model.state_dict() and load it as it is",
         )
     if len(wrong) < len(wanted):
@@ -136,10 +140,9 @@ def _same_parameters(resumed: Training) -> Iterator[Finding]:
         )
     frozen = [name for name, parameter in resumed.model.named_parameters() if not parameter.requires_grad]
     if frozen:
-        yield failed(
-            "parameters_frozen",
-            f"after loading, {', '.join(frozen)} had requires_grad=False: training would not change them any "
-            "more, and with all of them frozen backward raises",
+        yield known_mistakes.parameters_frozen(
+            "after loading",
+            ", ".join(frozen),
             "leave requires_grad as it is; for inference use torch.no_grad() instead",
         )
 

@@ -803,6 +803,19 @@ wrong(
     (BACKWARD, f"            {PENALTY})\n" + BACKWARD),
 )
 
+wrong(
+    "cast_there_and_back",
+    "weights_reset",
+    "rounded to fp16",
+    (EPOCHS, "    model.half().float()\n" + EPOCHS),
+)
+wrong(
+    "total_reset_in_every_batch",
+    "history_not_mean",
+    "the loss of the last batch divided by 5",
+    (ZERO, ZERO + "            total = 0.0\n"),
+)
+
 # --- right, if unusual
 right("the_solution")
 right("scaler_always_enabled", (", enabled=dtype == torch.float16", ""), notes=("scaler_with_bfloat16",))

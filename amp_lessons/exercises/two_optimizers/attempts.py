@@ -235,6 +235,59 @@ wrong("d_stepped_twice", "double_step", "scaler.step(opt_d) was called twice", (
 wrong("nothing_at_all", "nothing_trained", "neither network", (FAKE, "    return 0.0, 0.0\n" + FAKE))
 
 
+BY_HAND = (
+    "    scaler.unscale_(opt_g)\n    for p in generator.parameters():\n        p.grad /= scaler.get_scale()\n"
+)
+CLIP = "    scaler.unscale_(opt_d)\n    nn.utils.clip_grad_norm_(discriminator.parameters(), 0.1)\n"
+wrong("unscaled_twice", "unscaled_twice", "the generator's update", (STEP_G, BY_HAND + STEP_G))
+wrong(
+    "clipped",
+    "gradients_changed",
+    "the discriminator's gradients",
+    (STEP_D, CLIP.replace("nn.", "torch.nn.") + STEP_D),
+)
+wrong("weights_clamped", "weights_changed", "opt_d was given the right gradients", (STEP_D, STEP_D +
+      "    for p in discriminator.parameters():\n        p.data.clamp_(-0.1, 0.1)\n"))  # fmt: skip
+wrong(
+    "saturating_loss",
+    "wrong_update",
+    "saturating",
+    ("ones_like(judged)", "zeros_like(judged)"),
+    ("scale(g_loss)", "scale(-g_loss)"),
+)
+wrong(
+    "wasserstein",
+    "wrong_update",
+    "points elsewhere",
+    ("F.binary_cross_entropy_with_logits(on_real, torch.ones_like(on_real))", "-on_real.mean()"),
+)
+wrong("own_noise", "other_noise", "other noise", ("generator(noise)", "generator(torch.randn_like(noise))"))
+wrong(
+    "terms_weighted",
+    "wrong_update",
+    "0.5 times that of the fake",
+    ("        d_loss = d_loss + ", "        d_loss = d_loss + 0.5 * "),
+)
+wrong(
+    "left_in_evaluation_mode",
+    "evaluation_mode",
+    "discriminator",
+    (ZERO_G, ZERO_G + "    discriminator.eval()\n"),
+)
+wrong(
+    "left_frozen",
+    "parameters_frozen",
+    "discriminator",
+    (ZERO_G, ZERO_G + "    discriminator.requires_grad_(False)\n"),
+)
+wrong(
+    "steps_unless_nan",
+    "scale_never_lowered",
+    "overflowed at scale",
+    (STEP_D, "    if torch.isfinite(d_loss):\n    " + STEP_D),
+)
+
+
 @TABLE.mistake("double_step", "opt_d stepped twice")
 def discriminator_trained_twice(
     generator, discriminator, opt_g, opt_d, scaler, real, noise, *, device_type, dtype

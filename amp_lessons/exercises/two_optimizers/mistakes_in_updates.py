@@ -11,6 +11,7 @@ from torch import Tensor
 
 from amp_lessons.audit import known_mistakes
 from amp_lessons.audit.findings import Finding, failed
+from amp_lessons.audit.watching.tape import Call
 from amp_lessons.exercises.two_optimizers.mistakes_that_raise import ONCE_EACH, ONE_UPDATE, SCALE_BOTH
 from amp_lessons.exercises.two_optimizers.testbed import (
     BATCH_SIZE,
@@ -34,7 +35,14 @@ def overflow(call: GanCall) -> Iterator[Finding]:
     for part in overflowed:
         yield from _overflow_of(call, part)
     if call.scale_after >= call.scale and call.calls("scale"):
-        yield known_mistakes.scale_never_lowered(call.scale, call.scale_after)
+        asked = {each.optimizer for each in call.calls("scaler.step")}
+        left_out = [optimizer_of(part) for part in overflowed if call.optimizers[part] not in asked]
+        hints = [
+            f"call scaler.step({optimizer}) also when the loss is not finite: it leaves the step out by "
+            "itself, and tells scaler.update() about it"
+            for optimizer in left_out
+        ]
+        yield known_mistakes.scale_never_lowered(call.scale, call.scale_after, *hints[:1])
 
 
 def _overflow_of(call: GanCall, part: str) -> Iterator[Finding]:
@@ -76,6 +84,7 @@ def discriminator(call: GanCall, judged_by: list[Truth]) -> Iterator[Finding]:
         for judge in judged_by
     ]
     fit = _fit(applied, parts)
+    yield from _changed_on_the_way(call, [right.real + right.fake], "discriminator")
     yield from _labels_off(call, [right], "discriminator", fit)
     if fit is not None:
         yield from _foreign_to_discriminator(*fit.shares)
@@ -85,7 +94,7 @@ def discriminator(call: GanCall, judged_by: list[Truth]) -> Iterator[Finding]:
 def _generator_went_before(call: GanCall) -> bool:
     """Whether a backward pass reached the generator before the discriminator's step was made."""
     step = call.steps_of("discriminator")[0]
-    earlier = call.events[: call.events.index(step)]
+    earlier = call.events[: call.position(step)]
     return any(isinstance(event, PartBackward) and event.part == "generator" for event in earlier)
 
 
@@ -131,6 +140,11 @@ def generator(call: GanCall, judged_by: list[Truth]) -> Iterator[Finding]:
         for right in judged_by
     ]
     fit = _fit(applied, parts)
+    yield from _changed_on_the_way(call, [right.generator for right in judged_by], "generator")
+    if any(_close(call, applied, -right.swapped.generator) for right in judged_by):
+        yield known_mistakes.wrong_update(
+            "the generator's update", "it is that of the saturating loss -BCE(D(fake), 0)", BOTH_LOSSES
+        )
     yield from _labels_off(call, judged_by, "generator", fit)
     if fit is not None:
         yield from _foreign_to_generator(*fit.shares)
@@ -173,6 +187,25 @@ def _another_loss(call: GanCall, judged_by: list[Truth], part: str) -> Iterator[
             "sigmoid itself, and a second one flattens its gradients",
             "give it the discriminator's outputs as they are",
         )
+
+
+def _changed_on_the_way(call: GanCall, wanted: list[Tensor], part: str) -> Iterator[Finding]:
+    """Find gradients changed after ``unscale_``, and weights changed otherwise than by the step."""
+    step = call.steps_of(part)[0]
+    given, optimizer = call.gradients_at(step, part), optimizer_of(part)
+    if any(_close(call, given, gradient) for gradient in wanted):
+        yield known_mistakes.weights_changed(f"{optimizer} was given the right gradients")
+    before = call.events[: call.position(step)]
+    unscaled = [e for e in before if isinstance(e, Call) and e.name == "unscaled" and e.gradients is not None]
+    found = [call.gradients_at(each, part) for each in unscaled]
+    if any(_close(call, each, gradient) for each in found for gradient in wanted):
+        if _is_divided(given, found[-1], call.scale):
+            yield known_mistakes.unscaled_twice(call.scale, f"the {part}'s update")
+        yield known_mistakes.gradients_changed(f"the {part}'s gradients", optimizer)
+
+
+def _is_divided(gradients: Tensor, before: Tensor, scale: float) -> bool:
+    return scale > 1 and bool((gradients * scale - before).norm() < 0.01 * before.norm())
 
 
 def _labels_off(call: GanCall, judged_by: list[Truth], part: str, other: Fit | None) -> Iterator[Finding]:
@@ -272,6 +305,8 @@ def _by_factor(call: GanCall, judged_by: list[Truth], factor: float, part: str) 
     if scale > 1 and past_the_scaler and math.isclose(factor, scale, rel_tol=0.1):
         return known_mistakes.optimizer_step_direct(scale, f"the {part}'s gradients", optimizer_of(part))
     if scale > 1 and math.isclose(factor, 1 / scale, rel_tol=0.1):
+        if _loss_was_rescaled(call, judged_by, 1.0, part):
+            return known_mistakes.unscaled_twice(scale, f"the {part}'s update")
         return known_mistakes.loss_not_scaled(
             f"its update is {scale:g} times too small, since its gradients were unscaled all the same",
             loss=f"the {part}'s loss",

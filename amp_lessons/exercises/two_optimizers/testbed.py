@@ -118,7 +118,8 @@ class GanCall:
     """One call of the learner's step: what there was before, what it did, what it returned.
 
     ``real`` is (batch, 6) and ``noise`` (batch, 4), both before poisoning; ``leftover`` are the gradients
-    that were there before. ``poisoned`` names the network whose input was too large for fp16, if one was.
+    that were there before, ``frozen`` names networks left with ``requires_grad=False``. ``poisoned`` names
+    the network whose input was too large for fp16, if one was.
     """
 
     dtype: torch.dtype
@@ -132,6 +133,7 @@ class GanCall:
     outcome: Outcome
     events: list[Event]
     forwards_without_graph: int
+    frozen: tuple[str, ...]
     poisoned: str | None
     optimizers: dict[str, int]
     scaler_id: int
@@ -139,6 +141,10 @@ class GanCall:
     def calls(self, *names: str) -> list[Call]:
         """List the calls of these names, from first to last."""
         return [event for event in self.events if isinstance(event, Call) and event.name in names]
+
+    def position(self, wanted: Event) -> int:
+        """Return where in ``events`` this very event stands: events hold tensors, and are not compared."""
+        return next(i for i, event in enumerate(self.events) if event is wanted)
 
     def steps_of(self, part: str) -> list[Call]:
         """List the steps that the optimizer of a network made, through the scaler or past it."""
@@ -237,6 +243,11 @@ class Gan:
             scale_after=self.scaler.get_scale(),
             outcome=outcome,
             events=list(self.tape.events),
+            frozen=tuple(
+                part.name
+                for part in (self.discriminator, self.generator)
+                if not all(parameter.requires_grad for parameter in part.parameters())
+            ),
             forwards_without_graph=self.tape.losses_without_graph,
             poisoned=poisoned,
             optimizers={"discriminator": id(self.opt_d), "generator": id(self.opt_g)},

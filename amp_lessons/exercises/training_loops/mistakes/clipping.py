@@ -18,6 +18,14 @@ def clipping(window: Window) -> Iterator[Finding]:
     # the weights may be too coarse to show what was applied: the optimizer knows
     norm, given_norm = float(window.mean_gradient.norm()), float(given.norm())
     wanted_norm = min(norm, max_norm)
+    rescaled = window.start_gradient / window.scale
+    if abs(rescaled - 1) > 0.01:
+        yield known_mistakes.loss_rescaled(
+            "the gradient that was to be clipped",
+            rescaled,
+            "the loss was multiplied by that before backward",
+            "scale the loss by the scaler and by nothing else, and clip its gradients",
+        )
     if window.scale > 1 and is_near(given_norm * window.scale, wanted_norm) and _unscaled_by_hand(window):
         yield known_mistakes.unscaled_twice(window.scale)
     if window.scale > 1 and _clipped_while_scaled(window) and given_norm < 0.5 * wanted_norm:
@@ -38,7 +46,8 @@ def clipping(window: Window) -> Iterator[Finding]:
         "wrong_max_norm",
         f"a gradient of norm {norm:.4g} was applied with norm {given_norm:.4g}, where "
         f"max_norm={max_norm:g} asks for {wanted_norm:.4g}{_which_norm(window, given_norm)}",
-        "pass max_norm on to clip_grad_norm_, which leaves gradients below it as they are",
+        "clip all parameters in one call, to max_norm itself, by the norm that clip_grad_norm_ takes by "
+        "default; it leaves gradients below max_norm as they are",
     )
 
 
@@ -107,7 +116,7 @@ def _never_clipped(window: Window, norm: float) -> Finding:
     return failed(
         "not_clipped",
         f"a gradient of norm {norm:.4g} was applied although max_norm is {window.run.problem.max_norm:g}: "
-        "it was not clipped, or not by its total norm",
+        "it was not clipped, or not by its total norm, or to a threshold above it",
         "call torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm) after scaler.unscale_(optimizer); "
         "clip_grad_value_ limits single numbers, not the norm",
     )

@@ -105,7 +105,7 @@ def _no_gradients_to_check(run: Run) -> Finding:
     if not run.steps and run.tape.losses_without_graph:
         return known_mistakes.no_graph()
     if not backward:
-        return _step_before_backward()
+        return known_mistakes.step_before_backward()
     return failed(
         "no_gradients",
         "scaler.step(optimizer) found no gradient on any parameter of the optimizer: backward filled others",
@@ -122,14 +122,6 @@ def _graph_gone(run: Run) -> Finding:
         "graph",
         "this exercise asks for the gradient of the loss alone; a penalty needs create_graph=True, which "
         "keeps the graph",
-    )
-
-
-def _step_before_backward() -> Finding:
-    return failed(
-        "step_before_backward",
-        "scaler.step(optimizer) was called before backward had produced any gradient",
-        "the order is forward, scaler.scale(loss).backward(), scaler.step(optimizer), scaler.update()",
     )
 
 
@@ -182,7 +174,7 @@ def stepped_directly(run: Run) -> Finding:
 def _never_scaled(run: Run) -> Finding:
     start = run.steps[-1].start_gradient if run.steps else None
     if start is None:
-        return _step_before_backward()
+        return known_mistakes.step_before_backward()
     if start > 1:
         return failed(
             "scaled_by_hand",

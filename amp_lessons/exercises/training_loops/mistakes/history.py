@@ -95,7 +95,7 @@ def _wrong_values(run: Run, values: Sequence[float]) -> Iterator[Finding]:
     losses, sizes = _epoch_losses(run)
     if losses is None:
         return
-    means = _Means(torch.tensor(values, dtype=torch.float64), losses, sizes)
+    means = _Means(torch.tensor(values, dtype=torch.float64), losses, sizes, run.problem.accumulation_steps)
     if _near(means.seen, means.by_batch) or _near(means.seen, means.by_sample):
         return
     yield from _scaled(run, means)
@@ -120,6 +120,7 @@ class _Means:
     seen: Tensor
     losses: Tensor
     sizes: Tensor
+    accumulation_steps: int
 
     @property
     def by_batch(self) -> Tensor:
@@ -199,10 +200,15 @@ def _not_mean(means: _Means) -> Finding:
 def _other_quantities(means: _Means) -> Iterator[tuple[str, str]]:
     """List what the history may be, with the numbers that show it."""
     seen, losses, mean = means.seen, means.losses, means.by_batch
+    steps = means.accumulation_steps
     totals = {
         "the sum of the batch losses": losses.sum(1),
         "the sum of the losses of all samples": (losses * means.sizes).sum(1),
+        "the loss of the last batch": losses[:, -1],
+        "the loss of the first batch": losses[:, 0],
     }
+    if steps > 1 and losses.shape[1] % steps == 0:
+        totals["the sum of the losses at which a window ended"] = losses[:, steps - 1 :: steps].sum(1)
     for what, total in totals.items():
         divisor = float(total[0] / seen[0])
         if seen[0] != 0 and _near(seen * divisor, total):
@@ -210,9 +216,5 @@ def _other_quantities(means: _Means) -> Iterator[tuple[str, str]]:
             yield f"{what} divided by {divisor:.4g}" if divided else what, means.first
     if any(_near(seen, torch.round(mean, decimals=digits)) for digits in (1, 2)):
         yield "that mean rounded to one or two digits", means.first
-    if _near(seen, losses[:, -1]):
-        yield "the loss of the last batch", means.first
-    if _near(seen, losses[:, 0]):
-        yield "the loss of the first batch", means.first
     if _near(seen[:1], mean[:1]) or _near(seen[:1], means.by_sample[:1]):
         yield "a total that is not reset at the start of each epoch", _instead(seen[-1], mean[-1])
