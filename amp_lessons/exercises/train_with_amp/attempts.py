@@ -837,6 +837,13 @@ right(
 )
 right("harmless_clipping", (STEP, UNSCALE + CLIP + STEP))
 right("no_weight_cache", ("dtype=dtype)", "dtype=dtype, cache_enabled=False)"))
+right(
+    "gradients_looked_at_beforehand",
+    (
+        BACKWARD,
+        "            torch.autograd.grad(loss, list(model.parameters()), retain_graph=True)\n" + BACKWARD,
+    ),
+)
 right("small_init_scale", ("GradScaler(device_type, ", "GradScaler(device_type, init_scale=2.0**9, "))
 right("smallest_init_scale", ("GradScaler(device_type, ", "GradScaler(device_type, init_scale=2.0**6, "))
 right(

@@ -316,6 +316,12 @@ right("the_solution")
 right(
     "real_images_cast_by_hand", ("discriminator(real)", "discriminator(real.half())"), notes=("inputs_cast",)
 )
+right(
+    "discriminator_set_up_for_the_generator",
+    (ZERO_D, ZERO_D + "    discriminator.train()\n"),
+    (ZERO_G, ZERO_G + "    discriminator.eval().requires_grad_(False)\n"),
+    (UPDATE, UPDATE + "    discriminator.requires_grad_(True)\n"),
+)
 right("losses_outside_on_floats", ("        g_loss =", "    judged = judged.float()\n    g_loss ="))
 right("sequential_updates", (STEP_D, STEP_D + UPDATE))
 right(
