@@ -489,7 +489,7 @@ wrong(
 wrong(
     "gradients_doubled",
     "gradients_changed",
-    "between backward and the step",
+    "between backward and the optimizer step",
     (STEP, UNSCALE + "            for p in model.parameters():\n                p.grad *= 2\n" + STEP),
 )
 wrong(
