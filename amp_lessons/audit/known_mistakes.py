@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from amp_lessons.audit.findings import Finding, failed
+from amp_lessons.audit.findings import Finding, failed, note
 from amp_lessons.formats.dtypes import dtype_name
 
 # --- in which dtype
@@ -29,6 +29,16 @@ def wrong_autocast_dtype(what: str, seen: torch.dtype, asked: torch.dtype) -> Fi
         "wrong_autocast_dtype",
         f"{what} ran in {dtype_name(seen)} although dtype={asked} was asked for",
         "pass the argument on: torch.autocast(device_type, dtype=dtype)",
+    )
+
+
+def inputs_cast(whose: str) -> Finding:
+    """Remark on inputs cast to 16 bits by hand; ``whose`` ends in a verb: "the inputs were"."""
+    return note(
+        "inputs_cast",
+        f"{whose} cast to 16 bits by hand: autocast casts what an operation needs, and leaves the others the "
+        "digits and the range of fp32, which a cast by hand takes from all",
+        "pass them on as they are",
     )
 
 
@@ -62,6 +72,16 @@ def half_parameters() -> Finding:
     )
 
 
+def parameters_frozen(when: str, which: str, hint: str) -> Finding:
+    """Report parameters left with ``requires_grad=False``."""
+    return failed(
+        "parameters_frozen",
+        f"{when}, {which} had requires_grad=False: training would not change them any more, and where "
+        "nothing else needs a gradient backward raises",
+        hint,
+    )
+
+
 def evaluation_mode(when: str) -> Finding:
     """Report a model that trains, or goes on to train, in evaluation mode."""
     return failed(
@@ -92,6 +112,35 @@ def backward_twice() -> Finding:
         "backward was called twice through the same loss: every gradient is counted twice",
         "one scaler.scale(loss).backward() per batch",
     )
+
+
+def graph_used_twice(how: str, hint: str) -> Finding:
+    """Report a backward pass through a graph that another had freed; ``how`` says which."""
+    return failed("graph_used_twice", f"the second backward went through the graph of the first: {how}", hint)
+
+
+def loss_outside_autocast(half: str, loss: str = "the loss") -> Finding:
+    """Report ``loss`` (whose) computed on outputs in ``half`` precision where autocast was off."""
+    return failed(
+        "loss_outside_autocast",
+        f"{loss} was computed outside autocast on {half} outputs, so it is itself {half}: it loses "
+        "digits, and in fp16 the scale 65536 overflows at the very start of backward",
+        "compute the loss inside the autocast context, which computes losses in fp32, or on outputs.float()",
+    )
+
+
+def loss_in_half(half: str, loss: str = "the loss") -> Finding:
+    """Report ``loss`` (whose) cast to ``half`` precision by hand."""
+    return failed(
+        "loss_in_half",
+        f"{loss} was cast to {half} before backward: fp16 ends at 65504, so the scale 65536 becomes inf",
+        "keep the loss in fp32, as it comes out of the autocast context",
+    )
+
+
+def loss_rescaled(update: str, factor: float, how: str, hint: str) -> Finding:
+    """Report an ``update`` (whose) off by ``factor``, as its loss was; ``how`` says what was seen of it."""
+    return failed("loss_rescaled", f"{update} is {factor:.4g} times the right one: {how}", hint)
 
 
 def scale_needs_a_tensor() -> Finding:
@@ -178,11 +227,41 @@ def double_step(
     return failed("double_step", f"{step} twice in one iteration{f': {how}' if how else ''}", hint)
 
 
-def unscaled_twice(scale: float) -> Finding:
-    """Report gradients that were divided by the loss scale twice."""
+def step_without_backward(step: str = "scaler.step(optimizer)") -> Finding:
+    """Report a ``step`` for which no gradient was left: the step before it had applied them."""
+    return failed(
+        "step_without_backward",
+        f"{step} was called once more after the step that had applied the gradients, with no backward pass "
+        "in between: with momentum or weight decay the weights would move all the same",
+        "step once for the gradients that were added up; a step at the end of an epoch belongs only where "
+        "gradients are still waiting",
+    )
+
+
+def gradients_changed(whose: str, optimizer: str = "optimizer") -> Finding:
+    """Report gradients (``whose``) that the ``optimizer`` was not given as backward left them."""
+    return failed(
+        "gradients_changed",
+        f"{whose} were changed between backward and the {optimizer} step, which this exercise does not ask "
+        "for",
+        "apply the gradients as they are",
+    )
+
+
+def step_before_backward(backward: str = "backward had produced any gradient") -> Finding:
+    """Report a step that came before ``backward``."""
+    return failed(
+        "step_before_backward",
+        f"scaler.step(optimizer) was called before {backward}",
+        "the order is forward, scaler.scale(loss).backward(), scaler.step(optimizer), scaler.update()",
+    )
+
+
+def unscaled_twice(scale: float, update: str = "the update") -> Finding:
+    """Report gradients that were divided by the loss scale twice; ``update`` says whose it was."""
     return failed(
         "unscaled_twice",
-        f"the update is {scale:g} times too small: the gradients were divided by the loss scale twice",
+        f"{update} is {scale:g} times too small: the gradients were divided by the loss scale twice",
         "leave the unscaling to scaler.unscale_ or scaler.step, which do it once",
     )
 
@@ -237,23 +316,28 @@ def step_bypasses_scaler(how: str, weights: str = "the weights", optimizer: str 
     )
 
 
-def scale_never_lowered(before: float, after: float) -> Finding:
+def scale_never_lowered(
+    before: float,
+    after: float,
+    hint: str = "call scaler.update() without arguments in every iteration, after the step",
+) -> Finding:
     """Report a scale that an overflow did not lower."""
     return failed(
         "scale_never_lowered",
         f"gradients overflowed at scale {before:g}, and the scale afterwards was {after:g}: if it does not "
         "fall after an overflow, every later step may be skipped",
-        "call scaler.update() without arguments in every iteration, after the step",
+        hint,
     )
 
 
 def no_update(
     hint: str = "call scaler.update() at the end of every iteration, also when you skip the step yourself",
+    what: str = "an iteration",
 ) -> Finding:
-    """Report an iteration that the scaler was not told to end."""
+    """Report an iteration, or ``what`` else ends with an update, that the scaler was not told to end."""
     return failed(
         "no_update",
-        "an iteration ended without scaler.update(): the scaler still holds its inf check and refuses "
+        f"{what} ended without scaler.update(): the scaler still holds its inf check and refuses "
         "another; after an overflow it would never learn that its scale is too large",
         hint,
     )
@@ -273,10 +357,10 @@ def update_without_step(
 
 
 def update_every_batch() -> Finding:
-    """Report what belongs to a window of accumulated batches, and was done for each batch."""
+    """Report what belongs to the end of a window of accumulated batches, and was done within it."""
     return failed(
         "update_every_batch",
-        "scaler.unscale_() or scaler.update() was called for every batch of a window: the gradients that are "
+        "scaler.unscale_() or scaler.update() was called within a window of batches: the gradients that are "
         "added up there must all be multiplied by one scale, until the step",
         "unscale_, step and update belong together, once per window",
     )

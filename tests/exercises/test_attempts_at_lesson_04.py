@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from amp_lessons import exercises
+from amp_lessons.exercises import shelf
 from tests.exercises.verdicts import (
     assert_right,
     assert_same_both_ways,
@@ -31,6 +32,15 @@ def test_right_loop_passes(table, name):
 @pytest.mark.parametrize(("table", "name"), sample(TABLES))
 def test_both_ways_see_the_same(table, name):
     assert_same_both_ways(table, name)
+
+
+@pytest.mark.parametrize("exercise_id", [table.exercise_id for table in TABLES])
+def test_no_hint_hands_over_a_line_of_the_solution(exercise_id):
+    exercise = shelf.find(exercise_id)
+    statements = {line.strip().rstrip(":") for line in exercise.solution_source.splitlines()}
+    for hint in exercise.hints:
+        words = " ".join(hint.split())
+        assert [each for each in statements if "(" in each and each in words] == []
 
 
 @pytest.mark.parametrize(

@@ -28,9 +28,10 @@ CallName = Literal[
 class Forward:
     """One forward pass of a watched model: in which dtype it ran, and on which weights.
 
-    ``inputs`` is a float32 copy on the CPU, of the shape that the model was given. ``autocast_dtype`` is None
-    where autocast was off. ``stale`` says that a weight was older than the last step, ``own_model`` that the
-    weights were the watched ones and no copy, ``graph`` that a backward pass could follow.
+    ``inputs`` is a float32 copy on the CPU, of the shape that the model was given, in ``input_dtype``.
+    ``autocast_dtype`` is None where autocast was off. ``stale`` says that a weight was older than the last
+    step, ``own_model`` that the weights were the watched ones and no copy, ``graph`` that a backward pass
+    could follow.
     """
 
     part: str
@@ -41,6 +42,7 @@ class Forward:
     training: bool
     own_model: bool
     graph: bool = True
+    input_dtype: torch.dtype = torch.float32
 
 
 @dataclass(frozen=True)
@@ -79,9 +81,10 @@ class Call:
 
     ``owner`` tells objects apart; ``scale`` is a scaler's scale at that moment, 1 when it is disabled or for
     an optimizer; ``in_step`` says that ``scaler.step`` made this call. ``dtype`` and ``elements`` describe
-    the tensor that ``scale`` was given; ``arguments`` counts what ``scaler.step`` got beside the optimizer,
-    and ``optimizer`` is that one's id. ``gradients`` holds all watched gradients: a flat float32 tensor on
-    the CPU, one element per weight, zeros where there are none.
+    the tensor that ``scale`` was given, ``made_by`` names the last operations on it, the last one first;
+    ``arguments`` counts what ``scaler.step`` got beside the optimizer, and ``optimizer`` is that one's id.
+    ``gradients`` holds all watched gradients: a flat float32 tensor on the CPU, one element per weight,
+    zeros where there are none.
     """
 
     name: CallName
@@ -92,6 +95,7 @@ class Call:
     autocast: bool = False
     dtype: torch.dtype | None = None
     elements: int = 1
+    made_by: tuple[str, ...] = ()
     arguments: int = 0
     optimizer: int = 0
     gradients: Tensor | None = None

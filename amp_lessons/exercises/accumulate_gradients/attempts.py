@@ -37,13 +37,13 @@ wrong("steps_one_too_early", "steps_every_batch", "within a window", ("(i + 1) %
 wrong(
     "unscale_every_batch",
     "update_every_batch",
-    "every batch",
+    "within a window",
     (BACKWARD, BACKWARD + "            scaler.unscale_(optimizer)\n"),
 )
 wrong(
     "update_every_batch",
     "update_every_batch",
-    "every batch",
+    "within a window",
     (UPDATE, ""),
     (ZERO, ZERO + "            scaler.update()\n"),
 )
@@ -71,7 +71,7 @@ wrong(
     (" or i + 1 == len(loader)", ""),
     (EPOCHS, EPOCHS + "        optimizer.zero_grad()\n"),
 )
-wrong("no_update", "no_update", "scaler.update()", (UPDATE, ""))
+wrong("no_update", "no_update", "a window ended without", (UPDATE, ""))
 wrong(
     "no_scaler",
     "loss_not_scaled",
@@ -134,7 +134,103 @@ wrong(
     (STEP, "                scaler.unscale_(optimizer)\n                optimizer.step()\n"),
 )
 
+LEFT_OVER = (" or i + 1 == len(loader)", "")
+APPEND = "        history.append(total / len(loader))\n"
+
+
+def after_the_epoch(*lines: str) -> tuple[str, str]:
+    """Do this with the batches that are left over when the loader is at its end."""
+    block = "".join(f"            {line}\n" for line in lines)
+    return APPEND, "        if len(loader) % accumulation_steps:\n" + block + APPEND
+
+
+wrong(
+    "left_over_steps_past_the_scaler",
+    "step_bypasses_scaler",
+    "directly",
+    LEFT_OVER,
+    after_the_epoch(
+        "scaler.unscale_(optimizer)", "optimizer.step()", "scaler.update()", "optimizer.zero_grad()"
+    ),
+)
+wrong(
+    "left_over_without_nan",
+    "overflow_hidden",
+    "nan_to_num",
+    LEFT_OVER,
+    after_the_epoch(
+        "for p in model.parameters():",
+        "    p.grad.nan_to_num_(0.0, 0.0, 0.0)",
+        "scaler.step(optimizer)",
+        "scaler.update()",
+        "optimizer.zero_grad()",
+    ),
+)
+wrong(
+    "divided_by_the_batches_of_the_loader",
+    "loss_rescaled",
+    "divided by 6, where a window has 3",
+    ("loss / accumulation_steps", "loss / len(loader)"),
+)
+wrong(
+    "one_step_too_many",
+    "step_without_backward",
+    "once more",
+    (APPEND, "        scaler.step(optimizer)\n        scaler.update()\n" + APPEND),
+)
+wrong(
+    "one_step_too_many_on_zeros",
+    "step_without_backward",
+    "no backward pass in between",
+    (ZERO, ZERO.replace("()", "(set_to_none=False)")),
+    (APPEND, "        scaler.step(optimizer)\n        scaler.update()\n" + APPEND),
+)
+wrong(
+    "one_backward_per_window",
+    "losses_summed",
+    "kept in memory",
+    (BACKWARD, "            kept = kept + [loss] if i % accumulation_steps else [loss]\n"),
+    (IF, IF + "                scaler.scale(torch.stack(kept).mean()).backward()\n"),
+)
+
+wrong(
+    "step_before_the_last_backward",
+    "step_before_backward",
+    "the window's last batch",
+    (BACKWARD + IF + STEP, IF + STEP),
+    (ZERO, ZERO + BACKWARD),
+)
+wrong(
+    "windows_across_epochs",
+    "last_window_dropped",
+    "a window of the next epoch",
+    ("    history = []\n", "    history, count = [], 0\n"),
+    (IF, "            count += 1\n            if count % accumulation_steps == 0:\n"),
+)
+wrong(
+    "windows_of_four",
+    "steps_too_rarely",
+    "followed only batch 4, 6",
+    ("(i + 1) % accumulation_steps", "(i + 1) % (accumulation_steps + 1)"),
+)
+wrong(
+    "only_the_last_loss_logged",
+    "history_not_mean",
+    "at which a window ended",
+    ("            total += loss.item()\n", ""),
+    (STEP, "                total += loss.item()\n" + STEP),
+)
+
 right("the_solution")
+right(
+    "gradients_divided_instead",
+    ("loss / accumulation_steps", "loss"),
+    (
+        STEP,
+        "                for p in model.parameters():\n                    p.grad /= accumulation_steps\n"
+        + STEP,
+    ),
+)
 right(
     "zero_at_the_start_of_a_window",
     (ZERO, ""),

@@ -132,6 +132,41 @@ wrong(
     ("max_norm)\n", "max_norm, norm_type=float('inf'))\n"),
 )
 
+BY_HAND = "            for p in model.parameters():\n                p.grad /= scaler.get_scale()\n"
+OVER_SCALE = CLIP.replace("max_norm)", "max_norm / scaler.get_scale())")
+
+wrong(
+    "norms_logged",
+    "history_not_mean",
+    "norm of the gradients",
+    (CLIP, CLIP.replace("torch", "norm = torch", 1)),
+    ("loss.item()", "norm.item()"),
+)
+wrong("threshold_divided", "wrong_max_norm", "divided by the loss scale 32768", (CLIP, OVER_SCALE))
+wrong("threshold_divided_instead", "clip_before_unscale", "the scale twice", (UNSCALE + CLIP, OVER_SCALE))
+wrong("unscaled_by_hand", "unscaled_twice", "twice", (UNSCALE, BY_HAND))
+wrong(
+    "unscaled_and_stepped_by_hand",
+    "step_bypasses_scaler",
+    "optimizer.step() was called directly",
+    (UNSCALE, BY_HAND),
+    (STEP, "            optimizer.step()\n"),
+)
+wrong(
+    "generator_used_up",
+    "not_clipped",
+    "only the first batch",
+    ("    history = []\n", "    history, parameters = [], model.parameters()\n"),
+    (CLIP, CLIP.replace("model.parameters()", "parameters")),
+)
+wrong("loss_multiplied", "loss_rescaled", "2 times the right one", ("scale(loss)", "scale(loss * max_norm)"))
+wrong(
+    "threshold_scaled_after_unscale",
+    "not_clipped",
+    "a threshold above it",
+    (CLIP, CLIP.replace("max_norm)", "max_norm * scaler.get_scale())")),
+)
+
 right("the_solution")
 right("without_foreach", (CLIP, CLIP.replace("max_norm)", "max_norm, foreach=False)")))
 right(

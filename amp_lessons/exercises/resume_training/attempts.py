@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import torch
 
@@ -82,7 +83,7 @@ wrong(
 wrong(
     "model_halved_in_place",
     "saving_changes_training",
-    "model.half()",
+    "its model was changed",
     ("model.state_dict()", "model.half().state_dict()"),
 )
 wrong("random_state_forgotten", "random_state_lost", "dropout", (LOAD_RNG, ""))
@@ -114,6 +115,72 @@ wrong(
 )
 wrong("scaler_saved_empty", "empty_scaler_state", "empty", ('"scaler": scaler.state_dict()', '"scaler": {}'))
 TABLE.wrong["one_function"] = ("not_a_pair", "two functions", lambda path: None)
+
+SAVE = "    torch.save(state, path)\n"
+HALF_MOMENTUM = (
+    '"optimizer": optimizer.state_dict(),',
+    '"optimizer": {**optimizer.state_dict(), "state": {i: {k: v.half() for k, v in each.items()} '
+    'for i, each in optimizer.state_dict()["state"].items()}},',
+)
+OTHER_NAME = (
+    ("torch.save(state, path)", 'torch.save(state, f"{path}.pt")'),
+    ("torch.load(path", 'torch.load(f"{path}.pt"'),
+)
+
+wrong(
+    "draws_after_saving",
+    "saving_changes_training",
+    "drew random numbers",
+    (SAVE, SAVE + "    torch.rand(1)\n"),
+)
+wrong("momentum_in_half", "optimizer_rounded", "rounded to fp16", HALF_MOMENTUM)
+wrong(
+    "frozen", "parameters_frozen", "requires_grad", (LOAD_RNG, LOAD_RNG + "    model.requires_grad_(False)\n")
+)
+wrong("another_name", "saved_elsewhere", "checkpoint.pt.pt", *OTHER_NAME)
+wrong("weights_doubled", "model_altered", "neither", (LOAD_RNG, LOAD_RNG +
+      "    with torch.no_grad():\n        for p in model.parameters():\n            p.mul_(2)\n"))  # fmt: skip
+wrong(
+    "dropout_off", "goes_on_otherwise", "a layer's setting", (LOAD_RNG, LOAD_RNG + "    model[2].p = 0.0\n")
+)
+TABLE.wrong["no_function"] = ("not_a_function", "load_checkpoint is", (TABLE.changed()[0], None))
+
+KEPT: dict[str, Any] = {}
+
+
+def save_in_a_variable(path, model, optimizer, scheduler, scaler, epoch):
+    TABLE.changed()[0](path, model, optimizer, scheduler, scaler, epoch)
+    KEPT.update(torch.load(path))
+
+
+def load_from_a_variable(path, model, optimizer, scheduler, scaler):
+    for key, each in {
+        "model": model,
+        "optimizer": optimizer,
+        "scheduler": scheduler,
+        "scaler": scaler,
+    }.items():
+        each.load_state_dict(KEPT[key])
+    torch.set_rng_state(KEPT["rng"])
+    return KEPT["epoch"]
+
+
+def load_random_numbers_from_a_variable(path, model, optimizer, scheduler, scaler):
+    epoch = TABLE.changed()[1](path, model, optimizer, scheduler, scaler)
+    torch.set_rng_state(KEPT["rng"])
+    return epoch
+
+
+TABLE.wrong["kept_in_a_variable"] = (
+    "state_not_in_file",
+    "kept in a variable",
+    (save_in_a_variable, load_from_a_variable),
+)
+TABLE.wrong["random_numbers_in_a_variable"] = (
+    "random_state_lost",
+    "kept in a variable",
+    (save_in_a_variable, load_random_numbers_from_a_variable),
+)
 
 right("the_solution")
 right("a_list_instead_of_a_tuple")

@@ -21,7 +21,13 @@ from amp_lessons.exercises.attempt import (
     run,
 )
 from amp_lessons.exercises.resume_training import mistakes
-from amp_lessons.exercises.resume_training.testbed import Training, equal, make, random_states, train
+from amp_lessons.exercises.resume_training.testbed import (
+    Training,
+    make,
+    random_states,
+    set_random_states,
+    train,
+)
 from amp_lessons.text.describing import describe
 
 _EPOCH = 7
@@ -50,50 +56,63 @@ def _both(value: Any) -> tuple[_Function, _Function]:
     elif hasattr(value, "save_checkpoint") and hasattr(value, "load_checkpoint"):
         save, load = value.save_checkpoint, value.load_checkpoint
     else:
-        reject(
-            "not_a_pair",
-            f"two functions were expected, not {describe(value)}",
-            'check("resume_training", (save_checkpoint, load_checkpoint))',
-        )
-    return (
-        callable_with(save, "save_checkpoint", *[None] * 6).function,
-        callable_with(load, "load_checkpoint", *[None] * 5).function,
-    )
+        reject("not_a_pair", f"two functions were expected, not {describe(value)}", _BOTH)
+    return _function(save, "save_checkpoint", 6), _function(load, "load_checkpoint", 5)
+
+
+_BOTH = (
+    'pass both functions, without calling them: check("resume_training", (save_checkpoint, load_checkpoint))'
+)
+
+
+def _function(value: Any, name: str, arguments: int) -> _Function:
+    if not callable(value):
+        reject("not_a_function", f"{name} is {describe(value)}, not a function", _BOTH)
+    return callable_with(value, name, *[None] * arguments).function
 
 
 def _require_round_trip(save: _Function, load: _Function, scaling: bool) -> None:
+    """Save a training, let it go on, and compare with one that goes on from the file.
+
+    The run that went on saves again, to another file, and the folder is moved: what a function remembers
+    instead of writing it down is something else by then.
+    """
     device = device_type()
     running = make(seed=1, device=device, scaling=scaling)
     train(running, device, steps=4)
     wanted, random_wanted = running.state(), random_states()
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "checkpoint.pt"
-        _require_saved(save, path, running, wanted)
+        first, moved = Path(folder) / "first", Path(folder) / "moved"
+        _require_saved(save, first / "checkpoint.pt", running, wanted)
+        train(running, device, steps=2)
+        later, random_later = running.state(), random_states()
+        _require_saved(save, Path(folder) / "later" / "checkpoint.pt", running, later, _EPOCH + 1)
+        first.rename(moved)
         resumed = make(seed=2, device=device, scaling=scaling)
-        epoch, random_found = _loaded(load, path, resumed, scaling)
-    require_none(mistakes.lost(wanted, resumed))
+        own = resumed.state()
+        epoch, random_found = _loaded(load, moved / "checkpoint.pt", resumed, scaling)
+    require_none(mistakes.from_memory(later, wanted, resumed))
+    require_none(mistakes.lost(wanted, own, resumed))
     require_none(mistakes.wrong_epoch(epoch, _EPOCH))
-    require_none(mistakes.lost_random(random_wanted, random_found))
+    require_none(mistakes.lost_random(random_wanted, random_later, random_found))
+    set_random_states(random_wanted)
+    train(resumed, device, steps=2)
+    require_none(mistakes.goes_on_otherwise(later, resumed))
 
 
-def _require_saved(save: _Function, path: Path, running: Training, wanted: dict[str, Any]) -> None:
+def _require_saved(
+    save: _Function, path: Path, running: Training, wanted: dict[str, Any], epoch: int = _EPOCH
+) -> None:
+    path.parent.mkdir()
     drawn = random_states()
 
     def save_and_look() -> list[Tensor]:
-        save(path, *running.objects(), _EPOCH)
+        save(path, *running.objects(), epoch)
         return random_states()
 
     drawn_after = run(save_and_look, about="in save_checkpoint")
-    if not any(path.parent.iterdir()):
-        reject("nothing_saved", "save_checkpoint wrote no file", "torch.save(state, path)")
-    if not equal(running.state(), wanted) or not equal(drawn_after, drawn):
-        reject(
-            "saving_changes_training",
-            "after save_checkpoint the running training was different: its objects (model.half() converts "
-            "in place, for one) or PyTorch's random state",
-            "convert copies, not the model: {name: tensor.half() for name, tensor in "
-            "model.state_dict().items()}; or do not convert",
-        )
+    require_none(mistakes.not_written(path))
+    require_none(mistakes.saving_changed(running.state(), wanted, drawn_after, drawn))
 
 
 def _loaded(load: _Function, path: Path, resumed: Training, scaling: bool) -> tuple[Any, list[Tensor]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,19 +14,80 @@ from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.exercises.containment.sandbox import Outcome
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.resume_training.testbed import Training, equal
+from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.text.describing import describe
 
 
-def lost(wanted: dict[str, Any], resumed: Training) -> Iterator[Finding]:
-    """Look for what ``resumed`` has of its own instead of what was saved, ``wanted``."""
-    yield from _model(wanted["model"], resumed.model)
+def not_written(path: Path) -> Iterator[Finding]:
+    """Look whether there is a file where one was to be; there may be more beside it."""
+    written = sorted(each.name for each in path.parent.iterdir())
+    if not written:
+        yield failed(
+            "nothing_saved",
+            "save_checkpoint wrote no file into the folder of path",
+            "write all of it to path",
+        )
+    if path.name not in written:
+        yield failed(
+            "saved_elsewhere",
+            f"save_checkpoint was given {path.name!r} and wrote {written[0]!r}: whoever looks for the "
+            "checkpoint under the name that was given does not find it",
+            "write to path as it is given",
+        )
+
+
+def saving_changed(
+    found: dict[str, Any], wanted: dict[str, Any], drawn_after: list[Tensor], drawn: list[Tensor]
+) -> Iterator[Finding]:
+    """Look whether the training that was saved is another after saving."""
+    if not equal(found, wanted):
+        changed = [name for name in wanted if not equal(found[name], wanted[name])]
+        what = (
+            "its model was in evaluation mode" if changed == ["training"] else f"its {changed[0]} was changed"
+        )
+        yield failed(
+            "saving_changes_training",
+            f"after save_checkpoint the running training was different: {what}; it goes on otherwise than "
+            "if it had not been saved",
+            "change copies, not the objects themselves (model.half() and model.eval() work in place), or "
+            "change nothing",
+        )
+    if not equal(drawn_after, drawn):
+        yield failed(
+            "saving_changes_training",
+            "save_checkpoint drew random numbers, or seeded them: the training that was saved goes on with "
+            "others than it would have drawn, and than those that were saved",
+            "only read the random state when saving",
+        )
+
+
+def from_memory(later: dict[str, Any], wanted: dict[str, Any], resumed: Training) -> Iterator[Finding]:
+    """Look whether what came back is the training as it is by now, and not what the file was to hold."""
+    found = resumed.state()
+    newer = [
+        k for k in ("model", "optimizer") if equal(found[k], later[k]) and not equal(found[k], wanted[k])
+    ]
+    if newer:
+        yield failed(
+            "state_not_in_file",
+            f"the {newer[0]} that came back is that of a later checkpoint in another file: it was kept in a "
+            "variable, which is gone when the process ends",
+            "write all of it to the file, and read nothing but the file",
+        )
+
+
+def lost(wanted: dict[str, Any], own: dict[str, Any], resumed: Training) -> Iterator[Finding]:
+    """Look for what of ``resumed`` is not what was saved, ``wanted``; ``own`` is what it had before "
+    "loading.
+    """
+    yield from _model(wanted["model"], own["model"], resumed.model)
     yield from _same_parameters(resumed)
     yield from _optimizer(wanted["optimizer"], resumed.optimizer)
     yield from _scheduler(wanted["scheduler"], resumed.scheduler.state_dict())
     yield from _scaler(wanted["scaler"], resumed.scaler.state_dict())
 
 
-def _model(wanted: dict[str, Tensor], model: nn.Module) -> Iterator[Finding]:
+def _model(wanted: dict[str, Tensor], own: dict[str, Tensor], model: nn.Module) -> Iterator[Finding]:
     found = model.state_dict()
     wrong = [name for name in wanted if not equal(wanted[name], found[name])]
     if not wrong:
@@ -35,6 +97,13 @@ def _model(wanted: dict[str, Tensor], model: nn.Module) -> Iterator[Finding]:
             "weights_rounded",
             "the weights came back rounded to 16 bits: the digits that fp32 weights exist for are gone",
             "save the fp32 weights as they are",
+        )
+    if not any(equal(own[name], found[name]) for name in wrong):
+        yield failed(
+            "model_altered",
+            f"{', '.join(wrong)} are neither those that were saved nor those that the model had before: they "
+            "were changed on their way through the file, or after loading",
+            "save model.state_dict() and load it as it is",
         )
     if len(wrong) < len(wanted):
         yield failed(
@@ -69,17 +138,19 @@ def _same_parameters(resumed: Training) -> Iterator[Finding]:
             "optimizer still steps the old ones: training would change nothing",
             "model.load_state_dict(state['model']) copies into the tensors that are there",
         )
+    frozen = [name for name, parameter in resumed.model.named_parameters() if not parameter.requires_grad]
+    if frozen:
+        yield known_mistakes.parameters_frozen(
+            "after loading",
+            ", ".join(frozen),
+            "leave requires_grad as it is; for inference use torch.no_grad() instead",
+        )
 
 
 def _optimizer(wanted: dict[str, Any], optimizer: torch.optim.Optimizer) -> Iterator[Finding]:
     found = optimizer.state_dict()
     if not equal(wanted["state"], found["state"]):
-        yield failed(
-            "optimizer_not_restored",
-            "the optimizer's state did not come back: its momentum (or Adam's averages) starts from zero "
-            "again",
-            "optimizer.load_state_dict(state['optimizer']), on the optimizer that was passed in",
-        )
+        yield _optimizer_state(_tensors(wanted["state"]), _tensors(found["state"]))
     if wanted["param_groups"] != found["param_groups"]:
         rates = [state["param_groups"][0]["lr"] for state in (found, wanted)]
         yield failed(
@@ -88,6 +159,33 @@ def _optimizer(wanted: dict[str, Any], optimizer: torch.optim.Optimizer) -> Iter
             "load the optimizer's whole state dict, which holds its param_groups, and create nothing that "
             "resets them",
         )
+
+
+def _tensors(state: dict[int, dict[str, Any]]) -> list[Tensor]:
+    return [value for each in state.values() for value in each.values() if isinstance(value, Tensor)]
+
+
+def _optimizer_state(wanted: list[Tensor], found: list[Tensor]) -> Finding:
+    """Say what became of the optimizer's state, which did not come back as it was."""
+    for dtype in (torch.float16, torch.bfloat16):
+        rounded = [tensor.to(dtype).float() for tensor in wanted]
+        if found and equal(rounded, [tensor.float() for tensor in found]):
+            return failed(
+                "optimizer_rounded",
+                f"the optimizer's momentum came back rounded to {dtype_name(dtype)}: the update after "
+                "loading is another than it would have been",
+                "save the optimizer's state as it is, in fp32",
+            )
+    how = (
+        "came back changed: the steps after loading are others than they would have been"
+        if any(tensor.any() for tensor in found)
+        else "did not come back: its momentum (or Adam's averages) starts from zero again"
+    )
+    return failed(
+        "optimizer_not_restored",
+        f"the optimizer's state {how}",
+        "load the state that was saved into the optimizer that was passed in, with load_state_dict",
+    )
 
 
 def _scheduler(wanted: dict[str, Any], found: dict[str, Any]) -> Iterator[Finding]:
@@ -126,8 +224,27 @@ def wrong_epoch(found: Any, saved: int) -> Iterator[Finding]:
         )
 
 
-def lost_random(wanted: list[Tensor], found: list[Tensor]) -> Iterator[Finding]:
+def goes_on_otherwise(later: dict[str, Any], resumed: Training) -> Iterator[Finding]:
+    """Compare a training that went on from the file with the one that was never stopped."""
+    weights = zip(later["model"].values(), resumed.model.state_dict().values(), strict=True)
+    if not all(torch.allclose(a.float(), b.to(a.device).float(), rtol=1e-4, atol=1e-6) for a, b in weights):
+        yield failed(
+            "goes_on_otherwise",
+            "all states came back, and yet two steps after loading gave other weights than the training that "
+            "was not stopped: something beside the states was changed (a hook, a layer's setting)",
+            "change the objects by load_state_dict only",
+        )
+
+
+def lost_random(wanted: list[Tensor], later: list[Tensor], found: list[Tensor]) -> Iterator[Finding]:
     """Look whether the random state of PyTorch is another than the one that was saved."""
+    if equal(later, found):
+        yield failed(
+            "random_state_lost",
+            "the random numbers go on as after a later checkpoint in another file: their state was kept in a "
+            "variable, so dropout masks and the shuffling of data differ from now on",
+            "write the random state to the file, and set what the file holds",
+        )
     if not equal(wanted, found):
         yield failed(
             "random_state_lost",

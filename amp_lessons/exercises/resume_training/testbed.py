@@ -57,6 +57,13 @@ def random_states() -> list[Tensor]:
     return [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [])]
 
 
+def set_random_states(states: list[Tensor]) -> None:
+    """Put back what ``random_states`` returned."""
+    torch.set_rng_state(states[0])
+    if states[1:]:
+        torch.cuda.set_rng_state_all(states[1:])
+
+
 def equal(a: Any, b: Any) -> bool:
     """Compare states, which are nested dicts and lists of tensors and numbers, exactly."""
     if isinstance(a, Tensor) or isinstance(b, Tensor):

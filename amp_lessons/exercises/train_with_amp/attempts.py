@@ -489,7 +489,7 @@ wrong(
 wrong(
     "gradients_doubled",
     "gradients_changed",
-    "between backward and the step",
+    "between backward and the optimizer step",
     (STEP, UNSCALE + "            for p in model.parameters():\n                p.grad *= 2\n" + STEP),
 )
 wrong(
@@ -785,6 +785,37 @@ wrong(
     (EPOCHS, "    model.body.requires_grad_(False)\n" + EPOCHS),
 )
 
+PENALTY = "torch.autograd.grad(scaler.scale(loss), list(model.parameters())"
+wrong(
+    "gradient_penalty",
+    "other_gradient",
+    "a penalty",
+    (
+        BACKWARD,
+        f"            norm = sum(g.norm() for g in {PENALTY}, create_graph=True)) / scaler.get_scale()\n"
+        + BACKWARD.replace("loss", "loss + 0.01 * norm"),
+    ),
+)
+wrong(
+    "gradient_penalty_without_a_graph",
+    "graph_used_twice",
+    "a gradient penalty",
+    (BACKWARD, f"            {PENALTY})\n" + BACKWARD),
+)
+
+wrong(
+    "cast_there_and_back",
+    "weights_reset",
+    "rounded to fp16",
+    (EPOCHS, "    model.half().float()\n" + EPOCHS),
+)
+wrong(
+    "total_reset_in_every_batch",
+    "history_not_mean",
+    "the loss of the last batch divided by 5",
+    (ZERO, ZERO + "            total = 0.0\n"),
+)
+
 # --- right, if unusual
 right("the_solution")
 right("scaler_always_enabled", (", enabled=dtype == torch.float16", ""), notes=("scaler_with_bfloat16",))
@@ -806,6 +837,13 @@ right(
 )
 right("harmless_clipping", (STEP, UNSCALE + CLIP + STEP))
 right("no_weight_cache", ("dtype=dtype)", "dtype=dtype, cache_enabled=False)"))
+right(
+    "gradients_looked_at_beforehand",
+    (
+        BACKWARD,
+        "            torch.autograd.grad(loss, list(model.parameters()), retain_graph=True)\n" + BACKWARD,
+    ),
+)
 right("small_init_scale", ("GradScaler(device_type, ", "GradScaler(device_type, init_scale=2.0**9, "))
 right("smallest_init_scale", ("GradScaler(device_type, ", "GradScaler(device_type, init_scale=2.0**6, "))
 right(
@@ -825,7 +863,7 @@ right(
     "skips_nan_losses",
     (BACKWARD, "            if not torch.isfinite(loss):\n                continue\n" + BACKWARD),
 )
-right("inputs_cast_by_hand", ("model(inputs)", "model(inputs.to(dtype))"))
+right("inputs_cast_by_hand", ("model(inputs)", "model(inputs.to(dtype))"), notes=("inputs_cast",))
 right(
     "moves_batches",
     (ZERO, ZERO + "            inputs, targets = inputs.to(device_type), targets.to(device_type)\n"),

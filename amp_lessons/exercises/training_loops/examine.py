@@ -9,12 +9,14 @@ from typing import Any
 
 import torch
 
+from amp_lessons.audit import known_mistakes
 from amp_lessons.audit.findings import Finding, first, note, passed
 from amp_lessons.exercises.attempt import Attempt, Rejected
-from amp_lessons.exercises.report.common_findings import cuda_replaced
+from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.report.results import SideBySide
 from amp_lessons.exercises.training_loops.mistakes import exceptions, history, precision, updates
 from amp_lessons.exercises.training_loops.testbed import Problem, Run, Step, run_loop
+from amp_lessons.precisions import HALVES
 
 _TINY = Problem(seed=0, dtype=torch.float16, loss_weight=2.0**-22)
 _PLAIN = Problem(seed=1, dtype=torch.float16)
@@ -113,11 +115,12 @@ def _remarks(runs: list[Run]) -> Iterator[Finding]:
     """Remark on style; nothing of it is wrong."""
     yield from _old_spellings(runs)
     if any(run.tape.hard_coded for run in runs):
-        yield cuda_replaced(
+        yield common_findings.cuda_replaced(
             "device_type",
             "PyTorch would only warn and switch autocast and the scaler off",
             "pass device_type on to autocast, GradScaler and .to()",
         )
+    yield from _inputs_cast(runs)
     yield from _other_ways_to_scale(runs)
     yield from history.remarks(next(run for run in runs if not run.problem.poisoned))
 
@@ -129,6 +132,13 @@ def _old_spellings(runs: list[Run]) -> Iterator[Finding]:
             f"{spelling} is deprecated and warns in current PyTorch",
             f"write torch.amp.{spelling.rsplit('.', 1)[-1]}(device_type, …)",
         )
+
+
+def _inputs_cast(runs: list[Run]) -> Iterator[Finding]:
+    """Remark on batches that reached the model in 16 bits."""
+    seen = {step.forward.input_dtype for run in runs for step in run.steps if step.forward}
+    if seen & set(HALVES.values()):
+        yield known_mistakes.inputs_cast("the inputs were")
 
 
 def _other_ways_to_scale(runs: list[Run]) -> Iterator[Finding]:

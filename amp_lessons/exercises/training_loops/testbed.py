@@ -94,6 +94,7 @@ class Classifier(nn.Module):
             training=self.training,
             own_model=self.body.weight is tape.parameters[0],
             graph=torch.is_grad_enabled(),
+            input_dtype=inputs.dtype,
         )
 
 
@@ -138,9 +139,15 @@ class Step:
         return not torch.equal(self.loss.weights, self.weights_after)
 
     @property
+    def backwards_into_grad(self) -> list[Backward]:
+        """The backward passes that filled ``.grad``: ``torch.autograd.grad`` only looks (for a penalty)."""
+        return [backward for backward in self.backwards if backward.gradients]
+
+    @property
     def start_gradient(self) -> float | None:
         """The gradient that backward started with at the loss, None without a backward pass."""
-        return self.backwards[-1].start_gradient if self.backwards else None
+        passes = self.backwards_into_grad or self.backwards
+        return passes[-1].start_gradient if passes else None
 
 
 @dataclass(frozen=True)

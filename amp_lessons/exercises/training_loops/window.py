@@ -102,8 +102,8 @@ class Window:
     def accumulated(self) -> Tensor | None:
         """What backward left in ``.grad``, flat; None where the loop did not use ``.grad``."""
         for step in reversed(self.steps):
-            if step.backwards and step.backwards[-1].gradients:
-                found = step.backwards[-1].gradients
+            if step.backwards_into_grad:
+                found = step.backwards_into_grad[-1].gradients
                 return flat(self.run.parameters, [found.get(i) for i in range(len(self.run.parameters))])
         return None
 
@@ -160,10 +160,14 @@ def windows(run: Run) -> list[Window]:
 
 def close(window: Window, wanted: Tensor) -> bool:
     """Whether the gradient that was applied is ``wanted``, up to the rounding of the dtype."""
-    tolerance = _TOLERANCE[window.run.problem.dtype]
+    return bool((window.applied - wanted).norm() <= tolerance(window) * wanted.norm())
+
+
+def tolerance(window: Window) -> float:
+    """By which share of its norm a right gradient may be off: that is how far the dtype rounds."""
     if window.run.problem.loss_weight < 2.0**-15:
-        tolerance = _TOLERANCE_NEAR_UNDERFLOW
-    return bool((window.applied - wanted).norm() <= tolerance * wanted.norm())
+        return _TOLERANCE_NEAR_UNDERFLOW
+    return _TOLERANCE[window.run.problem.dtype]
 
 
 def factor_of(window: Window) -> float:

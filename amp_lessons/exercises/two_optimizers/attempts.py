@@ -183,9 +183,147 @@ def one_autocast_for_both(generator, discriminator, opt_g, opt_d, scaler, real, 
         )
 
 
+HALVED = ("        d_loss = d_loss + ", "        d_loss = 0.5 * d_loss + 0.5 * ")
+SIGMOID = (
+    ("discriminator(real), discriminator(fake.detach())",
+     "discriminator(real).sigmoid(), discriminator(fake.detach()).sigmoid()"),
+    ("judged = discriminator(fake)", "judged = discriminator(fake).sigmoid()"),
+)  # fmt: skip
+
+
+def without_nan(network: str, step: str) -> tuple[str, str]:
+    return (
+        step,
+        f"    for p in {network}.parameters():\n        p.grad.nan_to_num_(0.0, 0.0, 0.0)\n" + step,
+    )
+
+
+wrong("discriminator_loss_halved", "loss_rescaled", "mean of its two terms", HALVED)
+wrong(
+    "loss_doubled",
+    "loss_rescaled",
+    "multiplied by that before backward",
+    ("scale(g_loss)", "scale(2 * g_loss)"),
+)
+wrong(
+    "sums_over_the_batch",
+    "loss_rescaled",
+    'reduction="sum"',
+    ("torch.ones_like(judged))", "torch.ones_like(judged), reduction='sum')"),
+)
+wrong("loss_outside_d", "loss_outside_autocast", "discriminator's loss",
+      ("        d_loss = F", "    d_loss = F"), ("        d_loss = d_loss", "    d_loss = d_loss"))  # fmt: skip
+wrong("loss_outside_g", "loss_outside_autocast", "generator's loss", ("        g_loss =", "    g_loss ="))
+wrong("loss_cast", "loss_in_half", "discriminator's loss was cast", ("scale(d_loss)", "scale(d_loss.half())"))
+wrong("sigmoid_d", "sigmoid_twice", "discriminator's loss", SIGMOID[0])
+wrong("sigmoid_g", "sigmoid_twice", "generator's loss", SIGMOID[1])
+wrong(
+    "smoothed_real_labels",
+    "other_labels",
+    "0.9 for real images and 0 for fake",
+    ("torch.ones_like(on_real)", "torch.full_like(on_real, 0.9)"),
+)
+wrong(
+    "smoothed_fake_labels",
+    "other_labels",
+    "1 for real images and 0.1 for fake",
+    ("torch.zeros_like(on_fake)", "torch.full_like(on_fake, 0.1)"),
+)
+wrong("nan_to_num_in_the_generator", "overflow_hidden", "generator", without_nan("generator", STEP_G))
+wrong("nan_to_num_to_zero", "overflow_hidden", "discriminator", without_nan("discriminator", STEP_D))
+wrong("d_stepped_twice", "double_step", "scaler.step(opt_d) was called twice", (STEP_D, STEP_D + STEP_D))
+wrong("nothing_at_all", "nothing_trained", "neither network", (FAKE, "    return 0.0, 0.0\n" + FAKE))
+
+
+BY_HAND = (
+    "    scaler.unscale_(opt_g)\n    for p in generator.parameters():\n        p.grad /= scaler.get_scale()\n"
+)
+CLIP = "    scaler.unscale_(opt_d)\n    nn.utils.clip_grad_norm_(discriminator.parameters(), 0.1)\n"
+wrong("unscaled_twice", "unscaled_twice", "the generator's update", (STEP_G, BY_HAND + STEP_G))
+wrong(
+    "clipped",
+    "gradients_changed",
+    "the discriminator's gradients",
+    (STEP_D, CLIP.replace("nn.", "torch.nn.") + STEP_D),
+)
+wrong("weights_clamped", "weights_changed", "opt_d was given the right gradients", (STEP_D, STEP_D +
+      "    for p in discriminator.parameters():\n        p.data.clamp_(-0.1, 0.1)\n"))  # fmt: skip
+wrong(
+    "saturating_loss",
+    "wrong_update",
+    "saturating",
+    ("ones_like(judged)", "zeros_like(judged)"),
+    ("scale(g_loss)", "scale(-g_loss)"),
+)
+wrong(
+    "wasserstein",
+    "wrong_update",
+    "points elsewhere",
+    ("F.binary_cross_entropy_with_logits(on_real, torch.ones_like(on_real))", "-on_real.mean()"),
+)
+wrong("own_noise", "other_noise", "other noise", ("generator(noise)", "generator(torch.randn_like(noise))"))
+wrong(
+    "terms_weighted",
+    "wrong_update",
+    "0.5 times that of the fake",
+    ("        d_loss = d_loss + ", "        d_loss = d_loss + 0.5 * "),
+)
+wrong(
+    "left_in_evaluation_mode",
+    "evaluation_mode",
+    "discriminator",
+    (ZERO_G, ZERO_G + "    discriminator.eval()\n"),
+)
+wrong(
+    "left_frozen",
+    "parameters_frozen",
+    "discriminator",
+    (ZERO_G, ZERO_G + "    discriminator.requires_grad_(False)\n"),
+)
+wrong(
+    "steps_unless_nan",
+    "scale_never_lowered",
+    "overflowed at scale",
+    (STEP_D, "    if torch.isfinite(d_loss):\n    " + STEP_D),
+)
+
+
+@TABLE.mistake("double_step", "opt_d stepped twice")
+def discriminator_trained_twice(
+    generator, discriminator, opt_g, opt_d, scaler, real, noise, *, device_type, dtype
+):
+    for _ in range(2):
+        opt_d.zero_grad()
+        with torch.autocast(device_type, dtype=dtype):
+            fake = generator(noise)
+            on_real, on_fake = discriminator(real), discriminator(fake.detach())
+            d_loss = F.binary_cross_entropy_with_logits(on_real, torch.ones_like(on_real))
+            d_loss = d_loss + F.binary_cross_entropy_with_logits(on_fake, torch.zeros_like(on_fake))
+        scaler.scale(d_loss).backward()
+        scaler.step(opt_d)
+        scaler.update()
+    opt_g.zero_grad()
+    with torch.autocast(device_type, dtype=dtype):
+        judged = discriminator(fake)
+        g_loss = F.binary_cross_entropy_with_logits(judged, torch.ones_like(judged))
+    scaler.scale(g_loss).backward()
+    scaler.step(opt_g)
+    scaler.update()
+    return d_loss.item(), g_loss.item()
+
+
 right("the_solution")
+right(
+    "real_images_cast_by_hand", ("discriminator(real)", "discriminator(real.half())"), notes=("inputs_cast",)
+)
+right(
+    "discriminator_set_up_for_the_generator",
+    (ZERO_D, ZERO_D + "    discriminator.train()\n"),
+    (ZERO_G, ZERO_G + "    discriminator.eval().requires_grad_(False)\n"),
+    (UPDATE, UPDATE + "    discriminator.requires_grad_(True)\n"),
+)
+right("losses_outside_on_floats", ("        g_loss =", "    judged = judged.float()\n    g_loss ="))
 right("sequential_updates", (STEP_D, STEP_D + UPDATE))
-right("halved_discriminator_loss", ("        d_loss = d_loss + ", "        d_loss = 0.5 * d_loss + 0.5 * "))
 right(
     "two_backwards",
     (

@@ -11,6 +11,7 @@ from amp_lessons.audit.watching.tape import Tape
 from amp_lessons.exercises.attempt import Attempt, require_none
 from amp_lessons.exercises.report.common_findings import cuda_replaced, fixed_device
 from amp_lessons.exercises.two_optimizers.mistakes import mistakes
+from amp_lessons.exercises.two_optimizers.mistakes_in_precision import inputs_cast
 from amp_lessons.exercises.two_optimizers.testbed import Gan, Problem
 
 # the scale first changes after each step, so that order shows, then only by an overflow
@@ -40,17 +41,21 @@ _PROBLEMS = (
 def check(attempt: Attempt) -> Iterator[Finding]:
     """Let the step train both networks a few times, and hold every call against the true gradients."""
     gan_step = attempt.function(*[None] * 7, device_type=None, dtype=None).function
-    tapes = []
+    tapes: list[Tape] = []
+    remarks: dict[Finding, None] = {}
     for problem in _PROBLEMS:
         gan = Gan(problem)
         for call in gan.train(gan_step):
             require_none(mistakes(call))
+            if not call.poisoned:
+                remarks |= dict.fromkeys(inputs_cast(call))
         tapes.append(gan.tape)
     yield passed("precision", "both networks ran under autocast in the dtype asked for, backward outside it")
     yield passed("discriminator", "its updates are SGD on its own loss, whatever the scale did")
     yield passed("generator", "its updates are SGD on its own loss, whatever the scale did")
     yield passed("overflow", "an overflow in a network left its weights alone, and the scale was lowered")
     yield passed("losses", "both losses are returned, unscaled")
+    yield from remarks
     yield from _remarks(tapes)
 
 

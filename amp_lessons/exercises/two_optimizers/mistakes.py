@@ -7,6 +7,7 @@ import numbers
 from collections.abc import Iterator
 from typing import Any
 
+from amp_lessons.audit import known_mistakes
 from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.two_optimizers.mistakes_in_precision import another_scaler, precision
@@ -34,6 +35,10 @@ def mistakes(call: GanCall) -> Iterator[Finding]:
     yield from discriminator(call, judged_by)
     yield from generator(call, judged_by)
     yield from unscaled(call)
+    if call.frozen:
+        yield known_mistakes.parameters_frozen(
+            "after the step", f"the {call.frozen[0]}'s parameters", "unfreeze them before the step returns"
+        )
     yield from _wrong_type(call.outcome.value)
     yield from _wrong_losses(call, judged_by)
 
@@ -55,9 +60,9 @@ def _is_float(value: Any) -> bool:
 def _wrong_losses(call: GanCall, judged_by: list[Truth]) -> Iterator[Finding]:
     d_seen, g_seen = map(float, call.outcome.value)
     d_loss, g_losses = judged_by[0].d_loss, [right.g_loss for right in judged_by]
-    if _near(d_seen, [d_loss, 0.5 * d_loss]) and _near(g_seen, g_losses):
+    if _near(d_seen, [d_loss]) and _near(g_seen, g_losses):
         return
-    if _near(g_seen, [d_loss, 0.5 * d_loss]) and _near(d_seen, g_losses):
+    if _near(g_seen, [d_loss]) and _near(d_seen, g_losses):
         yield failed("losses_exchanged", "the two losses were returned in the wrong order", _ADVICE)
     if call.scale > 1 and (d_seen > 0.5 * call.scale * d_loss or g_seen > 0.5 * call.scale * g_losses[0]):
         yield failed(

@@ -16,6 +16,7 @@ ONE_UPDATE = (
     "step both optimizers, then call scaler.update() once; or finish scale, backward, step, update for one "
     "network first"
 )
+ONCE_EACH = "train each network once per call: one backward pass for its loss, one scaler.step"
 SCALE_BOTH = "scale both losses: scaler.scale(loss).backward()"
 
 
@@ -29,6 +30,8 @@ def _meanings(call: GanCall) -> Iterator[Finding]:
     if "same dtype" in text:  # half and float tensors meet where autocast is off
         yield from precision(call)
         yield known_mistakes.no_autocast("a network, given what another had computed in 16 bits,", call.dtype)
+    if "step() has already been called since the last update" in text:
+        yield from _stepped_twice(call)
     if "No inf checks were recorded for this optimizer" in text:
         yield from another_scaler(call)
         yield _gradients_missing(call)
@@ -36,6 +39,13 @@ def _meanings(call: GanCall) -> Iterator[Finding]:
     for fragment, finding in _ERRORS.items():
         if fragment in text:
             yield replace(finding, message=finding.message + place)
+
+
+def _stepped_twice(call: GanCall) -> Iterator[Finding]:
+    stepped = [each.optimizer for each in call.calls("scaler.step")]
+    for part, optimizer in call.optimizers.items():
+        if stepped.count(optimizer) > 1:
+            yield known_mistakes.double_step(f"scaler.step({optimizer_of(part)}) was called", hint=ONCE_EACH)
 
 
 def _gradients_missing(call: GanCall) -> Finding:
@@ -70,10 +80,8 @@ _ERRORS = {
     "No inf checks were recorded prior to update": known_mistakes.update_without_step(
         "without a scaler.step(optimizer) before it", ONE_UPDATE
     ),
-    "backward through the graph a second time": failed(
-        "graph_used_twice",
-        "the second backward went through the graph of the first: the fake images still carried the "
-        "generator's graph, or one discriminator output served both losses",
+    "backward through the graph a second time": known_mistakes.graph_used_twice(
+        "the fake images still carried the generator's graph, or one discriminator output served both losses",
         "give the discriminator fake.detach() for its own loss, and run discriminator(fake) again for the "
         "generator's",
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,9 +17,10 @@ from amp_lessons.audit.watching.tape import Backward, Call, Event, Forward, Tape
 from amp_lessons.exercises.attempt import outcome_of
 from amp_lessons.exercises.containment.sandbox import Outcome
 
-_NOISE, _FEATURES, _HIDDEN, _BATCH = 4, 6, 12, 8
+_NOISE, _FEATURES, _HIDDEN, _BATCH = 4, 6, 12, 10
 _POISON = 1e6
 LEARNING_RATE = 0.25
+BATCH_SIZE = _BATCH
 LARGEST_UNSCALED_GRADIENT = 1 / _BATCH  # of a mean of binary cross entropies, by its logits
 
 
@@ -44,7 +45,9 @@ class Part(nn.Module):
         hidden = self.body(inputs)
         outputs = self.head(F.silu(hidden))
         tape = self.tape
-        if tape is not None and outputs.requires_grad:
+        if tape is not None and not outputs.requires_grad:
+            tape.losses_without_graph += 1
+        elif tape is not None:
             tape.add(lambda: self._observe(tape, inputs, hidden))
             outputs.register_hook(lambda g: tape.add(lambda: self._observe_backward(tape, g)))
         return outputs
@@ -62,6 +65,7 @@ class Part(nn.Module):
             stale=is_stale(self.body, inputs, hidden),
             training=self.training,
             own_model=any(self.body.weight is p for p in tape.parameters),
+            input_dtype=inputs.dtype,
         )
 
 
@@ -74,13 +78,16 @@ def optimizer_of(part: str) -> str:
 class Problem:
     """One run: how often the step is called, in which dtype, with which scaler.
 
-    Call number ``poisoned_call``, from 0, gives the network ``poisoned_part`` input too large for fp16.
+    Call number ``poisoned_call``, from 0, gives the network ``poisoned_part`` input too large for fp16. No
+    two causes of a wrong update may share a factor: neither a scale nor their ratio is the batch size, or a
+    half.
     """
 
     dtype: torch.dtype
     seed: int
     init_scale: float = 8.0
     growth_interval: int = 1
+    growth_factor: float = 3.0
     calls: int = 3
     poisoned_call: int | None = None
     poisoned_part: str | None = None
@@ -95,11 +102,24 @@ class Weights:
 
 
 @dataclass(frozen=True)
+class Pass:
+    """A backward pass through the discriminator's outputs, on behalf of ``part``.
+
+    ``largest`` is the largest gradient that reached them, ``scale`` that of the last loss scaled before.
+    """
+
+    part: str
+    largest: float
+    scale: float
+
+
+@dataclass(frozen=True)
 class GanCall:
     """One call of the learner's step: what there was before, what it did, what it returned.
 
     ``real`` is (batch, 6) and ``noise`` (batch, 4), both before poisoning; ``leftover`` are the gradients
-    that were there before. ``poisoned`` names the network whose input was too large for fp16, if one was.
+    that were there before, ``frozen`` names networks left with ``requires_grad=False``. ``poisoned`` names
+    the network whose input was too large for fp16, if one was.
     """
 
     dtype: torch.dtype
@@ -112,6 +132,8 @@ class GanCall:
     scale_after: float
     outcome: Outcome
     events: list[Event]
+    forwards_without_graph: int
+    frozen: tuple[str, ...]
     poisoned: str | None
     optimizers: dict[str, int]
     scaler_id: int
@@ -119,6 +141,34 @@ class GanCall:
     def calls(self, *names: str) -> list[Call]:
         """List the calls of these names, from first to last."""
         return [event for event in self.events if isinstance(event, Call) and event.name in names]
+
+    def position(self, wanted: Event) -> int:
+        """Return where in ``events`` this very event stands: events hold tensors, and are not compared."""
+        return next(i for i, event in enumerate(self.events) if event is wanted)
+
+    def steps_of(self, part: str) -> list[Call]:
+        """List the steps that the optimizer of a network made, through the scaler or past it."""
+        return [each for each in self.calls("optimizer.step") if each.owner == self.optimizers[part]]
+
+    def gradients_at(self, step: Call, part: str) -> Tensor:
+        """Return the gradients of a network, flat, that a step found."""
+        assert step.gradients is not None
+        size = self.before.discriminator.numel()
+        return step.gradients[:size] if part == "discriminator" else step.gradients[size:]
+
+    @property
+    def passes(self) -> list[Pass]:
+        """The backward passes through the discriminator's outputs, each with the network it was for."""
+        found: list[Pass] = []
+        scale = 1.0
+        for event in self.events:
+            if isinstance(event, Call) and event.name == "scale":
+                scale = event.scale
+            if isinstance(event, PartBackward) and event.part == "discriminator":
+                found.append(Pass("discriminator", event.start_gradient, scale))
+            elif isinstance(event, PartBackward) and found:
+                found[-1] = replace(found[-1], part="generator")
+        return found
 
     @property
     def applied(self) -> Weights:
@@ -144,6 +194,7 @@ class Gan:
             self.device,
             init_scale=problem.init_scale,
             growth_interval=problem.growth_interval,
+            growth_factor=problem.growth_factor,
             enabled=problem.dtype == torch.float16,
         )
         self.tape = Tape(self.parameters, self.device)
@@ -192,6 +243,12 @@ class Gan:
             scale_after=self.scaler.get_scale(),
             outcome=outcome,
             events=list(self.tape.events),
+            frozen=tuple(
+                part.name
+                for part in (self.discriminator, self.generator)
+                if not all(parameter.requires_grad for parameter in part.parameters())
+            ),
+            forwards_without_graph=self.tape.losses_without_graph,
             poisoned=poisoned,
             optimizers={"discriminator": id(self.opt_d), "generator": id(self.opt_g)},
             scaler_id=id(self.scaler),
@@ -199,6 +256,7 @@ class Gan:
 
     def _outcome(self, step: Callable[..., Any], real: Tensor, noise: Tensor) -> Outcome:
         self.tape.events.clear()
+        self.tape.losses_without_graph = 0
         with spying(self.tape):
             return outcome_of(
                 step,
@@ -229,7 +287,10 @@ class Truth:
 
     ``real`` and ``fake`` are the discriminator's gradients of its two terms, ``pollution`` is what the
     generator's loss would add to the discriminator, ``undetached`` what the discriminator's loss would add to
-    the generator; ``swapped`` are gradients under exchanged labels.
+    the generator; ``swapped`` are gradients under exchanged labels, ``squashed`` with a sigmoid before the
+    loss. ``lifts`` has the gradients of the mean logits, by which an update is off for every unit a label is
+    off: for the discriminator those on real and on fake images, for the generator on its own. ``largest`` is
+    the largest gradient of each loss by a logit.
     """
 
     d_loss: float
@@ -239,8 +300,10 @@ class Truth:
     generator: Tensor
     pollution: Tensor
     undetached: Tensor
-    swapped_discriminator: Tensor
-    swapped_generator: Tensor
+    swapped: Weights
+    squashed: Weights
+    lifts: dict[str, list[Tensor]]
+    largest: dict[str, float]
 
 
 def truth(call: GanCall, discriminator_weights: Tensor) -> Truth:
@@ -259,9 +322,26 @@ def truth(call: GanCall, discriminator_weights: Tensor) -> Truth:
         generator=_gradient(g_loss, generator),
         pollution=_gradient(g_loss, d_judge),
         undetached=_gradient(fake_loss, generator),
-        swapped_discriminator=_gradient(_bce(on_real, 0.0) + _bce(on_fake, 1.0), d_old),
-        swapped_generator=_gradient(_bce(judged, 0.0), generator),
+        swapped=Weights(
+            _gradient(_bce(on_real, 0.0) + _bce(on_fake, 1.0), d_old), _gradient(_bce(judged, 0.0), generator)
+        ),
+        squashed=Weights(
+            _gradient(_bce(on_real.sigmoid(), 1.0) + _bce(on_fake.sigmoid(), 0.0), d_old),
+            _gradient(_bce(judged.sigmoid(), 1.0), generator),
+        ),
+        lifts={
+            "discriminator": [_gradient(logits.mean(), d_old) for logits in (on_real, on_fake)],
+            "generator": [_gradient(judged.mean(), generator)],
+        },
+        largest={
+            "discriminator": max(_largest(on_real, 1.0), _largest(on_fake, 0.0)),
+            "generator": _largest(judged, 1.0),
+        },
     )
+
+
+def _largest(logits: Tensor, label: float) -> float:
+    return float((logits.sigmoid() - label).abs().max()) / len(logits)
 
 
 def _rebuilt(inputs: int, outputs: int, weights: Tensor) -> Part:

@@ -33,6 +33,8 @@ def hooked(tape: Tape) -> Iterator[None]:
     """Watch with PyTorch's own hooks what no replaced method would show."""
     with ExitStack() as stack:
         for index, parameter in enumerate(tape.parameters):
+            if not parameter.requires_grad:  # frozen by an earlier call: PyTorch refuses the hook
+                continue
             stack.callback(_watch_gradient(tape, index, parameter).remove)
         before = register_optimizer_step_pre_hook(lambda o, args, kwargs: tape.call("optimizer.step", o))
         stack.callback(before.remove)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -35,11 +36,27 @@ def _made_scaler(tape: Tape, original: Any) -> Any:
 
 def _scaled(tape: Tape, original: Any) -> Any:
     def scale(self: Any, outputs: Any) -> Any:
-        seen = {"dtype": outputs.dtype, "elements": outputs.numel()} if isinstance(outputs, Tensor) else {}
-        _note(tape, "scale", self, **seen)
+        _note(tape, "scale", self, **(_described(outputs) if isinstance(outputs, Tensor) else {}))
         return original(self, outputs)
 
     return scale
+
+
+_FAR_ENOUGH = 16  # operations: a sum of two losses, each a mean of something
+
+
+def _described(outputs: Tensor) -> dict[str, Any]:
+    return {"dtype": outputs.dtype, "elements": outputs.numel(), "made_by": tuple(_made_by(outputs))}
+
+
+def _made_by(outputs: Tensor) -> Iterator[str]:
+    """Name the last operations that made ``outputs``, the last one first, as autograd calls them."""
+    waiting = [outputs.grad_fn]
+    for _ in range(_FAR_ENOUGH):
+        node = waiting.pop(0) if waiting else None
+        if node is not None:
+            yield node.name()
+            waiting.extend(before for before, _ in node.next_functions)
 
 
 def _unscaled(tape: Tape, original: Any) -> Any:

@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-
-import torch
 
 from amp_lessons.audit import known_mistakes
 from amp_lessons.audit.findings import Finding, failed
-from amp_lessons.exercises.training_loops.window import Window, is_near, same
+from amp_lessons.exercises.training_loops.window import Window, is_near, same, windows
 
 
 def clipping(window: Window) -> Iterator[Finding]:
     """Name the mistake in clipping to ``max_norm``, where the optimizer was given another gradient."""
-    max_norm = window.run.problem.max_norm
-    if max_norm is None or window.given_rightly or torch.equal(window.after, window.before):
+    max_norm, given = window.run.problem.max_norm, window.gradients_at_step
+    if max_norm is None or window.given_rightly or given is None or not given.any():
         return
-    norm, applied_norm = float(window.mean_gradient.norm()), float(window.applied.norm())
-    if window.scale > 1 and _clipped_while_scaled(window) and applied_norm < 0.5 * min(norm, max_norm):
-        yield _clipped_before_unscale(window, applied_norm)
-    if window.scale > 1 and is_near(applied_norm * window.scale, norm):
+    # the weights may be too coarse to show what was applied: the optimizer knows
+    norm, given_norm = float(window.mean_gradient.norm()), float(given.norm())
+    wanted_norm = min(norm, max_norm)
+    rescaled = window.start_gradient / window.scale
+    if abs(rescaled - 1) > 0.01:
+        yield known_mistakes.loss_rescaled(
+            "the gradient that was to be clipped",
+            rescaled,
+            "the loss was multiplied by that before backward",
+            "scale the loss by the scaler and by nothing else, and clip its gradients",
+        )
+    if window.scale > 1 and is_near(given_norm * window.scale, wanted_norm) and _unscaled_by_hand(window):
         yield known_mistakes.unscaled_twice(window.scale)
-    if float(window.applied @ window.mean_gradient) / (norm * applied_norm) < 0.99:
+    if window.scale > 1 and _clipped_while_scaled(window) and given_norm < 0.5 * wanted_norm:
+        yield _clipped_before_unscale(window, given_norm)
+    if window.scale > 1 and is_near(given_norm * window.scale, norm):
+        yield known_mistakes.unscaled_twice(window.scale)
+    if float(given @ window.mean_gradient) / (norm * given_norm) < 0.99:
         yield failed(
             "clipped_piecewise",
             "clipping changed the direction of the gradient: it was applied to single values or parameter "
@@ -29,14 +40,26 @@ def clipping(window: Window) -> Iterator[Finding]:
             "clip all parameters together by their total norm: "
             "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)",
         )
-    if is_near(applied_norm, norm):
+    if is_near(given_norm, norm):
         yield _never_clipped(window, norm)
     yield failed(
         "wrong_max_norm",
-        f"a gradient of norm {norm:.4g} was applied with norm {applied_norm:.4g}, where "
-        f"max_norm={max_norm:g} asks for {min(norm, max_norm):.4g}",
-        "pass max_norm on to clip_grad_norm_, which leaves gradients below it as they are",
+        f"a gradient of norm {norm:.4g} was applied with norm {given_norm:.4g}, where "
+        f"max_norm={max_norm:g} asks for {wanted_norm:.4g}{_which_norm(window, given_norm)}",
+        "clip all parameters in one call, to max_norm itself, by the norm that clip_grad_norm_ takes by "
+        "default; it leaves gradients below max_norm as they are",
     )
+
+
+def _which_norm(window: Window, given_norm: float) -> str:
+    """Say of a wrong norm what it is, where the loss scale explains it."""
+    max_norm, scale = window.run.problem.max_norm or math.nan, window.scale
+    if scale > 1 and is_near(given_norm, max_norm / scale):
+        return (
+            f"; it is max_norm divided by the loss scale {scale:g}, but after scaler.unscale_ gradients have "
+            "their true size"
+        )
+    return ""
 
 
 def _clipped_while_scaled(window: Window) -> bool:
@@ -45,14 +68,32 @@ def _clipped_while_scaled(window: Window) -> bool:
     return found is not None and accumulated is not None and not same(found, accumulated)
 
 
-def _clipped_before_unscale(window: Window, applied_norm: float) -> Finding:
+def _unscaled_by_hand(window: Window) -> bool:
+    """Whether the scaler was given gradients that had been divided by the scale already.
+
+    Where the true norm is above ``max_norm``, clipping scaled gradients leaves the same; so all windows are
+    asked in which it is below.
+    """
+    max_norm = window.run.problem.max_norm or math.inf
+    for each in windows(window.run):
+        unscale, norm = each.called("unscale_"), float(each.mean_gradient.norm())
+        if each.overflowed or not unscale or unscale[-1].gradients is None or norm > 0.85 * max_norm:
+            continue
+        return is_near(float(unscale[-1].gradients.norm()), norm)
+    return False
+
+
+def _clipped_before_unscale(window: Window, given_norm: float) -> Finding:
     called = window.called("unscale_", directly=True)
     how = "before scaler.unscale_(optimizer)" if called else "without scaler.unscale_"
+    max_norm, scale = window.run.problem.max_norm or math.nan, window.scale
+    divided = next((n for n in (1, 2) if is_near(given_norm, max_norm / scale**n)), 0)
+    which = ("", ", which is max_norm divided by the scale", ", which is max_norm divided by the scale twice")
     return failed(
         "clip_before_unscale",
-        f"the gradients were clipped {how}, while they were still multiplied by {window.scale:g}: the "
-        f"update has norm {applied_norm:.3g}, which is max_norm divided by the scale",
-        "call scaler.unscale_(optimizer), then clip, then scaler.step(optimizer)",
+        f"the gradients were clipped {how}, while they were still multiplied by {scale:g}: the update has "
+        f"norm {given_norm:.3g}{which[divided]}",
+        "call scaler.unscale_(optimizer), then clip to max_norm itself, then scaler.step(optimizer)",
     )
 
 
@@ -64,10 +105,18 @@ def _never_clipped(window: Window, norm: float) -> Finding:
             f"{norm:.4g}",
             "clip between scaler.unscale_(optimizer) and scaler.step(optimizer)",
         )
+    if _clipped_once(window):
+        return failed(
+            "not_clipped",
+            f"only the first batch's gradients were clipped; later one of norm {norm:.4g} was applied "
+            f"although max_norm is {window.run.problem.max_norm:g}: model.parameters() is a generator, and "
+            "one that is kept in a variable is used up after one pass",
+            "call model.parameters() for every batch, or keep list(model.parameters())",
+        )
     return failed(
         "not_clipped",
         f"a gradient of norm {norm:.4g} was applied although max_norm is {window.run.problem.max_norm:g}: "
-        "it was not clipped, or not by its total norm",
+        "it was not clipped, or not by its total norm, or to a threshold above it",
         "call torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm) after scaler.unscale_(optimizer); "
         "clip_grad_value_ limits single numbers, not the norm",
     )
@@ -77,3 +126,16 @@ def _changed_after_step(window: Window) -> bool:
     given = window.gradients_at_step
     later = [call.gradients for call in window.called("update", "zero_grad", "stepped")]
     return given is not None and any(g is not None and g.any() and not same(g, given) for g in later)
+
+
+def _clipped_once(window: Window) -> bool:
+    """Whether something changed the gradients of the run's first window, and of no other, before its step."""
+    first, *others = (_changed_before_step(each) for each in windows(window.run))
+    return first and not any(others)
+
+
+def _changed_before_step(window: Window) -> bool:
+    unscaled, stepped = window.called("unscaled"), window.called("scaler.step")
+    if not unscaled or not stepped or unscaled[0].gradients is None or stepped[0].gradients is None:
+        return False
+    return not same(unscaled[0].gradients, stepped[0].gradients)

@@ -10,6 +10,8 @@ from amp_lessons.audit import known_mistakes
 from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.training_loops.testbed import Run
+from amp_lessons.formats.dtypes import dtype_name
+from amp_lessons.precisions import HALVES
 
 
 def inputs_changed(run: Run) -> Iterator[Finding]:
@@ -92,11 +94,18 @@ def _optimizer_unused() -> Finding:
     )
 
 
+def _how_changed(run: Run) -> str:
+    for dtype in HALVES.values():
+        if torch.equal(run.start_weights.to(dtype).float(), run.steps[0].loss.weights):
+            return f"rounded to {dtype_name(dtype)}, as a cast of the model there and back does"
+    return "whatever the model had learned is lost"
+
+
 def weights_reset(run: Run) -> Iterator[Finding]:
     """Find weights that were changed before the first batch."""
     if run.steps and not torch.equal(run.start_weights, run.steps[0].loss.weights):
         yield failed(
             "weights_reset",
-            "the weights were changed before the first batch: whatever the model had learned is lost",
+            f"the weights were changed before the first batch: {_how_changed(run)}",
             "train the model as it is passed in",
         )

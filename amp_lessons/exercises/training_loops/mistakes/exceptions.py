@@ -10,7 +10,7 @@ import torch
 
 from amp_lessons.audit import known_mistakes
 from amp_lessons.audit.findings import Finding, failed, first
-from amp_lessons.audit.watching.tape import Call
+from amp_lessons.audit.watching.tape import Call, flat
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.training_loops.testbed import Run
 
@@ -66,13 +66,23 @@ def _unscaled_again(run: Run) -> Finding:
             "call scaler.unscale_(optimizer) once, after backward and before clipping; scaler.step will "
             "not repeat it",
         )
-    return known_mistakes.no_update()
+    return _no_update(run)
 
 
 def _stepped_again(run: Run) -> Finding:
     if _names(run).count("scaler.step") > 1:
         return known_mistakes.double_step("scaler.step(optimizer) was called")
-    return known_mistakes.no_update()
+    return _no_update(run)
+
+
+def _no_update(run: Run) -> Finding:
+    if run.problem.accumulation_steps == 1:
+        return known_mistakes.no_update()
+    return known_mistakes.no_update(
+        "call scaler.update() once per window, after scaler.step(optimizer): not for every batch, for all "
+        "gradients of a window need one scale",
+        "a window",
+    )
 
 
 def _unscaled_after_step(run: Run) -> Finding:
@@ -83,17 +93,19 @@ def _unscaled_after_step(run: Run) -> Finding:
             "step had already unscaled the gradients and used them",
             "the order is scale, backward, unscale_, (clip,) step, update",
         )
-    return known_mistakes.no_update()
+    return _no_update(run)
 
 
 def _no_gradients_to_check(run: Run) -> Finding:
     backward = bool(run.steps and run.steps[-1].backwards)
+    if backward and "scaler.step" in _names(run)[:-1]:
+        return known_mistakes.step_without_backward()
     if backward and "zero_grad" in _names(run):
         return known_mistakes.gradients_cleared()
     if not run.steps and run.tape.losses_without_graph:
         return known_mistakes.no_graph()
     if not backward:
-        return _step_before_backward()
+        return known_mistakes.step_before_backward()
     return failed(
         "no_gradients",
         "scaler.step(optimizer) found no gradient on any parameter of the optimizer: backward filled others",
@@ -101,11 +113,15 @@ def _no_gradients_to_check(run: Run) -> Finding:
     )
 
 
-def _step_before_backward() -> Finding:
-    return failed(
-        "step_before_backward",
-        "scaler.step(optimizer) was called before backward had produced any gradient",
-        "the order is forward, scaler.scale(loss).backward(), scaler.step(optimizer), scaler.update()",
+def _graph_gone(run: Run) -> Finding:
+    step = run.steps[-1] if run.steps else None
+    if step is None or not step.backwards or step.backwards[0].gradients:
+        return known_mistakes.backward_twice()
+    return known_mistakes.graph_used_twice(
+        "torch.autograd.grad, for a gradient penalty say, had gone through the loss before, and freed its "
+        "graph",
+        "this exercise asks for the gradient of the loss alone; a penalty needs create_graph=True, which "
+        "keeps the graph",
     )
 
 
@@ -118,7 +134,7 @@ def _nothing_to_update_from(run: Run) -> Finding:
             "one scaler.update() per iteration, after the step",
         )
     if "optimizer.step" in names:
-        return stepped_directly(run)
+        return _stepped_past_the_scaler(run)
     if run.problem.accumulation_steps > 1 and "scaler.step" not in names:
         return known_mistakes.update_every_batch()
     if "scaler.step" not in names and run.calls("scaler.step"):
@@ -127,6 +143,24 @@ def _nothing_to_update_from(run: Run) -> Finding:
         "update_before_step",
         "scaler.update() was called before scaler.step(optimizer): no gradient had been checked for inf yet",
         "call scaler.step(optimizer) first, then scaler.update()",
+    )
+
+
+def _stepped_past_the_scaler(run: Run) -> Finding:
+    """Tell three steps past the scaler apart by the gradients that they found."""
+    step = next(call for call in reversed(_this_iteration(run)) if call.name == "optimizer.step")
+    passes = run.steps[-1].backwards_into_grad if run.steps else []
+    if step.gradients is None or not passes:
+        return stepped_directly(run)
+    if not step.gradients.isfinite().all():
+        return known_mistakes.step_bypasses_scaler("optimizer.step() was called directly")
+    left = flat(run.parameters, [passes[-1].gradients.get(i) for i in range(len(run.parameters))])
+    if not bool(step.gradients.norm() < left.norm() / 4):
+        return stepped_directly(run)
+    return known_mistakes.update_without_step(
+        "after optimizer.step(), of which the scaler knows nothing: the gradients had been divided by hand",
+        "leave the division to scaler.unscale_(optimizer), which also looks for inf, and the step to "
+        "scaler.step(optimizer)",
     )
 
 
@@ -140,7 +174,7 @@ def stepped_directly(run: Run) -> Finding:
 def _never_scaled(run: Run) -> Finding:
     start = run.steps[-1].start_gradient if run.steps else None
     if start is None:
-        return _step_before_backward()
+        return known_mistakes.step_before_backward()
     if start > 1:
         return failed(
             "scaled_by_hand",
@@ -188,7 +222,7 @@ _MEANINGS: list[tuple[str, Callable[[Run], Finding]]] = [
     ("_scale is None", _never_scaled),
     ("Attempting to unscale FP16 gradients", lambda run: known_mistakes.half_parameters()),
     ("element 0 of tensors does not require grad", lambda run: known_mistakes.no_graph()),
-    ("backward through the graph a second time", lambda run: known_mistakes.backward_twice()),
+    ("backward through the graph a second time", _graph_gone),
     ("outputs must be a Tensor or an iterable", lambda run: known_mistakes.scale_needs_a_tensor()),
     ("'float' object has no attribute 'backward'", lambda run: known_mistakes.no_graph()),
     ("unexpected keyword argument 'device_type'", _old_autocast),

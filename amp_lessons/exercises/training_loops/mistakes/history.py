@@ -15,7 +15,7 @@ from torch import Tensor
 
 from amp_lessons.audit.findings import Finding, failed, note
 from amp_lessons.exercises.report import common_findings
-from amp_lessons.exercises.training_loops.testbed import Run
+from amp_lessons.exercises.training_loops.testbed import Run, Step
 from amp_lessons.text.describing import describe
 
 _CLOSE = 2e-3  # a loss rounded to four digits still counts
@@ -95,11 +95,12 @@ def _wrong_values(run: Run, values: Sequence[float]) -> Iterator[Finding]:
     losses, sizes = _epoch_losses(run)
     if losses is None:
         return
-    means = _Means(torch.tensor(values, dtype=torch.float64), losses, sizes)
+    means = _Means(torch.tensor(values, dtype=torch.float64), losses, sizes, run.problem.accumulation_steps)
     if _near(means.seen, means.by_batch) or _near(means.seen, means.by_sample):
         return
     yield from _scaled(run, means)
     yield from _divided(run, means)
+    yield from _norms(run, means)
     yield _not_mean(means)
 
 
@@ -119,6 +120,7 @@ class _Means:
     seen: Tensor
     losses: Tensor
     sizes: Tensor
+    accumulation_steps: int
 
     @property
     def by_batch(self) -> Tensor:
@@ -146,8 +148,8 @@ def _near(seen: Tensor, expected: Tensor) -> bool:
 
 def _scaled(run: Run, means: _Means) -> Iterator[Finding]:
     first, right = float(means.seen[0]), float(means.by_batch[0])
-    smallest_scale = min(step.start_gradient or 1.0 for step in run.steps)
-    if smallest_scale > 8 and first > 0.4 * smallest_scale * right:
+    scales = [step.start_gradient or 1.0 for step in run.steps]
+    if min(scales) > 8 and 0.4 * min(scales) * right < first < 2 * max(scales) * right:
         yield failed(
             "history_scaled",
             f"the history holds the scaled loss: {means.first}; it is about {first / right:.5g} times too "
@@ -165,6 +167,27 @@ def _divided(run: Run, means: _Means) -> Iterator[Finding]:
         )
 
 
+def _norms(run: Run, means: _Means) -> Iterator[Finding]:
+    """Find the norm of the gradient in place of the loss: that is what ``clip_grad_norm_`` returns."""
+    norms = torch.tensor([_norm(run, step) for step in run.steps], dtype=torch.float64)
+    by_epoch = norms.reshape(run.problem.epochs, -1).mean(1)
+    finite = means.seen.isfinite()
+    if finite.any() and bool(((means.seen - by_epoch).abs() <= 0.05 * by_epoch)[finite].all()):
+        seen, right = means.seen[finite][0], means.by_batch[finite][0]
+        overflowed = "" if finite.all() else ", and inf or NaN after an overflow"
+        yield failed(
+            "history_not_mean",
+            "the history holds the mean norm of the gradients, which clip_grad_norm_ returns, instead of the "
+            f"mean loss: {_instead(seen, right)}{overflowed}",
+            _ADVICE,
+        )
+
+
+def _norm(run: Run, step: Step) -> float:
+    """Return the norm of the true gradient of one batch, NaN where the batch is not known."""
+    return math.nan if step.batch is None else float(run.truth(step.loss.weights, step.batch)[1].norm())
+
+
 def _not_mean(means: _Means) -> Finding:
     what, numbers = next(_other_quantities(means), ("something else", means.first))
     return failed(
@@ -177,10 +200,15 @@ def _not_mean(means: _Means) -> Finding:
 def _other_quantities(means: _Means) -> Iterator[tuple[str, str]]:
     """List what the history may be, with the numbers that show it."""
     seen, losses, mean = means.seen, means.losses, means.by_batch
+    steps = means.accumulation_steps
     totals = {
         "the sum of the batch losses": losses.sum(1),
         "the sum of the losses of all samples": (losses * means.sizes).sum(1),
+        "the loss of the last batch": losses[:, -1],
+        "the loss of the first batch": losses[:, 0],
     }
+    if steps > 1 and losses.shape[1] % steps == 0:
+        totals["the sum of the losses at which a window ended"] = losses[:, steps - 1 :: steps].sum(1)
     for what, total in totals.items():
         divisor = float(total[0] / seen[0])
         if seen[0] != 0 and _near(seen * divisor, total):
@@ -188,9 +216,5 @@ def _other_quantities(means: _Means) -> Iterator[tuple[str, str]]:
             yield f"{what} divided by {divisor:.4g}" if divided else what, means.first
     if any(_near(seen, torch.round(mean, decimals=digits)) for digits in (1, 2)):
         yield "that mean rounded to one or two digits", means.first
-    if _near(seen, losses[:, -1]):
-        yield "the loss of the last batch", means.first
-    if _near(seen, losses[:, 0]):
-        yield "the loss of the first batch", means.first
     if _near(seen[:1], mean[:1]) or _near(seen[:1], means.by_sample[:1]):
         yield "a total that is not reset at the start of each epoch", _instead(seen[-1], mean[-1])

@@ -103,20 +103,9 @@ def _loss_in_half(run: Run) -> Iterator[Finding]:
     loss_dtypes = {step.loss.dtype for step in run.steps}
     halves = set(HALVES.values())
     if not any(step.loss.autocast for step in run.steps) and loss_dtypes & halves:
-        half = dtype_name(run.problem.dtype)
-        yield failed(
-            "loss_outside_autocast",
-            f"the loss was computed outside autocast on {half} outputs, so it is itself {half}: it loses "
-            "digits, and in fp16 the scale 65536 overflows at the very start of backward",
-            "call loss_fn inside the autocast context, which computes losses in fp32, or on outputs.float()",
-        )
+        yield known_mistakes.loss_outside_autocast(dtype_name(run.problem.dtype))
     for dtype in (loss_dtypes | scaled_dtypes) & halves:
-        yield failed(
-            "loss_in_half",
-            f"the loss was cast to {dtype_name(dtype)} before backward: fp16 ends at 65504, so the scale "
-            "65536 becomes inf",
-            "keep the loss in fp32, as loss_fn returns it inside autocast",
-        )
+        yield known_mistakes.loss_in_half(dtype_name(dtype))
 
 
 def _backward_under_autocast(run: Run) -> Iterator[Finding]:

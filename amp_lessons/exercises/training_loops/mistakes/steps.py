@@ -9,8 +9,9 @@ import torch
 
 from amp_lessons.audit import known_mistakes
 from amp_lessons.audit.findings import Finding, failed
+from amp_lessons.audit.watching.tape import Call, Event
 from amp_lessons.exercises.training_loops.mistakes import exceptions, scaling
-from amp_lessons.exercises.training_loops.window import Window, factor_of, is_near, same
+from amp_lessons.exercises.training_loops.window import Window, factor_of, is_near, same, tolerance
 
 
 def moved_within(window: Window) -> Finding:
@@ -19,8 +20,7 @@ def moved_within(window: Window) -> Finding:
         "steps_every_batch",
         f"the weights changed within a window of {window.planned_batches} batches: the step must wait until "
         "the gradients of all of them are added up",
-        "call step, update and zero_grad only when (i + 1) % accumulation_steps == 0, and at the end of "
-        "the epoch",
+        "count the batches of the window: step, update and zero_grad belong after its last one only",
     )
 
 
@@ -35,6 +35,17 @@ def stepped_twice(window: Window) -> Iterator[Finding]:
         )
     if len(inside) + len(direct) > len(window.steps):
         yield known_mistakes.double_step()
+
+
+def stepped_again_on_nothing(window: Window) -> Iterator[Finding]:
+    """Find a second step that changed nothing only because plain SGD has no momentum."""
+    steps = window.called("optimizer.step")
+    if len(steps) > 1 and not any(_any_gradient(call) for call in steps[1:]) and _any_gradient(steps[0]):
+        yield known_mistakes.step_without_backward()
+
+
+def _any_gradient(call: Call) -> bool:
+    return call.gradients is not None and bool(call.gradients.any())
 
 
 def direct_step(window: Window) -> Iterator[Finding]:
@@ -52,6 +63,8 @@ def accumulation(window: Window) -> Iterator[Finding]:
     """Name the mistake in adding up the gradients of a window."""
     if window.planned_batches == 1:
         return
+    if _stepped_before_the_last_backward(window):
+        yield known_mistakes.step_before_backward("the backward pass of the window's last batch")
     updates = window.called("update")
     if len(updates) > 1 or any(s.called("unscale_", directly=True) for s in window.steps[:-1]):
         yield known_mistakes.update_every_batch()
@@ -62,6 +75,19 @@ def accumulation(window: Window) -> Iterator[Finding]:
             "call optimizer.zero_grad() once per window: after its step, or before its first batch",
         )
     yield from _weights_of_batches(window)
+
+
+def _stepped_before_the_last_backward(window: Window) -> bool:
+    steps, passes = window.called("scaler.step"), window.last.backwards_into_grad
+    if not steps or not passes:
+        return False
+    events = window.run.tape.events
+    return _index(events, steps[-1]) < _index(events, passes[-1])
+
+
+def _index(events: list[Event], wanted: Event) -> int:
+    """Find the very event, for equal ones differ in place."""
+    return next(i for i, event in enumerate(events) if event is wanted)
 
 
 def _weights_of_batches(window: Window) -> Iterator[Finding]:
@@ -91,9 +117,9 @@ def no_step(window: Window) -> Iterator[Finding]:
     elif window.planned_batches > 1 and len(window.steps) < window.planned_batches:
         yield failed(
             "last_window_dropped",
-            f"the {len(window.steps)} batches left over at the end of an epoch were never applied: their "
-            "gradients are lost",
-            "also step after the last batch: if (i + 1) % accumulation_steps == 0 or i + 1 == len(loader)",
+            f"no step followed the {len(window.steps)} batches left over at the end of an epoch: their "
+            "gradients are lost, or end up in a window of the next epoch",
+            "step also where the loader is at its end and the window is not full",
         )
     elif window.run.calls("optimizer.step"):
         yield _steps_too_rarely(window)
@@ -125,13 +151,20 @@ def _step_without_effect(window: Window) -> Iterator[Finding]:
 
 
 def _steps_too_rarely(window: Window) -> Finding:
-    taken, batches = len(window.run.calls("optimizer.step")), len(window.run.steps)
+    steps = window.run.steps
+    after = [str(i + 1) for i, step in enumerate(steps) if step.called("optimizer.step")]
+    if window.planned_batches == 1:
+        return failed(
+            "steps_too_rarely",
+            f"only {len(after)} steps were taken for {len(steps)} batches: after a backward pass no step "
+            "followed",
+            "call scaler.step(optimizer) and scaler.update() for every batch, inside the loop over them",
+        )
     return failed(
         "steps_too_rarely",
-        f"only {taken} steps were taken for {batches} batches: after a backward pass no step followed",
-        "call scaler.step(optimizer) and scaler.update() for every batch, inside the loop over them"
-        if window.planned_batches == 1
-        else "step once per window of accumulation_steps batches, and at the end of the epoch",
+        f"a window of {window.planned_batches} batches ended without a step: of {len(steps)} batches, steps "
+        f"followed only batch {', '.join(after)}",
+        "step once per window of accumulation_steps batches, and at the end of the epoch",
     )
 
 
@@ -148,12 +181,29 @@ def wrong_factor(window: Window) -> Iterator[Finding]:
     if scale > 1 and is_near(factor, 1 / scale):
         yield known_mistakes.unscaled_twice(scale)
     if abs(start / scale - 1) > 0.01 and is_near(factor, start / scale):
-        yield failed(
-            "loss_rescaled",
-            f"the update is {start / scale:.4g} times the right one: the loss was multiplied by that before "
-            "backward",
-            "call backward on the loss as loss_fn returns it, scaled by the scaler and by nothing else",
+        yield known_mistakes.loss_rescaled(
+            "the update", start / scale, _weight_seen(window), _loss_as_it_is(window)
         )
+
+
+def _loss_as_it_is(window: Window) -> str:
+    if window.planned_batches == 1:
+        return "call backward on the loss as loss_fn returns it, scaled by the scaler and by nothing else"
+    batches = window.planned_batches
+    return (
+        "multiply the loss by nothing but the scale and its weight in the mean: over a window of "
+        f"{batches} batches that is 1/{batches}, however many batches the loader has"
+    )
+
+
+def _weight_seen(window: Window) -> str:
+    """Say by what the loss was multiplied beside the scale."""
+    weight = window.start_gradient / window.scale
+    if window.planned_batches == 1:
+        return f"the loss was multiplied by {weight:.4g} before backward"
+    share = weight / window.planned_batches
+    how = f"multiplied by {share:.4g}" if share > 1 else f"divided by {1 / share:.4g}"
+    return f"each loss was {how}, where a window has {window.planned_batches} batches"
 
 
 def partial(window: Window) -> Iterator[Finding]:
@@ -173,7 +223,9 @@ def partial(window: Window) -> Iterator[Finding]:
 def other_gradient(window: Window) -> Iterator[Finding]:
     """Find gradients that are wrong as backward left them, although the loss is right."""
     found, true = window.accumulated, window.mean_gradient
-    if found is None or bool((found / window.start_gradient - true).norm() < 0.05 * true.norm()):
+    if found is None:
+        return
+    if bool((found / window.start_gradient - true).norm() < tolerance(window) * true.norm()):
         return
     yield failed(
         "other_gradient",
@@ -200,16 +252,14 @@ def gradients_changed(window: Window) -> Iterator[Finding]:
     unscaled = window.called("unscaled")
     reference = unscaled[-1].gradients if unscaled else accumulated
     if reference is not None and not same(given, reference):
-        yield failed(
-            "gradients_changed",
-            "the gradients were changed between backward and the step, which this exercise does not ask for",
-            "apply the gradients as they are",
-        )
+        yield known_mistakes.gradients_changed("the gradients")
 
 
 def weights_changed(window: Window) -> Iterator[Finding]:
     """Find weights that moved otherwise than by the optimizer, which had the right gradients."""
-    if window.given_rightly:
+    given, applied = window.gradients_at_step, window.applied
+    moved_otherwise = given is None or bool((applied - given).norm() > 0.01 * given.norm())
+    if window.given_rightly and moved_otherwise:
         yield known_mistakes.weights_changed("the optimizer was given the right gradients")
 
 

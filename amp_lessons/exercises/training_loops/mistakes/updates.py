@@ -53,7 +53,7 @@ def _closure(run: Run) -> Iterator[Finding]:
 
 def _backward_count(window: Window) -> Iterator[Finding]:
     for step in window.steps:
-        if len(step.backwards) > 1:
+        if len(step.backwards_into_grad) > 1:
             yield known_mistakes.backward_twice()
         if not step.backwards and not window.skipped_backward_on_nonfinite_loss:
             yield _no_backward(window)
@@ -63,8 +63,8 @@ def _no_backward(window: Window) -> Finding:
     if any(len(step.backwards) > 1 for step in window.run.steps):
         return failed(
             "losses_summed",
-            "the losses of several batches were added up and went through one backward pass together: the "
-            "graphs of all of them were kept in memory at once",
+            "the losses of several batches went through one backward pass together: the graphs of all of "
+            "them were kept in memory at once",
             "call scaler.scale(loss).backward() for every batch, right after its forward pass",
         )
     return failed(
@@ -76,7 +76,8 @@ def _no_backward(window: Window) -> Finding:
 
 def _leftovers(window: Window) -> Iterator[Finding]:
     """Find gradients of earlier windows: beside scaled ones they are too small to see in the weights."""
-    backward = next((step.backwards[0] for step in window.steps if step.backwards), None)
+    passes = (passes for step in window.steps for passes in step.backwards_into_grad)
+    backward = next(passes, None)
     if backward is not None and backward.leftover & set(backward.gradients):
         yield known_mistakes.no_zero_grad()
 
@@ -100,6 +101,7 @@ def _update(window: Window) -> Iterator[Finding]:
     """Compare the update with the wanted one, and name the mistake behind a difference."""
     if window.moved_within:
         yield steps.moved_within(window)
+    yield from steps.stepped_again_on_nothing(window)
     acceptable = [window.mean_gradient, torch.stack(window.true_gradients).mean(0)]
     if any(close(window, window.wanted(gradient)) for gradient in acceptable):
         return
