@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -15,7 +16,7 @@ import torch
 from torch import nn
 
 from amp_lessons import autocast, formats, measure, scaling
-from amp_lessons.measure import operations, rates, stopwatch
+from amp_lessons.measure import operations, rates, stopwatch, surveys
 
 ROOMS: tuple[ModuleType, ...] = (formats, scaling, measure, autocast)
 
@@ -195,7 +196,7 @@ GOOD: dict[str, dict[str, Any]] = {
         "inputs": MATRIX,
         "device_type": "cuda",
         "dtype": torch.float16,
-        "backward": True,
+        "backward": lambda output: output.sum(),
     },
     "autocast.region": {"device_type": "cuda", "dtype": torch.float16, "device": "cpu"},
 }
@@ -223,13 +224,13 @@ def call(name: str, arguments: dict[str, Any]) -> None:
 
 def complaint(name: str, argument: str, value: Any) -> str:
     """Return what is wrong with the answer to a hostile argument; nothing where it is a good one."""
+    its_own = callable(value) and callable(GOOD[name][argument])  # a function's own error is its author's
     try:
         call(name, {**GOOD[name], argument: value})
     except (TypeError, ValueError) as error:
-        its_own = callable(value) and callable(GOOD[name][argument])  # a function's own error is its author's
         return "" if its_own or names_it(str(error), argument, value) else f"{type(error).__name__}: {error}"
     except RuntimeError as error:
-        return "" if argument in MODELS_OWN or callable(value) else f"RuntimeError: {error}"
+        return "" if argument in MODELS_OWN or its_own else f"RuntimeError: {error}"
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return ""
@@ -245,7 +246,8 @@ def names_it(message: str, argument: str, value: Any) -> bool:
     tensors = [str(tuple(value.shape)), str(value.dtype)] if isinstance(value, torch.Tensor) else []
     named = [words(each)[:20] for words in (repr, str) for each in (value, *items)]
     named += [type(each).__name__ for each in (value, *items)]
-    return any(word in message for word in (argument, argument.replace("_", " "), *named, *tensors))
+    as_word = rf"\b({argument}|{argument.replace('_', ' ')})\b"
+    return bool(re.search(as_word, message)) or any(word in message for word in (*named, *tensors))
 
 
 @pytest.fixture(autouse=True)
@@ -256,6 +258,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setattr(
             room, "random_values", lambda shape, kind, draw: torch.empty(shape, dtype=kind.dtype)
         )
+    monkeypatch.setattr(surveys, "operation_rates", lambda *_, **__: ())
     monkeypatch.setattr(rates, "_product_sizes", lambda place: [8])
     monkeypatch.setattr(rates, "_copy_sizes", lambda place: [64])
     with warnings.catch_warnings():

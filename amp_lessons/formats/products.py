@@ -62,7 +62,7 @@ def tf32_product(a: Tensor, b: Tensor) -> Tensor:
     """Return a @ b as this GPU computes it in TF32; both float32, on CUDA with compute capability >= 8.0."""
     _check_shapes(a, b)
     if not (a.is_cuda and torch.cuda.get_device_capability(a.device) >= (8, 0)):
-        raise ValueError("TF32 needs operands on an NVIDIA GPU of compute capability 8.0 or more (Ampere).")
+        raise ValueError("TF32 needs a and b on an NVIDIA GPU of compute capability 8.0 or more (Ampere).")
     with fp32_products(tf32=True):
         return rounding.as_float32(a) @ rounding.as_float32(b)
 
