@@ -19,6 +19,8 @@ from typing import Any, Literal
 
 import torch
 
+from amp_lessons.arguments import require
+
 Support = Literal["native", "emulated", "fallback"]
 Capability = tuple[int, int]
 
@@ -185,6 +187,7 @@ def fp32_products(*, tf32: bool) -> Iterator[None]:
     the end. They are made through PyTorch's older switches, because once only a newer one is set, reading an
     older one raises, and torch.compile reads both.
     """
+    require(tf32, bool, "tf32", "True or False")
     before = [(switch, switch.read()) for switch in FP32_SWITCHES]
     MATMUL_SWITCH.write("high" if tf32 else "highest")
     _CUDNN_SWITCH.write(tf32)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+from amp_lessons.arguments import require
+
 
 @dataclass(frozen=True)
 class Precision:
@@ -44,8 +46,9 @@ HALVES = {p.name: p.autocast_dtype for p in PRECISIONS.values() if p.autocast_dt
 def precision(name: str) -> Precision:
     """Return the precision that a learner named; ``PRECISIONS[name]`` is for names that are known to be one.
 
-    Raises ``ValueError`` for another name, with the names there are.
+    Raises ``ValueError`` for another name, with the names there are, ``TypeError`` for what is no name.
     """
+    require(name, str, "a precision's name", 'a text such as "fp16"')
     if name not in PRECISIONS:
         raise ValueError(f"unknown precision {name!r}; there are {', '.join(PRECISIONS)}")
     return PRECISIONS[name]

@@ -15,13 +15,14 @@ from amp_lessons.exercises import checking, shelf
 from amp_lessons.exercises.containment.isolation import Way
 from amp_lessons.exercises.exercise import Exercise
 from amp_lessons.exercises.overviews import Overview, overview, so_far
-from amp_lessons.exercises.report.results import Hint, Report, SideBySide, Solution
+from amp_lessons.exercises.report.results import Hint, OtherWay, Report, SideBySide, Solution
 from amp_lessons.keeping import progress
 
 __all__ = [
     "Exercise",
     "Finding",
     "Hint",
+    "OtherWay",
     "Overview",
     "Report",
     "SideBySide",
@@ -84,7 +85,14 @@ def hint(exercise_id: str, number: int) -> Hint:
 
 
 def solution(exercise_id: str) -> Solution:
-    """Return one right answer to an exercise, with the reasons for it; ``message`` as with ``hint``."""
+    """Return a right answer to an exercise, why it is right, and other ways; ``message`` as with ``hint``."""
     exercise = shelf.find(exercise_id)
     message = _told(lambda: progress.record_solution(exercise_id))
-    return Solution(exercise_id, exercise.solution_source, exercise.explanation, exercise.solution, message)
+    return Solution(
+        exercise_id,
+        exercise.solution_source,
+        exercise.explanation,
+        exercise.solution,
+        message,
+        exercise.other_ways,
+    )

@@ -14,11 +14,13 @@ from typing import Any, TypeAlias
 from amp_lessons.audit.findings import Finding
 from amp_lessons.exercises.attempt import Attempt
 from amp_lessons.exercises.report import rendering
-from amp_lessons.exercises.report.results import SideBySide
+from amp_lessons.exercises.report.results import OtherWay, SideBySide
 
 Check: TypeAlias = Callable[[Attempt], Iterator[Finding | SideBySide]]
 
 _SECTIONS = ("Hint 1", "Hint 2", "Hint 3", "Why")
+_WAYS = "Other ways"  # the section that a card may end with
+_WAY = re.compile(r"\s*(\S.*?)\s*^```python\n(.+?)^```\s*", re.DOTALL | re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,8 @@ class Exercise:
 
     ``lesson`` is the number of the notebook it belongs to ("04"), ``place`` its place in there, from 1;
     ``difficulty`` runs from 1 to 5; ``minutes`` is what a learner should plan for. ``names`` are what the
-    stub defines, in the order in which a check takes them.
+    stub defines, in the order in which a check takes them. ``other_ways`` are good
+    answers too.
     """
 
     id: str
@@ -42,6 +45,7 @@ class Exercise:
     explanation: str
     stub: str
     solution_source: str
+    other_ways: tuple[OtherWay, ...] = ()
 
     @property
     def solution(self) -> Any:
@@ -76,7 +80,7 @@ def cell_id(exercise_id: str, part: str) -> str:
 
 def read(folder: Path) -> Exercise:
     """Read the exercise in ``folder``, whose name is its id. Raises ValueError for an incomplete card."""
-    front, sections = _read_card(folder / "card.md")
+    front, sections, ways = _read_card(folder / "card.md")
     stub = (folder / "stub.py").read_text("utf-8")
     task, *hints, explanation = sections
     return Exercise(
@@ -87,19 +91,33 @@ def read(folder: Path) -> Exercise:
         explanation=explanation,
         stub=stub,
         solution_source=(folder / "solution.py").read_text("utf-8"),
+        other_ways=ways,
         **front,
     )
 
 
-def _read_card(path: Path) -> tuple[dict[str, Any], list[str]]:
-    """Split a card into its front matter and its sections; the first, without a heading, is the task."""
+def _read_card(path: Path) -> tuple[dict[str, Any], list[str], tuple[OtherWay, ...]]:
+    """Split a card: front matter, sections (the first, without a heading, is the task), and other ways."""
     match = re.fullmatch(r"---\n(.*?)\n---\n(.*)", path.read_text("utf-8"), re.DOTALL)
     if match is None:
         raise ValueError(f"{path} must begin with front matter between two lines of ---")
-    task, *rest = re.split(r"^## (.+)$", match[2], flags=re.MULTILINE)
+    told, *ways = re.split(rf"^## {_WAYS}$", match[2], maxsplit=1, flags=re.MULTILINE)
+    task, *rest = re.split(r"^## (.+)$", told, flags=re.MULTILINE)
     if tuple(rest[::2]) != _SECTIONS:
         raise ValueError(f"{path} must have the sections {', '.join(_SECTIONS)}, not {', '.join(rest[::2])}")
-    return _front_matter(match[1], path), [" ".join(text.split()) for text in (task, *rest[1::2])]
+    sections = [" ".join(text.split()) for text in (task, *rest[1::2])]
+    return _front_matter(match[1], path), sections, _read_ways(ways[0], path) if ways else ()
+
+
+def _read_ways(text: str, path: Path) -> tuple[OtherWay, ...]:
+    """Read the ways of a card: for each a heading, what distinguishes it, and its code."""
+    before, *rest = re.split(r"^### (.+)$", text, flags=re.MULTILINE)
+    found = [(title, _WAY.fullmatch(body)) for title, body in zip(rest[::2], rest[1::2], strict=True)]
+    if before.strip() or not found or any(match is None for _, match in found):
+        raise ValueError(
+            f"{path}: under ## {_WAYS} stand a ### heading, some sentences and a ```python block"
+        )
+    return tuple(OtherWay(title, " ".join(match[1].split()), match[2]) for title, match in found if match)
 
 
 _FIELDS = {"title": str, "lesson": str, "place": int, "difficulty": int, "minutes": int}

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from amp_lessons.arguments import require
 from amp_lessons.formats import rounding
 from amp_lessons.formats.catalogue import FORMATS
 from amp_lessons.formats.compare import relative_error
-from amp_lessons.formats.floats import FloatFormat
+from amp_lessons.formats.floats import FloatFormat, require_format
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,7 @@ class ScalingError:
 
 def scaling_error(x: Tensor, scaled_format: ScaledFormat) -> ScalingError:
     """Quantise and dequantise ``x`` (float32, not all zeros) and measure the damage."""
+    require(scaled_format, ScaledFormat, "scaled_format", 'one such as formats.BLOCK_FORMATS["mxfp8_e4m3"]')
     scaled = scaled_format.quantize(x)
     exact, back = x.double(), scaled.dequantize().double()
     nonzero = exact != 0
@@ -150,6 +152,7 @@ def scaling_error(x: Tensor, scaled_format: ScaledFormat) -> ScalingError:
 
 def per_tensor(element: FloatFormat) -> ScaledFormat:
     """Return ``element`` with one float32 scale per tensor, which takes the largest element to ``max``."""
+    require_format(element, "element")
     return ScaledFormat(f"{element.name} per tensor", element, FORMATS["fp32"], block_size=None)
 
 

@@ -7,12 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from numbers import Rational
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor
 
+from amp_lessons.arguments import require, require_items
 from amp_lessons.formats.catalogue import FORMATS
-from amp_lessons.formats.floats import Fields, FloatFormat
+from amp_lessons.formats.floats import Fields, FloatFormat, require_format
+from amp_lessons.text.describing import describe
 
 Outcome = Literal["exact", "rounded", "underflow", "overflow", "nan"]
 
@@ -36,7 +38,7 @@ class Representation:
 
 def represent(value: float | Rational, float_format: FloatFormat) -> Representation:
     """Round ``value`` to ``float_format`` and say what became of it; errors come from exact arithmetic."""
-    value = value if isinstance(value, Rational) else float(value)
+    value, float_format = _number(value), require_format(float_format, "float_format")
     fields = float_format.fields(value)
     error, relative_error = _errors(fields.value, value)
     return Representation(float_format, fields, _outcome(value, float_format, fields), error, relative_error)
@@ -46,13 +48,28 @@ def side_by_side(
     value: float | Rational, float_formats: Iterable[FloatFormat] = FORMATS.values()
 ) -> list[Representation]:
     """Round ``value`` to each of ``float_formats``."""
-    return [represent(value, float_format) for float_format in float_formats]
+    chosen = require_items(float_formats, FloatFormat, "float_formats", "one of formats.FORMATS.values()")
+    return [represent(value, float_format) for float_format in chosen]
 
 
 def relative_error(approximate: Tensor, exact: Tensor) -> float:
-    """Return ‖approximate − exact‖ / ‖exact‖ over all elements, computed in float64."""
+    """Return ‖approximate − exact‖ / ‖exact‖ over all elements of two tensors of one shape, in float64."""
+    for name, tensor in (("approximate", approximate), ("exact", exact)):
+        require(tensor, Tensor, name, "a tensor")
+    if approximate.shape != exact.shape:
+        shapes = f"{tuple(approximate.shape)} and {tuple(exact.shape)}"
+        raise ValueError(f"approximate and exact are tensors of one shape, not of {shapes}")
     exact = exact.double()
     return float((approximate.double() - exact).norm() / exact.norm())
+
+
+def _number(value: Any) -> float | Rational:
+    if isinstance(value, Rational):
+        return value
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):  # the last is a complex tensor's
+        raise TypeError(f"value is a number such as 0.1 or Fraction(1, 3), not {describe(value)}") from None
 
 
 def _outcome(value: float | Rational, float_format: FloatFormat, fields: Fields) -> Outcome:

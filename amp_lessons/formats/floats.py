@@ -13,11 +13,12 @@ from enum import Enum
 from fractions import Fraction
 from functools import cached_property
 from numbers import Rational
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from amp_lessons.arguments import require
 from amp_lessons.formats import rounding
 
 Kind = Literal["zero", "subnormal", "normal", "inf", "nan"]
@@ -348,6 +349,11 @@ class FloatFormat:
         if not self.has_zero:
             rounded.clamp_(min=self.smallest_normal)
         return rounded.add_(0.0) if self.specials is Specials.FNUZ else rounded  # −0 + 0 is +0
+
+
+def require_format(value: Any, name: str) -> FloatFormat:
+    """Return a number format. Raises TypeError for anything else, such as its name or its dtype."""
+    return require(value, FloatFormat, name, 'a number format such as formats.FORMATS["fp16"]')
 
 
 def _floor_log2(magnitude: Fraction) -> int:

@@ -11,8 +11,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from amp_lessons.arguments import require, require_number, require_whole
 from amp_lessons.formats import rounding
-from amp_lessons.formats.floats import FloatFormat
+from amp_lessons.formats.floats import FloatFormat, require_format
 
 
 def running_sum(
@@ -35,15 +36,32 @@ def running_sum(
       "stochastic": each sum is rounded up or down at random, right on average; ``generator`` (on the device
       of ``increments``) makes it repeatable.
     """
+    require(increments, Tensor, "increments", "a float32 tensor such as torch.ones(10)")
+    require_format(float_format, "float_format")
     if increments.dim() == 0 or len(increments) == 0:
-        raise ValueError("Give at least one increment, along the first dimension.")
+        shape = tuple(increments.shape)
+        raise ValueError(f"increments has at least one, along its first dimension, not the shape {shape}")
     if method not in SUM_METHODS:
         raise ValueError(f"There is no method {method!r}; there are {', '.join(SUM_METHODS)}.")
     increments = rounding.as_float32(increments)
-    first = torch.as_tensor(start, dtype=torch.float32, device=increments.device).expand(increments.shape[1:])
+    first = _expanded(start, increments)
     stochastic = partial(float_format.round_stochastically, generator=generator)
     round_sum = stochastic if method == "stochastic" else float_format.quantize
     return torch.stack(list(SUM_METHODS[method](increments, first, round_sum)))
+
+
+def _expanded(start: float | Tensor, increments: Tensor) -> Tensor:
+    """Return ``start`` as float32, in the shape of each increment."""
+    if not isinstance(start, Tensor):
+        start = torch.tensor(require_number(start, "start"))
+    shape = increments.shape[1:]
+    try:
+        return start.to(increments.device, torch.float32).expand(shape)
+    except RuntimeError as error:
+        raise ValueError(
+            f"start is a number, or a tensor that can be expanded to {tuple(shape)}, the shape of each "
+            f"increment; its shape is {tuple(start.shape)}"
+        ) from error
 
 
 Rounding = Callable[[Tensor], Tensor]
@@ -85,7 +103,8 @@ def repeated_update(
     update: float, float_format: FloatFormat, steps: int, *, start: float = 1.0
 ) -> dict[str, list[float]]:
     """Return a weight of ``float_format`` after each of ``steps`` times ``update``, by ``SUM_METHODS``."""
-    updates = torch.full((steps,), update)
+    updates = torch.full((require_whole(steps, "steps"),), require_number(update, "update"))
+    require_number(start, "start")
     return {
         method: running_sum(
             updates, float_format, method, start=start, generator=torch.Generator().manual_seed(0)

@@ -7,8 +7,9 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
+from amp_lessons.arguments import require, require_whole
 from amp_lessons.formats.catalogue import FORMATS
-from amp_lessons.formats.floats import FloatFormat
+from amp_lessons.formats.floats import FloatFormat, require_format
 
 _EXAMPLES = "0.1, 1e-8, 2^-24, 1/3, -0, inf or nan, or a bit pattern such as 0x7bff or 0b0111"
 _PLAIN_SIGNS = str.maketrans({"−": "-", "–": "-", "×": "*", "·": "*", "∞": "inf"})
@@ -42,6 +43,8 @@ def parse(text: str, float_format: FloatFormat) -> Typed:
     powers (2^-24, 1.5*2^-3, 10**6), fractions, inf, nan and -0. A ``ValueError`` tells the learner what to
     type instead.
     """
+    require(text, str, "text", 'what a learner typed, such as "0.1"')
+    require_format(float_format, "float_format")
     cleaned = _SPACED_OPERATOR.sub(r"\1", text.strip().lower().translate(_PLAIN_SIGNS))
     if not cleaned:
         raise ValueError(f"Nothing typed yet. Try {_EXAMPLES}.")
@@ -61,6 +64,7 @@ def parse_whole(text: str | int, name: str, most: int) -> int:
 
     ``name`` says in the ``ValueError`` for anything else what the number is: ``"The batch"``.
     """
+    require_whole(most, "most")
     typed = str(text).strip()
     try:
         value = parse(typed, FORMATS["fp32"]).value

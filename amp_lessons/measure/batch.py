@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from amp_lessons.arguments import require, require_callable, require_number, require_whole
 from amp_lessons.autocast.running import fake_mode_of, gradients_on, on_fake_cpu
 from amp_lessons.measure.footprint import COMPUTED, MEASURED
 from amp_lessons.measure.memory import predict_memory
@@ -48,6 +50,10 @@ def predict_largest_batch(
     it is called with fake tensors, so that large batches take no memory. ``known_peaks`` are peaks in bytes
     by batch that need not be predicted again. ``options`` are those of ``predict_memory``.
     """
+    require_callable(make_inputs, "make_inputs", "a function that makes inputs of a batch size")
+    capacity_bytes = int(min(require_number(capacity_bytes, "capacity_bytes", above=0), sys.maxsize))
+    if known_peaks is not None:
+        require(known_peaks, Mapping, "known_peaks", "a dict of peaks by batch, or None")
     fake, _ = on_fake_cpu(model, ())
     mode = fake_mode_of(fake.parameters()) or FakeTensorMode()
     peaks: dict[int, int] = dict(known_peaks or {})
@@ -72,6 +78,8 @@ def search_largest_batch(step: Callable[[int], Any], *, largest: int = LARGEST_B
     Take a step of training, not only a forward pass, and take it twice: the optimizer's state comes with the
     first. On a CPU predict instead: there the system may end the process rather than refuse memory.
     """
+    require_callable(step, "step", "a function of the batch size that takes a training step")
+    require_whole(largest, "largest")
 
     def fits(batch: int) -> bool:
         return _survives(step, batch)

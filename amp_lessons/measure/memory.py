@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from amp_lessons.arguments import require_callable
 from amp_lessons.autocast.cast_policy import tensors_in
 from amp_lessons.autocast.cuda_on_cpu import cuda_kernels
 from amp_lessons.autocast.running import (
@@ -25,7 +26,13 @@ from amp_lessons.autocast.running import (
 )
 from amp_lessons.devices import fp32_products
 from amp_lessons.measure.footprint import COMPUTED, MEASURED, Footprint, Saved, footprint, saved_rows
-from amp_lessons.measure.optimizers import Factory, make_optimizer, optimizer_bytes, state_tensors
+from amp_lessons.measure.optimizers import (
+    Factory,
+    check_optimizer,
+    make_optimizer,
+    optimizer_bytes,
+    state_tensors,
+)
 from amp_lessons.measure.storages import StorageLog
 from amp_lessons.precisions import precision
 
@@ -60,6 +67,7 @@ def predict_memory(
     An LSTM takes two to five times what is predicted; the result's ``warning`` says so.
     """
     kind = precision(precision_name)
+    _check_functions(optimizer, loss_fn)
     fake, (args, kwargs) = on_fake_cpu(model, (inputs, named_inputs))
     prepared = prepare(fake, args, kwargs, device_type, kind.autocast_dtype)
     needed = optimizer_bytes(optimizer, fake.parameters(), device_type=device_type)
@@ -90,6 +98,7 @@ def measure_memory(
     afterwards; the mode of the caller (``torch.no_grad``) makes no difference.
     """
     kind = precision(precision_name)
+    _check_functions(optimizer, loss_fn)
     require_module(model)
     device = next(tensors_in([list(model.parameters()), inputs, named_inputs])).device
     prepared = prepare(model, inputs, named_inputs, device.type, kind.autocast_dtype)
@@ -147,6 +156,12 @@ def _warning_of_prediction(prepared: PreparedRun, log: StorageLog) -> str:
     if prepared.device_type == "cuda" and recurrent:
         return f"{_RECURRENT}{_GPUS_OWN}"
     return f"{_RECURRENT}{_UNPREDICTED}" if log.saw_recurrent_kernel else ""
+
+
+def _check_functions(optimizer: Factory | None, loss_fn: LossFn | None) -> None:
+    check_optimizer(optimizer)
+    if loss_fn is not None:
+        require_callable(loss_fn, "loss_fn", "a function that takes the output and returns the loss, or None")
 
 
 def _allocated_at_peak(prepared: PreparedRun, loss_fn: LossFn | None, updates: Optimizer | None) -> int:

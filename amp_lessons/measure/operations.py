@@ -9,10 +9,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from amp_lessons.arguments import require_items, require_whole
 from amp_lessons.devices import fp32_products
 from amp_lessons.measure.rates import Device, Rate, random_values
 from amp_lessons.measure.stopwatch import time_step, usable_device
 from amp_lessons.precisions import Precision, precision
+from amp_lessons.text.nearest import did_you_mean
 
 Tensor = torch.Tensor
 
@@ -93,8 +95,18 @@ def operation_rates(
     are tokens enough that no cache holds the activations (32,768 on a GPU, 4,096 on a CPU).
     """
     kind, place = precision(precision_name), usable_device(device)
-    count = tokens or (32768 if place.type == "cuda" else 4096)
-    return tuple(_rate(OPERATIONS[name], kind, place, count, width, seconds) for name in operations)
+    default = 32768 if place.type == "cuda" else 4096
+    count = default if tokens is None else require_whole(tokens, "tokens")
+    width = require_whole(width, "width")
+    return tuple(_rate(each, kind, place, count, width, seconds) for each in _named(operations))
+
+
+def _named(operations: Iterable[str]) -> list[Operation]:
+    names = require_items(operations, str, "operations", 'a name such as "attention"')
+    unknown = next((name for name in names if name not in OPERATIONS), None)
+    if unknown is not None:
+        raise ValueError(f"no operation is called {unknown!r}; {did_you_mean(unknown, OPERATIONS)}")
+    return [OPERATIONS[name] for name in names]
 
 
 def _rate(

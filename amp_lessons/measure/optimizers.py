@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+from amp_lessons.arguments import require_callable, require_items
 from amp_lessons.autocast.cast_policy import tensors_in
 from amp_lessons.measure.storages import StorageLog
 
@@ -42,13 +43,21 @@ def optimizer_bytes(
     count. Raises ``ValueError`` for an optimizer that looks at values (Adafactor, ASGD) or calls the model
     itself (LBFGS).
     """
-    kinds = tuple((p.shape, p.stride(), p.dtype) for p in parameters if p.requires_grad)
+    check_optimizer(optimizer)
+    tensors = require_items(parameters, torch.Tensor, "parameters", "a tensor, as in model.parameters()")
+    kinds = tuple((p.shape, p.stride(), p.dtype) for p in tensors if p.requires_grad)
     if optimizer is None or not kinds:
         return OptimizerBytes(0, 0)
     try:
         return _bytes_of_a_step(optimizer, kinds, device_type)
     except (RuntimeError, TypeError, ValueError) as error:
         raise ValueError(f"this optimizer cannot step on tensors without data: {error}") from error
+
+
+def check_optimizer(optimizer: Factory | None) -> None:
+    """Refuse what cannot make an optimizer. Raises ``TypeError`` for it."""
+    if optimizer is not None:
+        require_callable(optimizer, "optimizer", "what makes one, such as torch.optim.AdamW, or None")
 
 
 @lru_cache(maxsize=16)  # a third of a prediction's time, and the same for every batch and precision

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 
 import torch
 
+from amp_lessons.arguments import require_items, require_number, require_whole
 from amp_lessons.devices import fp32_products, free_bytes, tensor_core_formats
 from amp_lessons.measure.stopwatch import time_step, usable_device
 from amp_lessons.measure.timing import Timing
 from amp_lessons.precisions import PRECISIONS, Precision, precision
+from amp_lessons.text.describing import describe
 
 Device = str | torch.device
 
@@ -128,7 +131,8 @@ def roofline(
     *, device: Device, precisions: Iterable[str] | None = None, seconds_per_point: float = 0.1
 ) -> Roofline:
     """Measure product and copy rates on ``device``, by default in every precision that it knows."""
-    names = tuple(precisions_on(device) if precisions is None else precisions)
+    names = precision_names(precisions, device)
+    require_number(seconds_per_point, "seconds_per_point", above=0)
     products = [
         rate for name in names for rate in product_rates(name, device=device, seconds=seconds_per_point)
     ]
@@ -142,6 +146,17 @@ def precisions_on(device: Device) -> tuple[str, ...]:
     return tuple(name for name, kind in PRECISIONS.items() if not kind.tf32 or _has_tf32(place))
 
 
+def precision_names(precisions: Iterable[str] | None, device: Device) -> tuple[str, ...]:
+    """Return the precisions that were named; of none, all that ``device`` knows. Raises as ``precision``."""
+    known = precisions_on(device)
+    if precisions is None:
+        return known
+    names = require_items(precisions, str, "precisions", 'a name such as "fp16"')
+    if not names:
+        raise ValueError(f"precisions is at least one name, such as {', '.join(known)}")
+    return tuple(precision(name).name for name in names)
+
+
 def _has_tf32(place: torch.device) -> bool:
     if place.type != "cuda":
         return False
@@ -151,6 +166,7 @@ def _has_tf32(place: torch.device) -> bool:
 
 def product_intensity(size: int, precision_name: str) -> float:
     """Return the FLOP per unavoidable byte of a product of two square matrices of ``size`` rows."""
+    require_whole(size, "size")
     return 2 * size**3 / (3 * size**2 * precision(precision_name).dtype.itemsize)
 
 
@@ -163,9 +179,7 @@ def product_rate(
     CPU is several times as slow with any other layout. The matrices hold normally distributed values: a GPU
     multiplies zeros faster, as they cost less power.
     """
-    m, n, k = (size, size, size) if isinstance(size, int) else size
-    if min(m, n, k) < 1:
-        raise ValueError(f"a matrix needs at least one row and one column, got m, n, k = {m}, {n}, {k}")
+    m, n, k = _three_sizes(size)
     kind, place = precision(precision_name), usable_device(device)
     draw = torch.Generator(place)  # its own: the notebook's random numbers go on as if nothing was measured
     a, b = random_values((m, k), kind, draw), random_values((n, k), kind, draw).t()
@@ -174,6 +188,15 @@ def product_rate(
         timing = time_step(lambda: torch.mm(a, b, out=out), device=place, seconds=seconds)
     moved_bytes = a.nbytes + b.nbytes + out.nbytes
     return Rate("matrix product", kind.name, max(m, n, k), 2.0 * m * n * k, moved_bytes, timing)
+
+
+def _three_sizes(size: int | tuple[int, int, int]) -> tuple[int, int, int]:
+    if isinstance(size, Integral):
+        size = (int(size),) * 3
+    if not isinstance(size, (tuple, list)) or len(size) != 3:
+        raise TypeError(f"size is a whole number, or three of them (m, n, k), not {describe(size)}")
+    m, n, k = (require_whole(each, "each size of a product") for each in size)
+    return m, n, k
 
 
 def product_rates(
@@ -186,8 +209,9 @@ def product_rates(
 ) -> tuple[Rate, ...]:
     """Time square products of growing size, until one would take too long or fill the memory."""
     kind, place = precision(precision_name), usable_device(device)
+    require_number(longest_call_ms, "longest_call_ms", above=0)
     rates: list[Rate] = []
-    for size in sizes or _product_sizes(place):
+    for size in _whole(sizes) or _product_sizes(place):
         too_large = 3 * size**2 * kind.dtype.itemsize > _SHARE_OF_FREE_MEMORY * free_bytes(place)
         if too_large or (rates and _expected_ms(rates[-1], size) > longest_call_ms):
             break
@@ -200,9 +224,14 @@ def copy_rates(
 ) -> tuple[Rate, ...]:
     """Time copies of ``sizes`` bytes; small ones stay in a cache, the largest shows the memory's own rate."""
     kind, place = precision(precision_name), usable_device(device)
-    wanted = sizes or _copy_sizes(place)
+    wanted = _whole(sizes) or _copy_sizes(place)
     fitting = [size for size in wanted if 2 * size <= _SHARE_OF_FREE_MEMORY * free_bytes(place)]
     return tuple(_copy_rate(size, kind, place, seconds) for size in fitting or [min(wanted)])
+
+
+def _whole(sizes: Sequence[int] | None) -> tuple[int, ...]:
+    found = require_items(() if sizes is None else sizes, Integral, "sizes", "a whole number")
+    return tuple(require_whole(size, "each item of sizes") for size in found)
 
 
 def _copy_rate(size: int, kind: Precision, place: torch.device, seconds: float) -> Rate:

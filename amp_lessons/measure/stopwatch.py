@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import torch
 
+from amp_lessons.arguments import require, require_callable, require_device, require_number, require_whole
 from amp_lessons.measure.timing import ROUNDS, Timing
 
 Step = Callable[[], Any]
@@ -169,8 +170,8 @@ def _stopwatch(device: str | torch.device, synchronize: Callable[[], Any] | None
 
 def usable_device(device: str | torch.device) -> torch.device:
     """Return ``device`` as a torch.device; raise ``ValueError`` where it is unknown or not there."""
+    place = require_device(device, "device")
     try:
-        place = torch.device(device)
         module = torch.get_device_module(place)
     except RuntimeError as error:
         raise ValueError(f"unknown device {device!r}: {str(error).splitlines()[0]}") from error
@@ -183,8 +184,9 @@ def usable_device(device: str | torch.device) -> torch.device:
 
 
 def _check(fns: Mapping[str, Step], warmup: int, seconds: float, max_samples: int) -> None:
-    for fn in fns.values():
-        if not callable(fn):
-            raise TypeError(f"give the step as a function without arguments, not its result ({fn!r:.60})")
-    if warmup < 0 or max_samples < 1 or not seconds > 0:
-        raise ValueError("warmup must be at least 0, max_samples at least 1 and seconds above 0")
+    require(fns, Mapping, "fns", 'a dict of functions without arguments, such as {"fp32": step}')
+    for name, fn in fns.items():
+        require_callable(fn, f"fns[{name!r}]" if name else "fn", "a function without arguments")
+    require_whole(warmup, "warmup", least=0)
+    require_whole(max_samples, "max_samples")
+    require_number(seconds, "seconds", above=0)

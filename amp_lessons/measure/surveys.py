@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from amp_lessons.arguments import require_number
 from amp_lessons.measure.operations import operation_rates
 from amp_lessons.measure.rates import (
     Device,
     Rate,
     Roofline,
     copy_rates,
-    precisions_on,
+    precision_names,
     product_rate,
     product_rates,
 )
@@ -72,7 +73,8 @@ def survey(
     On a CPU with fewer and smaller tensors than ``roofline`` and ``operation_rates`` take by themselves, yet
     larger ones than its caches hold where that matters.
     """
-    names = tuple(precisions_on(device) if precisions is None else precisions)
+    names = precision_names(precisions, device)
+    require_number(seconds_per_point, "seconds_per_point", above=0)
     on_cpu = usable_device(device).type == "cpu"
     product_sizes = (256, 512, 1024) if on_cpu else None
     copy_sizes = (2**26,) if on_cpu else None

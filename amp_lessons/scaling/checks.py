@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from amp_lessons.arguments import require
 from amp_lessons.autocast.running import require_normal_parameters
 from amp_lessons.formats import FORMATS, parse
 from amp_lessons.precisions import HALVES
@@ -111,6 +112,8 @@ def check_device_type(model: nn.Module, device_type: str | torch.device | None) 
     off; ValueError if the model is elsewhere than ``device_type`` says.
     """
     where = next(iter(trainable_parameters(model).values())).device.type
+    if device_type is not None:
+        require(device_type, (str, torch.device), "device_type", '"cpu", "cuda" or None for the model\'s own')
     if isinstance(device_type, torch.device):
         device_type = device_type.type
     if device_type == "cuda" and not torch.cuda.is_available():

@@ -97,7 +97,7 @@ class Tally:
 
     def add(self, tensor: Tensor) -> None:
         """Count the values of a floating tensor of any shape, strides and device."""
-        for chunk in _chunks(tensor, CPU_CHUNK if tensor.device.type == "cpu" else DEVICE_CHUNK):
+        for chunk in _chunks(tensor, CPU_CHUNK if _on_cpu(tensor) else DEVICE_CHUNK):
             self._add_magnitudes(_magnitudes(chunk, self._layout))
 
     def _add_magnitudes(self, magnitudes: Bits) -> None:
@@ -129,6 +129,10 @@ class Tally:
         self._subnormal += cells.reshape(self._subnormal.shape)
 
 
+def _on_cpu(tensor: Tensor) -> bool:
+    return tensor.device.type == "cpu"
+
+
 def _chunks(tensor: Tensor, largest: int) -> Iterator[Tensor]:
     """Yield the values of a tensor as flat tensors, never copying more than one chunk.
 
@@ -145,7 +149,7 @@ def _chunks(tensor: Tensor, largest: int) -> Iterator[Tensor]:
 def _magnitudes(values: Tensor, layout: Layout) -> Bits:
     """Return the bits of values without the sign: on the CPU as an array, since NumPy compares faster."""
     bits = values.to(layout.dtype).view(layout.bits_dtype)
-    return (bits.numpy() if bits.device.type == "cpu" else bits) & layout.magnitude_mask
+    return (bits.numpy() if _on_cpu(bits) else bits) & layout.magnitude_mask
 
 
 def _norm(magnitudes: Bits, layout: Layout) -> float:

@@ -199,6 +199,19 @@ class TestWhenPyTorchChanges:
         with pytest.raises(autocast.UnreadablePyTorchError, match="contradicts itself on aten::linear"):
             autocast.policy("cuda")
 
+    def test_what_cannot_be_asked_is_as_its_overloads_which_have_to_agree(self):
+        found = {
+            name: policies.Entry(name, Policy.FP32, "") for name in ("aten::sum", "aten::sum.dim_IntList")
+        }
+        found["aten::mean"] = policies.Entry("aten::mean", Policy.PROMOTE, "")  # another operation's
+        entry = policies._entry_of_its_overloads("aten::sum.dim_DimnameList", found)
+        assert (entry.op, entry.policy) == ("aten::sum.dim_DimnameList", Policy.FP32)
+        found["aten::sum"] = policies.Entry("aten::sum", Policy.BANNED, "")
+        with pytest.raises(autocast.UnreadablePyTorchError, match=r"sum do not agree: \['BANNED', 'FP32'\]"):
+            policies._entry_of_its_overloads("aten::sum.dim_DimnameList", found)
+        with pytest.raises(autocast.UnreadablePyTorchError, match=r"do not agree: \[\]"):
+            policies._entry_of_its_overloads("aten::prod.dim_Dimname", found)
+
     def test_a_build_without_headers_still_answers(self, monkeypatch, fresh_tables, tmp_path):
         expected = autocast.policy("cuda")
         policies._entries.cache_clear()

@@ -63,6 +63,36 @@ def test_a_model_that_does_not_fit_at_all() -> None:
     assert found.tried == {1: False}
 
 
+@pytest.mark.parametrize(
+    ("peaks", "expected"),
+    [
+        ({}, None),
+        ({1: 110}, None),
+        ({1: 110, 2: 120}, 90),  # 100 + 10 bytes a sample: 1000 bytes hold 90
+        ({2: 120, 1: 110}, 90),  # the slope is that of the line, whichever way it was walked
+        ({1: 110, 4: 131}, 128),  # 103 + 7 bytes a sample: 897 // 7
+        ({1: 900, 2: 120, 4: 140}, 90),  # the last two count: small batches may choose other kernels
+        ({4: 140, 200: 2100}, 90),  # back from a batch that is too large
+        ({1: 110, 2: 110}, None),  # memory that does not grow says nothing of where it ends
+        ({1: 120, 2: 110}, None),
+    ],
+)
+def test_the_line_through_the_last_two_peaks_is_followed_to_the_capacity(peaks, expected) -> None:
+    assert batch._extrapolated(peaks, 1000) == expected
+
+
+def test_memory_that_grows_evenly_is_asked_about_four_times() -> None:
+    peaks: dict[int, int] = {}
+
+    def fits(size: int) -> bool:
+        peaks[size] = 10**6 + 12_345 * size
+        return peaks[size] <= 10**9
+
+    largest, tried = batch._largest(fits, lambda: batch._extrapolated(peaks, 10**9))
+    assert largest == (10**9 - 10**6) // 12_345
+    assert len(tried) == 4, "one sample, two, the answer, and one more, which is too large"
+
+
 @pytest.mark.parametrize("limit", [0, 1, 2, 3, 17, 64, 100, 1000])
 @pytest.mark.parametrize(
     "error",

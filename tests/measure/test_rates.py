@@ -126,7 +126,10 @@ def test_precisions_of_a_cpu() -> None:
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: product_rate(0, "fp32", device="cpu"), "at least one row and one column"),
+        (
+            lambda: product_rate(0, "fp32", device="cpu"),
+            "each size of a product is a whole number",
+        ),
         (lambda: product_rate(8, "fp64", device="cpu"), "unknown precision 'fp64'"),
         (lambda: product_rate(8, "fp32", device="tpu0"), "unknown device 'tpu0'"),
     ],

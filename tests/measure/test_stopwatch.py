@@ -153,14 +153,14 @@ def test_at_most_about_max_samples_and_never_fewer_than_twelve() -> None:
 @pytest.mark.parametrize(
     ("kwargs", "error", "words"),
     [
-        ({"fn": 3.0}, TypeError, "as a function without arguments"),
+        ({"fn": 3.0}, TypeError, "fn is a function without arguments, not float 3.0"),
         ({"device": "gpu"}, ValueError, "unknown device 'gpu'"),
         ({"device": "meta"}, ValueError, "unknown device 'meta'"),
         ({"device": "cpu:7"}, ValueError, "there is no cpu:7 here; the last one is cpu:0"),
-        ({"seconds": 0}, ValueError, "seconds above 0"),
-        ({"seconds": float("nan")}, ValueError, "seconds above 0"),
-        ({"warmup": -1}, ValueError, "warmup must be at least 0"),
-        ({"max_samples": 0}, ValueError, "max_samples at least 1"),
+        ({"seconds": 0}, ValueError, "seconds is a number above 0, not int 0"),
+        ({"seconds": float("nan")}, ValueError, "seconds is a number above 0, not float"),
+        ({"warmup": -1}, ValueError, "warmup is a whole number of at least 0, not int -1"),
+        ({"max_samples": 0}, ValueError, "max_samples is a whole number of at least 1, not int 0"),
     ],
 )
 def test_bad_arguments_are_named(kwargs: dict, error: type[Exception], words: str) -> None:

@@ -315,6 +315,22 @@ def test_a_forked_worker_can_count_too() -> None:
         assert pool.apply_async(_total_in_a_worker, (size,)).get(timeout=30) == size
 
 
+@pytest.mark.parametrize("dtype", TARGETS, ids=str)
+def test_the_way_of_other_devices_counts_like_the_cpus(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = [
+        random_bits(10_000, torch.int32, torch.float32),
+        random_bits(10_000, torch.int64, torch.float64),
+        random_bits(10_001, torch.int16, torch.bfloat16).reshape(73, 137).T,
+        torch.zeros(5),
+    ]
+    expected = [census(gradients, dtype, 2.0**10) for gradients in given]
+    monkeypatch.setattr(histogram, "_on_cpu", lambda tensor: False)
+    monkeypatch.setattr(histogram, "DEVICE_CHUNK", 3000)
+    assert [census(gradients, dtype, 2.0**10) for gradients in given] == expected
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.parametrize("dtype", TARGETS, ids=str)

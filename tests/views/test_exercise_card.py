@@ -95,7 +95,8 @@ def test_the_solution_asks_first(card):
 
 def test_the_solution_can_be_copied_as_it_is(card):
     card.show_solution()
-    (source,) = re.findall(r"<pre[^>]*>(.*)</pre>", page(card), re.DOTALL)
+    source, *ways = re.findall(r"<pre[^>]*>(.*?)</pre>", page(card), re.DOTALL)
+    assert len(ways) == len(card.exercise.other_ways)
     assert "<span" in source
     text = html.unescape(re.sub(r"<[^>]+>", "", source))
     assert text.strip() == exercises.solution("decode_bits").source.strip()
@@ -107,6 +108,39 @@ def test_after_it_is_solved_the_solution_gives_nothing_away(card):
     press(solved, "Show solution")
     assert "gives the whole answer away" not in page(solved)
     assert "hidden 1 is a bit of precision" in page(solved)
+
+
+def other_ways(card):
+    return re.findall(r"<details><summary>Another way: (.*?)</summary>", page(card))
+
+
+def test_other_ways_are_shown_folded_below_the_solution(card):
+    titles = [way.title for way in card.exercise.other_ways]
+    assert len(titles) >= 2
+    assert other_ways(card) == []
+    for number in (1, 2, 3):
+        press(card, f"Hint {number}")
+    press(card, "Show solution")
+    assert other_ways(card) == [], "nothing is given away while the question is open"
+    press(card, "Show it anyway")
+    assert other_ways(card) == titles
+    assert page(card).index("hidden 1 is a bit of precision") < page(card).index(titles[0])
+    folded = page(card).split("<details>")[1]
+    assert "<span style=" in folded, "coloured as the solution is"
+    assert f'aria-label="Source of another way: {titles[0]}"' in folded
+
+
+def test_other_ways_are_shown_once_it_is_solved_without_the_solution(card):
+    views.check("decode_bits", lambda bits, exponent_bits, mantissa_bits: 0.0)
+    assert other_ways(card) == []
+    views.check("decode_bits", exercises.solution("decode_bits").function)
+    assert len(other_ways(card)) == len(other_ways(views.ExerciseCard("decode_bits"))) >= 2
+    assert "hidden 1 is a bit of precision" not in page(card)
+
+
+def test_a_solution_seen_on_another_day_does_not_give_other_ways_away():
+    exercises.solution("decode_bits")
+    assert other_ways(views.ExerciseCard("decode_bits")) == []
 
 
 def test_it_says_what_has_been_done(card):

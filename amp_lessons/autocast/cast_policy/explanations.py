@@ -6,6 +6,7 @@ from functools import cache
 
 import torch
 
+from amp_lessons.arguments import require
 from amp_lessons.autocast.cast_policy.dispatcher import is_composite, overload, without_overload
 from amp_lessons.autocast.cast_policy.policies import RECURRENT, Entry, Policy, entries
 from amp_lessons.formats.dtypes import dtype_name
@@ -30,7 +31,7 @@ def explain(op: str, device_type: str = "cuda") -> str:
     ``"aten::softmax"`` or ``"aten::softmax.int"``. Raises ``ValueError`` with the nearest names if there is
     no such operation, and for an unknown device.
     """
-    variants = _variants(op)
+    variants = _variants(require(op, str, "op", 'the name of an operation, such as "softmax"'))
     name = without_overload(variants[0]).removeprefix("aten::")
     beside = "cuda" if device_type == "cpu" else "cpu"
     here, there = _answer(variants, device_type), _answer(variants, beside)

@@ -10,6 +10,7 @@ from functools import cache
 
 import torch
 
+from amp_lessons.arguments import require, require_items
 from amp_lessons.autocast.cast_policy.dispatcher import (
     AUTOCAST_KEYS,
     UnreadablePyTorchError,
@@ -48,6 +49,7 @@ _HEADER_POLICIES = {
     "fp32_append_dtype": Policy.FP32_APPEND_DTYPE,
     "promote": Policy.PROMOTE,
 }
+_A_DEVICE_TYPE = 'a device type such as "cuda"'
 _DEVICES_OF_THE_HEADER = ("cuda", "xpu")
 
 # Kernels are asked with autocast's dtype set to one half type and arguments of the other: every cast shows.
@@ -79,7 +81,7 @@ def policy(device_type: str) -> dict[str, Policy]:
 
 def entries(device_type: str) -> dict[str, Entry]:
     """Like ``policy``, with the evidence for each operation and the message of each ban."""
-    return dict(_entries(device_type))
+    return dict(_entries(require(device_type, str, "device_type", _A_DEVICE_TYPE)))
 
 
 @cache
@@ -189,6 +191,7 @@ def atlas(
     device_types: tuple[str, ...] = ("cuda", "cpu", "mps", "xpu"),
 ) -> dict[str, dict[str, Policy | None]]:
     """Lay the devices side by side: operation -> device -> policy, None where the device lists it not."""
+    device_types = require_items(device_types, str, "device_types", _A_DEVICE_TYPE)
     tables = {device: policy(device) for device in device_types}
     names = sorted({name for table in tables.values() for name in table})
     return {name: {device: tables[device].get(name) for device in device_types} for name in names}

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from amp_lessons.autocast.cast_policy.dispatcher import without_overload
+from amp_lessons.arguments import require
+from amp_lessons.autocast.cast_policy.dispatcher import AUTOCAST_KEYS, without_overload
 from amp_lessons.autocast.cast_policy.explanations import bare_name, is_operation
 from amp_lessons.autocast.cast_policy.policies import Policy, atlas
 
@@ -43,12 +44,14 @@ def operations(
     ``differing`` keeps those that CUDA and the CPU treat differently. An operation has the rule of those of
     its overloads that are in a list. Raises ``ValueError`` for a rule or a device that does not exist.
     """
+    require(search, str, "search", 'a part of the name of an operation, such as "softmax"')
+    require(differing, bool, "differing", "True or False")
     if rule is not None and rule not in RULES:
         raise ValueError(f"rule must be one of {', '.join(RULES)}; got {rule!r}")
     wanted = bare_name(search.strip()).lower()
     known = _known()
     if device_type not in next(iter(known.values())).rules:
-        raise ValueError(f"no autocast table is read for {device_type!r}")
+        raise ValueError(f"device_type must be one of {', '.join(AUTOCAST_KEYS)}; got {device_type!r}")
     found = [operation for name, operation in known.items() if wanted in name]
     if wanted and wanted not in known and is_operation(wanted):
         found.append(Operation(wanted, dict.fromkeys(next(iter(known.values())).rules, UNLISTED)))

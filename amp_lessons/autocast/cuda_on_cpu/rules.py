@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from amp_lessons.arguments import require, require_device
 from amp_lessons.autocast.cast_policy import CUDNN_RNN, RECURRENT, Policy, autocast_key, entries, policy
 from amp_lessons.autocast.cuda_on_cpu.casting_kernels import (
     Kernel,
@@ -74,12 +75,13 @@ def region(
     CUDA's rules can be had on the CPU (see ``cuda_rules``), those of every other device only on that device.
     Raises ``ValueError`` for a combination that does not exist and for a dtype that is not half precision.
     """
-    place = torch.device(device).type
+    place = require_device(device, "device").type
+    require(device_type, str, "device_type", 'a device type such as "cuda"')
     for name in (device_type, place):
         autocast_key(name)
     if dtype not in (None, *HALVES.values()):
         raise ValueError(
-            f"autocast runs in torch.float16 or torch.bfloat16 (None: no autocast), not in {dtype}"
+            f"autocast runs in torch.float16 or torch.bfloat16 (None: no autocast), not in {dtype!r:.60}"
         )
     if dtype is None:
         return torch.autocast(place, enabled=False)
@@ -105,7 +107,7 @@ def _cuda_region_on_cpu(dtype: torch.dtype) -> Iterator[None]:
 
 def _cuda_is_used(device: str | torch.device | None) -> bool:
     if device is not None:
-        return torch.device(device).type == "cuda"
+        return require_device(device, "device").type == "cuda"
     return torch.cuda.is_available() and torch.is_autocast_enabled("cuda")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from amp_lessons.arguments import require
 from amp_lessons.autocast.ledger.recorder import Recorder
 from amp_lessons.autocast.ledger.rows import Ledger
 from amp_lessons.autocast.running import as_in_inference_mode, counting_saved, gradients_on, prepare
@@ -38,6 +39,8 @@ def record(
     needed. On a CPU, real float16 products are computed in float32 and rounded. Raises ``RecordingError`` if
     the model fails, ``TypeError`` or ``ValueError`` if the arguments make no sense.
     """
+    if not callable(backward):
+        require(backward, bool, "backward", "True, False, or a function that takes the output")
     with _mode(bool(backward)):
         prepared = prepare(model, inputs, named_inputs, device_type, dtype)
         recorder = Recorder(prepared)

@@ -55,7 +55,11 @@ def fake_tensors() -> Iterator[FakeTensorMode]:
 
 @gradients_on()  # or autograd would refuse a copy made under inference_mode
 def fake_copy(model: nn.Module) -> nn.Module:
-    """Copy a model without its memory: shapes, dtypes and shared weights, but no values."""
+    """Copy a model without its memory: shapes, dtypes and shared weights, but no values.
+
+    Raises ``TypeError`` for what is no module.
+    """
+    require_module(model)
     with FakeCopyMode(fake_mode_of(model.parameters()) or FakeTensorMode()):
         return copy.deepcopy(model)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
@@ -12,7 +13,7 @@ from amp_lessons.text.tables import Table
 
 if TYPE_CHECKING:
     from amp_lessons.audit.findings import Finding
-    from amp_lessons.exercises.report.results import Report, SideBySide, Solution
+    from amp_lessons.exercises.report.results import OtherWay, Report, SideBySide, Solution
 
 _MARK = {"passed": "✓", "failed": "✗", "note": "!", "todo": "·"}
 _WORD = {"passed": "holds", "failed": "mistake", "note": "note", "todo": "to do"}
@@ -145,16 +146,46 @@ def prose_bundle(text: str, heading: str, body: str, message: str) -> dict[str, 
     }
 
 
+def solution_text(solution: Solution) -> str:
+    """Render a solution for a terminal: code first, then why it is right, then other ways."""
+    ways = [f"{_another(way)}. {way.note}\n\n{way.source}" for way in solution.other_ways]
+    text = "\n\n".join([f"{solution.source}\n{solution.explanation}", *ways])
+    return with_message(text, solution.message)
+
+
 def solution_bundle(solution: Solution) -> dict[str, str]:
-    """Render a solution: code first, then why it is right."""
+    """Render a solution: code first, then why it is right, then other ways."""
     return {
         "text/plain": str(solution),
         "text/markdown": f"```python\n{solution.source}```\n\n{prose.as_markdown(solution.explanation)}"
-        f"{_message_markdown(solution.message)}",
-        "text/html": Markup("<pre><code>{}</code></pre><p>{}</p>{}").format(
-            solution.source, prose.as_html(solution.explanation), message_html(solution.message)
+        f"{''.join(map(_way_markdown, solution.other_ways))}{_message_markdown(solution.message)}",
+        "text/html": Markup("{}<p>{}</p>{}{}").format(
+            _CODE.format(solution.source),
+            prose.as_html(solution.explanation),
+            ways_html(solution.other_ways, lambda way: _CODE.format(way.source)),
+            message_html(solution.message),
         ),
     }
+
+
+def ways_html(ways: Iterable[OtherWay], code: Callable[[OtherWay], Markup]) -> Markup:
+    """Render other ways, each folded; ``code`` renders the source of one."""
+    folded = Markup("<details><summary>{}</summary><p>{}</p>{}</details>")
+    return Markup("").join(
+        folded.format(prose.as_html(_another(way)), prose.as_html(way.note), code(way)) for way in ways
+    )
+
+
+def _way_markdown(way: OtherWay) -> str:
+    said = f"**{prose.as_markdown(_another(way))}.** {prose.as_markdown(way.note)}"
+    return f"\n\n{said}\n\n```python\n{way.source}```"
+
+
+def _another(way: OtherWay) -> str:
+    return f"Another way: {way.title}"
+
+
+_CODE = Markup("<pre><code>{}</code></pre>")
 
 
 def card_bundle(title: str, facts: str, task: str) -> dict[str, str]:

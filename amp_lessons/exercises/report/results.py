@@ -88,10 +88,20 @@ class Hint:
 
 
 @dataclass(frozen=True)
+class OtherWay:
+    """Another good answer: what it is called, what distinguishes it, and its source."""
+
+    title: str
+    note: str
+    source: str
+
+
+@dataclass(frozen=True)
 class Solution:
     """One right answer: its ``source``, why it is right, and the object that ``source`` defines.
 
-    ``message`` says what is wrong with the progress file, if anything is.
+    ``other_ways`` are as good, or better in what they say; ``message`` says what is wrong with the progress
+    file, if anything is.
     """
 
     exercise_id: str
@@ -99,9 +109,10 @@ class Solution:
     explanation: str
     function: Any
     message: str = ""
+    other_ways: tuple[OtherWay, ...] = ()
 
     def __str__(self) -> str:
-        return rendering.with_message(f"{self.source}\n{self.explanation}", self.message)
+        return rendering.solution_text(self)
 
     __repr__ = __str__
 

@@ -42,11 +42,12 @@ class ExerciseCard(Shown):
         self._hint_buttons = {number: self._hint_button(number) for number in numbers}
         self._solution_button = button(SHOW_SOLUTION, "one right answer, and why it is right")
         self._solution_button.on_click(lambda _: self._solution_wanted())
-        self._status, self._hints_html, self._solution_html = (ipywidgets.HTML() for _ in range(3))
+        shown = (ipywidgets.HTML() for _ in range(4))
+        self._status, self._hints_html, self._solution_html, self._ways_html = shown
         self._question = self._are_you_sure()
         buttons = row(*self._hint_buttons.values(), self._solution_button)
-        shown = [self._status, buttons, self._hints_html, self._question, self._solution_html]
-        super().__init__([ipywidgets.HTML(STYLE + self._task()), *shown], layout={"max_width": "900px"})
+        told = [self._status, buttons, self._hints_html, self._question, self._solution_html, self._ways_html]
+        super().__init__([ipywidgets.HTML(STYLE + self._task()), *told], layout={"max_width": "900px"})
         self.add_class("amp-card")
         self.refresh()
         _OPEN.add(self)
@@ -85,6 +86,15 @@ class ExerciseCard(Shown):
             made.disabled = number > seen + 1
         status = Markup('<p aria-live="polite" style="{}">{}</p>')
         self._status.value = status.format(CAPTION_STYLE, self._said)
+        if self._solution_shown or self._record.solved:
+            self._ways_html.value = self._other_ways()
+
+    def _other_ways(self) -> Markup:
+        """Render other good ways to do it, each folded: there is nothing left to give away."""
+        ways = rendering.ways_html(
+            self.exercise.other_ways, lambda way: code_html(way.source, f"Source of another way: {way.title}")
+        )
+        return Markup('<div style="{}">{}</div>').format(CAPTION_STYLE, ways)
 
     def _hint_button(self, number: int) -> ipywidgets.Button:
         made = button(f"Hint {number}", "from a nudge to nearly there")
