@@ -14,8 +14,9 @@ from amp_lessons.views.base.picture import CAPTION_STYLE
 from amp_lessons.views.base.style import ACCENT
 
 HERE = "amp-tour-here"
+# Inside the box: what reaches beyond its edge is cut off by JupyterLab.
 STYLE = Markup(
-    f"<style>.{HERE} {{ outline: 3px solid {ACCENT}; outline-offset: 3px; border-radius: 4px }}</style>"
+    f"<style>.{HERE} {{ outline: 3px solid {ACCENT}; outline-offset: -3px; padding: 6px }}</style>"
 )
 
 
