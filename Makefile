@@ -46,7 +46,6 @@ help:
 lab: .venv/installed-lab
 	$(BIN)/amp-lessons lab $(LAB_ARGS)
 
-# The notebooks first: a long file begun last would leave the other processes waiting.
 test: lint
 	$(BIN)/python -m pytest -n auto --dist loadfile $(NBVAL) $(NOTEBOOKS) tests $(PYTEST_ARGS)
 
