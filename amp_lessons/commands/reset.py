@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from amp_lessons import lessons
-from amp_lessons.commands.lab import CannotOpenError, original_lessons, unwritable
+from amp_lessons.commands.lab import CannotOpenError, original_lessons, own_folder, unwritable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Reset the lessons and say what was kept where; 1 with a sentence if that cannot be."""
-    folder = (args.folder or lessons.folder_for(Path.cwd())).expanduser().absolute()
+    folder = own_folder(args.folder)
     if not lessons.is_copy(folder):
         return _refuse(f"{folder} is no copy of the lessons. Change into yours, or name it: --folder FOLDER")
     try:

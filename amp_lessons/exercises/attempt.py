@@ -56,7 +56,6 @@ class LearnersFunction:
     """A function of a learner's. Calling it asks whether it is written, behaves, and does not raise."""
 
     function: Callable[..., Any]
-    name: str
 
     def __call__(self, *args: Any, about: str = "", **kwargs: Any) -> Any:
         """Return what the function returns; ``about`` says in a rejection what it was called for."""
@@ -68,7 +67,7 @@ def callable_with(value: Any, name: str, *args: Any, **kwargs: Any) -> LearnersF
     finding = common_findings.uncallable(value, name, *args, **kwargs)
     if finding is not None:
         raise Rejected(finding)
-    return LearnersFunction(value, name)
+    return LearnersFunction(value)
 
 
 def run(code: Callable[..., Any], *args: Any, about: str = "", part: str = "", **kwargs: Any) -> Any:

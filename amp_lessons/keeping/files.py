@@ -70,6 +70,16 @@ def acquired(path: Path, timeout_s: float = 0.0) -> AbstractContextManager[Any]:
         raise
 
 
+def nearest_there(path: Path) -> Path:
+    """Return ``path`` if it is there, else the nearest above it that is: where it would be made."""
+    return next(each for each in (path, *path.absolute().parents) if each.exists())
+
+
+def may_write_in(folder: Path) -> bool:
+    """Say whether the permissions of a folder let this user make something in it."""
+    return os.access(folder, os.W_OK | os.X_OK)
+
+
 def why_unwritable(error: OSError, path: Path) -> str:
     """Say in words why ``path`` could not be written."""
     if isinstance(error, InUseError):

@@ -74,10 +74,10 @@ def is_copy(folder: Path) -> bool:
 
 def obstacle(folder: Path) -> str:
     """Say why a copy could not be made or brought up to date in ``folder``; nothing if it could."""
-    there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    there = files.nearest_there(folder)
     if not there.is_dir():
         return f"{there} is a file, and has to be a folder"
-    if not os.access(there, os.W_OK | os.X_OK):
+    if not files.may_write_in(there):
         return f"you may not write in {there}"
     free = shutil.disk_usage(there).free
     return f"only {free / 2**20:.0f} MiB are free on the disk of {there}" if free < NEEDED_BYTES else ""
@@ -103,16 +103,16 @@ def reset(folder: Path, source: Path, number: str) -> Reset:
     as ``bring`` does.
     """
     original = _numbered(source, number)
-    mine = folder / original.name
+    mine, new = folder / original.name, _digest(original)
     with _locked(folder):
         delivered = _delivered(folder)
-        as_it_came = (None, _digest(original), delivered.get(mine.name))
+        as_it_came = (None, new, delivered.get(mine.name))
         kept = None if _digest_if_there(mine) in as_it_came else _kept_aside(mine)
         _copy(original, mine)
         for beside in _new_versions(mine):
             if _digest(beside) == delivered.get(beside.name):
                 beside.unlink()  # it has become the lesson, or an older one than that
-        _deliver(folder, {**delivered, original.name: _digest(original)})
+        _deliver(folder, {**delivered, original.name: new})
     return Reset(mine, kept)
 
 
@@ -159,7 +159,7 @@ def _brought_up_to_date(folder: Path, source: Path) -> Brought:
             _copy(original, mine)
             updated.append(mine.name)
         elif there != new and before.get(mine.name) != new:
-            beside[mine.name] = _put_beside(mine, original, before)
+            beside[mine.name] = _put_beside(mine, original, new, before)
             delivered[beside[mine.name].name] = new
         delivered[mine.name] = new
     if delivered != before:
@@ -167,10 +167,10 @@ def _brought_up_to_date(folder: Path, source: Path) -> Brought:
     return Brought(folder, made, tuple(added), tuple(updated), beside)
 
 
-def _put_beside(mine: Path, original: Path, delivered: dict[str, str]) -> Path:
+def _put_beside(mine: Path, original: Path, new: str, delivered: dict[str, str]) -> Path:
     """Copy a new version of a touched lesson beside it, under the first name that is free of work."""
     for path in _names_beside(mine):
-        if not path.exists() or _digest(path) in (delivered.get(path.name), _digest(original)):
+        if not path.exists() or _digest(path) in (delivered.get(path.name), new):
             _copy(original, path)
             return path
     raise AssertionError("there is always another name")

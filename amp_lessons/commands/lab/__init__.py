@@ -109,6 +109,11 @@ def install_jupyterlab() -> str:
     return f"{sys.executable} -m pip install jupyterlab ipykernel"
 
 
+def own_folder(named: Path | None) -> Path:
+    """Return the folder of the learner's copy: the one that was ``named``, else the one for this place."""
+    return (named or lessons.folder_for(Path.cwd())).expanduser().absolute()
+
+
 def original_lessons() -> Path:
     """Return the folder of the lessons as they came. Raises CannotOpenError where they did not come."""
     try:
@@ -132,7 +137,7 @@ def _originals() -> tuple[Path, str]:
 
 def _own_copy(named: Path | None) -> tuple[Path, str]:
     """Bring the lessons into the learner's folder, tell what came, and return it with the page to land on."""
-    folder = (named or lessons.folder_for(Path.cwd())).expanduser().absolute()
+    folder = own_folder(named)
     try:
         brought = lessons.bring(folder, original_lessons())
     except OSError as error:

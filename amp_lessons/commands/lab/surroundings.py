@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from amp_lessons.keeping import files
+
 PORT = 8888  # Jupyter's own
 NO_HOME = "Your home folder cannot be written to: JupyterLab's settings are not kept."
 _PORTS_TO_TRY = 50
@@ -54,7 +56,7 @@ def look() -> Surroundings:
         or "KUBERNETES_SERVICE_HOST" in environment,
         screen=sys.platform != "linux" or any(map(environment.get, ("DISPLAY", "WAYLAND_DISPLAY"))),
         in_hub="JUPYTERHUB_SERVICE_PREFIX" in environment,
-        home_writable=_can_be_written_in(Path("~").expanduser()),
+        home_writable=files.may_write_in(files.nearest_there(Path("~").expanduser())),
         user=_user(),
     )
 
@@ -129,12 +131,6 @@ def tunnel(here: Surroundings, port: int) -> str:
     _, _, address, ssh_port = here.ssh if len(here.ssh) == 4 else ("", "", "this-machine", "22")
     other_port = "" if ssh_port == "22" else f"-p {ssh_port} "
     return f"ssh -N -L {port}:localhost:{port} {other_port}{here.user}@{address}"
-
-
-def _can_be_written_in(folder: Path) -> bool:
-    """Say whether anything can be made in a folder, or in the one it would lie in."""
-    there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
-    return os.access(there, os.W_OK | os.X_OK)
 
 
 def _homes_in(folder: Path) -> dict[str, str]:
