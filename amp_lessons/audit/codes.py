@@ -112,6 +112,17 @@ CODES: dict[str, str] = {
     "scale_never_lowered": "the scale did not fall after an overflow",
     "scale_reset": "the scale was set back by hand",
     "scaler_recreated": "a new scaler forgot what the old one had learned",
+    "always_overflows": "many steps in a row were skipped, whatever the scale",
+    # --- what an audit sees beside the steps
+    "goes_on_without_step": "a schedule or an average went on although the step was skipped",
+    "average_in_half": "a moving average of the weights is kept in 16 bits",
+    "scaler_not_saved": "checkpoints lack the scaler's state",
+    "logs_scaled": "a number was read while it was multiplied by the loss scale",
+    "device_not_here": "mixed precision was asked for on a device that is not there",
+    "positions_in_half": "whole numbers were counted in 16 bits, where they run together",
+    "metric_in_half": "a running sum is kept in 16 bits, and has stopped moving",
+    "constant_vanishes": "a small constant is 0 in the format it is used in",
+    "constant_overflows": "a large constant is inf in the format it is used in",
     # --- clipping
     "clip_before_unscale": "gradients were clipped while they were still scaled",
     "clip_after_step": "gradients were clipped after the step",

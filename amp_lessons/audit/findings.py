@@ -28,6 +28,39 @@ class Finding:
         return self.kind in ("passed", "note")
 
 
+@dataclass(frozen=True)
+class Place:
+    """A line of somebody's own code: the file, the line's number from 1, and what stands there."""
+
+    file: str
+    line: int
+    source: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True)
+class Sighting(Finding):
+    """A finding in somebody's own training: how sure it is, where it was seen, and when.
+
+    ``likely`` says why a finding is only probable; it is empty where what the message says has happened.
+    ``count`` tells how often it was seen, ``first_step`` before which optimizer step, from 0, it was first;
+    ``lesson`` is the number of the lesson that explains it.
+    """
+
+    likely: str = ""
+    place: Place | None = None
+    count: int = 1
+    first_step: int = 0
+    lesson: str = ""
+
+    @property
+    def certainty(self) -> Literal["seen", "likely"]:
+        """Say ``seen`` of what has happened, ``likely`` of what the signs speak for."""
+        return "likely" if self.likely else "seen"
+
+
 def passed(code: str, message: str) -> Finding:
     """Make the finding of a requirement that holds."""
     return Finding(code, "passed", message)

@@ -163,6 +163,16 @@ def loss_not_scaled(
     return failed("loss_not_scaled", f"{loss} was not scaled before backward ({why}): {effect}", hint)
 
 
+def scaled_loss_discarded(by: str) -> Finding:
+    """Report a scaled loss that nobody used; ``by`` says what the gradients are divided by."""
+    return failed(
+        "scaled_loss_discarded",
+        "scaler.scale(loss) was called but backward ran on the unscaled loss, so scaler.step divides "
+        f"gradients by {by} that were never multiplied by it",
+        "use what scale returns: scaler.scale(loss).backward()",
+    )
+
+
 def scale_too_small(scale: float, effect: str) -> Finding:
     """Report gradients that vanished although the loss was scaled."""
     return failed(
@@ -281,6 +291,55 @@ def wrong_update(update: str, how_far: str, hint: str) -> Finding:
     return failed("wrong_update", f"{update} is not plain SGD on the gradient of its loss: {how_far}", hint)
 
 
+def clip_before_unscale(how: str, effect: str) -> Finding:
+    """Report gradients clipped while they were scaled; ``how`` says by what, ``effect`` what came of it."""
+    return failed(
+        "clip_before_unscale",
+        f"the gradients were clipped {how}: {effect}",
+        "call scaler.unscale_(optimizer), then clip to max_norm itself, then scaler.step(optimizer)",
+    )
+
+
+def clip_after_step(applied: str) -> Finding:
+    """Report gradients clipped too late; ``applied`` says which gradient the step had applied."""
+    return failed(
+        "clip_after_step",
+        f"the gradients were clipped after the step, which had already applied {applied}",
+        "clip between scaler.unscale_(optimizer) and scaler.step(optimizer)",
+    )
+
+
+def gradients_changed_before_unscale(larger: str) -> Finding:
+    """Report gradients changed while they were scaled; ``larger`` says how much larger they were."""
+    return failed(
+        "gradients_changed_before_unscale",
+        "the gradients were changed (clipped, decayed, replaced) while they were still multiplied by "
+        f"the loss scale, so a threshold meant for true gradients acted on values {larger} larger",
+        "call scaler.unscale_(optimizer) first, then change the gradients, then scaler.step(optimizer)",
+    )
+
+
+def unscale_twice() -> Finding:
+    """Report a second ``unscale_`` in one iteration."""
+    return failed(
+        "unscale_twice",
+        "scaler.unscale_(optimizer) was called twice in one iteration: the second would divide the "
+        "gradients by the scale again, so PyTorch refuses",
+        "call scaler.unscale_(optimizer) once, after backward and before clipping; scaler.step will "
+        "not repeat it",
+    )
+
+
+def unscale_after_step() -> Finding:
+    """Report an ``unscale_`` that came after the step."""
+    return failed(
+        "unscale_after_step",
+        "scaler.unscale_(optimizer) was called after scaler.step(optimizer) in the same iteration: the "
+        "step had already unscaled the gradients and used them",
+        "the order is scale, backward, unscale_, (clip,) step, update",
+    )
+
+
 # --- overflows and the scaler
 
 
@@ -366,6 +425,62 @@ def update_every_batch() -> Finding:
     )
 
 
+def update_twice() -> Finding:
+    """Report a second ``update`` in one iteration."""
+    return failed(
+        "update_twice",
+        "scaler.update() was called twice in one iteration: the second has no inf check to learn from",
+        "one scaler.update() per iteration, after the step",
+    )
+
+
+def update_before_step() -> Finding:
+    """Report an ``update`` that came before the step."""
+    return failed(
+        "update_before_step",
+        "scaler.update() was called before scaler.step(optimizer): no gradient had been checked for inf yet",
+        "call scaler.step(optimizer) first, then scaler.update()",
+    )
+
+
+def update_between_steps(which: str, hint: str) -> Finding:
+    """Report an ``update`` between a backward pass and its step; ``which`` is off by it."""
+    return failed(
+        "update_between_steps",
+        f"{which}: scaler.update() changed the scale between its backward pass and its step",
+        hint,
+    )
+
+
+def scaler_recreated() -> Finding:
+    """Report a scaler that took another's place while training went on."""
+    return failed(
+        "scaler_recreated",
+        "a new GradScaler was made during training: its scale starts at the initial value again, and what "
+        "was learned from overflows is forgotten",
+        "make one GradScaler before the first epoch",
+    )
+
+
+def scaler_with_bfloat16() -> Finding:
+    """Remark on a scaler that bf16 does not need."""
+    return note(
+        "scaler_with_bfloat16",
+        "the scaler is also enabled for bf16: harmless, the updates are the same bit for bit, but not "
+        "needed, since bf16 has the exponent range of fp32",
+        "GradScaler(device_type, enabled=dtype == torch.float16)",
+    )
+
+
+def deprecated_api(spelling: str) -> Finding:
+    """Remark on an old ``spelling``, as in "torch.cuda.amp.autocast"."""
+    return note(
+        "deprecated_api",
+        f"{spelling} is deprecated and warns in current PyTorch",
+        f"write torch.amp.{spelling.rsplit('.', 1)[-1]}(device_type, …)",
+    )
+
+
 def closure() -> Finding:
     """Report that ``scaler.step`` was given more than the optimizer."""
     return failed(
@@ -373,4 +488,128 @@ def closure() -> Finding:
         "scaler.step was given a closure; the scaler cannot check gradients that the closure computes "
         "afterwards",
         "do forward and backward yourself, then scaler.step(optimizer) without a closure",
+    )
+
+
+def no_gradients() -> Finding:
+    """Report a step for which the scaler found no gradient at all."""
+    return failed(
+        "no_gradients",
+        "scaler.step(optimizer) found no gradient on any parameter of the optimizer: backward filled others",
+        "train the model that was passed in, with the optimizer that was passed in",
+    )
+
+
+def overflow_not_skipped(how: str) -> Finding:
+    """Report a step in spite of inf or NaN; ``how`` says what was seen of it."""
+    return failed(
+        "overflow_not_skipped",
+        f"a batch overflowed, and the weights changed all the same: {how}",
+        "call scaler.step(optimizer), which leaves the weights alone when a gradient is not finite",
+    )
+
+
+def always_overflows(steps: int) -> Finding:
+    """Report many ``steps`` skipped in a row."""
+    return failed(
+        "always_overflows",
+        f"{steps} steps in a row were skipped, and every one of them halved the scale: inf or NaN do not "
+        "come from the scale, but from the forward pass or from the data, and no scale will cure them",
+        "look for the first inf or NaN of the forward pass; keep what overflows there in fp32, or use bf16",
+    )
+
+
+# --- what goes on beside the steps
+
+
+def goes_on_without_step(what: str, advice: str) -> Finding:
+    """Report ``what`` went on although the scaler had skipped the step."""
+    return failed(
+        "goes_on_without_step",
+        f"{what} although the scaler had just skipped the step: it counts a step that never happened",
+        f"{advice} only where the step happened: the scale has not fallen, "
+        "scaler.get_scale() >= scale_before, after scaler.update()",
+    )
+
+
+def average_in_half(dtype: torch.dtype) -> Finding:
+    """Report a moving average of the weights that is kept in 16 bits."""
+    return failed(
+        "average_in_half",
+        f"a moving average of the weights is kept in {dtype_name(dtype)}: what one step adds to it is less "
+        "than half the spacing of its numbers, and is rounded away",
+        "keep the average in fp32, and cast a copy of it where 16 bits are wanted",
+    )
+
+
+def scaler_not_saved() -> Finding:
+    """Report a checkpoint with an optimizer's state and without the scaler's."""
+    return failed(
+        "scaler_not_saved",
+        "checkpoints were written with the optimizer's state and without the scaler's: training that goes on "
+        "from them starts again at the first scale, and skips its first steps",
+        'add "scaler": scaler.state_dict() to the checkpoint, and load it with scaler.load_state_dict',
+    )
+
+
+def logs_scaled(what: str) -> Finding:
+    """Report a number that was read while it was multiplied by the loss scale."""
+    return failed(
+        "logs_scaled",
+        f"{what} was read while it was multiplied by the loss scale: it jumps whenever the scale changes",
+        "log loss.item() before scaling, and gradients after scaler.unscale_(optimizer)",
+    )
+
+
+def device_not_here(what: str, device: str) -> Finding:
+    """Remark on autocast or a scaler, ``what``, that PyTorch has switched off."""
+    return note(
+        "device_not_here",
+        f"{what} was made for {device!r}, which this machine does not have: PyTorch has switched it off, and "
+        "what depends on it cannot be judged here",
+        "pass the device that the model is on, as in torch.autocast(device.type) and GradScaler(device.type)",
+    )
+
+
+# --- numbers that 16 bits cannot hold
+
+
+def positions_in_half(count: int, dtype: torch.dtype, distinct: int) -> Finding:
+    """Report whole numbers counted up to ``count`` in 16 bits, of which only some remain apart."""
+    return failed(
+        "positions_in_half",
+        f"{count} whole numbers were put into {dtype_name(dtype)}, which leaves {distinct} of them apart: "
+        "positions that far out share their neighbours'",
+        "count in whole numbers or in fp32, also inside autocast, and cast what is computed from them",
+    )
+
+
+def metric_in_half(dtype: torch.dtype, total: float, term: float) -> Finding:
+    """Report a running sum in 16 bits that a term no longer moves."""
+    return failed(
+        "metric_in_half",
+        f"a running sum is kept in {dtype_name(dtype)} and has come to {total:g}: adding {term:g} leaves it "
+        "as it is",
+        "add up Python floats, or .float() it first",
+    )
+
+
+def constant_vanishes(constant: float, dtype: torch.dtype) -> Finding:
+    """Report a small constant that is 0 in the dtype it is used in."""
+    smallest = torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
+    return failed(
+        "constant_vanishes",
+        f"{constant:g} is 0 in {dtype_name(dtype)}, whose smallest number is {smallest:.2g}: it protects "
+        "nothing from a division by zero",
+        "compute in fp32 where the constant is needed, or use one that the format has",
+    )
+
+
+def constant_overflows(constant: float, dtype: torch.dtype) -> Finding:
+    """Report a large constant that is inf in the dtype it is used in."""
+    return failed(
+        "constant_overflows",
+        f"{constant:g} is {'-' if constant < 0 else ''}inf in {dtype_name(dtype)}: a row in which every "
+        "place is masked becomes NaN",
+        "mask with torch.finfo(scores.dtype).min, or with a boolean mask, and decide what an empty row is",
     )

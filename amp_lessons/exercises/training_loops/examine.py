@@ -127,11 +127,7 @@ def _remarks(runs: list[Run]) -> Iterator[Finding]:
 
 def _old_spellings(runs: list[Run]) -> Iterator[Finding]:
     for spelling in sorted({spelling for run in runs for spelling in run.tape.deprecated}):
-        yield note(
-            "deprecated_api",
-            f"{spelling} is deprecated and warns in current PyTorch",
-            f"write torch.amp.{spelling.rsplit('.', 1)[-1]}(device_type, …)",
-        )
+        yield known_mistakes.deprecated_api(spelling)
 
 
 def _inputs_cast(runs: list[Run]) -> Iterator[Finding]:
@@ -144,12 +140,7 @@ def _inputs_cast(runs: list[Run]) -> Iterator[Finding]:
 def _other_ways_to_scale(runs: list[Run]) -> Iterator[Finding]:
     in_bfloat16 = [run for run in runs if run.problem.dtype == torch.bfloat16]
     if any(call.enabled for run in in_bfloat16 for call in run.calls("scale")):
-        yield note(
-            "scaler_with_bfloat16",
-            "the scaler is also enabled for bf16: harmless, the updates are the same bit for bit, but not "
-            "needed, since bf16 has the exponent range of fp32",
-            "GradScaler(device_type, enabled=dtype == torch.float16)",
-        )
+        yield known_mistakes.scaler_with_bfloat16()
     if not any(run.calls("scale") for run in runs):
         yield note(
             "own_scaling",

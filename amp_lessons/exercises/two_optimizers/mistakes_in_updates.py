@@ -320,11 +320,8 @@ def _by_factor(call: GanCall, judged_by: list[Truth], factor: float, part: str) 
             BOTH_LOSSES,
         )
     if _updated_in_between(call) and not math.isnan(factor):
-        return failed(
-            "update_between_steps",
-            f"the {part}'s update is {factor:.3g} times the right one: scaler.update() changed the scale "
-            "between its backward pass and its step",
-            ONE_UPDATE,
+        return known_mistakes.update_between_steps(
+            f"the {part}'s update is {factor:.3g} times the right one", ONE_UPDATE
         )
     return known_mistakes.wrong_update(
         f"the {part}'s update",

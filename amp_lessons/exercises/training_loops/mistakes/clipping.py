@@ -89,22 +89,15 @@ def _clipped_before_unscale(window: Window, given_norm: float) -> Finding:
     max_norm, scale = window.run.problem.max_norm or math.nan, window.scale
     divided = next((n for n in (1, 2) if is_near(given_norm, max_norm / scale**n)), 0)
     which = ("", ", which is max_norm divided by the scale", ", which is max_norm divided by the scale twice")
-    return failed(
-        "clip_before_unscale",
-        f"the gradients were clipped {how}, while they were still multiplied by {scale:g}: the update has "
-        f"norm {given_norm:.3g}{which[divided]}",
-        "call scaler.unscale_(optimizer), then clip to max_norm itself, then scaler.step(optimizer)",
+    return known_mistakes.clip_before_unscale(
+        f"{how}, while they were still multiplied by {scale:g}",
+        f"the update has norm {given_norm:.3g}{which[divided]}",
     )
 
 
 def _never_clipped(window: Window, norm: float) -> Finding:
     if _changed_after_step(window):
-        return failed(
-            "clip_after_step",
-            "the gradients were clipped after the step, which had already applied a gradient of norm "
-            f"{norm:.4g}",
-            "clip between scaler.unscale_(optimizer) and scaler.step(optimizer)",
-        )
+        return known_mistakes.clip_after_step(f"a gradient of norm {norm:.4g}")
     if _clipped_once(window):
         return failed(
             "not_clipped",

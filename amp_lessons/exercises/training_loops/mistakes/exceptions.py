@@ -59,13 +59,7 @@ def _unscaled_again(run: Run) -> Finding:
     if run.problem.accumulation_steps > 1 and "unscale_" in before and "scaler.step" not in before:
         return known_mistakes.update_every_batch()
     if names.count("unscale_") > 1 or ("unscale_" in names and "update" in before):
-        return failed(
-            "unscale_twice",
-            "scaler.unscale_(optimizer) was called twice in one iteration: the second would divide the "
-            "gradients by the scale again, so PyTorch refuses",
-            "call scaler.unscale_(optimizer) once, after backward and before clipping; scaler.step will "
-            "not repeat it",
-        )
+        return known_mistakes.unscale_twice()
     return _no_update(run)
 
 
@@ -87,12 +81,7 @@ def _no_update(run: Run) -> Finding:
 
 def _unscaled_after_step(run: Run) -> Finding:
     if "scaler.step" in _names(run):
-        return failed(
-            "unscale_after_step",
-            "scaler.unscale_(optimizer) was called after scaler.step(optimizer) in the same iteration: the "
-            "step had already unscaled the gradients and used them",
-            "the order is scale, backward, unscale_, (clip,) step, update",
-        )
+        return known_mistakes.unscale_after_step()
     return _no_update(run)
 
 
@@ -106,11 +95,7 @@ def _no_gradients_to_check(run: Run) -> Finding:
         return known_mistakes.no_graph()
     if not backward:
         return known_mistakes.step_before_backward()
-    return failed(
-        "no_gradients",
-        "scaler.step(optimizer) found no gradient on any parameter of the optimizer: backward filled others",
-        "train the model that was passed in, with the optimizer that was passed in",
-    )
+    return known_mistakes.no_gradients()
 
 
 def _graph_gone(run: Run) -> Finding:
@@ -128,22 +113,14 @@ def _graph_gone(run: Run) -> Finding:
 def _nothing_to_update_from(run: Run) -> Finding:
     names = _names(run)
     if names.count("update") > 1:
-        return failed(
-            "update_twice",
-            "scaler.update() was called twice in one iteration: the second has no inf check to learn from",
-            "one scaler.update() per iteration, after the step",
-        )
+        return known_mistakes.update_twice()
     if "optimizer.step" in names:
         return _stepped_past_the_scaler(run)
     if run.problem.accumulation_steps > 1 and "scaler.step" not in names:
         return known_mistakes.update_every_batch()
     if "scaler.step" not in names and run.calls("scaler.step"):
         return known_mistakes.update_without_step()
-    return failed(
-        "update_before_step",
-        "scaler.update() was called before scaler.step(optimizer): no gradient had been checked for inf yet",
-        "call scaler.step(optimizer) first, then scaler.update()",
-    )
+    return known_mistakes.update_before_step()
 
 
 def _stepped_past_the_scaler(run: Run) -> Finding:

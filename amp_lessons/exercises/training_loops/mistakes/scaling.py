@@ -26,12 +26,7 @@ def not_scaled(window: Window) -> Iterator[Finding]:
             "call backward on the scaled loss as loss_fn returned it",
         )
     if window.scale > 1.0:
-        yield failed(
-            "scaled_loss_discarded",
-            "scaler.scale(loss) was called but backward ran on the unscaled loss, so scaler.step divides "
-            f"gradients by {window.scale:g} that were never multiplied by it",
-            "use what scale returns: scaler.scale(loss).backward()",
-        )
+        yield known_mistakes.scaled_loss_discarded(f"{window.scale:g}")
     yield known_mistakes.loss_not_scaled(_why_unscaled(window.run), vanished(window), hint=_SCALING_HINT)
 
 
@@ -87,12 +82,7 @@ def overflow(window: Window) -> Iterator[Finding]:
         yield known_mistakes.step_bypasses_scaler("optimizer.step() was called directly")
     if not window.called("optimizer.step"):
         yield known_mistakes.weights_changed("a batch overflowed and its step was skipped")
-    yield failed(
-        "overflow_not_skipped",
-        "a batch overflowed, and the weights changed all the same: they are now inf or NaN, or moved by "
-        "garbage",
-        "call scaler.step(optimizer), which leaves the weights alone when a gradient is not finite",
-    )
+    yield known_mistakes.overflow_not_skipped("they are now inf or NaN, or moved by garbage")
 
 
 def _left_alone(window: Window) -> bool:
@@ -108,7 +98,7 @@ def scale_after_overflow(everything: list[Window]) -> Iterator[Finding]:
         if window.overflowed and later.last.backwards and not _scale(later) < _scale(window):
             yield _why_no_backoff(window, later)
         if _scale(later) > _scale(window) and _scalers(window) and _scalers(later) - _scalers(window):
-            yield _recreated()
+            yield known_mistakes.scaler_recreated()
         if _set_back(window, later):
             yield _reset(window, later)
 
@@ -130,20 +120,11 @@ def _set_back(window: Window, later: Window) -> bool:
 
 def _why_no_backoff(window: Window, later: Window) -> Finding:
     if _scalers(later) - _scalers(window):
-        return _recreated()
+        return known_mistakes.scaler_recreated()
     given = [c.gradients for c in window.called("unscale_", "optimizer.step") if c.gradients is not None]
     if given and given[-1].isfinite().all():
         return known_mistakes.overflow_hidden()
     return known_mistakes.scale_never_lowered(_scale(window), _scale(later))
-
-
-def _recreated() -> Finding:
-    return failed(
-        "scaler_recreated",
-        "a new GradScaler was made during training: its scale starts at the initial value again, and what "
-        "was learned from overflows is forgotten",
-        "make one GradScaler before the first epoch",
-    )
 
 
 def _reset(window: Window, later: Window) -> Finding:

@@ -242,13 +242,7 @@ def gradients_changed(window: Window) -> Iterator[Finding]:
         return
     unscale = window.called("unscale_")
     if unscale and unscale[-1].gradients is not None and not same(unscale[-1].gradients, accumulated):
-        yield failed(
-            "gradients_changed_before_unscale",
-            "the gradients were changed (clipped, decayed, replaced) while they were still multiplied by "
-            f"the loss scale, so a threshold meant for true gradients acted on values {window.scale:g} "
-            "times larger",
-            "call scaler.unscale_(optimizer) first, then change the gradients, then scaler.step(optimizer)",
-        )
+        yield known_mistakes.gradients_changed_before_unscale(f"{window.scale:g} times")
     unscaled = window.called("unscaled")
     reference = unscaled[-1].gradients if unscaled else accumulated
     if reference is not None and not same(given, reference):

@@ -1,0 +1,8 @@
+"""What notebooks and other people's scripts import from ``amp_lessons.audit``, wherever it lies."""
+
+from .findings import Finding as Finding
+from .findings import Place as Place
+from .findings import Sighting as Sighting
+from .report.report import Report as Report
+from .seen_so_far import Seen as Seen
+from .watch import watch as watch

@@ -1,0 +1,85 @@
+"""Rules on what goes on beside the steps: schedules, averages, checkpoints, and sums in 16 bits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from amp_lessons.audit import known_mistakes
+from amp_lessons.audit.judging.rule import Memory, Verdict, likely, on, seen
+from amp_lessons.audit.recorder import events
+from amp_lessons.precisions import HALVES
+
+_HALVES = frozenset(HALVES.values())
+
+
+@on(events.ScheduleStepped)
+def schedule_without_step(event: events.ScheduleStepped, memory: Memory) -> Iterator[Verdict]:
+    """See a schedule that goes on with every step, and did so when the step was skipped."""
+    one_step = event.step - memory.steps_at_last_schedule[event.schedule] == 1
+    if one_step and _just_skipped(memory):
+        yield seen(
+            known_mistakes.goes_on_without_step("the learning rate schedule went on", "call scheduler.step()")
+        )
+
+
+@on(events.Averaged)
+def average_without_step(event: events.Averaged, memory: Memory) -> Iterator[Verdict]:
+    """See an average that took in weights which no step had changed."""
+    if _just_skipped(memory):
+        yield seen(
+            known_mistakes.goes_on_without_step(
+                "the moving average of the weights was updated", "update the average"
+            )
+        )
+
+
+def _just_skipped(memory: Memory) -> bool:
+    return memory.last_done is not None and not memory.last_done.happened
+
+
+@on(events.Averaged)
+def average_in_half(event: events.Averaged, memory: Memory) -> Iterator[Verdict]:
+    """See an average that is kept in 16 bits."""
+    if event.dtype in _HALVES:
+        finding = known_mistakes.average_in_half(event.dtype)
+        yield seen(finding) if event.stuck else likely(finding, "by its dtype; its numbers still moved")
+
+
+@on(events.Arithmetic)
+def arithmetic(event: events.Arithmetic, memory: Memory) -> Iterator[Verdict]:
+    """See what was computed in 16 bits and does not fit."""
+    facts = event.facts
+    if event.code == "positions_in_half":
+        yield seen(known_mistakes.positions_in_half(int(facts["count"]), event.dtype, int(facts["distinct"])))
+    elif event.code == "metric_in_half":
+        yield seen(known_mistakes.metric_in_half(event.dtype, facts["total"], facts["term"]))
+    elif event.code == "constant_vanishes":
+        yield likely(
+            known_mistakes.constant_vanishes(facts["constant"], event.dtype),
+            "what it was added to may never come near 0",
+        )
+    elif event.code == "constant_overflows":
+        yield likely(
+            known_mistakes.constant_overflows(facts["constant"], event.dtype),
+            "a row without a single open place would show it",
+        )
+
+
+@on(events.ScaledRead)
+def reads_scaled(event: events.ScaledRead, memory: Memory) -> Iterator[Verdict]:
+    """See a scaled number read, to be logged most likely."""
+    yield seen(known_mistakes.logs_scaled(event.what))
+
+
+@on(events.StepAsked)
+def eps_vanishes(event: events.StepAsked, memory: Memory) -> Iterator[Verdict]:
+    """See an optimizer whose eps is 0 in the dtype of its weights."""
+    if event.eps_vanishes is not None:
+        yield seen(known_mistakes.constant_vanishes(*event.eps_vanishes))
+
+
+def scaler_not_saved(memory: Memory) -> Iterator[tuple[events.Event, Verdict]]:
+    """See, at the end, that optimizers were saved and no scaler ever was."""
+    with_optimizer = [saved for saved in memory.saved if saved.optimizer]
+    if with_optimizer and memory.scaler_of and not any(saved.scaler for saved in memory.saved):
+        yield with_optimizer[0], seen(known_mistakes.scaler_not_saved())

@@ -1,0 +1,107 @@
+"""Rules on gradients between backward and step: added up, unscaled, clipped, applied."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+
+from amp_lessons.audit import known_mistakes
+from amp_lessons.audit.judging.rule import Memory, Verdict, likely, on, seen
+from amp_lessons.audit.recorder import events
+
+_NO_LIMIT = 1e6  # a max_norm that is only there for the norm that clipping returns
+
+
+@on(events.Backward)
+def onto_applied_gradients(event: events.Backward, memory: Memory) -> Iterator[Verdict]:
+    """See gradients added to some that a step had applied."""
+    if event.onto_applied:
+        yield seen(known_mistakes.no_zero_grad())
+
+
+@on(events.Backward)
+def onto_another_scale(event: events.Backward, memory: Memory) -> Iterator[Verdict]:
+    """See gradients added to some that had been unscaled, or scaled before an update."""
+    if event.mixed:
+        yield seen(known_mistakes.update_every_batch())
+
+
+@on(events.Clipped)
+def clipped_while_scaled(event: events.Clipped, memory: Memory) -> Iterator[Verdict]:
+    """See gradients clipped while they were multiplied by the scale."""
+    if event.scaled and event.limit > _NO_LIMIT:
+        why = f"clip_grad_norm_ was called with max_norm={event.limit:g}, which clips nothing"
+        yield likely(known_mistakes.logs_scaled("the gradient norm that it returns"), why)
+    elif event.scaled:
+        how = "value by value" if event.by_value else "by their norm"
+        threshold = "the threshold" if math.isnan(event.limit) else f"the threshold {event.limit:g}"
+        yield seen(
+            known_mistakes.clip_before_unscale(
+                f"{how} before scaler.unscale_(optimizer), while they were still multiplied by the scale",
+                f"{threshold} acted on values that much larger, so far too much was clipped",
+            )
+        )
+
+
+@on(events.Clipped)
+def clipped_too_late(event: events.Clipped, memory: Memory) -> Iterator[Verdict]:
+    """See gradients clipped that a step had applied."""
+    if event.after_step and event.limit <= _NO_LIMIT:
+        yield seen(known_mistakes.clip_after_step("them as they were"))
+
+
+@on(events.Unscaled)
+def changed_while_scaled(event: events.Unscaled, memory: Memory) -> Iterator[Verdict]:
+    """See gradients that something other than clipping changed while they were scaled."""
+    between_ranks = torch.distributed.is_available() and torch.distributed.is_initialized()
+    if event.changed and not event.clipped and not between_ranks:
+        yield seen(known_mistakes.gradients_changed_before_unscale("many times"))
+
+
+@on(events.Unscaled)
+def unscaled_by_a_later_scale(event: events.Unscaled, memory: Memory) -> Iterator[Verdict]:
+    """See gradients about to be divided by another scale than they were multiplied by."""
+    if event.outdated:
+        yield seen(
+            known_mistakes.update_between_steps(
+                "gradients are divided by another scale than they were multiplied by whenever it moves",
+                "call scaler.update() once, after the last scaler.step of the iteration",
+            )
+        )
+
+
+@on(events.StepAsked)
+def applied_while_scaled(event: events.StepAsked, memory: Memory) -> Iterator[Verdict]:
+    """See an optimizer that applies gradients still multiplied by the scale."""
+    if event.scaled_by is not None and event.scaler is None and not event.by_closure:
+        yield seen(known_mistakes.optimizer_step_direct(event.scale))
+
+
+@on(events.StepAsked)
+def past_the_scaler(event: events.StepAsked, memory: Memory) -> Iterator[Verdict]:
+    """Suspect a step that nothing will skip."""
+    if event.scaler is None and event.unscaled and event.fresh and event.scaled_by is None:
+        yield likely(
+            known_mistakes.step_bypasses_scaler(
+                "they were unscaled by scaler.unscale_, and then optimizer.step() was called directly"
+            ),
+            "the scaler's check was passed by; no gradient needs to have overflowed yet",
+        )
+
+
+@on(events.StepAsked)
+def stepped_again(event: events.StepAsked, memory: Memory) -> Iterator[Verdict]:
+    """See a step on gradients that a step had applied."""
+    if event.fresh or not event.waiting or event.by_closure:
+        return
+    memory.doubled[event.optimizer] += 1
+    every_time = memory.doubled[event.optimizer] * 2 >= memory.steps_of[event.optimizer]
+    yield seen(known_mistakes.double_step() if every_time else known_mistakes.step_without_backward())
+
+
+@on(events.ClosureGiven)
+def closure(event: events.ClosureGiven, memory: Memory) -> Iterator[Verdict]:
+    """See a closure given to a scaler."""
+    yield seen(known_mistakes.closure())

@@ -1,0 +1,58 @@
+"""Let every rule hear every event, and keep each mistake once, with how often it was seen and where first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+
+from amp_lessons.audit.findings import Finding, Sighting
+from amp_lessons.audit.judging import beside, gradients, precision, scaler  # noqa: F401  they register rules
+from amp_lessons.audit.judging.lessons import lesson_of
+from amp_lessons.audit.judging.rule import RULES, Memory, Verdict
+from amp_lessons.audit.recorder import events
+from amp_lessons.audit.recorder.places import place_of
+
+_Key = tuple[str, events.Line]
+
+
+class Judge:
+    """Hear the events of one training, and say what is wrong with it so far."""
+
+    def __init__(self) -> None:
+        self._memory = Memory()
+        self._found: dict[_Key, tuple[Verdict, int, int]] = {}  # verdict, first step, how often
+
+    def hear(self, event: events.Event) -> None:
+        """Ask every rule that listens to events of this kind."""
+        for rule in RULES.get(type(event), ()):
+            for verdict in rule(event, self._memory):
+                self._keep(event, verdict)
+        self._memory.remember(event)
+
+    def _keep(self, event: events.Event, verdict: Verdict) -> None:
+        key = verdict.finding.code, event.line
+        kept, first, count = self._found.get(key, (verdict, event.step, 0))
+        surer = kept if verdict.likely else verdict
+        self._found[key] = (surer, first, count + 1)
+
+    def sightings(self) -> tuple[Sighting, ...]:
+        """Return what was found: mistakes before remarks, what was seen before what is likely."""
+        for event, verdict in beside.scaler_not_saved(self._memory):
+            self._found.setdefault((verdict.finding.code, event.line), (verdict, event.step, 1))
+        return tuple(sorted(self._all(), key=_weight))
+
+    def _all(self) -> Iterator[Sighting]:
+        for (code, line), (verdict, first, count) in self._found.items():
+            yield Sighting(
+                **asdict(verdict.finding),
+                likely=verdict.likely,
+                place=place_of(line),
+                count=count,
+                first_step=first,
+                lesson=lesson_of(code),
+            )
+
+
+def _weight(sighting: Finding) -> tuple[bool, bool, int]:
+    assert isinstance(sighting, Sighting)
+    return sighting.ok, bool(sighting.likely), sighting.first_step

@@ -1,0 +1,32 @@
+"""Which lesson explains a mistake."""
+
+from __future__ import annotations
+
+_LESSONS = {
+    "01": ("positions_in_half", "metric_in_half", "average_in_half", "half_parameters"),
+    "02": (
+        "no_autocast",
+        "one_big_autocast",
+        "backward_in_autocast",
+        "loss_outside_autocast",
+        "constant_vanishes",
+        "constant_overflows",
+        "device_not_here",
+    ),
+    "03": (
+        "always_overflows",
+        "scale_never_lowered",
+        "scaler_recreated",
+        "loss_not_scaled",
+        "loss_in_half",
+        "scaler_with_bfloat16",
+        "logs_scaled",
+        "goes_on_without_step",
+    ),
+}
+_BY_CODE = {code: lesson for lesson, codes in _LESSONS.items() for code in codes}
+
+
+def lesson_of(code: str) -> str:
+    """Return the number of the lesson that explains a finding; the loop itself is lesson 04's."""
+    return _BY_CODE.get(code, "04")

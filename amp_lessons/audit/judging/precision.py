@@ -1,0 +1,100 @@
+"""Rules on dtypes: where autocast starts and stops, and what goes backward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from amp_lessons.audit import known_mistakes
+from amp_lessons.audit.judging.rule import Memory, Verdict, likely, on, seen
+from amp_lessons.audit.recorder import events
+from amp_lessons.formats.dtypes import dtype_name
+from amp_lessons.precisions import HALVES
+
+_HALVES = frozenset(HALVES.values())
+
+
+@on(events.Backward)
+def backward_in_autocast(event: events.Backward, memory: Memory) -> Iterator[Verdict]:
+    """See a backward pass that ran inside autocast."""
+    if event.autocast is not None:
+        yield seen(known_mistakes.backward_in_autocast(event.autocast))
+
+
+@on(events.StaleForward)
+def stale_weights(event: events.StaleForward, memory: Memory) -> Iterator[Verdict]:
+    """See a layer that computed with weights from before a step."""
+    yield seen(known_mistakes.one_big_autocast())
+
+
+@on(events.LossScaled)
+def scaled_loss_in_half(event: events.LossScaled, memory: Memory) -> Iterator[Verdict]:
+    """See a loss in 16 bits that is about to be scaled."""
+    if event.dtype is None:
+        yield seen(known_mistakes.scale_needs_a_tensor())
+    elif event.enabled and event.elements == 1:
+        yield from _in_half(event.dtype, event.made_by, event.outside)
+
+
+@on(events.Backward)
+def loss_in_half(event: events.Backward, memory: Memory) -> Iterator[Verdict]:
+    """See a loss in 16 bits that goes backward unscaled."""
+    if event.scaler is None and event.forward:
+        yield from _in_half(event.dtype, event.made_by, event.outside)
+
+
+def _in_half(dtype: torch.dtype, made_by: tuple[str, ...], outside: bool) -> Iterator[Verdict]:
+    if dtype not in _HALVES:
+        return
+    name = dtype_name(dtype)
+    if made_by[:1] == ("ToCopyBackward0",) or not outside:
+        yield seen(known_mistakes.loss_in_half(name))
+    else:
+        yield seen(known_mistakes.loss_outside_autocast(name))
+
+
+@on(events.Backward)
+def no_autocast(event: events.Backward, memory: Memory) -> Iterator[Verdict]:
+    """See a scaled loss for which nothing was computed in 16 bits."""
+    if event.scaler is not None and not event.forward and not event.cast:
+        yield seen(known_mistakes.no_autocast("the forward pass", torch.float16))
+
+
+@on(events.Backward)
+def fp16_without_scaling(event: events.Backward, memory: Memory) -> Iterator[Verdict]:
+    """Suspect a loss that goes backward through fp16 as it is."""
+    if event.scaler is not None or torch.float16 not in event.forward:
+        return
+    if event.scalers_called and memory.enabled_scalers:
+        yield seen(known_mistakes.scaled_loss_discarded("the scale"))
+    elif not event.by_hand:
+        why = "autocast ran in fp16 since the last step, and no scaler's scale is in this loss's graph"
+        yield likely(known_mistakes.loss_not_scaled("no scaler has seen it"), why)
+
+
+@on(events.Backward)
+def scaler_for_bfloat16(event: events.Backward, memory: Memory) -> Iterator[Verdict]:
+    """Remark on a scaler where only bf16 is used."""
+    if event.scaler is not None and event.forward == {torch.bfloat16}:
+        yield seen(known_mistakes.scaler_with_bfloat16())
+
+
+@on(events.ScalerMade)
+def scaler_for_another_device(event: events.ScalerMade, memory: Memory) -> Iterator[Verdict]:
+    """Remark on a scaler that switched itself off."""
+    if event.disabled_for:
+        yield seen(known_mistakes.device_not_here("the gradient scaler", event.disabled_for))
+
+
+@on(events.AutocastEntered)
+def autocast_for_another_device(event: events.AutocastEntered, memory: Memory) -> Iterator[Verdict]:
+    """Remark on an autocast context that switched itself off."""
+    if event.disabled_for:
+        yield seen(known_mistakes.device_not_here("autocast", event.disabled_for))
+
+
+@on(events.OldSpelling)
+def old_spelling(event: events.OldSpelling, memory: Memory) -> Iterator[Verdict]:
+    """Remark on a deprecated name."""
+    yield seen(known_mistakes.deprecated_api(event.name))

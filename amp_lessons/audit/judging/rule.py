@@ -1,0 +1,91 @@
+"""What a rule is: a function that hears events of one kind, and what it may remember between them."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from amp_lessons.audit.findings import Finding
+from amp_lessons.audit.recorder import events
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a rule says of an event: a finding, and why it is only ``likely``, where it is."""
+
+    finding: Finding
+    likely: str = ""
+
+
+@dataclass
+class Memory:
+    """What rules know of the training so far; ids are those of the objects themselves.
+
+    ``last_done`` is what came of the last step that was asked for; ``skipped_in_a_row`` counts an optimizer's
+    steps since the last one that happened.
+    """
+
+    scaler_of: dict[int, int] = field(default_factory=dict)  # the scaler that last stepped an optimizer
+    enabled_scalers: set[int] = field(default_factory=set)
+    loaded_scalers: set[int] = field(default_factory=set)
+    steps_of: Counter[int] = field(default_factory=Counter)
+    doubled: Counter[int] = field(default_factory=Counter)
+    skipped_in_a_row: Counter[int] = field(default_factory=Counter)
+    last_done: events.StepDone | None = None
+    steps_at_last_schedule: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    skipped_since_update: bool = False
+    saved: list[events.Saved] = field(default_factory=list)
+
+    def remember(self, event: events.Event) -> None:
+        """Take note of an event, after the rules have heard it."""
+        if (isinstance(event, events.ScalerMade) and event.enabled) or (
+            isinstance(event, events.LossScaled) and event.enabled
+        ):
+            self.enabled_scalers.add(event.scaler)
+        elif isinstance(event, events.ScalerLoaded):
+            self.loaded_scalers.add(event.scaler)
+        elif isinstance(event, events.StepDone):
+            self._remember_step(event)
+        elif isinstance(event, events.ScheduleStepped):
+            self.steps_at_last_schedule[event.schedule] = event.step
+        elif isinstance(event, events.Updated):
+            self.skipped_since_update = False
+        elif isinstance(event, events.Saved):
+            self.saved.append(event)
+
+    def _remember_step(self, done: events.StepDone) -> None:
+        self.last_done = done
+        self.steps_of[done.optimizer] += 1
+        self.skipped_since_update |= not done.happened
+        self.skipped_in_a_row[done.optimizer] = (
+            0 if done.happened else self.skipped_in_a_row[done.optimizer] + 1
+        )
+        if done.scaler is not None:
+            self.scaler_of[done.optimizer] = done.scaler
+
+
+Rule = Callable[[Any, Memory], Iterator[Verdict]]
+RULES: dict[type, list[Rule]] = defaultdict(list)
+_R = TypeVar("_R", bound=Rule)
+
+
+def on(kind: type[events.Event]) -> Callable[[_R], _R]:
+    """Let the decorated function hear every event of ``kind``."""
+
+    def register(rule: _R) -> _R:
+        RULES[kind].append(rule)
+        return rule
+
+    return register
+
+
+def seen(finding: Finding) -> Verdict:
+    """Say that it has happened."""
+    return Verdict(finding)
+
+
+def likely(finding: Finding, why: str) -> Verdict:
+    """Say that the signs speak for it, and which they are."""
+    return Verdict(finding, why)

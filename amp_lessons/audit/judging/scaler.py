@@ -1,0 +1,130 @@
+"""Rules on the scaler: what it learned, what it was told, and what it refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from amp_lessons.audit import known_mistakes
+from amp_lessons.audit.findings import Finding
+from amp_lessons.audit.judging.rule import Memory, Verdict, on, seen
+from amp_lessons.audit.recorder import events
+
+_TOO_MANY = 20  # skipped steps in a row: from 65536 down to 1/16
+
+
+@on(events.StepDone)
+def made_anew(event: events.StepDone, memory: Memory) -> Iterator[Verdict]:
+    """See an optimizer that another scaler stepped before, whose state was not handed on."""
+    before = memory.scaler_of.get(event.optimizer)
+    another = event.scaler is not None and before not in (None, event.scaler)
+    if another and event.scaler not in memory.loaded_scalers:
+        yield seen(known_mistakes.scaler_recreated())
+
+
+@on(events.StepDone)
+def stepped_on_a_broken_loss(event: events.StepDone, memory: Memory) -> Iterator[Verdict]:
+    """See a step that happened although the loss was inf or NaN."""
+    if not event.happened or event.loss is None or math.isfinite(event.loss):
+        return
+    if event.scaler is not None:
+        yield seen(known_mistakes.overflow_hidden())
+    elif memory.enabled_scalers:
+        yield seen(known_mistakes.step_bypasses_scaler("optimizer.step() was called directly"))
+    else:
+        yield seen(known_mistakes.overflow_not_skipped(f"the loss was {event.loss}"))
+
+
+@on(events.StepDone)
+def always_overflows(event: events.StepDone, memory: Memory) -> Iterator[Verdict]:
+    """See many steps skipped in a row: no scale would help."""
+    if memory.skipped_in_a_row[event.optimizer] + 1 == _TOO_MANY and not event.happened:
+        yield seen(known_mistakes.always_overflows(_TOO_MANY))
+
+
+@on(events.Updated)
+def never_lowered(event: events.Updated, memory: Memory) -> Iterator[Verdict]:
+    """See a scale that a skipped step left as it was."""
+    if event.before is None or event.after is None:
+        return
+    if memory.skipped_since_update and event.after >= event.before:
+        yield seen(known_mistakes.scale_never_lowered(event.before, event.after))
+
+
+@on(events.Refused)
+def refused(event: events.Refused, memory: Memory) -> Iterator[Verdict]:
+    """Explain an exception of the scaler by what was called before it."""
+    for fragment, meaning in _MEANINGS:
+        if fragment in event.message:
+            yield seen(meaning(event))
+            return
+
+
+def _unscaled_again(event: events.Refused) -> Finding:
+    if event.called.count("unscale_") > 1 or ("unscale_" in event.called and "update" in event.called_before):
+        if event.called.count("backward") > 1 and "scaler.step" not in event.called:
+            return known_mistakes.update_every_batch()
+        return known_mistakes.unscale_twice()
+    return known_mistakes.no_update()
+
+
+def _stepped_again(event: events.Refused) -> Finding:
+    if event.called.count("scaler.step") > 1:
+        return known_mistakes.double_step("scaler.step(optimizer) was called")
+    return known_mistakes.no_update()
+
+
+def _unscaled_after_step(event: events.Refused) -> Finding:
+    stepped = "scaler.step" in event.called
+    return known_mistakes.unscale_after_step() if stepped else known_mistakes.no_update()
+
+
+def _nothing_to_check(event: events.Refused) -> Finding:
+    if "backward" not in event.called:
+        return known_mistakes.step_before_backward()
+    if "scaler.step" in event.called[:-1]:
+        return known_mistakes.step_without_backward()
+    if "zero_grad" in event.called:
+        return known_mistakes.gradients_cleared()
+    return known_mistakes.no_gradients()
+
+
+def _nothing_to_learn(event: events.Refused) -> Finding:
+    if event.called.count("update") > 1:
+        return known_mistakes.update_twice()
+    if "optimizer.step" in event.called:
+        return known_mistakes.optimizer_step_direct(None)
+    if "backward" in event.called and event.called.count("backward") > 1:
+        return known_mistakes.update_every_batch()
+    if "scaler.step" not in event.called and "scaler.step" in event.called_before:
+        return known_mistakes.update_without_step()
+    return known_mistakes.update_before_step()
+
+
+def _half_gradients(event: events.Refused) -> Finding:
+    return known_mistakes.half_parameters()
+
+
+def _never_scaled(event: events.Refused) -> Finding:
+    return known_mistakes.loss_not_scaled("a GradScaler was made, but scaler.scale(loss) was never called")
+
+
+def _no_graph(event: events.Refused) -> Finding:
+    return known_mistakes.no_graph()
+
+
+def _graph_gone(event: events.Refused) -> Finding:
+    return known_mistakes.backward_twice()
+
+
+_MEANINGS = (
+    ("unscale_() has already been called", _unscaled_again),
+    ("unscale_() is being called after step()", _unscaled_after_step),
+    ("step() has already been called", _stepped_again),
+    ("No inf checks were recorded for this optimizer", _nothing_to_check),
+    ("No inf checks were recorded prior to update", _nothing_to_learn),
+    ("Attempting to unscale FP16 gradients", _half_gradients),
+    ("_scale is None", _never_scaled),
+    ("element 0 of tensors does not require grad", _no_graph),
+    ("backward through the graph a second time", _graph_gone),
+)

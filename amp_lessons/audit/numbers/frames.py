@@ -1,0 +1,143 @@
+"""Follow a pass from module to module, to find the first inf or NaN and where it grew.
+
+The hooks are PyTorch's global ones: none is left on a module, where copies and pickles would carry it along.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
+
+from amp_lessons.audit.numbers.naming import Names
+from amp_lessons.audit.recorder.later import Later
+from amp_lessons.audit.seen import Frame, Nonfinite, Phase, StepSeen
+from amp_lessons.audit.watching.stale import is_stale
+
+_KEPT = 21  # frames before the first inf or NaN
+
+
+class FrameRecorder:
+    """Record the largest magnitude of what every module returns, and of its gradient on the way back.
+
+    It does so while ``armed``. ``stale`` is called with a layer's name when that layer is found to compute
+    with weights from before the last step; this is looked for once after ``suspect_stale``.
+    """
+
+    def __init__(self, names: Names, stale: Callable[[str], None]) -> None:
+        self.armed = True
+        self.found: dict[Phase, Nonfinite] = {}  # by phase
+        self._names, self._stale = names, stale
+        self._step = 0
+        self._frames: dict[Phase, deque[tuple[Frame, Later]]] = {}
+        self._suspect_stale = False
+        self._hooks = ExitStack()
+        self.begin(0, armed=True)
+
+    def start(self) -> None:
+        """Begin to hear every module."""
+        self._hooks.callback(register_module_forward_hook(self._returned).remove)
+
+    def stop(self) -> None:
+        """Hear no module any more."""
+        self._hooks.close()
+
+    def begin(self, step: int, armed: bool) -> None:
+        """Begin a new step, and read what the last one has left."""
+        self.look_at_all()
+        self._step, self.armed = step, armed
+        self._frames = {"forward": deque(maxlen=_KEPT), "backward": deque(maxlen=_KEPT)}
+
+    def suspect_stale(self) -> None:
+        """Compare the next layer's output with one from its present weights."""
+        self._suspect_stale = True
+
+    def _returned(self, module: nn.Module, inputs: Any, output: Any) -> None:
+        name = self._names.module(module)
+        if name is None or torch._C._current_graph_task_id() != -1:  # a checkpoint's second forward pass
+            return
+        try:
+            self._look_at(module, name, inputs, output)
+        except Exception:
+            self.armed = False
+
+    def _look_at(self, module: nn.Module, name: str, inputs: Any, output: Any) -> None:
+        if self._suspect_stale and isinstance(module, nn.Linear) and output.dtype != module.weight.dtype:
+            self._suspect_stale = False
+            if is_stale(module, inputs[0], output):
+                self._stale(name)
+        if not self.armed:
+            return
+        if not self._frames["forward"]:
+            for tensor in _floating(inputs):
+                self._frame("forward", module, f"input of {name}", tensor)
+        for tensor in _floating(output):
+            self._frame("forward", module, name, tensor)
+            if tensor.requires_grad:
+                tensor.register_hook(lambda gradient: self._arrived(module, name, gradient))
+
+    def _arrived(self, module: nn.Module, name: str, gradient: Tensor) -> None:
+        if self.armed:
+            self._frame("backward", module, name, gradient)
+
+    def _frame(self, phase: Phase, module: nn.Module, name: str, tensor: Tensor) -> None:
+        frames = self._frames[phase]
+        if phase in self.found or (frames and _bad(frames[-1][1].at_once())):
+            return
+        frame = Frame(name, type(module).__name__, _operation(tensor), math.nan, tensor.dtype)
+        frames.append((frame, _largest(tensor)))
+
+    def first(self, steps: Sequence[StepSeen]) -> Nonfinite | None:
+        """Return the first inf or NaN: one of a forward pass, if any; an overflow of gradients, if not."""
+        found = self.found.get("forward") or self.found.get("backward")
+        if found is None:
+            return None
+        later = any(step.happened for step in steps if step.index > found.step)
+        return replace(found, recovered=found.phase == "backward" and later)
+
+    def look_at_all(self) -> None:
+        """Read the frames of this step."""
+        for phase in self._frames:
+            if phase not in self.found:
+                self._look(phase)
+
+    def _look(self, phase: Phase) -> None:
+        """Read the frames of a pass, and keep the first that is not finite with what led to it."""
+        read: list[Frame] = []
+        for frame, largest in self._frames[phase]:
+            value = largest.read()
+            read.append(Frame(frame.module, frame.kind, frame.operation, value or 0.0, frame.dtype))
+            if _bad(value):
+                self.found[phase] = Nonfinite(frame.module, frame.operation, phase, self._step, tuple(read))
+                return
+
+
+def _operation(tensor: Tensor) -> str:
+    """Name the operation that made a tensor, as autograd calls it: "Addmm" of a linear layer."""
+    return tensor.grad_fn.name().removesuffix("0").removesuffix("Backward") if tensor.grad_fn else ""
+
+
+def _largest(tensor: Tensor) -> Later:
+    with torch.no_grad():
+        return Later(torch.linalg.vector_norm(tensor.detach(), math.inf) if tensor.numel() else None)
+
+
+def _bad(value: float | None) -> bool:
+    return value is not None and not math.isfinite(value)
+
+
+def _floating(output: Any) -> list[Tensor]:
+    """Return the floating tensors of what a module returns: one, or those in a tuple, a list or a mapping."""
+    if isinstance(output, Tensor):
+        return [output] if output.is_floating_point() else []
+    values = output.values() if hasattr(output, "values") else output
+    if isinstance(output, (tuple, list)) or hasattr(output, "values"):
+        return [each for each in values if isinstance(each, Tensor) and each.is_floating_point()]
+    return []

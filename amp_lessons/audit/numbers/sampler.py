@@ -1,0 +1,128 @@
+"""Look closely at every K-th step of each optimizer, and keep a line for every other one."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+
+from amp_lessons.audit.numbers.frames import FrameRecorder
+from amp_lessons.audit.numbers.layers import dtypes_of, layer_step
+from amp_lessons.audit.numbers.lost_updates import Remembered
+from amp_lessons.audit.numbers.naming import Names
+from amp_lessons.audit.recorder.events import StepDone
+from amp_lessons.audit.recorder.gradients import parameters_of
+from amp_lessons.audit.recorder.later import Later
+from amp_lessons.audit.seen import LayerSeen, LayerStep, StepSeen
+
+
+@dataclass
+class _Line:
+    """A step as it is kept until its numbers are read from the device."""
+
+    seen: StepSeen
+    scale: Later
+    loss: Later
+
+    def read(self) -> StepSeen:
+        return replace(self.seen, scale=self.scale.read() or 0.0, loss=self.loss.read())
+
+
+class Sampler:
+    """What is known of each step and each layer."""
+
+    def __init__(self, names: Names, frames: FrameRecorder, every: int) -> None:
+        self.names, self.frames = names, frames
+        self._every = every
+        self._lines: list[_Line] = []
+        self._layers: dict[str, LayerSeen] = {}
+        self._optimizers: dict[int, int] = {}
+        self._asked: Counter[int] = Counter()
+        self._remembered: Remembered | None = None
+        self._now: dict[str, LayerStep] = {}
+        self._sampling = False
+
+    @property
+    def steps(self) -> tuple[StepSeen, ...]:
+        """All steps so far, in order."""
+        return tuple(line.read() for line in list(self._lines))
+
+    @property
+    def layers(self) -> dict[str, LayerSeen]:
+        """All layers that were looked at, in the order of the optimizers' parameters."""
+        return dict(self._layers)
+
+    def before_step(
+        self,
+        optimizer: torch.optim.Optimizer,
+        step: int,
+        carried: Later,
+        scale: Later,
+        used: torch.dtype | None,
+    ) -> None:
+        """Look at the gradients and remember some weights, where this step is one to look at."""
+        self._sampling = self._asked[id(optimizer)] % self._every == 0
+        self._asked[id(optimizer)] += 1
+        self._now, self._remembered = {}, None
+        if not self._sampling:
+            return
+        by_layer = self.names.by_layer(parameters_of(optimizer))
+        factor, loss_scale = carried.read() or 1.0, scale.read() or 1.0
+        for layer, parameters in by_layer.items():
+            found = layer_step(parameters, step, factor, loss_scale, used)
+            if found is not None:
+                self._now[layer] = found
+        self._remembered = Remembered(by_layer)
+
+    def after_step(self, optimizer: torch.optim.Optimizer, done: StepDone, scale: Later, loss: Later) -> None:
+        """Write the step down, and what it made of the weights."""
+        lost: dict[str, float] = {}
+        if self._remembered is not None and done.happened:
+            lost = self._remembered.lost()
+        norm = math.hypot(*(each.norm for each in self._now.values())) if self._now else None
+        number = self._optimizers.setdefault(id(optimizer), len(self._optimizers))
+        seen = StepSeen(
+            index=done.step,
+            optimizer=number,
+            happened=done.happened,
+            scale=1.0,
+            sampled=self._sampling,
+            gradient_norm=norm,
+            lost_updates=sum(lost.values()) / len(lost) if lost else None,
+            learning_rate=_rate(optimizer),
+        )
+        self._lines.append(_Line(seen, scale, loss))
+        if self._sampling:
+            self._keep(optimizer, lost)
+        following = self._asked[id(optimizer)] % self._every == 0
+        self.frames.begin(done.step + 1, armed=following or not done.happened)
+
+    def _keep(self, optimizer: torch.optim.Optimizer, lost: dict[str, float]) -> None:
+        for layer, parameters in self.names.by_layer(parameters_of(optimizer)).items():
+            if layer not in self._now:
+                continue
+            now = replace(self._now[layer], lost_update_fraction=lost.get(layer))
+            before = self._layers.get(layer)
+            named = {_name_in_layer(self.names.models, p, i): p for i, p in enumerate(parameters)}
+            self._layers[layer] = LayerSeen(
+                name=layer,
+                parameters=sum(p.numel() for p in parameters),
+                dtypes=dict(dtypes_of(named, [optimizer])),
+                history=(*(before.history if before else ()), now),
+            )
+
+
+def _name_in_layer(models: list[nn.Module], parameter: object, index: int) -> str:
+    for model in models:
+        for name, each in model.named_parameters():
+            if each is parameter:
+                return name.rpartition(".")[2]
+    return f"parameter {index}"
+
+
+def _rate(optimizer: torch.optim.Optimizer) -> float | None:
+    rate = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
+    return float(rate) if isinstance(rate, (int, float)) else None

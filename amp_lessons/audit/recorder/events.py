@@ -1,0 +1,225 @@
+"""What a training does, as events in order. Each holds the line of the person's own code that led to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+Line = tuple[str, int] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Something that happened: before which optimizer step, from 0, and on which line."""
+
+    step: int
+    line: Line
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalerMade(Event):
+    """A gradient scaler was made. ``disabled_for`` names the device it was meant for and that is not here."""
+
+    scaler: int
+    enabled: bool
+    disabled_for: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalerLoaded(Event):
+    """A scaler was given the state of another, as after a checkpoint."""
+
+    scaler: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class OldSpelling(Event):
+    """Something was made by a deprecated name, ``torch.cuda.amp.autocast`` for one."""
+
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutocastEntered(Event):
+    """An autocast context began. ``disabled_for`` names the device it was meant for and that is not here."""
+
+    device: str
+    dtype: torch.dtype
+    enabled: bool
+    disabled_for: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StaleForward(Event):
+    """A layer computed with weights from before the last step, out of autocast's cache."""
+
+    module: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossScaled(Event):
+    """``scaler.scale`` was given a loss.
+
+    ``made_by`` names the last operations on it, the last one first; ``outside`` says that it was computed
+    after the last autocast context had ended.
+    """
+
+    scaler: int
+    enabled: bool
+    dtype: torch.dtype | None
+    elements: int
+    made_by: tuple[str, ...]
+    outside: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backward(Event):
+    """One backward pass into ``.grad``.
+
+    ``scaler`` is the one whose scale the loss was multiplied by, None without; ``by_hand`` says that the last
+    operation on the loss was a product, ``cast`` that something near it was cast to another dtype.
+    ``autocast`` is the dtype that backward ran under; autocast was entered in those of ``forward`` since the
+    last step. ``reached`` holds the optimizers whose parameters got gradients, ``onto_applied`` those where
+    they were added to gradients that a step had applied, ``mixed`` those where they were added to gradients
+    of another scale. ``scalers_called`` holds "scale" where a scaler was given a loss since the last step.
+    """
+
+    dtype: torch.dtype
+    made_by: tuple[str, ...]
+    outside: bool
+    scaler: int | None
+    by_hand: bool
+    cast: bool
+    autocast: torch.dtype | None
+    forward: frozenset[torch.dtype]
+    reached: frozenset[int]
+    onto_applied: frozenset[int]
+    mixed: frozenset[int]
+    scalers_called: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clipped(Event):
+    """Gradients were clipped: by their norm, or value by value; ``scaled`` says they were still scaled."""
+
+    by_value: bool
+    scaled: bool
+    limit: float
+    after_step: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unscaled(Event):
+    """A scaler divided the gradients of an optimizer by its scale, ``by_hand`` outside ``scaler.step``.
+
+    ``changed`` says that something had changed them since backward, ``clipped`` that this was clipping.
+    """
+
+    scaler: int
+    optimizer: int
+    changed: bool
+    clipped: bool
+    outdated: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepAsked(Event):
+    """An optimizer is about to step.
+
+    ``scaler`` is the one whose ``step`` asks for it, None for a direct call. ``scaled_by`` is the scaler
+    whose scale the gradients still carry, ``scale`` that scale; ``unscaled`` says that ``unscale_`` has
+    divided them. There are gradients ``waiting``; they are ``fresh`` unless a step has used them, and
+    ``by_closure`` says that only a closure will compute them. ``eps_vanishes`` is an eps and the dtype of
+    the weights in which it is 0.
+    """
+
+    optimizer: int
+    scaler: int | None
+    scaled_by: int | None
+    scale: float | None
+    unscaled: bool
+    fresh: bool
+    waiting: bool
+    by_closure: bool
+    autocast: bool
+    eps_vanishes: tuple[float, torch.dtype] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepDone(Event):
+    """What came of a step: it ``happened``, or the scaler skipped it."""
+
+    optimizer: int
+    scaler: int | None
+    happened: bool
+    loss: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClosureGiven(Event):
+    """``scaler.step`` was given a closure."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Updated(Event):
+    """``scaler.update`` has run: the scale ``before`` and ``after``, where reading them costs nothing."""
+
+    scaler: int
+    before: float | None
+    after: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleStepped(Event):
+    """A learning rate schedule went on."""
+
+    schedule: int
+    optimizer: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Averaged(Event):
+    """A moving average of the weights took them in; ``dtype`` is the average's own."""
+
+    dtype: torch.dtype
+    weight_dtype: torch.dtype
+    stuck: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saved(Event):
+    """Something was written with ``torch.save``: whether it holds an optimizer's state, and a scaler's."""
+
+    optimizer: bool
+    scaler: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refused(Event):
+    """A method of a scaler raised: ``called`` are the names called since the last backward before it."""
+
+    method: str
+    message: str
+    called: tuple[str, ...]
+    called_before: tuple[str, ...] = ()
+    accumulating: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arithmetic(Event):
+    """Something outside the layers was computed in 16 bits that 16 bits cannot hold.
+
+    ``code`` is the finding's; ``facts`` are numbers for its message.
+    """
+
+    code: str
+    dtype: torch.dtype
+    facts: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaledRead(Event):
+    """A number was read while it was multiplied by the loss scale; ``what`` it was, in words."""
+
+    what: str

@@ -1,0 +1,52 @@
+"""Read from autograd's graph how a loss came about, and mark in it what a scaler has scaled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Tensor
+
+_KEY = "amp_lessons.scaler"
+_FAR_ENOUGH = 16  # operations: a scaled loss divided by the number of micro-batches, a sum of two losses
+
+
+def operations(tensor: Tensor) -> tuple[str, ...]:
+    """Name the last operations that made a tensor, the last one first, as autograd calls them."""
+    return tuple(node.name() for node in _nodes(tensor))
+
+
+def has_casts(tensor: Tensor) -> bool:
+    """Whether something was cast on the way to a loss, as autocast does it."""
+    return any("ToCopy" in node.name() for node in _nodes(tensor))
+
+
+def made_after(tensor: Tensor, count: int | None) -> bool:
+    """Whether a loss came about after autograd's count of operations had reached ``count``.
+
+    What only multiplies or divides it afterwards does not tell.
+    """
+    factors = ("MulBackward", "DivBackward", "ToCopyBackward")
+    node = next((each for each in _nodes(tensor) if not each.name().startswith(factors)), None)
+    return count is not None and node is not None and node._sequence_nr() >= count
+
+
+def mark(tensor: Any, scaler: int) -> None:
+    """Write into the graph of a scaled loss which scaler it was."""
+    if isinstance(tensor, Tensor) and tensor.grad_fn is not None:
+        node: Any = tensor.grad_fn
+        node.metadata[_KEY] = scaler
+
+
+def scaler_of(tensor: Tensor) -> int | None:
+    """Return the scaler by whose scale a loss was multiplied, None if it was by none."""
+    return next((node.metadata[_KEY] for node in _nodes(tensor) if _KEY in node.metadata), None)
+
+
+def _nodes(tensor: Tensor) -> Iterator[Any]:
+    waiting = [tensor.grad_fn]
+    for _ in range(_FAR_ENOUGH):
+        node = waiting.pop(0) if waiting else None
+        if node is not None:
+            yield node
+            waiting.extend(before for before, _ in node.next_functions)

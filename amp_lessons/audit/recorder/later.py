@@ -1,0 +1,40 @@
+"""Numbers that lie on a device: read at once where that is free, and together later where it would wait."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class Later:
+    """One number, kept on its device until somebody asks for it; on the CPU it is read at once."""
+
+    def __init__(self, number: Tensor | float | None) -> None:
+        self._number: Any = number
+        if isinstance(number, Tensor):
+            alone = number.detach()
+            self._number = float(alone.sum()) if alone.device.type == "cpu" else alone.sum().clone()
+
+    @property
+    def known(self) -> bool:
+        """Whether reading it makes nobody wait."""
+        return not isinstance(self._number, Tensor)
+
+    def read(self) -> float | None:
+        """Return the number, waiting for the device where that has not been done."""
+        if isinstance(self._number, Tensor):
+            self._number = float(self._number)
+        return self._number
+
+    def at_once(self) -> float | None:
+        """Return the number where reading it makes nobody wait, else None."""
+        return self.read() if self.known else None
+
+
+def scale_of(scaler: torch.amp.GradScaler) -> Later:
+    """Return a scaler's scale: 1 where it is disabled, its first one before it has scaled anything."""
+    if not scaler.is_enabled():
+        return Later(1.0)
+    return Later(scaler._scale if scaler._scale is not None else float(scaler._init_scale))

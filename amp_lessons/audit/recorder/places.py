@@ -1,0 +1,59 @@
+"""Find the line of a person's own code that led to a call."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+import sysconfig
+from functools import cache
+from pathlib import Path
+
+from amp_lessons.audit.findings import Place
+
+_HERE = str(Path(__file__).parents[2])
+_LIBRARIES = tuple(
+    f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib")
+)
+_Line = tuple[str, int]  # a file's name, as code objects have it, and a number from 1
+
+
+def own_line() -> _Line | None:
+    """Return the innermost line on the stack that is neither a library's nor the course's."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if is_own(frame.f_code.co_filename):
+            return frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
+@cache
+def is_own(file: str) -> bool:
+    """Whether a file is a person's own: no installed library, nothing of the course, no code made up."""
+    made_up = file.startswith("<") and not file.startswith("<ipython-input")
+    packages = f"{os.sep}site-packages{os.sep}" in file or f"{os.sep}dist-packages{os.sep}" in file
+    return not (made_up or packages or file.startswith((f"{_HERE}{os.sep}", *_LIBRARIES)))
+
+
+def place_of(line: _Line | None) -> Place | None:
+    """Describe a line for people: a path from here, or the notebook's cell, and what stands there."""
+    if line is None:
+        return None
+    file, number = line
+    return Place(_shown(file), number, linecache.getline(file, number).strip())
+
+
+def _shown(file: str) -> str:
+    cell = _cell_of(file)
+    if cell:
+        return cell
+    with_dots = os.path.relpath(file) if os.path.isabs(file) else file
+    return file if with_dots.startswith("..") else with_dots
+
+
+def _cell_of(file: str) -> str:
+    """Return the name that IPython gives a cell, "Cell In[3]", and nothing for other files."""
+    shell = sys.modules.get("IPython") and sys.modules["IPython"].get_ipython()
+    name = shell.compile.format_code_name(file) if shell is not None else None
+    return " ".join(name) if name else ""

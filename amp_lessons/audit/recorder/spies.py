@@ -1,0 +1,267 @@
+"""Watch methods of PyTorch's classes: what is called tells a recorder, and runs as it would have run.
+
+Methods are replaced on the classes, so that every spelling and every import is seen, whenever it was made;
+leaving the context puts back exactly what was there.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.utils import clip_grad
+from torch.optim import lr_scheduler
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from amp_lessons.audit.recorder.gradients import parameters_of
+from amp_lessons.audit.recorder.recorder import Recorder
+from amp_lessons.audit.watching.spies.replacing import replaced
+
+Spy = Callable[[Recorder, Callable[..., Any]], Callable[..., Any]]
+
+
+@contextmanager
+def spying(recorder: Recorder) -> Iterator[None]:
+    """Let ``recorder`` hear everything that happens inside."""
+    with ExitStack() as stack:
+        for owner, name, spy in patches():
+            stack.enter_context(replaced(owner, name, partial(spy, recorder)))
+        before = register_optimizer_step_pre_hook(
+            lambda *called: recorder.safely(recorder.step_begins, *called)
+        )
+        stack.callback(before.remove)
+        after = register_optimizer_step_post_hook(
+            lambda *called: recorder.safely(recorder.step_ends, *called)
+        )
+        stack.callback(after.remove)
+        yield
+
+
+def patches() -> Iterator[tuple[Any, str, Spy]]:
+    """Yield what is replaced: an owner, the name of a method, and what makes the spy."""
+    for name, spy in _SCALER:
+        for scaler in _with_own(torch.amp.GradScaler, name):
+            yield scaler, name, spy
+    autocast = torch.amp.autocast_mode.autocast
+    yield autocast, "__init__", _made_autocast
+    yield autocast, "__enter__", _entered_autocast
+    yield autocast, "__exit__", _left_autocast
+    yield torch.autograd, "backward", _backward
+    yield clip_grad, "_clip_grads_with_norm_", _clipped_by_norm
+    yield torch.Tensor, "clamp_", _clamped
+    yield torch, "_foreach_clamp_min_", _foreach_clamped
+    yield torch.optim.Optimizer, "__init__", _made_optimizer
+    yield torch.optim.Optimizer, "zero_grad", _optimizer_zeroed
+    yield nn.Module, "zero_grad", _module_zeroed
+    for schedule in (lr_scheduler.LRScheduler, lr_scheduler.ReduceLROnPlateau):
+        for kind in _with_own(schedule, "step"):
+            yield kind, "step", _schedule_stepped
+
+
+def _with_own(base: type, name: str) -> Iterator[type]:
+    """Yield a class and its subclasses, of those that are loaded, which define ``name`` themselves."""
+    waiting, seen = [base], set()
+    while waiting:
+        kind = waiting.pop()
+        if kind not in seen:
+            seen.add(kind)
+            waiting += kind.__subclasses__()
+            if name in vars(kind):
+                yield kind
+
+
+# --- scalers
+
+
+def _made_scaler(recorder: Recorder, original: Any) -> Any:
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        original(self, *args, **kwargs)
+        asked = kwargs.get("enabled", next((each for each in args if isinstance(each, bool)), True))
+        device = kwargs.get("device", args[0] if args and isinstance(args[0], str) else "cuda")
+        if type(self).__init__ is __init__ or not _is_old(type(self)):
+            recorder.safely(recorder.scaler_made, self, device, asked)
+        if _is_old(type(self)) and type(self).__init__ is __init__:
+            recorder.safely(recorder.old_spelling, _old_name(type(self), "GradScaler"))
+
+    return __init__
+
+
+def _is_old(made: type) -> bool:
+    return made.__module__.startswith(("torch.cuda.", "torch.cpu."))
+
+
+def _old_name(made: type, name: str) -> str:
+    return f"{made.__module__.rsplit('.', 1)[0]}.{name}"
+
+
+def _scaled(recorder: Recorder, original: Any) -> Any:
+    def scale(self: Any, outputs: Any) -> Any:
+        recorder.safely(recorder.loss_given, self, outputs)
+        with _refusals(recorder, "scale"):
+            scaled = original(self, outputs)
+        recorder.safely(recorder.loss_scaled, self, scaled)
+        return scaled
+
+    return scale
+
+
+def _unscaled(recorder: Recorder, original: Any) -> Any:
+    def unscale_(self: Any, optimizer: Any) -> None:
+        recorder.safely(recorder.unscaling, self, optimizer)
+        with _refusals(recorder, "unscale_"):
+            original(self, optimizer)
+        recorder.safely(recorder.unscaled, self, optimizer)
+
+    return unscale_
+
+
+def _stepped(recorder: Recorder, original: Any) -> Any:
+    def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        closure = next((each for each in (*args, *kwargs.values()) if callable(each)), None)
+        with recorder.scaler_stepping(self, optimizer, closure), _refusals(recorder, "step"):
+            return original(self, optimizer, *args, **kwargs)
+
+    return step
+
+
+def _updated(recorder: Recorder, original: Any) -> Any:
+    def update(self: Any, *args: Any, **kwargs: Any) -> None:
+        before = recorder.safely(recorder.updating, self)
+        with _refusals(recorder, "update"):
+            original(self, *args, **kwargs)
+        recorder.safely(recorder.updated, self, before)
+
+    return update
+
+
+def _loaded(recorder: Recorder, original: Any) -> Any:
+    def load_state_dict(self: Any, state_dict: Any) -> None:
+        original(self, state_dict)
+        recorder.safely(recorder.state_loaded, self)
+
+    return load_state_dict
+
+
+_SCALER: tuple[tuple[str, Spy], ...] = (
+    ("__init__", _made_scaler),
+    ("scale", _scaled),
+    ("unscale_", _unscaled),
+    ("step", _stepped),
+    ("update", _updated),
+    ("load_state_dict", _loaded),
+)
+
+
+@contextmanager
+def _refusals(recorder: Recorder, method: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        recorder.safely(recorder.refused, method, error)
+        raise
+
+
+# --- autocast and autograd
+
+
+def _made_autocast(recorder: Recorder, original: Any) -> Any:
+    def __init__(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        original(self, device_type, *args, **kwargs)
+        wanted = kwargs.get("enabled", args[1] if len(args) > 1 else True)
+        recorder.safely(recorder.autocast_made, self, device_type, wanted)
+        if _is_old(type(self)):
+            recorder.safely(recorder.old_spelling, _old_name(type(self), "autocast"))
+
+    return __init__
+
+
+def _entered_autocast(recorder: Recorder, original: Any) -> Any:
+    def __enter__(self: Any) -> Any:  # noqa: N807
+        entered = original(self)
+        recorder.safely(recorder.autocast_entered, self)
+        return entered
+
+    return __enter__
+
+
+def _left_autocast(recorder: Recorder, original: Any) -> Any:
+    def __exit__(self: Any, *args: Any) -> Any:  # noqa: N807
+        recorder.safely(recorder.autocast_left)
+        return original(self, *args)
+
+    return __exit__
+
+
+def _backward(recorder: Recorder, original: Any) -> Any:
+    def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
+        with recorder.backward(tensors):
+            original(tensors, *args, **kwargs)
+
+    return backward
+
+
+# --- gradients
+
+
+def _clipped_by_norm(recorder: Recorder, original: Any) -> Any:
+    def clip(parameters: Any, max_norm: float, *args: Any, **kwargs: Any) -> None:
+        parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        recorder.safely(recorder.clipped, by_value=False, limit=float(max_norm), parameters=parameters)
+        original(parameters, max_norm, *args, **kwargs)
+
+    return clip
+
+
+def _clamped(recorder: Recorder, original: Any) -> Any:
+    def clamp_(self: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder.safely(recorder.gradients_clamped, [self])
+        return original(self, *args, **kwargs)
+
+    return clamp_
+
+
+def _foreach_clamped(recorder: Recorder, original: Any) -> Any:
+    def _foreach_clamp_min_(tensors: Any, *args: Any) -> None:
+        recorder.safely(recorder.gradients_clamped, tensors)
+        original(tensors, *args)
+
+    return _foreach_clamp_min_
+
+
+def _made_optimizer(recorder: Recorder, original: Any) -> Any:
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        original(self, *args, **kwargs)
+        recorder.safely(recorder.known, self)
+
+    return __init__
+
+
+def _optimizer_zeroed(recorder: Recorder, original: Any) -> Any:
+    def zero_grad(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        recorder.safely(recorder.cleared, parameters_of(self))
+
+    return zero_grad
+
+
+def _module_zeroed(recorder: Recorder, original: Any) -> Any:
+    def zero_grad(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        recorder.safely(recorder.cleared, list(self.parameters()))
+
+    return zero_grad
+
+
+def _schedule_stepped(recorder: Recorder, original: Any) -> Any:
+    def step(self: Any, *args: Any, **kwargs: Any) -> None:
+        # making a schedule calls its first step, which belongs to no step of an optimizer
+        first = sys._getframe(1).f_code.co_name == "_initial_step"
+        with recorder.schedule(self, first):
+            original(self, *args, **kwargs)
+
+    return step

@@ -1,0 +1,113 @@
+"""What an audit has seen of a training, in numbers: its steps, its layers, its first inf or NaN."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+
+from amp_lessons.audit.findings import Place
+from amp_lessons.scaling import Census
+
+Phase = Literal["forward", "backward"]
+
+
+@dataclass(frozen=True)
+class StepSeen:
+    """One step that an optimizer was asked for.
+
+    ``index`` counts all steps from 0, ``optimizer`` the optimizers from 0. ``happened`` is False where the
+    scaler skipped the step. ``scale`` is the loss scale under which its gradients were computed, 1 without
+    a scaler; ``loss`` is the last loss before it, unscaled, None where nothing was seen of it. ``sampled``
+    tells the steps of which more is known: ``gradient_norm``, the Euclidean norm of the unscaled gradients,
+    and ``lost_updates``, the share of the weights with a gradient that the step left as they were.
+    """
+
+    index: int
+    optimizer: int
+    happened: bool
+    scale: float
+    loss: float | None = None
+    sampled: bool = False
+    gradient_norm: float | None = None
+    lost_updates: float | None = None
+    learning_rate: float | None = None
+
+
+@dataclass(frozen=True)
+class LayerStep:
+    """What was seen of one layer's gradients at one sampled step.
+
+    ``census`` tells what became of the gradients, multiplied by the loss scale, in the format that autocast
+    used; None where autocast was off. ``counterfactual`` tells what a cast of the unscaled gradients to other
+    formats would make of them. ``norm`` is that of the unscaled gradients. ``zero_fraction`` counts the exact
+    zeros among them: some are underflows that happened inside the backward pass.
+    """
+
+    step: int
+    census: Census | None
+    counterfactual: Mapping[str, Census]
+    norm: float
+    zero_fraction: float
+    lost_update_fraction: float | None = None
+
+
+@dataclass(frozen=True)
+class LayerSeen:
+    """One layer that owns trainable parameters, and what was seen of it at each sampled step.
+
+    ``dtypes`` maps what belongs to the layer to its dtype: its parameters and buffers by name,
+    ``"gradient"``, ``"output"``, and the optimizer's state by name, as in ``"optimizer.exp_avg"``.
+    """
+
+    name: str
+    parameters: int
+    dtypes: Mapping[str, torch.dtype] = field(default_factory=dict)
+    history: tuple[LayerStep, ...] = ()
+
+    @property
+    def census(self) -> Census | None:
+        """The last census in the format that autocast used, at the loss scale; None without one."""
+        return self.history[-1].census if self.history else None
+
+    @property
+    def counterfactual(self) -> Mapping[str, Census]:
+        """The last censuses of the unscaled gradients in formats that were not used, by their short names."""
+        return self.history[-1].counterfactual if self.history else {}
+
+    @property
+    def lost_update_fraction(self) -> float | None:
+        """The share of the weights with a gradient that the last sampled step left as they were."""
+        known = [each.lost_update_fraction for each in self.history if each.lost_update_fraction is not None]
+        return known[-1] if known else None
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One module's turn in a pass: the largest magnitude of what it returned, or of its output's gradient."""
+
+    module: str
+    kind: str
+    operation: str
+    largest: float
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True)
+class Nonfinite:
+    """The first inf or NaN: where it appeared, and the frames that led there, the last one being its own.
+
+    ``operation`` is the last operation of the module, by autograd's name ("addmm", "softmax"); ``step``
+    counts optimizer steps from 0. ``recovered`` says that it was an overflow of the kind the scaler is there
+    for.
+    """
+
+    module: str
+    operation: str
+    phase: Phase
+    step: int
+    before: tuple[Frame, ...] = ()
+    place: Place | None = None
+    recovered: bool = False

@@ -1,0 +1,114 @@
+"""What an audit has seen so far: it may be asked while the training runs, and afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+
+import torch
+from torch import nn
+
+from amp_lessons.audit.judging.judge import Judge
+from amp_lessons.audit.numbers.frames import FrameRecorder
+from amp_lessons.audit.numbers.naming import Names, is_compiled, living_optimizers
+from amp_lessons.audit.numbers.sampler import Sampler
+from amp_lessons.audit.recorder import events
+from amp_lessons.audit.recorder.gradients import parameters_of
+from amp_lessons.audit.recorder.places import own_line
+from amp_lessons.audit.recorder.recorder import Recorder
+from amp_lessons.audit.recorder.spies import spying
+from amp_lessons.audit.report.report import Report
+from amp_lessons.audit.seen import LayerSeen, Nonfinite, StepSeen
+
+_COMPILED = (
+    "a model runs as compiled code: its modules are not seen from inside, so neither is where the first inf "
+    "or NaN appears, nor what its forward pass computes; gradients, steps and the scaler are"
+)
+
+
+class Seen:
+    """What has been seen of one training."""
+
+    def __init__(self, models: Iterable[nn.Module], every: int) -> None:
+        self._names = Names(models)
+        self._every = every
+        self._ended = ""
+        self._unseen: list[str] = []
+        self._judge = Judge()
+        self._frames = FrameRecorder(self._names, self._stale)
+        self._sampler = Sampler(self._names, self._frames, every)
+        self._recorder = Recorder(
+            hear=self._hear,
+            before_step=self._sampler.before_step,
+            after_step=self._sampler.after_step,
+            found_optimizer=lambda optimizer: self._found(optimizer),
+        )
+
+    @property
+    def report(self) -> Report:
+        """What is wrong with the training, and its numbers."""
+        troubles = (f"the audit's own trouble, {trouble}" for trouble in self._recorder.troubles)
+        return Report(
+            findings=self._judge.sightings(),
+            steps=self.steps,
+            layers=self.layers,
+            first_nonfinite=self.first_nonfinite,
+            every=self._every,
+            ended=self._ended,
+            not_seen=(*self._unseen, *troubles),
+        )
+
+    @property
+    def steps(self) -> tuple[StepSeen, ...]:
+        """One line for every step that an optimizer was asked for."""
+        return self._sampler.steps
+
+    @property
+    def layers(self) -> Mapping[str, LayerSeen]:
+        """Each layer's gradients, dtypes and lost updates at the steps that were looked at, by its name."""
+        return self._sampler.layers
+
+    @property
+    def first_nonfinite(self) -> Nonfinite | None:
+        """The first inf or NaN that was found: one of the forward pass, rather than an everyday overflow."""
+        return self._frames.first(self._sampler.steps)
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Hear everything that happens inside, and leave PyTorch as it was."""
+        for optimizer in living_optimizers():
+            self._recorder.may_be_used(optimizer)
+        with ExitStack() as stack:
+            stack.enter_context(spying(self._recorder))
+            stack.callback(self._frames.stop)
+            self._frames.start()
+            self._notice_compiled()
+            try:
+                yield
+            except BaseException as error:
+                self._ended = f"{type(error).__name__}: {error}".rstrip(": ")
+                raise
+            finally:
+                self._recorder.safely(self._frames.look_at_all)
+
+    def compiled(self) -> None:
+        """Hear that something is about to run as compiled code, which hooks would only slow down."""
+        self._frames.stop()
+        if _COMPILED not in self._unseen:
+            self._unseen.append(_COMPILED)
+
+    def _notice_compiled(self) -> None:
+        if any(is_compiled(model) for model in self._names.models):
+            self.compiled()
+
+    def _found(self, optimizer: torch.optim.Optimizer) -> None:
+        self._names.find(parameters_of(optimizer))
+        self._notice_compiled()
+
+    def _hear(self, event: events.Event) -> None:
+        if isinstance(event, events.StepAsked) and event.autocast:
+            self._frames.suspect_stale()
+        self._judge.hear(event)
+
+    def _stale(self, module: str) -> None:
+        self._judge.hear(events.StaleForward(step=self._recorder.steps, line=own_line(), module=module))
