@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from amp_lessons.audit.explaining.message import Message
 
-_OUTSIDE = "Put `with torch.autocast(...)` around the call of the compiled model, with constant arguments"
-
 COMPILING = (
     Message(
         name="autocast_in_compiled_code",
@@ -17,7 +15,7 @@ COMPILING = (
         ),
         meaning="`torch.compile` met a use of autocast that it cannot put into its graph: settings changed "
         "without a `with` block, or arguments that are computed while it runs.",
-        cure=_OUTSIDE + ".",
+        cure="Put `with torch.autocast(...)` around the call of the compiled model, with constant arguments.",
         lesson="05",
         source="torch/_functorch/_aot_autograd/collect_metadata_analysis.py",
     ),
@@ -33,9 +31,9 @@ COMPILING = (
         ),
         meaning="Exporting or splitting a graph came upon an autocast region that does not begin and end "
         "in one piece.",
-        cure="Export the model without autocast inside: `" + "model.eval()`, autocast outside, or the model "
-        "cast to "
-        "the dtype it shall run in. A region that stays has to begin and end within one forward.",
+        cure="Export the model without autocast in it: autocast around the call of what was exported, or "
+        "the model cast to the dtype it shall run in. A region that stays has to begin and end within one "
+        "forward.",
         lesson="05",
         source="torch/_export/passes/replace_autocast_with_hop_pass.py",
     ),

@@ -6,8 +6,7 @@ from amp_lessons.audit.explaining.message import Message
 
 _IN_FP32 = (
     "Compute it in fp32 in an island: `with torch.autocast(device, enabled=False): y = op(x.float())`. "
-    "Without "
-    "autocast `.float()` before it does."
+    "Without autocast `.float()` before it does."
 )
 
 KERNELS = (

@@ -24,8 +24,8 @@ SHARDING = (
     Message(
         name="norms_kept_out_of_16_bits",
         patterns=(r"Both mixed precision and an auto_wrap_policy were specified to FSDP",),
-        meaning="FSDP has kept normalisation layers in fp32, each as an instance of its own. That is "
-        "usually what one wants.",
+        meaning="FSDP has kept batch normalisation (or the classes that the policy names) in fp32, each as "
+        "an instance of its own. That is usually what one wants.",
         cure="Nothing to do. To choose yourself, give `MixedPrecision(_module_classes_to_ignore=...)`, or "
         "take `fully_shard`, which leaves the choice to you.",
         lesson="08",
