@@ -1,5 +1,6 @@
 """What lessons and other people's scripts import from ``amp_lessons``, wherever it lies."""
 
+from . import audit as audit
 from . import autocast as autocast
 from . import bench as bench
 from . import devices as devices

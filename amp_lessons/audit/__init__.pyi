@@ -1,5 +1,7 @@
 """What notebooks and other people's scripts import from ``amp_lessons.audit``, wherever it lies."""
 
+from .explaining import Explanation as Explanation
+from .explaining import explain as explain
 from .findings import Finding as Finding
 from .findings import Place as Place
 from .findings import Sighting as Sighting

@@ -1,0 +1,242 @@
+"""Mistakes with autocast, with tensors of two dtypes, and with numbers that a format cannot hold."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from tests.audit.explaining.provoking import HALF, Mistake, X
+
+F8 = torch.float8_e4m3fn
+SQUARE = torch.eye(4)
+
+
+def _autocast(enabled: bool = True) -> torch.autocast:
+    return torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled)
+
+
+def _under_autocast(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    with _autocast():
+        return a @ b
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a @ b
+
+    @staticmethod
+    def backward(ctx, grad):
+        a, b = ctx.saved_tensors
+        return grad @ b.T, a.T @ grad
+
+
+class _ProductUnderAutocast(_Product):
+    forward = staticmethod(torch.amp.custom_fwd(_Product.forward, device_type="cpu"))
+    backward = staticmethod(torch.amp.custom_bwd(_Product.backward, device_type="cpu"))
+
+
+def _own_function(function: type[torch.autograd.Function]) -> None:
+    a, b = (SQUARE.clone().requires_grad_() for _ in range(2))
+    with _autocast():
+        product = function.apply(a, b)
+    product.sum().backward()
+
+
+def _cuda_autocast(loss: object) -> None:
+    """Ask CUDA's autocast of a loss, with tensors that have no values."""
+    with FakeTensorMode():
+        predicted = torch.empty(4, device="cuda", dtype=torch.float16)
+        torch.set_autocast_enabled("cuda", True)
+        try:
+            loss(predicted, predicted)
+        finally:
+            torch.set_autocast_enabled("cuda", False)
+
+
+def _written(dtype: torch.dtype) -> None:
+    out = torch.zeros(2, 4, dtype=torch.float32)
+    out[torch.tensor([0])] = HALF[:1].to(dtype)
+
+
+def _norm(parameters: torch.dtype) -> torch.Tensor:
+    return nn.LayerNorm(4).to(parameters)(X)
+
+
+def _attend(dtype: torch.dtype) -> torch.Tensor:
+    q = k = X[None]
+    return F.scaled_dot_product_attention(q.to(dtype), k.to(dtype), HALF[None])
+
+
+def _loss(cast: bool) -> None:
+    predicted, target = HALF.clone().requires_grad_(), X
+    F.binary_cross_entropy(predicted.float() if cast else predicted, target).backward()
+
+
+def _scaled_product(dtype: torch.dtype) -> None:
+    matrix, scale = torch.ones(16, 16).to(dtype), torch.tensor(1.0)
+    torch._scaled_mm(matrix, matrix.T, scale, scale, out_dtype=torch.bfloat16)
+
+
+def _distances(island: bool) -> None:
+    with _autocast():
+        hidden = nn.Linear(4, 4)(X)
+        with _autocast(enabled=False) if island else nullcontext():
+            torch.histogram(hidden.float() if island else hidden, 4)
+
+
+def _sample(logits: torch.Tensor) -> None:
+    torch.multinomial(logits.softmax(-1), 1)
+
+
+LOGITS = torch.tensor([0.0, 1e5])  # beyond fp16
+
+AUTOCAST = (
+    Mistake(
+        "autocast_off_for_this_dtype",
+        lambda: torch.autocast("cpu", dtype=torch.float32),
+        lambda: torch.autocast("cpu", enabled=False),
+    ),
+    Mistake(
+        "unsafe_to_autocast",
+        lambda: _cuda_autocast(F.binary_cross_entropy),
+        lambda: _cuda_autocast(F.binary_cross_entropy_with_logits),
+    ),
+    Mistake("autocast_device_unknown", lambda: torch.autocast("gpu"), lambda: torch.autocast("cpu")),
+    Mistake("autocast_device_unknown", lambda: torch.autocast("meta"), lambda: torch.autocast("cpu")),
+    Mistake(
+        "autocast_device_is_no_string",
+        lambda: torch.autocast(torch.device("cpu")),
+        lambda: torch.autocast(torch.device("cpu").type),
+    ),
+    Mistake(
+        "custom_function_without_device",
+        lambda: torch.amp.custom_fwd(lambda ctx: ctx),
+        lambda: torch.amp.custom_fwd(lambda ctx: ctx, device_type="cpu"),
+    ),
+    Mistake("old_spelling", lambda: torch.cpu.amp.autocast(), lambda: torch.amp.autocast("cpu")),
+    Mistake("old_spelling", lambda: torch.cpu.amp.GradScaler(), lambda: torch.amp.GradScaler("cpu")),
+    Mistake(
+        "old_spelling_with_a_device",
+        lambda: torch.cuda.amp.autocast(device_type="cuda"),
+        lambda: torch.amp.autocast(device_type="cpu"),
+    ),
+    Mistake(
+        "old_spelling_with_a_device",
+        lambda: torch.cuda.amp.GradScaler(device="cuda"),
+        lambda: torch.amp.GradScaler(device="cpu"),
+    ),
+)
+
+DTYPES = (
+    Mistake(
+        "product_of_two_dtypes",
+        lambda: SQUARE @ SQUARE.half(),
+        lambda: _under_autocast(SQUARE, SQUARE.half()),
+    ),
+    Mistake("product_of_two_dtypes", lambda: torch.einsum("ij,jk->ik", X, SQUARE.half()), lambda: X @ SQUARE),
+    Mistake(
+        "product_of_two_dtypes",
+        lambda: torch.addmm(SQUARE, SQUARE, SQUARE.half()),
+        lambda: torch.addmm(SQUARE, SQUARE, SQUARE.half().float()),
+    ),
+    Mistake("product_of_two_dtypes", lambda: SQUARE.mv(HALF[0]), lambda: SQUARE.mv(X[0])),
+    Mistake("product_of_two_dtypes", lambda: X[0].dot(HALF[0]), lambda: X[0].dot(X[0])),
+    Mistake(
+        "product_of_two_dtypes",
+        lambda: _own_function(_Product),
+        lambda: _own_function(_ProductUnderAutocast),
+    ),
+    Mistake(
+        "layer_of_another_dtype",
+        lambda: F.conv1d(HALF[None], torch.ones(1, 2, 1).half(), torch.ones(1)),
+        lambda: F.conv1d(X[None], torch.ones(1, 2, 1), torch.ones(1)),
+    ),
+    Mistake("layer_of_another_dtype", lambda: nn.LSTM(4, 4)(HALF), lambda: nn.LSTM(4, 4)(HALF.float())),
+    Mistake("norm_of_two_dtypes", lambda: _norm(torch.float16), lambda: _norm(torch.float32)),
+    Mistake("attention_of_two_dtypes", lambda: _attend(torch.float32), lambda: _attend(torch.float16)),
+    Mistake("written_into_another_dtype", lambda: _written(torch.float16), lambda: _written(torch.float32)),
+    Mistake(
+        "written_into_another_dtype",
+        lambda: X.index_add(0, torch.tensor([0]), HALF[:1]),
+        lambda: X.index_add(0, torch.tensor([0]), HALF[:1].to(X.dtype)),
+    ),
+    Mistake(
+        "written_into_another_dtype",
+        lambda: X.scatter(0, torch.zeros(1, 4, dtype=torch.long), HALF),
+        lambda: X.scatter(0, torch.zeros(1, 4, dtype=torch.long), X),
+    ),
+    Mistake(
+        "written_into_another_dtype",
+        lambda: X.masked_scatter(X > 0, HALF),
+        lambda: X.masked_scatter(X > 0, X),
+    ),
+    Mistake("result_of_another_dtype", lambda: X.long().add_(HALF), lambda: X.clone().add_(HALF)),
+    Mistake("loss_of_two_dtypes", lambda: _loss(cast=False), lambda: _loss(cast=True)),
+    Mistake("numpy_has_no_bf16", lambda: X.bfloat16().numpy(), lambda: X.bfloat16().float().numpy()),
+    Mistake("numpy_has_no_bf16", lambda: X.to(F8).numpy(), lambda: X.to(F8).float().numpy()),
+    Mistake("no_16_bit_kernel", lambda: _distances(island=False), lambda: _distances(island=True)),
+    Mistake("no_16_bit_algebra", lambda: torch.linalg.inv(SQUARE.half()), lambda: torch.linalg.inv(SQUARE)),
+    Mistake(
+        "no_16_bit_algebra",
+        lambda: torch.complex(X.bfloat16(), X.bfloat16()),
+        lambda: torch.complex(X.bfloat16().float(), X.bfloat16().float()),
+    ),
+    Mistake(
+        "no_16_bit_algebra",
+        lambda: torch.linalg.lstsq(SQUARE.half(), SQUARE.half()),
+        lambda: torch.linalg.lstsq(SQUARE, SQUARE),
+    ),
+    Mistake(
+        "no_16_bit_algebra",
+        lambda: torch.quantize_per_tensor(HALF, 0.1, 0, torch.qint8),
+        lambda: torch.quantize_per_tensor(HALF.float(), 0.1, 0, torch.qint8),
+    ),
+    Mistake("no_16_bit_algebra", lambda: HALF.quantile(0.5), lambda: HALF.float().quantile(0.5)),
+    Mistake("no_16_bit_algebra", lambda: torch.fft.fft(X.bfloat16()), lambda: torch.fft.fft(X)),
+)
+
+NUMBERS = (
+    Mistake(
+        "unknown_precision",
+        lambda: torch.set_float32_matmul_precision("fast"),
+        lambda: torch.set_float32_matmul_precision(torch.get_float32_matmul_precision()),
+    ),
+    Mistake(
+        "unknown_precision",
+        lambda: setattr(torch.backends.cuda.matmul, "fp32_precision", "fast"),
+        lambda: torch.set_float32_matmul_precision(torch.get_float32_matmul_precision()),
+    ),
+    Mistake(
+        "constant_too_large",
+        lambda: HALF.masked_fill(HALF > 0, -1e9),
+        lambda: HALF.masked_fill(HALF > 0, torch.finfo(HALF.dtype).min),
+    ),
+    Mistake(
+        "probabilities_not_finite", lambda: _sample(LOGITS.half()), lambda: _sample(LOGITS.bfloat16().float())
+    ),
+    Mistake(
+        "invalid_distribution",
+        lambda: torch.distributions.Normal(0.0, torch.tensor(1e-9).half()),
+        lambda: torch.distributions.Normal(0.0, torch.tensor(1e-9).float()),
+    ),
+    Mistake("out_of_memory", lambda: torch.empty(2**52), lambda: torch.empty(2)),
+    Mistake("no_fp8_kernel", lambda: X.to(F8) + X.to(F8), lambda: (X.to(F8).float() + 1).to(F8)),
+    Mistake("no_fp8_promotion", lambda: X.to(F8) + X, lambda: X.to(F8).float() + X),
+    Mistake(
+        "constant_too_large_for_fp8",
+        lambda: X.to(F8).fill_(1e6),
+        lambda: X.to(F8).fill_(torch.finfo(F8).max),
+    ),
+    Mistake(
+        "scaled_product",
+        lambda: torch._scaled_mm(torch.ones(16, 16).to(F8), torch.ones(16, 16).to(F8).T),
+        lambda: _scaled_product(F8),
+    ),
+    Mistake("scaled_product", lambda: _scaled_product(torch.float32), lambda: _scaled_product(F8)),
+)

@@ -1,0 +1,181 @@
+"""Mistakes with the scaler, with optimizers and with the backward pass."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from tests.audit.explaining.provoking import HALF, Mistake, Training, X
+
+
+def _good() -> Training:
+    return Training().backward().unscale().step().update()
+
+
+def _schedule(asks_first: bool) -> None:
+    training = Training()
+    schedule = torch.optim.lr_scheduler.StepLR(training.optimizer, 1)
+    before = training.backward(X * torch.inf).scaler.get_scale()
+    training.step().update()
+    if not asks_first or training.scaler.get_scale() >= before:
+        schedule.step()
+
+
+def _load(state: dict[str, object]) -> None:
+    if state:
+        torch.amp.GradScaler("cpu").load_state_dict(state)
+
+
+class _TakesTheScaler(torch.optim.SGD):
+    _step_supports_amp_scaling = True
+
+    def step(self, closure=None, *, grad_scaler=None):
+        return None
+
+
+class _ReadsTheScale(torch.optim.SGD):
+    _step_supports_amp_scaling = True
+
+    def step(self, closure=None):
+        assert self.found_inf == 0
+        assert self.grad_scale == 1024
+
+
+def _with_optimizer(kind: type[torch.optim.Optimizer]) -> None:
+    training = Training()
+    training.optimizer = kind(training.model.parameters(), lr=0.1)
+    training.backward().step()
+
+
+def _fused(stays: bool) -> None:
+    training = Training()
+    training.optimizer = torch.optim.AdamW(training.model.parameters(), fused=True)
+    training.optimizer.param_groups[0]["fused"] = stays
+    training.backward().step()
+
+
+def _adam_then_half(first: bool) -> None:
+    model = nn.Linear(4, 4)
+    if first:
+        model.bfloat16()
+    optimizer = torch.optim.Adam(model.parameters())
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(X.to(model.weight.dtype)).sum().backward()
+        optimizer.step()
+        model.bfloat16()
+
+
+def _root_of_zero(offset: float) -> None:
+    with torch.autograd.detect_anomaly(check_nan=True):
+        weight = torch.zeros(1, requires_grad=True)
+        ((weight + offset).sqrt() * 0).sum().backward()
+
+
+def _clip(strictly: bool) -> None:
+    training = Training().backward(X * torch.inf).unscale()
+    nn.utils.clip_grad_norm_(training.model.parameters(), 1.0, error_if_nonfinite=strictly)
+    training.step().update()
+
+
+def _two_losses(at_once: bool) -> None:
+    training = Training()
+    hidden = training.model(X).exp()
+    losses = hidden.sum(), hidden.mean()
+    for loss in [sum(losses)] if at_once else losses:
+        training.scaler.scale(loss).backward()
+
+
+def _checkpointed(on_in_repetition: bool) -> None:
+    runs = iter([True, on_in_repetition])
+    layer = nn.Linear(4, 4)
+
+    def forward(x):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=next(runs)):
+            return layer(x).exp()
+
+    checkpoint(forward, X.clone().requires_grad_(), use_reentrant=False).sum().backward()
+
+
+def _assigned(dtype: torch.dtype) -> None:
+    weight = nn.Parameter(X.clone())
+    weight.grad = HALF.to(dtype)
+
+
+def _average(dtype: torch.dtype) -> None:
+    X.clone().lerp_(HALF.to(dtype), 0.1)
+
+
+def _grouped(dtype: torch.dtype) -> None:
+    torch.utils._foreach_utils._group_tensors_by_device_and_dtype([[X], [X.to(dtype)]])
+
+
+MISTAKES = (
+    Mistake("nothing_scaled", lambda: Training().directly().step(), _good),
+    Mistake("nothing_scaled", lambda: Training().update(), _good),
+    Mistake("unscaled_twice", lambda: Training().backward().unscale().unscale(), _good),
+    Mistake("unscaled_after_step", lambda: Training().backward().step().unscale(), _good),
+    Mistake("stepped_twice", lambda: Training().backward().step().step(), _good),
+    Mistake("no_gradients_to_check", lambda: Training().backward().without_gradients().step(), _good),
+    Mistake("update_without_check", lambda: Training().backward().directly().update(), _good),
+    Mistake("update_without_check", lambda: _good().update(), _good),
+    Mistake("closure", lambda: Training().backward().step(closure=lambda: 0), _good),
+    Mistake(
+        "scaler_off" if not torch.cuda.is_available() else "old_spelling",
+        lambda: torch.cuda.amp.GradScaler(),
+        lambda: torch.amp.GradScaler("cpu"),
+    ),
+    Mistake(
+        "scaler_factors",
+        lambda: torch.amp.GradScaler("cpu", backoff_factor=1.0),
+        lambda: torch.amp.GradScaler("cpu", growth_interval=10**9),
+    ),
+    Mistake(
+        "fp16_gradients",
+        lambda: Training(nn.Linear(4, 4).half()).backward(HALF).unscale(),
+        lambda: Training(nn.Linear(4, 4).half().float()).backward().unscale(),
+    ),
+    Mistake("not_a_loss", lambda: Training().scaler.scale(0.5), lambda: Training().scaler.scale(X.sum())),
+    Mistake(
+        "new_scale",
+        lambda: Training().backward().step().update(torch.ones(2)),
+        lambda: Training().backward().step().update(1024.0),
+    ),
+    Mistake(
+        "empty_scaler_state",
+        lambda: Training().scaler.load_state_dict(torch.amp.GradScaler("cpu", enabled=False).state_dict()),
+        lambda: _load({}),
+    ),
+    Mistake(
+        "scaler_pickled_in_mid_step",
+        lambda: copy.deepcopy(Training().backward().unscale().scaler),
+        lambda: copy.deepcopy(_good().scaler),
+    ),
+    Mistake(
+        "scaler_passed_to_optimizer",
+        lambda: _with_optimizer(_TakesTheScaler),
+        lambda: _with_optimizer(_ReadsTheScale),
+    ),
+    Mistake("schedule_before_step", lambda: _schedule(asks_first=False), lambda: _schedule(asks_first=True)),
+    Mistake("fused_unscaling", lambda: _fused(stays=False), lambda: _fused(stays=True)),
+    Mistake("fused_state_dtypes", lambda: _grouped(torch.float16), lambda: _grouped(torch.float32)),
+    Mistake("average_in_another_dtype", lambda: _average(torch.float16), lambda: _average(torch.float32)),
+    Mistake(
+        "average_in_another_dtype",
+        lambda: _adam_then_half(first=False),
+        lambda: _adam_then_half(first=True),
+    ),
+    Mistake("gradient_of_another_dtype", lambda: _assigned(torch.float16), lambda: _assigned(torch.float32)),
+    Mistake("nan_in_backward", lambda: _root_of_zero(0.0), lambda: _root_of_zero(1e-6)),
+    Mistake("norm_not_finite", lambda: _clip(strictly=True), lambda: _clip(strictly=False)),
+    Mistake("no_graph", lambda: X.sum().backward(), lambda: Training().backward()),
+    Mistake("backward_twice", lambda: _two_losses(at_once=False), lambda: _two_losses(at_once=True)),
+    Mistake(
+        "checkpoint_recomputed_otherwise",
+        lambda: _checkpointed(on_in_repetition=False),
+        lambda: _checkpointed(on_in_repetition=True),
+    ),
+)

@@ -1,0 +1,134 @@
+"""Finding an explanation, and showing it."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+from amp_lessons import audit
+from amp_lessons.audit.explaining import MESSAGES
+
+FP16 = "Attempting to unscale FP16 gradients."
+TWICE = "step() has already been called since the last update()."
+NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
+TO_COME = {"06", "07", "08", "09"}
+
+
+def test_an_exception_a_warning_and_a_text_are_explained_alike():
+    with warnings.catch_warnings(record=True) as recorded:
+        warnings.simplefilter("always")
+        warnings.warn(FP16, stacklevel=1)
+    explained = {audit.explain(each) for each in (FP16, ValueError(FP16), UserWarning(FP16), recorded[0])}
+    assert len(explained) == 1
+    assert explained.pop().name == "fp16_gradients"
+
+
+def test_line_breaks_and_other_words_around_it_do_not_matter():
+    traceback = f"Traceback (most recent call last):\n  File 'x.py', line 1\nValueError: {FP16}\n"
+    assert audit.explain(traceback).said == f"ValueError: {FP16}"
+    assert audit.explain(traceback.replace("unscale FP16", "unscale\n      FP16")).name == "fp16_gradients"
+
+
+def _raised(outer: BaseException, inner: BaseException, *, explicitly: bool) -> BaseException:
+    try:
+        try:
+            raise inner
+        except BaseException as error:
+            if explicitly:
+                raise outer from error
+            raise outer  # noqa: B904
+    except BaseException as error:
+        return error
+
+
+@pytest.mark.parametrize("explicitly", [True, False])
+def test_what_it_came_from_is_searched(explicitly):
+    error = _raised(RuntimeError("epoch 3 failed"), ValueError(FP16), explicitly=explicitly)
+    assert audit.explain(error).name == "fp16_gradients"
+    assert audit.explain(error).said == FP16
+
+
+def test_the_last_raised_goes_before_what_it_came_from():
+    error = _raised(RuntimeError(TWICE), ValueError(FP16), explicitly=True)
+    assert audit.explain(error).name == "stepped_twice"
+
+
+def test_a_chain_that_bites_its_own_tail_ends():
+    first, second = RuntimeError("one"), RuntimeError("two")
+    first.__cause__, second.__cause__ = second, first
+    assert not audit.explain(first).known
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="groups and notes came with Python 3.11")
+def test_members_of_a_group_and_notes_are_searched():
+    group = ExceptionGroup("two ranks failed", [OSError("disk"), ValueError(FP16)])  # noqa: F821
+    assert audit.explain(group).name == "fp16_gradients"
+    noted = RuntimeError("failed")
+    noted.add_note(f"the worker said: {TWICE}")
+    assert audit.explain(noted).name == "stepped_twice"
+
+
+def test_an_exception_that_cannot_say_what_it_is_hides_no_other():
+    class BrokenError(Exception):
+        def __str__(self):
+            raise KeyError("no")
+
+    assert audit.explain(_raised(BrokenError(), ValueError(FP16), explicitly=True)).known
+    assert not audit.explain(BrokenError()).known
+
+
+def test_what_is_not_known_says_so_and_how_to_go_on():
+    explanation = audit.explain(FileNotFoundError("no file data.bin"))
+    assert not explanation.known
+    assert (explanation.lesson, explanation.source) == ("", "")
+    assert "is_autocast_enabled" in explanation.cure
+    assert "not among the messages" in str(explanation)
+
+
+@pytest.mark.parametrize("thing", [None, 3, ValueError, [FP16]])
+def test_something_else_is_refused_in_words(thing):
+    with pytest.raises(TypeError, match="an exception, a warning or the text of one can be explained, not"):
+        audit.explain(thing)
+
+
+def test_it_shows_itself_everywhere_and_takes_nothing_for_markup():
+    explanation = audit.explain("<b>`autocast` 2**3</b>: " + FP16)
+    bundle = explanation._repr_mimebundle_()
+    assert set(bundle) == {"text/plain", "text/markdown", "text/html"}
+    for shown in bundle.values():
+        assert "autocast cast" in re.sub(r"\s+", " ", shown)
+    assert repr(explanation) == str(explanation) == bundle["text/plain"]
+    assert "&lt;b&gt;" in bundle["text/html"]
+    assert r"\<b>" in bundle["text/markdown"]
+    assert "<code>model.half()</code>" in bundle["text/html"]
+
+
+def test_an_explanation_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        audit.explain(FP16).known = False
+
+
+def test_an_unknown_one_and_one_without_words_are_shown_too():
+    for problem in ("", RuntimeError(), "\n \n"):
+        assert audit.explain(problem)._repr_mimebundle_()["text/plain"].startswith("(no message)")
+
+
+def test_names_are_given_once():
+    names = [message.name for message in MESSAGES]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.name)
+def test_an_entry_is_complete(message):
+    lessons = {path.name[:2] for path in NOTEBOOKS.glob("[0-9][0-9]_*.ipynb")}
+    assert message.lesson in lessons | TO_COME
+    assert message.meaning.endswith(".")
+    assert message.cure.endswith(".")
+    assert message.meaning.count("`") % 2 == message.cure.count("`") % 2 == 0
+    assert message.seen_at.startswith("https://") or not message.seen_at
+    assert message.source == "C++" or message.source.startswith("torch/")

@@ -1,0 +1,115 @@
+"""Whatever the installed PyTorch says of mixed precision in Python is explained, and by one entry."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from amp_lessons.audit.explaining import MESSAGES
+from tests.audit.explaining.said_by_torch import AMP_FILES, TORCH, Said, messages, said_by_torch
+
+# By Python itself, of a call that does not fit the function there.
+SAID_BY_PYTHON = {"custom_function_without_device", "old_spelling_with_a_device"}
+
+_TO_ADD = """PyTorch {version} says what nothing here explains:
+
+{said}
+
+Add an entry for each to amp_lessons/audit/explaining/messages/ (or its words to the pattern of an entry that
+has the same meaning and the same cure), and a mistake that provokes it to tests/audit/explaining/."""
+
+
+def _entries(text: str) -> list[str]:
+    return [message.name for message in MESSAGES if message.matches(text)]
+
+
+def _about_amp() -> list[Said]:
+    return [said for said in said_by_torch() if said.about_amp]
+
+
+def test_every_message_is_explained():
+    missing = [f"{said.file}: {said.text}" for said in _about_amp() if not _entries(said.text)]
+    version = (TORCH / "version.py").read_text()
+    version = re.search(r"__version__ = '([^']*)'", version)[1]
+    assert not missing, _TO_ADD.format(version=version, said="\n".join(missing))
+
+
+def test_no_message_has_two_explanations():
+    assert not [(said, names) for said in said_by_torch() if len(names := _entries(said.text)) > 1]
+
+
+def test_what_says_something_else_is_hardly_ever_explained():
+    """A pattern that catches anything would let the tests above pass, whatever PyTorch said."""
+    others = [said for said in said_by_torch() if not said.about_amp]
+    assert len(others) > 500
+    caught = [said for said in others if _entries(said.text)]
+    assert len(caught) < len(others) / 25, caught
+
+
+@pytest.mark.parametrize(
+    "invented",
+    [
+        "The scale of this GradScaler is made of cheese.",
+        "autocast is tired and will not cast any more today",
+        "AMP does not like tensors of dtype torch.float16 on Mondays",
+        "found_inf is missing from the optimizer x",
+        "No bfloat16 gradients were found in the loss scale",
+        "",
+    ],
+)
+def test_an_invented_message_is_not_explained(invented):
+    assert _entries(invented) == []
+
+
+def test_a_new_message_in_one_of_the_files_would_be_found():
+    source = """
+import warnings
+
+def step(self, name):
+    reason = f"the scaler of {name} "
+    reason += "has gone"
+    if self:
+        raise RuntimeError(reason)
+    assert self, "there " "is {} scaler".format(name)
+    torch._check(self, lambda: f"no scaler for {name}")
+    warnings.warn("scalers are " + "scarce", stacklevel=2)
+"""
+    assert set(messages(source)) == {
+        "the scaler of x has gone",
+        "there is {} scaler",
+        "x no scaler for x",
+        "scalers are scarce x",
+    }
+
+
+def _paths_near_amp() -> Iterator[Path]:
+    for folder in ("amp", "cuda/amp", "cpu/amp", "distributed/fsdp"):
+        yield from (TORCH / folder).glob("*.py")
+
+
+def test_the_files_about_amp_are_read_whole():
+    """Counted by another way of reading: lines that begin a statement which says something."""
+    files = [
+        path for path in _paths_near_amp() if AMP_FILES.fullmatch(path.relative_to(TORCH.parent).as_posix())
+    ]
+    begun = [
+        line
+        for path in files
+        for line in re.findall(r"^ *(?:raise \w+\(|warnings\.warn\()", path.read_text(), re.M)
+    ]
+    read = [text for path in files for text in messages(path.read_text())]
+    assert len(files) >= 8
+    assert len(read) >= len(begun) > 40
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.name)
+def test_an_entry_names_the_file_that_says_it(message):
+    if message.source == "C++" or message.name in SAID_BY_PYTHON:
+        return
+    file = TORCH.parent / message.source
+    if not file.exists():
+        pytest.skip(f"this PyTorch has no {message.source}")
+    assert any(message.matches(text) for text in messages(file.read_text("utf-8")))
