@@ -192,6 +192,16 @@ def capped(seen: str) -> Finding:
     )
 
 
+def outputs_scaled() -> Finding:
+    """Report that ``scaler.scale`` was given many numbers."""
+    return failed(
+        "outputs_scaled",
+        "scaler.scale was called on a tensor of many numbers (the model's outputs, say), not on the "
+        "loss: a loss of scaled outputs is another function, and its gradients are not the scaled ones",
+        "compute the loss first, then call scaler.scale(loss).backward()",
+    )
+
+
 # --- steps
 
 
@@ -267,11 +277,12 @@ def step_before_backward(backward: str = "backward had produced any gradient") -
     )
 
 
-def unscaled_twice(scale: float, update: str = "the update") -> Finding:
+def unscaled_twice(scale: float | None, update: str = "the update") -> Finding:
     """Report gradients that were divided by the loss scale twice; ``update`` says whose it was."""
+    times = "by the loss scale" if scale is None else f"{scale:g} times"
     return failed(
         "unscaled_twice",
-        f"{update} is {scale:g} times too small: the gradients were divided by the loss scale twice",
+        f"{update} is {times} too small: the gradients were divided by the loss scale twice",
         "leave the unscaling to scaler.unscale_ or scaler.step, which do it once",
     )
 
@@ -459,6 +470,16 @@ def scaler_recreated() -> Finding:
         "a new GradScaler was made during training: its scale starts at the initial value again, and what "
         "was learned from overflows is forgotten",
         "make one GradScaler before the first epoch",
+    )
+
+
+def scale_reset(how: str) -> Finding:
+    """Report a scale that was set back; ``how`` says from where to where, or by what."""
+    return failed(
+        "scale_reset",
+        f"between two batches the scale was set {how}, not by scaler.update(): what was learned from "
+        "overflows is forgotten",
+        "leave the scale to scaler.update(); load a scaler's state only when training is resumed",
     )
 
 

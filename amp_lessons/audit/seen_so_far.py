@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,15 +15,17 @@ from amp_lessons.audit.numbers.naming import Names, is_compiled, living_optimize
 from amp_lessons.audit.numbers.sampler import Sampler
 from amp_lessons.audit.recorder import events
 from amp_lessons.audit.recorder.gradients import parameters_of
+from amp_lessons.audit.recorder.on_tensors import watching_tensors
 from amp_lessons.audit.recorder.places import own_line
 from amp_lessons.audit.recorder.recorder import Recorder
 from amp_lessons.audit.recorder.spies import spying
 from amp_lessons.audit.report.report import Report
 from amp_lessons.audit.seen import LayerSeen, Nonfinite, StepSeen
+from amp_lessons.audit.watching.spies.replacing import replaced
 
 _COMPILED = (
     "a model runs as compiled code: its modules are not seen from inside, so neither is where the first inf "
-    "or NaN appears, nor what its forward pass computes; gradients, steps and the scaler are"
+    "or NaN appears, nor what is computed beside them; gradients, steps and the scaler are"
 )
 
 
@@ -36,6 +39,7 @@ class Seen:
         self._unseen: list[str] = []
         self._judge = Judge()
         self._frames = FrameRecorder(self._names, self._stale)
+        self._tensors = ExitStack()
         self._sampler = Sampler(self._names, self._frames, every)
         self._recorder = Recorder(
             hear=self._hear,
@@ -80,6 +84,9 @@ class Seen:
             self._recorder.may_be_used(optimizer)
         with ExitStack() as stack:
             stack.enter_context(spying(self._recorder))
+            self._tensors = stack.enter_context(ExitStack())
+            self._tensors.enter_context(watching_tensors(self._recorder))
+            stack.enter_context(replaced(torch, "compile", self._compiling))
             stack.callback(self._frames.stop)
             self._frames.start()
             self._notice_compiled()
@@ -91,9 +98,17 @@ class Seen:
             finally:
                 self._recorder.safely(self._frames.look_at_all)
 
+    def _compiling(self, original: Any) -> Any:
+        def compile(*args: Any, **kwargs: Any) -> Any:
+            self.compiled()
+            return original(*args, **kwargs)
+
+        return compile
+
     def compiled(self) -> None:
         """Hear that something is about to run as compiled code, which hooks would only slow down."""
         self._frames.stop()
+        self._tensors.close()
         if _COMPILED not in self._unseen:
             self._unseen.append(_COMPILED)
 
@@ -106,9 +121,22 @@ class Seen:
         self._notice_compiled()
 
     def _hear(self, event: events.Event) -> None:
-        if isinstance(event, events.StepAsked) and event.autocast:
-            self._frames.suspect_stale()
+        if isinstance(event, events.StepAsked):
+            if event.autocast:
+                self._frames.suspect_stale()
+            if self._frames.with_autocast or self._frames.without:
+                self._judge.hear(self._forward_seen(event))
         self._judge.hear(event)
+
+    def _forward_seen(self, step: events.StepAsked) -> events.ForwardSeen:
+        frames = self._frames
+        return events.ForwardSeen(
+            step=step.step,
+            line=step.line,
+            with_autocast=frames.with_autocast,
+            without=frames.without,
+            evaluating=frames.evaluating,
+        )
 
     def _stale(self, module: str) -> None:
         self._judge.hear(events.StaleForward(step=self._recorder.steps, line=own_line(), module=module))

@@ -34,7 +34,7 @@ def clipped_while_scaled(event: events.Clipped, memory: Memory) -> Iterator[Verd
     if event.scaled and event.limit > _NO_LIMIT:
         why = f"clip_grad_norm_ was called with max_norm={event.limit:g}, which clips nothing"
         yield likely(known_mistakes.logs_scaled("the gradient norm that it returns"), why)
-    elif event.scaled:
+    elif event.scaled and not _meant_for_scaled(event):
         how = "value by value" if event.by_value else "by their norm"
         threshold = "the threshold" if math.isnan(event.limit) else f"the threshold {event.limit:g}"
         yield seen(
@@ -43,6 +43,11 @@ def clipped_while_scaled(event: events.Clipped, memory: Memory) -> Iterator[Verd
                 f"{threshold} acted on values that much larger, so far too much was clipped",
             )
         )
+
+
+def _meant_for_scaled(event: events.Clipped) -> bool:
+    """Whether a threshold was multiplied by the scale, as is right for gradients that are scaled."""
+    return event.limit > (100.0 if event.scale is None else math.sqrt(event.scale))
 
 
 @on(events.Clipped)
@@ -56,8 +61,15 @@ def clipped_too_late(event: events.Clipped, memory: Memory) -> Iterator[Verdict]
 def changed_while_scaled(event: events.Unscaled, memory: Memory) -> Iterator[Verdict]:
     """See gradients that something other than clipping changed while they were scaled."""
     between_ranks = torch.distributed.is_available() and torch.distributed.is_initialized()
-    if event.changed and not event.clipped and not between_ranks:
+    if event.change == "other" and not event.clipped and not between_ranks:
         yield seen(known_mistakes.gradients_changed_before_unscale("many times"))
+
+
+@on(events.Unscaled)
+def unscaled_already(event: events.Unscaled, memory: Memory) -> Iterator[Verdict]:
+    """See gradients about to be divided by a scale that somebody has divided out by hand."""
+    if event.change == "undone":
+        yield seen(known_mistakes.unscaled_twice(None))
 
 
 @on(events.Unscaled)
@@ -89,6 +101,20 @@ def past_the_scaler(event: events.StepAsked, memory: Memory) -> Iterator[Verdict
             ),
             "the scaler's check was passed by; no gradient needs to have overflowed yet",
         )
+
+
+@on(events.StepAsked)
+def cleared_before_step(event: events.StepAsked, memory: Memory) -> Iterator[Verdict]:
+    """See a step whose gradients were set to zero after backward."""
+    if event.cleared and not event.waiting and not event.by_closure:
+        yield seen(known_mistakes.gradients_cleared())
+
+
+@on(events.Backward)
+def backward_again(event: events.Backward, memory: Memory) -> Iterator[Verdict]:
+    """See a second backward pass through one loss."""
+    if event.again:
+        yield seen(known_mistakes.backward_twice())
 
 
 @on(events.StepAsked)

@@ -61,6 +61,23 @@ def no_autocast(event: events.Backward, memory: Memory) -> Iterator[Verdict]:
         yield seen(known_mistakes.no_autocast("the forward pass", torch.float16))
 
 
+@on(events.ForwardSeen)
+def forward_without_autocast(event: events.ForwardSeen, memory: Memory) -> Iterator[Verdict]:
+    """See layers that all ran without autocast, although the loss was scaled for fp16."""
+    if event.without and not event.with_autocast and memory.last_backward_scaled:
+        yield seen(known_mistakes.no_autocast("the forward pass", torch.float16))
+
+
+@on(events.ForwardSeen)
+def forward_in_evaluation_mode(event: events.ForwardSeen, memory: Memory) -> Iterator[Verdict]:
+    """Suspect a forward pass in evaluation mode that a step followed."""
+    if event.evaluating:
+        yield likely(
+            known_mistakes.evaluation_mode("while it was trained"),
+            "dropout was switched off in a pass that backward followed",
+        )
+
+
 @on(events.Backward)
 def fp16_without_scaling(event: events.Backward, memory: Memory) -> Iterator[Verdict]:
     """Suspect a loss that goes backward through fp16 as it is."""

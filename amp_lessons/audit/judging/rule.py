@@ -36,6 +36,7 @@ class Memory:
     last_done: events.StepDone | None = None
     steps_at_last_schedule: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     skipped_since_update: bool = False
+    last_backward_scaled: bool = False
     saved: list[events.Saved] = field(default_factory=list)
 
     def remember(self, event: events.Event) -> None:
@@ -44,6 +45,8 @@ class Memory:
             isinstance(event, events.LossScaled) and event.enabled
         ):
             self.enabled_scalers.add(event.scaler)
+        elif isinstance(event, events.Backward):
+            self.last_backward_scaled = event.scaler is not None
         elif isinstance(event, events.ScalerLoaded):
             self.loaded_scalers.add(event.scaler)
         elif isinstance(event, events.StepDone):

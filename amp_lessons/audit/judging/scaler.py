@@ -51,6 +51,20 @@ def never_lowered(event: events.Updated, memory: Memory) -> Iterator[Verdict]:
         yield seen(known_mistakes.scale_never_lowered(event.before, event.after))
 
 
+@on(events.ScalerLoaded)
+def set_back(event: events.ScalerLoaded, memory: Memory) -> Iterator[Verdict]:
+    """See a scaler in use that is given an older state."""
+    if event.scaler in memory.scaler_of.values() and event.raised:
+        yield seen(known_mistakes.scale_reset("by scaler.load_state_dict"))
+
+
+@on(events.LossScaled)
+def outputs_scaled(event: events.LossScaled, memory: Memory) -> Iterator[Verdict]:
+    """See many numbers scaled instead of a loss."""
+    if event.elements > 1 and event.enabled:
+        yield seen(known_mistakes.outputs_scaled())
+
+
 @on(events.Refused)
 def refused(event: events.Refused, memory: Memory) -> Iterator[Verdict]:
     """Explain an exception of the scaler by what was called before it."""
@@ -62,8 +76,11 @@ def refused(event: events.Refused, memory: Memory) -> Iterator[Verdict]:
 
 def _unscaled_again(event: events.Refused) -> Finding:
     if event.called.count("unscale_") > 1 or ("unscale_" in event.called and "update" in event.called_before):
-        if event.called.count("backward") > 1 and "scaler.step" not in event.called:
+        every_batch = event.called.count("backward") > 1 and "scaler.step" not in event.called
+        if every_batch and event.called_before.count("backward") != 1:
             return known_mistakes.update_every_batch()
+        if every_batch:
+            return known_mistakes.no_update()
         return known_mistakes.unscale_twice()
     return known_mistakes.no_update()
 
@@ -82,9 +99,9 @@ def _unscaled_after_step(event: events.Refused) -> Finding:
 def _nothing_to_check(event: events.Refused) -> Finding:
     if "backward" not in event.called:
         return known_mistakes.step_before_backward()
-    if "scaler.step" in event.called[:-1]:
+    if event.called.count("scaler.step") > 1:
         return known_mistakes.step_without_backward()
-    if "zero_grad" in event.called:
+    if "zero_grad" in event.called[event.called.index("backward") :]:
         return known_mistakes.gradients_cleared()
     return known_mistakes.no_gradients()
 
@@ -106,6 +123,8 @@ def _half_gradients(event: events.Refused) -> Finding:
 
 
 def _never_scaled(event: events.Refused) -> Finding:
+    if "backward" not in event.called:
+        return known_mistakes.step_before_backward()
     return known_mistakes.loss_not_scaled("a GradScaler was made, but scaler.scale(loss) was never called")
 
 

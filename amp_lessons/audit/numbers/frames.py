@@ -6,7 +6,6 @@ The hooks are PyTorch's global ones: none is left on a module, where copies and 
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -21,7 +20,7 @@ from amp_lessons.audit.recorder.later import Later
 from amp_lessons.audit.seen import Frame, Nonfinite, Phase, StepSeen
 from amp_lessons.audit.watching.stale import is_stale
 
-_KEPT = 21  # frames before the first inf or NaN
+_KEPT = 21  # frames, up to the first inf or NaN
 
 
 class FrameRecorder:
@@ -36,8 +35,10 @@ class FrameRecorder:
         self.found: dict[Phase, Nonfinite] = {}  # by phase
         self._names, self._stale = names, stale
         self._step = 0
-        self._frames: dict[Phase, deque[tuple[Frame, Later]]] = {}
+        self._frames: dict[Phase, list[tuple[Frame, Later]]] = {}
         self._suspect_stale = False
+        self.with_autocast = self.without = 0  # layers with parameters, in this step
+        self.evaluating = False
         self._hooks = ExitStack()
         self.begin(0, armed=True)
 
@@ -53,7 +54,8 @@ class FrameRecorder:
         """Begin a new step, and read what the last one has left."""
         self.look_at_all()
         self._step, self.armed = step, armed
-        self._frames = {"forward": deque(maxlen=_KEPT), "backward": deque(maxlen=_KEPT)}
+        self._frames = {"forward": [], "backward": []}
+        self.with_autocast, self.without, self.evaluating = 0, 0, False
 
     def suspect_stale(self) -> None:
         """Compare the next layer's output with one from its present weights."""
@@ -75,6 +77,7 @@ class FrameRecorder:
                 self._stale(name)
         if not self.armed:
             return
+        self._note_modes(module, output)
         if not self._frames["forward"]:
             for tensor in _floating(inputs):
                 self._frame("forward", module, f"input of {name}", tensor)
@@ -82,6 +85,17 @@ class FrameRecorder:
             self._frame("forward", module, name, tensor)
             if tensor.requires_grad:
                 tensor.register_hook(lambda gradient: self._arrived(module, name, gradient))
+
+    def _note_modes(self, module: nn.Module, output: Any) -> None:
+        """Note whether a layer ran under autocast, and whether dropout was switched off, in training."""
+        tensors = [tensor for tensor in _floating(output) if tensor.requires_grad]
+        if not tensors:
+            return
+        if module._parameters:
+            on = torch.is_autocast_enabled(tensors[0].device.type)
+            self.with_autocast, self.without = self.with_autocast + on, self.without + (not on)
+        if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
+            self.evaluating |= not module.training
 
     def _arrived(self, module: nn.Module, name: str, gradient: Tensor) -> None:
         if self.armed:

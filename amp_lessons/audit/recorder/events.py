@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 import torch
 
+from amp_lessons.audit.recorder.gradients import Change
+
 Line = tuple[str, int] | None
 
 
@@ -28,9 +30,10 @@ class ScalerMade(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class ScalerLoaded(Event):
-    """A scaler was given the state of another, as after a checkpoint."""
+    """A scaler was given a state, as after a checkpoint; ``raised`` says that its scale was lower before."""
 
     scaler: int
+    raised: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +51,18 @@ class AutocastEntered(Event):
     dtype: torch.dtype
     enabled: bool
     disabled_for: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForwardSeen(Event):
+    """What the modules that own parameters did since the last step: with autocast on, or without.
+
+    ``evaluating`` says that dropout was switched off.
+    """
+
+    with_autocast: int
+    without: int
+    evaluating: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,11 +93,12 @@ class Backward(Event):
     """One backward pass into ``.grad``.
 
     ``scaler`` is the one whose scale the loss was multiplied by, None without; ``by_hand`` says that the last
-    operation on the loss was a product, ``cast`` that something near it was cast to another dtype.
-    ``autocast`` is the dtype that backward ran under; autocast was entered in those of ``forward`` since the
-    last step. ``reached`` holds the optimizers whose parameters got gradients, ``onto_applied`` those where
-    they were added to gradients that a step had applied, ``mixed`` those where they were added to gradients
-    of another scale. ``scalers_called`` holds "scale" where a scaler was given a loss since the last step.
+    operation enlarged the loss by a number, ``again`` that it went backward before, ``cast`` that something
+    near it was cast to another dtype. ``autocast`` is the dtype that backward ran under; autocast was entered
+    in those of ``forward`` since the last step. ``reached`` holds the optimizers whose parameters got
+    gradients, ``onto_applied`` those where they were added to gradients that a step had applied, ``mixed``
+    those where they were added to gradients of another scale. ``scalers_called`` holds "scale" where a scaler
+    was given a loss since the last step.
     """
 
     dtype: torch.dtype
@@ -90,6 +106,7 @@ class Backward(Event):
     outside: bool
     scaler: int | None
     by_hand: bool
+    again: bool
     cast: bool
     autocast: torch.dtype | None
     forward: frozenset[torch.dtype]
@@ -105,6 +122,7 @@ class Clipped(Event):
 
     by_value: bool
     scaled: bool
+    scale: float | None
     limit: float
     after_step: bool = False
 
@@ -113,12 +131,12 @@ class Clipped(Event):
 class Unscaled(Event):
     """A scaler divided the gradients of an optimizer by its scale, ``by_hand`` outside ``scaler.step``.
 
-    ``changed`` says that something had changed them since backward, ``clipped`` that this was clipping.
+    ``change`` says what had been done to them since backward, ``clipped`` that this was clipping.
     """
 
     scaler: int
     optimizer: int
-    changed: bool
+    change: Change
     clipped: bool
     outdated: bool
 
@@ -128,10 +146,10 @@ class StepAsked(Event):
     """An optimizer is about to step.
 
     ``scaler`` is the one whose ``step`` asks for it, None for a direct call. ``scaled_by`` is the scaler
-    whose scale the gradients still carry, ``scale`` that scale; ``unscaled`` says that ``unscale_`` has
-    divided them. There are gradients ``waiting``; they are ``fresh`` unless a step has used them, and
-    ``by_closure`` says that only a closure will compute them. ``eps_vanishes`` is an eps and the dtype of
-    the weights in which it is 0.
+    whose scale the gradients still carry, ``scale`` that scale; ``unscaled`` says that they have been divided
+    by it, ``cleared`` that they were set to zero after backward. There are gradients ``waiting``; they are
+    ``fresh`` unless a step has used them, and ``by_closure`` says that only a closure will compute them.
+    ``eps_vanishes`` is an eps and the dtype of the weights in which it is 0.
     """
 
     optimizer: int
@@ -139,6 +157,7 @@ class StepAsked(Event):
     scaled_by: int | None
     scale: float | None
     unscaled: bool
+    cleared: bool
     fresh: bool
     waiting: bool
     by_closure: bool

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 _KEY = "amp_lessons.scaler"
+_WENT_BACKWARD = "amp_lessons.backward"
 _FAR_ENOUGH = 16  # operations: a scaled loss divided by the number of micro-batches, a sum of two losses
 
 
@@ -26,9 +27,35 @@ def made_after(tensor: Tensor, count: int | None) -> bool:
 
     What only multiplies or divides it afterwards does not tell.
     """
-    factors = ("MulBackward", "DivBackward", "ToCopyBackward")
-    node = next((each for each in _nodes(tensor) if not each.name().startswith(factors)), None)
+    node = _loss_itself(tensor)
     return count is not None and node is not None and node._sequence_nr() >= count
+
+
+def factor(tensor: Tensor) -> float:
+    """Return by which number a loss was multiplied last, 1 where it was not, or not by a number."""
+    node: Any = tensor.grad_fn
+    if node is None or node.name() != "MulBackward0":
+        return 1.0
+    other = node._saved_other
+    if isinstance(other, Tensor):
+        return float(other) if other.numel() == 1 and other.device.type == "cpu" else 1.0
+    return float(other) if isinstance(other, (int, float)) else 1.0
+
+
+def went_backward(tensor: Tensor) -> bool:
+    """Mark a loss as one that went backward; say whether it was marked before."""
+    node = _loss_itself(tensor)
+    if node is None:
+        return False
+    before = _WENT_BACKWARD in node.metadata
+    node.metadata[_WENT_BACKWARD] = True
+    return before
+
+
+def _loss_itself(tensor: Tensor) -> Any:
+    """Return the node of a loss below what multiplies, divides or casts it."""
+    factors = ("MulBackward", "DivBackward", "ToCopyBackward")
+    return next((each for each in _nodes(tensor) if not each.name().startswith(factors)), None)
 
 
 def mark(tensor: Any, scaler: int) -> None:
@@ -36,6 +63,12 @@ def mark(tensor: Any, scaler: int) -> None:
     if isinstance(tensor, Tensor) and tensor.grad_fn is not None:
         node: Any = tensor.grad_fn
         node.metadata[_KEY] = scaler
+
+
+def is_marked(node: Any) -> bool:
+    """Whether a node made a scaled loss, or divided one."""
+    following = [before for before, _ in node.next_functions if before is not None]
+    return _KEY in node.metadata or any(_KEY in each.metadata for each in following)
 
 
 def scaler_of(tensor: Tensor) -> int | None:

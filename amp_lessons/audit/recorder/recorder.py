@@ -78,6 +78,21 @@ class Recorder:
         line = facts.pop("line", None) or own_line()
         self._hear(kind(step=self.steps, line=line, **facts))
 
+    def _look(self, parameters: Iterable[Tensor]) -> None:
+        """Notice what was done to gradients; what clipping does to them is told otherwise."""
+        parameters = list(parameters)
+        scaler = self._scalers.get(self._book.scaled_by(parameters))
+        scale = scale_of(scaler).at_once() if scaler is not None and not self._clipped else None
+        self._book.look(parameters, scale)
+
+    def is_scaled_gradient(self, tensor: Tensor) -> bool:
+        """Whether a tensor holds a gradient that is still multiplied by the loss scale."""
+        return self._book.is_scaled(tensor)
+
+    def sample_gradients(self, sampling: bool) -> None:
+        """Say whether gradients that lie on a device are to be sampled in this step."""
+        self._book.sampling = sampling
+
     def _note(self, name: str) -> None:
         if len(self._called) < _LONGEST_ROUND:
             self._called.append(name)
@@ -90,9 +105,11 @@ class Recorder:
         self._scalers[id(scaler)] = scaler
         self.tell(events.ScalerMade, scaler=id(scaler), enabled=scaler.is_enabled(), disabled_for=refused)
 
-    def state_loaded(self, scaler: torch.amp.GradScaler) -> None:
-        """Hear that a scaler was given the state of another."""
-        self.tell(events.ScalerLoaded, scaler=id(scaler))
+    def state_loaded(self, scaler: torch.amp.GradScaler, before: float | None) -> None:
+        """Hear that a scaler was given the state of another; ``before`` was its scale."""
+        now = scale_of(scaler).at_once()
+        raised = before is not None and now is not None and now > before
+        self.tell(events.ScalerLoaded, scaler=id(scaler), raised=raised)
 
     def loss_given(self, scaler: torch.amp.GradScaler, outputs: Any) -> None:
         """Hear what ``scaler.scale`` is given."""
@@ -120,14 +137,14 @@ class Recorder:
     def unscaling(self, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> None:
         """Hear that gradients are about to be divided by the scale."""
         parameters = self.known(optimizer)
-        self._book.look(parameters)
+        self._look(parameters)
         self._note("unscale_")
         if scaler.is_enabled():
             self.tell(
                 events.Unscaled,
                 scaler=id(scaler),
                 optimizer=id(optimizer),
-                changed=self._book.changed(parameters),
+                change=self._book.change(parameters),
                 clipped=self._clipped,
                 outdated=self._book.outdated(parameters, id(scaler), self._updates[id(scaler)]),
             )
@@ -245,13 +262,15 @@ class Recorder:
         if scaler is None and root.numel() == 1:
             self._loss = Later(root)
         for optimizer in self.optimizers.values():
-            self._book.look(parameters_of(optimizer))
+            self._look(parameters_of(optimizer))
         facts = {
             "dtype": root.dtype,
             "made_by": graph.operations(root),
             "outside": graph.made_after(root, self._autocast_ended),
             "cast": graph.has_casts(root),
             "scaler": scaler,
+            "by_hand": graph.factor(root) > 1.0,
+            "again": graph.went_backward(root),
             "autocast": autocast,
             "line": own_line(),
         }
@@ -267,7 +286,6 @@ class Recorder:
         self.tell(
             events.Backward,
             **facts,
-            by_hand=facts["made_by"][:1] == ("MulBackward0",),
             forward=frozenset(self._forward),
             reached=frozenset(key for key, reached in found.items() if reached.any),
             onto_applied=frozenset(key for key, reached in found.items() if reached.onto_applied),
@@ -281,12 +299,19 @@ class Recorder:
     def clipped(self, *, by_value: bool, limit: float, parameters: Iterable[Tensor]) -> None:
         """Hear that gradients are about to be clipped."""
         parameters = list(parameters)
-        self._book.look(parameters)
-        scaled = self._book.scaled_by(parameters) != 0
+        self._look(parameters)
+        scaler = self._scalers.get(self._book.scaled_by(parameters))
         self._clipped = True
         self._note("clip")
         late = self._over and not self._book.fresh(parameters) and self._book.waiting(parameters)
-        self.tell(events.Clipped, by_value=by_value, scaled=scaled, limit=limit, after_step=late)
+        self.tell(
+            events.Clipped,
+            by_value=by_value,
+            scaled=scaler is not None,
+            scale=scale_of(scaler).at_once() if scaler is not None else None,
+            limit=limit,
+            after_step=late,
+        )
 
     def gradients_clamped(self, tensors: Iterable[Tensor]) -> None:
         """Hear of ``clamp_`` on tensors, which are gradients where ``clip_grad_value_`` calls it."""
@@ -310,7 +335,7 @@ class Recorder:
         scaler = getattr(self._local, "scaler", None)
         closure = any(callable(each) for each in (*args, *kwargs.values()))
         parameters = self.known(optimizer)
-        self._book.look(parameters)
+        self._look(parameters)
         self._local.stepped = True
         self._local.stepping = True
         self._note("optimizer.step")
@@ -322,6 +347,7 @@ class Recorder:
             scaled_by=self._book.scaled_by(parameters) or None,
             scale=carried.at_once(),
             unscaled=self._book.any_unscaled(parameters),
+            cleared="zero_grad" in self._since_backward(),
             fresh=self._book.fresh(parameters),
             waiting=self._book.waiting(parameters),
             by_closure=closure,
@@ -345,6 +371,11 @@ class Recorder:
             scale_of(scaler) if scaler is not None and enabled else Later(1.0),
             happened=not found_inf,
         )
+
+    def _since_backward(self) -> list[str]:
+        """Return what was called after the last backward pass."""
+        called = self._called[::-1]
+        return called[: called.index("backward")] if "backward" in called else []
 
     def in_step(self) -> bool:
         """Whether this thread is inside an optimizer's step."""

@@ -19,6 +19,7 @@ from torch.optim import lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from amp_lessons.audit.recorder.gradients import parameters_of
+from amp_lessons.audit.recorder.later import scale_of
 from amp_lessons.audit.recorder.recorder import Recorder
 from amp_lessons.audit.watching.spies.replacing import replaced
 
@@ -141,8 +142,9 @@ def _updated(recorder: Recorder, original: Any) -> Any:
 
 def _loaded(recorder: Recorder, original: Any) -> Any:
     def load_state_dict(self: Any, state_dict: Any) -> None:
+        before = recorder.safely(lambda: scale_of(self).at_once())
         original(self, state_dict)
-        recorder.safely(recorder.state_loaded, self)
+        recorder.safely(recorder.state_loaded, self, before)
 
     return load_state_dict
 

@@ -90,12 +90,7 @@ def _stale_weights(run: Run) -> Iterator[Finding]:
 
 def _scaled_too_early(run: Run) -> Iterator[Finding]:
     if any(call.elements != 1 for call in run.calls("scale")):
-        yield failed(
-            "outputs_scaled",
-            "scaler.scale was called on a tensor of many numbers (the model's outputs, say), not on the "
-            "loss: a loss of scaled outputs is another function, and its gradients are not the scaled ones",
-            "compute the loss first, then call scaler.scale(loss).backward()",
-        )
+        yield known_mistakes.outputs_scaled()
 
 
 def _loss_in_half(run: Run) -> Iterator[Finding]:

@@ -128,12 +128,8 @@ def _why_no_backoff(window: Window, later: Window) -> Finding:
 
 
 def _reset(window: Window, later: Window) -> Finding:
-    return failed(
-        "scale_reset",
-        f"between two batches the scale was set from {window.called('updated')[-1].scale:g} back to "
-        f"{later.scale:g}, not by scaler.update(): what was learned from overflows is forgotten",
-        "leave the scale to scaler.update(); load a scaler's state only when training is resumed",
-    )
+    before = window.called("updated")[-1].scale
+    return known_mistakes.scale_reset(f"from {before:g} back to {later.scale:g}")
 
 
 def never_stepped(everything: list[Window]) -> Iterator[Finding]:

@@ -1,0 +1,259 @@
+"""Watch what a training does with tensors beside its layers: averages, sums, positions, constants, logs.
+
+Only methods that few tensors come by are replaced, and all but a glance at the dtype is left to those that
+are in 16 bits.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim.swa_utils import AveragedModel
+
+from amp_lessons.audit.recorder import events, graph
+from amp_lessons.audit.recorder.gradients import parameters_of
+from amp_lessons.audit.recorder.places import is_own
+from amp_lessons.audit.recorder.recorder import Recorder
+from amp_lessons.audit.watching.spies.replacing import replaced
+from amp_lessons.precisions import HALVES
+
+_HALVES = frozenset(HALVES.values())
+_WHOLE = frozenset((torch.int16, torch.int32, torch.int64))
+_MOST_COUNTED = 65536  # whole numbers that are compared with what 16 bits make of them
+_SMALL_PART = 0.1  # of the weights, in a moving average
+_LONG_SUM = 4  # terms
+
+
+@contextmanager
+def watching_tensors(recorder: Recorder) -> Iterator[None]:
+    """Let ``recorder`` hear what happens to tensors inside."""
+    spies = _Spies(recorder)
+    with ExitStack() as stack:
+        for owner, name, after in spies.patches():
+            stack.enter_context(replaced(owner, name, partial(_then, recorder, after)))
+        for owner, name, after in spies.in_place():
+            stack.enter_context(replaced(owner, name, partial(_around, recorder, after)))
+        yield
+
+
+def _then(recorder: Recorder, after: Callable[..., None], original: Any) -> Any:
+    """Call the original, and then let ``after`` see its result and its arguments."""
+
+    def spied(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        recorder.safely(after, result, *args, **kwargs)
+        return result
+
+    return spied
+
+
+def _around(recorder: Recorder, after: Callable[..., None], original: Any) -> Any:
+    """Call the original, and then let ``after`` see what was changed in place as it was before."""
+
+    def spied(changed: Any, *args: Any, **kwargs: Any) -> Any:
+        before = recorder.safely(_some_of, changed)
+        result = original(changed, *args, **kwargs)
+        recorder.safely(after, before, changed, *args, **kwargs)
+        return result
+
+    return spied
+
+
+class _Spies:
+    """What is looked for in each call."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._sums: dict[int, tuple[weakref.ref[Tensor], int]] = {}  # running sums, and their terms so far
+        self._weights: tuple[int, set[int], set[tuple[int, ...]]] = (-1, set(), set())
+
+    def patches(self) -> Iterator[tuple[Any, str, Callable[..., None]]]:
+        """Yield what is replaced, and what looks at its result."""
+        yield torch, "save", self.saved
+        yield torch, "arange", self.counted
+        yield torch, "where", self.chosen
+        for name in ("to", "half", "bfloat16"):
+            yield Tensor, name, self.cast
+        for name in ("__add__", "__radd__", "add"):
+            yield Tensor, name, self.added
+        for name in ("clamp", "clamp_min"):
+            yield Tensor, name, self.clamped
+        for name in ("item", "tolist", "__float__"):
+            yield Tensor, name, self.read
+        yield Tensor, "norm", self.measured
+        yield torch, "norm", self.measured
+        yield torch.linalg, "vector_norm", self.measured
+
+    def in_place(self) -> Iterator[tuple[Any, str, Callable[..., None]]]:
+        """Yield what is replaced that changes its first argument, and what looks at the change."""
+        yield AveragedModel, "update_parameters", self._model_averaged
+        yield Tensor, "lerp_", self._lerped
+        yield Tensor, "add_", self._added_in_place
+        yield Tensor, "__iadd__", self._added_in_place
+
+    # --- checkpoints
+
+    def saved(self, result: Any, obj: Any, *args: Any, **kwargs: Any) -> None:
+        """Look for the states of optimizers and scalers in what is written."""
+        kinds = set(_states_in(obj))
+        self._recorder.tell(events.Saved, optimizer="optimizer" in kinds, scaler="scaler" in kinds)
+
+    # --- whole numbers in 16 bits
+
+    def counted(self, result: Tensor, *args: Any, **kwargs: Any) -> None:
+        """See a range of numbers in 16 bits that lie less than their spacing apart."""
+        if result.dtype in _HALVES:
+            self._tell_of_positions(result.numel(), result)
+
+    def cast(self, result: Tensor, tensor: Tensor, *args: Any, **kwargs: Any) -> None:
+        """See whole numbers cast to 16 bits that do not hold them."""
+        comparable = tensor.device.type == "cpu" and 256 < tensor.numel() <= _MOST_COUNTED
+        if tensor.dtype in _WHOLE and result.dtype in _HALVES and comparable:
+            self._tell_of_positions(tensor.unique().numel(), result)
+
+    def _tell_of_positions(self, count: int, numbers: Tensor) -> None:
+        if numbers.device.type != "cpu" or count > _MOST_COUNTED:
+            return
+        distinct = numbers.unique().numel()
+        if distinct < count:
+            facts = {"count": count, "distinct": distinct}
+            self._recorder.tell(events.Arithmetic, code="positions_in_half", dtype=numbers.dtype, facts=facts)
+
+    # --- constants that a format does not have
+
+    def added(self, result: Tensor, tensor: Tensor, other: Any, *args: Any, **kwargs: Any) -> None:
+        """See a constant that vanishes or overflows, and a running sum that has stopped."""
+        if not isinstance(result, Tensor) or result.dtype not in _HALVES:
+            return
+        if isinstance(other, float):
+            self._constant(other, result.dtype)
+        if result.dim() == 0 and not result.requires_grad and result.device.type == "cpu":
+            self._summed(result, tensor, float(tensor), other)
+
+    def clamped(self, result: Tensor, tensor: Tensor, *args: Any, **kwargs: Any) -> None:
+        """See a lower bound that is 0."""
+        bound = kwargs.get("min", args[0] if args else None)
+        if result.dtype in _HALVES and isinstance(bound, float):
+            self._constant(bound, result.dtype)
+
+    def chosen(self, result: Tensor, *args: Any, **kwargs: Any) -> None:
+        """See a constant chosen that is inf."""
+        if isinstance(result, Tensor) and result.dtype in _HALVES:
+            for each in args[1:]:
+                if isinstance(each, float):
+                    self._constant(each, result.dtype)
+
+    def _constant(self, constant: float, dtype: torch.dtype) -> None:
+        if constant == 0.0 or not math.isfinite(constant):
+            return
+        rounded = float(torch.tensor(constant, dtype=torch.float64).to(dtype))
+        code = {0.0: "constant_vanishes", math.inf: "constant_overflows"}.get(abs(rounded))
+        if code is not None:
+            self._recorder.tell(events.Arithmetic, code=code, dtype=dtype, facts={"constant": constant})
+
+    def _summed(self, result: Tensor, before: Tensor, was: float, term: Any) -> None:
+        """Follow sums of single numbers, and see one that a term leaves as it was."""
+        known, terms = self._sums.pop(id(before), (None, 0))
+        terms = terms + 1 if known is not None and known() is before else 1
+        self._sums[id(result)] = (weakref.ref(result), terms)
+        number = float(term) if isinstance(term, (Tensor, int, float)) else math.nan
+        stuck = float(result) == was and math.isfinite(was)
+        if terms >= _LONG_SUM and stuck and math.isfinite(number) and number != 0.0:
+            facts = {"total": was, "term": number}
+            self._recorder.tell(events.Arithmetic, code="metric_in_half", dtype=result.dtype, facts=facts)
+
+    # --- numbers read while they are scaled
+
+    def read(self, result: Any, tensor: Tensor) -> None:
+        """See a scaled loss turned into a number."""
+        node = tensor.grad_fn
+        if node is not None and tensor.numel() == 1 and graph.is_marked(node) and _by_own_code():
+            self._recorder.tell(events.ScaledRead, what="the scaled loss")
+
+    def measured(self, result: Any, tensor: Any, *args: Any, **kwargs: Any) -> None:
+        """See the norm of a gradient taken while it is scaled."""
+        if isinstance(tensor, Tensor) and self._recorder.is_scaled_gradient(tensor) and _by_own_code():
+            self._recorder.tell(events.ScaledRead, what="the norm of a gradient")
+
+    # --- moving averages of the weights
+
+    def _model_averaged(self, before: Any, average: Any, model: Any) -> None:
+        kept, weights = next(average.module.parameters()), next(model.parameters())
+        self._tell_of_average(before, kept, weights)
+
+    def _lerped(self, before: Any, average: Tensor, weights: Any, part: Any = 1.0, **kwargs: Any) -> None:
+        if isinstance(part, float) and part <= _SMALL_PART and self._is_average(average, weights):
+            self._tell_of_average(before, average, weights)
+
+    def _added_in_place(self, before: Any, tensor: Tensor, other: Any, **kwargs: Any) -> None:
+        part = kwargs.get("alpha", 1.0)
+        if isinstance(part, float) and abs(part) <= _SMALL_PART and self._is_average(tensor, other):
+            self._tell_of_average(before, tensor, other)
+        elif tensor.dtype in _HALVES and tensor.dim() == 0 and before is not None:
+            self._summed(tensor, tensor, float(before), other)
+
+    def _is_average(self, average: Any, weights: Any) -> bool:
+        """Whether one tensor takes in another that is a weight, or is as large as one and in 16 bits."""
+        if not isinstance(average, Tensor) or not isinstance(weights, Tensor) or self._recorder.in_step():
+            return False
+        if average.requires_grad or average.shape != weights.shape or average.dim() == 0:
+            return False
+        pointers, shapes = self._known_weights()
+        if average.data_ptr() in pointers:
+            return False
+        half = average.dtype in _HALVES and tuple(average.shape) in shapes
+        return weights.data_ptr() in pointers or half
+
+    def _known_weights(self) -> tuple[set[int], set[tuple[int, ...]]]:
+        step, pointers, shapes = self._weights
+        if step != self._recorder.steps:
+            parameters = [p for o in self._recorder.optimizers.values() for p in parameters_of(o)]
+            pointers = {p.data_ptr() for p in parameters}
+            shapes = {tuple(p.shape) for p in parameters}
+            self._weights = self._recorder.steps, pointers, shapes
+        return pointers, shapes
+
+    def _tell_of_average(self, before: Any, average: Tensor, weights: Tensor) -> None:
+        after, target = _some_of(average), _some_of(weights)
+        stuck = None
+        if before is not None and after is not None and target is not None:
+            differs = bool((target.float() != after.float()).any())
+            stuck = differs and bool(torch.equal(before, after))
+        self._recorder.tell(events.Averaged, dtype=average.dtype, weight_dtype=weights.dtype, stuck=stuck)
+
+
+def _some_of(owner: Any) -> Tensor | None:
+    """Copy a few numbers of a tensor, or of the first one of an averaged model."""
+    tensor = next(owner.module.parameters()) if isinstance(owner, AveragedModel) else owner
+    interesting = tensor.dtype in _HALVES and tensor.device.type == "cpu" and tensor.is_contiguous()
+    return tensor.detach().reshape(-1)[:64].clone() if interesting else None
+
+
+def _by_own_code() -> bool:
+    """Whether a person's own line made the call, and no library on the way."""
+    return is_own(
+        sys._getframe(4).f_code.co_filename
+    )  # of the spied call, of ``safely``, of ``read``, of this
+
+
+def _states_in(obj: Any, depth: int = 4) -> Iterator[str]:
+    """Name the kinds of state in a nest of dicts and lists: optimizers' and scalers'."""
+    if isinstance(obj, Mapping):
+        if {"state", "param_groups"} <= obj.keys():
+            yield "optimizer"
+        elif {"scale", "growth_factor"} <= obj.keys():
+            yield "scaler"
+        elif depth:
+            for value in obj.values():
+                yield from _states_in(value, depth - 1)
+    elif isinstance(obj, (list, tuple)) and depth and len(obj) < 100:
+        for value in obj:
+            yield from _states_in(value, depth - 1)
