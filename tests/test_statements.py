@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from amp_lessons import data, measure, models
+from amp_lessons import autocast, data, formats, measure, models, scaling
 from amp_lessons.measure import operations
 
 
@@ -58,6 +58,86 @@ def test_in_fp16_a_gradient_is_a_per_cent_or_two_off_and_a_switched_relu_is_why(
 
 def model_again():
     return models.digits_classifier(64, seed=0)
+
+
+class _TwoHeads(torch.nn.Module):
+    """The classifier of digits, and beside it a head that tells odd ones from even ones."""
+
+    def __init__(self):
+        super().__init__()
+        *body, self.digit = models.digits_classifier(64, seed=0).net
+        self.body, self.parity = torch.nn.Sequential(*body), torch.nn.Linear(64, 2)
+
+    def forward(self, x):
+        hidden = self.body(x)
+        return self.digit(hidden), self.parity(hidden)
+
+
+def _mostly_digits(outputs, labels):
+    digit, parity = outputs
+    return cross_entropy(digit, labels) + 1e-6 * cross_entropy(parity, labels % 2)
+
+
+def test_a_head_can_lose_all_its_gradient_while_the_norm_of_the_network_shows_nothing(first_batch):
+    lost = scaling.backward_by_layer(_TwoHeads(), first_batch, _mostly_digits, scale=1.0)
+    assert lost["parity"].underflow_norm_fraction == 1
+    whole = scaling.backward_at(_TwoHeads(), first_batch, _mostly_digits, scale=1.0)
+    assert 0 < whole.underflow_norm_fraction < 1e-4
+    saved = scaling.backward_by_layer(_TwoHeads(), first_batch, _mostly_digits, scale=2.0**16)
+    assert saved["parity"].underflow_norm_fraction < 0.01
+
+
+@pytest.mark.parametrize(
+    ("number", "name", "twice", "once"),
+    [(2049.00000001, "fp16", 2048, 2050), (257.0000001, "bf16", 256, 258)],
+)
+def test_pytorch_rounds_a_typed_number_twice_and_the_course_once(number, name, twice, once):
+    number_format = formats.FORMATS[name]
+    dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}[name]
+    assert torch.tensor(number, dtype=dtype) == torch.tensor(number).to(dtype) == twice
+    assert number_format.decode(number_format.encode(number)) == once
+
+
+def test_e8m0_rounds_ties_up_whatever_is_even():
+    e8m0, numbers = formats.FORMATS["e8m0"], torch.tensor([1.5, 3.0, 6.0])
+    assert [e8m0.decode(e8m0.encode(number)) for number in numbers.tolist()] == [2, 4, 8]
+    assert numbers.to(torch.float8_e8m0fnu).float().tolist() == [2, 4, 8]
+
+
+@pytest.mark.parametrize(
+    ("weight", "share", "moves"), [(1.99, 1 / 4097, False), (1e-6, 0.02, False), (1e-6, 0.04, True)]
+)
+def test_an_update_vanishes_beside_an_fp16_weight_and_far_larger_ones_beside_a_subnormal(
+    weight, share, moves
+):
+    before = torch.tensor(weight).half()
+    assert (before != (before.float() * (1 + share)).half()) == moves
+
+
+def test_a_transposed_weight_is_cast_at_each_use():
+    def used_twice(module, x):
+        return x @ module.weight.T @ module.weight.T
+
+    layer = torch.nn.Linear(8, 8, bias=False)
+    layer.forward = used_twice.__get__(layer)
+    products = [row for row in autocast.record(layer, torch.randn(4, 8)).rows if "matmul" in row.op]
+    assert [len(row.casts) for row in products] == [2, 1]
+
+
+def test_without_its_cache_one_autocast_block_around_the_loop_does_not_go_stale(first_batch):
+    inputs, targets = first_batch
+    losses = {True: set(), False: set()}
+    for cached, seen in losses.items():
+        model = model_again()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        with torch.autocast("cpu", torch.bfloat16, cache_enabled=cached):
+            for _ in range(3):
+                optimizer.zero_grad()
+                loss = cross_entropy(model(inputs), targets)
+                loss.backward()
+                optimizer.step()
+                seen.add(loss.item())
+    assert (len(losses[True]), len(losses[False])) == (1, 3)
 
 
 def test_adamw_holds_12_bytes_per_parameter_and_16_between_backward_and_zero_grad(first_batch):
