@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from amp_lessons import autocast, data, formats, measure, models, scaling
+from amp_lessons import autocast, bench, data, formats, measure, models, scaling
+from amp_lessons.autocast import fake_tensors
 from amp_lessons.measure import operations
 
 
@@ -155,6 +156,56 @@ def test_adamw_holds_12_bytes_per_parameter_and_16_between_backward_and_zero_gra
     assert held() == 16
     optimizer.zero_grad()
     assert held() == 12
+
+
+def test_of_the_small_transformers_the_peak_holds_no_activations():
+    pytest.importorskip("transformers")
+    for name in ("BERT-Large", "GPT-2"):
+        workload = bench.WORKLOADS[name]
+        with fake_tensors():
+            model = workload.build("small")
+            inputs = workload.batch(model, workload.size("small").batch, "small")
+        for precision_name in ("fp32", "bf16"):
+            step = measure.predict_memory(model, precision_name=precision_name, device_type="cpu", **inputs)
+            assert "saved activations" not in step.at_peak
+            assert step.at_peak["optimizer state"] >= 2 * step.parameter_bytes
+
+
+def test_the_loss_keeps_some_3_kb_beside_what_the_model_keeps(first_batch):
+    inputs, targets = first_batch
+
+    class WithLoss(torch.nn.Module):
+        def __init__(self, model):
+            super().__init__()
+            self.model = model
+
+        def forward(self, x):
+            return cross_entropy(self.model(x), targets)
+
+    for dtype in (None, torch.float16):
+        model = model_again()
+        kept = measure.saved_activation_bytes(model, inputs, dtype=dtype)
+        with_loss = measure.saved_activation_bytes(WithLoss(model), inputs, dtype=dtype)
+        extra = with_loss[torch.float32] - kept.get(torch.float32, 0) + with_loss.get(torch.int64, 0)
+        assert 3000 < extra < 3200, "the log of the softmax in fp32, the labels and a weight"
+
+
+def test_products_of_fp16_add_up_in_fp32_unless_asked_otherwise():
+    if not hasattr(torch.backends.cuda.matmul, "allow_fp16_accumulation"):
+        pytest.skip("this PyTorch has no such switch")
+    assert torch.backends.cuda.matmul.allow_fp16_accumulation is False
+
+
+def test_only_data_centre_gpus_multiply_tf32_faster_than_fp32():
+    faster = {
+        name: gpu.flop_per_s["tf32"] > gpu.flop_per_s["fp32"]
+        for name, gpu in measure.GPUS.items()
+        if "tf32" in gpu.flop_per_s
+    }
+    assert {name for name, gains in faster.items() if not gains} == {
+        name for name in faster if name.startswith("RTX")
+    }
+    assert any(faster.values())
 
 
 def test_operations_are_timed_forward_only_and_on_tensors_of_their_dtype(monkeypatch):
