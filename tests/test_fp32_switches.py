@@ -70,6 +70,7 @@ def test_settings_come_back_however_they_were_made(earlier: str) -> None:
 def _check_new_settings_restored() -> None:
     matmul.fp32_precision = "tf32"
     assert _attempt(torch.get_float32_matmul_precision) == "raises"
+    assert _attempt(lambda: matmul.allow_tf32) == "raises"
     with fp32_products(tf32=False):
         assert matmul.fp32_precision == "ieee"
     assert matmul.fp32_precision == "tf32"

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from amp_lessons import data, measure, models
+from amp_lessons import autocast, bench, data, formats, measure, models, scaling
+from amp_lessons.autocast import fake_tensors
 from amp_lessons.measure import operations
 
 
@@ -60,6 +61,86 @@ def model_again():
     return models.digits_classifier(64, seed=0)
 
 
+class _TwoHeads(torch.nn.Module):
+    """The classifier of digits, and beside it a head that tells odd ones from even ones."""
+
+    def __init__(self):
+        super().__init__()
+        *body, self.digit = models.digits_classifier(64, seed=0).net
+        self.body, self.parity = torch.nn.Sequential(*body), torch.nn.Linear(64, 2)
+
+    def forward(self, x):
+        hidden = self.body(x)
+        return self.digit(hidden), self.parity(hidden)
+
+
+def _mostly_digits(outputs, labels):
+    digit, parity = outputs
+    return cross_entropy(digit, labels) + 1e-6 * cross_entropy(parity, labels % 2)
+
+
+def test_a_head_can_lose_all_its_gradient_while_the_norm_of_the_network_shows_nothing(first_batch):
+    lost = scaling.backward_by_layer(_TwoHeads(), first_batch, _mostly_digits, scale=1.0)
+    assert lost["parity"].underflow_norm_fraction == 1
+    whole = scaling.backward_at(_TwoHeads(), first_batch, _mostly_digits, scale=1.0)
+    assert 0 < whole.underflow_norm_fraction < 1e-4
+    saved = scaling.backward_by_layer(_TwoHeads(), first_batch, _mostly_digits, scale=2.0**16)
+    assert saved["parity"].underflow_norm_fraction < 0.01
+
+
+@pytest.mark.parametrize(
+    ("number", "name", "twice", "once"),
+    [(2049.00000001, "fp16", 2048, 2050), (257.0000001, "bf16", 256, 258)],
+)
+def test_pytorch_rounds_a_typed_number_twice_and_the_course_once(number, name, twice, once):
+    number_format = formats.FORMATS[name]
+    dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}[name]
+    assert torch.tensor(number, dtype=dtype) == torch.tensor(number).to(dtype) == twice
+    assert number_format.decode(number_format.encode(number)) == once
+
+
+def test_e8m0_rounds_ties_up_whatever_is_even():
+    e8m0, numbers = formats.FORMATS["e8m0"], torch.tensor([1.5, 3.0, 6.0])
+    assert [e8m0.decode(e8m0.encode(number)) for number in numbers.tolist()] == [2, 4, 8]
+    assert numbers.to(torch.float8_e8m0fnu).float().tolist() == [2, 4, 8]
+
+
+@pytest.mark.parametrize(
+    ("weight", "share", "moves"), [(1.99, 1 / 4097, False), (1e-6, 0.02, False), (1e-6, 0.04, True)]
+)
+def test_an_update_vanishes_beside_an_fp16_weight_and_far_larger_ones_beside_a_subnormal(
+    weight, share, moves
+):
+    before = torch.tensor(weight).half()
+    assert (before != (before.float() * (1 + share)).half()) == moves
+
+
+def test_a_transposed_weight_is_cast_at_each_use():
+    def used_twice(module, x):
+        return x @ module.weight.T @ module.weight.T
+
+    layer = torch.nn.Linear(8, 8, bias=False)
+    layer.forward = used_twice.__get__(layer)
+    products = [row for row in autocast.record(layer, torch.randn(4, 8)).rows if "matmul" in row.op]
+    assert [len(row.casts) for row in products] == [2, 1]
+
+
+def test_without_its_cache_one_autocast_block_around_the_loop_does_not_go_stale(first_batch):
+    inputs, targets = first_batch
+    losses = {True: set(), False: set()}
+    for cached, seen in losses.items():
+        model = model_again()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        with torch.autocast("cpu", torch.bfloat16, cache_enabled=cached):
+            for _ in range(3):
+                optimizer.zero_grad()
+                loss = cross_entropy(model(inputs), targets)
+                loss.backward()
+                optimizer.step()
+                seen.add(loss.item())
+    assert (len(losses[True]), len(losses[False])) == (1, 3)
+
+
 def test_adamw_holds_12_bytes_per_parameter_and_16_between_backward_and_zero_grad(first_batch):
     model = models.digits_classifier(64)
     optimizer = torch.optim.AdamW(model.parameters())
@@ -75,6 +156,56 @@ def test_adamw_holds_12_bytes_per_parameter_and_16_between_backward_and_zero_gra
     assert held() == 16
     optimizer.zero_grad()
     assert held() == 12
+
+
+def test_of_the_small_transformers_the_peak_holds_no_activations():
+    pytest.importorskip("transformers")
+    for name in ("BERT-Large", "GPT-2"):
+        workload = bench.WORKLOADS[name]
+        with fake_tensors():
+            model = workload.build("small")
+            inputs = workload.batch(model, workload.size("small").batch, "small")
+        for precision_name in ("fp32", "bf16"):
+            step = measure.predict_memory(model, precision_name=precision_name, device_type="cpu", **inputs)
+            assert "saved activations" not in step.at_peak
+            assert step.at_peak["optimizer state"] >= 2 * step.parameter_bytes
+
+
+def test_the_loss_keeps_some_3_kb_beside_what_the_model_keeps(first_batch):
+    inputs, targets = first_batch
+
+    class WithLoss(torch.nn.Module):
+        def __init__(self, model):
+            super().__init__()
+            self.model = model
+
+        def forward(self, x):
+            return cross_entropy(self.model(x), targets)
+
+    for dtype in (None, torch.float16):
+        model = model_again()
+        kept = measure.saved_activation_bytes(model, inputs, dtype=dtype)
+        with_loss = measure.saved_activation_bytes(WithLoss(model), inputs, dtype=dtype)
+        extra = with_loss[torch.float32] - kept.get(torch.float32, 0) + with_loss.get(torch.int64, 0)
+        assert 3000 < extra < 3200, "the log of the softmax in fp32, the labels and a weight"
+
+
+def test_products_of_fp16_add_up_in_fp32_unless_asked_otherwise():
+    if not hasattr(torch.backends.cuda.matmul, "allow_fp16_accumulation"):
+        pytest.skip("this PyTorch has no such switch")
+    assert torch.backends.cuda.matmul.allow_fp16_accumulation is False
+
+
+def test_only_data_centre_gpus_multiply_tf32_faster_than_fp32():
+    faster = {
+        name: gpu.flop_per_s["tf32"] > gpu.flop_per_s["fp32"]
+        for name, gpu in measure.GPUS.items()
+        if "tf32" in gpu.flop_per_s
+    }
+    assert {name for name, gains in faster.items() if not gains} == {
+        name for name in faster if name.startswith("RTX")
+    }
+    assert any(faster.values())
 
 
 def test_operations_are_timed_forward_only_and_on_tensors_of_their_dtype(monkeypatch):

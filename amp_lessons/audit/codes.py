@@ -253,6 +253,7 @@ CODES: dict[str, str] = {
     "mantissa_lost": "the mantissa makes no difference",
     "one_format_only": "one format is right, and another is not",
     "rounded_to_float32": "values were rounded to fp32",
+    "overflow_on_the_way": "the value fits, a product on the way to it did not",
     "too_large_for_a_float": "the number returned is too large for a float",
     # --- rounding to bfloat16
     "nearest_even": "values are rounded to the nearest, ties to even",
@@ -267,6 +268,7 @@ CODES: dict[str, str] = {
     "ties_away_from_zero": "ties were always rounded up",
     "negative": "negative values are rounded otherwise than positive ones",
     "not_bfloat16": "the results have more bits than the format",
+    "bits_converted": "the integer that holds the bits was converted, not reinterpreted",
     # --- predicting dtypes
     "dtypes": "all predicted dtypes are right",
     "missing": "some operations have no answer yet",
@@ -285,6 +287,7 @@ CODES: dict[str, str] = {
     "autocast_left_on": "autocast is on after the island, where it was off",
     "float64_into_a_layer": "a layer was given fp64, which autocast leaves alone",
     "needs_autocast": "without autocast the dtypes do not match",
+    "switches_autocast_on": "autocast was switched on, whatever the caller chose",
     "unsupported_autocast": "autocast was asked for in a dtype that it does not do here",
     "layers_changed": "the layers themselves were cast or changed",
     "wider_than_needed": "an operation ran in fp64 where fp32 is enough",

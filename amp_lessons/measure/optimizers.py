@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from amp_lessons.arguments import require_callable, require_items
 from amp_lessons.autocast.cast_policy import tensors_in
+from amp_lessons.autocast.running import fake_tensors
 from amp_lessons.measure.storages import StorageLog
 
 Factory = Callable[[Iterable[torch.Tensor]], Optimizer]
@@ -63,8 +64,18 @@ def check_optimizer(optimizer: Factory | None) -> None:
 @lru_cache(maxsize=16)  # a third of a prediction's time, and the same for every batch and precision
 def _bytes_of_a_step(factory: Factory, kinds: tuple[Any, ...], device_type: str) -> OptimizerBytes:
     """Return what a step needs on parameters of these shapes, strides and dtypes."""
+    try:
+        return _bytes_on("meta", factory, kinds, device_type)
+    except RuntimeError as error:
+        if "fused" not in str(error):
+            raise
+    with fake_tensors():  # the device "meta" has no fused kernel
+        return _bytes_on("cpu", factory, kinds, device_type)
+
+
+def _bytes_on(place: str, factory: Factory, kinds: tuple[Any, ...], device_type: str) -> OptimizerBytes:
     parameters = [
-        torch.empty_strided(shape, stride, dtype=dtype, device="meta").requires_grad_()
+        torch.empty_strided(shape, stride, dtype=dtype, device=place).requires_grad_()
         for shape, stride, dtype in kinds
     ]
     for parameter in parameters:
@@ -75,7 +86,7 @@ def _bytes_of_a_step(factory: Factory, kinds: tuple[Any, ...], device_type: str)
     optimizer.step()
     log = StorageLog()
     log.note_all([*parameters, *(p.grad for p in parameters if p.grad is not None)], "parameters")
-    log.note_all(state_tensors(optimizer, "meta", device_type), "optimizer state")
+    log.note_all(state_tensors(optimizer, place, device_type), "optimizer state")
     with log:
         optimizer.step()
     held = log.live_bytes_by_kind()

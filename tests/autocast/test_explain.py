@@ -38,6 +38,7 @@ def test_the_cpus_answer_with_cudas_beside_it():
         ("batch_norm", "unless an operation that it is made of is in a list"),
         ("addmm_", "it writes into a tensor that it is given"),
         ("lstm", "runs in fp16, whatever autocast's dtype"),
+        ("gru", "a bf16 input only from cuDNN 9.13 on"),
     ],
 )
 def test_each_kind_of_rule_has_its_words(name, words):

@@ -6,6 +6,7 @@ import pytest
 
 from amp_lessons import exercises
 from amp_lessons.exercises import shelf
+from amp_lessons.exercises.train_with_amp import attempts as train_with_amp
 from tests.exercises.verdicts import (
     assert_right,
     assert_same_both_ways,
@@ -41,6 +42,17 @@ def test_no_hint_hands_over_a_line_of_the_solution(exercise_id):
     for hint in exercise.hints:
         words = " ".join(hint.split())
         assert [each for each in statements if "(" in each and each in words] == []
+
+
+def test_a_detached_mean_is_told_how_to_become_a_float():
+    report = exercises.check("train_with_amp", train_with_amp.TABLE.wrong["detached_tensors_logged"][2])
+    assert "(total / n).item(), one float per epoch" in report.findings[0].hint
+
+
+def test_the_scale_is_shown_where_the_gradient_at_the_loss_is_inf():
+    report = exercises.check("train_with_amp", train_with_amp.TABLE.wrong["loss_outside_autocast"][2])
+    scales = next(each for each in report.comparisons if each.quantity.startswith("loss scale"))
+    assert scales.yours[0] == scales.expected[0] == 65536.0
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,16 @@ def test_who_asks_for_cuda_is_told_that_the_check_took_another_device(table, aut
     assert remark.hint
 
 
+@without_a_gpu
+@pytest.mark.parametrize(("table", "autocast"), CUDA[1:], ids=lambda value: getattr(value, "exercise_id", ""))
+def test_what_held_is_said_of_the_device_that_the_check_took(table, autocast):
+    report = exercises.check(table.exercise_id, with_cuda(table, autocast))
+    found = {finding.code: finding.message for finding in report.findings}
+    assert "under autocast (for cpu instead of cuda) in the dtype asked for" in found["precision"]
+    report = exercises.check(table.exercise_id, table.defined(exercises.solution(table.exercise_id).source))
+    assert not any("cuda" in finding.message for finding in report.findings)
+
+
 def energy_dtypes(forward):
     """Return what the matrix product within normalise gives, under autocast outside a check."""
     seen = []

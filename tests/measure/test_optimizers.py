@@ -49,6 +49,23 @@ def test_adamw_takes_eight_bytes_per_parameter_and_four_in_passing() -> None:
     assert halved == OptimizerBytes(4 * PARAMETERS, 2 * PARAMETERS)
 
 
+@pytest.mark.parametrize("device_type", ["cpu", "cuda"])
+def test_a_fused_optimizer_keeps_its_step_counts_on_the_device_and_needs_nothing_in_passing(
+    device_type: str,
+) -> None:
+    fused = partial(torch.optim.AdamW, fused=True)
+    model = _model()
+    step_counts = 4 * len(list(model.parameters()))
+    assert optimizer_bytes(fused, model.parameters(), device_type=device_type) == OptimizerBytes(
+        8 * PARAMETERS + step_counts, 0
+    )
+    optimizer = fused(model.parameters())
+    model(torch.randn(3, 24)).sum().backward()
+    optimizer.step()
+    tensors = [tensor for state in optimizer.state.values() for tensor in state.values()]
+    assert sum(tensor.nbytes for tensor in tensors) == 8 * PARAMETERS + step_counts
+
+
 def test_plain_sgd_keeps_nothing_and_frozen_parameters_cost_nothing() -> None:
     assert optimizer_bytes(torch.optim.SGD, _model().parameters()) == OptimizerBytes(0, 0)
     assert optimizer_bytes(torch.optim.AdamW, _model().requires_grad_(False).parameters()) == OptimizerBytes(

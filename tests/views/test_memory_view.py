@@ -155,7 +155,7 @@ def test_nothing_saved_is_said_without_a_division():
 def test_what_was_measured_is_marked():
     measured = step_memory({"fp32": footprint(source=MEASURED), "fp16": footprint(source=MEASURED)})
     assert measured._repr_mimebundle_()["text/plain"].startswith(
-        "[measured] Peak of the whole step: 400 bytes"
+        "[measured] Peak of the whole step, each bar at its own worst moment: 400 bytes"
     )
     assert "[measured]" not in step_memory({"fp32": footprint()})._repr_mimebundle_()["text/plain"]
 

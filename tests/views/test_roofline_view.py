@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -148,11 +149,22 @@ def test_a_product_that_would_take_minutes_is_refused(view, measured):
     assert view.size == most
 
 
-@pytest.mark.parametrize(("fp16", "said"), [(40.0, True), (200.0, False)])
-def test_fp16_on_a_cpu_is_told_honestly(measured, fp16, said):
+@pytest.mark.parametrize(
+    ("fp16", "verdict"),
+    [(40.0, "0.40x as fast"), (99.0, "no difference (0.99x"), (101.0, "no difference (1.01x"), (200.0, "")],
+)
+def test_fp16_on_a_cpu_is_told_by_its_verdict(measured, fp16, verdict):
     caption = RooflineView(survey(fp16)).caption
-    assert ("On this CPU fp16 is slower than fp32" in caption) == said
+    assert ("On this CPU fp16 products are not faster" in caption) == bool(verdict)
+    assert verdict in caption
     assert f"fp16 {fp16 / 100:.2f}" in caption
+
+
+def test_where_products_of_fp16_were_too_slow_for_any_size_of_fp32_nothing_is_compared(measured):
+    found = survey()
+    *others, last = found.roofline.products
+    alone = replace(found.roofline, products=(*others, replace(last, size=64)))
+    assert "not faster" not in RooflineView(replace(found, roofline=alone)).caption
 
 
 def test_it_is_marked_as_measured(view):

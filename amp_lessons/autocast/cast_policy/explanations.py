@@ -78,7 +78,10 @@ def _answer(variants: list[str], device_type: str) -> str:
     if listed:
         return _listed_answer(listed[0], device_type)
     if device_type == "cuda" and not set(RECURRENT).isdisjoint(variants):
-        return "runs in fp16, whatever autocast's dtype: all that cuDNN is given is cast to fp16"
+        return (
+            "runs in fp16, whatever autocast's dtype: all that cuDNN is given is cast to fp16 (a bf16 input "
+            "only from cuDNN 9.13 on; before, it is not given to cuDNN and runs in bf16)"
+        )
     return _unlisted_answer(variants)
 
 

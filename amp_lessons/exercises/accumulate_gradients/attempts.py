@@ -33,7 +33,7 @@ wrong(
 )
 wrong("divided_twice", "loss_rescaled", "0.33", ("loss / accumulation_steps", "loss / accumulation_steps**2"))
 wrong("steps_every_batch", "steps_every_batch", "within a window", (IF, "            if True:\n"))
-wrong("steps_one_too_early", "steps_every_batch", "within a window", ("(i + 1) %", "i %"))
+wrong("steps_one_too_early", "steps_every_batch", "does your count begin at 0?", ("(i + 1) %", "i %"))
 wrong(
     "unscale_every_batch",
     "update_every_batch",

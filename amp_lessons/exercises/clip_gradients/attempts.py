@@ -41,6 +41,18 @@ wrong(
     "not clipped",
     (CLIP, CLIP.replace("clip_grad_norm_(model.parameters(), max_norm)", f"get_total_norm({GRADS})")),
 )
+wrong(
+    "clipped_in_fp16_only",
+    "not_clipped",
+    "in fp16 it was clipped",
+    (CLIP, "            if dtype == torch.float16:\n    " + CLIP),
+)
+wrong(
+    "clipped_where_the_scaler_is_enabled",
+    "not_clipped",
+    "is the clip inside a branch?",
+    (UNSCALE + CLIP, f"            if scaler.is_enabled():\n    {UNSCALE}    {CLIP}"),
+)
 wrong("clips_to_one", "wrong_max_norm", "max_norm=2", (CLIP, CLIP.replace("max_norm", "1.0")))
 wrong(
     "clips_values",

@@ -285,3 +285,12 @@ wrong(
         "-1.0 if bits >> (exponent_bits + mantissa_bits - 1) & 1 else",
     ),
 )
+wrong(
+    "divides_last",
+    "overflow_on_the_way",
+    "a product on the way to it overflowed",
+    (
+        "(1 + mantissa / 2**mantissa_bits) * 2.0 ** (exponent - bias)",
+        "(mantissa + 2**mantissa_bits) * 2.0 ** (exponent - bias) / 2**mantissa_bits",
+    ),
+)

@@ -194,6 +194,12 @@ def _reject_if_systematic(answer: Answer, answers: list[Answer]) -> None:
 
 def _reject_another_format(answer: Answer, answers: list[Answer]) -> NoReturn:
     """Name a mistake in another format than fp16, which is tried first."""
+    if all(_is_right_or_overflowed(each) for each in answers):
+        reject(
+            "overflow_on_the_way",
+            f"{answer.case}: the value fits, but a product on the way to it overflowed",
+            "divide the significand by 2**mantissa_bits before you multiply it by the power of two",
+        )
     if all(_is_rounded(each) for each in answers if not math.isnan(each.right)):
         reject(
             "rounded_to_float32",
@@ -221,3 +227,9 @@ _DERIVE_EVERYTHING = (
 def _is_rounded(answer: Answer) -> bool:
     """Whether the value is right, but for rounding to fp32."""
     return answer.value in (answer.right, torch.tensor(answer.right, dtype=torch.float32).item())
+
+
+def _is_right_or_overflowed(answer: Answer) -> bool:
+    """Whether the value is right, but for infinity where ``2**mantissa_bits`` times it fits no float."""
+    overflows = math.isinf(answer.right * 2.0**answer.code.format.mantissa_bits)
+    return answer.is_right or (overflows and answer.value == math.copysign(math.inf, answer.right))

@@ -124,6 +124,19 @@ wrong(
     ("enabled=False", "enabled=hidden.dtype == torch.bfloat16"),
     ("hidden.float()", "hidden.float() if hidden.dtype == torch.float16 else hidden"),
 )
+wrong(
+    "its_own_autocast",
+    "switches_autocast_on",
+    "your forward switches autocast on by itself",
+    (
+        "    hidden = self.body(x)\n",
+        "    with torch.autocast(x.device.type, torch.float16):\n        hidden = self.body(x)\n",
+    ),
+    (
+        "    return self.head(hidden)\n",
+        "    with torch.autocast(x.device.type, torch.float16):\n        return self.head(hidden)\n",
+    ),
+)
 for word in ("off", "on"):
     wrong(
         f"autocast_left_{word}",

@@ -13,6 +13,7 @@ from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.exercises.attempt import Attempt, reject
 from amp_lessons.exercises.fp32_island.mistakes import (
     require_16_bits,
+    require_autocast_left_off,
     require_gradients,
     require_island,
     require_no_exception,
@@ -41,6 +42,8 @@ def check(attempt: Attempt) -> Iterator[Finding]:
             require_16_bits(done)
             require_island(done)
             islands += done.seen.normalise
+        else:
+            require_autocast_left_off(done)
         require_values(done)
         require_gradients(done)
     effect_of_cuda = bed.effect_of_cuda()

@@ -166,6 +166,19 @@ def refusal(dtype: torch.dtype) -> str:
     )
 
 
+def require_autocast_left_off(done: Pass) -> None:
+    """Reject a forward whose linear layers ran in 16 bits though its caller had no autocast on."""
+    for name, dtypes in (("body", done.seen.body), ("head", done.seen.head)):
+        for half in dtypes:
+            if half in HALVES.values():
+                reject(
+                    "switches_autocast_on",
+                    f"without autocast, self.{name} ran in {dtype_name(half)}: your forward switches "
+                    "autocast on by itself",
+                    "leave that choice to the caller: only switch it off, around self.normalise",
+                )
+
+
 def require_values(done: Pass) -> None:
     """Reject an output that is not that of the same computation in fp32, within what 16 bits allow."""
     expected = done.model.reference(done.given)

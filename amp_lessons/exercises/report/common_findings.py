@@ -122,6 +122,11 @@ def cuda_replaced(asked: str, effect: str, hint: str) -> Finding:
     )
 
 
+def in_place_of_cuda(asked: set[str], spelling: str, device: str) -> str:
+    """Say which ``device`` the check took where ``spelling`` is among what was ``asked`` for "cuda"."""
+    return f" (for {device} instead of cuda)" if spelling in asked else ""
+
+
 def fixed_device(message: str, hint: str) -> Finding:
     """Remark on a device that the learner's code names, and that the check left as it is."""
     return note("hard_coded_device", message, hint)

@@ -206,3 +206,17 @@ wrong(
     ("(bits + 0x7FFF + last_kept_bit)", "(bits + bits.sign() * (0x7FFF + last_kept_bit))"),
 )
 wrong("returns_numpy", "wrong_return_type", "ndarray", (RETURN, RETURN[:-1] + ".numpy()\n"))
+wrong(
+    "bits_converted_at_the_end",
+    "bits_converted",
+    "its bits read as an integer",
+    ("rounded.view(torch.float32)", "rounded.to(torch.float32)"),
+)
+
+
+@TABLE.mistake("subnormal", "subnormal values")
+def by_frexp_with_a_step_that_goes_on_shrinking(x):
+    fraction, exponent = torch.frexp(x.double())
+    step = torch.ldexp(torch.ones_like(fraction), exponent - 8)
+    rounded = ((x.double() / step).round() * step).float()
+    return torch.where(rounded.abs() > 3.39e38, x.sign() * torch.inf, torch.where(x == 0, x, rounded))

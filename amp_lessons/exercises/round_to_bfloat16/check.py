@@ -100,7 +100,7 @@ _HINTS = {
     "infinity": "inf has lower bits of zero and needs no special case, if nothing else is done to it",
     "nan": "the rounding can turn a NaN into inf or into zero: leave NaN out with torch.where(x.isnan(), …)",
     "negative": "on the bits the sign is separate: rounding the magnitude is the same for both signs",
-    "subnormal": "no special case is needed for subnormals if the arithmetic is on the bits",
+    "subnormal": "subnormals have a fixed spacing, 2^-133 in bf16; arithmetic on the bits keeps it by itself",
 }
 _OF_ANY_OTHER = "compare x.view(torch.int32) with the bits of the result"
 
@@ -194,7 +194,15 @@ def _require_rounded(result: Tensor, case: Case) -> None:
 def _reject_values(result: Tensor, right: Tensor, wrong: Tensor, case: Case) -> NoReturn:
     given, seen, wanted = (float(values[wrong][0]) for values in (case.x, result, right))
     message = f"{case.what}: {given!r} became {seen!r} instead of {wanted!r}"
-    if case.code != "overflow" and (_bits(result) & 0xFFFF)[~result.isnan()].any():
+    positive = case.x > 0
+    if case.code == "representable" and torch.equal(result[positive], _bits(case.x).float()[positive]):
+        reject(
+            "bits_converted",
+            f"{message}, its bits read as an integer",
+            ".to(torch.float32) converts the integer; .view(torch.float32) reinterprets its bits",
+        )
+    # subnormals come late: who leaves their lower bits set has cleared them, or had none, everywhere else
+    if case.code not in ("overflow", "subnormal") and (_bits(result) & 0xFFFF)[~result.isnan()].any():
         reject(
             "not_bfloat16",
             f"{message}; results are no bf16 values: their lower 16 bits are not all 0",

@@ -592,7 +592,7 @@ wrong("tensors_logged", "history_of_tensors", "graph", ("total += loss.item()", 
 wrong(
     "detached_tensors_logged",
     "history_of_tensors",
-    "tensors",
+    "floats were asked for",
     ("total += loss.item()", "total += loss.detach()"),
 )
 wrong("sum_logged", "history_not_mean", "sum", ("total / len(loader)", "total"))

@@ -45,7 +45,7 @@ def examine(
         if mistakes := _mistakes(run):
             raise Rejected(*mistakes, *_comparisons(run, run, answer, fields))
         runs.append(run)
-    yield from _what_holds(fields)
+    yield from _what_holds(fields, runs)
     yield from _remarks(runs)
     plain = next(run for run in runs if run.problem.loss_weight == _PLAIN.loss_weight)
     poisoned = next(run for run in runs if run.problem.poisoned)
@@ -84,14 +84,18 @@ def _history_can_be_judged(problem: Problem) -> bool:
     return not problem.poisoned and problem.loss_weight >= 2.0**-15
 
 
-def _what_holds(fields: tuple[str, ...]) -> Iterator[Finding]:
+def _what_holds(fields: tuple[str, ...], runs: list[Run]) -> Iterator[Finding]:
+    asked, device = set().union(*(run.tape.hard_coded for run in runs)), runs[0].tape.device_type
+    autocast = common_findings.in_place_of_cuda(asked, "autocast", device)
+    scaler = common_findings.in_place_of_cuda(asked, "GradScaler", device)
     yield passed(
         "precision",
-        "the forward ran under autocast in the dtype asked for, the loss was not in half precision, "
-        "backward ran outside autocast",
+        f"the forward ran under autocast{autocast} in the dtype asked for, the loss was not in half "
+        "precision, backward ran outside autocast",
     )
     yield passed(
-        "scaling", "in fp16 backward started from the scaled loss, and very small gradients survived"
+        "scaling",
+        f"in fp16 backward started from the scaled loss{scaler}, and very small gradients survived",
     )
     yield passed("updates", f"every update equals plain SGD on the {_gradient_to_apply(fields)}")
     yield passed(
@@ -176,10 +180,11 @@ def _scale(step: Step, accumulation_steps: int) -> float:
     """Return by how much the batch's gradients were scaled.
 
     The gradient that backward started with tells, whoever scaled. Where gradients are accumulated it also
-    holds the batch's weight in its window, which the learner chooses; there the scaler is asked, if one was
-    used.
+    holds the batch's weight in its window, which the learner chooses, and a loss in fp16 makes inf of it;
+    there the scaler is asked, if one was used.
     """
     if step.start_gradient is None:
         return math.nan
     scales = [call.scale for call in step.called("scale") if call.enabled]
-    return scales[0] if accumulation_steps > 1 and scales else step.start_gradient * accumulation_steps
+    unclear = accumulation_steps > 1 or not math.isfinite(step.start_gradient)
+    return scales[0] if unclear and scales else step.start_gradient * accumulation_steps

@@ -397,3 +397,24 @@ wrong(
     "scaler.step(opt_g) found no gradients in the generator",
     (STEP_D, STEP_G),
 )
+
+
+@TABLE.correct()
+def generator_first(generator, discriminator, opt_g, opt_d, scaler, real, noise, *, device_type, dtype):
+    def bce(logits, label):
+        return F.binary_cross_entropy_with_logits(logits, torch.full_like(logits, label))
+
+    opt_g.zero_grad()
+    with torch.autocast(device_type, dtype=dtype):
+        fake = generator(noise)
+        g_loss = bce(discriminator(fake), 1.0)
+    scaler.scale(g_loss).backward()
+    scaler.step(opt_g)
+
+    opt_d.zero_grad()
+    with torch.autocast(device_type, dtype=dtype):
+        d_loss = bce(discriminator(real), 1.0) + bce(discriminator(fake.detach()), 0.0)
+    scaler.scale(d_loss).backward()
+    scaler.step(opt_d)
+    scaler.update()
+    return d_loss.item(), g_loss.item()

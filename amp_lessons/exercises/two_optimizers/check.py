@@ -9,7 +9,7 @@ import torch
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.audit.watching.tape import Tape
 from amp_lessons.exercises.attempt import Attempt, require_none
-from amp_lessons.exercises.report.common_findings import cuda_replaced, fixed_device
+from amp_lessons.exercises.report.common_findings import cuda_replaced, fixed_device, in_place_of_cuda
 from amp_lessons.exercises.two_optimizers.mistakes import mistakes
 from amp_lessons.exercises.two_optimizers.mistakes_in_precision import inputs_cast
 from amp_lessons.exercises.two_optimizers.testbed import Gan, Problem
@@ -50,7 +50,11 @@ def check(attempt: Attempt) -> Iterator[Finding]:
             if not call.poisoned:
                 remarks |= dict.fromkeys(inputs_cast(call))
         tapes.append(gan.tape)
-    yield passed("precision", "both networks ran under autocast in the dtype asked for, backward outside it")
+    asked = set().union(*(tape.hard_coded for tape in tapes))
+    place = in_place_of_cuda(asked, "autocast", tapes[0].device_type)
+    yield passed(
+        "precision", f"both networks ran under autocast{place} in the dtype asked for, backward outside it"
+    )
     yield passed("discriminator", "its updates are SGD on its own loss, whatever the scale did")
     yield passed("generator", "its updates are SGD on its own loss, whatever the scale did")
     yield passed("overflow", "an overflow in a network left its weights alone, and the scale was lowered")

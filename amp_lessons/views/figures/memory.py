@@ -142,7 +142,9 @@ def _draw_step(axes: Axes, footprints: Footprints) -> None:
         _write_peak(axes, y, each, longest)
     kinds = [kind for kind in KIND_COLOURS if any(kind in each.at_peak for each in footprints.values())]
     _finish(
-        axes, "The whole step at its peak (inputs and copies of weights counted apart)", len(footprints) - 0.5
+        axes,
+        "The whole step, each bar at its own worst moment (inputs and copies of weights counted apart)",
+        len(footprints) - 0.5,
     )
     _legend(axes, [Patch(facecolor=KIND_COLOURS[kind], label=kind) for kind in kinds])
 

@@ -128,7 +128,8 @@ def describe_step(footprints: Footprints) -> str:
         for precision, each in others
     ]
     return (
-        f"Peak of the whole step: {memory(first.peak_bytes)} in fp32, {', '.join(peaks)}. "
+        f"Peak of the whole step, each bar at its own worst moment: {memory(first.peak_bytes)} in fp32, "
+        f"{', '.join(peaks)}. "
         f"Parameters, gradients and optimizer state, {memory(unchanged)}, stay in fp32."
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from amp_lessons import devices, measure
 from amp_lessons.formats import parse_whole
-from amp_lessons.measure import GPUS, Promise, Rate, Survey
+from amp_lessons.measure import GPUS, Promise, Rate, Survey, Timing
 from amp_lessons.text.marks import MEASURED_MARK
 from amp_lessons.text.words import flop_rate, percent, three_digits
 from amp_lessons.views.base.controls import ControlValue, Slider, SliderWithField, dropdown, row, text_field
@@ -170,9 +170,23 @@ def _about_fp16(survey: Survey) -> str:
     on_cpu = roofline.device.startswith("cpu")
     if not on_cpu or not {"fp32", "fp16"} <= set(roofline.precisions):
         return ""
-    if roofline.flop_per_s("fp16") >= roofline.flop_per_s("fp32"):
+    fp32, fp16 = (_products(survey, name) for name in ("fp32", "fp16"))
+    size = max(fp32.keys() & fp16.keys(), default=None)
+    if size is None or (difference := fp16[size].compare(fp32[size])).verdict == "faster":
         return ""
-    return " On this CPU fp16 is slower than fp32: it is here to watch its numbers, not to save time."
+    return (
+        f" On this CPU fp16 products are not faster: {difference} at {size:,} rows. Operations that memory "
+        "binds can be."
+    )
+
+
+def _products(survey: Survey, precision: str) -> dict[int, Timing]:
+    """Return the timings of the survey's square products of one precision, by size."""
+    return {
+        rate.size: rate.timing
+        for rate in survey.roofline.products
+        if rate.precision == precision and rate.operation == "matrix product"
+    }
 
 
 def _slider_words(position: int) -> str:

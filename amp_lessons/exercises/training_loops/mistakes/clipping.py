@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+import torch
+
 from amp_lessons.audit import known_mistakes
 from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.exercises.training_loops.window import Window, is_near, same, windows
@@ -106,10 +108,18 @@ def _never_clipped(window: Window, norm: float) -> Finding:
             "one that is kept in a variable is used up after one pass",
             "call model.parameters() for every batch, or keep list(model.parameters())",
         )
+    applied = (
+        f"a gradient of norm {norm:.4g} was applied although max_norm is {window.run.problem.max_norm:g}"
+    )
+    if window.run.problem.dtype == torch.bfloat16:  # the runs before this one were in fp16, and clipped
+        return failed(
+            "not_clipped",
+            f"{applied}; in fp16 it was clipped: is the clip inside a branch?",
+            "clip whatever the dtype; unscale_ of a scaler that is disabled does nothing",
+        )
     return failed(
         "not_clipped",
-        f"a gradient of norm {norm:.4g} was applied although max_norm is {window.run.problem.max_norm:g}: "
-        "it was not clipped, or not by its total norm, or to a threshold above it",
+        f"{applied}: it was not clipped, or not by its total norm, or to a threshold above it",
         "call torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm) after scaler.unscale_(optimizer); "
         "clip_grad_value_ limits single numbers, not the norm",
     )

@@ -52,11 +52,14 @@ def _wrong_types(returned: Any) -> Iterator[Finding]:
         yield _wrong_type(describe(returned))
     tensors = [value for value in returned if isinstance(value, Tensor)]
     if tensors and not isinstance(returned, Tensor):
-        alive = any(value.requires_grad for value in tensors)
-        why = (
-            "each of them keeps the whole graph of its batch in memory" if alive else "floats were asked for"
-        )
-        yield failed("history_of_tensors", f"the history contains tensors: {why}", _ADVICE)
+        if any(value.requires_grad for value in tensors):
+            why, advice = "each of them keeps the whole graph of its batch in memory", _ADVICE
+        else:
+            why, advice = (
+                "floats were asked for",
+                "convert at the end: (total / n).item(), one float per epoch",
+            )
+        yield failed("history_of_tensors", f"the history contains tensors: {why}", advice)
     if isinstance(returned, (Tensor, np.ndarray)) and (returned.ndim != 1 or _keeps_graph(returned)):
         yield _wrong_type(describe(returned))
     for value in returned:

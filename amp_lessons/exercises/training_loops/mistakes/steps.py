@@ -16,12 +16,20 @@ from amp_lessons.exercises.training_loops.window import Window, factor_of, is_ne
 
 def moved_within(window: Window) -> Finding:
     """Say that the weights moved before the window was over."""
+    begins_at_0 = "; does your count begin at 0?" if _steps_on_first_batches(window) else ""
     return failed(
         "steps_every_batch",
         f"the weights changed within a window of {window.planned_batches} batches: the step must wait until "
-        "the gradients of all of them are added up",
+        f"the gradients of all of them are added up{begins_at_0}",
         "count the batches of the window: step, update and zero_grad belong after its last one only",
     )
+
+
+def _steps_on_first_batches(window: Window) -> bool:
+    """Whether each window's first batch was stepped on, and no other: ``i % accumulation_steps == 0``."""
+    first_epoch = window.run.steps[: len(window.run.batches)]
+    stepped = [i for i, step in enumerate(first_epoch) if step.called("optimizer.step")]
+    return stepped[:2] == [0, window.planned_batches]
 
 
 def stepped_twice(window: Window) -> Iterator[Finding]:
