@@ -2,6 +2,7 @@
 
 from . import autocast as autocast
 from . import bench as bench
+from . import clinic as clinic
 from . import devices as devices
 from . import exercises as exercises
 from . import formats as formats
