@@ -6,23 +6,20 @@ from collections.abc import Callable
 from typing import Any
 
 from amp_lessons.exercises.patients.case import Case, Diagnosis, Sighting
-from amp_lessons.exercises.patients.digits import training
+from amp_lessons.exercises.patients.digits import MOVED, training
 from amp_lessons.exercises.patients.observed import Curve, Observed
 from amp_lessons.exercises.patients.variants import LOOP_NAMES, names, pieces
 
 _EPOCHS, _MAX_NORM = 6, 1.0
-_MOVED = "distance the weights moved, as a share of their norm"
 
 
 def observe(loop: Callable[..., Any], seed: int) -> Observed:
     """Train on the digits with ``max_norm=1``: the loss, and how far the weights came."""
     run = training(seed)
-    start = run.weights()
     losses = run.run(loop, _EPOCHS, max_norm=_MAX_NORM)
-    moved = float((run.weights() - start).norm() / start.norm())
     return Observed(
         (Curve("mean loss", "epoch", tuple(losses)),),
-        {_MOVED: moved, "share named rightly": run.accuracy()},
+        {MOVED: run.moved(), "share named rightly": run.accuracy()},
     )
 
 
@@ -32,7 +29,7 @@ def shows(seen: Observed) -> bool:
     A healthy run loses a fifth of its loss at least, and its weights move by half of their norm.
     """
     losses = seen.curve("mean loss")
-    return losses[-1] > 0.99 * losses[0] and 0 < seen.numbers[_MOVED] < 1e-3
+    return losses[-1] > 0.99 * losses[0] and 0 < seen.numbers[MOVED] < 1e-3
 
 
 CASE = Case(

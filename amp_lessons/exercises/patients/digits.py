@@ -17,17 +17,29 @@ from amp_lessons.material.data import LabelledImages, batches, digits
 
 _WIDTHS = (24, 32, 40, 48)
 _IMAGES, _BATCH = 256, 32
+MOVED = "distance the weights moved, as a share of their norm"
 
 
 @dataclass
 class Training:
-    """What a loop is given: model, batches, optimizer and loss function, all drawn from one seed."""
+    """What a loop is given: model, batches, optimizer and loss function, all drawn from one seed.
+
+    ``steps`` counts how often the optimizer stepped.
+    """
 
     model: nn.Module
     loader: list[tuple[Tensor, Tensor]]
     optimizer: torch.optim.Optimizer
     loss_fn: Callable[[Tensor, Tensor], Tensor]
     device: str
+    steps: int = 0
+
+    def __post_init__(self) -> None:
+        self.start = self.weights()
+        self.optimizer.register_step_post_hook(self._stepped)
+
+    def _stepped(self, *_: Any) -> None:
+        self.steps += 1
 
     def run(self, loop: Callable[..., Any], epochs: int, **options: Any) -> Any:
         """Let ``loop`` train in fp16 and return what it returns; ``options`` are its further arguments.
@@ -51,6 +63,10 @@ class Training:
         """Copy all parameters into one flat tensor on the CPU."""
         return torch.cat([p.detach().reshape(-1).float().cpu() for p in self.model.parameters()])
 
+    def moved(self) -> float:
+        """Return how far the weights are from where they began, as a share of their norm there."""
+        return float((self.weights() - self.start).norm() / self.start.norm())
+
     def accuracy(self) -> float:
         """Return the share of the batches' images that the model names rightly, computed in fp32."""
         with torch.no_grad():
@@ -58,7 +74,7 @@ class Training:
         return float(torch.cat(right).float().mean())
 
 
-def training(seed: int, *, lr: float = 0.5, loss_weight: float = 1.0, images: int = _IMAGES) -> Training:
+def training(seed: int, *, lr: float = 0.3, loss_weight: float = 1.0, images: int = _IMAGES) -> Training:
     """Make a training of the digits, the same for the same seed; its optimizer is plain SGD.
 
     ``loss_weight`` multiplies the loss, and divides the learning rate: a large one makes gradients overflow
