@@ -67,6 +67,12 @@ class Training:
         """Return how far the weights are from where they began, as a share of their norm there."""
         return float((self.weights() - self.start).norm() / self.start.norm())
 
+    def loss(self) -> float:
+        """Return the mean loss of all batches, computed in fp32 with the weights as they are."""
+        with torch.no_grad():
+            losses = [float(self.loss_fn(self.model(x), y)) for x, y in self.loader]
+        return sum(losses) / len(losses)
+
     def accuracy(self) -> float:
         """Return the share of the batches' images that the model names rightly, computed in fp32."""
         with torch.no_grad():
