@@ -112,6 +112,11 @@ CODES: dict[str, str] = {
     "scale_never_lowered": "the scale did not fall after an overflow",
     "scale_reset": "the scale was set back by hand",
     "scaler_recreated": "a new scaler forgot what the old one had learned",
+    "company": "schedule and averaged weights go on with each step that is made, and with no other",
+    "schedule_on_skipped_step": "the learning rate's schedule went on although the step was skipped",
+    "schedule_behind": "the learning rate's schedule missed steps that were made",
+    "average_on_skipped_step": "the averaged weights went on although the step was skipped",
+    "average_behind": "the averaged weights missed steps that were made",
     # --- clipping
     "clip_before_unscale": "gradients were clipped while they were still scaled",
     "clip_after_step": "gradients were clipped after the step",

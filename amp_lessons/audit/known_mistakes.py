@@ -374,3 +374,26 @@ def closure() -> Finding:
         "afterwards",
         "do forward and backward yourself, then scaler.step(optimizer) without a closure",
     )
+
+
+# --- what goes along with the optimizer's steps
+
+
+def schedule_on_skipped_step(advanced: int, steps: int) -> Finding:
+    """Report a schedule that was ``advanced`` more often than there were optimizer ``steps``."""
+    return failed(
+        "schedule_on_skipped_step",
+        f"the learning rate's schedule was advanced {advanced} times for {steps} steps of the optimizer, "
+        "also where a batch had overflowed and the scaler skipped the step: a warm-up is over too early",
+        "advance it only where the step was made: scaler.update() lowers the scale after a skipped one",
+    )
+
+
+def average_on_skipped_step(advanced: int, steps: int) -> Finding:
+    """Report averaged weights (an EMA) that were ``advanced`` more often than there were ``steps``."""
+    return failed(
+        "average_on_skipped_step",
+        f"the averaged weights were updated {advanced} times for {steps} steps of the optimizer: where the "
+        "scaler skipped the step they took in old weights once more, and their count runs ahead",
+        "update them only where the step was made: scaler.update() lowers the scale after a skipped one",
+    )
