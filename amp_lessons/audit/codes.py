@@ -87,6 +87,7 @@ CODES: dict[str, str] = {
     "gradients_still_scaled": "the update is too large by the loss scale",
     "unscaled_twice": "the gradients were divided by the loss scale twice",
     "unscale_twice": "scaler.unscale_ was called twice in one iteration",
+    "unscale_without_gradients": "scaler.unscale_ was called before there were gradients",
     "unscale_after_step": "scaler.unscale_ was called after the step",
     "closure": "scaler.step was given a closure",
     "step_refused": "the scaler refused to step, and its exception was swallowed",
@@ -124,6 +125,10 @@ CODES: dict[str, str] = {
     "clipped_piecewise": "gradients were clipped one by one, which changes their direction",
     "not_clipped": "gradients above max_norm were not clipped",
     "wrong_max_norm": "gradients were clipped to another norm than max_norm",
+    # --- a penalty on the gradient
+    "penalty": "every update is that of the loss plus the penalty on its true gradient",
+    "penalty_on_scaled_gradients": "the penalty was taken on gradients that were still scaled",
+    "penalty_missing": "the penalty has no part in the update",
     # --- accumulating gradients
     "steps_every_batch": "a step was made before the window of batches was over",
     "update_every_batch": "gradients were unscaled, or the scale was changed, within a window",

@@ -397,3 +397,16 @@ def average_on_skipped_step(advanced: int, steps: int) -> Finding:
         "scaler skipped the step they took in old weights once more, and their count runs ahead",
         "update them only where the step was made: scaler.update() lowers the scale after a skipped one",
     )
+
+
+# --- gradients that are part of the loss
+
+
+def penalty_on_scaled_gradients(weight: float) -> Finding:
+    """Report a penalty on gradients that were still scaled: it counts ``weight`` times, instead of once."""
+    return failed(
+        "penalty_on_scaled_gradients",
+        f"the penalty counts {weight:.5g} times: it was taken on gradients that were still multiplied by the "
+        "loss scale, so that it drowns the loss, and overflows long before it",
+        "divide what torch.autograd.grad returns by scaler.get_scale() before taking the penalty",
+    )

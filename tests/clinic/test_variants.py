@@ -10,8 +10,8 @@ from amp_lessons.exercises.patients.variants import Choice, drawn, names, pieces
 def test_a_name_is_exchanged_as_a_whole_word_only():
     choice = names("x, loss", "inputs, value")
     assert (
-        choice.put("loss = f(x); losses = x.max", ("inputs", "value"))
-        == "value = f(inputs); losses = inputs.max"
+        choice.put("loss = f(x); losses = x.max, y.loss", ("inputs", "value"))
+        == "value = f(inputs); losses = inputs.max, y.loss"
     )
 
 

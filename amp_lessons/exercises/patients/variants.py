@@ -17,8 +17,8 @@ from dataclasses import dataclass
 class Choice:
     """Ways to write the same: each a tuple of as many pieces, the first as the stub has them.
 
-    A piece that is a Python name is exchanged wherever it stands as a whole word, any other where it stands,
-    which is once.
+    A piece that is a Python name is exchanged wherever it stands as a whole word, unless it is an attribute;
+    any other piece where it stands, which is once.
     """
 
     ways: tuple[tuple[str, ...], ...]
@@ -57,7 +57,7 @@ def _exchanged(source: str, old: str, new: str) -> str:
     if old == new:
         return source
     if old.isidentifier():
-        return re.sub(rf"\b{old}\b", new, source)
+        return re.sub(rf"(?<![\w.]){old}\b", new, source)
     if source.count(old) != 1:
         raise ValueError(f"a piece stands once in a source, but {old!r} stands {source.count(old)} times")
     return source.replace(old, new)
