@@ -58,7 +58,7 @@ def observe(functions: Functions, seed: int) -> Observed:
     first.train()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "checkpoint.pt"
-        with torch.random.fork_rng():
+        with torch.random.fork_rng():  # loading sets the random numbers, which are not ours to set
             save(path, *first.objects(), _EPOCHS)
             load(path, *second.objects())
     second.train()

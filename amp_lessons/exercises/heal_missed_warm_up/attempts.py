@@ -86,6 +86,17 @@ wrong(
     (IF, "            if made:\n"),
 )
 
+wrong(
+    "afraid_of_a_scale_that_grows",
+    "raised",
+    "the scale has grown",
+    (
+        UPDATE,
+        UPDATE
+        + "            if scaler.get_scale() > scale:\n                raise ValueError('the scale has grown')\n",
+    ),
+)
+
 right("asked_the_other_way_round", (IF, "            if not scaler.get_scale() < scale:\n"))
 right("average_first", (SCHEDULE + AVERAGE, AVERAGE + SCHEDULE))
 

@@ -14,6 +14,7 @@ from amp_lessons.exercises.heal_missed_warm_up.company import Company, growing_a
 from amp_lessons.exercises.heal_missed_warm_up.solution import train_missed_warm_up
 from amp_lessons.exercises.report.results import SideBySide
 from amp_lessons.exercises.training_loops import examine
+from amp_lessons.exercises.training_loops.mistakes import exceptions
 from amp_lessons.exercises.training_loops.testbed import Problem, run_loop
 
 _OVERFLOWING = Problem(seed=3, dtype=torch.float16, loss_weight=2.0**-2, poisoned=((1, 1e6), (3, 8e3)))
@@ -30,7 +31,10 @@ def check(attempt: Attempt) -> Iterator[Finding | SideBySide]:
     for problem in (_OVERFLOWING, _BFLOAT16):
         company = Company(loop)
         with growing_after(_SOON):
-            steps = len(run_loop(company, problem).calls("stepped"))
+            run = run_loop(company, problem)
+        if run.outcome.error is not None:
+            raise Rejected(exceptions.explained(run))
+        steps = len(run.calls("stepped"))
         mistakes = (*_schedule(company, steps), *_average(company, steps))
         if mistakes:
             raise Rejected(*mistakes)

@@ -87,7 +87,7 @@ def a_second_context_inside_the_first(model, loader, optimizer, loss_fn, epochs,
 
 
 @TABLE.correct()
-def cleared_by_hand(model, loader, optimizer, loss_fn, epochs, *, device_type, dtype):
+def entered_and_left_by_hand(model, loader, optimizer, loss_fn, epochs, *, device_type, dtype):
     scaler = torch.amp.GradScaler(device_type, enabled=dtype == torch.float16)
     history = []
     for _ in range(epochs):
