@@ -3,6 +3,7 @@
 from . import audit as audit
 from . import autocast as autocast
 from . import bench as bench
+from . import clinic as clinic
 from . import devices as devices
 from . import exercises as exercises
 from . import formats as formats

@@ -87,6 +87,7 @@ CODES: dict[str, str] = {
     "gradients_still_scaled": "the update is too large by the loss scale",
     "unscaled_twice": "the gradients were divided by the loss scale twice",
     "unscale_twice": "scaler.unscale_ was called twice in one iteration",
+    "unscale_without_gradients": "scaler.unscale_ was called before there were gradients",
     "unscale_after_step": "scaler.unscale_ was called after the step",
     "closure": "scaler.step was given a closure",
     "step_refused": "the scaler refused to step, and its exception was swallowed",
@@ -114,7 +115,6 @@ CODES: dict[str, str] = {
     "scaler_recreated": "a new scaler forgot what the old one had learned",
     "always_overflows": "many steps in a row were skipped, whatever the scale",
     # --- what an audit sees beside the steps
-    "goes_on_without_step": "a schedule or an average went on although the step was skipped",
     "average_in_half": "a moving average of the weights is kept in 16 bits",
     "scaler_not_saved": "checkpoints lack the scaler's state",
     "logs_scaled": "a number was read while it was multiplied by the loss scale",
@@ -123,6 +123,11 @@ CODES: dict[str, str] = {
     "metric_in_half": "a running sum is kept in 16 bits, and has stopped moving",
     "constant_vanishes": "a small constant is 0 in the format it is used in",
     "constant_overflows": "a large constant is inf in the format it is used in",
+    "company": "schedule and averaged weights go on with each step that is made, and with no other",
+    "schedule_on_skipped_step": "the learning rate's schedule went on although the step was skipped",
+    "schedule_behind": "the learning rate's schedule missed steps that were made",
+    "average_on_skipped_step": "the averaged weights went on although the step was skipped",
+    "average_behind": "the averaged weights missed steps that were made",
     # --- clipping
     "clip_before_unscale": "gradients were clipped while they were still scaled",
     "clip_after_step": "gradients were clipped after the step",
@@ -130,6 +135,10 @@ CODES: dict[str, str] = {
     "clipped_piecewise": "gradients were clipped one by one, which changes their direction",
     "not_clipped": "gradients above max_norm were not clipped",
     "wrong_max_norm": "gradients were clipped to another norm than max_norm",
+    # --- a penalty on the gradient
+    "penalty": "every update is that of the loss plus the penalty on its true gradient",
+    "penalty_on_scaled_gradients": "the penalty was taken on gradients that were still scaled",
+    "penalty_missing": "the penalty has no part in the update",
     # --- accumulating gradients
     "steps_every_batch": "a step was made before the window of batches was over",
     "update_every_batch": "gradients were unscaled, or the scale was changed, within a window",

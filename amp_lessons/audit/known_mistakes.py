@@ -540,17 +540,43 @@ def always_overflows(steps: int) -> Finding:
     )
 
 
-# --- what goes on beside the steps
+# --- what goes along with the optimizer's steps
 
 
-def goes_on_without_step(what: str, advice: str) -> Finding:
-    """Report ``what`` went on although the scaler had skipped the step."""
+def schedule_on_skipped_step(advanced: int, steps: int) -> Finding:
+    """Report a schedule that was ``advanced`` more often than there were optimizer ``steps``."""
     return failed(
-        "goes_on_without_step",
-        f"{what} although the scaler had just skipped the step: it counts a step that never happened",
-        f"{advice} only where the step happened: the scale has not fallen, "
-        "scaler.get_scale() >= scale_before, after scaler.update()",
+        "schedule_on_skipped_step",
+        f"the learning rate's schedule was advanced {advanced} times for {steps} steps of the optimizer, "
+        "also where a batch had overflowed and the scaler skipped the step: a warm-up is over too early",
+        "advance it only where the step was made: scaler.update() lowers the scale after a skipped one",
     )
+
+
+def average_on_skipped_step(advanced: int, steps: int) -> Finding:
+    """Report averaged weights (an EMA) that were ``advanced`` more often than there were ``steps``."""
+    return failed(
+        "average_on_skipped_step",
+        f"the averaged weights were updated {advanced} times for {steps} steps of the optimizer: where the "
+        "scaler skipped the step they took in old weights once more, and their count runs ahead",
+        "update them only where the step was made: scaler.update() lowers the scale after a skipped one",
+    )
+
+
+# --- gradients that are part of the loss
+
+
+def penalty_on_scaled_gradients(weight: float) -> Finding:
+    """Report a penalty on gradients that were still scaled: it counts ``weight`` times, instead of once."""
+    return failed(
+        "penalty_on_scaled_gradients",
+        f"the penalty counts {weight:.5g} times: it was taken on gradients that were still multiplied by the "
+        "loss scale, so that it drowns the loss, and overflows long before it",
+        "divide what torch.autograd.grad returns by scaler.get_scale() before taking the penalty",
+    )
+
+
+# --- what goes on beside the steps
 
 
 def average_in_half(dtype: torch.dtype) -> Finding:

@@ -48,6 +48,11 @@ class Exercise:
     other_ways: tuple[OtherWay, ...] = ()
 
     @property
+    def is_patient(self) -> bool:
+        """Whether the stub runs, and is wrong: the learner mends it instead of writing it."""
+        return self.id.startswith("heal_")
+
+    @property
     def solution(self) -> Any:
         """Return what the solution defines: one object, or a tuple in the order of ``names``."""
         return self.defined_in(vars(self._module("solution")))

@@ -27,7 +27,11 @@ def attempt(exercise, source):
     return exercise.defined_in(namespace)
 
 
-@pytest.fixture(params=EXERCISES, ids=lambda exercise: exercise.id)
+def id_of(exercise):
+    return exercise.id
+
+
+@pytest.fixture(params=EXERCISES, ids=id_of)
 def exercise(request):
     return request.param
 
@@ -47,6 +51,9 @@ def test_card_says_what_a_learner_needs(exercise):
         assert f"about {exercise.minutes} minutes" in text
 
 
+@pytest.mark.parametrize(
+    "exercise", [each for each in EXERCISES if not each.is_patient], ids=id_of, indirect=True
+)
 def test_stub_is_not_attempted_yet(exercise):
     report = exercises.check(exercise.id, attempt(exercise, exercise.stub))
     assert report.status == "not attempted yet"
@@ -56,6 +63,16 @@ def test_stub_is_not_attempted_yet(exercise):
     for text in report._repr_mimebundle_().values():
         assert "not attempted yet" in text
     assert progress.read().of(exercise.id).tries == 0
+
+
+@pytest.mark.parametrize(
+    "exercise", [each for each in EXERCISES if each.is_patient], ids=id_of, indirect=True
+)
+def test_a_patients_stub_runs_and_is_wrong(exercise):
+    report = exercises.check(exercise.id, attempt(exercise, exercise.stub))
+    assert report.status == "not passed"
+    assert report.findings[0].kind == "failed"
+    assert report.findings[0].code not in ("raised", "signature", "unfinished")
 
 
 def test_solution_source_passes_when_pasted_over_the_stub(exercise):

@@ -17,20 +17,16 @@ def schedule_without_step(event: events.ScheduleStepped, memory: Memory) -> Iter
     """See a schedule that goes on with every step, and did so when the step was skipped."""
     one_step = event.step - memory.steps_at_last_schedule[event.schedule] == 1
     if one_step and _just_skipped(memory):
-        yield seen(
-            known_mistakes.goes_on_without_step("the learning rate schedule went on", "call scheduler.step()")
-        )
+        advanced = memory.advanced[event.schedule] + 1
+        yield seen(known_mistakes.schedule_on_skipped_step(advanced, memory.steps_made))
 
 
 @on(events.Averaged)
 def average_without_step(event: events.Averaged, memory: Memory) -> Iterator[Verdict]:
     """See an average that took in weights which no step had changed."""
     if _just_skipped(memory):
-        yield seen(
-            known_mistakes.goes_on_without_step(
-                "the moving average of the weights was updated", "update the average"
-            )
-        )
+        advanced = len(memory.averaged_at | {event.step})
+        yield seen(known_mistakes.average_on_skipped_step(advanced, memory.steps_made))
 
 
 def _just_skipped(memory: Memory) -> bool:

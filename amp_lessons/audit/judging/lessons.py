@@ -21,7 +21,8 @@ _LESSONS = {
         "loss_in_half",
         "scaler_with_bfloat16",
         "logs_scaled",
-        "goes_on_without_step",
+        "schedule_on_skipped_step",
+        "average_on_skipped_step",
     ),
 }
 _BY_CODE = {code: lesson for lesson, codes in _LESSONS.items() for code in codes}

@@ -35,6 +35,9 @@ class Memory:
     skipped_in_a_row: Counter[int] = field(default_factory=Counter)
     last_done: events.StepDone | None = None
     steps_at_last_schedule: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    steps_made: int = 0
+    advanced: Counter[int] = field(default_factory=Counter)  # of each schedule
+    averaged_at: set[int] = field(default_factory=set)  # the steps after which weights were averaged
     skipped_since_update: bool = False
     last_backward_scaled: bool = False
     saved: list[events.Saved] = field(default_factory=list)
@@ -53,6 +56,9 @@ class Memory:
             self._remember_step(event)
         elif isinstance(event, events.ScheduleStepped):
             self.steps_at_last_schedule[event.schedule] = event.step
+            self.advanced[event.schedule] += 1
+        elif isinstance(event, events.Averaged):
+            self.averaged_at.add(event.step)
         elif isinstance(event, events.Updated):
             self.skipped_since_update = False
         elif isinstance(event, events.Saved):
@@ -61,6 +67,7 @@ class Memory:
     def _remember_step(self, done: events.StepDone) -> None:
         self.last_done = done
         self.steps_of[done.optimizer] += 1
+        self.steps_made += done.happened
         self.skipped_since_update |= not done.happened
         self.skipped_in_a_row[done.optimizer] = (
             0 if done.happened else self.skipped_in_a_row[done.optimizer] + 1

@@ -1,0 +1,149 @@
+"""Half-mended loops, and unusual right ones."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from amp_lessons.exercises.attempts import Table
+
+TABLE = Table("heal_missed_warm_up")
+
+IF = "            if scaler.get_scale() >= scale:\n"
+SCALE = "            scale = scaler.get_scale()\n"
+STEP = "            scaler.step(optimizer)\n"
+UPDATE = "            scaler.update()\n"
+SCHEDULE = "                scheduler.step()\n"
+AVERAGE = "                average.update_parameters(model)\n"
+APPEND = "        history.append(total / len(loader))\n"
+
+
+def outside(line: str) -> str:
+    return line.removeprefix("    ")
+
+
+wrong = TABLE.mutant
+right = TABLE.variant
+
+wrong(
+    "schedule_left_outside",
+    "schedule_on_skipped_step",
+    "10 times for 6",
+    (SCHEDULE + AVERAGE, AVERAGE + outside(SCHEDULE)),
+)
+wrong("average_left_outside", "average_on_skipped_step", "10 times for 6", (AVERAGE, outside(AVERAGE)))
+wrong(
+    "growth_taken_for_a_skip",
+    "schedule_behind",
+    "too slowly",
+    ("scaler.get_scale() >= scale", "scaler.get_scale() == scale"),
+)
+wrong(
+    "only_finite_losses",
+    "schedule_on_skipped_step",
+    "skipped the step",
+    (IF, "            if torch.isfinite(loss):\n"),
+)
+wrong(
+    "compared_before_update",
+    "schedule_on_skipped_step",
+    "skipped the step",
+    (UPDATE + IF + SCHEDULE + AVERAGE, IF + SCHEDULE + AVERAGE + UPDATE),
+)
+wrong(
+    "once_per_epoch",
+    "schedule_behind",
+    "too slowly",
+    (SCHEDULE, ""),
+    (APPEND, APPEND + "        scheduler.step()\n"),
+)
+wrong(
+    "average_once_per_epoch",
+    "average_behind",
+    "miss",
+    (AVERAGE, ""),
+    (APPEND, APPEND + outside(outside(AVERAGE))),
+)
+wrong("both_taken_out", "schedule_behind", "0 times", (IF + SCHEDULE + AVERAGE, ""))
+wrong(
+    "update_only_after_a_step",
+    "update_without_step",
+    "inf check",
+    (STEP + UPDATE, "            if torch.isfinite(loss):\n    " + STEP + UPDATE),
+)
+wrong(
+    "the_scaler_switched_off",
+    "loss_not_scaled",
+    "enabled=False",
+    ("enabled=dtype == torch.float16", "enabled=False"),
+)
+wrong(
+    "what_step_returns",
+    "schedule_behind",
+    "0 times",
+    (STEP, "            made = scaler.step(optimizer)\n"),
+    (IF, "            if made:\n"),
+)
+
+wrong(
+    "afraid_of_a_scale_that_grows",
+    "raised",
+    "the scale has grown",
+    (
+        UPDATE,
+        UPDATE
+        + "            if scaler.get_scale() > scale:\n                raise ValueError('the scale has grown')\n",
+    ),
+)
+
+right("asked_the_other_way_round", (IF, "            if not scaler.get_scale() < scale:\n"))
+right("average_first", (SCHEDULE + AVERAGE, AVERAGE + SCHEDULE))
+
+
+@TABLE.correct()
+def told_by_a_hook(model, loader, optimizer, loss_fn, epochs, *, scheduler, average, device_type, dtype):
+    scaler = torch.amp.GradScaler(device_type, enabled=dtype == torch.float16)
+    made = []
+    hook = optimizer.register_step_post_hook(lambda *_: made.append(True))
+    history = []
+    for _ in range(epochs):
+        losses = []
+        for x, y in loader:
+            optimizer.zero_grad()
+            with torch.autocast(device_type, dtype=dtype):
+                loss = loss_fn(model(x), y)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            while made:
+                scheduler.step()
+                average.update_parameters(model)
+                made.pop()
+            losses.append(loss.item())
+        history.append(sum(losses) / len(losses))
+    hook.remove()
+    return history
+
+
+@TABLE.correct()
+def told_by_the_norm(model, loader, optimizer, loss_fn, epochs, *, scheduler, average, device_type, dtype):
+    scaler = torch.amp.GradScaler(device_type, enabled=dtype == torch.float16)
+    history = []
+    for _ in range(epochs):
+        total = 0.0
+        for x, y in loader:
+            with torch.autocast(device_type, dtype=dtype):
+                loss = loss_fn(model(x), y)
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+            if math.isfinite(norm):
+                scheduler.step()
+                average.update_parameters(model)
+            total += loss.item()
+        history.append(total / len(loader))
+    return history

@@ -1,0 +1,19 @@
+import torch
+
+
+def train_snail(model, loader, optimizer, loss_fn, epochs, *, device_type, dtype):
+    """Train in mixed precision; return the mean loss of each epoch."""
+    history = []
+    for _ in range(epochs):
+        scaler = torch.amp.GradScaler(device_type, enabled=dtype == torch.float16)
+        total = 0.0
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            with torch.autocast(device_type, dtype=dtype):
+                loss = loss_fn(model(inputs), targets)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            total += loss.item()
+        history.append(total / len(loader))
+    return history

@@ -1,0 +1,1 @@
+"""What the exercises share whose stub runs, and is wrong: their cases, what shows of them, their variants."""
