@@ -344,4 +344,14 @@ CODES: dict[str, str] = {
     "statistics_in_half": "the statistics were counted in fp16",
     "statistics_per_feature": "statistics were counted per feature instead of per token",
     "statistics_counted": "statistics were counted that are not kept",
+    # --- patients: numbers in too few bits
+    "products_in_another_dtype": "matrix products ran in another dtype than asked for",
+    "nan_hidden": "NaN went in and an ordinary number came out",
+    "moved": "every parameter comes as far as in fp32",
+    "updates_rounded_away": "updates are below half a spacing of the weights' format",
+    "moved_too_far": "a parameter comes further than its learning rate takes it",
+    "moved_too_little": "updates are missing, and rounding does not explain it",
+    "trained_elsewhere": "the model handed in is as it was before training",
+    "weights_spoilt": "a parameter is missing, of another shape, or not finite after training",
+    "losses_wrong": "the losses returned are not the epochs' means",
 }
