@@ -354,4 +354,10 @@ CODES: dict[str, str] = {
     "trained_elsewhere": "the model handed in is as it was before training",
     "weights_spoilt": "a parameter is missing, of another shape, or not finite after training",
     "losses_wrong": "the losses returned are not the epochs' means",
+    "average": "the moving average of the weights comes as far as in fp64",
+    "average_stuck": "the moving average is rounded to 16 bits in every step",
+    "wrong_average": "the moving average is wrong otherwise",
+    "last_weights": "the last weights were returned instead of their average",
+    "shares_memory": "what was returned changes when the model does",
+    "steps_miscounted": "another number of steps was made than asked for",
 }
