@@ -360,4 +360,10 @@ CODES: dict[str, str] = {
     "last_weights": "the last weights were returned instead of their average",
     "shares_memory": "what was returned changes when the model does",
     "steps_miscounted": "another number of steps was made than asked for",
+    "positions": "every row is rotated by its own position's angle",
+    "autocast": "autocast makes no difference",
+    "positions_rounded": "several positions are rounded to one",
+    "angles_rounded": "angles lose the digits that a cosine needs",
+    "angles_cast_back": "autocast cast positions or frequencies back for a matrix product",
+    "wrong_rotation": "rows are rotated by other angles, and rounding does not explain it",
 }
