@@ -376,4 +376,12 @@ CODES: dict[str, str] = {
     "wrong_attention": "attention is wrong, and the mask does not explain it",
     "attention_gradients": "the gradients of attention are wrong although the result is right",
     "result_detached": "no gradient flows through attention",
+    "blank": "blank rows give zeros and good gradients",
+    "sizes": "faint and bright rows are right with the eps given",
+    "eps_vanishes": "eps is rounded to zero, or away",
+    "eps_replaced": "another eps was used, which makes another function",
+    "squares_overflow": "squares are beyond the largest number of the format",
+    "wrong_normalisation": "rows are normalised wrongly, and eps does not explain it",
+    "normalisation_gradients": "gradients of the normalisation are wrong although its result is right",
+    "gradients_cut_off": "no gradient flows through the normalisation",
 }
