@@ -384,4 +384,11 @@ CODES: dict[str, str] = {
     "wrong_normalisation": "rows are normalised wrongly, and eps does not explain it",
     "normalisation_gradients": "gradients of the normalisation are wrong although its result is right",
     "gradients_cut_off": "no gradient flows through the normalisation",
+    "counts": "metrics are right over one sample and over thousands",
+    "metric_stops": "a count in 16 bits stops growing",
+    "metric_rounded": "a metric was rounded to 16 bits on its way",
+    "loss_sum_stops": "a sum of losses in 16 bits lags behind",
+    "batches_weighed_alike": "batches of different sizes were weighed alike",
+    "wrong_accuracy": "the accuracy is wrong otherwise",
+    "wrong_loss": "the mean loss is wrong otherwise",
 }
