@@ -48,8 +48,9 @@ def _in_half(dtype: torch.dtype, made_by: tuple[str, ...], outside: bool) -> Ite
     if dtype not in _HALVES:
         return
     name = dtype_name(dtype)
-    if made_by[:1] == ("ToCopyBackward0",) or not outside:
-        yield seen(known_mistakes.loss_in_half(name))
+    by_hand = made_by[:1] == ("ToCopyBackward0",)
+    if by_hand or not outside:
+        yield seen(known_mistakes.loss_in_half(name, by_hand=by_hand))
     else:
         yield seen(known_mistakes.loss_outside_autocast(name))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import torch
@@ -82,7 +83,6 @@ class Sampler:
         lost: dict[str, float] = {}
         if self._remembered is not None and done.happened:
             lost = self._remembered.lost()
-        norm = math.hypot(*(each.norm for each in self._now.values())) if self._now else None
         number = self._optimizers.setdefault(id(optimizer), len(self._optimizers))
         seen = StepSeen(
             index=done.step,
@@ -90,7 +90,7 @@ class Sampler:
             happened=done.happened,
             scale=1.0,
             sampled=self._sampling,
-            gradient_norm=norm,
+            gradient_norm=_norm(self._now.values()),
             lost_updates=sum(lost.values()) / len(lost) if lost else None,
             learning_rate=_rate(optimizer),
         )
@@ -113,6 +113,14 @@ class Sampler:
                 dtypes=dict(dtypes_of(named, [optimizer])),
                 history=(*(before.history if before else ()), now),
             )
+
+
+def _norm(layers: Collection[LayerStep]) -> float | None:
+    """Return the norm of all gradients: inf where one of them is not finite, None without any."""
+    if not layers:
+        return None
+    finite = all(one.nonfinite == 0 for each in layers for one in each.counterfactual.values())
+    return math.hypot(*(each.norm for each in layers)) if finite else math.inf
 
 
 def _name_in_layer(models: list[nn.Module], parameter: object, index: int) -> str:

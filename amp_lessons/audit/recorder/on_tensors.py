@@ -36,12 +36,32 @@ _LONG_SUM = 4  # terms
 def watching_tensors(recorder: Recorder) -> Iterator[None]:
     """Let ``recorder`` hear what happens to tensors inside."""
     spies = _Spies(recorder)
-    with ExitStack() as stack:
+    with ExitStack() as stack, ExitStack() as functions:
         for owner, name, after in spies.patches():
             stack.enter_context(replaced(owner, name, partial(_then, recorder, after)))
         for owner, name, after in spies.in_place():
             stack.enter_context(replaced(owner, name, partial(_around, recorder, after)))
+        _watch_functions(recorder, spies, functions)
+        stack.enter_context(replaced(torch.jit, "script", partial(_aside, recorder, spies, functions)))
         yield
+
+
+def _watch_functions(recorder: Recorder, spies: _Spies, functions: ExitStack) -> None:
+    for owner, name, after in spies.functions():
+        functions.enter_context(replaced(owner, name, partial(_then, recorder, after)))
+
+
+def _aside(recorder: Recorder, spies: _Spies, functions: ExitStack, original: Any) -> Any:
+    """Put PyTorch's own functions back while code is scripted: its compiler knows them by identity."""
+
+    def script(*args: Any, **kwargs: Any) -> Any:
+        functions.close()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            _watch_functions(recorder, spies, functions)
+
+    return script
 
 
 def _then(recorder: Recorder, after: Callable[..., None], original: Any) -> Any:
@@ -77,9 +97,6 @@ class _Spies:
 
     def patches(self) -> Iterator[tuple[Any, str, Callable[..., None]]]:
         """Yield what is replaced, and what looks at its result."""
-        yield torch, "save", self.saved
-        yield torch, "arange", self.counted
-        yield torch, "where", self.chosen
         for name in ("to", "half", "bfloat16"):
             yield Tensor, name, self.cast
         for name in ("__add__", "__radd__", "add"):
@@ -89,6 +106,13 @@ class _Spies:
         for name in ("item", "tolist", "__float__"):
             yield Tensor, name, self.read
         yield Tensor, "norm", self.measured
+
+    def functions(self) -> Iterator[tuple[Any, str, Callable[..., None]]]:
+        """Yield the functions of PyTorch's that are replaced, and what looks at their results."""
+        yield torch, "save", self.saved
+        yield torch, "arange", self.counted
+        yield torch, "where", self.chosen
+        yield torch, "_foreach_lerp_", self.many_lerped
         yield torch, "norm", self.measured
         yield torch.linalg, "vector_norm", self.measured
 
@@ -192,6 +216,12 @@ class _Spies:
     def _lerped(self, before: Any, average: Tensor, weights: Any, part: Any = 1.0, **kwargs: Any) -> None:
         if isinstance(part, float) and part <= _SMALL_PART and self._is_average(average, weights):
             self._tell_of_average(before, average, weights)
+
+    def many_lerped(self, result: Any, averages: Any, weights: Any, part: Any = 1.0, *rest: Any) -> None:
+        """See many averages updated in one call: the first tells."""
+        if averages and isinstance(part, float) and part <= _SMALL_PART:
+            if self._is_average(averages[0], weights[0]):
+                self._tell_of_average(None, averages[0], weights[0])
 
     def _added_in_place(self, before: Any, tensor: Tensor, other: Any, **kwargs: Any) -> None:
         part = kwargs.get("alpha", 1.0)
