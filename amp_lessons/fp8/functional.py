@@ -1,0 +1,147 @@
+"""A linear layer's three products in few bits, with the derivative that training uses.
+
+The derivative is that of the plain layer: each of its products gets operands that are cast, and what a cast
+did is taken for a constant, as every such training does.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from amp_lessons.arguments import require
+from amp_lessons.fp8.catalogue import require_recipe
+from amp_lessons.fp8.history import AmaxHistory
+from amp_lessons.fp8.operands import Operands
+from amp_lessons.fp8.products import DTYPES, Engine, require_engine, scaled_product
+from amp_lessons.fp8.recipes import PRODUCTS, Recipe
+from amp_lessons.fp8.recording import tell
+
+_PLAIN = Engine("none", "the recipe leaves this product in the precision of the activations")
+
+
+def linear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    recipe: str | Recipe = "tensorwise",
+    *,
+    history: AmaxHistory | None = None,
+    engine: str = "auto",
+    generator: torch.Generator | None = None,
+    layer: str = "",
+) -> Tensor:
+    """Return ``x`` (..., inputs) times the transpose of ``weight`` (outputs, inputs), plus ``bias``.
+
+    All are fp32, bf16 or fp16, each its own, so that masters may stay fp32: they are cast to few bits as they
+    are. The result has the dtype of ``x``, or autocast's where that is on. Gradients have their tensors'
+    dtypes and can be taken once, not of gradients again. A recipe with a history of amax needs ``history``,
+    one for each layer. ``engine`` is what ``scaled_product`` takes; ``generator`` is for stochastic rounding.
+    ``layer`` is the name that ``record`` takes down. Raises TypeError or ValueError for anything else.
+    """
+    recipe = require_recipe(recipe)
+    _check_tensors(x, weight, bias)
+    require(history, (AmaxHistory, type(None)), "history", "an fp8.AmaxHistory, or None")
+    require(generator, (torch.Generator, type(None)), "generator", "a torch.Generator, or None")
+    if recipe.amax_history and history is None:
+        raise ValueError(
+            f"the recipe {recipe.name!r} remembers amax from step to step: give history=fp8.AmaxHistory("
+            f"{recipe.amax_history}), one for each layer, or take fp8.convert, whose layers have one"
+        )
+    require(layer, str, "layer", "the name of a layer")
+    operands = Operands(recipe, history if recipe.amax_history else None, generator)
+    dtype = _result_dtype(x)
+    return _Linear.apply(x, weight, bias, operands, require_engine(engine), dtype, layer)
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, *how: Any) -> Tensor:
+        operands, engine, dtype, layer = how
+        ctx.save_for_backward(x, weight)
+        ctx.how, ctx.bias_dtype = how, None if bias is None else bias.dtype
+        with torch.autocast(x.device.type, enabled=False):
+            rows = _rows(x).to(dtype)
+            # With a bias the result is rounded once, after it was added
+            wide = dtype if bias is None else torch.float32
+            made = _product("output", operands, rows, weight, engine, wide, dtype, layer)
+            made = made if bias is None else (made + bias.to(torch.float32)).to(dtype)
+            return made.reshape(*x.shape[:-1], weight.shape[0])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        forward, engine, dtype, layer = ctx.how
+        operands = forward.for_backward()
+        to_x = to_weight = to_bias = None
+        with torch.autocast(x.device.type, enabled=False):
+            rows = _rows(gradient)
+            if ctx.needs_input_grad[0]:
+                made = _product("input_gradient", operands, rows, weight, engine, x.dtype, dtype, layer)
+                to_x = made.reshape(x.shape)
+            if ctx.needs_input_grad[1]:
+                inputs = _rows(x).to(dtype)
+                to_weight = _product(
+                    "weight_gradient", operands, rows, inputs, engine, weight.dtype, dtype, layer
+                )
+            if ctx.needs_input_grad[2]:
+                to_bias = rows.sum(0, dtype=torch.float32).to(ctx.bias_dtype)
+        return to_x, to_weight, to_bias, None, None, None, None
+
+
+# How the plain product reads its tensors: (rows, inner) and (columns, inner), the inner dimension last
+_TRANSPOSED = {"output": (False, False), "input_gradient": (False, True), "weight_gradient": (True, True)}
+
+
+def _product(
+    name: str,
+    operands: Operands,
+    left: Tensor,
+    right: Tensor,
+    engine: str,
+    dtype: torch.dtype,
+    plain_dtype: torch.dtype,
+    layer: str,
+) -> Tensor:
+    """Compute one of the three products, cast as the recipe says, else in ``plain_dtype``."""
+    product = operands.recipe.products[name]
+    turn_left, turn_right = _TRANSPOSED[name]
+    if product is None:
+        plain = (each.t() if turn else each for each, turn in ((left, turn_left), (right, turn_right)))
+        tell(layer, name, _PLAIN)
+        return torch.nn.functional.linear(*(each.to(plain_dtype) for each in plain)).to(dtype)
+    first, second = PRODUCTS[name]
+    a = operands.cast(first, left, product.left, product.hadamard, transposed=turn_left)
+    b = operands.cast(second, right, product.right, product.hadamard, transposed=turn_right)
+    made = scaled_product(a, b, accumulation=operands.recipe.accumulation, dtype=dtype, engine=engine)
+    tell(layer, name, made.engine, (first, a), (second, b))
+    return made.values
+
+
+def _rows(x: Tensor) -> Tensor:
+    """Return a tensor as a matrix of its last dimension; -1 could not be made out where there is nothing."""
+    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+
+
+def _result_dtype(x: Tensor) -> torch.dtype:
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+
+
+def _check_tensors(x: Any, weight: Any, bias: Any) -> None:
+    for name, tensor in (("x", x), ("weight", weight), *([] if bias is None else [("bias", bias)])):
+        require(tensor, Tensor, name, "a tensor of fp32, bf16 or fp16")
+        if tensor.dtype not in DTYPES:
+            raise TypeError(f"{name} is a tensor of fp32, bf16 or fp16, not of {tensor.dtype}")
+    if not x.dim() or weight.dim() != 2 or x.shape[-1] != weight.shape[1]:
+        shapes = f"{tuple(x.shape)} and {tuple(weight.shape)}"
+        raise ValueError(f"x is (..., inputs) and weight (outputs, inputs), not {shapes}")
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ValueError(
+            f"bias has the shape {tuple(weight.shape[:1])}, one per output, not {tuple(bias.shape)}"
+        )
