@@ -7,9 +7,11 @@ did is taken for a constant, as every such training does.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -54,72 +56,67 @@ def linear(
         )
     require(layer, str, "layer", "the name of a layer")
     operands = Operands(recipe, history if recipe.amax_history else None, generator)
-    dtype = _result_dtype(x)
-    return _Linear.apply(x, weight, bias, operands, require_engine(engine), dtype, layer)
+    return _Linear.apply(x, weight, bias, _Way(operands, require_engine(engine), _result_dtype(x), layer))
+
+
+@dataclass(frozen=True)
+class _Way:
+    """How one layer computes in one step; ``dtype`` is that of its output, and of what is not cast."""
+
+    operands: Operands
+    engine: str
+    dtype: torch.dtype
+    layer: str
 
 
 class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, *how: Any) -> Tensor:
-        operands, engine, dtype, layer = how
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, way: _Way) -> Tensor:
         ctx.save_for_backward(x, weight)
-        ctx.how, ctx.bias_dtype = how, None if bias is None else bias.dtype
+        ctx.way, ctx.bias_dtype = way, None if bias is None else bias.dtype
         with torch.autocast(x.device.type, enabled=False):
-            rows = _rows(x).to(dtype)
             # With a bias the result is rounded once, after it was added
-            wide = dtype if bias is None else torch.float32
-            made = _product("output", operands, rows, weight, engine, wide, dtype, layer)
-            made = made if bias is None else (made + bias.to(torch.float32)).to(dtype)
+            wide = way.dtype if bias is None else torch.float32
+            made = _product("output", way, _rows(x).to(way.dtype), weight, wide)
+            made = made if bias is None else (made + bias.to(torch.float32)).to(way.dtype)
             return made.reshape(*x.shape[:-1], weight.shape[0])
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        forward, engine, dtype, layer = ctx.how
-        operands = forward.for_backward()
+        way = replace(ctx.way, operands=ctx.way.operands.for_backward())
+        rows, inputs = _rows(gradient), _rows(x).to(way.dtype)
         to_x = to_weight = to_bias = None
         with torch.autocast(x.device.type, enabled=False):
-            rows = _rows(gradient)
             if ctx.needs_input_grad[0]:
-                made = _product("input_gradient", operands, rows, weight, engine, x.dtype, dtype, layer)
-                to_x = made.reshape(x.shape)
+                to_x = _product("input_gradient", way, rows, weight, x.dtype).reshape(x.shape)
             if ctx.needs_input_grad[1]:
-                inputs = _rows(x).to(dtype)
-                to_weight = _product(
-                    "weight_gradient", operands, rows, inputs, engine, weight.dtype, dtype, layer
-                )
+                to_weight = _product("weight_gradient", way, rows, inputs, weight.dtype)
             if ctx.needs_input_grad[2]:
                 to_bias = rows.sum(0, dtype=torch.float32).to(ctx.bias_dtype)
-        return to_x, to_weight, to_bias, None, None, None, None
+        return to_x, to_weight, to_bias, None
 
 
-# How the plain product reads its tensors: (rows, inner) and (columns, inner), the inner dimension last
+# Which operands a product needs transposed, so that what it sums over comes last in both
 _TRANSPOSED = {"output": (False, False), "input_gradient": (False, True), "weight_gradient": (True, True)}
 
 
-def _product(
-    name: str,
-    operands: Operands,
-    left: Tensor,
-    right: Tensor,
-    engine: str,
-    dtype: torch.dtype,
-    plain_dtype: torch.dtype,
-    layer: str,
-) -> Tensor:
-    """Compute one of the three products, cast as the recipe says, else in ``plain_dtype``."""
-    product = operands.recipe.products[name]
-    turn_left, turn_right = _TRANSPOSED[name]
+def _product(name: str, way: _Way, left: Tensor, right: Tensor, dtype: torch.dtype) -> Tensor:
+    """Compute one of the three products to ``dtype``: cast as the recipe says, or plainly."""
+    product = way.operands.recipe.products[name]
     if product is None:
-        plain = (each.t() if turn else each for each, turn in ((left, turn_left), (right, turn_right)))
-        tell(layer, name, _PLAIN)
-        return torch.nn.functional.linear(*(each.to(plain_dtype) for each in plain)).to(dtype)
-    first, second = PRODUCTS[name]
-    a = operands.cast(first, left, product.left, product.hadamard, transposed=turn_left)
-    b = operands.cast(second, right, product.right, product.hadamard, transposed=turn_right)
-    made = scaled_product(a, b, accumulation=operands.recipe.accumulation, dtype=dtype, engine=engine)
-    tell(layer, name, made.engine, (first, a), (second, b))
+        tell(way.layer, name, _PLAIN)
+        plain = (
+            each.t() if turn else each for each, turn in zip((left, right), _TRANSPOSED[name], strict=True)
+        )
+        return F.linear(*(each.to(way.dtype) for each in plain)).to(dtype)
+    (first, second), (turn_left, turn_right) = PRODUCTS[name], _TRANSPOSED[name]
+    cast, hadamard, accumulation = way.operands.cast, product.hadamard, way.operands.recipe.accumulation
+    a = cast(first, left, product.left, hadamard, transposed=turn_left)
+    b = cast(second, right, product.right, hadamard, transposed=turn_right)
+    made = scaled_product(a, b, accumulation=accumulation, dtype=dtype, engine=way.engine)
+    tell(way.layer, name, made.engine, (first, a), (second, b))
     return made.values
 
 

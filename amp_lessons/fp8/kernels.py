@@ -65,10 +65,10 @@ def _scaled_mm(
 def _tried(
     left: torch.dtype, right: torch.dtype, block: Block, device: torch.device, dtype: torch.dtype
 ) -> str | None:
-    a, b = (torch.zeros(_MULTIPLE, _MULTIPLE, device=device).to(each) for each in (left, right))
-    scale = torch.ones(1 if block == TENSOR else _MULTIPLE, 1, device=device)
     try:
+        a, b = (torch.zeros(_MULTIPLE, _MULTIPLE, device=device).to(each) for each in (left, right))
+        scale = torch.ones(1 if block == TENSOR else _MULTIPLE, 1, device=device)
         _scaled_mm(a, b.t(), scale, scale, block, dtype)
-    except (RuntimeError, ValueError, NotImplementedError, AttributeError) as error:
+    except (RuntimeError, ValueError, AssertionError, AttributeError) as error:
         return f"{device.type} refuses it: {str(error).splitlines()[0]}"
     return None

@@ -72,8 +72,8 @@ def engines(
 ) -> dict[str, Engine]:
     """Return what ``engine="auto"`` would take for each product of a recipe, and why.
 
-    The device is asked, so it must be there. Raises TypeError or ValueError for what is no recipe, device, or
-    dtype of activations.
+    The device is asked; one that is not there refuses. Raises TypeError or ValueError for what is no recipe,
+    device, or dtype of activations.
     """
     recipe, device = require_recipe(recipe), require_device(device, "device")
     left_out = Engine("none", "the recipe leaves this product in the precision of the activations")

@@ -107,6 +107,12 @@ def test_a_kernel_that_fails_is_refused_with_its_own_words(monkeypatch: pytest.M
         fp8.kernels._tried.cache_clear()
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is there")
+def test_a_device_that_is_not_there_refuses() -> None:
+    assert {each.name for each in fp8.engines("tensorwise", "cuda").values()} == {"emulated"}
+    assert fp8.engines("tensorwise", "cuda")["output"].reason.startswith("cuda refuses it: ")
+
+
 @pytest.mark.parametrize("engine", ["emulated", "device"])
 def test_nothing_is_multiplied_to_nothing(engine: str) -> None:
     for rows, inner, columns in ((0, 4, 3), (2, 0, 3), (2, 4, 0)):
