@@ -207,7 +207,12 @@ GOOD: dict[str, dict[str, Any]] = {
         "keep": ("head",),
         "engine": "auto",
     },
-    "fp8.engines": {"recipe": "mxfp8", "device": "cpu", "dtype": torch.float32},
+    "fp8.engines": {
+        "recipe": "mxfp8",
+        "device": "cpu",
+        "dtype": torch.float32,
+        "weight_dtype": torch.float32,
+    },
     "fp8.hadamard": {"size": 16},
     "fp8.linear": {
         "x": MATRIX,

@@ -19,11 +19,9 @@ from amp_lessons.arguments import require
 from amp_lessons.fp8.catalogue import require_recipe
 from amp_lessons.fp8.history import AmaxHistory
 from amp_lessons.fp8.operands import Operands
-from amp_lessons.fp8.products import DTYPES, Engine, require_engine, scaled_product
+from amp_lessons.fp8.products import DTYPES, UNCAST, require_engine, scaled_product
 from amp_lessons.fp8.recipes import PRODUCTS, Recipe
 from amp_lessons.fp8.recording import tell
-
-_PLAIN = Engine("none", "the recipe leaves this product in the precision of the activations")
 
 
 def linear(
@@ -75,10 +73,9 @@ class _Linear(torch.autograd.Function):
         ctx.save_for_backward(x, weight)
         ctx.way, ctx.bias_dtype = way, None if bias is None else bias.dtype
         with torch.autocast(x.device.type, enabled=False):
-            # With a bias the result is rounded once, after it was added
-            wide = way.dtype if bias is None else torch.float32
-            made = _product("output", way, _rows(x).to(way.dtype), weight, wide)
-            made = made if bias is None else (made + bias.to(torch.float32)).to(way.dtype)
+            made = _product("output", way, _rows(x).to(way.dtype), weight, way.dtype)
+            # After the product was rounded, as in torchao: most kernels take no bias, or not for every dtype
+            made = made if bias is None else made + bias.to(way.dtype)
             return made.reshape(*x.shape[:-1], weight.shape[0])
 
     @staticmethod
@@ -106,7 +103,7 @@ def _product(name: str, way: _Way, left: Tensor, right: Tensor, dtype: torch.dty
     """Compute one of the three products to ``dtype``: cast as the recipe says, or plainly."""
     product = way.operands.recipe.products[name]
     if product is None:
-        tell(way.layer, name, _PLAIN)
+        tell(way.layer, name, UNCAST)
         plain = (
             each.t() if turn else each for each, turn in zip((left, right), _TRANSPOSED[name], strict=True)
         )

@@ -14,7 +14,7 @@ from amp_lessons.fp8 import kernels
 from amp_lessons.fp8.accumulators import FP32, Accumulation, accumulate, few_bits
 from amp_lessons.fp8.catalogue import require_recipe
 from amp_lessons.fp8.quantized import Quantized
-from amp_lessons.fp8.recipes import Cast
+from amp_lessons.fp8.recipes import PRODUCTS, Cast
 from amp_lessons.precisions import HALVES
 from amp_lessons.text.nearest import did_you_mean
 
@@ -28,6 +28,9 @@ class Engine:
 
     name: Literal["emulated", "device", "none"]
     reason: str
+
+
+UNCAST = Engine("none", "the recipe leaves this product in the precision of the activations")
 
 
 @dataclass(frozen=True)
@@ -68,19 +71,22 @@ def scaled_product(
 
 
 def engines(
-    recipe: Any = "tensorwise", device: Any = "cpu", dtype: torch.dtype = torch.bfloat16
+    recipe: Any = "tensorwise",
+    device: Any = "cpu",
+    dtype: torch.dtype = torch.bfloat16,
+    weight_dtype: torch.dtype = torch.float32,
 ) -> dict[str, Engine]:
     """Return what ``engine="auto"`` would take for each product of a recipe, and why.
 
-    The device is asked; one that is not there refuses. Raises TypeError or ValueError for what is no recipe,
-    device, or dtype of activations.
+    ``dtype`` is that of activations and their gradients, ``weight_dtype`` that of weights and theirs. The
+    device is asked; one that is not there refuses. Raises TypeError or ValueError for anything else.
     """
     recipe, device = require_recipe(recipe), require_device(device, "device")
-    left_out = Engine("none", "the recipe leaves this product in the precision of the activations")
+    results = {**dict.fromkeys(PRODUCTS, dtype), "weight_gradient": weight_dtype}
     return {
-        name: choose_engine(product.left, product.right, recipe.accumulation, device, dtype, "auto")
+        name: choose_engine(product.left, product.right, recipe.accumulation, device, results[name], "auto")
         if product
-        else left_out
+        else UNCAST
         for name, product in recipe.products.items()
     }
 
