@@ -49,7 +49,7 @@ def _laid_out(operand: Quantized) -> tuple[Tensor, Tensor]:
 def _scaled_mm(
     a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, block: Block, dtype: torch.dtype
 ) -> Tensor:
-    if not hasattr(F, "scaled_mm"):  # before 2.10
+    if not hasattr(F, "scaled_mm"):  # an older PyTorch
         if block == TENSOR:
             return torch._scaled_mm(a, b, scale_a.reshape(()), scale_b.reshape(()), out_dtype=dtype)
         return torch._scaled_mm(a, b, scale_a, scale_b.t(), out_dtype=dtype)

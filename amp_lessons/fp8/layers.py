@@ -41,8 +41,9 @@ class ScaledLinear(nn.Linear):
     def set_recipe(self, recipe: str | Recipe, engine: str = "auto", layer: str = "") -> None:
         """Compute by another recipe from now on, with nothing remembered."""
         self.recipe, self.engine, self.layer = require_recipe(recipe), require_engine(engine), layer
-        remembers = self.recipe.amax_history
-        self.history = AmaxHistory(remembers).to(self.weight.device) if remembers else None
+        self.history = None
+        if self.recipe.amax_history:
+            self.history = AmaxHistory(self.recipe.amax_history).to(self.weight.device).train(self.training)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (..., in_features) to (..., out_features)."""

@@ -61,6 +61,7 @@ def test_evaluation_leaves_the_history_alone() -> None:
     layer = fp8.ScaledLinear(2, 2, recipe=DELAYED).eval()
     layer(torch.ones(1, 2))
     assert not layer.history.amax.any()
+    assert not fp8.convert(torch.nn.Linear(2, 2).eval(), DELAYED).history.training
     layer.train()(torch.ones(1, 2))
     assert layer.history.amax[0].tolist() == [1, 0, 0]
 

@@ -44,6 +44,16 @@ def test_both_engines_give_pytorchs_own_bits(left, right, block, rule, dtype) ->
         assert made.engine == fp8.Engine(engine, "asked for")
 
 
+@pytest.mark.parametrize("block", [fp8.TENSOR, fp8.ROW])
+def test_an_older_pytorch_is_asked_by_its_older_name(
+    block: fp8.recipes.Block, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left, right = operands(block)
+    newer = fp8.scaled_product(left, right, engine="device").values
+    monkeypatch.delattr(F, "scaled_mm", raising=False)
+    assert torch.equal(fp8.scaled_product(left, right, engine="device").values, newer)
+
+
 def test_the_values_are_those_of_pytorchs_own_cast() -> None:
     x = difficult_matrix(40, 70)
     made = fp8.quantize(x, fp8.Cast())
