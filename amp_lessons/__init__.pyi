@@ -5,6 +5,7 @@ from . import bench as bench
 from . import devices as devices
 from . import exercises as exercises
 from . import formats as formats
+from . import fp8 as fp8
 from . import measure as measure
 from . import quizzes as quizzes
 from . import scaling as scaling
