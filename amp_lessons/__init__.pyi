@@ -6,6 +6,7 @@ from . import devices as devices
 from . import exercises as exercises
 from . import formats as formats
 from . import measure as measure
+from . import parallel as parallel
 from . import quizzes as quizzes
 from . import scaling as scaling
 from . import training as training
