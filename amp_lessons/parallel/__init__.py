@@ -2,6 +2,7 @@
 
 - ``running``: ``run``, a function on several gloo processes; ``launcher``, ``host`` and ``rank`` are the
   three processes' sides of it, ``endings`` puts what went wrong into words.
+- ``reductions``: sums over ranks, simulated hop by hop; ``averaging``: where PyTorch and NCCL divide.
 """
 
 import lazy_loader
