@@ -13,3 +13,8 @@ from .reductions import reduce as reduce
 from .reductions import reduction as reduction
 from .running import Results as Results
 from .running import run as run
+from .traffic import STRATEGIES as STRATEGIES
+from .traffic import Communication as Communication
+from .traffic import Traffic as Traffic
+from .traffic import communication as communication
+from .volumes import sent_bytes as sent_bytes

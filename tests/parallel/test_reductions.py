@@ -176,7 +176,7 @@ def test_4096_ranks_take_seconds():
     start = time.perf_counter()
     result = parallel.reduce(agreeing(4096, 4096), torch.bfloat16)
     assert result.dtype == torch.bfloat16
-    assert time.perf_counter() - start < 20
+    assert time.perf_counter() - start < 60
 
 
 @pytest.mark.parametrize(("algorithm", "hops"), [("ring", 5), ("gloo", 5), ("tree", 4)])

@@ -161,7 +161,7 @@ def test_a_rank_that_fails_is_named(how, message, traceback):
     start = time.monotonic()
     with pytest.raises(parallel.RankError, match=message) as caught:
         parallel.run(misbehave, 3, how)
-    assert time.monotonic() - start < 15  # not when the time is over
+    assert time.monotonic() - start < 30  # not when the time is over
     assert caught.value.rank == 1
     assert traceback in caught.value.traceback
     assert traceback in str(caught.value)
@@ -173,16 +173,16 @@ def test_a_rank_that_fails_is_named(how, message, traceback):
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ("sleep", r"^rank 1 of 2 was still running after 1 s \(rank 0 too\)"),
-        ("shout", r"^rank 1 of 2 was still running after 1 s \(rank 0 too\)"),
-        ("nothing", r"^rank 0 of 2 was still running after 1 s \(rank 1 had returned\)"),
+        ("sleep", r"^rank 1 of 2 was still running after 2 s \(rank 0 too\)"),
+        ("shout", r"^rank 1 of 2 was still running after 2 s \(rank 0 too\)"),
+        ("nothing", r"^rank 0 of 2 was still running after 2 s \(rank 1 had returned\)"),
     ],
 )
 def test_a_rank_that_hangs_says_where(how, message):
     start = time.monotonic()
     with pytest.raises(TimeoutError, match=message) as caught:
-        parallel.run(misbehave, 2, how, timeout_s=1)
-    assert time.monotonic() - start < 15
+        parallel.run(misbehave, 2, how, timeout_s=2)
+    assert time.monotonic() - start < 30
     assert isinstance(caught.value, parallel.RankError)
     assert "in misbehave" in caught.value.traceback
     assert "in barrier" in str(caught.value)
@@ -293,7 +293,7 @@ def test_the_users_interrupt_ends_the_ranks():
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         parallel.run(misbehave, 2, "sleep")
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 30
     assert psutil.Process().children(recursive=True) == []  # not even the host
 
 
