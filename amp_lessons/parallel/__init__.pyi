@@ -5,7 +5,16 @@ from .averaging import Averaging as Averaging
 from .averaging import Factors as Factors
 from .endings import RankError as RankError
 from .endings import RankTimeoutError as RankTimeoutError
+from .installed import DefaultReduceDtype as DefaultReduceDtype
+from .installed import GlooFacts as GlooFacts
+from .installed import default_reduce_dtype as default_reduce_dtype
+from .installed import gloo_facts as gloo_facts
 from .launcher import stop as stop
+from .memory import CONVENTIONS as CONVENTIONS
+from .memory import STAGES as STAGES
+from .memory import Convention as Convention
+from .memory import RankMemory as RankMemory
+from .memory import memory_per_rank as memory_per_rank
 from .reductions import ALGORITHMS as ALGORITHMS
 from .reductions import Hop as Hop
 from .reductions import Reduction as Reduction
