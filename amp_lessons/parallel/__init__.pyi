@@ -10,6 +10,8 @@ from .installed import GlooFacts as GlooFacts
 from .installed import default_reduce_dtype as default_reduce_dtype
 from .installed import gloo_facts as gloo_facts
 from .launcher import stop as stop
+from .ledger import Communication as Communication
+from .ledger import Traffic as Traffic
 from .memory import CONVENTIONS as CONVENTIONS
 from .memory import STAGES as STAGES
 from .memory import Convention as Convention
@@ -23,7 +25,5 @@ from .reductions import reduction as reduction
 from .running import Results as Results
 from .running import run as run
 from .traffic import STRATEGIES as STRATEGIES
-from .traffic import Communication as Communication
-from .traffic import Traffic as Traffic
 from .traffic import communication as communication
 from .volumes import sent_bytes as sent_bytes

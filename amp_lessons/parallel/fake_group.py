@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -21,8 +22,10 @@ def fake_group(world_size: int) -> Iterator[DeviceMesh]:
             "this process is a rank of a group already; ask before init_process_group, or after "
             "destroy_process_group"
         )
+    excepthook = sys.excepthook  # which each init_process_group wraps, so that tracebacks name the rank
     dist.init_process_group("fake", rank=0, world_size=world_size, store=FakeStore())
     try:
         yield init_device_mesh("cpu", (world_size,))
     finally:
         dist.destroy_process_group()
+        sys.excepthook = excepthook

@@ -12,50 +12,19 @@ import os
 import pickle
 import selectors
 import shutil
-import signal
-import struct
 import time
-from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
 from amp_lessons.parallel import rank as ranks
-from amp_lessons.parallel.bounded import BoundedOutput
-from amp_lessons.parallel.job import ACCEPTED, READY, Ending, Job, Kind
+from amp_lessons.parallel.hosted import HostedRank, read_piece
+from amp_lessons.parallel.job import ACCEPTED, READY, Ending, Job
 
 _POLL_S = 0.05
 _OTHERS_MAY_END_S = 0.3  # after the first failure: what comes in this time is told too
-_HEADER = struct.Struct("!Q")
 
 
 class NotebookGoneError(Exception):
     """Nobody waits for the results any more."""
-
-
-@dataclass
-class _Rank:
-    """One rank, as the host sees it."""
-
-    pid: int
-    report: int
-    output: int
-    received: bytearray = field(default_factory=bytearray)
-    printed: BoundedOutput = field(default_factory=BoundedOutput)
-    status: int | None = None
-
-    @property
-    def message(self) -> bytes | None:
-        """What it reported, None until all of it has come."""
-        if len(self.received) < _HEADER.size:
-            return None
-        (length,) = _HEADER.unpack_from(self.received)
-        complete = len(self.received) >= _HEADER.size + length
-        return bytes(self.received[_HEADER.size : _HEADER.size + length]) if complete else None
-
-    @property
-    def failed(self) -> bool:
-        """Whether it raised, or ended without a report."""
-        message = self.message
-        return self.status is not None if message is None else message[:1] == ranks.RAISED
 
 
 def main(descriptor: int, idle_s: float) -> None:
@@ -101,19 +70,21 @@ def _check(parent: int) -> None:
 
 def _run(job: Job, connection: Connection, parent: int) -> list[Ending]:
     """Run ``job`` on its ranks; whatever happens, leave neither process nor file."""
-    living: list[_Rank] = []
+    living: list[HostedRank] = []
     try:
         for number in range(job.world_size):
             living.append(_fork(job, number, living, connection))
         in_time = _supervise(living, job.timeout_s, connection, parent)
-        return _endings(living, in_time)
+        for each in living:
+            each.drain()
+        return [each.ending(in_time) for each in living]
     finally:
         for each in living:
-            _end(each)
+            each.end()
         shutil.rmtree(job.folder, ignore_errors=True)
 
 
-def _fork(job: Job, number: int, siblings: list[_Rank], connection: Connection) -> _Rank:
+def _fork(job: Job, number: int, siblings: list[HostedRank], connection: Connection) -> HostedRank:
     report, report_end = os.pipe()
     output, output_end = os.pipe()
     host = os.getpid()
@@ -127,10 +98,10 @@ def _fork(job: Job, number: int, siblings: list[_Rank], connection: Connection) 
     os.close(output_end)
     for descriptor in (report, output):
         os.set_blocking(descriptor, False)
-    return _Rank(pid, report, output)
+    return HostedRank(pid, report, output)
 
 
-def _supervise(living: list[_Rank], timeout_s: float, connection: Connection, parent: int) -> bool:
+def _supervise(living: list[HostedRank], timeout_s: float, connection: Connection, parent: int) -> bool:
     """Hear the ranks until all have reported, or one has failed, or the time is over: then return False."""
     deadline = time.monotonic() + timeout_s
     failed_at: float | None = None
@@ -143,15 +114,15 @@ def _supervise(living: list[_Rank], timeout_s: float, connection: Connection, pa
             _hear(selector, _POLL_S)
             _check(parent)
             for each in living:
-                _reap(each)
-            if all(each.message is not None or each.status is not None for each in living):
+                each.reap()
+            if not any(each.running for each in living):
                 return True
             if failed_at is None and any(each.failed for each in living):
                 failed_at = now
             if failed_at is not None and now > failed_at + _OTHERS_MAY_END_S:
                 return True
         for each in living:  # those that have not reported say where they are
-            if each.message is None and each.status is None:
+            if each.running:
                 os.kill(each.pid, ranks.ASK_WHERE)
         _hear_for(selector, _OTHERS_MAY_END_S)
     return False
@@ -168,64 +139,8 @@ def _hear(selector: selectors.BaseSelector, seconds: float) -> None:
     for key, _ in selector.select(seconds):
         if key.data is None:  # nothing is to be said while ranks run: this is the end of the connection
             raise NotebookGoneError
-        chunk = _read(key.fd)
+        chunk = read_piece(key.fd)
         if chunk:
             key.data(chunk)
         elif chunk is not None:
             selector.unregister(key.fileobj)
-
-
-def _read(descriptor: int) -> bytes | None:
-    """Return what is there; nothing at the end, None if nothing has come yet."""
-    try:
-        return os.read(descriptor, 1 << 16)
-    except BlockingIOError:
-        return None
-    except OSError:
-        return b""
-
-
-def _reap(each: _Rank) -> None:
-    if each.status is None:
-        pid, status = os.waitpid(each.pid, os.WNOHANG)
-        if pid:
-            each.status = os.waitstatus_to_exitcode(status)
-
-
-def _endings(living: list[_Rank], in_time: bool) -> list[Ending]:
-    for each in living:
-        _drain(each)
-    return [_ending(each, in_time) for each in living]
-
-
-def _drain(each: _Rank) -> None:
-    """Take what lies in the pipes, at most what fits into them: a rank may still be printing."""
-    for descriptor, add in ((each.report, each.received.extend), (each.output, each.printed.add)):
-        for _ in range(16):
-            chunk = _read(descriptor)
-            if not chunk:
-                break
-            add(chunk)
-
-
-def _ending(each: _Rank, in_time: bool) -> Ending:
-    printed = each.printed.text()
-    message = each.message
-    if message is not None:
-        kind: Kind = "raised" if message[:1] == ranks.RAISED else "returned"
-        return Ending(kind, message[1:], printed)
-    if each.status is not None:
-        return Ending("died", bytes(each.received), printed, each.status)
-    return Ending("stopped" if in_time else "running", bytes(each.received), printed)
-
-
-def _end(each: _Rank) -> None:
-    """End a rank and what it started, and forget it."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(each.pid, signal.SIGKILL)
-    if each.status is None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(each.pid, signal.SIGKILL)  # it may not have made a group of its own yet
-        os.waitpid(each.pid, 0)
-    os.close(each.report)
-    os.close(each.output)

@@ -22,7 +22,13 @@ _START_S = 120.0  # a cold disk reads PyTorch for a while
 _ACCEPT_S = 10.0
 _END_S = 3.0
 _BEYOND_S = 10.0  # after a job's own limit, for ending its ranks and sending what they said
-_ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}  # a fork wants no others
+# What makes a process safe to fork: no thread but one, no look at the GPU other than through its driver's
+# management library, and macOS's check, which takes frameworks that were only loaded for running, left out.
+_SAFE_TO_FORK = {
+    **{f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")},
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+    "OBJC_DISABLE_INITIALIZE_FORK_SAFETY": "YES",
+}
 _IDLE_S = 60.0  # so long it waits for the next job: a reader's pause, not a reader's lunch
 _CODE = "import sys; sys.path[:] = {!r}; from amp_lessons.parallel.host import main; main({}, {})"
 
@@ -96,7 +102,7 @@ def _start(theirs: Connection) -> subprocess.Popen[bytes]:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        env={**os.environ, **_ONE_THREAD},
+        env={**os.environ, **_SAFE_TO_FORK},
         start_new_session=True,  # the user's interrupt is for the notebook, which then ends the ranks
     )
 
@@ -148,4 +154,4 @@ def stop() -> None:
         _end_host()
 
 
-atexit.register(stop)
+atexit.register(_end_host)  # not stop: a thread that is in the middle of a run may not be waited for

@@ -143,7 +143,10 @@ def _around(sent: Tensor, shape: torch.Size, format: Arithmetic, chunk: Tensor, 
     ranks = len(sent)
     holder = (chunk + step) % ranks
     total = sent.gather(0, holder[None])
-    yield Hop(sent.unflatten(1, shape), torch.arange(ranks).view(-1, *[1] * len(shape)).expand(ranks, *shape))
+    yield Hop(
+        sent.unflatten(1, shape),
+        torch.arange(ranks, device=sent.device).view(-1, *[1] * len(shape)).expand(ranks, *shape),
+    )
     for _ in range(ranks - 1):
         holder = (holder + step) % ranks
         total = format.rounded(total + sent.gather(0, holder[None]))

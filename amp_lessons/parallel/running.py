@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import traceback
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -11,7 +12,8 @@ import cloudpickle
 
 from amp_lessons.arguments import require_callable, require_number, require_whole
 from amp_lessons.parallel import launcher
-from amp_lessons.parallel.endings import failure
+from amp_lessons.parallel.endings import RankError, failure
+from amp_lessons.parallel.job import Ending
 
 T = TypeVar("T")
 
@@ -57,9 +59,18 @@ def run(
     error = failure(endings, limit)
     if error is not None:
         raise error
-    results = Results(pickle.loads(ending.body) for ending in endings)
-    results.printed = tuple(ending.printed for ending in endings)
+    printed = tuple(ending.printed for ending in endings)
+    results = Results(_unpickled(rank, ending, printed) for rank, ending in enumerate(endings))
+    results.printed = printed
     return results
+
+
+def _unpickled(rank: int, ending: Ending, printed: tuple[str, ...]) -> Any:
+    try:
+        return pickle.loads(ending.body)
+    except Exception as error:
+        said = f"rank {rank} of {len(printed)} returned what cannot be unpickled here: {error!r}"
+        raise RankError(said, rank, traceback.format_exc(), printed) from error
 
 
 def _pickled(fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:

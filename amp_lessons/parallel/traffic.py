@@ -7,10 +7,7 @@ processes; DistributedDataParallel is asked for its buckets. What they call is n
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import torch
@@ -19,71 +16,16 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.distributed.device_mesh import DeviceMesh
 
 from amp_lessons.arguments import require, require_callable, require_items, require_whole
-from amp_lessons.autocast.running import fake_mode_of, loss_tensors, on_fake_cpu, require_module
+from amp_lessons.autocast.running import fake_copy, fake_mode_of, loss_tensors, on_fake_cpu, require_module
 from amp_lessons.parallel import buckets, strategies
 from amp_lessons.parallel.collectives import Collective, CollectiveLog
 from amp_lessons.parallel.fake_group import fake_group
-from amp_lessons.parallel.volumes import sent_bytes
+from amp_lessons.parallel.ledger import Communication, rows_of
 from amp_lessons.text.nearest import did_you_mean
 
 LossFn = Callable[[Any], torch.Tensor]
 Strategy = Callable[[nn.Module, DeviceMesh], nn.Module]
 STRATEGIES = ("ddp", "fsdp2", "tp")
-
-_OF_PARAMETERS = {
-    ("all-gather", "forward"): "parameters for the forward pass",
-    ("all-gather", "backward"): "parameters for the backward pass",
-    ("reduce-scatter", "backward"): "gradients",
-}
-_OF_ACTIVATIONS = {"forward": "activations", "backward": "gradients of activations"}
-
-
-@dataclass(frozen=True)
-class Traffic:
-    """Equal collectives of one step: ``elements`` of the whole tensor, among ``ranks``, ``times`` a step."""
-
-    collective: str
-    dtype: torch.dtype
-    elements: int
-    ranks: int
-    times: int
-    purpose: str
-
-    @property
-    def whole_bytes(self) -> int:
-        """The size of the whole tensor, once."""
-        return self.elements * self.dtype.itemsize
-
-    @property
-    def sent_bytes(self) -> Fraction:
-        """What each rank sends in a step, all times together; see ``volumes``."""
-        return self.times * sent_bytes(self.collective, self.whole_bytes, self.ranks)
-
-
-@dataclass(frozen=True)
-class Communication:
-    """What each rank sends in one step of training, in the order of first occurrence."""
-
-    strategy: str
-    world_size: int
-    rows: tuple[Traffic, ...]
-
-    @property
-    def sent_bytes(self) -> int:
-        """The bytes that each rank sends in a step, to the nearest one."""
-        return round(sum((row.sent_bytes for row in self.rows), Fraction(0)))
-
-    @property
-    def calls(self) -> int:
-        """How many collectives a step has."""
-        return sum(row.times for row in self.rows)
-
-    def by_purpose(self) -> dict[str, int]:
-        """Return the bytes that each rank sends, by what for."""
-        sums: dict[str, Fraction] = {}
-        for row in self.rows:
-            sums[row.purpose] = sums.get(row.purpose, Fraction(0)) + row.sent_bytes
-        return {purpose: round(nbytes) for purpose, nbytes in sums.items()}
 
 
 def communication(
@@ -118,10 +60,10 @@ def communication(
     """
     _check(model, world_size, strategy, param_dtype, reduce_dtype, plan)
     named = None if units is None else require_items(units, str, "units", "the name of a module")
-    model, given = on_fake_cpu(model, inputs)
+    model, given = on_fake_cpu(fake_copy(model), inputs)
     if strategy == "ddp":
         calls = _of_ddp(model, given, loss_fn, world_size, reduce_dtype)
-        return Communication("ddp", world_size, _rows(calls, "ddp"))
+        return Communication("ddp", world_size, rows_of(calls, "ddp"))
     with fake_group(world_size) as mesh, _fake_mode(model), warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", "FSDP2-wrapped module"
@@ -141,7 +83,7 @@ def communication(
             log.phase = "backward"
             _backward(losses)
     name = strategy if isinstance(strategy, str) else "own"
-    return Communication(name, world_size, _rows(log.calls, name))
+    return Communication(name, world_size, rows_of(log.calls, name))
 
 
 def _check(
@@ -214,20 +156,3 @@ def _in_dtype(given: Any, dtype: torch.dtype | None) -> Any:
     return torch.utils._pytree.tree_map_only(
         torch.Tensor, lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor, given
     )
-
-
-def _rows(calls: Iterable[Collective], strategy: str) -> tuple[Traffic, ...]:
-    counts = Counter(calls)
-    return tuple(
-        Traffic(call.name, call.dtype, call.elements, call.ranks, times, _purpose(call, strategy))
-        for call, times in counts.items()
-    )
-
-
-def _purpose(call: Collective, strategy: str) -> str:
-    """Say what a collective is for; of somebody's own strategy, only when it comes."""
-    if strategy == "ddp":
-        return "buffers" if call.name == "broadcast" else "gradients"
-    if strategy == "fsdp2":
-        return _OF_PARAMETERS[call.name, call.phase]
-    return _OF_ACTIVATIONS[call.phase] if strategy == "tp" else f"{call.phase} pass"

@@ -230,14 +230,23 @@ def test_a_billion_parameters_on_many_ranks_without_memory():
     assert told.by_purpose()["gradients"] == pytest.approx(63 / 64 * 4 * count, rel=1e-3)
 
 
+def test_a_fake_model_can_be_asked_about_again():
+    with autocast.fake_tensors():
+        model, tokens = Model(), torch.zeros(4, 8, dtype=torch.long)
+    first, again = (parallel.communication(model, tokens, 4) for _ in range(2))
+    assert first == again == parallel.communication(Model(), TOKENS, 4)
+    assert type(model) is Model
+
+
 def test_the_model_is_left_as_it_was():
-    model = Model()
+    model, excepthook = Model(), sys.excepthook
     before = {name: value.clone() for name, value in model.state_dict().items()}
     for strategy in ("ddp", "fsdp2"):
         parallel.communication(model, TOKENS, 4, strategy)
     assert type(model) is Model
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(p.grad is None for p in model.parameters())
+    assert sys.excepthook is excepthook
     assert not dist.is_initialized()
 
 

@@ -220,6 +220,20 @@ def test_a_traceback_shows_the_source_of_a_cell():
     assert "wrong = 1 / 0  # in a cell" in str(caught.value)
 
 
+class Stubborn:
+    """Can be pickled, and not be unpickled."""
+
+    def __reduce__(self):
+        return int, ("no number",)
+
+
+def test_what_cannot_be_unpickled_names_its_rank():
+    with pytest.raises(
+        parallel.RankError, match=r"^rank 1 of 2 returned what cannot be unpickled here: Value"
+    ):
+        parallel.run(lambda: Stubborn() if dist.get_rank() else None, 2)
+
+
 def test_what_cannot_be_copied_to_the_ranks_is_said():
     lock = threading.Lock()
 
@@ -362,6 +376,7 @@ def test_a_fork_of_the_notebook_leaves_its_host_alone():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_200_starts_leave_nothing():
     start_and_start_again(200)
 
