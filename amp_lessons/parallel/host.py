@@ -38,9 +38,14 @@ def main(descriptor: int, idle_s: float) -> None:
     os.chdir("/")  # so that the notebook's folder can be moved or removed
     with contextlib.suppress(NotebookGoneError, EOFError, OSError):
         while _asked(connection, parent, idle_s):
-            job = pickle.loads(connection.recv_bytes())
-            connection.send_bytes(ACCEPTED)
-            connection.send_bytes(pickle.dumps(_run(job, connection, parent)))
+            _serve(connection, parent)
+
+
+def _serve(connection: Connection, parent: int) -> None:
+    """Do one job, of which nothing is kept."""
+    job = pickle.loads(connection.recv_bytes())
+    connection.send_bytes(ACCEPTED)
+    connection.send_bytes(pickle.dumps(_run(job, connection, parent)))
 
 
 def _preload() -> None:

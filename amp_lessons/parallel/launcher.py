@@ -22,8 +22,8 @@ _START_S = 120.0  # a cold disk reads PyTorch for a while
 _ACCEPT_S = 10.0
 _END_S = 3.0
 _BEYOND_S = 10.0  # after a job's own limit, for ending its ranks and sending what they said
-# What makes a process safe to fork: no thread but one, no look at the GPU other than through its driver's
-# management library, and macOS's check, which takes frameworks that were only loaded for running, left out.
+# What makes a process safe to fork: one thread alone; GPUs counted by NVML, not by CUDA, which no fork of it
+# could use then; and no check of macOS's, which ends a fork for frameworks that were loaded and never used.
 _SAFE_TO_FORK = {
     **{f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")},
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",

@@ -44,7 +44,7 @@ def run(
     shows its traceback. Raises ``RankTimeoutError`` (a ``RankError`` and a ``TimeoutError``) for ranks that
     run longer than ``timeout_s`` seconds from their start; it says where they were. No rank is left running
     in any case, nor after the user's interrupt. Raises ``TypeError`` or ``ValueError`` for other arguments,
-    and ``NotImplementedError`` on Windows.
+    ``RuntimeError`` where no process can be started, and ``NotImplementedError`` on Windows.
     """
     require_callable(fn, "fn", "a function that each rank calls")
     if require_whole(world_size, "world_size") > _MOST_RANKS:

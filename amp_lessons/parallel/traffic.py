@@ -58,7 +58,9 @@ def communication(
     Bytes are those of the algorithms that send the fewest (``volumes``). Raises TypeError or ValueError for
     other arguments, and RuntimeError in a process that is a rank already.
     """
-    _check(model, world_size, strategy, param_dtype, reduce_dtype, plan)
+    dtypes = {"param_dtype": param_dtype, "reduce_dtype": reduce_dtype}
+    _check_each(model, world_size, strategy, dtypes, plan, loss_fn)
+    _check_together(strategy, dtypes, units, plan)
     named = None if units is None else require_items(units, str, "units", "the name of a module")
     model, given = on_fake_cpu(fake_copy(model), inputs)
     if strategy == "ddp":
@@ -86,28 +88,38 @@ def communication(
     return Communication(name, world_size, rows_of(log.calls, name))
 
 
-def _check(
-    model: Any, world_size: Any, strategy: Any, param_dtype: Any, reduce_dtype: Any, plan: Any
+def _check_each(
+    model: Any, world_size: Any, strategy: Any, dtypes: dict[str, Any], plan: Any, loss_fn: Any
 ) -> None:
     require_module(model)
     require_whole(world_size, "world_size")
-    if isinstance(strategy, str) and strategy not in STRATEGIES:
-        raise ValueError(f"there is no strategy {strategy!r}; {did_you_mean(strategy, STRATEGIES)}")
     if not isinstance(strategy, str):
-        named = ", ".join(STRATEGIES)
-        require_callable(strategy, "strategy", f"one of {named}, or a function of model and mesh")
-    for name, dtype in (("param_dtype", param_dtype), ("reduce_dtype", reduce_dtype)):
+        right = f"one of {', '.join(STRATEGIES)}, or a function of model and mesh"
+        require_callable(strategy, "strategy", right)
+    elif strategy not in STRATEGIES:
+        raise ValueError(f"there is no strategy {strategy!r}; {did_you_mean(strategy, STRATEGIES)}")
+    for name, dtype in dtypes.items():
         if dtype is not None and not require(dtype, torch.dtype, name, "a dtype or None").is_floating_point:
             raise ValueError(f"{name} is a floating dtype, not {dtype}")
-    if strategy == "ddp" and param_dtype is not None:
+    if plan is not None:
+        require(plan, Mapping, "plan", "a dict of names of modules with their ParallelStyle")
+    if loss_fn is not None:
+        require_callable(loss_fn, "loss_fn", "a function of the model's output that returns the loss")
+
+
+def _check_together(strategy: str | Strategy, dtypes: dict[str, Any], units: Any, plan: Any) -> None:
+    """Refuse what this strategy would not look at: who gives it expects something of it."""
+    if units is not None and strategy != "fsdp2":
+        raise ValueError('units is for the strategy "fsdp2", which gathers them one at a time')
+    if (plan is None) == (strategy == "tp"):
         raise ValueError(
-            "param_dtype changes nothing of what DDP sends; give the model parameters of that dtype"
+            'plan is for the strategy "tp", which needs it: names of modules with their ParallelStyle'
         )
-    if strategy == "tp" and reduce_dtype is not None:
+    if strategy == "ddp" and dtypes["param_dtype"]:
+        raise ValueError("param_dtype changes nothing of what DDP sends; give the model such parameters")
+    if strategy == "tp" and dtypes["reduce_dtype"]:
         raise ValueError("reduce_dtype is for gradients; tensor parallelism reduces activations as they are")
-    if strategy == "tp" and plan is None:
-        raise ValueError('plan is needed for "tp", names of modules with their ParallelStyle')
-    if callable(strategy) and (param_dtype or reduce_dtype):
+    if callable(strategy) and any(dtypes.values()):
         raise ValueError("param_dtype and reduce_dtype are the business of a strategy that is a function")
 
 
@@ -139,7 +151,11 @@ def _losses(model: nn.Module, given: Any, loss_fn: LossFn | None) -> list[torch.
         output = model(**given)
     else:
         output = model(*given) if isinstance(given, tuple) else model(given)
-    losses = [loss for loss in ([loss_fn(output)] if loss_fn else loss_tensors(output)) if loss.requires_grad]
+    losses = [
+        loss
+        for loss in ([loss_fn(output)] if loss_fn is not None else loss_tensors(output))
+        if loss.requires_grad
+    ]
     if not losses:
         raise ValueError("there is nothing to train: no output depends on a tensor that requires grad")
     return losses
