@@ -7,6 +7,7 @@ from . import exercises as exercises
 from . import formats as formats
 from . import fp8 as fp8
 from . import measure as measure
+from . import parallel as parallel
 from . import quizzes as quizzes
 from . import scaling as scaling
 from . import training as training

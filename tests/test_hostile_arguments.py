@@ -15,10 +15,10 @@ import pytest
 import torch
 from torch import nn
 
-from amp_lessons import autocast, formats, fp8, measure, scaling
+from amp_lessons import autocast, formats, fp8, measure, parallel, scaling
 from amp_lessons.measure import operations, rates, stopwatch, surveys
 
-ROOMS: tuple[ModuleType, ...] = (formats, scaling, measure, autocast, fp8)
+ROOMS: tuple[ModuleType, ...] = (formats, scaling, measure, autocast, fp8, parallel)
 
 
 class Bare:
@@ -241,6 +241,31 @@ GOOD: dict[str, dict[str, Any]] = {
         "engine": "auto",
     },
     "fp8.scales": {"amax": torch.ones(1), "cast": fp8.Cast()},
+    "parallel.communication": {
+        "model": MODEL,
+        "inputs": MATRIX,
+        "world_size": 2,
+        "strategy": "fsdp2",
+        "param_dtype": torch.bfloat16,
+        "reduce_dtype": torch.float32,
+        "units": [],
+        "plan": None,
+        "loss_fn": torch.sum,
+    },
+    "parallel.default_reduce_dtype": {},
+    "parallel.memory_per_rank": {
+        "parameters": 100,
+        "world_size": 2,
+        "stage": "zero3",
+        "convention": "zero",
+        "gathered_parameters": 10,
+        "gathered_itemsize": 2,
+    },
+    "parallel.reduce": {"tensors": MATRIX, "dtype": torch.float16, "algorithm": "ring", "op": "mean"},
+    "parallel.reduction": {"tensors": MATRIX, "dtype": torch.float16, "algorithm": "ring", "op": "mean"},
+    "parallel.run": {"fn": int, "world_size": 1, "timeout_s": 60.0, "threads_per_rank": 1},
+    "parallel.sent_bytes": {"collective": "all-reduce", "nbytes": 8, "ranks": 2},
+    "parallel.stop": {},
 }
 
 
