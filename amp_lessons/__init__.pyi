@@ -7,7 +7,9 @@ from . import clinic as clinic
 from . import devices as devices
 from . import exercises as exercises
 from . import formats as formats
+from . import fp8 as fp8
 from . import measure as measure
+from . import parallel as parallel
 from . import quizzes as quizzes
 from . import scaling as scaling
 from . import training as training

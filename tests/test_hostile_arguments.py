@@ -15,10 +15,10 @@ import pytest
 import torch
 from torch import nn
 
-from amp_lessons import autocast, formats, measure, scaling
+from amp_lessons import autocast, formats, fp8, measure, parallel, scaling
 from amp_lessons.measure import operations, rates, stopwatch, surveys
 
-ROOMS: tuple[ModuleType, ...] = (formats, scaling, measure, autocast)
+ROOMS: tuple[ModuleType, ...] = (formats, scaling, measure, autocast, fp8, parallel)
 
 
 class Bare:
@@ -60,6 +60,7 @@ FP16, FP32 = formats.FORMATS["fp16"], formats.FORMATS["fp32"]
 BATCH = (torch.ones(2, 2), torch.ones(2, 2))
 MODEL = nn.Linear(2, 2)
 MATRIX = torch.ones(2, 2)
+QUANTIZED = fp8.quantize(MATRIX, fp8.Cast())
 QUICK = {"device": "cpu", "seconds": 1e-9}
 
 
@@ -199,6 +200,72 @@ GOOD: dict[str, dict[str, Any]] = {
         "backward": lambda output: output.sum(),
     },
     "autocast.region": {"device_type": "cuda", "dtype": torch.float16, "device": "cpu"},
+    "fp8.accumulate": {"left": MATRIX, "right": MATRIX, "accumulation": fp8.FP32},
+    "fp8.convert": {
+        "model": nn.Sequential(nn.Linear(2, 2)),
+        "recipe": "mxfp8",
+        "keep": ("head",),
+        "engine": "auto",
+    },
+    "fp8.engines": {
+        "recipe": "mxfp8",
+        "device": "cpu",
+        "dtype": torch.float32,
+        "weight_dtype": torch.float32,
+    },
+    "fp8.hadamard": {"size": 16},
+    "fp8.linear": {
+        "x": MATRIX,
+        "weight": MATRIX,
+        "bias": torch.ones(2),
+        "recipe": "mxfp8",
+        "history": fp8.AmaxHistory(2),
+        "engine": "auto",
+        "generator": torch.Generator(),
+        "layer": "",
+    },
+    "fp8.quantize": {
+        "x": MATRIX,
+        "cast": fp8.Cast(stochastic=True),
+        "amax": torch.ones(1),
+        "generator": torch.Generator(),
+        "count": True,
+    },
+    "fp8.random_hadamard": {"x": MATRIX, "size": 2, "seed": 0},
+    "fp8.record": {},
+    "fp8.scaled_product": {
+        "left": QUANTIZED,
+        "right": QUANTIZED,
+        "accumulation": fp8.FP32,
+        "dtype": torch.float32,
+        "engine": "auto",
+    },
+    "fp8.scales": {"amax": torch.ones(1), "cast": fp8.Cast()},
+    "parallel.communication": {
+        "model": MODEL,
+        "inputs": MATRIX,
+        "world_size": 2,
+        "strategy": "fsdp2",
+        "param_dtype": torch.bfloat16,
+        "reduce_dtype": torch.float32,
+        "units": [],
+        "plan": None,
+        "loss_fn": torch.sum,
+    },
+    "parallel.default_reduce_dtype": {},
+    "parallel.memory_per_rank": {
+        "parameters": 100,
+        "world_size": 2,
+        "stage": "zero3",
+        "convention": "zero",
+        "gathered_parameters": 10,
+        "gathered_itemsize": 2,
+    },
+    "parallel.reduce": {"tensors": MATRIX, "dtype": torch.float16, "algorithm": "ring", "op": "mean"},
+    "parallel.reduction": {"tensors": MATRIX, "dtype": torch.float16, "algorithm": "ring", "op": "mean"},
+    "parallel.run": {"fn": int, "world_size": 1, "timeout_s": 60.0, "threads_per_rank": 1},
+    "parallel.sent_bytes": {"collective": "all-reduce", "nbytes": 8, "ranks": 2},
+    "parallel.stop": {},
 }
 
 

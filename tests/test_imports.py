@@ -53,7 +53,9 @@ def test_import_time_is_measured_beyond_torch():
     assert 0 < import_time.import_ms("amp_lessons") < import_time.import_ms("matplotlib.pyplot")
 
 
-@pytest.mark.parametrize("package", ["amp_lessons", "amp_lessons.audit", "amp_lessons.views"])
+@pytest.mark.parametrize(
+    "package", ["amp_lessons", "amp_lessons.audit", "amp_lessons.parallel", "amp_lessons.views"]
+)
 def test_whatever_a_stub_names_loads_and_is_documented(package):
     face = importlib.import_module(package)
     named = re.findall(r"^from \S+ import (\w+) as \1$", Path(face.__file__ + "i").read_text(), re.MULTILINE)
@@ -70,7 +72,14 @@ def test_a_view_that_does_not_exist_is_answered_with_those_that_do():
 
 
 @pytest.mark.parametrize(
-    "package", ["amp_lessons.audit", "amp_lessons.views", "amp_lessons.material", "amp_lessons.keeping"]
+    "package",
+    [
+        "amp_lessons.audit",
+        "amp_lessons.views",
+        "amp_lessons.parallel",
+        "amp_lessons.material",
+        "amp_lessons.keeping",
+    ],
 )
 def test_importing_a_face_loads_nothing_of_what_it_offers(package):
     outside = {name for name in newly_loaded(f"import {package}") if name != "amp_lessons"}

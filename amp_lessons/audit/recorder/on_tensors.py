@@ -219,9 +219,9 @@ class _Spies:
 
     def many_lerped(self, result: Any, averages: Any, weights: Any, part: Any = 1.0, *rest: Any) -> None:
         """See many averages updated in one call: the first tells."""
-        if averages and isinstance(part, float) and part <= _SMALL_PART:
-            if self._is_average(averages[0], weights[0]):
-                self._tell_of_average(None, averages[0], weights[0])
+        small = isinstance(part, float) and part <= _SMALL_PART
+        if averages and small and self._is_average(averages[0], weights[0]):
+            self._tell_of_average(None, averages[0], weights[0])
 
     def _added_in_place(self, before: Any, tensor: Tensor, other: Any, **kwargs: Any) -> None:
         part = kwargs.get("alpha", 1.0)

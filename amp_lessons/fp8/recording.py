@@ -1,0 +1,81 @@
+"""Which products were made while somebody looked, by which engine, and what the casts lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from amp_lessons.fp8.products import Engine
+from amp_lessons.fp8.quantized import Quantized
+from amp_lessons.fp8.recipes import Role
+
+
+@dataclass(frozen=True)
+class CastMade:
+    """What one cast did to one tensor: ``role`` "input", "weight" or "gradient"; counts are of elements."""
+
+    role: Role
+    format: str
+    elements: int
+    saturated: int
+    underflowed: int
+    amax: float
+    bytes_of_values: float
+    bytes_of_scales: float
+
+    @classmethod
+    def of(cls, role: Role, made: Quantized) -> CastMade:
+        """Take down what a counted cast did."""
+        return cls(
+            role,
+            made.cast.element.name,
+            made.values.numel(),
+            made.saturated or 0,
+            made.underflowed or 0,
+            float(made.amax.amax()) if made.amax.numel() else 0.0,
+            made.bytes_of_values,
+            made.bytes_of_scales,
+        )
+
+
+@dataclass(frozen=True)
+class ProductMade:
+    """One product of a linear layer; ``layer`` is its name in the converted model, "" for ``fp8.linear``.
+
+    ``product`` is "output", "input_gradient" or "weight_gradient". ``casts`` is empty where nothing was cast.
+    """
+
+    layer: str
+    product: str
+    engine: Engine
+    casts: tuple[CastMade, ...]
+
+
+_LISTENING: list[
+    list[ProductMade]
+] = []  # not a context variable: autograd runs backward in threads of its own
+
+
+@contextmanager
+def record() -> Iterator[list[ProductMade]]:
+    """Take down every product that ``fp8`` makes inside, in order; counting takes as long as casting."""
+    made: list[ProductMade] = []
+    _LISTENING.append(made)
+    try:
+        yield made
+    finally:
+        _LISTENING[:] = [each for each in _LISTENING if each is not made]
+
+
+def is_recording() -> bool:
+    """Say whether anybody looks, so that casts are to be counted."""
+    return bool(_LISTENING)
+
+
+def tell(layer: str, product: str, engine: Engine, *operands: tuple[Role, Quantized]) -> None:
+    """Tell those who look that a product was made."""
+    if _LISTENING:
+        made = ProductMade(layer, product, engine, tuple(CastMade.of(*operand) for operand in operands))
+        for listener in _LISTENING:
+            listener.append(made)

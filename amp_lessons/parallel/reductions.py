@@ -1,0 +1,200 @@
+"""Sums over ranks as they are made on the way: hop by hop, each partial sum rounded to the dtype.
+
+A ring passes each chunk of the tensor from rank to rank, so that a partial sum of n ranks has been rounded
+n − 1 times; in a tree it is log₂ n times. All ranks get the same result, as in an all-reduce.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from amp_lessons.arguments import require, require_items
+from amp_lessons.formats import FloatFormat
+from amp_lessons.parallel.arithmetic import Arithmetic, arithmetic
+from amp_lessons.parallel.averaging import AVERAGINGS
+from amp_lessons.text.nearest import did_you_mean
+
+_GLOO_SEGMENT_BYTES = 1024 * 1024  # gloo/allreduce.h, kMaxSegmentSize
+
+
+@dataclass(frozen=True)
+class Hop:
+    """The partial sums that exist after a hop.
+
+    ``partial_sums`` is (k, …), k partial sums of each element, on their way to be one; ``ranks``, of the same
+    shape, says on which rank each of them is.
+    """
+
+    partial_sums: Tensor
+    ranks: Tensor
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """A reduction with its way: ``hops[0]`` is what the ranks brought, the last one holds one sum.
+
+    ``result`` is of the dtype reduced in; ``exact`` is the same in float64, of the values as they were given.
+    """
+
+    algorithm: str
+    op: str
+    result: Tensor
+    exact: Tensor
+    hops: tuple[Hop, ...]
+
+    @property
+    def relative_error(self) -> float:
+        """The norm of what is wrong with the result, by the norm of the exact one."""
+        return ((self.result.double() - self.exact).norm() / self.exact.norm()).item()
+
+    @property
+    def size(self) -> float:
+        """How much of the exact result is there: 1 for all of it, 0.5 where half of its length is lost."""
+        exact = self.exact.flatten()
+        return (self.result.double().flatten() @ exact / (exact @ exact)).item()
+
+
+def reduce(
+    tensors: Sequence[Tensor] | Tensor,
+    dtype: torch.dtype | FloatFormat,
+    algorithm: str = "ring",
+    op: str = "mean",
+) -> Tensor:
+    """Return what an all-reduce of ``tensors``, one per rank, gives if every hop is rounded to ``dtype``.
+
+    ``tensors`` are of one shape, or one tensor (ranks, …); they are rounded to ``dtype`` first. ``dtype`` is
+    any floating dtype, or a format such as ``formats.FORMATS["tf32"]``; the result has it, or float32 for a
+    format without a dtype. ``algorithm`` is one of ``ALGORITHMS``:
+
+    - "ring": chunk c of the tensor starts at rank c + 1 and is complete on rank c, as in NCCL
+      (src/device/all_reduce.h, runRing).
+    - "gloo": the ring of ``torch.distributed``'s gloo backend, which runs the other way round and cuts chunks
+      to whole segments (gloo/allreduce.cc, ring); equal to it bit for bit.
+    - "tree": neighbours in pairs, then pairs of pairs. NCCL's double binary tree is as deep, but pairs
+      others (src/graph/trees.cc).
+
+    ``op`` is one of ``AVERAGINGS``, which says who divides where. Simulated: no process is started. Raises
+    TypeError or ValueError for what is none of these.
+    """
+    stack, format = _stacked(tensors), arithmetic(dtype)
+    (last,) = deque(_hops(stack, format, algorithm, op), maxlen=1)
+    return _finished(last, stack, format, op)
+
+
+def reduction(
+    tensors: Sequence[Tensor] | Tensor,
+    dtype: torch.dtype | FloatFormat,
+    algorithm: str = "ring",
+    op: str = "mean",
+) -> Reduction:
+    """Return what ``reduce`` does, with the partial sums of every hop, and the exact result beside it."""
+    stack, format = _stacked(tensors), arithmetic(dtype)
+    hops = tuple(_hops(stack, format, algorithm, op))
+    exact = stack.double().sum(0) / (1 if op == "sum" else len(stack))
+    return Reduction(algorithm, op, _finished(hops[-1], stack, format, op), exact, hops)
+
+
+def _hops(stack: Tensor, format: Arithmetic, algorithm: str, op: str) -> Iterator[Hop]:
+    """Yield the hops of the values as they are sent: rounded, and multiplied by what comes before the sum."""
+    for value, name, known in ((algorithm, "algorithm", ALGORITHMS), (op, "op", AVERAGINGS)):
+        require(value, str, name, f"a name such as {next(iter(known))!r}")
+        if value not in known:
+            raise ValueError(f"there is no {name} {value!r}; {did_you_mean(value, known)}")
+    sent = format.rounded(stack.to(format.wide))
+    factor = AVERAGINGS[op].factors(len(stack), format).before
+    if factor != 1:
+        sent = format.rounded(sent * factor)
+    return ALGORITHMS[algorithm](sent.flatten(1), stack.shape[1:], format)
+
+
+def _finished(hop: Hop, stack: Tensor, format: Arithmetic, op: str) -> Tensor:
+    total = hop.partial_sums[0]
+    divisor = AVERAGINGS[op].factors(len(stack), format).after
+    return format.stored(format.rounded(total / divisor) if divisor != 1 else total)
+
+
+def _stacked(tensors: Sequence[Tensor] | Tensor) -> Tensor:
+    """Return one tensor (ranks, …). Raises TypeError or ValueError for what cannot be one."""
+    if isinstance(tensors, Tensor):
+        if tensors.dim() == 0:
+            raise ValueError("tensors is one tensor per rank, along the first dimension, not a single number")
+        stack = tensors.detach()
+    else:
+        items = require_items(tensors, Tensor, "tensors", "a floating tensor, one per rank")
+        shapes = {tuple(item.shape) for item in items}
+        if len(shapes) > 1:
+            raise ValueError(f"tensors are of one shape, not of {' and '.join(map(str, sorted(shapes)))}")
+        stack = torch.stack([item.detach() for item in items]) if items else torch.empty(0)
+    if not stack.is_floating_point():
+        raise TypeError(f"tensors are of a floating dtype, not {stack.dtype}")
+    if stack.numel() == 0:
+        raise ValueError("tensors is at least one, each with at least one element")
+    return stack
+
+
+def _around(sent: Tensor, shape: torch.Size, format: Arithmetic, chunk: Tensor, step: int) -> Iterator[Hop]:
+    """Send every chunk around the ring, from its neighbour ``step`` ranks on until it is home."""
+    ranks = len(sent)
+    holder = (chunk + step) % ranks
+    total = sent.gather(0, holder[None])
+    yield Hop(
+        sent.unflatten(1, shape),
+        torch.arange(ranks, device=sent.device).view(-1, *[1] * len(shape)).expand(ranks, *shape),
+    )
+    for _ in range(ranks - 1):
+        holder = (holder + step) % ranks
+        total = format.rounded(total + sent.gather(0, holder[None]))
+        yield Hop(total.view(1, *shape), holder.view(1, *shape))
+
+
+def _ring(sent: Tensor, shape: torch.Size, format: Arithmetic) -> Iterator[Hop]:
+    ranks, elements = sent.shape
+    chunk = torch.arange(elements, device=sent.device) // -(-elements // ranks)
+    return _around(sent, shape, format, chunk, 1)
+
+
+def _gloo(sent: Tensor, shape: torch.Size, format: Arithmetic) -> Iterator[Hop]:
+    ranks, elements = sent.shape
+    chunk = torch.arange(elements, device=sent.device) // _gloo_chunk(ranks, elements, _itemsize(format))
+    return _around(sent, shape, format, chunk, -1)
+
+
+def _gloo_chunk(ranks: int, elements: int, itemsize: int) -> int:
+    """Return how many elements a chunk has: as many segments for each rank, at least two."""
+    nbytes = elements * itemsize
+    segments = max(-(-nbytes // _GLOO_SEGMENT_BYTES), 2 * ranks)
+    per_rank = -(-segments // ranks)
+    segment = -(-nbytes // (per_rank * ranks))
+    return per_rank * -(-segment // itemsize)
+
+
+def _itemsize(format: Arithmetic) -> int:
+    return 4 if isinstance(format.of, FloatFormat) else format.of.itemsize
+
+
+def _tree(sent: Tensor, shape: torch.Size, format: Arithmetic) -> Iterator[Hop]:
+    total, ranks = sent, torch.arange(len(sent), device=sent.device)
+    as_hop = partial(_tree_hop, shape=shape)
+    yield as_hop(total, ranks)
+    while len(total) > 1:
+        pairs = len(total) // 2 * 2  # the last one of an odd number waits for the next level
+        summed = format.rounded(total[0:pairs:2] + total[1:pairs:2])
+        total, ranks = torch.cat([summed, total[pairs:]]), torch.cat([ranks[0:pairs:2], ranks[pairs:]])
+        yield as_hop(total, ranks)
+
+
+def _tree_hop(total: Tensor, ranks: Tensor, shape: torch.Size) -> Hop:
+    return Hop(total.unflatten(1, shape), ranks.view(-1, *[1] * len(shape)).expand(len(ranks), *shape))
+
+
+ALGORITHMS: dict[str, Callable[[Tensor, torch.Size, Arithmetic], Iterator[Hop]]] = {
+    "ring": _ring,
+    "tree": _tree,
+    "gloo": _gloo,
+}

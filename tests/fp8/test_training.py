@@ -1,0 +1,90 @@
+"""Models train by the recipes: a character model and a perceptron, against the same in fp32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from amp_lessons import fp8
+from amp_lessons.formats import FORMATS
+from amp_lessons.material import charlm, data, models
+
+pytestmark = pytest.mark.slow
+
+EIGHT_BITS = [name for name, recipe in fp8.RECIPES.items() if recipe.bits == 8]
+UNSCALED = (
+    fp8.RECIPES["tensorwise"].with_casts(rule="none").with_casts("gradient", element=FORMATS["fp8_e4m3"])
+)
+STEPS, LAST = 100, 20
+
+
+def end_of_training(model: nn.Module, batches, loss_fn: Callable, lr: float) -> float:
+    """Train, and return the mean loss of the last steps."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr)
+    losses = []
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        for inputs, targets in batches:
+            loss = loss_fn(model(inputs), targets)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    return sum(losses[-LAST:]) / LAST
+
+
+@cache
+def characters() -> tuple[charlm.Vocabulary, list]:
+    text = charlm.python_help_text()
+    vocabulary = charlm.Vocabulary.of(text)
+    return vocabulary, list(charlm.CharacterBatches(vocabulary.encode(text), batches=STEPS))
+
+
+def train_characters(recipe: str | fp8.Recipe | None) -> float:
+    vocabulary, batches = characters()
+    model = models.seeded(lambda: charlm.CharacterModel(len(vocabulary)))
+    if recipe is not None:
+        fp8.convert(model, recipe, keep=())
+    return end_of_training(model, batches, charlm.next_character_loss, 5e-3)
+
+
+def train_digits(recipe: str | None) -> float:
+    model = models.digits_classifier(64)
+    if recipe is not None:
+        fp8.convert(model, recipe, keep=())
+    batches = [batch for seed in range(4) for batch in data.batches(data.digits().train, 64, seed=seed)]
+    return end_of_training(model, batches, F.cross_entropy, 2e-3)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Compute in one thread: matrices this small are not worth a second, which others may be waiting for."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def in_fp32(one_thread: None) -> dict[str, float]:
+    return {"characters": train_characters(None), "digits": train_digits(None)}
+
+
+@pytest.mark.parametrize("recipe", EIGHT_BITS)
+def test_eight_bits_end_within_five_percent_of_fp32(recipe: str, in_fp32: dict[str, float]) -> None:
+    assert train_characters(recipe) == pytest.approx(in_fp32["characters"], rel=0.05)
+    assert train_digits(recipe) == pytest.approx(in_fp32["digits"], rel=0.05)
+
+
+@pytest.mark.parametrize("recipe", ["mxfp4", "nvfp4"])
+def test_four_bits_train_a_character_model(recipe: str, in_fp32: dict[str, float]) -> None:
+    assert train_characters(recipe) == pytest.approx(in_fp32["characters"], rel=0.1)
+
+
+def test_without_a_scale_the_same_model_fails(in_fp32: dict[str, float]) -> None:
+    assert train_characters(UNSCALED) > 1.5 * in_fp32["characters"]

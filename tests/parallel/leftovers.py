@@ -1,0 +1,53 @@
+"""What a run could leave behind: processes, files, sockets that listen, open descriptors."""
+
+from __future__ import annotations
+
+import glob
+import os
+import tempfile
+import time
+from collections.abc import Callable
+
+import psutil
+
+
+def processes(of: int | None = None) -> list[psutil.Process]:
+    """Return what this process, or another, has started, but for the host, which may wait for a job."""
+    started = psutil.Process(of).children(recursive=True)
+    return [each for each in started if not is_host(each) and "resource_tracker" not in commandline(each)]
+
+
+def is_host(process: psutil.Process) -> bool:
+    """Whether it is the host itself, not a rank, which is a fork of it."""
+    try:
+        return "parallel.host" in commandline(process) and not is_host(process.parent())
+    except psutil.NoSuchProcess:
+        return False
+
+
+def commandline(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return ""
+
+
+def folders() -> set[str]:
+    return set(glob.glob(os.path.join(tempfile.gettempdir(), "amp-lessons-ranks-*")))
+
+
+def listening() -> list[str]:
+    """Return the sockets of this process and its host that wait for somebody."""
+    me = psutil.Process()
+    connections = [c for each in (me, *me.children()) for c in each.net_connections()]
+    return [str(c.laddr) for c in connections if c.status == psutil.CONN_LISTEN]
+
+
+def soon(holds: Callable[[], bool], seconds: float = 5.0) -> bool:
+    """Whether something comes true within some seconds."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if holds():
+            return True
+        time.sleep(0.02)
+    return holds()
