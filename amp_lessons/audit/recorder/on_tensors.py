@@ -252,9 +252,9 @@ class _Spies:
         return pointers, shapes
 
     def _tell_of_average(self, before: Any, average: Tensor, weights: Tensor) -> None:
-        after, target = _some_of(average), _some_of(weights)
-        stuck = None
-        if before is not None and after is not None and target is not None:
+        after, stuck = _some_of(average), None
+        if before is not None and after is not None:
+            target = weights.detach().reshape(-1)[: after.numel()]
             differs = bool((target.float() != after.float()).any())
             stuck = differs and bool(torch.equal(before, after))
         self._recorder.tell(events.Averaged, dtype=average.dtype, weight_dtype=weights.dtype, stuck=stuck)
