@@ -157,7 +157,7 @@ class _Spies:
         """See a constant that vanishes or overflows, and a running sum that has stopped."""
         if not isinstance(result, Tensor) or result.dtype not in _HALVES:
             return
-        if isinstance(other, float):
+        if isinstance(other, float) and _by_own_code():
             self._constant(other, result.dtype)
         if result.dim() == 0 and not result.requires_grad and result.device.type == "cpu":
             self._summed(result, tensor, float(tensor), other)
@@ -165,12 +165,12 @@ class _Spies:
     def clamped(self, result: Tensor, tensor: Tensor, *args: Any, **kwargs: Any) -> None:
         """See a lower bound that is 0."""
         bound = kwargs.get("min", args[0] if args else None)
-        if result.dtype in _HALVES and isinstance(bound, float):
+        if result.dtype in _HALVES and isinstance(bound, float) and _by_own_code():
             self._constant(bound, result.dtype)
 
     def chosen(self, result: Tensor, *args: Any, **kwargs: Any) -> None:
         """See a constant chosen that is inf."""
-        if isinstance(result, Tensor) and result.dtype in _HALVES:
+        if isinstance(result, Tensor) and result.dtype in _HALVES and _by_own_code():
             for each in args[1:]:
                 if isinstance(each, float):
                     self._constant(each, result.dtype)
