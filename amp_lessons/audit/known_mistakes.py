@@ -604,16 +604,6 @@ def penalty_on_scaled_gradients(weight: float) -> Finding:
 # --- what goes on beside the steps
 
 
-def average_in_half(dtype: torch.dtype) -> Finding:
-    """Report a moving average of the weights that is kept in 16 bits."""
-    return failed(
-        "average_in_half",
-        f"a moving average of the weights is kept in {dtype_name(dtype)}: what one step adds to it is less "
-        "than half the spacing of its numbers, and is rounded away",
-        "keep the average in fp32, and cast a copy of it where 16 bits are wanted",
-    )
-
-
 def scaler_not_saved() -> Finding:
     """Report a checkpoint with an optimizer's state and without the scaler's."""
     return failed(
@@ -646,42 +636,45 @@ def device_not_here(what: str, device: str) -> Finding:
 # --- numbers that 16 bits cannot hold
 
 
-def positions_in_half(count: int, dtype: torch.dtype, distinct: int) -> Finding:
-    """Report whole numbers counted up to ``count`` in 16 bits, of which only some remain apart."""
+def average_stuck(came: str, half: str) -> Finding:
+    """Report a moving average that is rounded to ``half`` precision; ``came`` says what was seen of it."""
     return failed(
-        "positions_in_half",
-        f"{count} whole numbers were put into {dtype_name(dtype)}, which leaves {distinct} of them apart: "
-        "positions that far out share their neighbours'",
-        "count in whole numbers or in fp32, also inside autocast, and cast what is computed from them",
+        "average_stuck",
+        f"{came}: the average is rounded to {half} in every step, and what is left of an update after "
+        "(1 - decay) is too small to survive that",
+        "keep the average, and decay, in more digits than the weights have",
     )
 
 
-def metric_in_half(dtype: torch.dtype, total: float, term: float) -> Finding:
-    """Report a running sum in 16 bits that a term no longer moves."""
+def positions_rounded(seen: str, format_: str) -> Finding:
+    """Report positions that run together; ``seen`` says of what, ``format_`` what the format lacks."""
     return failed(
-        "metric_in_half",
-        f"a running sum is kept in {dtype_name(dtype)} and has come to {total:g}: adding {term:g} leaves it "
-        "as it is",
-        "add up Python floats, or .float() it first",
+        "positions_rounded",
+        f"{seen}: the positions are rounded to a format that has no {format_}, and several of them become one",
+        "compute with the positions in fp32 from the beginning; cos and sin may be cast",
     )
 
 
-def constant_vanishes(constant: float, dtype: torch.dtype) -> Finding:
-    """Report a small constant that is 0 in the dtype it is used in."""
-    smallest = torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
+def metric_stops(seen: str, half: str, stop: float) -> Finding:
+    """Report a sum in ``half`` precision that takes no more ones from ``stop`` on; ``seen`` says where."""
     return failed(
-        "constant_vanishes",
-        f"{constant:g} is 0 in {dtype_name(dtype)}, whose smallest number is {smallest:.2g}: it protects "
-        "nothing from a division by zero",
-        "compute in fp32 where the constant is needed, or use one that the format has",
+        "metric_stops",
+        f"{seen}: a sum in {half} takes no more ones from {stop:,.0f} on, where they are half of its spacing, "
+        "and stands still while the number of samples grows",
+        "sum in fp32, in integers, or in Python's own numbers",
     )
 
 
-def constant_overflows(constant: float, dtype: torch.dtype) -> Finding:
-    """Report a large constant that is inf in the dtype it is used in."""
+def eps_vanishes(seen: str, how: str, hint: str = "add eps where it is a number: in fp32") -> Finding:
+    """Report a small constant that a format does not have; ``seen`` says where, ``how`` it vanished."""
+    return failed("eps_vanishes", f"{seen}: {how}", hint)
+
+
+def masked_row_nan(seen: str) -> Finding:
+    """Report a mask whose number is -inf in 16 bits; ``seen`` says where."""
     return failed(
-        "constant_overflows",
-        f"{constant:g} is {'-' if constant < 0 else ''}inf in {dtype_name(dtype)}: a row in which every "
-        "place is masked becomes NaN",
-        "mask with torch.finfo(scores.dtype).min, or with a boolean mask, and decide what an empty row is",
+        "masked_row_nan",
+        f"{seen}: -1e9 is beyond fp16, where it becomes -inf, and softmax of nothing but -inf divides zero by "
+        "zero",
+        "mask with a number that the dtype has, or with a bool mask, and give such rows zeros",
     )

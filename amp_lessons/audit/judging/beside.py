@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
+
 from amp_lessons.audit import known_mistakes
+from amp_lessons.audit.findings import Finding
 from amp_lessons.audit.judging.rule import Memory, Verdict, likely, on, seen
 from amp_lessons.audit.recorder import events
+from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.precisions import HALVES
 
 _HALVES = frozenset(HALVES.values())
@@ -37,28 +41,39 @@ def _just_skipped(memory: Memory) -> bool:
 def average_in_half(event: events.Averaged, memory: Memory) -> Iterator[Verdict]:
     """See an average that is kept in 16 bits."""
     if event.dtype in _HALVES:
-        finding = known_mistakes.average_in_half(event.dtype)
+        half = dtype_name(event.dtype)
+        finding = known_mistakes.average_stuck(f"a moving average of the weights is kept in {half}", half)
         yield seen(finding) if event.stuck else likely(finding, "by its dtype; its numbers still moved")
 
 
 @on(events.Arithmetic)
 def arithmetic(event: events.Arithmetic, memory: Memory) -> Iterator[Verdict]:
     """See what was computed in 16 bits and does not fit."""
-    facts = event.facts
-    if event.code == "positions_in_half":
-        yield seen(known_mistakes.positions_in_half(int(facts["count"]), event.dtype, int(facts["distinct"])))
-    elif event.code == "metric_in_half":
-        yield seen(known_mistakes.metric_in_half(event.dtype, facts["total"], facts["term"]))
-    elif event.code == "constant_vanishes":
-        yield likely(
-            known_mistakes.constant_vanishes(facts["constant"], event.dtype),
-            "what it was added to may never come near 0",
+    facts, half = event.facts, dtype_name(event.dtype)
+    if event.code == "positions_rounded":
+        seen_of = f"{facts['count']:g} whole numbers became {facts['distinct']:g} in {half}"
+        yield seen(
+            known_mistakes.positions_rounded(seen_of, f"odd numbers above {_counted_to(event.dtype):g}")
         )
-    elif event.code == "constant_overflows":
-        yield likely(
-            known_mistakes.constant_overflows(facts["constant"], event.dtype),
-            "a row without a single open place would show it",
-        )
+    elif event.code == "metric_stops":
+        stopped = f"a sum has come to {facts['total']:g}, and adding {facts['term']:g} leaves it there"
+        yield seen(known_mistakes.metric_stops(stopped, half, _counted_to(event.dtype)))
+    elif event.code == "eps_vanishes":
+        yield likely(_eps_vanishes(facts["constant"], event.dtype), "what it protects may never come near 0")
+    elif event.code == "masked_row_nan":
+        chosen = f"{facts['constant']:g} was put into {half} numbers"
+        yield likely(known_mistakes.masked_row_nan(chosen), "a row without a single open place would show it")
+
+
+def _counted_to(dtype: torch.dtype) -> float:
+    """Return up to where a format has all whole numbers."""
+    return 2 / torch.finfo(dtype).eps
+
+
+def _eps_vanishes(eps: float, dtype: torch.dtype) -> Finding:
+    smallest = torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
+    how = f"it is rounded to 0 in {dtype_name(dtype)}, whose smallest number is {smallest:.1g}"
+    return known_mistakes.eps_vanishes(f"{eps:g} is to protect from 0", how)
 
 
 @on(events.ScaledRead)
@@ -71,7 +86,7 @@ def reads_scaled(event: events.ScaledRead, memory: Memory) -> Iterator[Verdict]:
 def eps_vanishes(event: events.StepAsked, memory: Memory) -> Iterator[Verdict]:
     """See an optimizer whose eps is 0 in the dtype of its weights."""
     if event.eps_vanishes is not None:
-        yield seen(known_mistakes.constant_vanishes(*event.eps_vanishes))
+        yield seen(_eps_vanishes(*event.eps_vanishes))
 
 
 def scaler_not_saved(memory: Memory) -> Iterator[tuple[events.Event, Verdict]]:

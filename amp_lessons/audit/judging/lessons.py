@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 _LESSONS = {
-    "01": ("positions_in_half", "metric_in_half", "average_in_half", "half_parameters"),
+    "01": ("positions_rounded", "metric_stops", "average_stuck", "half_parameters"),
     "02": (
         "no_autocast",
         "one_big_autocast",
         "backward_in_autocast",
         "loss_outside_autocast",
-        "constant_vanishes",
-        "constant_overflows",
+        "eps_vanishes",
+        "masked_row_nan",
         "device_not_here",
     ),
     "03": (

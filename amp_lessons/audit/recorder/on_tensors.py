@@ -149,7 +149,7 @@ class _Spies:
         distinct = numbers.unique().numel()
         if distinct < count:
             facts = {"count": count, "distinct": distinct}
-            self._recorder.tell(events.Arithmetic, code="positions_in_half", dtype=numbers.dtype, facts=facts)
+            self._recorder.tell(events.Arithmetic, code="positions_rounded", dtype=numbers.dtype, facts=facts)
 
     # --- constants that a format does not have
 
@@ -179,7 +179,7 @@ class _Spies:
         if constant == 0.0 or not math.isfinite(constant):
             return
         rounded = float(torch.tensor(constant, dtype=torch.float64).to(dtype))
-        code = {0.0: "constant_vanishes", math.inf: "constant_overflows"}.get(abs(rounded))
+        code = {0.0: "eps_vanishes", math.inf: "masked_row_nan"}.get(abs(rounded))
         if code is not None:
             self._recorder.tell(events.Arithmetic, code=code, dtype=dtype, facts={"constant": constant})
 
@@ -192,7 +192,7 @@ class _Spies:
         stuck = float(result) == was and math.isfinite(was)
         if terms >= _LONG_SUM and stuck and math.isfinite(number) and number != 0.0:
             facts = {"total": was, "term": number}
-            self._recorder.tell(events.Arithmetic, code="metric_in_half", dtype=result.dtype, facts=facts)
+            self._recorder.tell(events.Arithmetic, code="metric_stops", dtype=result.dtype, facts=facts)
 
     # --- numbers read while they are scaled
 

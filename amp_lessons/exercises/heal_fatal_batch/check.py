@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from amp_lessons.audit import known_mistakes
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.audit.known_mistakes import nan_hidden
 from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject, run
@@ -68,12 +69,8 @@ def _result(attend: LearnersFunction, case: Case, inputs: list[Tensor]) -> Tenso
 def _require_empty_rows(result: Tensor, case: Case) -> None:
     rows = result[case.empty]
     if rows.isnan().any():
-        reject(
-            "masked_row_nan",
-            f"for {case.what}, a query that may see no key gives NaN: -1e9 is beyond fp16, where it becomes "
-            "-inf, and softmax of nothing but -inf divides zero by zero",
-            "mask with a number that the dtype has, or with a bool mask, and give such rows zeros",
-        )
+        nan_of = f"for {case.what}, a query that may see no key gives NaN"
+        raise Rejected(known_mistakes.masked_row_nan(nan_of))
     if rows.any():
         reject(
             "masked_row_not_zero",

@@ -9,6 +9,7 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
+from amp_lessons.audit import known_mistakes
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.audit.known_mistakes import nan_hidden
 from amp_lessons.audit.watching.device import device_type
@@ -105,14 +106,14 @@ def _reject(seen: Tensor, x: Tensor, case: Case) -> NoReturn:
     """Say what is wrong of rows (rows, width) that are: what eps they were divided with tells most of it."""
     half = dtype_name(case.x.dtype)
     if not x.any(-1).all() and seen[~x.any(-1)].isnan().any():
-        reject(
-            "eps_vanishes",
-            f"for {case.what}, a blank row gives NaN: {case.eps:g} is rounded to 0 in {half}, whose "
-            "smallest number "
-            f"is {torch.finfo(case.x.dtype).smallest_normal * torch.finfo(case.x.dtype).eps:.1g}, and 0 is "
-            "divided by 0",
-            "add eps where it is a number: to a mean square in fp32",
+        smallest = torch.finfo(case.x.dtype).smallest_normal * torch.finfo(case.x.dtype).eps
+        how = (
+            f"{case.eps:g} is rounded to 0 in {half}, whose smallest number is {smallest:.1g}, and 0 is divided "
+            "by 0"
         )
+        blank = f"for {case.what}, a blank row gives NaN"
+        mean_square = "add eps where it is a number: to a mean square in fp32"
+        raise Rejected(known_mistakes.eps_vanishes(blank, how, mean_square))
     if case.about == _BRIGHT and not seen.abs().amax() > 0.5:
         reject(
             "squares_overflow",
@@ -133,12 +134,13 @@ def _reject(seen: Tensor, x: Tensor, case: Case) -> NoReturn:
 def _reject_eps(eps: float, case: Case) -> None:
     if eps < 0.5 * case.eps:
         half = dtype_name(case.x.dtype)
-        reject(
-            "eps_vanishes",
-            f"for {case.what}, rows come out as if eps were {max(eps, 0.0):.2g}: it is rounded away, or the "
-            f"squares beside it are, which in {half} are 0 below {_smallest_root(case.x.dtype):.1g}",
-            "take x to fp32 before it is squared, and add eps there",
+        how = (
+            "it is rounded away, or the squares beside it are, which in "
+            f"{half} are 0 below {_smallest_root(case.x.dtype):.1g}"
         )
+        as_if = f"for {case.what}, rows come out as if eps were {max(eps, 0.0):.2g}"
+        before_square = "take x to fp32 before it is squared, and add eps there"
+        raise Rejected(known_mistakes.eps_vanishes(as_if, how, before_square))
     if eps > 2 * case.eps:
         reject(
             "eps_replaced",

@@ -9,9 +9,10 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
+from amp_lessons.audit import known_mistakes
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.audit.watching.device import device_type
-from amp_lessons.exercises.attempt import Attempt, reject
+from amp_lessons.exercises.attempt import Attempt, Rejected, reject
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.text.describing import describe
 
@@ -158,12 +159,8 @@ def _reject_average(seen: Tensor, last: Tensor, came: str, training: _Training) 
             "return the average",
         )
     if training.dtype != torch.float32 and torch.equal(seen, seen.to(training.dtype).double()):
-        reject(
-            "average_stuck",
-            f"{came}, and each of its numbers is one that {half} has: the average is rounded to {half} in "
-            "every step, and what is left of an update after (1 - decay) is too small to survive that",
-            "keep the average, and decay, in more digits than the weights have",
-        )
+        of_half = f"{came}, and each of its numbers is one that {half} has"
+        raise Rejected(known_mistakes.average_stuck(of_half, half))
     reject(
         "wrong_average",
         f"{came}, and is off by more than a hundredth of it",

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import torch
 import torch.nn.functional as F
 
+from amp_lessons.audit import known_mistakes
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.audit.known_mistakes import nan_hidden
 from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject, run
@@ -118,12 +119,8 @@ def _stop(dtype: torch.dtype) -> float:
 
 def _reject_stopped(seen: str, given: Problem) -> NoReturn:
     half = dtype_name(given.dtype)
-    reject(
-        "metric_stops",
-        f"for {given.what} {seen}: a sum in {half} takes no more ones from {_stop(given.dtype):,.0f} on, "
-        "where they are half of its spacing, and stands still while the number of samples grows",
-        "sum in fp32, in integers, or in Python's own numbers",
-    )
+    stopped = f"for {given.what} {seen}"
+    raise Rejected(known_mistakes.metric_stops(stopped, half, _stop(given.dtype)))
 
 
 def _mean_of_batches(given: Problem) -> float:

@@ -10,9 +10,10 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
+from amp_lessons.audit import known_mistakes
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.audit.watching.device import device_type
-from amp_lessons.exercises.attempt import Attempt, LearnersFunction, reject, run
+from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject, run
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.text.describing import describe
 
@@ -135,12 +136,7 @@ def _reject(errors: Tensor, case: Case, rotate: LearnersFunction) -> NoReturn:
             "multiply without a matrix product, or switch autocast off around it",
         )
     if case.x.dtype != torch.float32 and _shares_an_angle(rotate, case):
-        reject(
-            "positions_rounded",
-            f"{seen}: the positions are rounded to a format that has no {_HAS_NOT[case.x.dtype]}, and "
-            "several of them have one angle",
-            "compute with the positions in fp32 from the beginning; cos and sin may be cast",
-        )
+        raise Rejected(known_mistakes.positions_rounded(seen, _HAS_NOT[case.x.dtype]))
     if case.x.dtype != torch.float32 and _grows_slowly(errors, case.positions):
         reject(
             "angles_rounded",
