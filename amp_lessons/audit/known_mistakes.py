@@ -646,11 +646,12 @@ def average_stuck(came: str, half: str) -> Finding:
     )
 
 
-def positions_rounded(seen: str, format_: str) -> Finding:
-    """Report positions that run together; ``seen`` says of what, ``format_`` what the format lacks."""
+def positions_rounded(seen: str, lacking: str) -> Finding:
+    """Report positions that run together; ``seen`` says of what, ``lacking`` what the format lacks."""
     return failed(
         "positions_rounded",
-        f"{seen}: the positions are rounded to a format that has no {format_}, and several of them become one",
+        f"{seen}: the positions are rounded to a format that has no {lacking}, and several of them become "
+        "one",
         "compute with the positions in fp32 from the beginning; cos and sin may be cast",
     )
 
@@ -659,8 +660,8 @@ def metric_stops(seen: str, half: str, stop: float) -> Finding:
     """Report a sum in ``half`` precision that takes no more ones from ``stop`` on; ``seen`` says where."""
     return failed(
         "metric_stops",
-        f"{seen}: a sum in {half} takes no more ones from {stop:,.0f} on, where they are half of its spacing, "
-        "and stands still while the number of samples grows",
+        f"{seen}: a sum in {half} takes no more ones from {stop:,.0f} on, where they are half of its "
+        "spacing, and stands still while the number of samples grows",
         "sum in fp32, in integers, or in Python's own numbers",
     )
 
@@ -674,7 +675,7 @@ def masked_row_nan(seen: str) -> Finding:
     """Report a mask whose number is -inf in 16 bits; ``seen`` says where."""
     return failed(
         "masked_row_nan",
-        f"{seen}: -1e9 is beyond fp16, where it becomes -inf, and softmax of nothing but -inf divides zero by "
-        "zero",
+        f"{seen}: -1e9 is beyond fp16, where it becomes -inf, and softmax of nothing but -inf divides zero "
+        "by zero",
         "mask with a number that the dtype has, or with a bool mask, and give such rows zeros",
     )

@@ -108,8 +108,8 @@ def _reject(seen: Tensor, x: Tensor, case: Case) -> NoReturn:
     if not x.any(-1).all() and seen[~x.any(-1)].isnan().any():
         smallest = torch.finfo(case.x.dtype).smallest_normal * torch.finfo(case.x.dtype).eps
         how = (
-            f"{case.eps:g} is rounded to 0 in {half}, whose smallest number is {smallest:.1g}, and 0 is divided "
-            "by 0"
+            f"{case.eps:g} is rounded to 0 in {half}, whose smallest number is {smallest:.1g}, and 0 is "
+            "divided by 0"
         )
         blank = f"for {case.what}, a blank row gives NaN"
         mean_square = "add eps where it is a number: to a mean square in fp32"
