@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import torch
 from torch import nn
 
+from amp_lessons.audit.explaining import Explanation, explain
 from amp_lessons.audit.judging.judge import Judge
 from amp_lessons.audit.numbers.frames import FrameRecorder
 from amp_lessons.audit.numbers.naming import Names, is_compiled, living_optimizers
@@ -17,6 +19,7 @@ from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.places import own_line
 from amp_lessons.audit.recorder.recorder import Recorder
 from amp_lessons.audit.recorder.spies import spying
+from amp_lessons.audit.report.how import Clock
 from amp_lessons.audit.report.report import Report
 from amp_lessons.audit.seen import LayerSeen, Nonfinite, StepSeen
 
@@ -33,14 +36,17 @@ class Seen:
         self._names = Names(models)
         self._every = every
         self._ended = ""
+        self._explanation: Explanation | None = None
+        self._clock = Clock()
+        self._listeners: list[Callable[[int, bool], None]] = []
         self._unseen: list[str] = []
         self._judge = Judge()
         self._frames = FrameRecorder(self._names, self._stale)
         self._sampler = Sampler(self._names, self._frames, every)
         self._recorder = Recorder(
             hear=self._hear,
-            before_step=self._sampler.before_step,
-            after_step=self._sampler.after_step,
+            before_step=self._before_step,
+            after_step=self._after_step,
             found_optimizer=lambda optimizer: self._found(optimizer),
         )
 
@@ -56,6 +62,8 @@ class Seen:
             every=self._every,
             ended=self._ended,
             not_seen=(*self._unseen, *troubles),
+            explanation=self._explanation,
+            how=self._clock.how(self._device()),
         )
 
     @property
@@ -73,6 +81,15 @@ class Seen:
         """The first inf or NaN that was found: one of the forward pass, rather than an everyday overflow."""
         return self._frames.first(self._sampler.steps)
 
+    def listen(self, listener: Callable[[int, bool], None]) -> None:
+        """Call ``listener`` after each step of an optimizer, in the thread that took it.
+
+        It is given the number of the step, from 0, and whether it was looked at closely: then a device has
+        been waited for, and reading ``report`` costs no further wait. An ``Exception`` of the listener's
+        becomes one of the audit's own troubles; what else it raises comes out of the training's step.
+        """
+        self._listeners.append(listener)
+
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Hear everything that happens inside, and leave PyTorch as it was."""
@@ -87,8 +104,11 @@ class Seen:
                 yield
             except BaseException as error:
                 self._ended = f"{type(error).__name__}: {error}".rstrip(": ")
+                if isinstance(error, Exception):
+                    self._explanation = explain(error)
                 raise
             finally:
+                self._clock.stop()
                 self._recorder.safely(self._frames.look_at_all)
 
     def compiled(self) -> None:
@@ -96,6 +116,22 @@ class Seen:
         self._frames.stop()
         if _COMPILED not in self._unseen:
             self._unseen.append(_COMPILED)
+
+    def _before_step(self, *asked: Any) -> None:
+        with self._clock.looking():
+            self._sampler.before_step(*asked)
+
+    def _after_step(self, optimizer: torch.optim.Optimizer, done: events.StepDone, *seen: Any) -> None:
+        with self._clock.looking():
+            self._sampler.after_step(optimizer, done, *seen)
+        sampled = self._sampler._sampling
+        for listener in list(self._listeners):
+            listener(done.step, sampled)
+
+    def _device(self) -> torch.device | None:
+        """Return where the parameters lie, of the first optimizer that has any."""
+        used = (parameters_of(optimizer) for optimizer in list(self._recorder.optimizers.values()))
+        return next((parameters[0].device for parameters in used if parameters), None)
 
     def _notice_compiled(self) -> None:
         if any(is_compiled(model) for model in self._names.models):
