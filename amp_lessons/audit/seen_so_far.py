@@ -124,9 +124,8 @@ class Seen:
     def _after_step(self, optimizer: torch.optim.Optimizer, done: events.StepDone, *seen: Any) -> None:
         with self._clock.looking():
             self._sampler.after_step(optimizer, done, *seen)
-        sampled = self._sampler._sampling
-        for listener in list(self._listeners):
-            listener(done.step, sampled)
+            for listener in list(self._listeners):
+                listener(done.step, self._sampler._sampling)
 
     def _device(self) -> torch.device | None:
         """Return where the parameters lie, of the first optimizer that has any."""

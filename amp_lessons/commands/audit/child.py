@@ -1,0 +1,5 @@
+"""The process that runs the script: ``python -m amp_lessons.commands.audit.child OPTIONS [ARGUMENT…]``."""
+
+from amp_lessons.commands.audit.running import main
+
+main()
