@@ -39,6 +39,7 @@ class Seen:
         self._explanation: Explanation | None = None
         self._clock = Clock()
         self._listeners: list[Callable[[int, bool], None]] = []
+        self._at_end: list[Callable[[], None]] = []
         self._unseen: list[str] = []
         self._judge = Judge()
         self._frames = FrameRecorder(self._names, self._stale)
@@ -81,14 +82,17 @@ class Seen:
         """The first inf or NaN that was found: one of the forward pass, rather than an everyday overflow."""
         return self._frames.first(self._sampler.steps)
 
-    def listen(self, listener: Callable[[int, bool], None]) -> None:
-        """Call ``listener`` after each step of an optimizer, in the thread that took it.
+    def listen(
+        self, listener: Callable[[int, bool], None], at_end: Callable[[], None] = lambda: None
+    ) -> None:
+        """Call ``listener`` after each step of an optimizer, in its thread, and ``at_end`` when all is over.
 
-        It is given the number of the step, from 0, and whether it was looked at closely: then a device has
-        been waited for, and reading ``report`` costs no further wait. An ``Exception`` of the listener's
-        becomes one of the audit's own troubles; what else it raises comes out of the training's step.
+        ``listener`` is given the number of the step, from 0, and whether it was looked at closely: then a
+        device has been waited for, and reading ``report`` costs no further wait. An ``Exception`` that it
+        raises becomes one of the audit's own troubles; whatever else it raises comes out of the step.
         """
         self._listeners.append(listener)
+        self._at_end.append(at_end)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -110,6 +114,8 @@ class Seen:
             finally:
                 self._clock.stop()
                 self._recorder.safely(self._frames.look_at_all)
+                for at_end in self._at_end:
+                    self._recorder.safely(at_end)
 
     def compiled(self) -> None:
         """Hear that something is about to run as compiled code, which hooks would only slow down."""

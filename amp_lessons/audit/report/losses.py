@@ -22,6 +22,24 @@ class Loss:
 
 
 @dataclass(frozen=True)
+class LossMap:
+    """What layers lose at the steps that were looked at: a row for each of ``layers``, the worst first.
+
+    ``shares`` are None where a layer was not looked at; ``steps`` count from 0; there are ``total`` layers.
+    """
+
+    layers: tuple[str, ...]
+    steps: tuple[int, ...]
+    shares: tuple[tuple[float | None, ...], ...]
+    total: int
+
+    @property
+    def most(self) -> float:
+        """The largest share of all, 0.0 where none is known."""
+        return max((share for row in self.shares for share in row if share is not None), default=0.0)
+
+
+@dataclass(frozen=True)
 class LayerRow:
     """One layer over all sampled steps.
 
@@ -58,17 +76,37 @@ def layer_rows(document: Document) -> list[LayerRow]:
     return sorted(rows, key=_badness, reverse=True)
 
 
-def loss_at(step: LayerStepEntry, number_format: str, by: By) -> float | None:
-    """Return what a layer lost, or would have lost, at one step; None where that is not known."""
+def loss_map(document: Document, number_format: str, by: By, most: int) -> LossMap:
+    """Return what the ``most`` layers that lose most in a format lose at each step, by count or by norm."""
+    histories = {layer["name"]: _history(layer, number_format, by) for layer in document["layers"]}
+    means = {name: _mean(history.values()) for name, history in histories.items()}
+    worst = sorted(histories, key=lambda name: means[name], reverse=True)[:most]
+    steps = tuple(sorted({step for name in worst for step in histories[name]}))
+    shares = tuple(tuple(histories[name].get(step) for step in steps) for name in worst)
+    return LossMap(tuple(worst), steps, shares, len(histories))
+
+
+def layer_curves(document: Document, layer: str, by: By) -> dict[str, dict[int, float]]:
+    """Return what one layer loses in each format, by step; empty for a layer that is not known."""
+    found = [each for each in document["layers"] if each["name"] == layer]
+    return {name: _history(each, name, by) for each in found for name in formats_of(document)}
+
+
+def _history(layer: LayerEntry, number_format: str, by: By) -> dict[int, float]:
+    losses = ((step["step"], _loss_at(step, number_format, by)) for step in layer["history"])
+    return {step: loss for step, loss in losses if loss is not None}
+
+
+def _loss_at(step: LayerStepEntry, number_format: str, by: By) -> float | None:
     census = _census(step, number_format)
-    if census is None:
+    if census is None or not census["at_stake"]:  # an overflow, say, has left nothing that could be lost
         return None
     return census["underflow_fraction"] if by == "count" else census["underflow_norm_fraction"]
 
 
-def sampled_steps(layers: Iterable[LayerEntry]) -> list[int]:
-    """Return the numbers of the steps at which any of these layers was looked at, from 0."""
-    return sorted({step["step"] for layer in layers for step in layer["history"]})
+def _mean(shares: Iterable[float]) -> float:
+    known = list(shares)
+    return sum(known) / len(known) if known else 0.0
 
 
 def _row(layer: LayerEntry) -> LayerRow:

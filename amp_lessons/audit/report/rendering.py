@@ -9,10 +9,11 @@ from markupsafe import Markup
 
 from amp_lessons.audit.report import finding
 from amp_lessons.audit.report.document import Document
-from amp_lessons.audit.report.sections import MOST_LAYERS, Section, headline, sections_of
+from amp_lessons.audit.report.sections import Section, headline, sections_of
 from amp_lessons.text import prose
 
 _WIDTH = 100
+_NOTHING = Markup("")
 
 
 def as_text(document: Document) -> str:
@@ -52,23 +53,18 @@ def as_markdown(document: Document) -> str:
 
 
 def as_html(document: Document) -> Markup:
-    """Render a report for a notebook."""
-    return Markup(
-        '<section class="amp-audit" aria-label="{0}"><p><strong>{0}</strong></p>{1}</section>'
-    ).format(headline(document), sections_html(document, "h4"))
+    """Render a report for a notebook, without pictures."""
+    sections = Markup("\n").join(section_html(section, "h4") for section in sections_of(document))
+    section = '<section class="amp-audit" aria-label="{0}"><p><strong>{0}</strong></p>{1}</section>'
+    return Markup(section).format(headline(document), sections)
 
 
-def sections_html(document: Document, heading: str, most_layers: int = MOST_LAYERS) -> Markup:
-    """Render the sections, their titles as ``heading`` ("h2")."""
-    return Markup("\n").join(section_html(section, heading) for section in sections_of(document, most_layers))
+def section_html(section: Section, heading: str, pictures: Markup = _NOTHING) -> Markup:
+    """Render one section; ``pictures`` stand above its table."""
+    return Markup("\n").join(_pieces(section, Markup(heading), pictures))
 
 
-def section_html(section: Section, heading: str) -> Markup:
-    """Render one section."""
-    return Markup("\n").join(_pieces(section, Markup(heading)))
-
-
-def _pieces(section: Section, heading: Markup) -> Iterator[Markup]:
+def _pieces(section: Section, heading: Markup, pictures: Markup) -> Iterator[Markup]:
     yield Markup("<{0}>{1}</{0}>").format(heading, section.title)
     for sentence in section.sentences:
         yield Markup("<p>{}</p>").format(prose.as_html(sentence))
@@ -79,5 +75,6 @@ def _pieces(section: Section, heading: Markup) -> Iterator[Markup]:
         item = Markup("<dt><em>{}</em></dt><dd>{}</dd>")
         said = (item.format(name, prose.as_html(sentence)) for name, sentence in section.items)
         yield Markup("<dl>{}</dl>").format(Markup("").join(said))
+    yield pictures
     if section.table is not None:
         yield section.table.as_html()

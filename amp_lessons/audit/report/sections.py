@@ -12,6 +12,7 @@ from amp_lessons.audit.report.losses import AS_TRAINED, LayerRow, Loss, formats_
 from amp_lessons.text.tables import Table
 from amp_lessons.text.words import fraction
 
+STEPS, LAYERS = "Steps", "Layers, the worst first"
 MOST_LAYERS = 12
 MOST_FRAMES = 8
 
@@ -43,10 +44,10 @@ def sections_of(document: Document, most_layers: int = MOST_LAYERS) -> Iterator[
     if document["findings"]:
         yield Section("Findings", findings=tuple(map(finding_of, document["findings"])))
     yield from _ended(document)
-    yield from _first_nonfinite(document)
     if document["steps"]:
-        yield Section("Steps", tuple(steps.remarks(document)), table=steps.steps_table(document))
+        yield Section(STEPS, tuple(steps.remarks(document)), table=steps.steps_table(document))
     yield from _layers(document, most_layers)
+    yield from _first_nonfinite(document)
     if document["not_seen"]:
         yield Section("Not seen", tuple(f"{each}." for each in document["not_seen"]))
     if document["steps"] or document["how"]:
@@ -94,12 +95,10 @@ def _layers(document: Document, most: int) -> Iterator[Section]:
     names = [f"{name} ({used_format(document)})" if name == AS_TRAINED else name for name in formats]
     head = ("layer", "parameters", *names, "lost updates", *(["unusual dtypes"] if unusual else []))
     cells = [_layer_cells(row, formats, unusual) for row in rows[:most]]
-    said = (
-        "Gradients that become zero: share of their number / share of their norm, over all steps that were "
-        "looked at. Other formats are what a cast of the unscaled gradients would lose."
-    )
-    more = (f"{len(rows) - most} more layers lose less.",) if len(rows) > most else ()
-    yield Section("Layers, the worst first", (said, *more), table=Table(head, cells))
+    said = "Over all steps that were looked at. In formats that were not used: what a cast would lose."
+    caption = "Gradients that become zero: share of their number / share of their norm"
+    notes = [f"{len(rows) - most} more layers lose less."] if len(rows) > most else []
+    yield Section(LAYERS, (said,), table=Table(head, cells, caption, notes))
 
 
 def _layer_cells(row: LayerRow, formats: tuple[str, ...], unusual: bool) -> tuple[str, ...]:

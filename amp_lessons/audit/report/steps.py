@@ -15,7 +15,8 @@ _MOST_NAMED = 6
 
 def steps_table(document: Document) -> Table:
     """Return one row for each optimizer; what changed while it trained is told from first to last."""
-    return Table(_HEAD, [_row(number, steps) for number, steps in by_optimizer(document).items()])
+    rows = [_row(number, steps) for number, steps in by_optimizer(document).items()]
+    return Table(_HEAD, rows, "What each optimizer was asked for, and what came of it, from first to last")
 
 
 def by_optimizer(document: Document) -> dict[int, list[StepEntry]]:
@@ -56,7 +57,7 @@ def _row(number: int, steps: Sequence[StepEntry]) -> tuple[str, ...]:
         f"{len(steps):,}",
         f"{skipped:,} ({fraction(skipped / len(steps))})" if skipped else "none",
         _from_to([step["loss"] for step in steps]),
-        _from_to([step["gradient_norm"] for step in steps]),
+        _from_to([step["gradient_norm"] for step in steps if step["happened"]]),
         fraction(sum(lost) / len(lost)) if lost else "–",
     )
 
