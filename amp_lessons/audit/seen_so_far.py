@@ -38,6 +38,7 @@ class Seen:
         self._ended = ""
         self._explanation: Explanation | None = None
         self._clock = Clock()
+        self._device: torch.device | None = None
         self._listeners: list[Callable[[int, bool], None]] = []
         self._at_end: list[Callable[[], None]] = []
         self._unseen: list[str] = []
@@ -64,7 +65,7 @@ class Seen:
             ended=self._ended,
             not_seen=(*self._unseen, *troubles),
             explanation=self._explanation,
-            how=self._clock.how(self._device()),
+            how=self._clock.how(self._device),
         )
 
     @property
@@ -109,7 +110,7 @@ class Seen:
             except BaseException as error:
                 self._ended = f"{type(error).__name__}: {error}".rstrip(": ")
                 if isinstance(error, Exception):
-                    self._explanation = explain(error)
+                    self._explanation = self._recorder.safely(explain, error)
                 raise
             finally:
                 self._clock.stop()
@@ -128,15 +129,12 @@ class Seen:
             self._sampler.before_step(*asked)
 
     def _after_step(self, optimizer: torch.optim.Optimizer, done: events.StepDone, *seen: Any) -> None:
+        if self._device is None:
+            self._device = next((each.device for each in parameters_of(optimizer)), None)
         with self._clock.looking():
             self._sampler.after_step(optimizer, done, *seen)
             for listener in list(self._listeners):
-                listener(done.step, self._sampler._sampling)
-
-    def _device(self) -> torch.device | None:
-        """Return where the parameters lie, of the first optimizer that has any."""
-        used = (parameters_of(optimizer) for optimizer in list(self._recorder.optimizers.values()))
-        return next((parameters[0].device for parameters in used if parameters), None)
+                self._recorder.safely(listener, done.step, self._sampler._sampling)
 
     def _notice_compiled(self) -> None:
         if any(is_compiled(model) for model in self._names.models):

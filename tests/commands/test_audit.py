@@ -175,7 +175,8 @@ def test_mistakes_are_told_after_the_script_and_in_files(tmp_path):
     assert done.stdout == "0\n1\n2\n3\n4\n--json x\n"
     assert "Audit of script.py: 1 mistake in 5 optimizer steps" in done.stderr
     assert "clip_before_unscale" in done.stderr
-    assert "script.py:18" in done.stderr
+    line = next(n for n, text in enumerate(source.splitlines(), 1) if "clip_grad_norm_" in text)
+    assert f"at: script.py:{line}  `nn.utils.clip_grad_norm_" in done.stderr
     document = as_json.loads((tmp_path / "r.json").read_text("utf-8"))
     assert [finding["count"] for finding in document["findings"]] == [5]
     assert [step["sampled"] for step in document["steps"]] == [True, False, True, False, True]
@@ -245,6 +246,7 @@ finally:
     done = audited(tmp_path, source, "--steps", 3)
     assert done.stdout == "0\n1\nfinally\nat exit\n"
     assert "no mistake seen in 3 optimizer steps" in done.stderr
+    assert "after step 3, where --steps ended the script" in done.stderr
     assert done.returncode == 0
 
 

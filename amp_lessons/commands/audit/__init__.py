@@ -58,6 +58,8 @@ def run(args: argparse.Namespace) -> int:
         options = Options(str(kept), args.every, args.steps, args.script, args.module)
         status = over.run_child(options, args.after_dashes)
         document = outcome.report_of(kept, f"-m {args.module}" if args.module else args.script, status)
+    if args.steps and len(document["steps"]) >= args.steps:
+        document["not_seen"].append(f"what comes after step {args.steps}, where --steps ended the script")
     print(f"\n{rendering.as_text(document)}", file=sys.stderr)
     if args.json:
         files.replace(args.json, as_json.dumps(document, indent=1) + "\n")

@@ -2,4 +2,5 @@
 
 from amp_lessons.commands.audit.running import main
 
-main()
+if __name__ == "__main__":
+    main()
