@@ -120,5 +120,5 @@ def _figure(picture: Picture, caption: str, alt: str) -> Markup:
     """Let a picture keep a size at which it can be read; where the page is narrower, it scrolls."""
     html = picture_html(picture.png(), caption, alt, picture.size, announced=False)
     return Markup('<div class="picture" tabindex="0" role="region" aria-label="{}">{}</div>').format(
-        "Picture, scrollable", html
+        caption, html
     )

@@ -11,11 +11,12 @@ from markupsafe import Markup
 from amp_lessons.audit import Report, Seen
 from amp_lessons.audit.report import finding
 from amp_lessons.audit.report.document import Document, finding_of
-from amp_lessons.audit.report.losses import AS_TRAINED, By, formats_of, loss_map
+from amp_lessons.audit.report.losses import AS_TRAINED, By, formats_of, layer_curves, loss_map
 from amp_lessons.audit.report.rendering import section_html
 from amp_lessons.audit.report.sections import Section, headline
 from amp_lessons.audit.report.steps import by_optimizer, remarks
 from amp_lessons.text.marks import MEASURED_MARK
+from amp_lessons.text.words import fraction
 from amp_lessons.views.base.controls import ControlValue, dropdown, row
 from amp_lessons.views.base.view import View
 from amp_lessons.views.figures.audit import audit_picture
@@ -86,11 +87,11 @@ class AuditView(View):
         if self._quiet:
             return
         self._findings.value = self._findings_html()
-        caption = describe(self._document, self.number_format, self.by)
+        layer = "" if self.layer == ALL_LAYERS else self.layer
+        caption = describe(self._document, self.number_format, self.by, layer)
         if not self._document["steps"]:
             self.say(caption)
             return
-        layer = "" if self.layer == ALL_LAYERS else self.layer
         picture = audit_picture(self._document, self.number_format, self.by, layer)
         self.show(picture, caption, mark=MEASURED_MARK, announced=announced)
 
@@ -120,14 +121,24 @@ def _set_options(choice: ipywidgets.Dropdown, options: list[tuple[str, str]]) ->
         choice.value = before if before in dict(options).values() else options[0][1]
 
 
-def describe(document: Document, number_format: str, by: By) -> str:
+def describe(document: Document, number_format: str, by: By, layer: str = "") -> str:
     """Say in words what the picture shows."""
     said = [f"{headline(document)}."]
     for number, steps in by_optimizer(document).items():
         skipped = sum(not step["happened"] for step in steps)
         said.append(f"Optimizer {number + 1}: {skipped} of {len(steps)} steps skipped.")
     said += [each for each in remarks(document) if each.startswith("The loss scale")]
-    if document["layers"]:
+    if layer:
+        said.append(_say_layer(document, by, layer))
+    elif document["layers"]:
         name = say_format(document, number_format)
         said.append(f"In {name}, by {by}: {say_worst(loss_map(document, number_format, by, 1))}")
     return " ".join(said)
+
+
+def _say_layer(document: Document, by: By, layer: str) -> str:
+    """Say what one layer loses in each format, at its worst step."""
+    curves = layer_curves(document, layer, by)
+    worst = {name: max(losses.values()) for name, losses in curves.items() if losses}
+    said = ", ".join(f"{fraction(share)} in {say_format(document, name)}" for name, share in worst.items())
+    return f"{layer} loses by {by}, at its worst step: {said}."
