@@ -166,6 +166,7 @@ print("torch" in sys.modules, "matplotlib" in sys.modules)
 # --- scripts that train
 
 
+@pytest.mark.slow
 def test_mistakes_are_told_after_the_script_and_in_files(tmp_path):
     source = TRAINING + "for step in train(5, clip=True): print(step)\nprint(*sys.argv[1:])"
     done = audited(
@@ -183,6 +184,7 @@ def test_mistakes_are_told_after_the_script_and_in_files(tmp_path):
     assert "clip_before_unscale" in (tmp_path / "r.html").read_text("utf-8")
 
 
+@pytest.mark.slow
 @unix
 def test_a_script_that_dies_beside_workers_threads_and_forks_leaves_one_report(tmp_path):
     source = (
@@ -213,6 +215,7 @@ torch.nn.Linear(2, 2).half()(torch.zeros(1, 2))
     assert document["explanation"]["meaning"] in " ".join(done.stderr.split())
 
 
+@pytest.mark.slow
 @unix
 @pytest.mark.parametrize(
     ("ending", "status", "said", "steps"),
@@ -229,6 +232,7 @@ def test_a_script_that_ends_without_python_has_a_report_too(tmp_path, ending, st
     assert len(document["steps"]) >= steps
 
 
+@pytest.mark.slow
 def test_enough_steps_end_it_as_an_exit_does(tmp_path):
     source = (
         TRAINING
@@ -250,6 +254,7 @@ finally:
     assert done.returncode == 0
 
 
+@pytest.mark.slow
 @unix
 def test_an_interruption_goes_to_the_script_and_the_report_comes_all_the_same(tmp_path):
     source = (

@@ -77,8 +77,9 @@ def _obstacle(args: argparse.Namespace) -> str:
     if args.script is not None and not Path(args.script).is_file():
         return f"there is no file {args.script}"
     for file in filter(None, (args.html, args.json)):
-        if file.is_dir() or not file.absolute().parent.is_dir():
-            return f"{file} cannot be written: name a file in a folder that is there"
+        folder = file.absolute().parent
+        if file.is_dir() or not folder.is_dir() or not files.may_write_in(folder):
+            return f"{file} cannot be written: name a file in a folder that is there and yours"
     return ""
 
 
