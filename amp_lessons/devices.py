@@ -260,6 +260,11 @@ def missing(need: str, machine: Machine | None = None) -> str | None:
     return f"This needs {cores} (compute capability {since} or later); {here.name} ({own}) has none."
 
 
+def cpu_name() -> str:
+    """Return the processor's product name, without asking for a GPU."""
+    return _cpu_name(_cpu_features())
+
+
 def free_bytes(device: str | torch.device) -> int:
     """Return how much memory ``device`` has left; of main memory half, where only the total is known.
 

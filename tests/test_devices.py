@@ -95,7 +95,7 @@ def test_without_a_gpu_the_cpu_is_described(pull_out):
     assert machine.gpu is None
     assert machine.capability is None
     assert machine.tensor_core_formats == ()
-    assert machine.name == machine.cpu.name != ""
+    assert machine.name == machine.cpu.name == devices.cpu_name() != ""
     assert machine.cpu.threads == torch.get_num_threads()
     assert "No CUDA GPUs are available" in machine.warnings[0]
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import nn
 
+from amp_lessons.audit.explaining import Explanation, explain
 from amp_lessons.audit.judging.judge import Judge
 from amp_lessons.audit.numbers.frames import FrameRecorder
 from amp_lessons.audit.numbers.naming import Names, is_compiled, living_optimizers
@@ -19,6 +20,7 @@ from amp_lessons.audit.recorder.on_tensors import watching_tensors
 from amp_lessons.audit.recorder.places import own_line
 from amp_lessons.audit.recorder.recorder import Recorder
 from amp_lessons.audit.recorder.spies import spying
+from amp_lessons.audit.report.how import Clock
 from amp_lessons.audit.report.report import Report
 from amp_lessons.audit.seen import LayerSeen, Nonfinite, StepSeen
 from amp_lessons.audit.watching.spies.replacing import replaced
@@ -36,6 +38,11 @@ class Seen:
         self._names = Names(models)
         self._every = every
         self._ended = ""
+        self._explanation: Explanation | None = None
+        self._clock = Clock()
+        self._device: torch.device | None = None
+        self._listeners: list[Callable[[int, bool], None]] = []
+        self._at_end: list[Callable[[], None]] = []
         self._unseen: list[str] = []
         self._judge = Judge()
         self._frames = FrameRecorder(self._names, self._stale)
@@ -43,8 +50,8 @@ class Seen:
         self._sampler = Sampler(self._names, self._frames, every)
         self._recorder = Recorder(
             hear=self._hear,
-            before_step=self._sampler.before_step,
-            after_step=self._sampler.after_step,
+            before_step=self._before_step,
+            after_step=self._after_step,
             found_optimizer=lambda optimizer: self._found(optimizer),
         )
 
@@ -60,6 +67,8 @@ class Seen:
             every=self._every,
             ended=self._ended,
             not_seen=(*self._unseen, *troubles),
+            explanation=self._explanation,
+            how=self._clock.how(self._device),
         )
 
     @property
@@ -76,6 +85,18 @@ class Seen:
     def first_nonfinite(self) -> Nonfinite | None:
         """The first inf or NaN that was found: one of the forward pass, rather than an everyday overflow."""
         return self._frames.first(self._sampler.steps)
+
+    def listen(
+        self, listener: Callable[[int, bool], None], at_end: Callable[[], None] = lambda: None
+    ) -> None:
+        """Call ``listener`` after each step of an optimizer, in its thread, and ``at_end`` when all is over.
+
+        ``listener`` is given the number of the step, from 0, and whether it was looked at closely: then a
+        device has been waited for, and reading ``report`` costs no further wait. An ``Exception`` that it
+        raises becomes one of the audit's own troubles; whatever else it raises comes out of the step.
+        """
+        self._listeners.append(listener)
+        self._at_end.append(at_end)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -94,9 +115,14 @@ class Seen:
                 yield
             except BaseException as error:
                 self._ended = f"{type(error).__name__}: {error}".rstrip(": ")
+                if isinstance(error, Exception):
+                    self._explanation = self._recorder.safely(explain, error)
                 raise
             finally:
+                self._clock.stop()
                 self._recorder.safely(self._frames.look_at_all)
+                for at_end in self._at_end:
+                    self._recorder.safely(at_end)
 
     def _compiling(self, original: Any) -> Any:
         def compile(*args: Any, **kwargs: Any) -> Any:
@@ -111,6 +137,18 @@ class Seen:
         self._tensors.close()
         if _COMPILED not in self._unseen:
             self._unseen.append(_COMPILED)
+
+    def _before_step(self, *asked: Any) -> None:
+        with self._clock.looking():
+            self._sampler.before_step(*asked)
+
+    def _after_step(self, optimizer: torch.optim.Optimizer, done: events.StepDone, *seen: Any) -> None:
+        if self._device is None:
+            self._device = next((each.device for each in parameters_of(optimizer)), None)
+        with self._clock.looking():
+            self._sampler.after_step(optimizer, done, *seen)
+            for listener in list(self._listeners):
+                self._recorder.safely(listener, done.step, self._sampler._sampling)
 
     def _notice_compiled(self) -> None:
         if any(is_compiled(model) for model in self._names.models):

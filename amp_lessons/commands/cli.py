@@ -3,7 +3,8 @@
 Each subcommand is a module with ``add_arguments(parser)`` and ``run(args) -> int``, listed in ``COMMANDS``.
 
 One that hands options it does not know to another program says so with ``parser.set_defaults(passed_on=[])``
-and finds them in ``args.passed_on``.
+and finds them in ``args.passed_on``; one that hands on what stands after ``--``, whatever it is, with
+``parser.set_defaults(after_dashes=[])``.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ COMMANDS = (
     ),
     ("progress", "amp_lessons.commands.progress", "show, export or reset what you have done"),
     ("bench", "amp_lessons.commands.bench", "measure well-known models in every precision"),
+    ("audit", "amp_lessons.commands.audit", "run your training script, and say what is wrong with it"),
 )
 
 
@@ -64,13 +66,24 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> int:
-    parser = _build_parser(arguments)
-    args, unknown = parser.parse_known_args(arguments)
+    own, after = _parted(arguments)
+    parser = _build_parser(own)
+    args, unknown = parser.parse_known_args(own)
+    if hasattr(args, "after_dashes"):
+        args.after_dashes = after
+    elif after:
+        args, unknown = parser.parse_known_args(arguments)
     if unknown:
         if not hasattr(args, "passed_on"):
             parser.error(f"unrecognized arguments: {' '.join(unknown)}")
         args.passed_on = unknown
     return args.run(args)
+
+
+def _parted(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Part arguments at the first ``--``: argparse would not tell which of them stood behind it."""
+    place = arguments.index("--") if "--" in arguments else len(arguments)
+    return arguments[:place], arguments[place + 1 :]
 
 
 def _build_parser(arguments: list[str]) -> argparse.ArgumentParser:

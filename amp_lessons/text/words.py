@@ -33,6 +33,13 @@ def percent(part: float, whole: float) -> str:
     return f"{100 * part / whole:.0f} %" if whole else "—"
 
 
+def fraction(part: float) -> str:
+    """Return a part of 1 as a percentage, never rounded to nothing: ``0``, ``<0.1 %``, ``12.4 %``."""
+    if part in (0, 1):
+        return f"{100 * part:.0f} %" if part else "0"
+    return "<0.1 %" if part < 0.001 else f"{min(99.9, 100 * part):.1f} %"
+
+
 def memory(nbytes: int) -> str:
     """Return an amount of memory in three digits: ``640 bytes``, ``64.0 KiB``, ``5.25 MiB``, ``76.2 GiB``."""
     if nbytes < 1024:

@@ -6,7 +6,9 @@ Python reads it to find a view when it is first used, editors and type checkers 
 from .base.still import Still as Still
 from .base.tables import Table as Table
 from .base.tables import format_table as format_table
+from .pages.audit import audit_page as audit_page
 from .widgets.atlas import AtlasView as AtlasView
+from .widgets.audit import AuditView as AuditView
 from .widgets.bits import BitView as BitView
 from .widgets.blocks import OutlierView as OutlierView
 from .widgets.calculator import CalculatorView as CalculatorView

@@ -46,6 +46,24 @@ def test_a_command_that_passes_options_on_gets_them(monkeypatch):
     assert seen == [["--collaborative", "--ServerApp.port=8899"], []]
 
 
+def test_what_stands_behind_two_dashes_is_left_to_the_command_that_takes_it(monkeypatch):
+    seen = []
+    monkeypatch.setattr("amp_lessons.commands.audit.run", lambda args: seen.append(vars(args)) or 0)
+    assert cli.main(["audit", "train.py", "--steps", "5", "--", "--steps", "9", "--", "lab"]) == 0
+    assert (seen[0]["script"], seen[0]["steps"]) == ("train.py", 5)
+    assert seen[0]["after_dashes"] == ["--steps", "9", "--", "lab"]
+
+
+def test_two_dashes_mean_to_other_commands_what_they_always_did(monkeypatch, capsys):
+    seen = []
+    monkeypatch.setattr("amp_lessons.commands.lab.run", lambda args: seen.append(str(args.folder)) or 0)
+    assert cli.main(["lab", "--", "--folder"]) == 0
+    assert seen == ["--folder"]
+    with pytest.raises(SystemExit):
+        cli.main(["doctor", "--", "nonsense"])
+    assert "nonsense" in capsys.readouterr().err
+
+
 def test_help_does_not_wait_for_pytorch():
     code = """
 import sys

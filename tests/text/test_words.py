@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amp_lessons.text.words import exact, flop_rate, memory, percent, power_of_two, relative, share, short
+from amp_lessons.text.words import (
+    exact,
+    flop_rate,
+    fraction,
+    memory,
+    percent,
+    power_of_two,
+    relative,
+    share,
+    short,
+)
 
 
 @pytest.mark.parametrize(
@@ -29,6 +39,14 @@ def test_a_scale_is_a_power_of_two_where_it_is_one(value, words):
 )
 def test_a_share_is_never_rounded_to_nothing_or_everything(count, total, words):
     assert share(count, total) == words
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [(0.0, "0"), (1.0, "100 %"), (1e-9, "<0.1 %"), (0.001, "0.1 %"), (0.1249, "12.5 %"), (0.99999, "99.9 %")],
+)
+def test_a_fraction_is_never_rounded_to_nothing_or_everything(part, words):
+    assert fraction(part) == words
 
 
 @pytest.mark.parametrize(

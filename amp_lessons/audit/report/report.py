@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from markupsafe import Markup
+
+from amp_lessons.audit.explaining import Explanation
 from amp_lessons.audit.findings import Sighting
+from amp_lessons.audit.report import as_json, rendering
+from amp_lessons.audit.report.document import Document
+from amp_lessons.audit.report.how import How
+from amp_lessons.audit.report.reading import fields_of
+from amp_lessons.audit.report.writing import document_of
 from amp_lessons.audit.seen import LayerSeen, Nonfinite, StepSeen
 
 
@@ -14,7 +23,8 @@ class Report:
     """What is wrong with a training, as far as it was seen: mistakes first, then remarks.
 
     ``every`` is the distance of the steps that were looked at closely; ``ended`` says how the training ended
-    if it was by an exception; ``not_seen`` says, a sentence each, what could not be watched.
+    if it was by an exception, ``explanation`` what that means; ``not_seen`` says, a sentence each, what could
+    not be watched; ``of`` names the script, and ``how`` tells how the audit was done.
     """
 
     findings: tuple[Sighting, ...]
@@ -25,6 +35,8 @@ class Report:
     ended: str = ""
     not_seen: tuple[str, ...] = ()
     of: str = ""
+    explanation: Explanation | None = None
+    how: How | None = None
 
     @property
     def passed(self) -> bool:
@@ -35,3 +47,42 @@ class Report:
     def points(self) -> float:
         """1.0 where no mistake was seen, else 0.0: for graders."""
         return 1.0 if self.passed else 0.0
+
+    def to_dict(self) -> Document:
+        """Return the report as plain numbers and words, under the keys of ``audit.report.document``."""
+        return document_of(self)
+
+    @classmethod
+    def from_dict(cls, document: Document) -> Report:
+        """Return the report that ``to_dict`` made a document of. Raises ValueError for anything else."""
+        return cls(**fields_of(as_json.checked(document)))
+
+    def as_json(self, indent: int | None = None) -> str:
+        """Return the same as JSON; inf and NaN become "Infinity", "-Infinity" and "NaN"."""
+        return as_json.dumps(self.to_dict(), indent)
+
+    @classmethod
+    def from_json(cls, text: str) -> Report:
+        """Return the report that ``as_json`` has written. Raises ValueError for anything else."""
+        return cls(**fields_of(as_json.loads(text)))
+
+    def __str__(self) -> str:
+        return rendering.as_text(self.to_dict())
+
+    __repr__ = __str__
+
+    def as_markdown(self) -> str:
+        """Render for GitHub, and for notebooks without HTML."""
+        return rendering.as_markdown(self.to_dict())
+
+    def as_html(self) -> Markup:
+        """Render as HTML, without pictures; ``views.audit_page`` makes a whole page with them."""
+        return rendering.as_html(self.to_dict())
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        document = self.to_dict()
+        return {
+            "text/plain": rendering.as_text(document),
+            "text/markdown": rendering.as_markdown(document),
+            "text/html": rendering.as_html(document),
+        }

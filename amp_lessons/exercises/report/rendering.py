@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from amp_lessons.audit.report import finding
 from amp_lessons.text import prose
 from amp_lessons.text.tables import Table
 
 if TYPE_CHECKING:
-    from amp_lessons.audit.findings import Finding
     from amp_lessons.exercises.report.results import OtherWay, Report, SideBySide, Solution
 
-_MARK = {"passed": "✓", "failed": "✗", "note": "!", "todo": "·"}
-_WORD = {"passed": "holds", "failed": "mistake", "note": "note", "todo": "to do"}
-_WIDTH = 100
 _MOST_PRINTED_LINES = 12
 
 
 def report_text(report: Report) -> str:
     """Render a report for a terminal."""
     lines = [f"{report.title}: {report.status}"]
-    for finding in report.findings:
-        lines += _finding_lines(finding)
+    for each in report.findings:
+        lines += finding.text_lines(each)
     for comparison in _shown(report):
         lines += ["", str(comparison_table(comparison))]
     if report.printed:
@@ -51,16 +47,6 @@ def _differs(comparison: SideBySide) -> bool:
     return any(f"{expected:.6g}" != f"{yours:.6g}" for expected, yours in pairs)
 
 
-def _finding_lines(finding: Finding) -> list[str]:
-    head = f"{_MARK[finding.kind]} {finding.code}: {finding.message}"
-    lines = textwrap.wrap(head, _WIDTH, initial_indent="  ", subsequent_indent="    ")
-    if finding.hint:
-        lines += textwrap.wrap(
-            f"try: {finding.hint}", _WIDTH, initial_indent="    ", subsequent_indent="    "
-        )
-    return lines
-
-
 def comparison_table(comparison: SideBySide) -> Table:
     """Return expected numbers beside the learner's as a table."""
     length = max(len(comparison.expected), len(comparison.yours))
@@ -74,17 +60,12 @@ def _cell(values: tuple[float, ...], i: int) -> str:
 
 def report_markdown(report: Report) -> str:
     """Render a report for GitHub and for notebooks without HTML."""
-    lines = [f"**{report.title}: {report.status}**", "", *map(_finding_markdown, report.findings)]
+    lines = [f"**{report.title}: {report.status}**", "", *map(finding.as_markdown, report.findings)]
     for comparison in _shown(report):
         lines += ["", comparison_table(comparison).as_markdown()]
     if report.printed:
         lines += ["", "Your code printed:", "", "```", _printed(report), "```"]
     return "\n".join(lines)
-
-
-def _finding_markdown(finding: Finding) -> str:
-    item = f"- {_MARK[finding.kind]} `{finding.code}` {prose.as_markdown(finding.message)}"
-    return f"{item}\\\n  *Try:* {prose.as_markdown(finding.hint)}" if finding.hint else item
 
 
 def report_html(report: Report) -> Markup:
@@ -96,7 +77,7 @@ def report_html(report: Report) -> Markup:
     ).format(
         title=report.title,
         status=report.status,
-        findings=nothing.join(map(_finding_html, report.findings)),
+        findings=nothing.join(map(finding.as_html, report.findings)),
         numbers=nothing.join(comparison_table(each).as_html() for each in _shown(report)),
         printed=_PRINTED.format(_printed(report)) if report.printed else nothing,
     )
@@ -105,34 +86,19 @@ def report_html(report: Report) -> Markup:
 _PRINTED = Markup("<p>Your code printed:</p><pre>{}</pre>")
 
 
-def _finding_html(finding: Finding) -> Markup:
-    hint = Markup("<br><em>Try:</em> {}").format(prose.as_html(finding.hint))
-    return Markup(
-        '<li class="amp-{kind}" style="margin:.4em 0"><span aria-hidden="true">{mark}</span> '
-        "<strong>{word}</strong> <code>{code}</code> {message}{hint}</li>"
-    ).format(
-        kind=finding.kind,
-        mark=_MARK[finding.kind],
-        word=_WORD[finding.kind],
-        code=finding.code,
-        message=prose.as_html(finding.message),
-        hint=hint if finding.hint else "",
-    )
-
-
 def with_message(text: str, message: str) -> str:
     """Add what is wrong with the progress file, if anything is, as a report does."""
-    return f"{text}\n{_MARK['note']} {message}" if message else text
+    return f"{text}\n{finding.MARK['note']} {message}" if message else text
 
 
 def message_html(message: str) -> Markup:
     """Render what is wrong with the progress file; nothing where nothing is."""
-    paragraph = Markup('<p><span aria-hidden="true">{}</span> {}</p>').format(_MARK["note"], message)
+    paragraph = Markup('<p><span aria-hidden="true">{}</span> {}</p>').format(finding.MARK["note"], message)
     return paragraph if message else Markup("")
 
 
 def _message_markdown(message: str) -> str:
-    return f"\n\n{_MARK['note']} {prose.as_markdown(message)}" if message else ""
+    return f"\n\n{finding.MARK['note']} {prose.as_markdown(message)}" if message else ""
 
 
 def prose_bundle(text: str, heading: str, body: str, message: str) -> dict[str, str]:

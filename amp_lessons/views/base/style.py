@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
-import torch
+from matplotlib.colors import LinearSegmentedColormap
 
-from amp_lessons.formats.dtypes import dtype_name
+if TYPE_CHECKING:
+    import torch
 
 INK = "#222222"
 QUIET = "#6b7280"
@@ -102,9 +103,19 @@ KIND_COLOURS = {
 
 def dtype_colour(dtype: torch.dtype | str) -> str:
     """Return the colour of a dtype, given the dtype or its short name; what is no number format is grey."""
-    name = dtype if isinstance(dtype, str) else dtype_name(dtype)
+    name = dtype if isinstance(dtype, str) else _name(dtype)
     return DTYPE_COLOURS.get(name, QUIET)
 
+
+def _name(dtype: torch.dtype) -> str:
+    from amp_lessons.formats.dtypes import dtype_name  # it loads PyTorch, and names alone can do without
+
+    return dtype_name(dtype)
+
+
+# From nothing lost to all lost; what is not known has a colour that lies on no way between them.
+LOST = LinearSegmentedColormap.from_list("lost", [PAPER, "#E69F00", "#D55E00", "#5b1f00"])
+UNKNOWN = GRID
 
 RC: dict[Any, Any] = {
     "font.family": "DejaVu Sans",

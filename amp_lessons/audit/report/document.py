@@ -1,0 +1,194 @@
+"""The report as a document: plain numbers and words, which JSON holds and which all renderings read.
+
+Nothing here needs PyTorch, so that whoever only reads a report does not wait for it. The classes say which
+keys there are; ``VERSION`` goes up when one changes its meaning or goes away, not when one is added.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+from amp_lessons.audit.findings import Place, Sighting
+
+SCHEMA = "amp-lessons audit report"
+VERSION = 1
+
+
+class PlaceEntry(TypedDict):
+    """A line of somebody's own code: ``line`` counts from 1, ``source`` is what stands there."""
+
+    file: str
+    line: int
+    source: str
+
+
+class FindingEntry(TypedDict):
+    """One finding; ``code`` is one of ``audit.codes.CODES``.
+
+    ``kind`` is ``failed`` for a mistake and ``note`` for a remark, ``message`` the cause, ``hint`` the cure.
+    ``certainty`` is ``seen`` or ``likely``; ``likely`` gives the reason of the latter. ``first_step`` counts
+    optimizer steps from 0, ``lesson`` is the number of the lesson that explains it.
+    """
+
+    code: str
+    kind: str
+    message: str
+    hint: str
+    certainty: str
+    likely: str
+    place: PlaceEntry | None
+    count: int
+    first_step: int
+    lesson: str
+
+
+class StepEntry(TypedDict):
+    """One step that an optimizer was asked for; the fields of ``audit.StepSeen``, steps counted from 0."""
+
+    index: int
+    optimizer: int
+    happened: bool
+    scale: float
+    loss: float | None
+    sampled: bool
+    gradient_norm: float | None
+    lost_updates: float | None
+    learning_rate: float | None
+
+
+class CensusEntry(TypedDict):
+    """What became of gradients, or would, in the format ``dtype`` at a loss scale.
+
+    ``fates`` maps each fate to counts by binade, floor(log2(abs(g))) before scaling, and these with the
+    counts ``zero`` and ``nonfinite`` are all gradients. ``at_stake``, ``underflowed`` and ``overflowed``
+    count them, ``underflow_fraction`` is the share of those at stake that become zero,
+    ``underflow_norm_fraction`` the same by their Euclidean norm.
+    """
+
+    dtype: str
+    scale: float
+    zero: int
+    nonfinite: int
+    at_stake: int
+    underflowed: int
+    overflowed: int
+    underflow_fraction: float
+    underflow_norm_fraction: float | None
+    norm: float | None
+    underflowed_norm: float | None
+    fates: dict[str, dict[str, int]]
+
+
+class LayerStepEntry(TypedDict):
+    """One layer at one sampled step: the fields of ``audit.LayerStep``, formats by their short names."""
+
+    step: int
+    census: CensusEntry | None
+    counterfactual: dict[str, CensusEntry]
+    norm: float
+    zero_fraction: float
+    lost_update_fraction: float | None
+
+
+class LayerEntry(TypedDict):
+    """One layer: the number of its trainable parameters, the dtypes of what belongs to it, its history."""
+
+    name: str
+    parameters: int
+    dtypes: dict[str, str]
+    history: list[LayerStepEntry]
+
+
+class FrameEntry(TypedDict):
+    """One module's turn in a pass, and the largest magnitude of what it returned."""
+
+    module: str
+    kind: str
+    operation: str
+    largest: float
+    dtype: str
+
+
+class NonfiniteEntry(TypedDict):
+    """The first inf or NaN; ``before`` are the frames that led there, the last one being its own."""
+
+    module: str
+    operation: str
+    phase: str
+    step: int
+    before: list[FrameEntry]
+    place: PlaceEntry | None
+    recovered: bool
+
+
+class ExplanationEntry(TypedDict):
+    """What ``audit.explain`` says of the exception that ended the training."""
+
+    known: bool
+    said: str
+    meaning: str
+    cure: str
+    lesson: str
+    name: str
+    source: str
+    seen_at: str
+
+
+class HowEntry(TypedDict):
+    """How the audit was done; ``began`` is in ISO 8601, ``seconds`` the training's, with the audit's own."""
+
+    torch: str
+    amp_lessons: str
+    python: str
+    device: str
+    began: str
+    seconds: float
+    looking_seconds: float
+
+
+class Document(TypedDict):
+    """All of a report. ``passed`` is False where a mistake was seen, ``of`` says of what the report is."""
+
+    schema: str
+    version: int
+    of: str
+    passed: bool
+    findings: list[FindingEntry]
+    steps: list[StepEntry]
+    layers: list[LayerEntry]
+    first_nonfinite: NonfiniteEntry | None
+    every: int
+    ended: str
+    explanation: ExplanationEntry | None
+    not_seen: list[str]
+    how: HowEntry | None
+
+
+def empty(of: str = "") -> Document:
+    """Return the report of a training of which nothing was seen."""
+    return Document(
+        schema=SCHEMA,
+        version=VERSION,
+        of=of,
+        passed=True,
+        findings=[],
+        steps=[],
+        layers=[],
+        first_nonfinite=None,
+        every=1,
+        ended="",
+        explanation=None,
+        not_seen=[],
+        how=None,
+    )
+
+
+def finding_of(entry: FindingEntry) -> Sighting:
+    """Make the finding of an entry."""
+    fields: Any = {key: value for key, value in entry.items() if key not in ("certainty", "place")}
+    return Sighting(**fields, place=place_of(entry["place"]))
+
+
+def place_of(entry: PlaceEntry | None) -> Place | None:
+    """Make the place of an entry."""
+    return None if entry is None else Place(**entry)

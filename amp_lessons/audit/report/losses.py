@@ -1,0 +1,152 @@
+"""What each layer would lose in which format, over all steps that were looked at, and step by step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from amp_lessons.audit.report.document import CensusEntry, Document, LayerEntry, LayerStepEntry
+
+By = Literal["count", "norm"]
+AS_TRAINED = "as trained"  # the format that autocast used, at the loss scale
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The share of the gradients that become zero: of those that are not zero, by count and by norm."""
+
+    count: float
+    norm: float
+
+
+@dataclass(frozen=True)
+class LossMap:
+    """What layers lose at the steps that were looked at: a row for each of ``layers``, the worst first.
+
+    ``shares`` are None where a layer was not looked at; ``steps`` count from 0; there are ``total`` layers.
+    """
+
+    layers: tuple[str, ...]
+    steps: tuple[int, ...]
+    shares: tuple[tuple[float | None, ...], ...]
+    total: int
+
+    @property
+    def most(self) -> float:
+        """The largest share of all, 0.0 where none is known."""
+        return max((share for row in self.shares for share in row if share is not None), default=0.0)
+
+
+@dataclass(frozen=True)
+class LayerRow:
+    """One layer over all sampled steps.
+
+    ``losses`` maps formats to what is lost in them, ``AS_TRAINED`` among them where autocast was on;
+    ``lost_updates`` is the mean share of its weights that a step left as they were. ``unusual`` are the
+    dtypes of what mixed precision keeps in fp32 and this training does not.
+    """
+
+    name: str
+    parameters: int
+    losses: dict[str, Loss]
+    lost_updates: float | None
+    unusual: dict[str, str]
+
+
+def formats_of(document: Document) -> tuple[str, ...]:
+    """Return the formats for which there are numbers, the one that was used first."""
+    known: dict[str, None] = {}
+    for layer in document["layers"]:
+        for step in layer["history"]:
+            known |= dict.fromkeys(_formats(step))
+    return tuple(sorted(known, key=lambda name: name != AS_TRAINED))
+
+
+def used_format(document: Document) -> str:
+    """Name the format that autocast used, "" where it was off."""
+    censuses = (step["census"] for layer in document["layers"] for step in layer["history"])
+    return next((census["dtype"] for census in censuses if census), "")
+
+
+def layer_rows(document: Document) -> list[LayerRow]:
+    """Return all layers, those that lose most first: in training, then in the formats that were not used."""
+    rows = [_row(layer) for layer in document["layers"]]
+    return sorted(rows, key=_badness, reverse=True)
+
+
+def loss_map(document: Document, number_format: str, by: By, most: int) -> LossMap:
+    """Return what the ``most`` layers that lose most in a format lose at each step, by count or by norm."""
+    histories = {layer["name"]: _history(layer, number_format, by) for layer in document["layers"]}
+    means = {name: _mean(history.values()) for name, history in histories.items()}
+    worst = sorted(histories, key=lambda name: means[name], reverse=True)[:most]
+    steps = tuple(sorted({step for name in worst for step in histories[name]}))
+    shares = tuple(tuple(histories[name].get(step) for step in steps) for name in worst)
+    return LossMap(tuple(worst), steps, shares, len(histories))
+
+
+def layer_curves(document: Document, layer: str, by: By) -> dict[str, dict[int, float]]:
+    """Return what one layer loses in each format, by step; empty for a layer that is not known."""
+    found = [each for each in document["layers"] if each["name"] == layer]
+    return {name: _history(each, name, by) for each in found for name in formats_of(document)}
+
+
+def _history(layer: LayerEntry, number_format: str, by: By) -> dict[int, float]:
+    losses = ((step["step"], _loss_at(step, number_format, by)) for step in layer["history"])
+    return {step: loss for step, loss in losses if loss is not None}
+
+
+def _loss_at(step: LayerStepEntry, number_format: str, by: By) -> float | None:
+    census = _census(step, number_format)
+    if census is None or not census["at_stake"]:  # an overflow, say, has left nothing that could be lost
+        return None
+    return census["underflow_fraction"] if by == "count" else census["underflow_norm_fraction"]
+
+
+def _mean(shares: Iterable[float]) -> float:
+    known = list(shares)
+    return sum(known) / len(known) if known else 0.0
+
+
+def _row(layer: LayerEntry) -> LayerRow:
+    history = layer["history"]
+    formats = dict.fromkeys(name for step in history for name in _formats(step))
+    updates = [s["lost_update_fraction"] for s in history if s["lost_update_fraction"] is not None]
+    return LayerRow(
+        name=layer["name"],
+        parameters=layer["parameters"],
+        losses={name: _together([_census(step, name) for step in history]) for name in formats},
+        lost_updates=sum(updates) / len(updates) if updates else None,
+        unusual={what: dtype for what, dtype in layer["dtypes"].items() if _is_unusual(what, dtype)},
+    )
+
+
+def _formats(step: LayerStepEntry) -> list[str]:
+    used = [AS_TRAINED] if step["census"] is not None else []
+    return [*used, *step["counterfactual"]]
+
+
+def _census(step: LayerStepEntry, number_format: str) -> CensusEntry | None:
+    return step["census"] if number_format == AS_TRAINED else step["counterfactual"].get(number_format)
+
+
+def _together(censuses: Sequence[CensusEntry | None]) -> Loss:
+    """Add up the gradients of several steps, as if they were those of one."""
+    known = [census for census in censuses if census is not None]
+    at_stake = sum(census["at_stake"] for census in known)
+    norm = math.hypot(*(census["norm"] or 0.0 for census in known))
+    lost_norm = math.hypot(*(census["underflowed_norm"] or 0.0 for census in known))
+    count = sum(census["underflowed"] for census in known)
+    return Loss(count / at_stake if at_stake else 0.0, lost_norm / norm if norm else 0.0)
+
+
+def _badness(row: LayerRow) -> tuple[float, ...]:
+    trained = row.losses.get(AS_TRAINED, Loss(0.0, 0.0))
+    others = [loss.norm for name, loss in row.losses.items() if name != AS_TRAINED]
+    return trained.norm, trained.count, row.lost_updates or 0.0, *others
+
+
+def _is_unusual(what: str, dtype: str) -> bool:
+    """Whether something is in fewer bits than mixed precision keeps it in; outputs are meant to be."""
+    return what != "output" and (dtype in ("fp16", "bf16") or dtype.startswith(("fp8", "fp4", "float8")))

@@ -1,0 +1,88 @@
+"""What became of the steps, in a few words: how many happened, and where the loss scale went."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from amp_lessons.audit.report.document import Document, StepEntry
+from amp_lessons.text.tables import Table
+from amp_lessons.text.words import fraction, power_of_two
+
+_HEAD = ("optimizer", "steps", "skipped", "loss", "gradient norm", "lost updates")
+_MOST_NAMED = 6
+
+
+def steps_table(document: Document) -> Table:
+    """Return one row for each optimizer; what changed while it trained is told from first to last."""
+    rows = [_row(number, steps) for number, steps in by_optimizer(document).items()]
+    return Table(_HEAD, rows, "What each optimizer was asked for, and what came of it, from first to last")
+
+
+def by_optimizer(document: Document) -> dict[int, list[StepEntry]]:
+    """Return the steps of each optimizer, in order."""
+    found: dict[int, list[StepEntry]] = {}
+    for step in document["steps"]:
+        found.setdefault(step["optimizer"], []).append(step)
+    return dict(sorted(found.items()))
+
+
+def remarks(document: Document) -> Iterator[str]:
+    """Say for each optimizer where its loss scale went, and which steps were skipped."""
+    optimizers = by_optimizer(document)
+    for number, steps in optimizers.items():
+        of = f" of optimizer {number + 1}" if len(optimizers) > 1 else ""
+        path = scale_path(steps)
+        if path != [(steps[0]["index"], 1.0)]:
+            yield f"The loss scale{of}: {_say_path(path)}."
+        skipped = [step["index"] for step in steps if not step["happened"]]
+        if skipped:
+            yield f"Skipped steps{of}: {_listed(skipped)}."
+
+
+def scale_path(steps: Sequence[StepEntry]) -> list[tuple[int, float]]:
+    """Return the steps from which on another loss scale was used, with that scale."""
+    path: list[tuple[int, float]] = []
+    for step in steps:
+        if not path or step["scale"] != path[-1][1]:
+            path.append((step["index"], step["scale"]))
+    return path
+
+
+def _row(number: int, steps: Sequence[StepEntry]) -> tuple[str, ...]:
+    skipped = sum(not step["happened"] for step in steps)
+    lost = [step["lost_updates"] for step in steps if step["lost_updates"] is not None]
+    return (
+        str(number + 1),
+        f"{len(steps):,}",
+        f"{skipped:,} ({fraction(skipped / len(steps))})" if skipped else "none",
+        _from_to([step["loss"] for step in steps]),
+        _from_to([step["gradient_norm"] for step in steps if step["happened"]]),
+        fraction(sum(lost) / len(lost)) if lost else "–",
+    )
+
+
+def _from_to(numbers: Sequence[float | None]) -> str:
+    known = [number for number in numbers if number is not None]
+    if not known:
+        return "–"
+    return f"{known[0]:.3g}" if len(known) == 1 else f"{known[0]:.3g} → {known[-1]:.3g}"
+
+
+def _say_path(path: Sequence[tuple[int, float]]) -> str:
+    first, *others = [_say_scale(scale) for _, scale in path]
+    turns = [f"{said} from step {index + 1}" for (index, _), said in zip(path[1:], others, strict=True)]
+    if len(turns) > _MOST_NAMED:
+        left_out = len(turns) - _MOST_NAMED
+        turns = [*turns[:3], f"{left_out} more changes", *turns[-3:]]
+    return ", ".join([first, *turns])
+
+
+def _say_scale(scale: float) -> str:
+    return power_of_two(scale) if math.isfinite(scale) and scale > 0 else f"{scale}"
+
+
+def _listed(indices: Sequence[int]) -> str:
+    shown = ", ".join(str(index + 1) for index in indices[: 2 * _MOST_NAMED])
+    more = len(indices) - 2 * _MOST_NAMED
+    return f"{shown} and {more:,} more" if more > 0 else shown

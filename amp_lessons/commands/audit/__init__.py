@@ -1,0 +1,90 @@
+"""``amp-lessons audit``: run somebody's training script as it is, and say what is wrong with it.
+
+The script runs as ``__main__`` in a child process (``child``), whose ``LateAudit`` begins to watch once
+PyTorch has been imported, and keeps what it has seen in a file. Whatever ends the script, that file is there
+for the parent (``over``), which never loads PyTorch and prints the report.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from amp_lessons.audit.report import as_json, rendering
+from amp_lessons.commands.audit import outcome, over
+from amp_lessons.commands.audit.options import Options
+from amp_lessons.keeping import files
+
+_EPILOG = (
+    "The script's own output and input pass through; the report is printed to stderr when it has ended. "
+    "Exit status: 0, no mistake was seen; 1, mistakes were seen; 2, the script could not be run, took no "
+    "optimizer step in its own process, or failed without a mistake having been seen; 130, Ctrl-C, likewise. "
+    "In a notebook use `with audit.watch(model) as seen:` instead."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command; what stands after ``--`` is the script's."""
+    parser.usage = "amp-lessons audit [options] (SCRIPT | -m MODULE) [-- the script's own arguments]"
+    parser.epilog = _EPILOG
+    parser.set_defaults(after_dashes=[], parser=parser)
+    parser.add_argument("script", nargs="?", metavar="SCRIPT", help="the Python file to run")
+    parser.add_argument("-m", "--module", metavar="MODULE", help="run a module instead, as python -m does")
+    parser.add_argument(
+        "--steps", type=_positive, metavar="N", help="end it after N optimizer steps, skipped ones included"
+    )
+    parser.add_argument(
+        "--every",
+        type=_positive,
+        default=10,
+        metavar="K",
+        help="look closely at every K-th step of each optimizer (default: 10)",
+    )
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write the report as a page with pictures")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the report for programs to read")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the script, print the report, and return what ``add_arguments`` says."""
+    if (args.script is None) == (args.module is None):
+        args.parser.error("name one script, or one module with -m")
+    if obstacle := _obstacle(args):
+        print(f"amp-lessons audit: {obstacle}", file=sys.stderr)
+        return outcome.NOT_RUN
+    with tempfile.TemporaryDirectory(prefix="amp-lessons-audit-") as folder:
+        kept = Path(folder) / "report.json"
+        options = Options(str(kept), args.every, args.steps, args.script, args.module)
+        status = over.run_child(options, args.after_dashes)
+        document = outcome.report_of(kept, f"-m {args.module}" if args.module else args.script, status)
+    if args.steps and len(document["steps"]) >= args.steps:
+        document["not_seen"].append(f"what comes after step {args.steps}, where --steps ended the script")
+    print(f"\n{rendering.as_text(document)}", file=sys.stderr)
+    if args.json:
+        files.replace(args.json, as_json.dumps(document, indent=1) + "\n")
+    if args.html:
+        from amp_lessons.views.pages.audit import page  # it loads matplotlib
+
+        files.replace(args.html, page(document))
+    return outcome.exit_status(document, status)
+
+
+def _obstacle(args: argparse.Namespace) -> str:
+    """Say what is wrong before anything runs; "" where nothing is."""
+    if args.script is not None and args.script.endswith(".ipynb"):
+        return f"{args.script} is a notebook; in it, use `with audit.watch(model) as seen:`"
+    if args.script is not None and not Path(args.script).is_file():
+        return f"there is no file {args.script}"
+    for file in filter(None, (args.html, args.json)):
+        folder = file.absolute().parent
+        if file.is_dir() or not folder.is_dir() or not files.may_write_in(folder):
+            return f"{file} cannot be written: name a file in a folder that is there and yours"
+    return ""
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not above 0")
+    return number

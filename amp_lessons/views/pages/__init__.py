@@ -1,0 +1,1 @@
+"""Whole pages that stand alone: HTML with everything in it, for a browser without a network."""

@@ -1,0 +1,144 @@
+"""What an audit sees, while the training runs and afterwards."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import ipywidgets
+from markupsafe import Markup
+
+from amp_lessons.audit import Report, Seen
+from amp_lessons.audit.report import finding
+from amp_lessons.audit.report.document import Document, finding_of
+from amp_lessons.audit.report.losses import AS_TRAINED, By, formats_of, layer_curves, loss_map
+from amp_lessons.audit.report.rendering import section_html
+from amp_lessons.audit.report.sections import Section, headline
+from amp_lessons.audit.report.steps import by_optimizer, remarks
+from amp_lessons.text.marks import MEASURED_MARK
+from amp_lessons.text.words import fraction
+from amp_lessons.views.base.controls import ControlValue, dropdown, row
+from amp_lessons.views.base.view import View
+from amp_lessons.views.figures.audit import audit_picture
+from amp_lessons.views.pages.audit import document_of, say_format, say_worst
+
+ALL_LAYERS = "all layers"
+_BY: list[tuple[str, By]] = [("by norm", "norm"), ("by count", "count")]
+_PAUSE = 10  # times as long as the last drawing took: a tenth of the training's time at most
+_LEAST_PAUSE_S = 0.5
+
+
+class AuditView(View):
+    """The findings of an audit, its steps, and what its layers lose in a format, by count or by norm.
+
+    Of what ``audit.watch`` gives it follows the training: it draws again at the steps that are looked at
+    closely, and at the end. While a cell trains, the kernel is busy, and the controls answer afterwards.
+    """
+
+    number_format = ControlValue[str]("_format", "The format in which gradients are lost, or ``as trained``.")
+    by = ControlValue[By]("_by", "How losses are measured: by count or by norm.")
+    layer = ControlValue[str]("_layer", "The layer that is shown in all formats, or all layers in one.")
+
+    def __init__(self, audit: Seen | Report) -> None:
+        """Show what ``audit.watch`` gives, or its report. Raises TypeError for anything else."""
+        self._audit = audit
+        self._document: Document = document_of(audit)
+        self._quiet = False
+        self._next_s = 0.0
+        self._format = dropdown("format", [AS_TRAINED], AS_TRAINED)
+        self._by = dropdown("lost", list(_BY), "norm")
+        self._layer = dropdown("layer", [ALL_LAYERS], ALL_LAYERS)
+        self._findings = ipywidgets.HTML()
+        choices = [self._format, self._by, self._layer]
+        super().__init__(
+            [self._findings, row(*choices)], alt="Loss and loss scale by step, and what each layer loses."
+        )
+        for choice in choices:
+            choice.observe(lambda _: self._draw(), "value")
+        self.refresh()
+        if isinstance(audit, Seen):
+            audit.listen(self._stepped, at_end=self.refresh)
+
+    def refresh(self, announced: bool = True) -> None:
+        """Show what has been seen by now."""
+        self._document = document_of(self._audit)
+        self._offer()
+        self._draw(announced)
+
+    def _stepped(self, _index: int, sampled: bool) -> None:
+        """Draw again, seldom enough that the training does not wait for it."""
+        if self.comm is None or not sampled or time.monotonic() < self._next_s:
+            return
+        start = time.monotonic()
+        self.refresh(announced=False)  # a screen reader would speak of nothing else
+        now = time.monotonic()
+        self._next_s = now + max(_LEAST_PAUSE_S, _PAUSE * (now - start))
+
+    def _offer(self) -> None:
+        """Offer the formats and layers that have been seen, and keep what was chosen."""
+        formats = [(say_format(self._document, name), name) for name in formats_of(self._document)]
+        layers = [ALL_LAYERS, *(layer["name"] for layer in self._document["layers"])]
+        self._quiet = True
+        _set_options(self._format, formats or [(AS_TRAINED, AS_TRAINED)])
+        _set_options(self._layer, [(name, name) for name in layers])
+        self._quiet = False
+
+    def _draw(self, announced: bool = True) -> None:
+        if self._quiet:
+            return
+        self._findings.value = self._findings_html()
+        layer = "" if self.layer == ALL_LAYERS else self.layer
+        caption = describe(self._document, self.number_format, self.by, layer)
+        if not self._document["steps"]:
+            self.say(caption)
+            return
+        picture = audit_picture(self._document, self.number_format, self.by, layer)
+        self.show(picture, caption, mark=MEASURED_MARK, announced=announced)
+
+    def _findings_html(self) -> Markup:
+        found = tuple(map(finding_of, self._document["findings"]))
+        return section_html(Section("Findings", findings=found), "h4") if found else Markup("")
+
+    def turn_page(self) -> None:
+        """Bring the page up to date; the findings have a place of their own there."""
+        self._page.value = super().stand_in()
+
+    def stand_in(self) -> Markup:
+        """Return the findings too: where there are no controls, nothing else holds them."""
+        return Markup("{}{}").format(self._findings_html(), super().stand_in())
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        bundle = super()._repr_mimebundle_(**kwargs)
+        lines = [line for each in self._document["findings"] for line in finding.text_lines(finding_of(each))]
+        bundle["text/plain"] = "\n".join([bundle["text/plain"], *lines])
+        return bundle
+
+
+def _set_options(choice: ipywidgets.Dropdown, options: list[tuple[str, str]]) -> None:
+    if list(choice.options) != options:
+        before = choice.value
+        choice.options = options
+        choice.value = before if before in dict(options).values() else options[0][1]
+
+
+def describe(document: Document, number_format: str, by: By, layer: str = "") -> str:
+    """Say in words what the picture shows."""
+    said = [f"{headline(document)}."]
+    for number, steps in by_optimizer(document).items():
+        skipped = sum(not step["happened"] for step in steps)
+        said.append(f"Optimizer {number + 1}: {skipped} of {len(steps)} steps skipped.")
+    said += [each for each in remarks(document) if each.startswith("The loss scale")]
+    if layer:
+        said.append(_say_layer(document, by, layer))
+    elif document["layers"]:
+        name = say_format(document, number_format)
+        said.append(f"In {name}, by {by}: {say_worst(loss_map(document, number_format, by, 1))}")
+    return " ".join(said)
+
+
+def _say_layer(document: Document, by: By, layer: str) -> str:
+    """Say what one layer loses in each format, at its worst step."""
+    curves = layer_curves(document, layer, by)
+    worst = {name: max(losses.values()) for name, losses in curves.items() if losses}
+    said = ", ".join(f"{fraction(share)} in {say_format(document, name)}" for name, share in worst.items())
+    return f"{layer} loses by {by}, at its worst step: {said}."

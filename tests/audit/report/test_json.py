@@ -1,0 +1,121 @@
+"""The report as programs read it."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from dataclasses import replace
+from typing import get_type_hints
+
+import pytest
+import torch
+
+from amp_lessons.audit import Report
+from amp_lessons.audit.report import as_json, document
+from tests.audit.report.samples import layer_step, report
+
+
+def test_a_report_comes_back_as_it_was():
+    there = report()
+    back = Report.from_json(there.as_json())
+    assert back == there
+    assert back.to_dict() == there.to_dict()  # norms, which censuses are compared without, too
+    assert Report.from_dict(there.to_dict()) == there
+
+
+def test_an_empty_report_comes_back_too():
+    assert Report.from_json(Report(findings=()).as_json()) == Report(findings=())
+    assert Report.from_dict(document.empty("train.py")) == Report(findings=(), of="train.py")
+
+
+@pytest.mark.parametrize("loss", [math.inf, -math.inf, math.nan])
+def test_it_is_json_that_any_parser_takes_and_keeps_what_json_has_no_number_for(loss):
+    steps = (replace(report().steps[0], loss=loss),)
+    text = replace(report(), steps=steps).as_json()
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is no JSON")
+
+    assert isinstance(json.loads(text, parse_constant=refuse)["steps"][0]["loss"], str)
+    assert repr(Report.from_json(text).steps[0].loss) == repr(loss)
+
+
+def test_a_layer_may_be_called_nan():
+    layer = replace(report().layers["head"], name="NaN")
+    back = Report.from_json(replace(report(), layers={"NaN": layer}).as_json())
+    assert back.layers["NaN"].name == "NaN"
+
+
+def test_every_dtype_of_pytorch_comes_back():
+    dtypes = {str(each): each for each in vars(torch).values() if isinstance(each, torch.dtype)}
+    layer = replace(report().layers["head"], dtypes=dtypes)
+    back = Report.from_json(replace(report(), layers={"head": layer}).as_json())
+    assert back.layers["head"].dtypes == dtypes
+
+
+def test_the_keys_are_those_that_are_documented():
+    written = report().to_dict()
+    pairs = [
+        (written, document.Document),
+        (written["findings"][0], document.FindingEntry),
+        (written["findings"][0]["place"], document.PlaceEntry),
+        (written["steps"][0], document.StepEntry),
+        (written["layers"][0], document.LayerEntry),
+        (written["layers"][0]["history"][0], document.LayerStepEntry),
+        (written["layers"][0]["history"][0]["census"], document.CensusEntry),
+        (written["first_nonfinite"], document.NonfiniteEntry),
+        (written["first_nonfinite"]["before"][0], document.FrameEntry),
+        (written["explanation"], document.ExplanationEntry),
+        (written["how"], document.HowEntry),
+    ]
+    for entry, schema in pairs:
+        assert set(entry) == set(get_type_hints(schema)), schema
+
+
+def test_shares_are_written_beside_the_counts_they_come_from():
+    census = report().to_dict()["layers"][1]["history"][0]["counterfactual"]["fp16"]
+    assert (census["underflowed"], census["at_stake"], census["underflow_fraction"]) == (2, 3, 2 / 3)
+    seen = layer_step(0).counterfactual["fp16"]
+    assert census["underflow_norm_fraction"] == seen.underflow_norm_fraction
+    assert sum(sum(counts.values()) for counts in census["fates"].values()) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("[]", "no report of an audit"),
+        ('{"schema": "something else"}', "no report of an audit"),
+        ("[" * 100_000, "nested too deeply"),
+        ("nonsense", "Expecting value"),
+        ('{"schema": "amp-lessons audit report", "version": 99}', "only version 1 is known"),
+        ('{"schema": "amp-lessons audit report", "version": 1}', "it lacks"),
+        (json.dumps(document.empty() | {"steps": [{"index": 0}]}), "damaged: TypeError"),
+        (json.dumps(document.empty() | {"findings": [{}]}), "damaged: KeyError"),
+    ],
+)
+def test_what_is_no_report_is_refused(text, answer):
+    with pytest.raises(ValueError, match=answer):
+        Report.from_json(text)
+
+
+def test_a_dtype_that_this_pytorch_lacks_is_named():
+    text = report().as_json().replace('"weight": "bf16"', '"weight": "float3"')
+    with pytest.raises(ValueError, match="no dtype 'float3'"):
+        Report.from_json(text)
+
+
+def test_reading_and_rendering_need_no_pytorch(tmp_path):
+    (tmp_path / "r.json").write_text(report().as_json(), "utf-8")
+    code = """
+import sys
+from amp_lessons.audit.report import as_json, rendering
+document = as_json.loads(open(sys.argv[1], encoding="utf-8").read())
+print(len(rendering.as_text(document)), "torch" in sys.modules)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "r.json"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"{len(str(report()))} False\n"
+    assert as_json.loads(report().as_json()) == report().to_dict()

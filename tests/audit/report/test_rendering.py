@@ -1,0 +1,133 @@
+"""The report as people read it."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+
+from amp_lessons.audit import Finding, Report, Sighting
+from amp_lessons.audit.report import finding
+from tests.audit.report.samples import BF16, CLIPPED, report
+
+GOLDEN = """\
+Audit of train.py: 1 mistake in 4 optimizer steps
+
+Findings
+  ✗ clip_before_unscale: the gradients were clipped while they were scaled
+    at: train.py:31  `clip_grad_norm_(model.parameters(), 1.0)`
+    seen: 40 times, first at step 1
+    cure: call scaler.unscale_(optimizer) first
+    lesson: 04 explains it
+  ! scaler_with_bfloat16: bf16 needs no `GradScaler`
+    likely: autocast ran in bf16; once, at step 1
+    lesson: 03 explains it
+
+How it ended
+  RuntimeError: mat1 and mat2 must have the same dtype, but got Float and Half
+    EXPLAINED
+    lesson: 02 explains it
+
+Steps
+  The loss scale: 2^4, 2^3 from step 3.
+  Skipped steps: 2.
+  What each optimizer was asked for, and what came of it, from first to last
+  optimizer  steps     skipped      loss  gradient norm  lost updates
+  1              4  1 (25.0 %)  2 → 1.25        1 → 0.5        50.0 %
+
+Layers, the worst first
+  Over all steps that were looked at. In formats that were not used: what a cast would lose.
+  Gradients that become zero: share of their number / share of their norm
+  layer  parameters  as trained (fp16)             fp16   bf16  lost updates  unusual dtypes
+  body            3    33.3 % / <0.1 %  66.7 % / <0.1 %  0 / 0        50.0 %     weight bf16
+  head            3              0 / 0            0 / 0  0 / 0        75.0 %                \
+
+
+The first inf or NaN
+  In `head` (Addmm), in the forward pass before step 2.
+  How it grew, from one module to the next
+  module    kind  largest magnitude  dtype
+  body    Linear              6e+04   fp16
+  head    Linear                inf   fp16
+
+Not seen
+  a model runs as compiled code.
+
+How this was found
+  Every step was listened to; 2 of 4 were looked at closely, every 2nd of each optimizer.
+  amp-lessons 0.3.0, PyTorch 2.13.0, Python 3.11.7 on a CPU, 2026-11-22T17:20:20+00:00.
+  [measured] The training took 12.5 s with the audit, which spent 0.8 s of them around the
+  optimizers' steps."""
+
+
+def test_the_text_of_a_report():
+    text = re.sub(r"    means: .*?(?=    lesson: 02)", "    EXPLAINED\n", str(report()), flags=re.DOTALL)
+    assert text.replace(" \n", "\n") == re.sub(r" +\n", "\n", GOLDEN)
+
+
+def test_a_clean_report_is_short():
+    assert str(Report(findings=())) == "Audit: no optimizer step was seen"
+    clean = Report(findings=(BF16,), steps=report().steps[:1])
+    assert str(clean).splitlines()[0] == "Audit: no mistake seen in 1 optimizer step"
+    assert "looked at closely, every single one of each optimizer" in str(clean)
+
+
+def test_markdown_says_the_same_and_means_nothing_by_accident():
+    markdown = report().as_markdown()
+    assert markdown.startswith(
+        "**Audit of train.py: 1 mistake in 4 optimizer steps**\n\n**Findings**\n\n- ✗ "
+    )
+    assert "*Cure:* call scaler.unscale\\_(optimizer) first\\\n" in markdown
+    assert "| body | 3 | 33.3 % / \\<0.1 % | 66.7 % / \\<0.1 % | 0 / 0 | 50.0 % | weight bf16 |" in markdown
+
+
+def test_html_is_well_formed_and_nothing_in_it_is_markup_but_ours():
+    hostile = replace(CLIPPED, message="<script>alert(1)</script>", code="a&b")
+    html = replace(report(), findings=(hostile,), of="<b>.py").as_html()
+    tree = ElementTree.fromstring(str(html).replace("<br>", "<br/>"))
+    assert tree.tag == "section"
+    assert {element.tag for element in tree.iter()}.isdisjoint({"script", "b"})
+    heads = [element.text for element in tree.iter("h4")]
+    assert heads[:3] == ["Findings", "How it ended", "Steps"]
+    assert all(element.get("scope") in ("col", "row") for element in tree.iter("th"))
+
+
+def test_notebooks_get_all_three():
+    bundle = report()._repr_mimebundle_()
+    assert set(bundle) == {"text/plain", "text/markdown", "text/html"}
+    assert bundle["text/plain"] == str(report())
+
+
+def test_a_finding_of_a_check_keeps_its_own_heading():
+    plain = Finding("closure", "failed", "a closure was given", "leave it out")
+    seen = Sighting("closure", "failed", "a closure was given", "leave it out")
+    assert finding.text_lines(plain) == ["  ✗ closure: a closure was given", "    try: leave it out"]
+    assert "    cure: leave it out" in finding.text_lines(seen)
+
+
+def test_a_line_of_code_with_backticks_stays_one_piece():
+    place = replace(CLIPPED.place, source="print(f'`{x}`')")
+    assert "`print(f''{x}'')`" in finding.as_markdown(replace(CLIPPED, place=place))
+
+
+def test_many_layers_are_told_by_the_worst():
+    body = report().layers["body"]
+    many = {f"layer{i}": replace(body, name=f"layer{i}") for i in range(30)}
+    text = str(replace(report(), layers=many))
+    assert "layer0 " in text
+    assert "layer29" not in text
+    assert "18 more layers lose less." in text
+
+
+def test_an_exception_that_nobody_knows_is_told_how_to_go_on():
+    from amp_lessons.audit import explain
+
+    error = ValueError("no data")
+    text = str(replace(report(), ended="ValueError: no data", explanation=explain(error)))
+    assert "  ValueError: no data\n    means: This is not among" in text
+    assert "    look: Run the same" in text
+
+
+def test_an_overflow_that_the_scaler_met_is_called_that():
+    found = replace(report().first_nonfinite, recovered=True, phase="backward")
+    assert "recovered: the scaler skipped that step" in str(replace(report(), first_nonfinite=found))

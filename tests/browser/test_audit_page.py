@@ -1,0 +1,50 @@
+"""The page of an audit in a browser: wide and narrow, light and dark, by keyboard."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+from amp_lessons import views
+from tests.audit.report.samples import report
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    path = tmp_path_factory.mktemp("page") / "audit.html"
+    path.write_text(views.audit_page(report()), "utf-8")
+    return path.as_uri()
+
+
+@pytest.fixture(params=[(1200, "light"), (390, "dark")], ids=["wide, light", "narrow, dark"])
+def page(browser, address, request):
+    width, scheme = request.param
+    page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    page.requests = []
+    page.on("request", lambda asked: page.requests.append(asked.url))
+    page.goto(address)
+    yield page
+    page.close()
+
+
+def test_nobody_is_kept_out_and_nothing_is_asked_of_a_network(page):
+    page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+    assert Axe().run(page).response["violations"] == []
+    assert [url for url in page.requests if not re.match("file:|data:", url)] == []
+
+
+def test_the_page_itself_never_scrolls_sideways(page):
+    widths = "[document.documentElement.scrollWidth, innerWidth]"
+    scrolled, shown = page.evaluate(widths)
+    assert scrolled <= shown
+
+
+def test_all_there_is_to_scroll_or_to_open_is_reached_by_keyboard(page):
+    wanted = page.locator("[role=region]:not(details *), summary").count()  # what is folded, is hidden
+    reached = []
+    for _ in range(wanted):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("document.activeElement.matches('[role=region], summary')"))
+    assert reached == [True] * wanted
