@@ -28,5 +28,6 @@ from .widgets.race import RaceView as RaceView
 from .widgets.roofline import RooflineView as RooflineView
 from .widgets.roofline import roofline_of as roofline_of
 from .widgets.ruler import RulerView as RulerView
+from .widgets.scale import ScaleView as ScaleView
 from .widgets.scaler import ScalerView as ScalerView
 from .widgets.sources import source_table as source_table
