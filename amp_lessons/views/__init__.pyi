@@ -26,6 +26,7 @@ from .widgets.memory import step_memory as step_memory
 from .widgets.play import Play as Play
 from .widgets.quiz import Quiz as Quiz
 from .widgets.race import RaceView as RaceView
+from .widgets.reduction import ReductionView as ReductionView
 from .widgets.roofline import RooflineView as RooflineView
 from .widgets.roofline import roofline_of as roofline_of
 from .widgets.ruler import RulerView as RulerView
