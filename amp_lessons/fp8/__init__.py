@@ -2,7 +2,9 @@
 
 - ``recipes``: what a recipe is; ``catalogue``: ``RECIPES``, those that models are trained with.
 - ``scale_rules``: from the largest magnitude to the scale; ``quantized``: a tensor beside its scales.
-- ``accumulators``: sums in few bits; ``transforms``: outliers spread; ``history``: scales of earlier steps.
+- ``placement``: where a scale puts a tensor on the number line, and what that costs.
+- ``accumulators``: sums in few bits; ``long_sums``: what becomes of them as they get longer.
+- ``transforms``: outliers spread; ``history``: scales of earlier steps.
 - ``products`` and ``kernels``: one product, emulated or by the device's kernel, and which of them ran.
 - ``functional``, ``layers`` and ``conversion``: the function, the layer, the whole model; ``operands``: what
   is cast once and what again; ``recording``: what was cast while somebody looked.
@@ -14,6 +16,8 @@ from amp_lessons.fp8.conversion import Conversion, Layer, convert
 from amp_lessons.fp8.functional import linear
 from amp_lessons.fp8.history import AmaxHistory
 from amp_lessons.fp8.layers import ScaledLinear
+from amp_lessons.fp8.long_sums import LongSums, long_sums
+from amp_lessons.fp8.placement import Placement, fitting_exponent, granularities, place, place_by_hand
 from amp_lessons.fp8.products import Engine, ScaledProduct, engines, scaled_product
 from amp_lessons.fp8.quantized import Quantized, quantize
 from amp_lessons.fp8.recipes import PRODUCTS, ROLES, ROW, RULES, TENSOR, Cast, Product, Recipe
@@ -36,6 +40,8 @@ __all__ = [
     "Conversion",
     "Engine",
     "Layer",
+    "LongSums",
+    "Placement",
     "Product",
     "ProductMade",
     "Quantized",
@@ -46,8 +52,13 @@ __all__ = [
     "accumulate",
     "convert",
     "engines",
+    "fitting_exponent",
+    "granularities",
     "hadamard",
     "linear",
+    "long_sums",
+    "place",
+    "place_by_hand",
     "quantize",
     "random_hadamard",
     "record",

@@ -9,6 +9,8 @@ words; it has not been compared with such a GPU bit by bit.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -86,6 +88,12 @@ def few_bits(left: Tensor, right: Tensor, accumulation: Accumulation) -> Tensor:
 
 
 def _tile(left: Tensor, right: Tensor, accumulation: Accumulation) -> Tensor:
+    (last,) = deque(registers(left, right, accumulation), maxlen=1)
+    return last
+
+
+def registers(left: Tensor, right: Tensor, accumulation: Accumulation) -> Iterator[Tensor]:
+    """Yield what is in the register after each instruction; the next one changes it."""
     bits = accumulation.bits or FP32_BITS
     total = left.new_zeros(left.shape[0], right.shape[0])
     # The inner dimension comes first: adding along it then runs through memory in order
@@ -97,7 +105,7 @@ def _tile(left: Tensor, right: Tensor, accumulation: Accumulation) -> Tensor:
         per_unit = spacing.reciprocal()
         counted = products.mul_(per_unit).trunc_().sum(0) + total.mul_(per_unit).trunc_()
         total = _cut(counted.mul_(spacing), bits)
-    return total
+        yield total
 
 
 def _cut(x: Tensor, bits: int) -> Tensor:

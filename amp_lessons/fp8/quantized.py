@@ -41,6 +41,11 @@ class Quantized:
         blocks = _split(_as_matrix(self.values), self.cast)
         return _join(blocks * scale, self.values)
 
+    @property
+    def element_scales(self) -> Tensor:
+        """What each element is multiplied by to be taken back: float32, in the shape of the tensor."""
+        return replace(self, values=torch.ones_like(self.values)).dequantize()
+
     def transposed(self) -> Quantized:
         """Return the transpose of a matrix.
 

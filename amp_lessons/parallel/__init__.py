@@ -3,6 +3,7 @@
 - ``running``: ``run``, a function on several gloo processes; ``launcher``, ``host`` (``hosted``) and ``rank``
   are the three processes' sides of it, ``endings`` puts what went wrong into words.
 - ``reductions``: sums over ranks, simulated hop by hop; ``averaging``: where PyTorch and NCCL divide.
+- ``growing``: how wrong a mean gets with more ranks, and on which way one element is added up.
 - ``traffic``: what a step of DDP, FSDP2 or tensor parallelism sends, asked of PyTorch's own engines
   (``strategies``, ``buckets``) in a ``fake_group``; ``collectives`` sees what they call, ``volumes`` says how
   many bytes that is, ``ledger`` holds it.

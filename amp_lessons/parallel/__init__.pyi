@@ -5,6 +5,11 @@ from .averaging import Averaging as Averaging
 from .averaging import Factors as Factors
 from .endings import RankError as RankError
 from .endings import RankTimeoutError as RankTimeoutError
+from .growing import Addition as Addition
+from .growing import Growth as Growth
+from .growing import additions as additions
+from .growing import growth as growth
+from .growing import rank_gradients as rank_gradients
 from .installed import DefaultReduceDtype as DefaultReduceDtype
 from .installed import GlooFacts as GlooFacts
 from .installed import default_reduce_dtype as default_reduce_dtype

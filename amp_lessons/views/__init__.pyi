@@ -7,6 +7,7 @@ from .base.still import Still as Still
 from .base.tables import Table as Table
 from .base.tables import format_table as format_table
 from .pages.audit import audit_page as audit_page
+from .widgets.accumulator import AccumulatorView as AccumulatorView
 from .widgets.atlas import AtlasView as AtlasView
 from .widgets.audit import AuditView as AuditView
 from .widgets.bits import BitView as BitView
@@ -27,8 +28,10 @@ from .widgets.memory import step_memory as step_memory
 from .widgets.play import Play as Play
 from .widgets.quiz import Quiz as Quiz
 from .widgets.race import RaceView as RaceView
+from .widgets.reduction import ReductionView as ReductionView
 from .widgets.roofline import RooflineView as RooflineView
 from .widgets.roofline import roofline_of as roofline_of
 from .widgets.ruler import RulerView as RulerView
+from .widgets.scale import ScaleView as ScaleView
 from .widgets.scaler import ScalerView as ScalerView
 from .widgets.sources import source_table as source_table

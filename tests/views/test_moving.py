@@ -8,6 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from amp_lessons.views.base import moving
+from amp_lessons.views.base.lines import MovingLines, MovingMark
 from amp_lessons.views.base.moving import MovingPage
 from amp_lessons.views.base.picture import Picture
 
@@ -70,3 +71,36 @@ def test_two_drawings_on_one_page_do_not_take_each_others_hatches():
 def test_a_caption_needs_no_picture(page):
     page.show(None, "There is nothing to draw.", "alt")
     assert (page.drawing, page.caption) == ("", "There is nothing to draw.")
+
+
+def test_lines_and_marks_are_drawn_where_matplotlib_draws_them():
+    figure = Figure(figsize=(3, 2))
+    axes = figure.add_axes((0.1, 0.1, 0.8, 0.8))
+    axes.set(xscale="log", yscale="log", xlim=(1, 1000), ylim=(1e-3, 1))
+    lines, mark = MovingLines(axes, lw=2), MovingMark(axes)
+    picture = Picture(figure, [lines.artist, mark.artist])
+    lines.update([(1, 0.01), (10, 0.1), (1000, 1)], [(2, 0.5), (3, 0.25)])
+    mark.update((10, 0.1), (100, 0.01))
+    wanted = drawn_by_matplotlib(picture)
+    assert len(wanted) == 2
+    for k, artist in enumerate(picture.moving):
+        drawn = numbers(wanted[f"amp-moving-{k}"])
+        np.testing.assert_allclose(numbers(moving.svg_outline(artist)), drawn, atol=0.006)
+
+
+def test_a_mark_is_as_wide_as_it_is_high_and_lies_on_its_point():
+    figure = Figure(figsize=(6, 2))
+    axes = figure.add_axes((0.1, 0.1, 0.8, 0.8))
+    axes.set(xscale="log", xlim=(1, 100))
+    mark = MovingMark(axes)
+    mark.update((10, 0.25))
+    corners = mark.artist.get_transform().transform(mark.artist.get_path().vertices)[:4]
+    assert np.ptp(corners[:, 0]) == pytest.approx(np.ptp(corners[:, 1]))
+    np.testing.assert_allclose(axes.transAxes.inverted().transform(corners.mean(0)), [0.5, 0.25])
+    mark.update()
+    assert (
+        axes.transAxes.inverted().transform(
+            mark.artist.get_transform().transform(mark.artist.get_path().vertices)
+        )
+        < 0
+    ).all(), "nothing to mark: out of sight"

@@ -4,35 +4,35 @@ from __future__ import annotations
 
 import math
 
-import torch
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MultipleLocator
 
-from amp_lessons.formats import FORMATS
-from amp_lessons.formats.dtypes import dtype_name
+from amp_lessons.formats import FloatFormat
 from amp_lessons.views.base.style import INK, QUIET, ZONES
 
 
-def zone_edges(dtype: torch.dtype) -> tuple[float, float, float]:
-    """Return where the zones of ``dtype`` meet, as exponents of two.
+def zone_edges(number_format: FloatFormat) -> tuple[float, float, float]:
+    """Return where the zones of a format meet, as exponents of two.
 
     Below the first edge values round to zero (half the smallest subnormal), up to the second they are
     subnormal, from the third on they overflow.
     """
-    number_format = FORMATS[dtype_name(dtype)]
     floor = number_format.smallest_subnormal or number_format.smallest_normal
     return math.log2(floor) - 1, math.log2(number_format.smallest_normal), math.log2(number_format.max)
 
 
-def draw_zones(axes: Axes, dtype: torch.dtype, low: int, high: int) -> None:
-    """Tint and name the zones of ``dtype`` between ``2**low`` and ``2**high`` on an axis of exponents."""
+def draw_zones(axes: Axes, number_format: FloatFormat, low: int, high: int, *, named: bool = True) -> None:
+    """Tint the zones of a format between ``2**low`` and ``2**high`` on an axis of exponents.
+
+    If ``named``, those that are wide enough bear their names.
+    """
     axes.set_xlim(low, high)
-    edges = [low, *(min(max(edge, low), high) for edge in zone_edges(dtype)), high]
+    edges = [low, *(min(max(edge, low), high) for edge in zone_edges(number_format)), high]
     for zone, left, right in zip(ZONES.values(), edges[:-1], edges[1:], strict=True):
         if right <= left:
             continue
         axes.axvspan(left, right, facecolor=zone.tint, lw=0)
-        if right - left > 4:
+        if named and right - left > 4:
             axes.text(
                 (left + right) / 2,
                 0.985,
