@@ -16,6 +16,7 @@ from amp_lessons.fp8.quantized import Quantized, quantize
 from amp_lessons.fp8.recipes import ROW, Cast
 from amp_lessons.scaling.counts import FATES
 
+_MOST_EXPONENT = 100  # float32 holds scale and inverse alike
 _LOWEST_BINADE = -150  # below float32's smallest: where a scale of zero has put everything
 
 
@@ -86,7 +87,8 @@ def place_by_hand(tensor: Tensor, element: FloatFormat, exponent: int) -> Placem
     Raises TypeError or ValueError as ``place`` does.
     """
     tensor = _finite(tensor)
-    require_whole(exponent, "exponent", least=-100)
+    if require_whole(exponent, "exponent", least=-_MOST_EXPONENT) > _MOST_EXPONENT:
+        raise ValueError(f"exponent is at most {_MOST_EXPONENT}, not {exponent}")
     # A cast whose largest magnitude is this one has exactly that power of two for a multiplier
     amax = torch.tensor(math.ldexp(element.max, -exponent))
     return Placement(tensor, quantize(tensor, Cast(element), amax=amax))

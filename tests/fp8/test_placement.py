@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from amp_lessons import fp8
-from amp_lessons.formats import FORMATS
+from amp_lessons.formats import FORMATS, FloatFormat
 from amp_lessons.material import tensors
 
 E4M3, E5M2, FP4 = (FORMATS[name] for name in ("fp8_e4m3", "fp8_e5m2", "fp4_e2m1"))
@@ -30,7 +30,7 @@ def test_each_of_five_elements_meets_its_fate() -> None:
 @pytest.mark.parametrize("element", [E4M3, E5M2, FP4])
 @pytest.mark.parametrize("exponent", [-3, 0, 12, 16, 30])
 def test_a_multiplier_by_hand_is_multiplying_clamping_and_casting(
-    element: fp8.recipes.FloatFormat, exponent: int
+    element: FloatFormat, exponent: int
 ) -> None:
     x = tensors.gradient_like()
     placement = fp8.place_by_hand(x, element, exponent)
@@ -44,9 +44,7 @@ def test_a_multiplier_by_hand_is_multiplying_clamping_and_casting(
 
 @pytest.mark.parametrize("way", fp8.granularities(E4M3))
 @pytest.mark.parametrize("element", [E4M3, E5M2, FP4])
-def test_every_element_is_counted_once_as_the_cast_counts_it(
-    element: fp8.recipes.FloatFormat, way: str
-) -> None:
+def test_every_element_is_counted_once_as_the_cast_counts_it(element: FloatFormat, way: str) -> None:
     x = tensors.gradient_like()
     placement = fp8.place(x, fp8.granularities(element)[way])
     assert sum(map(placement.count, placement.fates)) == placement.at_stake == x.numel()
@@ -93,6 +91,8 @@ def test_what_no_scale_can_be_found_for_is_refused(spoilt: float) -> None:
         fp8.place(torch.full((2, 2), spoilt), fp8.Cast())
     with pytest.raises(ValueError, match="finite numbers"):
         fp8.fitting_exponent(torch.zeros(0), E4M3)
+    with pytest.raises(ValueError, match="exponent is at most 100, not 101"):
+        fp8.place_by_hand(torch.ones(2), E4M3, 101)
     with pytest.raises(TypeError, match="tensor is a tensor"):
         fp8.place([1.0], fp8.Cast())  # type: ignore[arg-type]
 

@@ -104,3 +104,13 @@ def test_a_mark_is_as_wide_as_it_is_high_and_lies_on_its_point():
         )
         < 0
     ).all(), "nothing to mark: out of sight"
+
+
+def test_what_moves_lies_above_the_grid_on_the_page_too():
+    figure = Figure(figsize=(3, 2))
+    axes = figure.add_axes((0.1, 0.1, 0.8, 0.8))
+    axes.grid()
+    (still,) = axes.plot([0, 1], [0, 1])
+    lines, mark = MovingLines(axes), MovingMark(axes)
+    assert mark.artist.get_zorder() > lines.artist.get_zorder() > still.get_zorder()
+    assert lines.artist.get_zorder() > axes.xaxis.get_gridlines()[0].get_zorder()

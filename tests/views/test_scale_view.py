@@ -91,6 +91,14 @@ def test_the_learners_tensor_is_left_alone(view, tensor):
     assert torch.equal(tensor, before)
 
 
+def test_an_outlier_that_float32_cannot_hold_is_answered_and_the_view_lives_on():
+    view = ScaleView(torch.full((4, 4), 1e36), way="tensor")
+    view.outlier = 20
+    assert "finite numbers" in view.caption
+    view.outlier = 1
+    assert "One element is 2^1 = 2 times the largest." in view.caption
+
+
 @pytest.mark.parametrize("format", ELEMENTS)
 def test_the_slider_reaches_from_losing_all_to_saturating(format):
     view = ScaleView(format=format)

@@ -14,11 +14,14 @@ Points = Sequence[tuple[float, float]]
 
 
 class MovingLines:
-    """Lines on ``axes``, each through points of its own, in data coordinates; all of one style."""
+    """Lines on ``axes``, each through points of its own, in data coordinates; all of one style.
+
+    They lie above the grid and lines that stand still, on a page as in a PNG.
+    """
 
     def __init__(self, axes: Axes, **style: Any) -> None:
         """Draw nothing yet; ``style`` is that of a ``PathPatch``."""
-        self.artist = PathPatch(_path([[(0.0, 0.0)]]), fill=False, **style)
+        self.artist = PathPatch(_path([[(0.0, 0.0)]]), **{"fill": False, "zorder": 3, **style})
         axes.add_patch(self.artist)
 
     def update(self, *lines: Points) -> None:

@@ -33,7 +33,7 @@ class ReductionPicture(Picture):
             figure = Figure(figsize=(9, 4.1))
             axes = figure.add_axes((0.1, 0.13, 0.5, 0.72))
             _draw_errors(axes, ranks)
-            self._picked = MovingLines(axes, edgecolor=tint(INK, 0.2), lw=9)
+            self._picked = MovingLines(axes, edgecolor=tint(INK, 0.2), lw=9, zorder=2.5)
             self._guide = MovingLines(axes, edgecolor=QUIET, lw=1.2, ls=_DASHES[-1])
             self._lines = {
                 (algorithm, dtype): MovingLines(axes, edgecolor=dtype_colour(dtype), lw=2, ls=dashes)
@@ -72,7 +72,7 @@ def _draw_errors(axes: Axes, ranks: Sequence[int]) -> None:
     axes.set(xscale="log", yscale="log", ylim=(LEAST_ERROR, MOST_ERROR))
     axes.set_xlim(ranks[0] / 1.3, ranks[-1] * 1.3)
     axes.set(xlabel="ranks", ylabel="relative error of the mean")
-    axes.set_xticks(ranks, [str(count) for count in ranks], fontsize=9)
+    axes.set_xticks(ranks, [f"{count:,}" for count in ranks], fontsize=9)
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda error, _: relative(error)))

@@ -63,7 +63,7 @@ class ScaleView(MovingView):
             raise ValueError("tensor has at least one dimension; a single number needs no scale")
         fitting = fp8.fitting_exponent(self._tensor, FORMATS["fp8_e4m3"])
         self._middle = tuple(size // 2 for size in self._tensor.shape)
-        self._largest = self._tensor.abs().max().item()
+        self._largest = self._tensor.abs().max()
         self._slider = Slider(
             "Multiply by", min(0, fitting) - _BEYOND, max(0, fitting) + _BEYOND, exponent, words=_multiplier
         )
@@ -74,10 +74,10 @@ class ScaleView(MovingView):
         super().__init__(
             controls, alt="Histogram of a tensor on the number line of a small format, beside errors."
         )
-        self._place = lru_cache(maxsize=128)(self._find_placement)
+        self._place = lru_cache(maxsize=2 * len(WAYS))(self._find_placement)
         self._error = lru_cache(maxsize=1024)(self._find_error)
         self._drawn_for: str | None = None
-        self._refresh()
+        self._show_placement()  # what is wrong with the arguments is raised here, not answered
         for control in (self._slider, self._outlier, self._way, self._format):
             control.observe(self._refresh, "value")
 
@@ -114,6 +114,10 @@ class ScaleView(MovingView):
         return tensor
 
     def _refresh(self, _change: object = None) -> None:
+        with self.answering():
+            self._show_placement()
+
+    def _show_placement(self) -> None:
         self._slider.disabled = self.way != BY_HAND
         picture = self._picture_of_format()
         picture.update(self.placement, {way: self.error_of(way) for way in WAYS}, self.way)
