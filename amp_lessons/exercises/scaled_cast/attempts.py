@@ -53,7 +53,7 @@ wrong("norm_decides", "range_unused", "less than half", (AMAX, "x.norm()"))
 wrong("to_one", "range_unused", "lands at 1", (" / torch.finfo(dtype).max", " * 1.0"))
 wrong("e4m3s_limit_for_both", "range_unused", "fp8_e5m2", ("torch.finfo(dtype).max", "448.0"))
 wrong("e5m2s_limit_for_both", "saturates", "fp8_e4m3", ("torch.finfo(dtype).max", "57344.0"))
-wrong("limit_of_the_gpus_of_another_maker_exceeded", "saturates", "480", ("torch.finfo(dtype).max", "480.0"))
+wrong("limit_of_480", "saturates", "480", ("torch.finfo(dtype).max", "480.0"))
 wrong(
     "floor_of_the_exponent",
     "saturates",

@@ -32,9 +32,7 @@ def check(attempt: Attempt) -> Iterator[Finding]:
                     answer.values, answer.scale, case, FORMAT_OF[dtype], f"{answer.what} {whose}"
                 )
     yield passed("half_a_step", "values · scale is x, to half a step of E4M3 and of E5M2, large or small")
-    yield passed(
-        "corners", "zeros, an empty tensor and the smallest numbers of fp32 have a scale that is one"
-    )
+    yield passed("corners", "zeros, an empty tensor and the smallest numbers of fp32 have a scale too")
     yield passed("visible", "what is inf or NaN stays so, whichever PyTorch casts")
 
 
