@@ -120,14 +120,17 @@ def _require_backward(ran: Ran, case: Case) -> None:
 
 
 def _require_finite(ran: Ran, case: Case) -> None:
-    """Reject NaN where an operand is all zeros, or has one element or none."""
-    for name, result in (
-        ("output", ran.output),
-        ("gradient of x", ran.to_x),
-        ("gradient of weight", ran.to_weight),
-    ):
-        if not result.isfinite().all():
-            raise Rejected(mistakes.zero_amax(f"for {ran.what}", f"the {name} is not finite"))
+    """Reject NaN, and numbers for zeros, where an operand is all zeros, or has one element or none."""
+    x, weight, gradient = _matrices(case).values()
+    results = {
+        "output": (ran.output, x @ weight.t()),
+        "gradient of x": (ran.to_x, gradient @ weight),
+        "gradient of weight": (ran.to_weight, gradient.t() @ x),
+    }
+    for name, (result, wanted) in results.items():
+        if not result.isfinite().all() or (result.any() and not wanted.any()):
+            effect = f"the {name} is {'not zero' if result.isfinite().all() else 'not finite'}"
+            raise Rejected(mistakes.zero_amax(f"for {ran.what}", effect))
 
 
 def _require_not_finite(ran: Ran, case: Case) -> None:
