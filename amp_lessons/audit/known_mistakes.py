@@ -207,6 +207,11 @@ def scale_too_small(scale: float, effect: str) -> Finding:
     )
 
 
+def signs_ignored(effect: str, hint: str) -> Finding:
+    """Report that the largest number was taken where the largest magnitude decides."""
+    return failed("signs_ignored", effect, hint)
+
+
 def capped(seen: str) -> Finding:
     """Report a scale that does not grow beyond a bound, although nothing would overflow."""
     return failed(

@@ -135,8 +135,10 @@ def _require_scale(answer: Answer) -> None:
     if not (math.isfinite(scale) and scale > 0):
         reject("not_a_scale", f"{scale} is no scale, {case}", "the answer is a positive, finite power of two")
     if scale == answer.without_signs != answer.right:
-        reject(
-            "signs_ignored", f"a negative gradient becomes -inf, {case}", "magnitudes decide: g.abs().max()"
+        raise Rejected(
+            known_mistakes.signs_ignored(
+                f"a negative gradient becomes -inf, {case}", "magnitudes decide: g.abs().max()"
+            )
         )
     if math.frexp(scale)[0] != 0.5:
         reject(
