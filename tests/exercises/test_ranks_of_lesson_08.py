@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
+import signal
 import threading
 
 import pytest
@@ -27,3 +30,45 @@ def test_a_rank_of_a_ring_that_never_ends_is_stopped(way):
         if thread.daemon and thread is not threading.main_thread() and threading.active_count() > before:
             thread.join(1.0)
     assert threading.active_count() <= before
+
+
+def endless(model, loader, optimizer, loss_fn, epochs, *, accumulation_steps, dtype):
+    while True:
+        pass
+
+
+def killed(model, loader, optimizer, loss_fn, epochs, *, accumulation_steps, dtype):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def crashed(model, loader, optimizer, loss_fn, epochs, *, accumulation_steps, dtype):
+    ctypes.string_at(0)
+
+
+def cannot_be_copied():
+    lock = threading.Lock()
+
+    def train(model, loader, optimizer, loss_fn, epochs, *, accumulation_steps, dtype):
+        lock.acquire()
+
+    return train
+
+
+@pytest.mark.parametrize(
+    ("attempt", "code"),
+    [
+        (endless, "rank_time_limit"),
+        (killed, "ends_or_blocks_the_process"),
+        (crashed, "rank_ended"),
+        (cannot_be_copied(), "not_for_other_processes"),
+        (3, "not_a_function"),
+        (lambda: None, "signature"),
+    ],
+)
+def test_whatever_a_rank_does_ends_in_a_finding_and_leaves_nothing(attempt, code, tmp_path, monkeypatch):
+    folder = tmp_path / "ranks"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    report = exercises.check("ddp_step", attempt, time_limit_s=2.0)
+    assert [finding.code for finding in report.findings] == [code]
+    assert list(folder.iterdir()) == []
