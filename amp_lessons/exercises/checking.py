@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from amp_lessons.audit.findings import Finding, failed, note
+from amp_lessons.exercises import ranks
 from amp_lessons.exercises.attempt import Attempt, Rejected
 from amp_lessons.exercises.containment import isolation
 from amp_lessons.exercises.exercise import Exercise
@@ -17,6 +18,9 @@ _ORDER = {"todo": 0, "failed": 1, "note": 2, "passed": 3}
 
 def examine(exercise: Exercise, attempt: Any, time_limit_s: float, way: isolation.Way) -> Report:
     """Examine ``attempt`` and report, within the limit and without any other effect, whatever it does."""
+    if exercise.on_ranks:  # the learner's code runs in processes of its own, which this one has to start
+        ranks.prepare()
+        way = "inprocess"
     result = isolation.run(lambda: _said(exercise, Attempt(attempt, exercise.names)), time_limit_s, way)
     said = result.value if result.ending == "finished" else (_ended_early(result, time_limit_s),)
     findings = [each for each in (*said, *_about_output(result)) if isinstance(each, Finding)]

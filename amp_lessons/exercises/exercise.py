@@ -31,6 +31,7 @@ class Exercise:
     ``difficulty`` runs from 1 to 5; ``minutes`` is what a learner should plan for. ``names`` are what the
     stub defines, in the order in which a check takes them. ``other_ways`` are good
     answers too.
+    ``on_ranks`` says that the check runs the attempt on several processes: an ``on_ranks.py`` is there.
     """
 
     id: str
@@ -46,6 +47,7 @@ class Exercise:
     stub: str
     solution_source: str
     other_ways: tuple[OtherWay, ...] = ()
+    on_ranks: bool = False
 
     @property
     def is_patient(self) -> bool:
@@ -97,6 +99,7 @@ def read(folder: Path) -> Exercise:
         stub=stub,
         solution_source=(folder / "solution.py").read_text("utf-8"),
         other_ways=ways,
+        on_ranks=(folder / "on_ranks.py").exists(),
         **front,
     )
 

@@ -1,0 +1,175 @@
+"""Mistakes in sharded masters: which dtype each number really had, where it was kept, and what it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from amp_lessons.audit.findings import Finding, failed
+from amp_lessons.exercises.sharded_masters.beside import Beside
+from amp_lessons.formats.dtypes import dtype_name
+from amp_lessons.parallel.collectives import Collective
+from amp_lessons.text.describing import describe
+
+_TOLERANCE = 2.0**-20  # of the magnitudes added: a few roundings of fp32
+
+
+def of_shard(sharded: Any, beside: Beside) -> Iterator[Finding]:
+    """Look at what is kept from the beginning."""
+    shard = getattr(sharded, "shard", None)
+    if not isinstance(shard, Tensor) or not shard.requires_grad or not shard.is_leaf:
+        yield failed(
+            "no_shard",
+            f"after __init__, shard is {describe(shard)}: an optimizer is given it, so it must be a "
+            "parameter",
+            "self.shard = nn.Parameter(…), made of this rank's part of all weights, flat and in fp32",
+        )
+        return
+    if shard.dtype != torch.float32:
+        yield failed(
+            "masters_not_fp32",
+            f"the shard is in {shard.dtype}: small updates to it would be rounded away",
+            "keep the shard in fp32, and cast what is gathered",
+        )
+    if shard.shape != (beside.share,):
+        yield failed(
+            "shard_size",
+            f"the shard has the shape {tuple(shard.shape)}, for a rank's equal share of "
+            f"{len(beside.masters)} "
+            f"weights: ({beside.share},) were expected",
+            "join all weights flat, pad with zeros up to a multiple of the number of ranks, and "
+            "keep one part",
+        )
+    yield from of_masters(sharded, beside, "after __init__")
+
+
+def of_masters(sharded: Any, beside: Beside, when: str = "after a step") -> Iterator[Finding]:
+    """Compare the shard's values with the weights of one process; look for what else is kept."""
+    wanted = beside.mine(beside.masters)
+    values = sharded.shard.detach()[: len(wanted)]
+    if not torch.allclose(values, wanted, rtol=_TOLERANCE, atol=1e-7):
+        yield failed(
+            "shard_values",
+            f"{when} the shard's values are not this rank's part of all weights: they are off by up to "
+            f"{float((values - wanted).abs().max()):.2g}",
+            "parts follow each other in the order of the ranks, weights in that of "
+            "model.parameters(); nobody "
+            "but the optimizer changes them, and they are never rounded",
+        )
+    if beside.dtype == torch.float32:  # what is gathered to compute with looks like masters then
+        return
+    for name, value in vars(sharded).items():
+        for tensor in _tensors(value):
+            if tensor.dtype == torch.float32 and tensor.numel() >= len(beside.masters):
+                yield failed(
+                    "whole_masters_kept",
+                    f"{when} {name} holds all {tensor.numel()} weights in fp32 on every rank: "
+                    "nothing is saved",
+                    "keep this rank's part alone, a copy of it (.clone()): a view keeps the whole in memory",
+                )
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    """List the tensors in an attribute, views as what they are views of."""
+    members = value if isinstance(value, (list, tuple)) else [value]
+    found = [each for each in members if isinstance(each, Tensor) and each.dtype == torch.float32]
+    return [torch.empty(0).set_(each.detach().untyped_storage()) for each in found]
+
+
+def of_gathering(model: nn.Module, sharded: Any, beside: Beside, sent: list[Collective]) -> Iterator[Finding]:
+    """Look at the weights that forward will compute with."""
+    seen = sorted({dtype_name(p.dtype) for p in model.parameters() if p.dtype != beside.dtype})
+    if seen:
+        yield failed(
+            "compute_dtype_ignored",
+            f"after gather the model's weights are in {', '.join(seen)} although "
+            f"{dtype_name(beside.dtype)} was "
+            "asked for: forward and backward compute in that, and no result would be far off",
+            "give each parameter a value in compute_dtype: parameter.data = …",
+        )
+    flat = torch.cat([p.detach().float().flatten() for p in model.parameters()])
+    if not torch.equal(flat, beside.masters.to(beside.dtype).float()):
+        yield failed(
+            "gathered_wrong",
+            "after gather the model's weights are not the masters of all ranks, rounded: the step before was "
+            "not gathered, or parts are in the wrong place",
+            "gather anew in every step; cut off the padding at the end, and split by p.numel()",
+        )
+    wider = [call.dtype for call in sent if call.dtype.itemsize > beside.dtype.itemsize and call.elements > 4]
+    if wider:
+        yield failed(
+            "gathered_in_fp32",
+            f"weights were sent in {wider[0]} and cast where they arrived: twice the bytes for the "
+            "same numbers",
+            "cast the shard to compute_dtype first, then gather",
+        )
+
+
+def of_reducing(
+    model: nn.Module, sharded: Any, shard: Tensor, beside: Beside, sent: list[Collective]
+) -> Iterator[Finding]:
+    """Look at the gradient that the optimizer will apply."""
+    if sharded.shard is not shard:
+        yield failed(
+            "shard_replaced",
+            "shard is another tensor than it was after __init__: the optimizer goes on stepping the old one",
+            "write into the shard there is, and leave the writing to the optimizer",
+        )
+    halves = [call.dtype for call in sent if call.dtype.itemsize < 4 and call.elements > 4]
+    if halves:
+        yield failed(
+            "shard_reduced_in_half",
+            f"gradients were added up over ranks in {dtype_name(halves[0])}, which rounds, and where a sum "
+            "overflows loses what the mean could hold",
+            "make fp32 of the gradients first, as reduce_dtype=torch.float32 does: p.grad.float()",
+        )
+    gradient = shard.grad
+    if gradient is None or gradient.dtype != torch.float32:
+        yield failed(
+            "no_shard_gradient",
+            f"after reduce, shard.grad is {describe(gradient)}: the optimizer has nothing to apply",
+            "self.shard.grad = …, of the shape and dtype of the shard",
+        )
+        return
+    yield from _wrong_gradient(gradient, beside)
+    if any(p.grad is not None for p in model.parameters()):
+        yield failed(
+            "gradients_kept",
+            "after reduce the model's own gradients are still there: the next backward pass adds to "
+            "them, and "
+            "they take the memory that was to be saved",
+            "set p.grad = None for every parameter once it is reduced",
+        )
+
+
+def _wrong_gradient(gradient: Tensor, beside: Beside) -> Iterator[Finding]:
+    stacked = torch.stack([beside.mine(each) for each in beside.of_ranks])
+    wanted, seen = beside.mine(beside.gradient), gradient[: stacked.shape[1]]
+    if _close(seen, wanted, stacked):
+        return
+    if _close(seen, stacked.sum(0), stacked):
+        yield failed(
+            "shard_gradient_summed",
+            "shard.grad is the sum over ranks, not the mean: plain SGD takes steps as many times "
+            "too long, and "
+            "Adam hides it",
+            "divide by dist.get_world_size(); where an installed gloo sums although ReduceOp.AVG "
+            "was asked for, "
+            "divide yourself",
+        )
+    yield failed(
+        "wrong_shard_gradient",
+        "shard.grad is not this rank's part of the mean of all ranks' gradients (inf, where one has "
+        "overflowed)",
+        "join the gradients flat in the order of the parameters, padded as the weights are, and reduce over "
+        "all ranks; change nothing else",
+    )
+
+
+def _close(seen: Tensor, wanted: Tensor, stacked: Tensor) -> bool:
+    finite = wanted.isfinite()
+    near = (seen - wanted).abs()[finite] <= _TOLERANCE * stacked.abs().mean(0)[finite]
+    return bool(near.all()) and torch.equal(seen.isfinite(), finite)

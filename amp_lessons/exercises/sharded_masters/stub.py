@@ -1,0 +1,14 @@
+class ShardedMasters:
+    """This rank's share of a model's weights in fp32, of which all of them are computed in 16 bits."""
+
+    def __init__(self, model, compute_dtype):
+        """Keep this rank's share as ``shard``, a parameter: 1-D, fp32, padded with zeros."""
+        raise NotImplementedError
+
+    def gather(self):
+        """Give every parameter of the model its whole value, in ``compute_dtype``."""
+        raise NotImplementedError
+
+    def reduce(self):
+        """Put this rank's share of the mean gradient of all ranks into ``shard.grad``, in fp32."""
+        raise NotImplementedError

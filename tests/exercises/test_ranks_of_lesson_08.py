@@ -1,0 +1,74 @@
+"""Attempts of lesson 08 that hang, in a rank of theirs: a finding in time, and nothing is left running."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import threading
+
+import pytest
+
+from amp_lessons import exercises
+from amp_lessons.exercises.containment import isolation
+
+
+@pytest.mark.parametrize("way", ["fork", "inprocess"])
+def test_a_rank_of_a_ring_that_never_ends_is_stopped(way):
+    if way == "fork" and not isolation.can_fork():
+        pytest.skip("there is only one way on this machine")
+
+    def endless(chunks, rank, world_size, send, recv):
+        while rank == 1:
+            pass
+        return recv(1)
+
+    before = threading.active_count()
+    report = exercises.check("reduce_mean", endless, time_limit_s=1.0, isolation=way)
+    assert [finding.code for finding in report.findings] == ["time_limit"]
+    for thread in threading.enumerate():
+        if thread.daemon and thread is not threading.main_thread() and threading.active_count() > before:
+            thread.join(1.0)
+    assert threading.active_count() <= before
+
+
+def endless(model, loader, optimizer, loss_fn, epochs, *, accumulation_steps, dtype):
+    while True:
+        pass
+
+
+def killed(model, loader, optimizer, loss_fn, epochs, *, accumulation_steps, dtype):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def crashed(model, loader, optimizer, loss_fn, epochs, *, accumulation_steps, dtype):
+    ctypes.string_at(0)
+
+
+def cannot_be_copied():
+    lock = threading.Lock()
+
+    def train(model, loader, optimizer, loss_fn, epochs, *, accumulation_steps, dtype):
+        lock.acquire()
+
+    return train
+
+
+@pytest.mark.parametrize(
+    ("attempt", "code"),
+    [
+        (endless, "rank_time_limit"),
+        (killed, "ends_or_blocks_the_process"),
+        (crashed, "rank_ended"),
+        (cannot_be_copied(), "not_for_other_processes"),
+        (3, "not_a_function"),
+        (lambda: None, "signature"),
+    ],
+)
+def test_whatever_a_rank_does_ends_in_a_finding_and_leaves_nothing(attempt, code, tmp_path, monkeypatch):
+    folder = tmp_path / "ranks"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    report = exercises.check("ddp_step", attempt, time_limit_s=2.0)
+    assert [finding.code for finding in report.findings] == [code]
+    assert list(folder.iterdir()) == []
