@@ -16,7 +16,7 @@ from amp_lessons.audit.numbers.sampler import Sampler
 from amp_lessons.audit.recorder import events
 from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.on_tensors import watching_tensors
-from amp_lessons.audit.recorder.places import own_line
+from amp_lessons.audit.recorder.places import line_of, own_line
 from amp_lessons.audit.recorder.recorder import Recorder
 from amp_lessons.audit.recorder.spies import spying
 from amp_lessons.audit.report.report import Report
@@ -40,12 +40,13 @@ class Seen:
         self._judge = Judge()
         self._frames = FrameRecorder(self._names, self._stale)
         self._tensors = ExitStack()
-        self._sampler = Sampler(self._names, self._frames, every)
+        self._sampler = Sampler(self._names, self._frames, every, self._judge.hear)
         self._recorder = Recorder(
             hear=self._hear,
             before_step=self._sampler.before_step,
             after_step=self._sampler.after_step,
-            found_optimizer=lambda optimizer: self._found(optimizer),
+            found_optimizer=self._found,
+            cleared=self._frames.cleared,
         )
 
     @property
@@ -94,9 +95,21 @@ class Seen:
                 yield
             except BaseException as error:
                 self._ended = f"{type(error).__name__}: {error}".rstrip(": ")
+                self._recorder.safely(self._ended_by, error)
                 raise
             finally:
                 self._recorder.safely(self._frames.look_at_all)
+
+    def _ended_by(self, error: BaseException) -> None:
+        if isinstance(error, Exception):
+            self._frames.look_at_all()
+            self._recorder.tell(
+                events.Ended,
+                line=line_of(error),
+                exception=type(error).__name__,
+                message=str(error),
+                overflow=self._frames.overflowed("forward", self._recorder.steps),
+            )
 
     def _compiling(self, original: Any) -> Any:
         def compile(*args: Any, **kwargs: Any) -> Any:
@@ -127,6 +140,13 @@ class Seen:
             if self._frames.with_autocast or self._frames.without:
                 self._judge.hear(self._forward_seen(event))
         self._judge.hear(event)
+        if isinstance(event, events.StepDone) and event.happened and event.scaler is not None:
+            self._look_for_hidden_overflow(event)
+
+    def _look_for_hidden_overflow(self, done: events.StepDone) -> None:
+        self._frames.look_at_all()
+        if self._recorder.optimizers_in_use == 1 and self._frames.overflowed("backward", done.step):
+            self._judge.hear(events.OverflowPassed(step=done.step, line=done.line))
 
     def _forward_seen(self, step: events.StepAsked) -> events.ForwardSeen:
         frames = self._frames
