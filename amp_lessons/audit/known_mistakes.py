@@ -188,6 +188,16 @@ def loss_not_scaled(
     return failed("loss_not_scaled", f"{loss} was not scaled before backward ({why}): {effect}", hint)
 
 
+def scaled_by_hand(factor: float) -> Finding:
+    """Report a loss that was multiplied by ``factor`` without the scaler's knowing."""
+    return failed(
+        "scaled_by_hand",
+        f"the loss was multiplied by {factor:g} by hand: scaler.scale was never called, so the scaler "
+        "does not know by what to divide the gradients",
+        "call scaler.scale(loss).backward()",
+    )
+
+
 def scaled_loss_discarded(by: str) -> Finding:
     """Report a scaled loss that nobody used; ``by`` says what the gradients are divided by."""
     return failed(
@@ -275,6 +285,15 @@ def double_step(
 ) -> Finding:
     """Report two steps where one belongs; ``step`` is what was done twice."""
     return failed("double_step", f"{step} twice in one iteration{f': {how}' if how else ''}", hint)
+
+
+def no_step() -> Finding:
+    """Report backward passes that no step ever followed."""
+    return failed(
+        "no_step",
+        "gradients were computed but no step followed: the weights did not change",
+        "call scaler.step(optimizer) after backward",
+    )
 
 
 def step_without_backward(step: str = "scaler.step(optimizer)") -> Finding:
@@ -413,6 +432,16 @@ def step_bypasses_scaler(how: str, weights: str = "the weights", optimizer: str 
         "skipped the step",
         f"call scaler.step({optimizer}), also after scaler.unscale_({optimizer}): it skips the step when a "
         "gradient is not finite",
+    )
+
+
+def clip_raises_on_overflow() -> Finding:
+    """Report clipping that raises for gradients that are not finite."""
+    return failed(
+        "clip_raises_on_overflow",
+        "clip_grad_norm_ was told to raise an error for non-finite gradients (error_if_nonfinite=True); in "
+        "fp16 they are an everyday event that the scaler deals with",
+        "leave error_if_nonfinite at False: scaler.step skips that step, and scaler.update lowers the scale",
     )
 
 

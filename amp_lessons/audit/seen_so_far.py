@@ -17,7 +17,7 @@ from amp_lessons.audit.numbers.sampler import Sampler
 from amp_lessons.audit.recorder import events
 from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.on_tensors import watching_tensors
-from amp_lessons.audit.recorder.places import own_line
+from amp_lessons.audit.recorder.places import line_of, own_line
 from amp_lessons.audit.recorder.recorder import Recorder
 from amp_lessons.audit.recorder.spies import spying
 from amp_lessons.audit.report.how import Clock
@@ -47,12 +47,13 @@ class Seen:
         self._judge = Judge()
         self._frames = FrameRecorder(self._names, self._stale)
         self._tensors = ExitStack()
-        self._sampler = Sampler(self._names, self._frames, every)
+        self._sampler = Sampler(self._names, self._frames, every, self._judge.hear)
         self._recorder = Recorder(
             hear=self._hear,
             before_step=self._before_step,
             after_step=self._after_step,
-            found_optimizer=lambda optimizer: self._found(optimizer),
+            found_optimizer=self._found,
+            cleared=self._frames.cleared,
         )
 
     @property
@@ -117,12 +118,24 @@ class Seen:
                 self._ended = f"{type(error).__name__}: {error}".rstrip(": ")
                 if isinstance(error, Exception):
                     self._explanation = self._recorder.safely(explain, error)
+                self._recorder.safely(self._ended_by, error)
                 raise
             finally:
                 self._clock.stop()
                 self._recorder.safely(self._frames.look_at_all)
                 for at_end in self._at_end:
                     self._recorder.safely(at_end)
+
+    def _ended_by(self, error: BaseException) -> None:
+        if isinstance(error, Exception):
+            self._frames.look_at_all()
+            self._recorder.tell(
+                events.Ended,
+                line=line_of(error),
+                exception=type(error).__name__,
+                message=str(error),
+                overflow=self._frames.overflowed("forward", self._recorder.steps),
+            )
 
     def _compiling(self, original: Any) -> Any:
         def compile(*args: Any, **kwargs: Any) -> Any:
@@ -148,7 +161,7 @@ class Seen:
         with self._clock.looking():
             self._sampler.after_step(optimizer, done, *seen)
             for listener in list(self._listeners):
-                self._recorder.safely(listener, done.step, self._sampler._sampling)
+                self._recorder.safely(listener, done.step, self._sampler.sampling)
 
     def _notice_compiled(self) -> None:
         if any(is_compiled(model) for model in self._names.models):
@@ -165,6 +178,13 @@ class Seen:
             if self._frames.with_autocast or self._frames.without:
                 self._judge.hear(self._forward_seen(event))
         self._judge.hear(event)
+        if isinstance(event, events.StepDone) and event.happened and event.scaler is not None:
+            self._look_for_hidden_overflow(event)
+
+    def _look_for_hidden_overflow(self, done: events.StepDone) -> None:
+        self._frames.look_at_all()
+        if self._recorder.optimizers_in_use == 1 and self._frames.overflowed("backward", done.step):
+            self._judge.hear(events.OverflowPassed(step=done.step, line=done.line))
 
     def _forward_seen(self, step: events.StepAsked) -> events.ForwardSeen:
         frames = self._frames

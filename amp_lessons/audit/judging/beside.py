@@ -89,6 +89,14 @@ def eps_vanishes(event: events.StepAsked, memory: Memory) -> Iterator[Verdict]:
         yield seen(_eps_vanishes(*event.eps_vanishes))
 
 
+def no_step(memory: Memory) -> Iterator[tuple[events.Event, Verdict]]:
+    """Suspect, at the end, an optimizer whose gradients were cleared again and again, and never applied."""
+    for optimizer, dropped in memory.dropped.items():
+        if len(dropped) > 1 and optimizer not in memory.steps_of:
+            why = f"they were cleared {len(dropped)} times, and the optimizer has never stepped"
+            yield dropped[0], likely(known_mistakes.no_step(), why)
+
+
 def scaler_not_saved(memory: Memory) -> Iterator[tuple[events.Event, Verdict]]:
     """See, at the end, that optimizers were saved and no scaler ever was."""
     with_optimizer = [saved for saved in memory.saved if saved.optimizer]

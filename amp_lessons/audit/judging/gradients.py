@@ -14,18 +14,10 @@ from amp_lessons.audit.recorder import events
 _NO_LIMIT = 1e6  # a max_norm that is only there for the norm that clipping returns
 
 
-@on(events.Backward)
-def onto_applied_gradients(event: events.Backward, memory: Memory) -> Iterator[Verdict]:
-    """See gradients added to some that a step had applied."""
-    if event.onto_applied:
-        yield seen(known_mistakes.no_zero_grad())
-
-
-@on(events.Backward)
-def onto_another_scale(event: events.Backward, memory: Memory) -> Iterator[Verdict]:
-    """See gradients added to some that had been unscaled, or scaled before an update."""
-    if event.mixed:
-        yield seen(known_mistakes.update_every_batch())
+@on(events.GradientsMixed)
+def mixed(event: events.GradientsMixed, memory: Memory) -> Iterator[Verdict]:
+    """See gradients added to some that a step had applied, or that are of another scale."""
+    yield seen(known_mistakes.no_zero_grad() if event.applied else known_mistakes.update_every_batch())
 
 
 @on(events.Clipped)
@@ -61,7 +53,9 @@ def clipped_too_late(event: events.Clipped, memory: Memory) -> Iterator[Verdict]
 def changed_while_scaled(event: events.Unscaled, memory: Memory) -> Iterator[Verdict]:
     """See gradients that something other than clipping changed while they were scaled."""
     between_ranks = torch.distributed.is_available() and torch.distributed.is_initialized()
-    if event.change == "other" and not event.clipped and not between_ranks:
+    if event.change == "made finite":
+        yield seen(known_mistakes.overflow_hidden())
+    elif event.change == "other" and not event.clipped and not between_ranks:
         yield seen(known_mistakes.gradients_changed_before_unscale("many times"))
 
 
@@ -69,6 +63,13 @@ def changed_while_scaled(event: events.Unscaled, memory: Memory) -> Iterator[Ver
 def unscaled_already(event: events.Unscaled, memory: Memory) -> Iterator[Verdict]:
     """See gradients about to be divided by a scale that somebody has divided out by hand."""
     if event.change == "undone":
+        yield seen(known_mistakes.unscaled_twice(None))
+
+
+@on(events.StepAsked)
+def unscaled_once_more(event: events.StepAsked, memory: Memory) -> Iterator[Verdict]:
+    """See gradients that were divided by the scale by hand after the scaler had done so."""
+    if event.change == "undone" and event.scaler is not None:
         yield seen(known_mistakes.unscaled_twice(None))
 
 
@@ -92,6 +93,24 @@ def applied_while_scaled(event: events.StepAsked, memory: Memory) -> Iterator[Ve
 
 
 @on(events.StepAsked)
+def applied_overflow(event: events.StepAsked, memory: Memory) -> Iterator[Verdict]:
+    """See inf or NaN applied, where fp16 was used and a scaler would have skipped the step."""
+    if not event.overflowed or event.scaler is not None:
+        return
+    if memory.enabled_scalers:
+        yield seen(known_mistakes.step_bypasses_scaler("optimizer.step() was called directly"))
+    elif memory.in_fp16:
+        yield seen(known_mistakes.overflow_not_skipped("optimizer.step() was called in spite of it"))
+
+
+@on(events.OverflowPassed)
+def overflow_passed(event: events.OverflowPassed, memory: Memory) -> Iterator[Verdict]:
+    """Suspect that something takes inf and NaN out of gradients."""
+    why = "inf or NaN was seen on its way back, and the scaler found none in the parameters' gradients"
+    yield likely(known_mistakes.overflow_hidden(), why)
+
+
+@on(events.StepAsked)
 def past_the_scaler(event: events.StepAsked, memory: Memory) -> Iterator[Verdict]:
     """Suspect a step that nothing will skip."""
     if event.scaler is None and event.unscaled and event.fresh and event.scaled_by is None:
@@ -106,8 +125,12 @@ def past_the_scaler(event: events.StepAsked, memory: Memory) -> Iterator[Verdict
 @on(events.StepAsked)
 def cleared_before_step(event: events.StepAsked, memory: Memory) -> Iterator[Verdict]:
     """See a step whose gradients were set to zero after backward."""
-    if event.cleared and not event.waiting and not event.by_closure:
+    if event.waiting or event.by_closure:
+        return
+    if event.cleared:
         yield seen(known_mistakes.gradients_cleared())
+    elif event.spent:
+        yield seen(known_mistakes.step_without_backward())
 
 
 @on(events.Backward)

@@ -37,12 +37,14 @@ class Judge:
 
     def sightings(self) -> tuple[Sighting, ...]:
         """Return what was found: mistakes before remarks, what was seen before what is likely."""
-        for event, verdict in beside.scaler_not_saved(self._memory):
-            self._found.setdefault((verdict.finding.code, event.line), (verdict, event.step, 1))
         return tuple(sorted(self._all(), key=_weight))
 
     def _all(self) -> Iterator[Sighting]:
-        for (code, line), (verdict, first, count) in self._found.items():
+        found = dict(self._found)
+        for rule in (beside.scaler_not_saved, beside.no_step):
+            for event, verdict in rule(self._memory):
+                found[verdict.finding.code, event.line] = verdict, event.step, 1
+        for (code, line), (verdict, first, count) in found.items():
             yield Sighting(
                 **asdict(verdict.finding),
                 likely=verdict.likely,

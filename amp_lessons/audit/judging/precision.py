@@ -13,6 +13,7 @@ from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.precisions import HALVES
 
 _HALVES = frozenset(HALVES.values())
+_MOST = 0.5  # of the weights, standing still
 
 
 @on(events.Backward)
@@ -86,9 +87,35 @@ def fp16_without_scaling(event: events.Backward, memory: Memory) -> Iterator[Ver
         return
     if event.scalers_called and memory.enabled_scalers:
         yield seen(known_mistakes.scaled_loss_discarded("the scale"))
-    elif not event.by_hand:
+    elif event.factor <= 1.0:
         why = "autocast ran in fp16 since the last step, and no scaler's scale is in this loss's graph"
         yield likely(known_mistakes.loss_not_scaled("no scaler has seen it"), why)
+
+
+@on(events.StepAsked)
+def weights_in_fp16(event: events.StepAsked, memory: Memory) -> Iterator[Verdict]:
+    """See an optimizer that steps weights in fp16."""
+    if event.half == torch.float16:
+        yield seen(known_mistakes.half_parameters())
+
+
+@on(events.UpdatesLost)
+def weights_stand_still(event: events.UpdatesLost, memory: Memory) -> Iterator[Verdict]:
+    """See weights in 16 bits of which a step left most as they were."""
+    if event.share > _MOST:
+        yield seen(known_mistakes.half_parameters())
+
+
+@on(events.Underflow)
+def scale_too_small(event: events.Underflow, memory: Memory) -> Iterator[Verdict]:
+    """Suspect a scale that was never lowered and is far too small."""
+    if memory.steps_skipped or not memory.last_backward_scaled:
+        return
+    why = "multiplied by it, the largest of all gradients has four significant bits in fp16 at most"
+    if event.scale == 1.0:
+        yield likely(known_mistakes.loss_not_scaled("the scaler's scale is 1"), why)
+    else:
+        yield likely(known_mistakes.scale_too_small(event.scale, "small gradients vanish in fp16"), why)
 
 
 @on(events.Backward)

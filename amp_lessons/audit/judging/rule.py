@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import torch
+
 from amp_lessons.audit.findings import Finding
 from amp_lessons.audit.recorder import events
 
@@ -36,11 +38,15 @@ class Memory:
     last_done: events.StepDone | None = None
     steps_at_last_schedule: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     steps_made: int = 0
+    steps_skipped: int = 0
     advanced: Counter[int] = field(default_factory=Counter)  # of each schedule
     averaged_at: set[int] = field(default_factory=set)  # the steps after which weights were averaged
     skipped_since_update: bool = False
     last_backward_scaled: bool = False
+    factor: float = 1.0  # by which the last loss that went backward was multiplied by hand
+    in_fp16: bool = False  # the last backward pass went through what autocast computed in fp16
     saved: list[events.Saved] = field(default_factory=list)
+    dropped: dict[int, list[events.Dropped]] = field(default_factory=lambda: defaultdict(list))
 
     def remember(self, event: events.Event) -> None:
         """Take note of an event, after the rules have heard it."""
@@ -50,6 +56,8 @@ class Memory:
             self.enabled_scalers.add(event.scaler)
         elif isinstance(event, events.Backward):
             self.last_backward_scaled = event.scaler is not None
+            self.factor = event.factor
+            self.in_fp16 = torch.float16 in event.forward
         elif isinstance(event, events.ScalerLoaded):
             self.loaded_scalers.add(event.scaler)
         elif isinstance(event, events.StepDone):
@@ -61,6 +69,8 @@ class Memory:
             self.averaged_at.add(event.step)
         elif isinstance(event, events.Updated):
             self.skipped_since_update = False
+        elif isinstance(event, events.Dropped):
+            self.dropped[event.optimizer].append(event)
         elif isinstance(event, events.Saved):
             self.saved.append(event)
 
@@ -68,6 +78,7 @@ class Memory:
         self.last_done = done
         self.steps_of[done.optimizer] += 1
         self.steps_made += done.happened
+        self.steps_skipped += not done.happened
         self.skipped_since_update |= not done.happened
         self.skipped_in_a_row[done.optimizer] = (
             0 if done.happened else self.skipped_in_a_row[done.optimizer] + 1

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from amp_lessons.audit import known_mistakes
 from amp_lessons.audit.findings import Finding
-from amp_lessons.audit.judging.rule import Memory, Verdict, on, seen
+from amp_lessons.audit.judging.rule import Memory, Verdict, likely, on, seen
 from amp_lessons.audit.recorder import events
 
 _TOO_MANY = 20  # skipped steps in a row: from 65536 down to 1/16
@@ -20,19 +19,6 @@ def made_anew(event: events.StepDone, memory: Memory) -> Iterator[Verdict]:
     another = event.scaler is not None and before not in (None, event.scaler)
     if another and event.scaler not in memory.loaded_scalers:
         yield seen(known_mistakes.scaler_recreated())
-
-
-@on(events.StepDone)
-def stepped_on_a_broken_loss(event: events.StepDone, memory: Memory) -> Iterator[Verdict]:
-    """See a step that happened although the loss was inf or NaN."""
-    if not event.happened or event.loss is None or math.isfinite(event.loss):
-        return
-    if event.scaler is not None:
-        yield seen(known_mistakes.overflow_hidden())
-    elif memory.enabled_scalers:
-        yield seen(known_mistakes.step_bypasses_scaler("optimizer.step() was called directly"))
-    else:
-        yield seen(known_mistakes.overflow_not_skipped(f"the loss was {event.loss}"))
 
 
 @on(events.StepDone)
@@ -49,6 +35,27 @@ def never_lowered(event: events.Updated, memory: Memory) -> Iterator[Verdict]:
         return
     if memory.skipped_since_update and event.after >= event.before:
         yield seen(known_mistakes.scale_never_lowered(event.before, event.after))
+
+
+@on(events.OverflowDropped)
+def dropped(event: events.OverflowDropped, memory: Memory) -> Iterator[Verdict]:
+    """See an overflow that nobody told the scaler of, after a backward pass that may have been the cause."""
+    if event.scale is not None:
+        yield seen(known_mistakes.scale_never_lowered(event.scale, event.scale))
+
+
+@on(events.Ended)
+def ended(event: events.Ended, memory: Memory) -> Iterator[Verdict]:
+    """See, or suspect, that an overflow ended the training."""
+    if not memory.enabled_scalers:
+        return
+    if "is non-finite, so it cannot be clipped" in event.message:
+        yield seen(known_mistakes.clip_raises_on_overflow())
+    elif "returned nan values" in event.message:
+        yield seen(known_mistakes.stops_at_overflow(event.exception))
+    elif event.overflow:
+        why = "a batch overflowed just before, which need not be why"
+        yield likely(known_mistakes.stops_at_overflow(event.exception), why)
 
 
 @on(events.ScalerLoaded)
@@ -70,11 +77,11 @@ def refused(event: events.Refused, memory: Memory) -> Iterator[Verdict]:
     """Explain an exception of the scaler by what was called before it."""
     for fragment, meaning in _MEANINGS:
         if fragment in event.message:
-            yield seen(meaning(event))
+            yield seen(meaning(event, memory))
             return
 
 
-def _unscaled_again(event: events.Refused) -> Finding:
+def _unscaled_again(event: events.Refused, memory: Memory) -> Finding:
     if event.called.count("unscale_") > 1 or ("unscale_" in event.called and "update" in event.called_before):
         every_batch = event.called.count("backward") > 1 and "scaler.step" not in event.called
         if every_batch and event.called_before.count("backward") != 1:
@@ -85,18 +92,18 @@ def _unscaled_again(event: events.Refused) -> Finding:
     return known_mistakes.no_update()
 
 
-def _stepped_again(event: events.Refused) -> Finding:
+def _stepped_again(event: events.Refused, memory: Memory) -> Finding:
     if event.called.count("scaler.step") > 1:
         return known_mistakes.double_step("scaler.step(optimizer) was called")
     return known_mistakes.no_update()
 
 
-def _unscaled_after_step(event: events.Refused) -> Finding:
+def _unscaled_after_step(event: events.Refused, memory: Memory) -> Finding:
     stepped = "scaler.step" in event.called
     return known_mistakes.unscale_after_step() if stepped else known_mistakes.no_update()
 
 
-def _nothing_to_check(event: events.Refused) -> Finding:
+def _nothing_to_check(event: events.Refused, memory: Memory) -> Finding:
     if "backward" not in event.called:
         return known_mistakes.step_before_backward()
     if event.called.count("scaler.step") > 1:
@@ -106,9 +113,11 @@ def _nothing_to_check(event: events.Refused) -> Finding:
     return known_mistakes.no_gradients()
 
 
-def _nothing_to_learn(event: events.Refused) -> Finding:
+def _nothing_to_learn(event: events.Refused, memory: Memory) -> Finding:
     if event.called.count("update") > 1:
-        return known_mistakes.update_twice()
+        last, before, *_ = (i for i in reversed(range(len(event.called))) if event.called[i] == "update")
+        went_on = "autocast" in event.called[before:last]
+        return known_mistakes.update_without_step() if went_on else known_mistakes.update_twice()
     if "optimizer.step" in event.called:
         return known_mistakes.optimizer_step_direct(None)
     if "backward" in event.called and event.called.count("backward") > 1:
@@ -118,21 +127,23 @@ def _nothing_to_learn(event: events.Refused) -> Finding:
     return known_mistakes.update_before_step()
 
 
-def _half_gradients(event: events.Refused) -> Finding:
+def _half_gradients(event: events.Refused, memory: Memory) -> Finding:
     return known_mistakes.half_parameters()
 
 
-def _never_scaled(event: events.Refused) -> Finding:
+def _never_scaled(event: events.Refused, memory: Memory) -> Finding:
     if "backward" not in event.called:
         return known_mistakes.step_before_backward()
+    if memory.factor > 1.0:
+        return known_mistakes.scaled_by_hand(memory.factor)
     return known_mistakes.loss_not_scaled("a GradScaler was made, but scaler.scale(loss) was never called")
 
 
-def _no_graph(event: events.Refused) -> Finding:
+def _no_graph(event: events.Refused, memory: Memory) -> Finding:
     return known_mistakes.no_graph()
 
 
-def _graph_gone(event: events.Refused) -> Finding:
+def _graph_gone(event: events.Refused, memory: Memory) -> Finding:
     return known_mistakes.backward_twice()
 
 

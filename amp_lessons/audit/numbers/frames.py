@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -55,6 +56,7 @@ class FrameRecorder:
         self.look_at_all()
         self._step, self.armed = step, armed
         self._frames = {"forward": [], "backward": []}
+        self._cleared_at = 0  # so many frames of the backward pass belong to gradients that are gone
         self.with_autocast, self.without, self.evaluating = 0, 0, False
 
     def suspect_stale(self) -> None:
@@ -84,21 +86,31 @@ class FrameRecorder:
         for tensor in _floating(output):
             self._frame("forward", module, name, tensor)
             if tensor.requires_grad:
-                tensor.register_hook(lambda gradient: self._arrived(module, name, gradient))
+                arrived = partial(self._arrived, module, name, self._dropout_is_off(module))
+                tensor.register_hook(arrived)
 
     def _note_modes(self, module: nn.Module, output: Any) -> None:
-        """Note whether a layer ran under autocast, and whether dropout was switched off, in training."""
+        """Note whether a layer ran under autocast, where gradients are wanted."""
         tensors = [tensor for tensor in _floating(output) if tensor.requires_grad]
         if not tensors:
             return
         if module._parameters:
             on = torch.is_autocast_enabled(tensors[0].device.type)
             self.with_autocast, self.without = self.with_autocast + on, self.without + (not on)
-        if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
-            self.evaluating |= not module.training
 
-    def _arrived(self, module: nn.Module, name: str, gradient: Tensor) -> None:
+    def _dropout_is_off(self, module: nn.Module) -> bool:
+        """Whether this is dropout in a model that is trained, and switched off there altogether."""
+        dropout = isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0
+        return dropout and not module.training and self._names.in_evaluation(module)
+
+    def cleared(self) -> None:
+        """Hear that gradients were cleared: what went backward before trains nothing."""
+        self.evaluating = False
+        self._cleared_at = len(self._frames["backward"])
+
+    def _arrived(self, module: nn.Module, name: str, dropout_off: bool, gradient: Tensor) -> None:
         if self.armed:
+            self.evaluating |= dropout_off
             self._frame("backward", module, name, gradient)
 
     def _frame(self, phase: Phase, module: nn.Module, name: str, tensor: Tensor) -> None:
@@ -115,6 +127,13 @@ class FrameRecorder:
             return None
         later = any(step.happened for step in steps if step.index > found.step)
         return replace(found, recovered=found.phase == "backward" and later)
+
+    def overflowed(self, phase: Phase, step: int) -> bool:
+        """Whether the first inf or NaN of a phase was in this step, and its gradients are still there."""
+        found = self.found.get(phase)
+        if not self.armed or found is None or found.step != step:
+            return False
+        return phase == "forward" or len(found.before) > self._cleared_at
 
     def look_at_all(self) -> None:
         """Read the frames of this step."""

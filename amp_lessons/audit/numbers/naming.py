@@ -37,6 +37,13 @@ class Names:
         """Name a module of a watched model; None for any other."""
         return self._full(*self._modules[id(module)]) if id(module) in self._modules else None
 
+    def in_evaluation(self, module: nn.Module) -> bool:
+        """Whether all of the model that a module is part of is in evaluation mode, and wants gradients."""
+        model = self.models[self._modules[id(module)][0]]
+        return not any(part.training for part in model.modules()) and all(
+            parameter.requires_grad for parameter in model.parameters()
+        )
+
     def by_layer(self, parameters: Iterable[Tensor]) -> dict[str, list[Tensor]]:
         """Group parameters by the layer that owns them, in order; those of no model by their number."""
         grouped: dict[str, list[Tensor]] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 import torch
@@ -14,10 +14,17 @@ from amp_lessons.audit.numbers.frames import FrameRecorder
 from amp_lessons.audit.numbers.layers import dtypes_of, layer_step
 from amp_lessons.audit.numbers.lost_updates import Remembered
 from amp_lessons.audit.numbers.naming import Names
-from amp_lessons.audit.recorder.events import StepDone
+from amp_lessons.audit.recorder.events import Event, StepDone, Underflow, UpdatesLost
 from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.later import Later
+from amp_lessons.audit.recorder.places import own_line
 from amp_lessons.audit.seen import LayerSeen, LayerStep, StepSeen
+from amp_lessons.precisions import HALVES
+
+_FIRST_SCALE = 2.0**16  # a scaler's, unless it is told otherwise
+_FEW_BITS = 2.0**-20  # below, a number in fp16 has at most four significant bits
+_NO_BINADE = -1000  # of zeros
+_LONGEST = 128  # steps of a layer that are kept
 
 
 @dataclass
@@ -35,8 +42,10 @@ class _Line:
 class Sampler:
     """What is known of each step and each layer."""
 
-    def __init__(self, names: Names, frames: FrameRecorder, every: int) -> None:
-        self.names, self.frames = names, frames
+    def __init__(
+        self, names: Names, frames: FrameRecorder, every: int, hear: Callable[[Event], None]
+    ) -> None:
+        self.names, self.frames, self._hear = names, frames, hear
         self._every = every
         self._lines: list[_Line] = []
         self._layers: dict[str, LayerSeen] = {}
@@ -44,7 +53,7 @@ class Sampler:
         self._asked: Counter[int] = Counter()
         self._remembered: Remembered | None = None
         self._now: dict[str, LayerStep] = {}
-        self._sampling = False
+        self.sampling = False
 
     @property
     def steps(self) -> tuple[StepSeen, ...]:
@@ -65,10 +74,10 @@ class Sampler:
         used: torch.dtype | None,
     ) -> None:
         """Look at the gradients and remember some weights, where this step is one to look at."""
-        self._sampling = self._asked[id(optimizer)] % self._every == 0
+        self.sampling = self._asked[id(optimizer)] % self._every == 0
         self._asked[id(optimizer)] += 1
         self._now, self._remembered = {}, None
-        if not self._sampling:
+        if not self.sampling:
             return
         by_layer = self.names.by_layer(parameters_of(optimizer))
         factor, loss_scale = carried.read() or 1.0, scale.read() or 1.0
@@ -77,28 +86,51 @@ class Sampler:
             if found is not None:
                 self._now[layer] = found
         self._remembered = Remembered(by_layer)
+        self._tell_of_underflow(step, loss_scale, used)
 
     def after_step(self, optimizer: torch.optim.Optimizer, done: StepDone, scale: Later, loss: Later) -> None:
         """Write the step down, and what it made of the weights."""
         lost: dict[str, float] = {}
         if self._remembered is not None and done.happened:
             lost = self._remembered.lost()
+            self._tell_of_lost_updates(optimizer, done, lost)
         number = self._optimizers.setdefault(id(optimizer), len(self._optimizers))
         seen = StepSeen(
             index=done.step,
             optimizer=number,
             happened=done.happened,
             scale=1.0,
-            sampled=self._sampling,
+            sampled=self.sampling,
             gradient_norm=_norm(self._now.values()),
             lost_updates=sum(lost.values()) / len(lost) if lost else None,
             learning_rate=_rate(optimizer),
         )
         self._lines.append(_Line(seen, scale, loss))
-        if self._sampling:
+        if self.sampling:
             self._keep(optimizer, lost)
         following = self._asked[id(optimizer)] % self._every == 0
         self.frames.begin(done.step + 1, armed=following or not done.happened)
+
+    def _tell_of_underflow(self, step: int, scale: float, used: torch.dtype | None) -> None:
+        """Tell of gradients that all lie at the lower end of fp16, at a scale that could be larger."""
+        if used is not torch.float16 or not 1.0 <= scale < _FIRST_SCALE or not self._now:
+            return
+        found = [each.census for each in self._now.values() if each.census is not None]
+        largest = max((max(census.binades, default=_NO_BINADE) for census in found), default=_NO_BINADE)
+        overflowed = any(census.nonfinite for census in found)
+        if not overflowed and math.ldexp(scale, largest) < _FEW_BITS:
+            self._hear(Underflow(step=step, line=own_line(), scale=scale))
+
+    def _tell_of_lost_updates(
+        self, optimizer: torch.optim.Optimizer, done: StepDone, lost: dict[str, float]
+    ) -> None:
+        """Tell of weights in 16 bits that the step left as they were."""
+        by_layer = self.names.by_layer(parameters_of(optimizer))
+        half = {name: p[0].dtype for name, p in by_layer.items() if p[0].dtype in HALVES.values()}
+        shares = [lost[name] for name in half if name in lost]
+        if shares:
+            share, dtype = sum(shares) / len(shares), next(iter(half.values()))
+            self._hear(UpdatesLost(step=done.step, line=done.line, dtype=dtype, share=share))
 
     def _keep(self, optimizer: torch.optim.Optimizer, lost: dict[str, float]) -> None:
         for layer, parameters in self.names.by_layer(parameters_of(optimizer)).items():
@@ -111,8 +143,13 @@ class Sampler:
                 name=layer,
                 parameters=sum(p.numel() for p in parameters),
                 dtypes=dict(dtypes_of(named, [optimizer])),
-                history=(*(before.history if before else ()), now),
+                history=(*_thinned(before.history if before else ()), now),
             )
+
+
+def _thinned(history: tuple[LayerStep, ...]) -> tuple[LayerStep, ...]:
+    """Leave out every second step of a long history, the newest excepted: memory must not grow for ever."""
+    return history if len(history) < _LONGEST else (*history[:-1:2], history[-1])
 
 
 def _norm(layers: Collection[LayerStep]) -> float | None:

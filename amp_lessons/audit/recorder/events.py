@@ -92,28 +92,35 @@ class LossScaled(Event):
 class Backward(Event):
     """One backward pass into ``.grad``.
 
-    ``scaler`` is the one whose scale the loss was multiplied by, None without; ``by_hand`` says that the last
-    operation enlarged the loss by a number, ``again`` that it went backward before, ``cast`` that something
-    near it was cast to another dtype. ``autocast`` is the dtype that backward ran under; autocast was entered
-    in those of ``forward`` since the last step. ``reached`` holds the optimizers whose parameters got
-    gradients, ``onto_applied`` those where they were added to gradients that a step had applied, ``mixed``
-    those where they were added to gradients of another scale. ``scalers_called`` holds "scale" where a scaler
-    was given a loss since the last step.
+    ``scaler`` is the one whose scale the loss was multiplied by, None without; ``factor`` is the number that
+    the last operation multiplied the loss by, 1 for none, ``again`` says that it went backward before,
+    ``cast`` that something near it was cast to another dtype. ``autocast`` is the dtype that backward ran
+    under; autocast was entered in those of ``forward`` since the last step. ``reached`` holds the optimizers whose parameters got
+    gradients. ``scalers_called`` holds "scale" where a scaler was given a loss since the last step. ``loss``
+    is the loss, unscaled, where reading it costs nothing.
     """
 
     dtype: torch.dtype
     made_by: tuple[str, ...]
     outside: bool
     scaler: int | None
-    by_hand: bool
+    factor: float
     again: bool
     cast: bool
     autocast: torch.dtype | None
     forward: frozenset[torch.dtype]
     reached: frozenset[int]
-    onto_applied: frozenset[int]
-    mixed: frozenset[int]
     scalers_called: frozenset[str] = frozenset()
+    loss: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientsMixed(Event):
+    """Gradients about to be used were added to others: to some that a step had ``applied``, or else to some
+    of another scale.
+    """
+
+    applied: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,9 +154,11 @@ class StepAsked(Event):
 
     ``scaler`` is the one whose ``step`` asks for it, None for a direct call. ``scaled_by`` is the scaler
     whose scale the gradients still carry, ``scale`` that scale; ``unscaled`` says that they have been divided
-    by it, ``cleared`` that they were set to zero after backward. There are gradients ``waiting``; they are
-    ``fresh`` unless a step has used them, and ``by_closure`` says that only a closure will compute them.
-    ``eps_vanishes`` is an eps and the dtype of the weights in which it is 0.
+    by it, ``cleared`` that they were set to zero after backward, ``spent`` that a step had come before that
+    and zeros are left. There are gradients ``waiting``; they are ``fresh`` unless a step has used them,
+    ``change`` says what was done to them since backward, ``overflowed`` that they and the loss are inf or
+    NaN, and ``by_closure`` that only a closure will compute them. ``half`` is the dtype of the weights where
+    that has 16 bits, ``eps_vanishes`` an eps and the dtype of the weights in which it is 0.
     """
 
     optimizer: int
@@ -158,10 +167,14 @@ class StepAsked(Event):
     scale: float | None
     unscaled: bool
     cleared: bool
+    spent: bool
     fresh: bool
     waiting: bool
     by_closure: bool
     autocast: bool
+    change: Change = "none"
+    overflowed: bool = False
+    half: torch.dtype | None = None
     eps_vanishes: tuple[float, torch.dtype] | None = None
 
 
@@ -173,6 +186,49 @@ class StepDone(Event):
     scaler: int | None
     happened: bool
     loss: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverflowPassed(Event):
+    """A scaler let a step happen in whose backward pass a gradient on the way was inf or NaN."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverflowDropped(Event):
+    """The gradients of a loss that was inf or NaN were cleared, and no scaler had seen them."""
+
+    scale: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dropped(Event):
+    """The gradients of an optimizer that has not stepped yet were cleared, and no other has used them."""
+
+    optimizer: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdatesLost(Event):
+    """A step left a ``share`` of the weights in 16 bits as they were, although they have a gradient."""
+
+    dtype: torch.dtype
+    share: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Underflow(Event):
+    """All gradients lay at the lower end of fp16 at this scale, which could have been larger."""
+
+    scale: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended(Event):
+    """The training ended by an exception; ``overflow`` says that a batch had just overflowed."""
+
+    exception: str
+    message: str
+    overflow: bool
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,9 @@ looked, and nothing is computed. Of each a few numbers are kept, to tell a facto
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 import torch
@@ -16,8 +17,19 @@ from torch import Tensor
 
 _SAMPLE = 16  # numbers of each gradient
 _SAME_FACTOR = 0.02
+_EXACT = 1e-3  # a division by the scale, rather than clipping that came to nearly as much
+_CLEARLY_SCALED = 16.0
+_PASSES = 64  # backward passes that are remembered as used
 
-Change = Literal["none", "by a factor", "undone", "other", "unknown"]
+Change = Literal["none", "by a factor", "undone", "made finite", "other", "unknown"]
+
+
+@dataclass(frozen=True)
+class Added:
+    """Gradients were added to some that a step had ``applied``, or else to some of another scale."""
+
+    applied: bool
+    line: tuple[str, int] | None
 
 
 @dataclass
@@ -26,17 +38,23 @@ class _State:
 
     ``scaled_by`` is the scaler whose scale multiplies it, 0 for none; ``generation`` counts that scaler's
     updates before it was computed. ``applied`` says that a step has used it, ``change`` what something has
-    done to it since backward, "undone" standing for a division by the scale.
+    done to it since backward, "undone" standing for a division by the scale. It was ``added_to`` gradients of
+    another kind on some line.
     """
 
     gradient: weakref.ref[Tensor]
     version: int
     sample: Tensor | None
+    _: KW_ONLY
+    foreign: bool = False  # no backward pass that was seen has filled it
     scaled_by: int = 0
     generation: int = 0
     applied: bool = False
     unscaled: bool = False
+    divided_by: int = 0  # the scaler that has divided it by its scale
     change: Change = "none"
+    added_to: Added | None = None
+    passes: tuple[int, ...] = ()  # the first and the last backward pass that is added up in it
 
     def take_as_it_is(self) -> None:
         """See no change in what has been done so far."""
@@ -52,24 +70,19 @@ class _State:
         if self.sample is None:
             self.change = "unknown"
             return
-        factor = _factor(self.sample, sample_of(gradient))
-        if factor is None:
-            self.change = "other"
-        elif scale is not None and scale > 1.0 and abs(factor * scale - 1.0) < _SAME_FACTOR:
+        now = sample_of(gradient)
+        if now is None:
+            self.change = "unknown"
+            return
+        factor = _factor(self.sample, now)
+        if not self.unscaled and _made_finite(self.sample, now):
+            self.change = "made finite"
+        elif factor is None:
+            self.change = "other" if _comparable(self.sample) else "unknown"
+        elif scale is not None and scale >= _CLEARLY_SCALED and abs(factor * scale - 1.0) < _EXACT:
             self.change, self.scaled_by, self.unscaled = "undone", 0, True
         else:
             self.change = "by a factor"
-
-
-@dataclass(frozen=True)
-class Reached:
-    """What a backward pass did: it reached some parameters, adding to gradients that a step had applied, or
-    to gradients of another scale.
-    """
-
-    any: bool
-    onto_applied: bool
-    mixed: bool
 
 
 class GradientBook:
@@ -80,52 +93,71 @@ class GradientBook:
 
     def __init__(self) -> None:
         self.sampling = False
+        self.passes = 0  # backward passes so far
+        self._used: deque[int] = deque(maxlen=_PASSES)  # those of which a step has used gradients
         self._states: dict[int, _State] = {}  # by the parameter's id; parameters live as long as optimizers
 
     def look(self, parameters: Iterable[Tensor], scale: float | None = None) -> None:
         """Notice what has been done to gradients since the last look; ``scale`` is the loss scale now."""
         for parameter in parameters:
             state, gradient = self._states.get(id(parameter)), parameter.grad
-            if state is None:
-                continue
-            if gradient is None or gradient is not state.gradient():
-                del self._states[id(parameter)]
+            if gradient is None or (state is not None and gradient is not state.gradient()):
+                self._states.pop(id(parameter), None)
+            elif state is None:
+                self._states[id(parameter)] = _State(
+                    weakref.ref(gradient), gradient._version, None, foreign=True
+                )
             elif gradient._version != state.version:
-                state.notice(gradient, scale if state.scaled_by else None)
+                state.notice(gradient, scale if state.scaled_by or state.unscaled else None)
 
     def cleared(self, parameters: Iterable[Tensor]) -> None:
         """Forget gradients that were set to zero."""
         for parameter in parameters:
             self._states.pop(id(parameter), None)
 
-    def after_backward(self, parameters: Iterable[Tensor], scaled_by: int, generation: int) -> Reached:
-        """Notice which gradients a backward pass has filled, and how; ``look`` came right before it."""
-        reached, onto_applied, mixed = False, False, False
+    def after_backward(
+        self, parameters: Iterable[Tensor], scaled_by: int, generation: int, line: tuple[str, int] | None
+    ) -> bool:
+        """Notice which gradients a backward pass on ``line`` has filled; ``look`` came right before it."""
+        reached = False
         for parameter in parameters:
             gradient, state = parameter.grad, self._states.get(id(parameter))
             if gradient is None or (state is not None and _same(gradient, state)):
                 continue
             reached = True
-            if state is not None:
-                onto_applied |= state.applied
-                another_scale = (state.scaled_by, state.generation) != (scaled_by, generation)
-                mixed |= another_scale and not state.applied and bool(state.scaled_by or state.unscaled)
             sample = sample_of(gradient) if self.sampling or gradient.device.type == "cpu" else None
-            seen = _State(weakref.ref(gradient), gradient._version, sample, scaled_by, generation)
-            self._states[id(parameter)] = seen
-        return Reached(reached, onto_applied, mixed)
+            new = _State(
+                weakref.ref(gradient), gradient._version, sample, scaled_by=scaled_by, generation=generation
+            )
+            before = None if state is None or state.foreign else state
+            first = self.passes if before is None or before.applied else before.passes[0]
+            new.passes = first, self.passes
+            new.added_to = None if before is None else _added(before, new, line)
+            self._states[id(parameter)] = new
+        return reached
+
+    def added_to(self, parameters: Iterable[Tensor]) -> Added | None:
+        """Say, once, on which line waiting gradients were added to others that they do not belong with."""
+        found = [state for state in self._of(parameters) if state.added_to is not None and not state.applied]
+        for state in found:
+            state.added_to, told = None, state.added_to
+        return told if found else None
 
     def unscaled(self, parameters: Iterable[Tensor]) -> None:
         """Note that a scaler has divided these gradients by its scale."""
         for state in self._of(parameters):
             state.take_as_it_is()
-            state.scaled_by, state.change, state.unscaled, state.sample = 0, "none", True, None
+            state.scaled_by, state.divided_by, state.change = 0, state.scaled_by, "none"
+            state.unscaled = True
+            gradient = state.gradient()
+            state.sample = None if gradient is None or state.sample is None else sample_of(gradient)
 
     def applied(self, parameters: Iterable[Tensor]) -> None:
         """Note that a step has used, or skipped, these gradients."""
         for state in self._of(parameters):
             state.take_as_it_is()
             state.applied = True
+            self._used.extend(each for each in state.passes if each not in self._used)
 
     def is_scaled(self, tensor: Tensor) -> bool:
         """Whether a tensor is one of the gradients, or shows it, and is still scaled."""
@@ -139,6 +171,11 @@ class GradientBook:
         """Return the scaler whose scale some of the waiting gradients carry, 0 when none does."""
         return next((s.scaled_by for s in self._of(parameters) if s.scaled_by and not s.applied), 0)
 
+    def scaler_of(self, parameters: Iterable[Tensor]) -> int:
+        """Return the scaler that has scaled the waiting gradients, whether or not it has unscaled them."""
+        waiting = (s for s in self._of(parameters) if not s.applied)
+        return next((s.scaled_by or s.divided_by for s in waiting if s.scaled_by or s.divided_by), 0)
+
     def outdated(self, parameters: Iterable[Tensor], scaler: int, generation: int) -> bool:
         """Whether waiting gradients were scaled before the scaler's last update."""
         return any(
@@ -148,9 +185,26 @@ class GradientBook:
 
     def change(self, parameters: Iterable[Tensor]) -> Change:
         """Say what something has done to waiting gradients since backward: the worst of all."""
-        worst: tuple[Change, ...] = ("other", "unknown", "undone", "by a factor")
+        worst: tuple[Change, ...] = ("made finite", "other", "unknown", "undone", "by a factor")
         found = {state.change for state in self._of(parameters)}
         return next((each for each in worst if each in found), "none")
+
+    def all_finite(self, parameters: Iterable[Tensor]) -> bool:
+        """Whether the numbers that are looked at are finite, in all gradients that lie on the CPU."""
+        gradients = (s.gradient() for s in self._of(parameters))
+        samples = (sample_of(g) for g in gradients if g is not None and g.device.type == "cpu")
+        return all(bool(sample.isfinite().all()) for sample in samples if sample is not None)
+
+    def holds_all_scaled(self, parameters: Iterable[Tensor]) -> bool:
+        """Whether no other gradients than these are waiting that a scaler has scaled."""
+        these = {id(parameter) for parameter in parameters}
+        return not any(s.scaled_by and not s.applied for key, s in self._states.items() if key not in these)
+
+    def unused(self, parameters: Iterable[Tensor], cleared: Iterable[Tensor]) -> bool:
+        """Whether gradients of ``parameters`` that are about to be ``cleared`` are of no use to anybody."""
+        these = {id(parameter) for parameter in cleared}
+        waiting = [s for s in self._of(p for p in parameters if id(p) in these) if not s.applied]
+        return any(each not in self._used for s in waiting for each in s.passes)
 
     def any_unscaled(self, parameters: Iterable[Tensor]) -> bool:
         """Whether some of these gradients have been divided by the scale."""
@@ -165,7 +219,8 @@ class GradientBook:
         return any(True for _ in self._of(parameters))
 
     def _of(self, parameters: Iterable[Tensor]) -> Iterator[_State]:
-        return (self._states[id(p)] for p in parameters if id(p) in self._states)
+        found = (self._states.get(id(p)) for p in parameters)
+        return (state for state in found if state is not None and not state.foreign)
 
 
 def sample_of(gradient: Tensor) -> Tensor | None:
@@ -182,10 +237,17 @@ def _channels_last(gradient: Tensor) -> bool:
     return gradient.dim() == 4 and gradient.is_contiguous(memory_format=torch.channels_last)
 
 
-def _factor(before: Tensor, after: Tensor | None) -> float | None:
+def _made_finite(before: Tensor, after: Tensor) -> bool:
+    """Whether inf and NaN were taken out."""
+    return bool(after.isfinite().all()) and not bool(before.isfinite().all())
+
+
+def _comparable(numbers: Tensor) -> bool:
+    return bool((numbers.isfinite() & (numbers != 0)).any())
+
+
+def _factor(before: Tensor, after: Tensor) -> float | None:
     """Return by which factor all of some numbers were multiplied, None if they were changed otherwise."""
-    if after is None:
-        return None
     before, after = before.double(), after.double()
     known = before.isfinite() & (before != 0)
     if not bool(known.any()) or bool((after[before == 0] != 0).any()):
@@ -193,6 +255,18 @@ def _factor(before: Tensor, after: Tensor | None) -> float | None:
     factors = after[known] / before[known]
     factor = float(factors.median())
     return factor if bool(((factors - factor).abs() <= _SAME_FACTOR * abs(factor)).all()) else None
+
+
+def _added(before: _State, now: _State, line: tuple[str, int] | None) -> Added | None:
+    """Say what a gradient was added to, if it does not belong with it; or what was added to before."""
+    if before.added_to is not None:
+        return before.added_to
+    if before.applied:
+        return Added(applied=True, line=line)
+    other = (before.scaled_by, before.generation) != (now.scaled_by, now.generation)
+    if other and (before.scaled_by or before.unscaled):
+        return Added(applied=False, line=line)
+    return None
 
 
 def _same(gradient: Tensor, state: _State) -> bool:

@@ -36,15 +36,21 @@ def factor(tensor: Tensor) -> float:
     node: Any = tensor.grad_fn
     if node is None or node.name() != "MulBackward0":
         return 1.0
-    other = node._saved_other
+    try:
+        other = node._saved_other
+    except RuntimeError:  # the graph has been freed
+        return 1.0
     if isinstance(other, Tensor):
         return float(other) if other.numel() == 1 and other.device.type == "cpu" else 1.0
     return float(other) if isinstance(other, (int, float)) else 1.0
 
 
 def went_backward(tensor: Tensor) -> bool:
-    """Mark a loss as one that went backward; say whether it was marked before."""
-    node = _loss_itself(tensor)
+    """Mark a loss as one that went backward; say whether it was marked before.
+
+    Parts of it, as 0.25 and 0.75 times the loss, are losses of their own.
+    """
+    node = _scaled_loss(tensor)
     if node is None:
         return False
     before = _WENT_BACKWARD in node.metadata
@@ -56,6 +62,11 @@ def _loss_itself(tensor: Tensor) -> Any:
     """Return the node of a loss below what multiplies, divides or casts it."""
     factors = ("MulBackward", "DivBackward", "ToCopyBackward")
     return next((each for each in _nodes(tensor) if not each.name().startswith(factors)), None)
+
+
+def _scaled_loss(tensor: Tensor) -> Any:
+    """Return the node of a loss below what a scaler, or a cast, made of it."""
+    return next((n for n in _nodes(tensor) if _KEY not in n.metadata and "ToCopy" not in n.name()), None)
 
 
 def mark(tensor: Any, scaler: int) -> None:

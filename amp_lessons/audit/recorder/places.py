@@ -6,6 +6,7 @@ import linecache
 import os
 import sys
 import sysconfig
+import traceback
 from functools import cache
 from pathlib import Path
 
@@ -26,6 +27,12 @@ def own_line() -> _Line | None:
             return frame.f_code.co_filename, frame.f_lineno
         frame = frame.f_back  # type: ignore[assignment]
     return None
+
+
+def line_of(error: BaseException) -> _Line | None:
+    """Return the innermost line of a person's own code that an exception came through."""
+    lines = [(f.f_code.co_filename, number) for f, number in traceback.walk_tb(error.__traceback__)]
+    return next((line for line in reversed(lines) if is_own(line[0])), None)
 
 
 @cache

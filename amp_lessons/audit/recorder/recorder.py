@@ -42,19 +42,22 @@ class Recorder:
         before_step: Callable[[torch.optim.Optimizer, int, Later, Later, torch.dtype | None], None],
         after_step: Callable[[torch.optim.Optimizer, events.StepDone, Later, Later], None],
         found_optimizer: Callable[[torch.optim.Optimizer], None],
+        cleared: Callable[[], None] = lambda: None,
     ) -> None:
         self.steps = 0
         self.troubles: list[str] = []
         self.optimizers: dict[int, torch.optim.Optimizer] = {}
         self._used: set[int] = set()  # optimizers that were made, or have stepped, since
+        self._stepped: set[int] = set()  # optimizers that a step was asked of
         self._hear, self._before_step, self._after_step = hear, before_step, after_step
-        self._found_optimizer = found_optimizer
+        self._found_optimizer, self._cleared = found_optimizer, cleared
         self._book = GradientBook()
         self._updates: Counter[int] = Counter()  # of each scaler
         self._scalers: dict[int, torch.amp.GradScaler] = {}
         self._forward: set[torch.dtype] = set()  # autocast was entered in, since the last step
         self._autocast_ended: int | None = None
         self._loss: Later = Later(None)
+        self._losses: dict[int, Later] = {}  # the last one that went backward into an optimizer's parameters
         self._called: list[str] = []
         self._called_before: list[str] = []
         self._clipped = False
@@ -81,7 +84,7 @@ class Recorder:
     def _look(self, parameters: Iterable[Tensor]) -> None:
         """Notice what was done to gradients; what clipping does to them is told otherwise."""
         parameters = list(parameters)
-        scaler = self._scalers.get(self._book.scaled_by(parameters))
+        scaler = self._scalers.get(self._book.scaler_of(parameters))
         scale = scale_of(scaler).at_once() if scaler is not None and not self._clipped else None
         self._book.look(parameters, scale)
 
@@ -92,6 +95,15 @@ class Recorder:
     def sample_gradients(self, sampling: bool) -> None:
         """Say whether gradients that lie on a device are to be sampled in this step."""
         self._book.sampling = sampling
+
+    def _tell_of_mixing(self, parameters: Iterable[Tensor]) -> None:
+        """Tell of gradients that are about to be used, and were added to others that do not belong there.
+
+        Until then it does no harm: a GAN's generator fills gradients of the discriminator, which are cleared.
+        """
+        added = self._book.added_to(parameters)
+        if added is not None:
+            self.tell(events.GradientsMixed, applied=added.applied, line=added.line)
 
     def _note(self, name: str) -> None:
         if len(self._called) < _LONGEST_ROUND:
@@ -138,6 +150,7 @@ class Recorder:
         """Hear that gradients are about to be divided by the scale."""
         parameters = self.known(optimizer)
         self._look(parameters)
+        self._tell_of_mixing(parameters)
         self._note("unscale_")
         if scaler.is_enabled():
             self.tell(
@@ -218,6 +231,7 @@ class Recorder:
 
     def autocast_entered(self, context: Any) -> None:
         """Hear that an autocast context began."""
+        self._note("autocast")
         if context._enabled:
             self._forward.add(context.fast_dtype)
             self.tell(events.AutocastEntered, device=context.device, dtype=context.fast_dtype, enabled=True)
@@ -269,7 +283,7 @@ class Recorder:
             "outside": graph.made_after(root, self._autocast_ended),
             "cast": graph.has_casts(root),
             "scaler": scaler,
-            "by_hand": graph.factor(root) > 1.0,
+            "factor": graph.factor(root),
             "again": graph.went_backward(root),
             "autocast": autocast,
             "line": own_line(),
@@ -279,18 +293,21 @@ class Recorder:
     def _after_backward(self, facts: dict[str, Any]) -> None:
         scaler = facts["scaler"]
         generation = self._updates[scaler] if scaler else 0
-        found = {
-            key: self._book.after_backward(parameters_of(optimizer), scaler or 0, generation)
+        self._book.passes += 1
+        reached = frozenset(
+            key
             for key, optimizer in self.optimizers.items()
-        }
+            if self._book.after_backward(parameters_of(optimizer), scaler or 0, generation, facts["line"])
+        )
+        for key in reached:
+            self._losses[key] = self._loss
         self.tell(
             events.Backward,
             **facts,
             forward=frozenset(self._forward),
-            reached=frozenset(key for key, reached in found.items() if reached.any),
-            onto_applied=frozenset(key for key, reached in found.items() if reached.onto_applied),
-            mixed=frozenset(key for key, reached in found.items() if reached.mixed),
+            reached=reached,
             scalers_called=frozenset(self._scaled_since_step()),
+            loss=self._loss.at_once(),
         )
 
     def _scaled_since_step(self) -> Iterable[str]:
@@ -325,8 +342,23 @@ class Recorder:
 
     def cleared(self, parameters: Iterable[Tensor]) -> None:
         """Hear that gradients were set to zero."""
+        parameters = list(parameters)
+        self._tell_of_dropping(parameters)
         self._note("zero_grad")
         self._book.cleared(parameters)
+        self._cleared()
+
+    def _tell_of_dropping(self, parameters: list[Tensor]) -> None:
+        """Tell of gradients about to be cleared that nothing has used."""
+        scaler = self._scalers.get(self._book.scaled_by(parameters))
+        loss = self._loss.at_once()
+        untouched = not {"unscale_", "scaler.step", "update", "optimizer.step"} & set(self._since_backward())
+        broken = loss is not None and not math.isfinite(loss)
+        if scaler is not None and untouched and broken and self._book.holds_all_scaled(parameters):
+            self.tell(events.OverflowDropped, scale=scale_of(scaler).at_once())
+        for key, optimizer in self.optimizers.items():
+            if key not in self._stepped and self._book.unused(parameters_of(optimizer), parameters):
+                self.tell(events.Dropped, optimizer=key)
 
     # --- optimizers
 
@@ -336,6 +368,7 @@ class Recorder:
         closure = any(callable(each) for each in (*args, *kwargs.values()))
         parameters = self.known(optimizer)
         self._look(parameters)
+        self._tell_of_mixing(parameters)
         self._local.stepped = True
         self._local.stepping = True
         self._note("optimizer.step")
@@ -347,11 +380,15 @@ class Recorder:
             scaled_by=self._book.scaled_by(parameters) or None,
             scale=carried.at_once(),
             unscaled=self._book.any_unscaled(parameters),
-            cleared="zero_grad" in self._since_backward(),
+            cleared="zero_grad" in self._since_backward() and not self._stepped_before_clearing(),
+            spent=self._stepped_before_clearing() and any(p.grad is not None for p in parameters),
             fresh=self._book.fresh(parameters),
             waiting=self._book.waiting(parameters),
             by_closure=closure,
             autocast=self._autocast_now(parameters),
+            change=self._book.change(parameters),
+            overflowed=not closure and self._overflowed(optimizer, parameters),
+            half=next((p.dtype for p in parameters if p.dtype in _HALVES), None),
             eps_vanishes=_vanishing_eps(optimizer),
         )
         if not closure:
@@ -372,10 +409,21 @@ class Recorder:
             happened=not found_inf,
         )
 
+    def _overflowed(self, optimizer: torch.optim.Optimizer, parameters: list[Tensor]) -> bool:
+        """Whether gradients are inf or NaN, as the loss is: that is cheaper to ask, and does not suffice."""
+        loss = self._losses.get(id(optimizer), self._loss).at_once()
+        return loss is not None and not math.isfinite(loss) and not self._book.all_finite(parameters)
+
     def _since_backward(self) -> list[str]:
         """Return what was called after the last backward pass."""
         called = self._called[::-1]
         return called[: called.index("backward")] if "backward" in called else []
+
+    def _stepped_before_clearing(self) -> bool:
+        """Whether a step came between the last backward pass and the first clearing of gradients."""
+        called = self._since_backward()[::-1]
+        before = called[: called.index("zero_grad")] if "zero_grad" in called else []
+        return bool({"scaler.step", "optimizer.step"} & set(before))
 
     def in_step(self) -> bool:
         """Whether this thread is inside an optimizer's step."""
@@ -392,18 +440,20 @@ class Recorder:
         self, optimizer: torch.optim.Optimizer, scaler: int | None, scale: Later, happened: bool
     ) -> None:
         self._book.applied(parameters_of(optimizer))
+        self._stepped.add(id(optimizer))
         self._over = True
         self._forward.clear()
+        loss = self._losses.get(id(optimizer), self._loss)
         done = events.StepDone(
             step=self.steps,
             line=own_line(),
             optimizer=id(optimizer),
             scaler=scaler,
             happened=happened,
-            loss=self._loss.at_once(),
+            loss=loss.at_once(),
         )
         self._hear(done)
-        self._after_step(optimizer, done, scale, self._loss)
+        self._after_step(optimizer, done, scale, loss)
         self.steps += 1
 
     @contextmanager
@@ -436,6 +486,11 @@ class Recorder:
             self.safely(self._found_optimizer, optimizer)
         return parameters_of(optimizer)
 
+    @property
+    def optimizers_in_use(self) -> int:
+        """How many optimizers were asked for a step."""
+        return len(self._stepped)
+
     def may_be_used(self, optimizer: torch.optim.Optimizer) -> None:
         """Watch an optimizer that was there before; its model is looked for when it steps."""
         self.optimizers[id(optimizer)] = optimizer
@@ -446,7 +501,10 @@ class Recorder:
         return scale_of(scaler) if scaler is not None else Later(1.0)
 
     def _autocast_now(self, parameters: list[Tensor]) -> bool:
-        return bool(parameters) and torch.is_autocast_enabled(parameters[0].device.type)
+        """Whether autocast is on, or an outer context is open that keeps its cache although it is off."""
+        nesting = torch.autocast_increment_nesting() - 1
+        torch.autocast_decrement_nesting()
+        return bool(parameters) and (nesting > 0 or torch.is_autocast_enabled(parameters[0].device.type))
 
 
 def _vanishing_eps(optimizer: torch.optim.Optimizer) -> tuple[float, torch.dtype] | None:

@@ -153,12 +153,7 @@ def _never_scaled(run: Run) -> Finding:
     if start is None:
         return known_mistakes.step_before_backward()
     if start > 1:
-        return failed(
-            "scaled_by_hand",
-            f"the loss was multiplied by {start:g} by hand: scaler.scale was never called, so the scaler "
-            "does not know by what to divide the gradients",
-            "call scaler.scale(loss).backward()",
-        )
+        return known_mistakes.scaled_by_hand(start)
     return known_mistakes.loss_not_scaled(
         "scaler.scale(loss) was never called",
         "gradients below 2^-25 vanish in fp16, and the scaler has no scale to undo",
@@ -182,12 +177,7 @@ def _old_autocast(run: Run) -> Finding:
 
 
 def _clip_raises(run: Run) -> Finding:
-    return failed(
-        "clip_raises_on_overflow",
-        "clip_grad_norm_ was told to raise an error for non-finite gradients (error_if_nonfinite=True); in "
-        "fp16 they are an everyday event that the scaler deals with",
-        "leave error_if_nonfinite at False: scaler.step skips that step, and scaler.update lowers the scale",
-    )
+    return known_mistakes.clip_raises_on_overflow()
 
 
 _MEANINGS: list[tuple[str, Callable[[Run], Finding]]] = [

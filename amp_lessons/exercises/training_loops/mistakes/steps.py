@@ -132,11 +132,7 @@ def no_step(window: Window) -> Iterator[Finding]:
     elif window.run.calls("optimizer.step"):
         yield _steps_too_rarely(window)
     else:
-        yield failed(
-            "no_step",
-            "gradients were computed but no step followed: the weights did not change",
-            "call scaler.step(optimizer) after backward",
-        )
+        yield known_mistakes.no_step()
 
 
 def _step_without_effect(window: Window) -> Iterator[Finding]:

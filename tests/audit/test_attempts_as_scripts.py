@@ -1,0 +1,216 @@
+"""Attempts at the loop exercises, run as plain loops under a watch: what an audit says of each."""
+
+from __future__ import annotations
+
+import gc
+from importlib import import_module
+
+import pytest
+import torch
+
+from amp_lessons.audit.codes import CODES
+from amp_lessons.exercises.attempts import Table
+from tests.audit.plain_loops import (
+    BF16,
+    FP16,
+    OPTIONS,
+    POISONED,
+    TINY_LOSS,
+    mistakes,
+    watched,
+)
+
+EXERCISES = (*OPTIONS, "two_optimizers")
+TABLES = {name: import_module(f"amp_lessons.exercises.{name}.attempts").TABLE for name in EXERCISES}
+
+# attempts that do something to the process, which is no training: only an exercise runs them
+NO_LOOPS = {
+    "signature",
+    "not_a_function",
+    "time_limit",
+    "ends_or_blocks_the_process",
+    "patches_torch",
+    "leaves_state_behind",
+}
+
+# the code that an audit gives in the place of another, and why
+EQUIVALENT = {
+    ("wrong_autocast_dtype", "loss_not_scaled"): "where fp16 was not asked for, no scaler was",
+    ("gradients_changed_before_unscale", "clip_before_unscale"): "an audit knows that it was clipping",
+    ("step_refused", "no_update"): "the refusal itself is seen, and what led to it",
+    ("graph_used_twice", "backward_twice"): "autograd refuses both in the same words",
+    ("no_graph", "no_gradients"): "the loss was made to require gradients: it has a graph of its own",
+    ("history_scaled", "logs_scaled"): "an audit sees the number read, whatever it is read for",
+    ("losses_scaled", "logs_scaled"): "an audit sees the number read, whatever it is read for",
+    ("gradients_still_scaled", "step_bypasses_scaler"): "a loss may have any weight; the overflow is seen",
+    ("optimizer_unused", "no_step"): "weights that are changed by hand are changed without a step",
+    ("discriminator_not_trained", "no_step"): "its optimizer never stepped",
+    ("generator_not_trained", "no_step"): "its optimizer never stepped",
+    ("gradients_missing", "gradients_cleared"): "says why they are missing",
+    ("gradients_missing", "no_gradients"): "says the same of any optimizer",
+    ("parameters_frozen", "no_graph"): "in the next iteration backward has no graph to go through",
+    ("update_without_step", "update_before_step"): "a step follows, so that the order is what is wrong",
+    ("update_every_batch", "update_before_step"): "it raises at the first batch, when no window shows yet",
+    ("another_scaler", "scaler_recreated"): "the new one is made in every iteration",
+}
+
+# codes that nobody can find who does not know what was asked for, or who sees only what PyTorch is told
+UNSEEN = {
+    "wrong_max_norm": "which norm was asked for is not known",
+    "not_clipped": "nobody knows that clipping was asked for",
+    "clipped_piecewise": "clipping values, or each layer by itself, are ways of clipping",
+    "gradients_changed": "gradients may be changed once they are unscaled",
+    "no_detach": "a loss may reach both networks",
+    "discriminator_polluted": "a step may apply the gradients of two losses",
+    "labels_swapped": "labels are data",
+    "other_labels": "labels are data",
+    "loss_incomplete": "any loss is somebody's",
+    "other_loss": "any loss is somebody's",
+    "sigmoid_twice": "any loss is somebody's",
+    "loss_fn_unused": "any loss is somebody's",
+    "loss_cut_off": "a loss may be clamped",
+    "loss_rescaled": "a loss may have any weight",
+    "loss_not_divided": "whether the sum or the mean of a window was wanted is not known",
+    "loss_divided_unevenly": "micro-batches may have weights of their own",
+    "losses_summed": "losses may be added up",
+    "other_gradient": "a penalty may be part of the loss",
+    "wrong_update": "any loss is somebody's",
+    "other_noise": "noise is data",
+    "nothing_trained": "no training was seen, and none may have been meant",
+    "cast_by_hand": "PyTorch raises before anything is trained: audit.explain knows it",
+    "old_autocast": "Python raises before anything is trained",
+    "bce_under_autocast": "only CUDA's autocast refuses it",
+    "raised": "the exception says it",
+    "batches_skipped": "how many batches were to come is not known",
+    "batches_repeated": "how many batches were to come is not known",
+    "inputs_changed": "inputs are data",
+    "inputs_altered": "inputs are data",
+    "steps_every_batch": "how many batches were to be added up is not known",
+    "steps_too_rarely": "how many batches were to be added up is not known",
+    "window_cleared": "how many batches were to be added up is not known",
+    "last_window_dropped": "how many batches were to be added up is not known",
+    "parameters_left_out": "parameters may be frozen",
+    "model_not_trained": "any model may be trained",
+    "optimizer_changed": "a learning rate may change",
+    "weights_changed": "weights may be decayed or clamped",
+    "weights_reset": "weights may be initialised",
+    "scale_too_large": "the scaler lowers it, which is what it is for",
+    "returned_none": "what a function returns is its own affair",
+    "wrong_return_type": "what a function returns is its own affair",
+    "history_of_tensors": "what a function returns is its own affair",
+    "history_not_mean": "what a function returns is its own affair",
+    "history_per_batch": "what a function returns is its own affair",
+    "history_length": "what a function returns is its own affair",
+    "history_divided": "what a function returns is its own affair",
+    "losses_exchanged": "what a function returns is its own affair",
+    "losses_not_floats": "what a function returns is its own affair",
+}
+
+# loops with a mistake that is seen in others
+UNSEEN_LOOPS = {
+    "train_with_amp-always_bfloat16": "which dtype was asked for is not known",
+    "two_optimizers-always_bfloat16": "which dtype was asked for is not known",
+    "accumulate_gradients-step_before_the_last_backward": "how long a window was to be is not known",
+    "train_with_amp-trained_in_float32_as_well": "a penalty, say, may be computed in fp32 on purpose",
+    "two_optimizers-no_autocast_g": "a part of a model may run in fp32 on purpose",
+    "two_optimizers-no_autocast_noise": "a part of a model may run in fp32 on purpose",
+    "two_optimizers-discriminator_trained_twice": "a network may be trained twice in an iteration",
+    "two_optimizers-steps_unless_nan": "the generator's step hides that the discriminator's was left out",
+    "train_with_amp-saved_in_half_at_the_end": "the weights were cast after the last step",
+    "train_with_amp-stops_at_nan": "to return is no exception: how many batches were to come is not known",
+    "train_with_amp-own_adam": "any optimizer may be used",
+}
+
+# on which problem a mistake shows, where it is not the first
+SHOWS_ON = {
+    "always_float16": BF16,
+    "no_step_in_bfloat16": BF16,
+    "two_steps_in_bfloat16": BF16,
+    "weights_in_half_from_the_start": FP16,
+    "init_scale_one": TINY_LOSS,
+    "init_scale_two": TINY_LOSS,
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick():
+    """Leave what lived before out of the search for models, and compile nothing."""
+    gc.collect()
+    gc.freeze()
+    torch.compiler.set_stance("force_eager")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+    torch.compiler.set_stance("default")
+    gc.unfreeze()
+
+
+def loops(kind: str, every: int = 1) -> list:
+    """List the attempts that are loops, for parametrize."""
+    return [
+        pytest.param(
+            table, name, id=f"{table.exercise_id}-{name}", marks=pytest.mark.slow if i % every else ()
+        )
+        for table in TABLES.values()
+        for i, (name, attempt) in enumerate(getattr(table, kind).items())
+        if callable(attempt[-1]) and attempt[0] not in NO_LOOPS
+    ]
+
+
+def found(table: Table, name: str) -> set[str]:
+    """Return the mistakes that an audit names in a wrong attempt, on the problems on which it could show.
+
+    Of an attempt whose code nobody could see, the hardest problem will do.
+    """
+    code, _, attempt = table.wrong[name]
+    codes = mistakes(watched(attempt, table.exercise_id, SHOWS_ON.get(name, POISONED)))
+    if name not in SHOWS_ON and not named(code, codes) and not unseen(table, name):
+        codes |= mistakes(watched(attempt, table.exercise_id, FP16))
+    return codes
+
+
+def unseen(table: Table, name: str) -> bool:
+    """Whether an attempt stands in the tables of what an audit cannot see."""
+    return table.wrong[name][0] in UNSEEN or f"{table.exercise_id}-{name}" in UNSEEN_LOOPS
+
+
+def named(code: str, codes: set[str]) -> bool:
+    """Whether a code, or one that says the same, is among others."""
+    return code in codes or any((code, other) in EQUIVALENT for other in codes)
+
+
+@pytest.mark.parametrize(("table", "name"), loops("wrong", every=12))
+def test_wrong_attempts_are_named_or_cannot_be(table, name):
+    codes = found(table, name)
+    assert named(table.wrong[name][0], codes) != unseen(table, name), codes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("code", "other"), EQUIVALENT)
+def test_what_is_said_to_be_equivalent_is_all_that_is_seen(code, other):
+    alike = [
+        (table, name) for table in TABLES.values() for name in table.wrong if table.wrong[name][0] == code
+    ]
+    seen = (found(table, name) for table, name in alike)
+    assert any(other in codes and code not in codes for codes in seen)
+
+
+@pytest.mark.parametrize(("table", "name"), loops("right", every=4))
+@pytest.mark.parametrize("run", [POISONED, BF16], ids=["poisoned", "bf16"])
+def test_right_attempts_get_no_finding(table, name, run):
+    report = watched(table.right[name][-1], table.exercise_id, run)
+    assert mistakes(report) == set()
+    assert not [trouble for trouble in report.not_seen if "the audit's own trouble" in trouble]
+    assert report.steps or report.ended
+
+
+def test_the_tables_speak_of_attempts_that_there_are():
+    attempts = {
+        f"{table.exercise_id}-{name}": table.wrong[name][0]
+        for table in TABLES.values()
+        for name in table.wrong
+    }
+    assert UNSEEN_LOOPS.keys() <= attempts.keys()
+    assert UNSEEN.keys() <= set(attempts.values())
+    assert {code for pair in EQUIVALENT for code in pair} <= CODES.keys()
