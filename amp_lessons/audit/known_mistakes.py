@@ -72,6 +72,28 @@ def half_parameters() -> Finding:
     )
 
 
+def products_in_another_dtype(what: str, seen: torch.dtype | None, asked: torch.dtype) -> Finding:
+    """Report that ``what`` (whose, in the plural) ran in ``seen``; None stands for none that ran at all."""
+    ran = f"ran in {dtype_name(seen)}" if seen else "did not run at all"
+    return failed(
+        "products_in_another_dtype",
+        f"{what} {ran}, and {dtype_name(asked)} was asked for: their speed and memory are what 16 bits are "
+        "for",
+        "keep the products in 16 bits, and take only what loses digits to fp32",
+    )
+
+
+def nan_hidden(what: str) -> Finding:
+    """Report that NaN went in, and that ``what`` came out as an ordinary number."""
+    return failed(
+        "nan_hidden",
+        f"NaN went in, and {what} came out as an ordinary number: whatever is broken before this point will "
+        "never be noticed",
+        "mend the operation that makes NaN out of good numbers, and let any other NaN through; "
+        "leave out nan_to_num and its like",
+    )
+
+
 def parameters_frozen(when: str, which: str, hint: str) -> Finding:
     """Report parameters left with ``requires_grad=False``."""
     return failed(

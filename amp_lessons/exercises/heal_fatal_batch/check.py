@@ -1,0 +1,152 @@
+"""Attention whose mask does not fit into fp16: what becomes of a query that may see no key?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from amp_lessons.audit.findings import Finding, passed
+from amp_lessons.audit.known_mistakes import nan_hidden
+from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject, run
+from amp_lessons.exercises.heal_fatal_batch.cases import FAINT, Case, cases
+from amp_lessons.exercises.patients.products import ProductDtypes
+from amp_lessons.text.describing import describe
+
+_TOLERANCES = {torch.float16: 1e-2, torch.bfloat16: 6e-2, torch.float32: 1e-4}
+
+
+def check(attempt: Attempt) -> Iterator[Finding]:
+    """Attend with masks of all kinds, and follow the gradients back."""
+    attend = attempt.function(None, None, None, None)
+    for case in cases():
+        inputs = case.inputs()
+        result = _result(attend, case, inputs)
+        _require_empty_rows(result, case)
+        _require_values(result, case)
+        _require_gradients(result, case, inputs)
+    _require_nan(attend)
+    yield passed("mask", "a key that is not allowed has no weight, however faint the allowed ones are")
+    yield passed("empty_rows", "a query without a key gives zeros, and good gradients")
+    yield passed(
+        "small", "the matrix products ran in the dtype of the inputs, and NaN that goes in comes out"
+    )
+
+
+def _result(attend: LearnersFunction, case: Case, inputs: list[Tensor]) -> Tensor:
+    allowed, dtypes = case.allowed.clone(), ProductDtypes()
+
+    def watched() -> Any:
+        with dtypes:
+            return attend.function(*inputs, allowed)
+
+    result = run(watched, about=f"for {case.what}")
+    originals = (case.queries, case.keys, case.values, case.allowed)
+    if not all(
+        torch.equal(a.nan_to_num(), b.nan_to_num())
+        for a, b in zip((*inputs, allowed), originals, strict=True)
+    ):
+        reject(
+            "inputs_changed",
+            "queries, keys, values or the mask were changed in place",
+            "compute with new tensors",
+        )
+    if not isinstance(result, Tensor) or (result.dtype, result.shape) != (case.dtype, case.queries.shape):
+        reject(
+            "wrong_return_type",
+            f"{describe(case.queries)} was expected for {case.what}, not {describe(result)}",
+            "return weights @ values, with weights in the dtype of values",
+        )
+    mistake = dtypes.mistake(case.dtype, f"for {case.what}, matrix products")
+    if mistake is not None:
+        raise Rejected(mistake)
+    return result
+
+
+def _require_empty_rows(result: Tensor, case: Case) -> None:
+    rows = result[case.empty]
+    if rows.isnan().any():
+        reject(
+            "masked_row_nan",
+            f"for {case.what}, a query that may see no key gives NaN: -1e9 is beyond fp16, where it becomes "
+            "-inf, and softmax of nothing but -inf divides zero by zero",
+            "mask with a number that the dtype has, or with a bool mask, and give such rows zeros",
+        )
+    if rows.any():
+        reject(
+            "masked_row_not_zero",
+            f"for {case.what}, a query that may see no key gives numbers other than zero: softmax of equal "
+            "scores gives every hidden key the same weight",
+            "take the weight of hidden keys away after softmax as well, whatever was put in before it",
+        )
+
+
+def _require_values(result: Tensor, case: Case) -> None:
+    right = _in_fp64(case, case.allowed)
+    if _near(result, right, case):
+        return
+    hidden = _in_fp64(case, torch.ones_like(case.allowed))
+    leaks = _near(result, hidden, case) or case.about == FAINT
+    if not result.isfinite().all():
+        reject(
+            "mask_overflows",
+            f"for {case.what}, rows that may see keys are not finite: inf or NaN was made of their scores",
+            "put a number in the place of hidden scores; what is added overflows, and inf times zero is NaN",
+        )
+    if leaks:
+        reject(
+            "mask_leaks",
+            f"for {case.what}, keys that are not allowed have a say: the number that was put in their place "
+            "is not below all scores",
+            "take the lowest number of the scores' dtype, torch.finfo(dtype).min, or -inf with care",
+        )
+    reject(
+        "wrong_attention",
+        f"for {case.what}, the result is off by {float((result.double() - right).abs().max()):.2g}",
+        "keep the scores, softmax and products of the code you were given: only the mask is wrong",
+    )
+
+
+def _in_fp64(case: Case, allowed: Tensor) -> Tensor:
+    return case.right(case.queries.double(), case.keys.double(), case.values.double(), allowed)
+
+
+def _require_gradients(result: Tensor, case: Case, inputs: list[Tensor]) -> None:
+    queries, keys, values = wide = [each.detach().double().requires_grad_() for each in inputs]
+    weights = torch.linspace(-1, 1, result.numel(), device=result.device).reshape(result.shape)
+    if not result.requires_grad:
+        reject("result_detached", f"for {case.what}, no gradient flows", "leave out detach and no_grad")
+    found = torch.autograd.grad((result.float() * weights).sum(), inputs)
+    right = torch.autograd.grad((case.right(queries, keys, values, case.allowed) * weights).sum(), wide)
+    if not all(gradient.isfinite().all() for gradient in found):
+        reject(
+            "masked_row_gradient",
+            f"for {case.what}, the result is right, and gradients are NaN: behind torch.where the NaN of the "
+            "branch not taken is still there, and backward multiplies it by zero, which gives NaN",
+            "see to it that no NaN arises, instead of replacing it afterwards",
+        )
+    if not all(_near(seen, wanted, case, 5.0) for seen, wanted in zip(found, right, strict=True)):
+        reject(
+            "attention_gradients",
+            f"for {case.what}, the result is right, and its gradients are not",
+            "leave out detach, .data and no_grad",
+        )
+
+
+def _near(seen: Tensor, right: Tensor, case: Case, factor: float = 1.0) -> bool:
+    tolerance = factor * _TOLERANCES[case.dtype] * max(1.0, float(right.abs().max()))
+    return bool(((seen.double() - right).abs() <= tolerance).all())
+
+
+def _require_nan(attend: LearnersFunction) -> None:
+    """Reject a mend by which no NaN is ever seen again: one query is NaN, and has keys to see."""
+    for case in cases():
+        if case.about == "one text empty":
+            queries = case.queries.clone()
+            queries[0, 0, 0] = torch.nan
+            poisoned = Case(case.about, queries, case.keys, case.values, case.allowed)
+            result = _result(attend, poisoned, poisoned.inputs())
+            if result[0, 0, 0].isfinite().any():
+                raise Rejected(nan_hidden(f"what depends on it ({case.what})"))

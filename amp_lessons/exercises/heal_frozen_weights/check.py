@@ -1,0 +1,143 @@
+"""Weights in bf16, and steps that are smaller than half of its spacing: how far does each parameter come?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from amp_lessons.audit.findings import Finding, passed
+from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject, run
+from amp_lessons.exercises.heal_frozen_weights.testbed import EPOCHS, LR, Problem, in_fp32, problem
+from amp_lessons.exercises.patients.products import ProductDtypes
+from amp_lessons.exercises.report.results import SideBySide
+from amp_lessons.text.describing import describe
+
+_LEAST, _MOST = 0.75, 1.5  # of the way, and of its length: stochastic rounding, which is right, is noisy
+_SOME = 0.1  # of a parameter that did not move: what is left of it, rounding has not stopped
+_LOSS_TOLERANCE = 0.05
+
+
+def check(attempt: Attempt) -> Iterator[Finding | SideBySide]:
+    """Have models trained, and hold the way of each parameter against the same training in fp32."""
+    train = attempt.function(None, [], None, EPOCHS, LR)
+    for seed in (0, 1):
+        given = problem(seed)
+        start, loader = given.start(), [(x.clone(), y.clone()) for x, y in given.loader]
+        (ways, losses), history = in_fp32(given), _history(train, given)
+        _require_batches(given, loader)
+        _require_parameters(given, start)
+        _require_moved(given, start, ways)
+        _require_losses(history, losses)
+    yield passed("moved", "every parameter came as far as in fp32, the gains of the layer norm included")
+    yield passed("small", "every matrix product ran in bf16")
+    yield SideBySide("mean loss", "epoch", tuple(losses), tuple(history))
+
+
+def _history(train: LearnersFunction, given: Problem) -> list[float]:
+    dtypes = ProductDtypes()
+
+    def watched() -> Any:
+        with dtypes:
+            return train.function(given.model, given.loader, F.cross_entropy, EPOCHS, LR)
+
+    history = run(watched)
+    mistake = dtypes.mistake(torch.bfloat16, "matrix products")
+    if mistake is not None:
+        raise Rejected(mistake)
+    if not isinstance(history, list) or not all(isinstance(each, float) for each in history):
+        hint = "append total / len(loader), with total a float"
+        reject("wrong_return_type", f"a list of floats was expected, not {describe(history)}", hint)
+    return history
+
+
+def _require_batches(given: Problem, before: list[tuple[Tensor, Tensor]]) -> None:
+    pairs = zip(given.loader, before, strict=False)
+    if len(given.loader) != len(before) or not all(
+        torch.equal(new, old) for one, other in pairs for new, old in zip(one, other, strict=True)
+    ):
+        reject("inputs_changed", "the batches were changed in place", "cast into new tensors")
+
+
+def _require_parameters(given: Problem, start: dict[str, Tensor]) -> None:
+    now = dict(given.model.named_parameters())
+    for name, before in start.items():
+        if name not in now or now[name].shape != before.shape or not now[name].isfinite().all():
+            reject(
+                "weights_spoilt",
+                f"after training, the model's parameter {name} is missing, of another shape, or not finite",
+                "leave the trained weights in the model's own parameters, in fp32 or in bf16",
+            )
+
+
+def _require_moved(given: Problem, start: dict[str, Tensor], ways: dict[str, Tensor]) -> None:
+    """Reject a training in which a parameter came less, or more, than most of the way that it has in fp32."""
+    now = {name: each.detach().float() for name, each in given.model.named_parameters()}
+    still = {name: _unmoved(now[name], start[name]) for name in start}
+    if all(each.all() for each in still.values()):
+        _reject_untrained()
+    moved = {name: now[name] - start[name] for name in start}
+    _require_not_too_far({name: float(moved[name].norm() / way.norm()) for name, way in ways.items()})
+    shares = {name: float((moved[name] * way).sum() / (way * way).sum()) for name, way in ways.items()}
+    least = min(shares, key=shares.__getitem__)
+    if shares[least] < _LEAST:
+        _reject_lost(f"{least} came {shares[least]:.0%} of the way that it comes in fp32", still[least])
+
+
+def _require_not_too_far(lengths: dict[str, float]) -> None:
+    most = max(lengths, key=lengths.__getitem__)
+    if lengths[most] > _MOST:
+        reject(
+            "moved_too_far",
+            f"{most} came {lengths[most]:.3g} times as far as plain SGD takes it with this learning rate",
+            "make the same updates as before, of the same size, and keep what they add up to",
+        )
+
+
+def _unmoved(now: Tensor, start: Tensor) -> Tensor:
+    return (now == start) | (now == start.bfloat16())
+
+
+def _reject_untrained() -> NoReturn:
+    reject(
+        "trained_elsewhere",
+        "the model that was passed in has the weights it began with: whatever was trained is lost when the "
+        "function returns",
+        "copy what was trained back into the model's parameters after each step",
+    )
+
+
+def _reject_lost(seen: str, still: Tensor) -> NoReturn:
+    if still.float().mean() < _SOME:
+        reject(
+            "moved_too_little",
+            f"{seen}, and all of it moved: updates are missing, or too small",
+            "make one update for each batch of each epoch, with the learning rate given",
+        )
+    reject(
+        "updates_rounded_away",
+        f"{seen}, and {int(still.sum())} of its {still.numel()} numbers are what they were: an update below "
+        "half the distance to the next bf16 number is rounded away, and so is the next, however many there "
+        "are",
+        "keep the weights themselves, or what rounding cuts off them, in fp32; only the forward and backward "
+        "pass need be in bf16",
+    )
+
+
+def _require_losses(history: list[float], losses: list[float]) -> None:
+    right = [math.isclose(a, b, rel_tol=_LOSS_TOLERANCE) for a, b in zip(history, losses, strict=False)]
+    if len(history) != len(losses) or not all(right):
+        reject(
+            "losses_wrong",
+            f"the losses returned are {_told(history)}, and those of the same training in fp32 "
+            f"{_told(losses)}",
+            "return the mean of the batches' losses, one number for each epoch",
+        )
+
+
+def _told(values: list[float]) -> str:
+    return ", ".join(f"{value:.3g}" for value in values[:8])

@@ -1,0 +1,189 @@
+"""A moving average of weights in 16 bits: does it come as far as the same average in fp64?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor, nn
+
+from amp_lessons.audit.findings import Finding, passed
+from amp_lessons.audit.watching.device import device_type
+from amp_lessons.exercises.attempt import Attempt, reject
+from amp_lessons.formats.dtypes import dtype_name
+from amp_lessons.text.describing import describe
+
+_TOLERANCE = 0.01  # of the way that the average goes: fp32 is ten times better, 16 bits are no good anywhere
+_DRIFT = 0.05
+
+
+def check(attempt: Attempt) -> Iterator[Finding]:
+    """Take the average of weights that drift, in several dtypes, and hold it against fp64's."""
+    average = attempt.function(None, None, 1, 0.999)
+    for seed, (dtype, decay, steps) in enumerate(_CASES):
+        training = _Training(dtype, steps, seed)
+        found = average(training.model, training.step, steps, decay, about=training.when)
+        _require_steps(training)
+        _require_model(training)
+        _require_tensors(found, training)
+        _require_average(found, training, decay)
+        _require_own_memory(found, training)
+    yield passed("average", "the average comes as far as in fp64, of weights in bf16, in fp16 and in fp32")
+    yield passed("step", "step() is called as often as asked for, and the model is left as training left it")
+
+
+_CASES = (
+    (torch.bfloat16, 0.999, 600),
+    (torch.float16, 0.9999, 600),
+    (torch.float32, 0.9, 20),
+    (torch.bfloat16, 0.0, 3),
+    (torch.float16, 0.99, 1),
+    (torch.float32, 0.99, 0),
+)
+
+
+@dataclass
+class _Training:
+    """A model whose weights drift away from where they begin, a little with each call of ``step``."""
+
+    dtype: torch.dtype
+    steps: int
+    seed: int
+    history: list[dict[str, Tensor]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.draw = torch.Generator().manual_seed(self.seed)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            self.model = nn.Sequential(nn.Linear(8, 6), nn.LayerNorm(6)).to(device_type(), self.dtype)
+        self.model[0].bias.requires_grad_(False)  # a frozen parameter has an average too
+        self.start = {name: each.detach().double() for name, each in self.model.named_parameters()}
+        self.ends = {name: self._end(each) for name, each in self.start.items()}
+        self._remember()
+
+    @property
+    def when(self) -> str:
+        return f"for {self.steps} steps of a model in {dtype_name(self.dtype)}"
+
+    def step(self) -> None:
+        share = len(self.history) / max(self.steps, 1)
+        with torch.no_grad():
+            for name, parameter in self.model.named_parameters():
+                way = (self.ends[name] - self.start[name]) * share
+                parameter.copy_(self.start[name] + way)
+        self._remember()
+
+    def average(self, decay: float) -> dict[str, Tensor]:
+        """Return the average in fp64 of the weights that were really there."""
+        values = dict(self.start)
+        for weights in self.history[1:]:
+            values = {name: decay * values[name] + (1 - decay) * weights[name] for name in values}
+        return values
+
+    def _end(self, start: Tensor) -> Tensor:
+        noise = torch.rand(start.shape, generator=self.draw, dtype=torch.float64).to(start.device)
+        return start + _DRIFT * (start.abs() + 0.1) * (0.5 + noise)
+
+    def _remember(self) -> None:
+        weights = {name: each.detach().double() for name, each in self.model.named_parameters()}
+        self.history.append(weights)
+
+
+def _require_steps(training: _Training) -> None:
+    called = len(training.history) - 1
+    if called != training.steps:
+        reject(
+            "steps_miscounted",
+            f"step() was called {called} times instead of {training.steps}",
+            "one call for each step, and one update of the average behind it",
+        )
+
+
+def _require_model(training: _Training) -> None:
+    now = dict(training.model.named_parameters())
+    same = (
+        now[name].dtype == training.dtype and torch.equal(now[name].detach().double(), value)
+        for name, value in training.history[-1].items()
+    )
+    if not all(same):
+        reject(
+            "inputs_changed",
+            f"the model was changed by something else than step(), {training.when}: its weights, or their "
+            "dtype",
+            "the average needs memory of its own; .float() makes none of what is in fp32 already",
+        )
+
+
+def _require_tensors(found: Any, training: _Training) -> None:
+    if not isinstance(found, dict) or set(found) != set(training.start):
+        reject(
+            "wrong_return_type",
+            f"a dict with one tensor for each of {', '.join(training.start)} was expected, not "
+            f"{describe(found)}",
+            "take the names from model.named_parameters()",
+        )
+    for name, value in found.items():
+        if not isinstance(value, Tensor) or value.dtype != torch.float32 or value.requires_grad:
+            graph = " with a graph" if isinstance(value, Tensor) and value.requires_grad else ""
+            reject(
+                "wrong_return_type",
+                f"tensors in fp32 without a graph were expected; {name} is {describe(value)}{graph}",
+                "keep the average in fp32, and update it under torch.no_grad()",
+            )
+
+
+def _require_average(found: dict[str, Tensor], training: _Training, decay: float) -> None:
+    right, start, last = (
+        _flat(each) for each in (training.average(decay), training.start, training.history[-1])
+    )
+    seen = _flat({name: found[name] for name in training.start})
+    way = right - start
+    error = float((seen - right).norm())
+    if error <= _TOLERANCE * max(float(way.norm()), 1e-6 * float(start.norm())):
+        return
+    share = float((seen - start) @ way / (way @ way)) if way.any() else 1.0
+    _reject_average(
+        seen, last, f"{training.when} with decay={decay} the average came {share:.0%} of its way", training
+    )
+
+
+def _reject_average(seen: Tensor, last: Tensor, came: str, training: _Training) -> NoReturn:
+    half = dtype_name(training.dtype)
+    if torch.equal(seen, last):
+        reject(
+            "last_weights",
+            f"{came}: what was returned are the weights after the last step, not their average",
+            "return the average",
+        )
+    if training.dtype != torch.float32 and torch.equal(seen, seen.to(training.dtype).double()):
+        reject(
+            "average_stuck",
+            f"{came}, and each of its numbers is one that {half} has: the average is rounded to {half} in "
+            "every step, and what is left of an update after (1 - decay) is too small to survive that",
+            "keep the average, and decay, in more digits than the weights have",
+        )
+    reject(
+        "wrong_average",
+        f"{came}, and is off by more than a hundredth of it",
+        "after each step, average = decay * average + (1 - decay) * weight, with every product in fp32; it "
+        "begins with the weights from before the first step",
+    )
+
+
+def _require_own_memory(found: dict[str, Tensor], training: _Training) -> None:
+    before = {name: value.clone() for name, value in found.items()}
+    with torch.no_grad():
+        for parameter in training.model.parameters():
+            parameter.add_(1)
+    if not all(torch.equal(found[name], value) for name, value in before.items()):
+        reject(
+            "shares_memory",
+            f"{training.when} the average changes when the model's weights do: it has no memory of its own",
+            "clone what may already be in fp32",
+        )
+
+
+def _flat(values: dict[str, Tensor]) -> Tensor:
+    return torch.cat([each.detach().double().reshape(-1) for each in values.values()])

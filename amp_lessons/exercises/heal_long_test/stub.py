@@ -1,0 +1,15 @@
+import torch
+import torch.nn.functional as F
+
+
+@torch.no_grad()
+def evaluate_long_test(model, loader):
+    """Return mean loss and accuracy of a 16-bit model over all samples of a loader, as two floats."""
+    zero = next(model.parameters()).new_zeros(())
+    loss_sum, correct, samples = zero.clone(), zero.clone(), 0
+    for inputs, targets in loader:
+        logits = model(inputs)
+        loss_sum += F.cross_entropy(logits, targets, reduction="sum")
+        correct += (logits.argmax(dim=-1) == targets).sum()
+        samples += len(targets)
+    return (loss_sum / samples).item(), (correct / samples).item()

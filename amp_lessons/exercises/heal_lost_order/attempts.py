@@ -1,0 +1,142 @@
+"""Half-mended rotations, and unusual right ones."""
+
+from __future__ import annotations
+
+import torch
+
+from amp_lessons.exercises.attempts import Table
+
+TABLE = Table("heal_lost_order")
+wrong = TABLE.mutant
+right = TABLE.variant
+
+EXPONENTS = "dtype=torch.float32) / half"
+ANGLES = "positions.float()[:, None] * base**-exponents"
+CAST = "cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)"
+
+wrong(
+    "cast_after_rounding",
+    "positions_rounded",
+    "odd numbers",
+    (ANGLES, "positions.to(x.dtype).float()[:, None] * base**-exponents"),
+)
+wrong("frequencies_left_in_16_bits", "angles_rounded", "grows", (EXPONENTS, "dtype=x.dtype) / half"))
+wrong(
+    "angles_rounded",
+    "angles_rounded",
+    "grows",
+    (
+        ANGLES,
+        ANGLES.replace(
+            "positions.float()[:, None] * base**-exponents",
+            "(positions.float()[:, None] * base**-exponents).to(x.dtype).float()",
+        ),
+    ),
+)
+wrong(
+    "angles_cast_with_the_rest",
+    "angles_rounded",
+    "grows",
+    (CAST, "angles = angles.to(x.dtype)\n    cos, sin = angles.cos(), angles.sin()"),
+)
+wrong(
+    "matmul_in_fp32",
+    "angles_cast_back",
+    "matrix products",
+    (ANGLES, "positions.float()[:, None] @ (base**-exponents)[None]"),
+)
+wrong(
+    "everything_stays_fp32", "wrong_return_type", "float32", (CAST, "cos, sin = angles.cos(), angles.sin()")
+)
+wrong(
+    "fp16_for_all",
+    "positions_rounded",
+    "odd numbers",
+    (ANGLES, "positions.half()[:, None].float() * base**-exponents"),
+)
+wrong(
+    "positions_clamped",
+    "positions_rounded",
+    "position",
+    (ANGLES, "positions.clamp(max=256).float()[:, None] * base**-exponents"),
+)
+wrong(
+    "positions_wrapped",
+    "wrong_rotation",
+    "position",
+    (ANGLES, "(positions % 256).float()[:, None] * base**-exponents"),
+)
+wrong(
+    "positions_shrunk",
+    "wrong_rotation",
+    "position",
+    (ANGLES, "(positions.float() / len(positions))[:, None] * base**-exponents"),
+)
+wrong(
+    "counted_instead_of_given",
+    "wrong_rotation",
+    "position",
+    (ANGLES, "torch.arange(len(positions), device=x.device).float()[:, None] * base**-exponents"),
+)
+wrong("base_forgotten", "wrong_rotation", "position", ("base**-exponents", "10_000.0**-exponents"))
+wrong(
+    "turned_the_other_way",
+    "wrong_rotation",
+    "position",
+    (
+        "first * cos - second * sin, first * sin + second * cos",
+        "first * cos + second * sin, second * cos - first * sin",
+    ),
+)
+wrong(
+    "neighbours_paired",
+    "wrong_rotation",
+    "position",
+    ("x[..., :half], x[..., half:]", "x[..., ::2], x[..., 1::2]"),
+)
+wrong(
+    "in_place",
+    "inputs_changed",
+    "in place",
+    ("    return torch.cat(", "    x.copy_(torch.cat("),
+    ("dim=-1)", "dim=-1))\n    return x"),
+)
+
+right("the_solution")
+right("angles_in_fp64", (ANGLES, "positions.double()[:, None] * base**-exponents.double()"))
+right("outer", (ANGLES, "torch.outer(positions.float(), base**-exponents)"))
+right("einsum_of_an_outer_product", (ANGLES, 'torch.einsum("i,j->ij", positions.float(), base**-exponents)'))
+right("einsum_in_fp64", (ANGLES, 'torch.einsum("i,j->ij", positions.double(), base**-exponents.double())'))
+
+
+@TABLE.correct()
+def autocast_switched_off(x, positions, base=10_000.0):
+    half = x.shape[-1] // 2
+    with torch.autocast(x.device.type, enabled=False):
+        frequencies = 1.0 / base ** (torch.arange(0, 2 * half, 2, device=x.device).float() / (2 * half))
+        angles = torch.einsum("i,j->ij", positions.float(), frequencies)
+        turned = x.float() * torch.cat([angles, angles], -1).cos()
+        other = torch.cat([-x[..., half:], x[..., :half]], -1).float()
+        return (turned + other * torch.cat([angles, angles], -1).sin()).to(x.dtype)
+
+
+@TABLE.correct()
+def complex_numbers(x, positions, base=10_000.0):
+    half = x.shape[-1] // 2
+    angles = positions[:, None] * base ** (-torch.arange(half, device=x.device) / half)
+    turned = torch.complex(*x.float().chunk(2, -1)) * torch.polar(torch.ones_like(angles), angles)
+    return torch.cat([turned.real, turned.imag], -1).to(x.dtype)
+
+
+@TABLE.correct()
+def two_small_positions(x, positions, base=10_000.0):
+    """The angle of a sum is a sum of angles: high and low parts of a position, each exact in fp32."""
+    half = x.shape[-1] // 2
+    frequencies = base ** (-torch.arange(half, device=x.device).double() / half)
+    angles = (positions // 64 * 64)[:, None] * frequencies + (positions % 64)[:, None] * frequencies
+    rotation = torch.stack([angles.cos(), -angles.sin(), angles.sin(), angles.cos()], -1).unflatten(
+        -1, (2, 2)
+    )
+    pairs = torch.stack([x[..., :half], x[..., half:]], -1).double()
+    turned = (rotation * pairs[..., None, :]).sum(-1)
+    return torch.cat([turned[..., 0], turned[..., 1]], -1).to(x.dtype)

@@ -1,0 +1,179 @@
+"""Rotary position embedding at positions that 16 bits do not have: is each row rotated by its own angle?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from amp_lessons.audit.findings import Finding, passed
+from amp_lessons.audit.watching.device import device_type
+from amp_lessons.exercises.attempt import Attempt, LearnersFunction, reject, run
+from amp_lessons.formats.dtypes import dtype_name
+from amp_lessons.text.describing import describe
+
+_TOLERANCES = {torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float32: 1e-3}
+_WIDTH = 16
+
+
+def check(attempt: Attempt) -> Iterator[Finding]:
+    """Rotate rows at near and far positions, in each dtype, with and without autocast."""
+    rotate = attempt.function(None, None, 10_000.0)
+    for case in _cases():
+        _require_right(_result(rotate, case), case, rotate)
+    yield passed("positions", "every row is rotated by the angle of its own position, up to 100,000")
+    yield passed("autocast", "autocast changes nothing of it")
+    yield passed("small", "what comes back is in the dtype of what went in")
+
+
+@dataclass(frozen=True)
+class Case:
+    """Rows ``x`` of shape (..., length, width), each row's position (int64), and the base of the angles."""
+
+    x: Tensor
+    positions: Tensor
+    base: float = 10_000.0
+    autocast: bool = False
+
+    @property
+    def what(self) -> str:
+        """How to tell this case from the others."""
+        where = (
+            f"position {int(self.positions[0])}"
+            if len(self.positions) == 1
+            else f"{len(self.positions)} positions"
+        )
+        autocast = f" under autocast in {dtype_name(self.autocast_dtype)}" if self.autocast else ""
+        return f"{dtype_name(self.x.dtype)} at {where}{autocast}"
+
+    @property
+    def autocast_dtype(self) -> torch.dtype:
+        """The dtype of autocast where it is on: what came out of an operation under it is in the same."""
+        return torch.bfloat16 if self.x.dtype == torch.float32 else self.x.dtype
+
+    @property
+    def right(self) -> Tensor:
+        """Compute the same in fp64."""
+        half = self.x.shape[-1] // 2
+        exponents = torch.arange(half, dtype=torch.float64, device=self.x.device) / half
+        angles = self.positions.double()[:, None] * self.base**-exponents
+        pairs = torch.complex(*self.x.double().chunk(2, dim=-1)) * torch.polar(
+            torch.ones_like(angles), angles
+        )
+        return torch.cat([pairs.real, pairs.imag], dim=-1)
+
+
+def _cases() -> Iterator[Case]:
+    """Yield what to try, from the simplest to the last corner."""
+    all_of_them = torch.arange(4096)
+    scattered = torch.tensor([100_000, 7, 65_537, 2_049, 257, 0, 4_095])
+    for dtype in (torch.float16, torch.bfloat16):
+        yield _case(1, all_of_them, dtype)
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        yield _case(2, scattered, dtype, heads=(2, 3))
+        yield _case(3, torch.tensor([4_095]), dtype)
+        yield _case(4, all_of_them, dtype, autocast=True)
+        yield _case(5, all_of_them, dtype, base=500_000.0, autocast=True)
+
+
+def _case(
+    seed: int, positions: Tensor, dtype: torch.dtype, *, heads: tuple[int, ...] = (2,), **options: Any
+) -> Case:
+    draw = torch.Generator().manual_seed(seed)
+    x = torch.randn(*heads, len(positions), _WIDTH, generator=draw).to(device_type(), dtype)
+    return Case(x, positions.to(x.device), **options)
+
+
+def _result(rotate: LearnersFunction, case: Case) -> Any:
+    x, positions = case.x.clone(), case.positions.clone()
+    context = torch.autocast(x.device.type, case.autocast_dtype) if case.autocast else nullcontext()
+
+    def under_autocast() -> Any:
+        with context:
+            return rotate.function(x, positions, case.base)
+
+    result = run(under_autocast, about=f"for {case.what}")
+    if not torch.equal(x, case.x) or not torch.equal(positions, case.positions):
+        reject("inputs_changed", "x or positions were changed in place", "compute with new tensors")
+    return result
+
+
+def _require_right(result: Any, case: Case, rotate: LearnersFunction) -> None:
+    if not isinstance(result, Tensor) or result.dtype != case.x.dtype or result.shape != case.x.shape:
+        reject(
+            "wrong_return_type",
+            f"{describe(case.x)} was expected for {case.what}, not {describe(result)}",
+            "compute the angles in fp32, and cast cos and sin to x.dtype",
+        )
+    errors = _errors(result, case)
+    if not (errors <= _TOLERANCES[case.x.dtype]).all():
+        _reject(errors, case, rotate)
+
+
+def _errors(result: Tensor, case: Case) -> Tensor:
+    """Return how far each row is off at most, over the length of what was rotated; NaN counts as inf."""
+    lengths = case.x.double().unflatten(-1, (2, -1)).norm(dim=-2).tile(2)
+    errors = ((result.detach().double() - case.right).abs() / lengths).nan_to_num(nan=torch.inf)
+    return errors.amax(-1).flatten(0, -2).amax(0)
+
+
+def _reject(errors: Tensor, case: Case, rotate: LearnersFunction) -> NoReturn:
+    worst = int(errors.argmax())
+    position = int(case.positions[worst])
+    seen = (
+        f"for {case.what}, the row at position {position} is off by {float(errors[worst]):.2g} of its length"
+    )
+    if case.autocast and _is_right_without_autocast(rotate, case):
+        reject(
+            "angles_cast_back",
+            f"{seen}, and right without autocast: its matrix products (matmul, @) cast what they are "
+            "given to 16 bits, whatever was cast before",
+            "multiply without a matrix product, or switch autocast off around it",
+        )
+    if case.x.dtype != torch.float32 and _shares_an_angle(rotate, case):
+        reject(
+            "positions_rounded",
+            f"{seen}: the positions are rounded to a format that has no {_HAS_NOT[case.x.dtype]}, and "
+            "several of them have one angle",
+            "compute with the positions in fp32 from the beginning; cos and sin may be cast",
+        )
+    if case.x.dtype != torch.float32 and _grows_slowly(errors, case.positions):
+        reject(
+            "angles_rounded",
+            f"{seen}: the error grows with the position, as it does where frequencies or angles were "
+            "rounded, to 16 bits say: an angle of thousands must be right to a thousandth",
+            "compute frequencies and angles in fp32; cos and sin may be cast",
+        )
+    reject(
+        "wrong_rotation",
+        f"{seen}, and rounding does not explain it",
+        "keep the formula of the code you were given: only in which dtype it is computed is wrong",
+    )
+
+
+_HAS_NOT = {torch.float16: "odd numbers above 2,048", torch.bfloat16: "odd numbers above 256"}
+
+
+def _is_right_without_autocast(rotate: LearnersFunction, case: Case) -> bool:
+    alone = Case(case.x, case.positions, case.base)
+    result = _result(rotate, alone)
+    return isinstance(result, Tensor) and bool((_errors(result, alone) <= _TOLERANCES[case.x.dtype]).all())
+
+
+def _grows_slowly(errors: Tensor, positions: Tensor) -> bool:
+    """Whether rows at positions a little above 256 are not far off yet, as where digits are lost."""
+    near = errors[(positions > 256) & (positions < 300)]
+    return bool((near < 0.5).all())
+
+
+def _shares_an_angle(rotate: LearnersFunction, case: Case) -> bool:
+    """Whether two neighbours that the dtype does not tell apart are rotated alike."""
+    even = 2_048 if case.x.dtype == torch.float16 else 256
+    x = case.x.flatten(0, -2)[:1].tile(2, 1)[None]
+    pair = Case(x, torch.tensor([even, even + 1], device=x.device), case.base, case.autocast)
+    result = _result(rotate, pair)
+    return isinstance(result, Tensor) and torch.equal(*result[0])
