@@ -1,7 +1,7 @@
 """Where the questions about symptoms end: causes, cures, and a cell that shows whether it is so.
 
-The cells speak of names that a training script has in some spelling: ``model``, ``batch`` (inputs and
-targets), ``loss_fn``, ``optimizer``, ``scaler``, ``device``, and ``train()``, which makes some steps.
+The cells speak of names that a script has in some spelling: ``torch``, ``device``, ``model``, ``batch`` (inputs
+and targets), ``loss_fn``, ``optimizer``, ``scaler``, and ``train()``, which makes some steps.
 """
 
 from __future__ import annotations
@@ -19,7 +19,11 @@ class End:
     code: str
 
 
-_WATCH = "with audit.watch(model, every=1) as seen:\n    train()\n"
+_WATCH = """from amp_lessons import audit
+
+with audit.watch(model, every=1) as seen:
+    train()
+"""
 
 # --- ends: what is inf or NaN
 IN_FP32_TOO = End(
@@ -147,6 +151,7 @@ CPU = End(
     "Most CPUs have no arithmetic for fp16, and some none for bf16: a product may take many times as long.",
     "Measure both dtypes; on a CPU use bf16 or fp32.",
     "05",
+    "from amp_lessons import measure\n\n"
     "for dtype in (torch.float32, torch.bfloat16, torch.float16):\n"
     "    a = torch.randn(256, 256, dtype=dtype)\n"
     "    print(dtype, f'{measure.time_step(lambda: a @ a, device=torch.device(\"cpu\")).median_ms:.3f} ms')",
@@ -156,6 +161,7 @@ SMALL = End(
     "Larger batches, torch.compile, fused=True; read the scale now and then, not in each step. Wait for the "
     "GPU before you read the clock.",
     "05",
+    "from amp_lessons import measure\n\n"
     "timing = measure.time_step(train, device=device)\nprint(f'{timing.median_ms:.2f} ms')",
 )
 FP32_PART = End(
@@ -163,7 +169,7 @@ FP32_PART = End(
     "old GPU.",
     "Look which operations ran in which dtype, and what share of the time products are.",
     "02",
-    "print(autocast.record(model, batch[0], dtype=torch.float16))",
+    "from amp_lessons import autocast\n\nprint(autocast.record(model, batch[0], dtype=torch.float16))",
 )
 GRAPHS = End(
     "Something keeps the graph of every step alive: a list of losses that are still tensors.",
@@ -177,6 +183,7 @@ NOT_HALVED = End(
     "16-bit copies of the weights come on top.",
     "Smaller batches with accumulation, or checkpointing of activations; look what the step needs.",
     "05",
+    "from amp_lessons import measure\n\n"
     "for dtype in (None, torch.float16):\n"
     "    print(dtype, measure.saved_activation_bytes(model, batch[0], dtype=dtype, device_type=device.type))",
 )

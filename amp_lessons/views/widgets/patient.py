@@ -75,8 +75,7 @@ class Patient(View):
         asked = self._quiz._repr_mimebundle_()["text/plain"].splitlines()
         bundle["text/plain"] = "\n".join([bundle["text/plain"], *asked])
         if self.picture is not None:
-            words = " ".join([self.caption, *asked])
-            bundle["image/png"] = base64.b64encode(self.picture.png(words)).decode()
+            bundle["image/png"] = base64.b64encode(self.picture.png(" ".join(asked))).decode()
         return bundle
 
 

@@ -12,7 +12,6 @@ from amp_lessons.clinic.causes import End
 from amp_lessons.clinic.symptoms import SYMPTOMS, Answer, Question, paths
 from amp_lessons.text import prose
 from amp_lessons.text.nearest import did_you_mean
-from amp_lessons.text.tables import Table
 from amp_lessons.views.base.code import code_html
 from amp_lessons.views.base.controls import button, row
 from amp_lessons.views.base.picture import CAPTION_STYLE
@@ -133,22 +132,30 @@ class SymptomTree(Shown):
         )
 
     def stand_in(self) -> Markup:
-        """Return every way as a table."""
-        return Markup(ways()._repr_mimebundle_()["text/html"])
+        """Return every way as a list."""
+        item, group = Markup("<li>{} <b>{}</b> {} (Lesson {})</li>"), Markup("<p><b>{}</b></p><ul>{}</ul>")
+        return Markup("").join(
+            group.format(symptom, Markup("").join(item.format(*way) for way in found))
+            for symptom, found in ways().items()
+        )
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         bundle = super()._repr_mimebundle_(**kwargs)
         answered = [f"{asked.text} {said.text}" for asked, said in self._answered]
         now = [self._at.text] if isinstance(self._at, Question) else [self._at.cause, self._at.cure]
         bundle["text/plain"] = "\n".join([*answered, *now, *(f"- {each}" for each in self.answers)])
-        bundle["text/markdown"] = ways()._repr_mimebundle_()["text/markdown"]
+        bundle["text/markdown"] = "\n\n".join(
+            "\n".join([f"**{symptom}**\n", *("- {} **{}** {} (Lesson {})".format(*way) for way in found)])
+            for symptom, found in ways().items()
+        )
         return bundle
 
 
-def ways() -> Table:
-    """Return every way from a symptom to its cause, a row each."""
-    rows = []
+def ways() -> dict[str, list[tuple[str, str, str, str]]]:
+    """Return for each symptom the ways from it: the further answers, then cause, cure and lesson."""
+    found: dict[str, list[tuple[str, str, str, str]]] = {}
     for path in paths():
-        first, *more = (said.text for _, said in path.answered)
-        rows.append((first, "; ".join(more), path.end.cause, path.end.cure, path.end.lesson))
-    return Table(("what you see", "and", "cause", "cure", "lesson"), rows)
+        symptom, *more = (said.text for _, said in path.answered)
+        way = f"{'; '.join(more)}:", path.end.cause, path.end.cure, path.end.lesson
+        found.setdefault(symptom, []).append(way)
+    return found
