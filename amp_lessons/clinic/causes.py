@@ -1,7 +1,7 @@
 """Where the questions about symptoms end: causes, cures, and a cell that shows whether it is so.
 
-The cells speak of names that a script has in some spelling: ``torch``, ``device``, ``model``, ``batch`` (inputs
-and targets), ``loss_fn``, ``optimizer``, ``scaler``, and ``train()``, which makes some steps.
+The cells speak of names that a script has in some spelling: ``torch``, ``device``, ``model``, ``batch``
+(inputs and targets), ``loss_fn``, ``optimizer``, ``scaler``, and ``train()``, which makes some steps.
 """
 
 from __future__ import annotations
