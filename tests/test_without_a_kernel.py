@@ -15,7 +15,9 @@ from PIL import Image
 pytestmark = pytest.mark.slow
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
-SHOWS_A_VIEW = re.compile(r"^views\.(?!Quiz|ExerciseCard|check)[A-Za-z]+\(", re.MULTILINE)
+SHOWS_A_VIEW = re.compile(
+    r"^views\.(?!Quiz|CurveQuiz|SymptomTree|ExerciseCard|check)[A-Za-z]+\(", re.MULTILINE
+)
 
 
 def outputs_of(path, pattern):
@@ -38,8 +40,14 @@ def test_every_view_is_stored_as_a_picture_that_carries_its_caption(path):
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
 def test_every_question_can_be_read_and_its_answer_unfolded(path):
-    for cell, data in outputs_of(path, re.compile(r"^views\.Quiz\(", re.MULTILINE)):
+    for cell, data in outputs_of(path, re.compile(r"^views\.(Curve)?Quiz\(", re.MULTILINE)):
         assert "<details>" in data["text/markdown"], f"{path.name}: {cell}"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_the_ways_from_a_symptom_to_its_cause_can_be_read(path):
+    for cell, data in outputs_of(path, re.compile(r"^\w+ = views\.SymptomTree\(\)\n\w+$", re.MULTILINE)):
+        assert data["text/markdown"].startswith("**the loss is NaN or inf**"), f"{path.name}: {cell}"
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)

@@ -20,11 +20,14 @@ from .widgets.errors import UpdateView as UpdateView
 from .widgets.errors import product_errors as product_errors
 from .widgets.exercise import ExerciseCard as ExerciseCard
 from .widgets.ledger import LedgerView as LedgerView
+from .widgets.loss_curves import CurveQuiz as CurveQuiz
+from .widgets.loss_curves import loss_curves as loss_curves
 from .widgets.loss_scale import CensusView as CensusView
 from .widgets.loss_scale import LossScaleView as LossScaleView
 from .widgets.memory import MemoryView as MemoryView
 from .widgets.memory import activation_stack as activation_stack
 from .widgets.memory import step_memory as step_memory
+from .widgets.patient import Patient as Patient
 from .widgets.play import Play as Play
 from .widgets.quiz import Quiz as Quiz
 from .widgets.race import RaceView as RaceView
@@ -35,3 +38,4 @@ from .widgets.ruler import RulerView as RulerView
 from .widgets.scale import ScaleView as ScaleView
 from .widgets.scaler import ScalerView as ScalerView
 from .widgets.sources import source_table as source_table
+from .widgets.symptoms import SymptomTree as SymptomTree

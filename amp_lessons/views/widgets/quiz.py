@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import ipywidgets
@@ -22,8 +23,9 @@ STYLE = Markup(
 class Quiz(Shown):
     """One question with a button for each choice; choosing one says why, and another may be tried."""
 
-    def __init__(self, which: str | Question) -> None:
-        """Ask ``which``: a question, or the id of one of the course's own."""
+    def __init__(self, which: str | Question, then: Callable[[Choice], None] | None = None) -> None:
+        """Ask ``which``: a question, or the id of one of the course's own; ``then`` hears each choice."""
+        self._then = then
         self.question = question(which) if isinstance(which, str) else which
         self.chosen: Choice | None = None
         self._buttons = [self._button(i, choice) for i, choice in enumerate(self.question.choices)]
@@ -50,6 +52,8 @@ class Quiz(Shown):
             button.icon = "" if choice is not self.chosen else ("check" if choice.right else "times")
         why = Markup('<div aria-live="polite" style="{}">{}</div>')
         self._why.value = why.format(CAPTION_STYLE, self.verdict)
+        if self._then is not None:
+            self._then(self.chosen)
 
     @property
     def verdict(self) -> str:

@@ -1,0 +1,222 @@
+"""Where the questions about symptoms end: causes, cures, and a cell that shows whether it is so.
+
+The cells speak of names that a script has in some spelling: ``torch``, ``device``, ``model``, ``batch``
+(inputs and targets), ``loss_fn``, ``optimizer``, ``scaler``, and ``train()``, which makes some steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class End:
+    """One end: what is wrong, what to do about it, the lesson that explains it, and a cell to run."""
+
+    cause: str
+    cure: str
+    lesson: str
+    code: str
+
+
+_WATCH = """from amp_lessons import audit
+
+with audit.watch(model, every=1) as seen:
+    train()
+"""
+
+# --- ends: what is inf or NaN
+IN_FP32_TOO = End(
+    "It is not mixed precision: data, labels or the model itself make the NaN.",
+    "Look for a label out of range, a mean over nothing, log or sqrt of zero, too high a learning rate.",
+    "03",
+    "inputs, targets = batch\n"
+    "print('inputs finite:', inputs.isfinite().all().item(), ' targets:', targets.unique().tolist())\n"
+    "print('loss in fp32:', loss_fn(model(inputs), targets).item())",
+)
+FORWARD = End(
+    "Something in the forward pass does not fit into fp16: a mask of -1e9, an eps that is zero, a number "
+    "above 65,504.",
+    "Compute that line in fp32, or all of it in bf16. No knob of the scaler helps: inf is inf at any scale.",
+    "03",
+    _WATCH + "print(seen.first_nonfinite)",
+)
+PAST_SCALER = End(
+    "An everyday overflow reached the weights: nothing stood between inf and the step.",
+    "Let scaler.step(optimizer) make the step, and no other line: it skips where a gradient is inf or NaN.",
+    "04",
+    "print('weights that are finite:', all(p.isfinite().all().item() for p in model.parameters()))\n"
+    + _WATCH
+    + "print([(finding.code, str(finding.message)) for finding in seen.report.findings])",
+)
+HIDDEN = End(
+    "The overflow is hidden from the scaler: clipping by value or nan_to_num made a number of inf before it "
+    "looked.",
+    "Call scaler.unscale_(optimizer) first: it looks. Then clip. Leave out what replaces inf.",
+    "04",
+    _WATCH + "for step in seen.steps:\n    print(step.index, step.scale, step.happened, step.loss)",
+)
+EVERYDAY = End(
+    "Nothing is wrong. The scale was too high for one batch: the step was skipped, the scale halved.",
+    "Leave it. Only do not let a schedule or an average advance in a step that was skipped.",
+    "03",
+    _WATCH
+    + "skipped = [step.index for step in seen.steps if not step.happened]\n"
+    + "print(f'{len(skipped)} of {len(seen.steps)} steps skipped: {skipped}')",
+)
+
+# --- ends: what the scale does
+FOUND = End(
+    "Nothing is wrong. 65,536 was too high for your loss, and the scaler has found what fits.",
+    "In a short run begin lower: init_scale, at the scale where it settled.",
+    "03",
+    "print('scale now:', scaler.get_scale())\n" + _WATCH + "print([step.scale for step in seen.steps])",
+)
+ALWAYS = End(
+    "The loss is finite and a gradient is not, at any scale: sqrt or a norm written by hand at zero, or a "
+    "loss that is itself fp16.",
+    "Add the eps inside the root, and compute the loss inside autocast. A lower init_scale cures nothing.",
+    "03",
+    _WATCH + "print(seen.first_nonfinite)\nprint([finding.code for finding in seen.report.findings])",
+)
+ANEW = End(
+    "The scaler is made anew, or loses its state: in each epoch, or with each restart from a checkpoint.",
+    "Make one scaler for the whole training, and put scaler.state_dict() into the checkpoint.",
+    "04",
+    _WATCH + "print([finding.code for finding in seen.report.findings])\nprint(scaler.state_dict())",
+)
+BF16_SCALER = End(
+    "A scaler in bf16 meets no overflow for a long time, so it doubles its scale every 2,000 steps. It costs "
+    "time and changes nothing.",
+    "Switch it off: GradScaler(enabled=dtype == torch.float16).",
+    "03",
+    "print('autocast would use', torch.get_autocast_dtype(device.type), ' scaler on:', scaler.is_enabled())\n"
+    + _WATCH
+    + "print([finding.code for finding in seen.report.findings])",
+)
+GROWS = End(
+    "Nothing is wrong so far: your gradients are small, and the scale goes up until one batch overflows.",
+    "Leave it: above the ceiling one step is skipped, and it goes on from half.",
+    "03",
+    _WATCH
+    + "for name, layer in seen.layers.items():\n"
+    + "    print(name, layer.census and f'{layer.census.underflow_fraction:.1%} of the gradients vanish')",
+)
+
+# --- ends: nothing is learned
+HALF_WEIGHTS = End(
+    "The weights are 16-bit, and steps smaller than half their spacing are rounded away.",
+    "Keep the weights in fp32; autocast casts what an operation needs. Or use stochastic rounding.",
+    "01",
+    "print({p.dtype for p in model.parameters()})\n"
+    + _WATCH
+    + "print({name: layer.lost_update_fraction for name, layer in seen.layers.items()})",
+)
+UNDERFLOW = End(
+    "The gradients vanish in fp16 on their way: nothing multiplies the loss, or the product is not the one "
+    "that backward was called on.",
+    "scaler.scale(loss).backward(), scaler.step(optimizer), scaler.update(). Or bf16.",
+    "03",
+    _WATCH
+    + "for name, layer in seen.layers.items():\n"
+    + "    print(name, f'{layer.history[-1].zero_fraction:.0%} of the gradients are zero')",
+)
+CLIPPED = End(
+    "What scaler.step divides had been made small already: gradients are clipped while they are scaled, or "
+    "the scaled loss was thrown away.",
+    "scaler.unscale_(optimizer) before clipping; and call backward on what scaler.scale returned.",
+    "04",
+    _WATCH
+    + "print([finding.code for finding in seen.report.findings])\n"
+    + "print([step.gradient_norm for step in seen.steps])",
+)
+STALE = End(
+    "One autocast context lasts for many steps: its 16-bit copies of the weights are those of the first.",
+    "Enter autocast in each iteration, around forward and loss only.",
+    "02",
+    _WATCH + "print([finding.code for finding in seen.report.findings])",
+)
+NOT_AMP = End(
+    "Mixed precision is not the first suspect: the weights move, and in a direction that does not help.",
+    "Run the same script in fp32, from the same weights. Is it as flat? Then look at rate, data and labels.",
+    "04",
+    "inputs, targets = batch\n"
+    "for dtype in (None, torch.bfloat16, torch.float16):\n"
+    "    with torch.autocast(device.type, dtype, enabled=dtype is not None):\n"
+    "        print(dtype, loss_fn(model(inputs), targets).item())",
+)
+
+# --- ends: slow, or full
+CPU = End(
+    "Most CPUs have no arithmetic for fp16, and some none for bf16: a product may take many times as long.",
+    "Measure both dtypes; on a CPU use bf16 or fp32.",
+    "05",
+    "from amp_lessons import measure\n\n"
+    "for dtype in (torch.float32, torch.bfloat16, torch.float16):\n"
+    "    a = torch.randn(256, 256, dtype=dtype)\n"
+    "    print(dtype, f'{measure.time_step(lambda: a @ a, device=torch.device(\"cpu\")).median_ms:.3f} ms')",
+)
+SMALL = End(
+    "The GPU waits for Python: the model or the batch is so small that casts cost more than products save.",
+    "Larger batches, torch.compile, fused=True; read the scale now and then, not in each step. Wait for the "
+    "GPU before you read the clock.",
+    "05",
+    "from amp_lessons import measure\n\n"
+    "timing = measure.time_step(train, device=device)\nprint(f'{timing.median_ms:.2f} ms')",
+)
+FP32_PART = End(
+    "Most of the time goes where autocast changes nothing: loading data, operations on the fp32 list, or an "
+    "old GPU.",
+    "Look which operations ran in which dtype, and what share of the time products are.",
+    "02",
+    "from amp_lessons import autocast\n\nprint(autocast.record(model, batch[0], dtype=torch.float16))",
+)
+GRAPHS = End(
+    "Something keeps the graph of every step alive: a list of losses that are still tensors.",
+    "Store loss.item(), or loss.detach() if it must stay on the GPU.",
+    "05",
+    "loss = loss_fn(model(batch[0]), batch[1])\n"
+    "print('keeps a graph:', loss.requires_grad, ' its number does not:', type(loss.item()))",
+)
+NOT_HALVED = End(
+    "Mixed precision halves most activations. Weights, gradients and the optimizer's state stay in fp32, and "
+    "16-bit copies of the weights come on top.",
+    "Smaller batches with accumulation, or checkpointing of activations; look what the step needs.",
+    "05",
+    "from amp_lessons import measure\n\n"
+    "for dtype in (None, torch.float16):\n"
+    "    print(dtype, measure.saved_activation_bytes(model, batch[0], dtype=dtype, device_type=device.type))",
+)
+
+# --- ends: the loss falls, and yet
+AVERAGE = End(
+    "The moving average is kept in 16 bits: a thousandth of a weight is less than half its spacing.",
+    "Keep the average in fp32, and cast a copy of it where it is used.",
+    "01",
+    "mean, weight = torch.ones(()).bfloat16(), 2.0\n"
+    "print('after one update:', (0.999 * mean + 0.001 * weight).item())",
+)
+LONG = End(
+    "Positions or time steps are counted in 16 bits: above 256 in bf16, above 2,048 in fp16, neighbours "
+    "share one number.",
+    "Count in integers or fp32, also inside autocast; cast what is computed from them.",
+    "01",
+    "for dtype in (torch.bfloat16, torch.float16):\n"
+    "    print(dtype, torch.arange(4096).to(dtype).unique().numel(), 'of 4096 positions are left')",
+)
+METRIC = End(
+    "The number is wrong, not the model: it is added up in 16 bits, where large sums stop growing.",
+    "Add up Python numbers, or float() first.",
+    "01",
+    "total = torch.zeros((), dtype=torch.float16)\n"
+    "for _ in range(4096):\n    total += 1\n"
+    "print(total.item())",
+)
+AUDIT = End(
+    "It may be any of the silent ones: look at the whole training.",
+    "Watch some steps, read the findings, and look which layers lose gradients or updates.",
+    "06",
+    _WATCH
+    + "for finding in seen.report.findings:\n    print(finding.code, finding.message)\n"
+    + "print({name: layer.lost_update_fraction for name, layer in seen.layers.items()})",
+)

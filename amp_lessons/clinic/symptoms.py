@@ -1,0 +1,131 @@
+"""From a symptom to its cause: questions that somebody with a broken training can answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from amp_lessons.clinic import causes
+from amp_lessons.clinic.causes import End
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer, and what comes after it."""
+
+    text: str
+    then: Question | End
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question about a training, with the answers that tell causes apart."""
+
+    text: str
+    answers: tuple[Answer, ...]
+
+
+@dataclass(frozen=True)
+class Path:
+    """One way through the questions: what was answered to each, and the end."""
+
+    answered: tuple[tuple[Question, Answer], ...]
+    end: End
+
+
+def paths(question: Question | End | None = None) -> Iterator[Path]:
+    """Go through every way from a question, by default the first, to an end."""
+    at = SYMPTOMS if question is None else question
+    if isinstance(at, End):
+        yield Path((), at)
+        return
+    for answer in at.answers:
+        for rest in paths(answer.then):
+            yield Path(((at, answer), *rest.answered), rest.end)
+
+
+def _ask(text: str, answers: Mapping[str, Question | End]) -> Question:
+    return Question(text, tuple(Answer(said, then) for said, then in answers.items()))
+
+
+_MOVING_FLAT = _ask(
+    "Is the mean loss of each epoch the same, to the last digit?",
+    {"yes": causes.STALE, "no": causes.NOT_AMP},
+)
+_FLAT = _ask(
+    "Do the weights move? Compare p.norm() before and after a few steps with what an fp32 run does.",
+    {
+        "not at all, and the loss scale falls": causes.ALWAYS,
+        "not at all, or only some; the weights are bf16 or fp16": causes.HALF_WEIGHTS,
+        "not at all, or only some; the weights are fp32, the scale stands": causes.UNDERFLOW,
+        "by thousands of times less than in fp32": causes.CLIPPED,
+        "as far as in fp32": _MOVING_FLAT,
+    },
+)
+
+SYMPTOMS = _ask(
+    "What do you see?",
+    {
+        "the loss is NaN or inf": _ask(
+            "From when on?",
+            {
+                "from the first batch": _ask(
+                    "And with autocast and scaler off, in fp32?",
+                    {"NaN or inf as well": causes.IN_FP32_TOO, "a number": causes.FORWARD},
+                ),
+                "from some batch on, for ever": _ask(
+                    "Are the weights still finite?",
+                    {
+                        "yes": causes.FORWARD,
+                        "no, and optimizer.step() is called directly": causes.PAST_SCALER,
+                        "no, although only scaler.step steps": causes.HIDDEN,
+                    },
+                ),
+                "in single batches, then it recovers": causes.EVERYDAY,
+            },
+        ),
+        "the loss scale keeps falling": _ask(
+            "Where does it go?",
+            {
+                "down to some value, and stays there": causes.FOUND,
+                "down without end, and the loss is NaN or inf": causes.FORWARD,
+                "down without end, and the loss is finite": causes.ALWAYS,
+                "back to 65,536 now and then": causes.ANEW,
+            },
+        ),
+        "the loss scale climbs without end": _ask(
+            "Which dtype does autocast use?",
+            {
+                "bf16": causes.BF16_SCALER,
+                "fp16": _ask(
+                    "Does anything change the gradients between backward and the scaler?",
+                    {"clip_grad_value_, nan_to_num or the like": causes.HIDDEN, "nothing": causes.GROWS},
+                ),
+            },
+        ),
+        "the loss is flat": _FLAT,
+        "every epoch has the same loss": _FLAT,
+        "training is no faster than in fp32, or slower": _ask(
+            "Where does it run?",
+            {
+                "on a CPU": causes.CPU,
+                "on a GPU that is not busy": causes.SMALL,
+                "on a GPU that is busy all the time": causes.FP32_PART,
+            },
+        ),
+        "the memory is full": _ask(
+            "When?",
+            {"later and later steps need more": causes.GRAPHS, "from the first step on": causes.NOT_HALVED},
+        ),
+        "the loss falls, and the model is worse than it should be": _ask(
+            "What of it is worse?",
+            {
+                "the averaged weights (EMA)": causes.AVERAGE,
+                "long inputs, late time steps": causes.LONG,
+                "the number that evaluation prints": causes.METRIC,
+                "what comes after a restart": causes.ANEW,
+                "all of it, or I cannot say": causes.AUDIT,
+            },
+        ),
+    },
+)

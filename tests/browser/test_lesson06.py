@@ -1,0 +1,65 @@
+"""Lesson 06 as a learner uses it: by keyboard, in JupyterLab in a real browser."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from amp_lessons import clinic
+from amp_lessons.quizzes import question
+
+NOTEBOOK = "notebooks/06_when_amp_breaks.ipynb"
+WALK = ("the loss is flat", "by thousands of times less than in fp32")
+
+
+@pytest.fixture
+def tree(lesson):
+    """The questions about symptoms, at the first one again when the test is over."""
+    view = lesson.view_with(lesson.button("Back"))
+    yield view
+    view.get_by_role("button", name="Start again").click()
+
+
+def test_the_tree_is_walked_by_keyboard_to_an_end_and_back(lesson, tree):
+    for answer in WALK:
+        tree.get_by_role("button", name=answer, exact=True).press("Enter")
+    expect(tree).to_contain_text("Lesson 04 explains it")
+    assert lesson.evaluate("print(tree.end.lesson)") == "04"
+    tree.get_by_role("button", name="Back").press("Enter")
+    expect(tree.get_by_role("button", name="as far as in fp32")).to_be_visible()
+    assert lesson.evaluate("print(tree.end)") == "None"
+
+
+def test_the_keyboard_stays_in_the_tree(lesson, tree):
+    for answer in WALK:
+        tree.get_by_role("button", name=answer, exact=True).press("Enter")
+        lesson.wait_idle()
+    expect(tree.get_by_role("button", name="Back")).to_be_focused()
+
+
+def test_a_patient_is_diagnosed_by_keyboard_and_then_says_who_met_it(lesson):
+    patient = clinic.patient("heal_same_epochs")
+    wrong = next(each for each in patient.diagnoses if not each.right)
+    right = "abcde"[[each.right for each in patient.diagnoses].index(True)]
+    view = lesson.view_with(lesson.page.get_by_role("button", name=wrong.text))
+    expect(view).not_to_contain_text(patient.seen_at[0].url)
+    lesson.expect_a_question_to_answer(wrong.text, right)
+    expect(view).to_contain_text(patient.seen_at[0].url)
+
+
+def test_the_next_curve_brings_its_picture_and_its_question(lesson):
+    view = lesson.view_with(lesson.button("Next curve"))
+    first, second = (question(f"curves.{name}") for name in clinic.LOSS_CURVES[:2])
+    expect(view).to_contain_text(first.text)
+    view.get_by_role("button", name="Next curve").press("Enter")
+    expect(view).to_contain_text(second.text)
+    expect(view.get_by_role("img", name="Curve 2:")).to_be_visible()
+    view.get_by_role("button", name=second.answer.text).press("Enter")
+    expect(view).to_contain_text("Named at the first try: 1 of 1 tried")
+    view.get_by_label("curve").select_option(label="1")
+    expect(view).to_contain_text(first.text)
+
+
+def test_nothing_of_ours_keeps_anyone_out(lesson):
+    assert lesson.serious_axe_violations() == []
+    assert lesson.errors == []
