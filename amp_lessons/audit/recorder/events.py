@@ -95,9 +95,9 @@ class Backward(Event):
     ``scaler`` is the one whose scale the loss was multiplied by, None without; ``factor`` is the number that
     the last operation multiplied the loss by, 1 for none, ``again`` says that it went backward before,
     ``cast`` that something near it was cast to another dtype. ``autocast`` is the dtype that backward ran
-    under; autocast was entered in those of ``forward`` since the last step. ``reached`` holds the optimizers whose parameters got
-    gradients. ``scalers_called`` holds "scale" where a scaler was given a loss since the last step. ``loss``
-    is the loss, unscaled, where reading it costs nothing.
+    under; autocast was entered in those of ``forward`` since the last step. ``reached`` holds the optimizers
+    whose parameters got gradients. ``scalers_called`` holds "scale" where a scaler was given a loss since the
+    last step. ``loss`` is the loss, unscaled, where reading it costs nothing.
     """
 
     dtype: torch.dtype
