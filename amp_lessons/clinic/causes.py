@@ -115,7 +115,7 @@ HALF_WEIGHTS = End(
 UNDERFLOW = End(
     "The gradients vanish in fp16 on their way: nothing multiplies the loss, or the product is not the one "
     "that backward was called on.",
-    "scaler.scale(loss).backward(), scaler.step(optimizer), scaler.update(). Or bf16.",
+    "Call scaler.scale(loss).backward(), scaler.step(optimizer), scaler.update(). Or take bf16.",
     "03",
     _WATCH
     + "for name, layer in seen.layers.items():\n"
@@ -124,7 +124,7 @@ UNDERFLOW = End(
 CLIPPED = End(
     "What scaler.step divides had been made small already: gradients are clipped while they are scaled, or "
     "the scaled loss was thrown away.",
-    "scaler.unscale_(optimizer) before clipping; and call backward on what scaler.scale returned.",
+    "Call scaler.unscale_(optimizer) before clipping, and backward on what scaler.scale returned.",
     "04",
     _WATCH
     + "print([finding.code for finding in seen.report.findings])\n"

@@ -48,21 +48,23 @@ def _ask(text: str, answers: Mapping[str, Question | End]) -> Question:
     return Question(text, tuple(Answer(said, then) for said, then in answers.items()))
 
 
-_MOVING_FLAT = _ask(
+def _do_the_weights_move(if_they_do: Question | End) -> Question:
+    return _ask(
+        "Do the weights move? Compare p.norm() before and after a few steps with what an fp32 run does.",
+        {
+            "not at all, and the loss scale falls": causes.ALWAYS,
+            "not at all, or only some; the weights are bf16 or fp16": causes.HALF_WEIGHTS,
+            "not at all, or only some; the weights are fp32, the scale stands": causes.UNDERFLOW,
+            "by thousands of times less than in fp32": causes.CLIPPED,
+            "as far as in fp32": if_they_do,
+        },
+    )
+
+
+_TO_THE_LAST_DIGIT = _ask(
     "Is the mean loss of each epoch the same, to the last digit?",
     {"yes": causes.STALE, "no": causes.NOT_AMP},
 )
-_FLAT = _ask(
-    "Do the weights move? Compare p.norm() before and after a few steps with what an fp32 run does.",
-    {
-        "not at all, and the loss scale falls": causes.ALWAYS,
-        "not at all, or only some; the weights are bf16 or fp16": causes.HALF_WEIGHTS,
-        "not at all, or only some; the weights are fp32, the scale stands": causes.UNDERFLOW,
-        "by thousands of times less than in fp32": causes.CLIPPED,
-        "as far as in fp32": _MOVING_FLAT,
-    },
-)
-
 SYMPTOMS = _ask(
     "What do you see?",
     {
@@ -103,8 +105,8 @@ SYMPTOMS = _ask(
                 ),
             },
         ),
-        "the loss is flat": _FLAT,
-        "every epoch has the same loss": _FLAT,
+        "the loss is flat": _do_the_weights_move(_TO_THE_LAST_DIGIT),
+        "every epoch has the same loss": _do_the_weights_move(causes.STALE),
         "training is no faster than in fp32, or slower": _ask(
             "Where does it run?",
             {

@@ -16,6 +16,8 @@ from amp_lessons.views.base.view import View
 from amp_lessons.views.figures.patients import observed_picture
 from amp_lessons.views.widgets.quiz import Quiz
 
+_LINK = "color:var(--jp-content-link-color,#0060A0);text-decoration:underline"
+
 
 class Patient(View):
     """One patient. Its broken code is run when the view is made; each diagnosis is answered with a reason."""
@@ -65,8 +67,10 @@ class Patient(View):
             self._met.value = said.format(CAPTION_STYLE, self._sightings())
 
     def _sightings(self) -> Markup:
-        item = Markup('<li><a href="{url}" target="_blank" rel="noopener">{url}</a><br>{told}</li>')
-        items = (item.format(url=each.url, told=each.told) for each in self.patient.seen_at)
+        item = Markup(
+            '<li><a href="{url}" target="_blank" rel="noopener" style="{style}">{url}</a><br>{told}</li>'
+        )
+        items = (item.format(url=each.url, told=each.told, style=_LINK) for each in self.patient.seen_at)
         return Markup("<ul>{}</ul>").format(Markup("").join(items))
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
