@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from amp_lessons import audit
 from amp_lessons.exercises.attempts import Table
+from amp_lessons.exercises.containment.process_state import Snapshot
 
 EPOCHS = 2
 WEIGHT = 2.0**-5  # of the loss, so that gradients are small, as an exercise's are
@@ -110,18 +111,11 @@ def watch_call(run: Callable[[], Any], every: int = 3) -> audit.Report:
 @contextmanager
 def _state_put_back() -> Iterator[None]:
     """Undo what some attempts leave switched on."""
-    dtype, cached = torch.get_default_dtype(), torch.is_autocast_cache_enabled()
+    before = Snapshot()
     try:
         yield
     finally:
-        torch.set_default_dtype(dtype)
-        torch.autograd.set_detect_anomaly(False)
-        torch.set_autocast_enabled("cpu", False)
-        torch.set_autocast_cache_enabled(cached)
-        while torch.autocast_decrement_nesting() > 0:
-            pass
-        torch.autocast_increment_nesting()
-        torch.clear_autocast_cache()
+        before.restore()
 
 
 def _classifier(attempt: Any, exercise: str, run: Run) -> None:

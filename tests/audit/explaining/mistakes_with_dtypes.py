@@ -222,8 +222,8 @@ NUMBERS = (
     ),
     Mistake(
         "invalid_distribution",
-        lambda: torch.distributions.Normal(0.0, torch.tensor(1e-9).half()),
-        lambda: torch.distributions.Normal(0.0, torch.tensor(1e-9).float()),
+        lambda: torch.distributions.Normal(0.0, torch.tensor(1e-9).half(), validate_args=True),
+        lambda: torch.distributions.Normal(0.0, torch.tensor(1e-9).float(), validate_args=True),
     ),
     Mistake("out_of_memory", lambda: torch.empty(2**52), lambda: torch.empty(2)),
     Mistake("no_fp8_kernel", lambda: X.to(F8) + X.to(F8), lambda: (X.to(F8).float() + 1).to(F8)),
