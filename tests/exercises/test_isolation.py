@@ -650,3 +650,33 @@ def _children():
         ["ps", "--ppid", str(os.getpid()), "-o", "pid=,comm="], capture_output=True, text=True
     )
     return sorted(line for line in listed.stdout.splitlines() if " ps" not in line)
+
+
+@forked
+def test_threads_of_a_forked_check_may_begin_to_compute_at_once():
+    """PyTorch makes its threads anew after a fork, and of two threads that do it at once, one may fail."""
+    many = torch.ones(400_000)
+    threads_before = torch.get_num_threads()
+
+    def job():
+        together, errors = threading.Barrier(8), []
+
+        def compute():
+            together.wait()
+            try:
+                (many + many).sum()
+            except RuntimeError as error:
+                errors.append(str(error))
+
+        threads = [threading.Thread(target=compute) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return errors
+
+    torch.set_num_threads(1)  # the number a check has: with another one, setting it makes them anew already
+    try:
+        assert [isolation.run(job, 5.0, "fork").value for _ in range(8)] == [[]] * 8
+    finally:
+        torch.set_num_threads(threads_before)

@@ -112,6 +112,7 @@ def _work(job: Callable[[], Any], limit_s: float, sending: Connection) -> NoRetu
         # the user's interrupt is for the parent, and whatever the learner starts can be ended together
         os.setsid()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _make_pytorchs_threads_anew()
         _prove_that_pytorch_works()
         sending.send_bytes(_READY)
         _silence_file_descriptors()
@@ -123,6 +124,15 @@ def _work(job: Callable[[], Any], limit_s: float, sending: Connection) -> NoRetu
         leave(0)
     except BaseException:
         leave(70)
+
+
+def _make_pytorchs_threads_anew() -> None:
+    """Replace the pool of threads, which the fork left behind, before two threads of the job do so at once.
+
+    PyTorch does it when a thread first counts its threads, without a lock: of two, one may find no pool
+    (``caffe2/utils/threadpool/pthreadpool-cpp.cc``).
+    """
+    torch.set_num_threads(torch.get_num_threads())
 
 
 def _prove_that_pytorch_works() -> None:
