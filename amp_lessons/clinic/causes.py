@@ -51,7 +51,7 @@ PAST_SCALER = End(
 )
 HIDDEN = End(
     "The overflow is hidden from the scaler: clipping by value or nan_to_num made a number of inf before it "
-    "looked.",
+    "looked, and the step was made.",
     "Call scaler.unscale_(optimizer) first: it looks. Then clip. Leave out what replaces inf.",
     "04",
     _WATCH + "for step in seen.steps:\n    print(step.index, step.scale, step.happened, step.loss)",

@@ -76,11 +76,12 @@ SYMPTOMS = _ask(
                     {"NaN or inf as well": causes.IN_FP32_TOO, "a number": causes.FORWARD},
                 ),
                 "from some batch on, for ever": _ask(
-                    "Are the weights still finite?",
+                    "Are the weights finite, and below 65,504?",
                     {
                         "yes": causes.FORWARD,
-                        "no, and optimizer.step() is called directly": causes.PAST_SCALER,
-                        "no, although only scaler.step steps": causes.HIDDEN,
+                        "finite, and some are above 65,504": causes.HIDDEN,
+                        "no; from the last finite weights the loss of that batch is NaN, too": causes.FORWARD,
+                        "no; from the last finite weights its loss is a number": causes.PAST_SCALER,
                     },
                 ),
                 "in single batches, then it recovers": causes.EVERYDAY,

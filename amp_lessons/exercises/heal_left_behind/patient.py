@@ -73,8 +73,8 @@ def shows(seen: Observed) -> bool:
 
 CASE = Case(
     silent=True,
-    symptom="The model learns, and its moving average, which ought to be as good at least, is as wrong as "
-    "the model was before training.",
+    symptom="The model learns, and its moving average, which ought to follow it, is as wrong as the model "
+    "was before training.",
     code="average_stuck",
     diagnoses=(
         Diagnosis(

@@ -18,7 +18,7 @@ from amp_lessons.material.models import digits_classifier
 
 _LENGTHS = (128, 256, 512, 1024)
 _EPOCHS, _BATCH, _LR = 4, 32, 0.3
-_ACCURACY, _LOSS, _OVER = "accuracy", "mean loss", "128, 256, 512, 1,024 images"
+_ACCURACY, _LOSS, _OVER = "accuracy", "mean loss", "number of images"
 
 
 def observe(evaluate: Callable[..., Any], seed: int) -> Observed:
@@ -31,7 +31,9 @@ def observe(evaluate: Callable[..., Any], seed: int) -> Observed:
         for length in _LENGTHS
     ]
     losses, accuracies = zip(*seen, strict=True)
-    return Observed((Curve(_ACCURACY, _OVER, accuracies), Curve(_LOSS, _OVER, losses)), {})
+    return Observed(
+        (Curve(_ACCURACY, _OVER, accuracies, _LENGTHS), Curve(_LOSS, _OVER, losses, _LENGTHS)), {}
+    )
 
 
 def _trained(seed: int) -> nn.Module:

@@ -24,7 +24,8 @@ def observe(rotate: Callable[..., Any], seed: int) -> Observed:
     keys = rotate(vector.expand(1, _LENGTH, -1), positions)[0].float()
     found = (keys[:-1] @ keys.T).argmax(1) == positions[:-1]  # a token's query is turned back by one position
     shares = [float(block.float().mean()) for block in found.split(_BLOCK)]
-    return Observed((Curve(_FOUND, f"{_BLOCK} positions", tuple(shares)),), {"tokens": _LENGTH})
+    ends = tuple(range(_BLOCK, _LENGTH + 1, _BLOCK))
+    return Observed((Curve(_FOUND, f"last position of {_BLOCK}", tuple(shares), ends),), {"tokens": _LENGTH})
 
 
 def shows(seen: Observed) -> bool:
@@ -35,8 +36,8 @@ def shows(seen: Observed) -> bool:
 
 CASE = Case(
     silent=True,
-    symptom="In short texts every token finds the one before it; the longer the text, the fewer do, although "
-    "nothing in the model depends on its length.",
+    symptom="In bf16, in short texts, every token finds the one before it; the longer the text, the fewer "
+    "do, although nothing in the model depends on its length.",
     code="positions_rounded",
     diagnoses=(
         Diagnosis(

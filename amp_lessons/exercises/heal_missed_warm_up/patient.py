@@ -43,8 +43,9 @@ def shows(seen: Observed) -> bool:
 
 CASE = Case(
     silent=False,  # PyTorch warns where the first step of all is skipped, and says "wrong order"
-    symptom="Of a warm-up over eight steps nothing is to be seen: the very first step that moves a weight is "
-    "made at nearly the full learning rate, where the same script in bf16 begins at an eighth.",
+    symptom="Of a warm-up over eight steps nothing is to be seen: the first step that moves a weight is made "
+    "at the full learning rate or close to it. PyTorch warns that lr_scheduler.step() was called before "
+    "optimizer.step().",
     code="schedule_on_skipped_step",
     diagnoses=(
         Diagnosis(
@@ -55,7 +56,7 @@ CASE = Case(
         ),
         Diagnosis(
             "scheduler.step() stands before optimizer.step()",
-            "That is what PyTorch's warning says; but the order in the code is right.",
+            "That is how PyTorch's warning reads. The order in the code is right.",
         ),
         Diagnosis(
             "the warm-up is too short for this learning rate",

@@ -10,11 +10,20 @@ from amp_lessons.text.tables import Table
 
 @dataclass(frozen=True)
 class Curve:
-    """One quantity over a run; ``quantity`` names its unit, ``over`` what is counted on the other axis."""
+    """One quantity over a run; ``quantity`` names its unit, ``over`` what is counted on the other axis.
+
+    ``at`` holds where on that axis each value stands; without it they are counted from 1.
+    """
 
     quantity: str
     over: str
     values: tuple[float, ...]
+    at: tuple[int, ...] | None = None
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Return where on the other axis each value stands."""
+        return self.at or tuple(range(1, len(self.values) + 1))
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,10 @@ def _draw(axes: Axes, curve: Curve) -> None:
     steps = range(1, len(curve.values) + 1)
     axes.plot(steps, curve.values, color=ACCENT, lw=1.6, marker="o", ms=4)
     _mark_what_is_not_finite(axes, curve.values)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if curve.at:
+        axes.set_xticks(steps, [f"{place:,}" for place in curve.at])
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlim(0.5, len(curve.values) + 0.5)
     axes.set_xlabel(curve.over)
     axes.set_title(curve.quantity, fontsize=10 if len(curve.quantity) < 45 else 7, weight="normal")
