@@ -25,7 +25,9 @@ def observe(rotate: Callable[..., Any], seed: int) -> Observed:
     found = (keys[:-1] @ keys.T).argmax(1) == positions[:-1]  # a token's query is turned back by one position
     shares = [float(block.float().mean()) for block in found.split(_BLOCK)]
     ends = tuple(range(_BLOCK, _LENGTH + 1, _BLOCK))
-    return Observed((Curve(_FOUND, f"position, in blocks of {_BLOCK}", tuple(shares), ends),), {"tokens": _LENGTH})
+    return Observed(
+        (Curve(_FOUND, f"position, in blocks of {_BLOCK}", tuple(shares), ends),), {"tokens": _LENGTH}
+    )
 
 
 def shows(seen: Observed) -> bool:
