@@ -7,6 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
+from amp_lessons.audit.recorder.later import is_free_to_read
+
 _KEY = "amp_lessons.scaler"
 _WENT_BACKWARD = "amp_lessons.backward"
 _FAR_ENOUGH = 16  # operations: a scaled loss divided by the number of micro-batches, a sum of two losses
@@ -41,7 +43,7 @@ def factor(tensor: Tensor) -> float:
     except RuntimeError:  # the graph has been freed
         return 1.0
     if isinstance(other, Tensor):
-        return float(other) if other.numel() == 1 and other.device.type == "cpu" else 1.0
+        return float(other) if other.numel() == 1 and is_free_to_read(other) else 1.0
     return float(other) if isinstance(other, (int, float)) else 1.0
 
 

@@ -246,7 +246,7 @@ def _made_optimizer(recorder: Recorder, original: Any) -> Any:
 def _optimizer_zeroed(recorder: Recorder, original: Any) -> Any:
     def zero_grad(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        recorder.safely(recorder.cleared, parameters_of(self))
+        recorder.safely(recorder.cleared, parameters_of(self), self)
 
     return zero_grad
 
