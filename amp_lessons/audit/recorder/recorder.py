@@ -13,19 +13,29 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from amp_lessons.audit.recorder import events, graph
-from amp_lessons.audit.recorder.gradients import GradientBook, parameters_of
-from amp_lessons.audit.recorder.later import Later, scale_of
+from amp_lessons.audit.recorder.gradients import GradientBook, parameters_of, sample_of
+from amp_lessons.audit.recorder.later import Later, is_free_to_read, scale_of
 from amp_lessons.audit.recorder.places import own_line
 from amp_lessons.precisions import HALVES
 
 _LONGEST_ROUND = 200  # names of calls that are kept between two steps
 _HALVES = frozenset(HALVES.values())
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """Where gradients of a scaled loss were taken that may become a penalty; ``count`` is autograd's."""
+
+    count: int
+    scaler: int
+    line: events.Line
 
 
 class _Round:
@@ -39,6 +49,7 @@ class _Round:
         self.forward: set[torch.dtype] = set()  # autocast was entered in
         self.autocast_ended: int | None = None  # where autograd's count of operations was then
         self.loss = Later(None)  # the last one
+        self.penalty: _Taken | None = None
 
 
 class Recorder:
@@ -68,6 +79,7 @@ class Recorder:
         self._updates: Counter[int] = Counter()  # of each scaler
         self._scalers: dict[int, torch.amp.GradScaler] = {}
         self._losses: dict[int, Later] = {}  # the last one that went backward into an optimizer's parameters
+        self._weights: dict[int, list[tuple[int, Tensor | None]]] = {}  # of optimizers that have not stepped
         self._threads: dict[int, int] = {}  # the thread that last used an optimizer
         self._local = threading.local()
 
@@ -75,7 +87,7 @@ class Recorder:
     def _round(self) -> _Round:
         if not hasattr(self._local, "round"):
             self._local.round = _Round()
-        return self._local.round  # type: ignore[no-any-return]
+        return self._local.round
 
     def _of_this_thread(self) -> dict[int, torch.optim.Optimizer]:
         """Return the optimizers that no other thread uses: to read what another frees would be the end."""
@@ -280,6 +292,24 @@ class Recorder:
         if seen is not None:
             self.safely(self._after_backward, *seen)
 
+    def differentiated(self, outputs: Iterable[Any], gradients: Iterable[Any], count: int) -> None:
+        """Hear of ``autograd.grad``, before which autograd had counted ``count`` operations.
+
+        Gradients of a scaled loss that can be differentiated again are marked, for they may become a penalty.
+        """
+        scalers = [graph.scaler_of(each) for each in outputs if isinstance(each, Tensor)]
+        scaler = next((each for each in scalers if each is not None), None)
+        if scaler is not None and graph.mark_gradients(gradients) and self._round.penalty is None:
+            self._round.penalty = _Taken(count, scaler, own_line())
+
+    def _tell_of_penalty(self, loss: Tensor) -> None:
+        """Tell of a loss that has scaled gradients in it."""
+        taken = self._round.penalty
+        if taken is not None:
+            scale = scale_of(self._scalers[taken.scaler]).at_once()
+            if graph.penalises_scaled(loss, taken.count, scale):
+                self.tell(events.ScaledPenalty, line=taken.line, scale=scale)
+
     def _before_backward(self, tensors: Any) -> tuple[Any, ...] | None:
         roots = [tensors] if isinstance(tensors, Tensor) else [t for t in tensors if isinstance(t, Tensor)]
         if not roots:
@@ -293,6 +323,7 @@ class Recorder:
             )
         self._note("backward")
         root = roots[0]
+        self._tell_of_penalty(root)
         device = root.device.type
         autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
         scaler = graph.scaler_of(root)
@@ -383,7 +414,16 @@ class Recorder:
             self.tell(events.OverflowDropped, scale=scale_of(scaler).at_once())
         for key, optimizer in self._of_this_thread().items():
             if key not in self._stepped and self._book.unused(parameters_of(optimizer), parameters):
-                self.tell(events.Dropped, optimizer=key)
+                self.tell(events.Dropped, optimizer=key, moved=self._moved(key, parameters_of(optimizer)))
+
+    def _moved(self, optimizer: int, parameters: list[Tensor]) -> bool:
+        """Whether weights are other than when this was last asked: by some of their numbers, on the CPU."""
+        now = [(p._version, sample_of(p.detach()) if is_free_to_read(p) else None) for p in parameters]
+        before, self._weights[optimizer] = self._weights.get(optimizer, now), now
+        return any(
+            was[0] != other[0] or (was[1] is not None and other[1] is not None and not was[1].equal(other[1]))
+            for was, other in zip(before, now, strict=False)
+        )
 
     # --- optimizers
 
@@ -466,7 +506,7 @@ class Recorder:
     ) -> None:
         self._book.applied(parameters_of(optimizer))
         self._stepped.add(id(optimizer))
-        self._round.over = True
+        self._round.over, self._round.penalty = True, None
         self._round.forward.clear()
         loss = self._losses.get(id(optimizer), self._round.loss)
         done = events.StepDone(

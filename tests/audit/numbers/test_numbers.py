@@ -107,7 +107,7 @@ def test_weights_in_bf16_that_do_not_move_are_named():
     with audit.watch(model) as seen:
         model(torch.randn(8, 64, dtype=torch.bfloat16)).float().square().mean().backward()
         optimizer.step()
-    assert "half_parameters" in {finding.code for finding in seen.report.findings}
+    assert "updates_rounded_away" in {finding.code for finding in seen.report.findings}
 
 
 class Multiplied(torch.autograd.Function):

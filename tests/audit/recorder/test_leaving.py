@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -26,7 +27,7 @@ from amp_lessons.audit.recorder.spies import patches
 
 OWNERS = [(owner, name) for owner, name, _ in patches()]
 OWNERS += [(owner, name) for owner, name, _ in (*_Spies(None).patches(), *_Spies(None).in_place())]  # type: ignore[arg-type]
-OWNERS += [(torch, "compile")]
+OWNERS += [(torch, "compile"), (warnings, "warn"), (warnings, "_showwarnmsg")]
 
 
 def everything() -> list[Any]:
