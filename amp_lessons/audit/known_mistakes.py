@@ -72,6 +72,17 @@ def half_parameters() -> Finding:
     )
 
 
+def updates_rounded_away(seen: str, half: str) -> Finding:
+    """Report weights in 16 bits that stay what they are; ``seen`` says how many, ``half`` names the dtype."""
+    return failed(
+        "updates_rounded_away",
+        f"{seen}: an update below half the distance to the next {half} number is rounded away, and so is the "
+        "next, however many there are",
+        "keep the weights themselves, or what rounding cuts off them, in fp32; only the forward and backward "
+        f"pass need be in {half}",
+    )
+
+
 def products_in_another_dtype(what: str, seen: torch.dtype | None, asked: torch.dtype) -> Finding:
     """Report that ``what`` (whose, in the plural) ran in ``seen``; None stands for none that ran at all."""
     ran = f"ran in {dtype_name(seen)}" if seen else "did not run at all"
@@ -625,11 +636,11 @@ def average_on_skipped_step(advanced: int, steps: int) -> Finding:
 # --- gradients that are part of the loss
 
 
-def penalty_on_scaled_gradients(weight: float) -> Finding:
-    """Report a penalty on gradients that were still scaled: it counts ``weight`` times, instead of once."""
+def penalty_on_scaled_gradients(counts: str) -> Finding:
+    """Report a penalty on gradients that were still scaled; ``counts`` says how much it counts for that."""
     return failed(
         "penalty_on_scaled_gradients",
-        f"the penalty counts {weight:.5g} times: it was taken on gradients that were still multiplied by the "
+        f"the penalty counts {counts}: it was taken on gradients that were still multiplied by the "
         "loss scale, so that it drowns the loss, and overflows long before it",
         "divide what torch.autograd.grad returns by scaler.get_scale() before taking the penalty",
     )

@@ -45,7 +45,7 @@ class Seen:
         self._at_end: list[Callable[[], None]] = []
         self._unseen: list[str] = []
         self._judge = Judge()
-        self._frames = FrameRecorder(self._names, self._stale)
+        self._frames = FrameRecorder(self._names, self._stale, self._safely)
         self._tensors = ExitStack()
         self._sampler = Sampler(self._names, self._frames, every, self._judge.hear)
         self._recorder = Recorder(
@@ -151,6 +151,9 @@ class Seen:
         if _COMPILED not in self._unseen:
             self._unseen.append(_COMPILED)
 
+    def _safely(self, look: Callable[..., Any], *args: Any) -> Any:
+        return self._recorder.safely(look, *args)
+
     def _before_step(self, *asked: Any) -> None:
         with self._clock.looking():
             self._sampler.before_step(*asked)
@@ -160,6 +163,7 @@ class Seen:
             self._device = next((each.device for each in parameters_of(optimizer)), None)
         with self._clock.looking():
             self._sampler.after_step(optimizer, done, *seen)
+            self._recorder.sample_gradients(self._frames.armed)
             for listener in list(self._listeners):
                 self._recorder.safely(listener, done.step, self._sampler.sampling)
 

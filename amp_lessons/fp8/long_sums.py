@@ -65,8 +65,9 @@ def long_sums(longest: int = 2**14, *, positive: bool = False, seed: int = 0) ->
     grow with their length, otherwise with its root. Raises TypeError or ValueError for others.
     """
     require_whole(longest, "longest", least=_SHORTEST)
+    require(positive, bool, "positive", "True or False")
     lengths = tuple(2**k for k in range(_SHORTEST.bit_length() - 1, longest.bit_length()))
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(require_whole(seed, "seed", least=0))
     left, right = (torch.randn(_SIDE, lengths[-1], generator=generator) for _ in range(2))
     if positive:
         left, right = left.abs(), right.abs()

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from amp_lessons.arguments import require, require_whole
 from amp_lessons.formats import FORMATS, FloatFormat, relative_error
+from amp_lessons.formats.floats import require_format
 from amp_lessons.fp8.quantized import Quantized, quantize
 from amp_lessons.fp8.recipes import ROW, Cast
 from amp_lessons.scaling.counts import FATES
@@ -86,7 +87,7 @@ def place_by_hand(tensor: Tensor, element: FloatFormat, exponent: int) -> Placem
 
     Raises TypeError or ValueError as ``place`` does.
     """
-    tensor = _finite(tensor)
+    tensor, element = _finite(tensor), require_format(element, "element")
     if require_whole(exponent, "exponent", least=-_MOST_EXPONENT) > _MOST_EXPONENT:
         raise ValueError(f"exponent is at most {_MOST_EXPONENT}, not {exponent}")
     # A cast whose largest magnitude is this one has exactly that power of two for a multiplier
@@ -95,8 +96,12 @@ def place_by_hand(tensor: Tensor, element: FloatFormat, exponent: int) -> Placem
 
 
 def fitting_exponent(tensor: Tensor, element: FloatFormat) -> int:
-    """Return the largest exponent of a multiplier at which no element lies beyond the format's last value."""
-    return math.floor(math.log2(element.max / _finite(tensor).abs().max().item()))
+    """Return the largest exponent of a multiplier at which no element lies beyond the format's last value.
+
+    Raises TypeError or ValueError as ``place`` does.
+    """
+    largest = _finite(tensor).abs().max().item()
+    return math.floor(math.log2(require_format(element, "element").max / largest))
 
 
 def granularities(element: FloatFormat) -> dict[str, Cast]:
@@ -105,7 +110,7 @@ def granularities(element: FloatFormat) -> dict[str, Cast]:
     Tensor, row and 1 × 128 (DeepSeek-V3's) have exact scales in fp32, 1 × 32 powers of two (MX), 1 × 16
     scales in E4M3 beside one of the tensor (NVFP4).
     """
-    require(element, FloatFormat, "element", 'a number format such as formats.FORMATS["fp8_e4m3"]')
+    require_format(element, "element")
     casts = (
         Cast(element),
         Cast(element, ROW),
@@ -117,7 +122,8 @@ def granularities(element: FloatFormat) -> dict[str, Cast]:
 
 
 def _finite(tensor: Tensor) -> Tensor:
-    require(tensor, Tensor, "tensor", "a tensor such as torch.randn(64, 512)")
+    if require(tensor, Tensor, "tensor", "a tensor such as torch.randn(64, 512)").is_complex():
+        raise TypeError(f"tensor holds real numbers, not {tensor.dtype}")
     tensor = tensor.detach().float()
     if not (tensor.isfinite().all() and tensor.any()):
         raise ValueError("tensor holds finite numbers, at least one of them not zero")

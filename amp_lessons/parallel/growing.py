@@ -45,7 +45,9 @@ def growth(
         raise ValueError("tensors is one tensor (ranks, …), not a single number")
     counts = powers_of_two(len(tensors)) if ranks is None else require_items(ranks, int, "ranks", "a number")
     if not counts or min(counts) < 1 or max(counts) > len(tensors):
-        raise ValueError(f"ranks lie between 1 and {len(tensors)} here, and there is at least one: {counts}")
+        raise ValueError(
+            f"ranks lie between 1 and {len(tensors)}, as tensors has, and there is at least one: {counts}"
+        )
     found = [reduction(tensors[:n], dtype, algorithm, op) for n in counts]
     return Growth(
         counts,
@@ -68,7 +70,7 @@ def rank_gradients(ranks: int, elements: int = 128, *, noise: float = 0.1, seed:
     """
     require_whole(ranks, "ranks")
     require_whole(elements, "elements")
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(require_whole(seed, "seed", least=0))
     shared = torch.randn(elements, generator=generator)
     own = torch.randn(ranks, elements, generator=generator)
     return shared + require_number(noise, "noise") * own

@@ -10,6 +10,7 @@ from .pages.audit import audit_page as audit_page
 from .widgets.accumulator import AccumulatorView as AccumulatorView
 from .widgets.atlas import AtlasView as AtlasView
 from .widgets.audit import AuditView as AuditView
+from .widgets.audit_findings import AuditFindings as AuditFindings
 from .widgets.bits import BitView as BitView
 from .widgets.blocks import OutlierView as OutlierView
 from .widgets.calculator import CalculatorView as CalculatorView

@@ -43,7 +43,6 @@ EQUIVALENT = {
     ("history_scaled", "logs_scaled"): "an audit sees the number read, whatever it is read for",
     ("losses_scaled", "logs_scaled"): "an audit sees the number read, whatever it is read for",
     ("gradients_still_scaled", "step_bypasses_scaler"): "a loss may have any weight; the overflow is seen",
-    ("optimizer_unused", "no_step"): "weights that are changed by hand are changed without a step",
     ("discriminator_not_trained", "no_step"): "its optimizer never stepped",
     ("generator_not_trained", "no_step"): "its optimizer never stepped",
     ("gradients_missing", "gradients_cleared"): "says why they are missing",
@@ -64,6 +63,7 @@ UNSEEN = {
     "discriminator_polluted": "a step may apply the gradients of two losses",
     "labels_swapped": "labels are data",
     "other_labels": "labels are data",
+    "optimizer_unused": "any optimizer may be used, and weights may be changed by hand",
     "loss_incomplete": "any loss is somebody's",
     "other_loss": "any loss is somebody's",
     "sigmoid_twice": "any loss is somebody's",
@@ -118,7 +118,6 @@ UNSEEN_LOOPS = {
     "two_optimizers-steps_unless_nan": "the generator's step hides that the discriminator's was left out",
     "train_with_amp-saved_in_half_at_the_end": "the weights were cast after the last step",
     "train_with_amp-stops_at_nan": "to return is no exception: how many batches were to come is not known",
-    "train_with_amp-own_adam": "any optimizer may be used",
 }
 
 # on which problem a mistake shows, where it is not the first

@@ -60,6 +60,22 @@ def test_the_next_curve_brings_its_picture_and_its_question(lesson):
     expect(view).to_contain_text(first.text)
 
 
+def test_what_an_audit_saw_is_looked_through_by_keyboard(lesson):
+    view = lesson.view_with(lesson.page.get_by_label("layer", exact=True))
+    expect(view).to_contain_text("no mistake seen in 20 optimizer steps")
+    picture = view.locator("figure img")
+    before = picture.get_attribute("src")
+    chosen = view.get_by_label("format")
+    chosen.focus()
+    lesson.page.keyboard.type("fp8_e5m2")  # a select takes the choice that begins with what is typed
+    expect(view.locator("figcaption")).to_contain_text("In fp8_e5m2, by norm")
+    expect(picture).not_to_have_attribute("src", before)
+    lesson.page.keyboard.press("Tab")
+    lesson.page.keyboard.press("ArrowDown")
+    expect(view.locator("figcaption")).to_contain_text("In fp8_e5m2, by count")
+    assert lesson.evaluate("print(seen.report.passed)") == "True"
+
+
 def test_nothing_of_ours_keeps_anyone_out(lesson):
     assert lesson.serious_axe_violations() == []
     assert lesson.errors == []

@@ -259,3 +259,30 @@ def test_words_of_the_training_are_no_markup_on_the_page():
     layers = {"<i>x</i>": replace(report().layers["body"], name="<i>x</i>")}
     hostile = views.audit_page(replace(report(), of="<script>", ended="<b>", layers=layers))
     assert {"script", "b", "i"}.isdisjoint(Outline(hostile).tags)
+
+
+# --- the findings alone
+
+
+def test_findings_alone_are_in_the_words_of_the_report_and_without_its_numbers():
+    whole = report()
+    shown = views.AuditFindings(whole)._repr_mimebundle_()
+    assert shown["text/plain"].splitlines()[0] == str(whole).splitlines()[0]
+    lines = str(whole).splitlines()
+    found = lines[lines.index("Findings") + 1 : lines.index("How it ended") - 1]
+    assert shown["text/plain"].splitlines()[1:] == found
+    assert "Steps" not in shown["text/plain"]
+    for text in shown.values():
+        assert "clip_before_unscale" in text
+
+
+def test_an_audit_that_found_nothing_says_so_in_a_line():
+    shown = views.AuditFindings(replace(report(), findings=()))._repr_mimebundle_()
+    assert shown["text/plain"] == "Audit of train.py: no mistake seen in 4 optimizer steps"
+    assert shown["text/markdown"] == f"**{shown['text/plain']}**"
+    assert "Findings" not in shown["text/html"]
+
+
+def test_findings_of_something_else_are_refused():
+    with pytest.raises(TypeError, match="report"):
+        views.AuditFindings("train.py")

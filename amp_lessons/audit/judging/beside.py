@@ -92,7 +92,8 @@ def eps_vanishes(event: events.StepAsked, memory: Memory) -> Iterator[Verdict]:
 def no_step(memory: Memory) -> Iterator[tuple[events.Event, Verdict]]:
     """Suspect, at the end, an optimizer whose gradients were cleared again and again, and never applied."""
     for optimizer, dropped in memory.dropped.items():
-        if len(dropped) > 1 and optimizer not in memory.steps_of:
+        by_hand = any(each.moved for each in dropped)
+        if len(dropped) > 1 and optimizer not in memory.steps_of and not by_hand:
             why = f"they were cleared {len(dropped)} times, and the optimizer has never stepped"
             yield dropped[0], likely(known_mistakes.no_step(), why)
 

@@ -11,6 +11,7 @@ from amp_lessons.audit import known_mistakes
 from amp_lessons.audit.judging.rule import Memory, Verdict, likely, on, seen
 from amp_lessons.audit.recorder import events
 
+_CLEARLY_SCALED = 64.0  # a penalty that many times too large
 _NO_LIMIT = 1e6  # a max_norm that is only there for the norm that clipping returns
 
 
@@ -18,6 +19,14 @@ _NO_LIMIT = 1e6  # a max_norm that is only there for the norm that clipping retu
 def mixed(event: events.GradientsMixed, memory: Memory) -> Iterator[Verdict]:
     """See gradients added to some that a step had applied, or that are of another scale."""
     yield seen(known_mistakes.no_zero_grad() if event.applied else known_mistakes.update_every_batch())
+
+
+@on(events.ScaledPenalty)
+def penalty_while_scaled(event: events.ScaledPenalty, memory: Memory) -> Iterator[Verdict]:
+    """See a penalty on gradients that were multiplied by the scale."""
+    counts = f"far too much, at a scale of {event.scale:g}" if event.scale else "far too much"
+    if event.scale is None or event.scale >= _CLEARLY_SCALED:
+        yield seen(known_mistakes.penalty_on_scaled_gradients(counts))
 
 
 @on(events.Clipped)

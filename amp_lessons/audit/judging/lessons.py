@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 _LESSONS = {
-    "01": ("positions_rounded", "metric_stops", "average_stuck", "half_parameters"),
+    "01": ("positions_rounded", "metric_stops", "average_stuck", "half_parameters", "updates_rounded_away"),
     "02": (
         "no_autocast",
         "one_big_autocast",

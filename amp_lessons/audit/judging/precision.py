@@ -103,7 +103,9 @@ def weights_in_fp16(event: events.StepAsked, memory: Memory) -> Iterator[Verdict
 def weights_stand_still(event: events.UpdatesLost, memory: Memory) -> Iterator[Verdict]:
     """See weights in 16 bits of which a step left most as they were."""
     if event.share > _MOST:
-        yield seen(known_mistakes.half_parameters())
+        half = dtype_name(event.dtype)
+        told = f"a step left {event.share:.0%} of the weights in {half} that have a gradient as they were"
+        yield seen(known_mistakes.updates_rounded_away(told, half))
 
 
 @on(events.Underflow)

@@ -24,17 +24,24 @@ from amp_lessons.audit.watching.stale import is_stale
 _KEPT = 21  # frames, up to the first inf or NaN
 
 
+def _unguarded(look: Callable[..., Any], *args: Any) -> Any:
+    return look(*args)
+
+
 class FrameRecorder:
     """Record the largest magnitude of what every module returns, and of its gradient on the way back.
 
     It does so while ``armed``. ``stale`` is called with a layer's name when that layer is found to compute
-    with weights from before the last step; this is looked for once after ``suspect_stale``.
+    with weights from before the last step; this is looked for once after ``suspect_stale``. All that a hook
+    does goes through ``safely``, so that what goes wrong in it does not reach the training.
     """
 
-    def __init__(self, names: Names, stale: Callable[[str], None]) -> None:
+    def __init__(
+        self, names: Names, stale: Callable[[str], None], safely: Callable[..., Any] = _unguarded
+    ) -> None:
         self.armed = True
         self.found: dict[Phase, Nonfinite] = {}  # by phase
-        self._names, self._stale = names, stale
+        self._names, self._stale, self._safely = names, stale, safely
         self._step = 0
         self._frames: dict[Phase, list[tuple[Frame, Later]]] = {}
         self._suspect_stale = False
@@ -67,10 +74,7 @@ class FrameRecorder:
         name = self._names.module(module)
         if name is None or torch._C._current_graph_task_id() != -1:  # a checkpoint's second forward pass
             return
-        try:
-            self._look_at(module, name, inputs, output)
-        except Exception:
-            self.armed = False
+        self._safely(self._look_at, module, name, inputs, output)
 
     def _look_at(self, module: nn.Module, name: str, inputs: Any, output: Any) -> None:
         if self._suspect_stale and isinstance(module, nn.Linear) and output.dtype != module.weight.dtype:
@@ -87,7 +91,7 @@ class FrameRecorder:
             self._frame("forward", module, name, tensor)
             if tensor.requires_grad:
                 arrived = partial(self._arrived, module, name, self._dropout_is_off(module))
-                tensor.register_hook(arrived)
+                tensor.register_hook(partial(self._safely, arrived))
 
     def _note_modes(self, module: nn.Module, output: Any) -> None:
         """Note whether a layer ran under autocast, where gradients are wanted."""

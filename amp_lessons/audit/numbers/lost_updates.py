@@ -33,7 +33,8 @@ _Some = tuple[Tensor, Tensor, Tensor]  # where, the weights there, and whether t
 
 def _some(parameter: Tensor) -> tuple[Tensor, _Some]:
     """Take weights at equal distances: no random number is drawn, so training draws its own."""
-    weights, gradient = parameter.detach().reshape(-1), parameter.grad.detach().reshape(-1)  # type: ignore[union-attr]
+    weights, gradient = parameter.detach().reshape(-1), parameter.grad.detach()  # type: ignore[union-attr]
+    gradient = (gradient.to_dense() if gradient.layout != torch.strided else gradient).reshape(-1)
     step = max(1, weights.numel() // _AT_MOST)
     where = torch.arange(0, weights.numel(), step, device=weights.device)[:_AT_MOST]
     return parameter, (where, weights[where].clone(), gradient[where] != 0)

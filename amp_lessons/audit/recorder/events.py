@@ -115,6 +115,13 @@ class Backward(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ScaledPenalty(Event):
+    """Gradients of a scaled loss, taken on this line, are part of a loss, not divided by the ``scale``."""
+
+    scale: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class GradientsMixed(Event):
     """Gradients about to be used were added to others: to some that a step had ``applied``, or else to some
     of another scale.
@@ -202,9 +209,13 @@ class OverflowDropped(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Dropped(Event):
-    """The gradients of an optimizer that has not stepped yet were cleared, and no other has used them."""
+    """The gradients of an optimizer that has not stepped yet were cleared, and no other has used them.
+
+    ``moved`` says that its weights have been changed since that last happened.
+    """
 
     optimizer: int
+    moved: bool
 
 
 @dataclass(frozen=True, kw_only=True)

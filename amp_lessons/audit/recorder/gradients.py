@@ -15,6 +15,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from amp_lessons.audit.recorder.later import is_free_to_read
+
 _SAMPLE = 16  # numbers of each gradient
 _SAME_FACTOR = 0.02
 _EXACT = 1e-3  # a division by the scale, rather than clipping that came to nearly as much
@@ -92,7 +94,7 @@ class GradientBook:
     """
 
     def __init__(self) -> None:
-        self.sampling = False
+        self.sampling = True  # in this step, to begin with
         self.passes = 0  # backward passes so far
         self._used: deque[int] = deque(maxlen=_PASSES)  # those of which a step has used gradients
         self._states: dict[int, _State] = {}  # by the parameter's id; parameters live as long as optimizers
@@ -125,7 +127,7 @@ class GradientBook:
             if gradient is None or (state is not None and _same(gradient, state)):
                 continue
             reached = True
-            sample = sample_of(gradient) if self.sampling or gradient.device.type == "cpu" else None
+            sample = sample_of(gradient) if self.sampling or is_free_to_read(gradient) else None
             new = _State(
                 weakref.ref(gradient), gradient._version, sample, scaled_by=scaled_by, generation=generation
             )
@@ -161,7 +163,7 @@ class GradientBook:
 
     def is_scaled(self, tensor: Tensor) -> bool:
         """Whether a tensor is one of the gradients, or shows it, and is still scaled."""
-        for state in self._states.values():
+        for state in list(self._states.values()):
             gradient = state.gradient() if state.scaled_by and not state.applied else None
             if gradient is not None and gradient.data_ptr() == tensor.data_ptr():
                 return True
@@ -192,13 +194,15 @@ class GradientBook:
     def all_finite(self, parameters: Iterable[Tensor]) -> bool:
         """Whether the numbers that are looked at are finite, in all gradients that lie on the CPU."""
         gradients = (s.gradient() for s in self._of(parameters))
-        samples = (sample_of(g) for g in gradients if g is not None and g.device.type == "cpu")
+        samples = (sample_of(g) for g in gradients if g is not None and is_free_to_read(g))
         return all(bool(sample.isfinite().all()) for sample in samples if sample is not None)
 
     def holds_all_scaled(self, parameters: Iterable[Tensor]) -> bool:
         """Whether no other gradients than these are waiting that a scaler has scaled."""
         these = {id(parameter) for parameter in parameters}
-        return not any(s.scaled_by and not s.applied for key, s in self._states.items() if key not in these)
+        return not any(
+            s.scaled_by and not s.applied for key, s in list(self._states.items()) if key not in these
+        )
 
     def unused(self, parameters: Iterable[Tensor], cleared: Iterable[Tensor]) -> bool:
         """Whether gradients of ``parameters`` that are about to be ``cleared`` are of no use to anybody."""

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from torch import Tensor
 
+from amp_lessons.audit.recorder.later import is_free_to_read
+
 _KEY = "amp_lessons.scaler"
+_SCALED_GRADIENT = "amp_lessons.gradient"
 _WENT_BACKWARD = "amp_lessons.backward"
+_OF_PYTORCH = re.compile(r"Backward\d+$")  # autograd's name of an operation that it knows
+_MOST_LOOKED_AT = 5000  # operations of a penalty
+_LARGE_NUMBER = 64.0  # what divides by as much may unscale, where the scale itself is not known
 _FAR_ENOUGH = 16  # operations: a scaled loss divided by the number of micro-batches, a sum of two losses
 
 
@@ -41,7 +48,7 @@ def factor(tensor: Tensor) -> float:
     except RuntimeError:  # the graph has been freed
         return 1.0
     if isinstance(other, Tensor):
-        return float(other) if other.numel() == 1 and other.device.type == "cpu" else 1.0
+        return float(other) if other.numel() == 1 and is_free_to_read(other) else 1.0
     return float(other) if isinstance(other, (int, float)) else 1.0
 
 
@@ -85,6 +92,62 @@ def is_marked(node: Any) -> bool:
 def scaler_of(tensor: Tensor) -> int | None:
     """Return the scaler by whose scale a loss was multiplied, None if it was by none."""
     return next((node.metadata[_KEY] for node in _nodes(tensor) if _KEY in node.metadata), None)
+
+
+def mark_gradients(gradients: Iterable[Any]) -> bool:
+    """Write into the graphs of gradients that they are a scaled loss's; say whether one has a graph."""
+    nodes: list[Any] = [each.grad_fn for each in gradients if isinstance(each, Tensor)]
+    for node in nodes:
+        if node is not None:
+            node.metadata[_SCALED_GRADIENT] = True
+    return any(node is not None for node in nodes)
+
+
+def penalises_scaled(loss: Tensor, since: int, scale: float | None) -> bool:
+    """Whether a loss is made of marked gradients, and nothing on the way divides them by the scale.
+
+    Only what came about after autograd's count of operations was ``since`` is looked at. Whatever might have
+    divided them counts as if it had: another tensor, a function that autograd does not know.
+    """
+    waiting: list[Any] = [loss.grad_fn]
+    seen: set[Any] = set()
+    while waiting and len(seen) < _MOST_LOOKED_AT:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if _SCALED_GRADIENT in node.metadata:
+            return True
+        if node._sequence_nr() >= since and not _may_unscale(node, scale):
+            waiting.extend(before for before, _ in node.next_functions)
+    return False
+
+
+def _may_unscale(node: Any, scale: float | None) -> bool:
+    """Whether an operation may have taken a factor as large as the scale from what it was given."""
+    name = node.name()
+    if not _OF_PYTORCH.search(name) or name.startswith(("Foreach", "Log")):
+        return True
+    operands = _saved(node) if name.startswith(("DivBackward", "MulBackward")) else []
+    by_itself = name.startswith("Div") and any(each.requires_grad for each in operands)
+    return by_itself or any(_as_large(each, name, scale) for each in operands if not each.requires_grad)
+
+
+def _as_large(constant: Tensor, name: str, scale: float | None) -> bool:
+    """Whether dividing by a constant, or multiplying by it, takes off a factor about as large as a scale."""
+    if constant.numel() != 1 or not is_free_to_read(constant):
+        return True
+    enough, number = (scale or _LARGE_NUMBER) / 2, abs(float(constant))
+    return number >= enough if name.startswith("Div") else number * enough <= 1.0
+
+
+def _saved(node: Any) -> list[Tensor]:
+    """Return what a product or a quotient has saved of its operands; nothing once the graph is freed."""
+    try:
+        saved = [getattr(node, name, None) for name in ("_saved_self", "_saved_other")]
+    except RuntimeError:
+        return []
+    return [each for each in saved if isinstance(each, Tensor)]
 
 
 def _nodes(tensor: Tensor) -> Iterator[Any]:

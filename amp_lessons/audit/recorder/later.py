@@ -8,6 +8,11 @@ import torch
 from torch import Tensor
 
 
+def is_free_to_read(tensor: Tensor) -> bool:
+    """Whether reading a tensor's numbers makes nobody wait: whether they lie on the CPU."""
+    return tensor.device.type == "cpu"
+
+
 class Later:
     """One number, kept on its device until somebody asks for it; on the CPU it is read at once."""
 
@@ -15,7 +20,7 @@ class Later:
         self._number: Any = number
         if isinstance(number, Tensor):
             alone = number.detach()
-            self._number = float(alone.sum()) if alone.device.type == "cpu" else alone.sum().clone()
+            self._number = float(alone.sum()) if is_free_to_read(alone) else alone.sum().clone()
 
     @property
     def known(self) -> bool:

@@ -20,6 +20,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from amp_lessons.audit.recorder import events, graph
 from amp_lessons.audit.recorder.gradients import parameters_of
+from amp_lessons.audit.recorder.later import is_free_to_read
 from amp_lessons.audit.recorder.places import is_own
 from amp_lessons.audit.recorder.recorder import Recorder
 from amp_lessons.audit.watching.spies.replacing import replaced
@@ -139,12 +140,12 @@ class _Spies:
 
     def cast(self, result: Tensor, tensor: Tensor, *args: Any, **kwargs: Any) -> None:
         """See whole numbers cast to 16 bits that do not hold them."""
-        comparable = tensor.device.type == "cpu" and 256 < tensor.numel() <= _MOST_COUNTED
+        comparable = is_free_to_read(tensor) and 256 < tensor.numel() <= _MOST_COUNTED
         if tensor.dtype in _WHOLE and result.dtype in _HALVES and comparable:
             self._tell_of_positions(tensor.unique().numel(), result)
 
     def _tell_of_positions(self, count: int, numbers: Tensor) -> None:
-        if numbers.device.type != "cpu" or count > _MOST_COUNTED:
+        if not is_free_to_read(numbers) or count > _MOST_COUNTED:
             return
         distinct = numbers.unique().numel()
         if distinct < count:
@@ -159,7 +160,7 @@ class _Spies:
             return
         if isinstance(other, float) and _by_own_code():
             self._constant(other, result.dtype)
-        if result.dim() == 0 and not result.requires_grad and result.device.type == "cpu":
+        if result.dim() == 0 and not result.requires_grad and is_free_to_read(result):
             self._summed(result, tensor, float(tensor), other)
 
     def clamped(self, result: Tensor, tensor: Tensor, *args: Any, **kwargs: Any) -> None:
@@ -245,7 +246,7 @@ class _Spies:
     def _known_weights(self) -> tuple[set[int], set[tuple[int, ...]]]:
         step, pointers, shapes = self._weights
         if step != self._recorder.steps:
-            parameters = [p for o in self._recorder.optimizers.values() for p in parameters_of(o)]
+            parameters = [p for o in list(self._recorder.optimizers.values()) for p in parameters_of(o)]
             pointers = {p.data_ptr() for p in parameters}
             shapes = {tuple(p.shape) for p in parameters}
             self._weights = self._recorder.steps, pointers, shapes
@@ -263,7 +264,7 @@ class _Spies:
 def _some_of(owner: Any) -> Tensor | None:
     """Copy a few numbers of a tensor, or of the first one of an averaged model."""
     tensor = next(owner.module.parameters()) if isinstance(owner, AveragedModel) else owner
-    interesting = tensor.dtype in _HALVES and tensor.device.type == "cpu" and tensor.is_contiguous()
+    interesting = tensor.dtype in _HALVES and is_free_to_read(tensor) and tensor.is_contiguous()
     return tensor.detach().reshape(-1)[:64].clone() if interesting else None
 
 

@@ -13,19 +13,43 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from amp_lessons.audit.recorder import events, graph
-from amp_lessons.audit.recorder.gradients import GradientBook, parameters_of
-from amp_lessons.audit.recorder.later import Later, scale_of
+from amp_lessons.audit.recorder.gradients import GradientBook, parameters_of, sample_of
+from amp_lessons.audit.recorder.later import Later, is_free_to_read, scale_of
 from amp_lessons.audit.recorder.places import own_line
 from amp_lessons.precisions import HALVES
 
 _LONGEST_ROUND = 200  # names of calls that are kept between two steps
 _HALVES = frozenset(HALVES.values())
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """Where gradients of a scaled loss were taken that may become a penalty; ``count`` is autograd's."""
+
+    count: int
+    scaler: int
+    line: events.Line
+
+
+class _Round:
+    """What a thread has called since its last step, and what is known of the pass that is under way."""
+
+    def __init__(self) -> None:
+        self.called: list[str] = []
+        self.called_before: list[str] = []  # in the round before
+        self.clipped = False
+        self.over = False  # a step has been asked for since the last backward pass
+        self.forward: set[torch.dtype] = set()  # autocast was entered in
+        self.autocast_ended: int | None = None  # where autograd's count of operations was then
+        self.loss = Later(None)  # the last one
+        self.penalty: _Taken | None = None
 
 
 class Recorder:
@@ -54,15 +78,21 @@ class Recorder:
         self._book = GradientBook()
         self._updates: Counter[int] = Counter()  # of each scaler
         self._scalers: dict[int, torch.amp.GradScaler] = {}
-        self._forward: set[torch.dtype] = set()  # autocast was entered in, since the last step
-        self._autocast_ended: int | None = None
-        self._loss: Later = Later(None)
         self._losses: dict[int, Later] = {}  # the last one that went backward into an optimizer's parameters
-        self._called: list[str] = []
-        self._called_before: list[str] = []
-        self._clipped = False
-        self._over = False  # a step has been asked for since the last backward pass
+        self._weights: dict[int, list[tuple[int, Tensor | None]]] = {}  # of optimizers that have not stepped
+        self._threads: dict[int, int] = {}  # the thread that last used an optimizer
         self._local = threading.local()
+
+    @property
+    def _round(self) -> _Round:
+        if not hasattr(self._local, "round"):
+            self._local.round = _Round()
+        return self._local.round
+
+    def _of_this_thread(self) -> dict[int, torch.optim.Optimizer]:
+        """Return the optimizers that no other thread uses: to read what another frees would be the end."""
+        here = threading.get_ident()
+        return {key: o for key, o in list(self.optimizers.items()) if self._threads.get(key, here) == here}
 
     # --- what every observation goes through
 
@@ -85,7 +115,7 @@ class Recorder:
         """Notice what was done to gradients; what clipping does to them is told otherwise."""
         parameters = list(parameters)
         scaler = self._scalers.get(self._book.scaler_of(parameters))
-        scale = scale_of(scaler).at_once() if scaler is not None and not self._clipped else None
+        scale = scale_of(scaler).at_once() if scaler is not None and not self._round.clipped else None
         self._book.look(parameters, scale)
 
     def is_scaled_gradient(self, tensor: Tensor) -> bool:
@@ -106,8 +136,8 @@ class Recorder:
             self.tell(events.GradientsMixed, applied=added.applied, line=added.line)
 
     def _note(self, name: str) -> None:
-        if len(self._called) < _LONGEST_ROUND:
-            self._called.append(name)
+        if len(self._round.called) < _LONGEST_ROUND:
+            self._round.called.append(name)
 
     # --- scalers
 
@@ -128,7 +158,7 @@ class Recorder:
         self._scalers[id(scaler)] = scaler
         self._note("scale")
         if isinstance(outputs, Tensor):
-            self._loss = Later(outputs) if outputs.numel() == 1 else Later(None)
+            self._round.loss = Later(outputs) if outputs.numel() == 1 else Later(None)
         one = outputs if isinstance(outputs, Tensor) else None
         self.tell(
             events.LossScaled,
@@ -137,7 +167,7 @@ class Recorder:
             dtype=None if one is None else one.dtype,
             elements=0 if one is None else one.numel(),
             made_by=() if one is None else graph.operations(one),
-            outside=one is not None and graph.made_after(one, self._autocast_ended),
+            outside=one is not None and graph.made_after(one, self._round.autocast_ended),
         )
 
     def loss_scaled(self, scaler: torch.amp.GradScaler, scaled: Any) -> None:
@@ -158,7 +188,7 @@ class Recorder:
                 scaler=id(scaler),
                 optimizer=id(optimizer),
                 change=self._book.change(parameters),
-                clipped=self._clipped,
+                clipped=self._round.clipped,
                 outdated=self._book.outdated(parameters, id(scaler), self._updates[id(scaler)]),
             )
 
@@ -212,8 +242,8 @@ class Recorder:
                 events.Refused,
                 method=method,
                 message=str(error),
-                called=tuple(self._called),
-                called_before=tuple(self._called_before),
+                called=tuple(self._round.called),
+                called_before=tuple(self._round.called_before),
             )
 
     # --- autocast
@@ -233,12 +263,12 @@ class Recorder:
         """Hear that an autocast context began."""
         self._note("autocast")
         if context._enabled:
-            self._forward.add(context.fast_dtype)
+            self._round.forward.add(context.fast_dtype)
             self.tell(events.AutocastEntered, device=context.device, dtype=context.fast_dtype, enabled=True)
 
     def autocast_left(self) -> None:
         """Note where in autograd's count of operations the last autocast context ended."""
-        self._autocast_ended = torch.autograd._get_sequence_nr()
+        self._round.autocast_ended = torch.autograd._get_sequence_nr()
 
     def old_spelling(self, name: str) -> None:
         """Hear that something was made by a deprecated name."""
@@ -262,25 +292,49 @@ class Recorder:
         if seen is not None:
             self.safely(self._after_backward, *seen)
 
+    def differentiated(self, outputs: Iterable[Any], gradients: Iterable[Any], count: int) -> None:
+        """Hear of ``autograd.grad``, before which autograd had counted ``count`` operations.
+
+        Gradients of a scaled loss that can be differentiated again are marked, for they may become a penalty.
+        """
+        scalers = [graph.scaler_of(each) for each in outputs if isinstance(each, Tensor)]
+        scaler = next((each for each in scalers if each is not None), None)
+        if scaler is not None and graph.mark_gradients(gradients) and self._round.penalty is None:
+            self._round.penalty = _Taken(count, scaler, own_line())
+
+    def _tell_of_penalty(self, loss: Tensor) -> None:
+        """Tell of a loss that has scaled gradients in it."""
+        taken = self._round.penalty
+        if taken is not None:
+            scale = scale_of(self._scalers[taken.scaler]).at_once()
+            if graph.penalises_scaled(loss, taken.count, scale):
+                self.tell(events.ScaledPenalty, line=taken.line, scale=scale)
+
     def _before_backward(self, tensors: Any) -> tuple[Any, ...] | None:
         roots = [tensors] if isinstance(tensors, Tensor) else [t for t in tensors if isinstance(t, Tensor)]
         if not roots:
             return None
-        if self._over:
-            self._called_before, self._called, self._over, self._clipped = self._called, [], False, False
+        if self._round.over:
+            self._round.called_before, self._round.called, self._round.over, self._round.clipped = (
+                self._round.called,
+                [],
+                False,
+                False,
+            )
         self._note("backward")
         root = roots[0]
+        self._tell_of_penalty(root)
         device = root.device.type
         autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
         scaler = graph.scaler_of(root)
         if scaler is None and root.numel() == 1:
-            self._loss = Later(root)
-        for optimizer in self.optimizers.values():
+            self._round.loss = Later(root)
+        for optimizer in self._of_this_thread().values():
             self._look(parameters_of(optimizer))
         facts = {
             "dtype": root.dtype,
             "made_by": graph.operations(root),
-            "outside": graph.made_after(root, self._autocast_ended),
+            "outside": graph.made_after(root, self._round.autocast_ended),
             "cast": graph.has_casts(root),
             "scaler": scaler,
             "factor": graph.factor(root),
@@ -296,31 +350,31 @@ class Recorder:
         self._book.passes += 1
         reached = frozenset(
             key
-            for key, optimizer in self.optimizers.items()
+            for key, optimizer in self._of_this_thread().items()
             if self._book.after_backward(parameters_of(optimizer), scaler or 0, generation, facts["line"])
         )
         for key in reached:
-            self._losses[key] = self._loss
+            self._losses[key] = self._round.loss
         self.tell(
             events.Backward,
             **facts,
-            forward=frozenset(self._forward),
+            forward=frozenset(self._round.forward),
             reached=reached,
             scalers_called=frozenset(self._scaled_since_step()),
-            loss=self._loss.at_once(),
+            loss=self._round.loss.at_once(),
         )
 
     def _scaled_since_step(self) -> Iterable[str]:
-        return {"scale"} & set(self._called)
+        return {"scale"} & set(self._round.called)
 
     def clipped(self, *, by_value: bool, limit: float, parameters: Iterable[Tensor]) -> None:
         """Hear that gradients are about to be clipped."""
         parameters = list(parameters)
         self._look(parameters)
         scaler = self._scalers.get(self._book.scaled_by(parameters))
-        self._clipped = True
+        self._round.clipped = True
         self._note("clip")
-        late = self._over and not self._book.fresh(parameters) and self._book.waiting(parameters)
+        late = self._round.over and not self._book.fresh(parameters) and self._book.waiting(parameters)
         self.tell(
             events.Clipped,
             by_value=by_value,
@@ -333,15 +387,17 @@ class Recorder:
     def gradients_clamped(self, tensors: Iterable[Tensor]) -> None:
         """Hear of ``clamp_`` on tensors, which are gradients where ``clip_grad_value_`` calls it."""
         caller = sys._getframe(3).f_code.co_name  # of the spy, of ``safely``, of this
-        if caller == "clip_grad_value_" and not self._clipped:
+        if caller == "clip_grad_value_" and not self._round.clipped:
             self.clipped(by_value=True, limit=math.nan, parameters=self._owners_of(tensors))
 
     def _owners_of(self, gradients: Iterable[Tensor]) -> list[Tensor]:
         wanted = {id(gradient) for gradient in gradients}
-        return [p for o in self.optimizers.values() for p in parameters_of(o) if id(p.grad) in wanted]
+        return [p for o in self._of_this_thread().values() for p in parameters_of(o) if id(p.grad) in wanted]
 
-    def cleared(self, parameters: Iterable[Tensor]) -> None:
-        """Hear that gradients were set to zero."""
+    def cleared(self, parameters: Iterable[Tensor], optimizer: torch.optim.Optimizer | None = None) -> None:
+        """Hear that gradients were set to zero, by their optimizer or by their model."""
+        if optimizer is not None:
+            self._threads[id(optimizer)] = threading.get_ident()
         parameters = list(parameters)
         self._tell_of_dropping(parameters)
         self._note("zero_grad")
@@ -351,14 +407,23 @@ class Recorder:
     def _tell_of_dropping(self, parameters: list[Tensor]) -> None:
         """Tell of gradients about to be cleared that nothing has used."""
         scaler = self._scalers.get(self._book.scaled_by(parameters))
-        loss = self._loss.at_once()
+        loss = self._round.loss.at_once()
         untouched = not {"unscale_", "scaler.step", "update", "optimizer.step"} & set(self._since_backward())
         broken = loss is not None and not math.isfinite(loss)
         if scaler is not None and untouched and broken and self._book.holds_all_scaled(parameters):
             self.tell(events.OverflowDropped, scale=scale_of(scaler).at_once())
-        for key, optimizer in self.optimizers.items():
+        for key, optimizer in self._of_this_thread().items():
             if key not in self._stepped and self._book.unused(parameters_of(optimizer), parameters):
-                self.tell(events.Dropped, optimizer=key)
+                self.tell(events.Dropped, optimizer=key, moved=self._moved(key, parameters_of(optimizer)))
+
+    def _moved(self, optimizer: int, parameters: list[Tensor]) -> bool:
+        """Whether weights are other than when this was last asked: by some of their numbers, on the CPU."""
+        now = [(p._version, sample_of(p.detach()) if is_free_to_read(p) else None) for p in parameters]
+        before, self._weights[optimizer] = self._weights.get(optimizer, now), now
+        return any(
+            was[0] != other[0] or (was[1] is not None and other[1] is not None and not was[1].equal(other[1]))
+            for was, other in zip(before, now, strict=False)
+        )
 
     # --- optimizers
 
@@ -411,12 +476,12 @@ class Recorder:
 
     def _overflowed(self, optimizer: torch.optim.Optimizer, parameters: list[Tensor]) -> bool:
         """Whether gradients are inf or NaN, as the loss is: that is cheaper to ask, and does not suffice."""
-        loss = self._losses.get(id(optimizer), self._loss).at_once()
+        loss = self._losses.get(id(optimizer), self._round.loss).at_once()
         return loss is not None and not math.isfinite(loss) and not self._book.all_finite(parameters)
 
     def _since_backward(self) -> list[str]:
         """Return what was called after the last backward pass."""
-        called = self._called[::-1]
+        called = self._round.called[::-1]
         return called[: called.index("backward")] if "backward" in called else []
 
     def _stepped_before_clearing(self) -> bool:
@@ -431,7 +496,7 @@ class Recorder:
 
     def _look_before_step(self, optimizer: torch.optim.Optimizer) -> None:
         scaler = getattr(self._local, "scaler", None)
-        halves = self._forward & _HALVES
+        halves = self._round.forward & _HALVES
         used = next(iter(halves)) if len(halves) == 1 else None
         scale = scale_of(scaler) if scaler is not None else self._carried(optimizer)
         self._before_step(optimizer, self.steps, self._carried(optimizer), scale, used)
@@ -441,9 +506,9 @@ class Recorder:
     ) -> None:
         self._book.applied(parameters_of(optimizer))
         self._stepped.add(id(optimizer))
-        self._over = True
-        self._forward.clear()
-        loss = self._losses.get(id(optimizer), self._loss)
+        self._round.over, self._round.penalty = True, None
+        self._round.forward.clear()
+        loss = self._losses.get(id(optimizer), self._round.loss)
         done = events.StepDone(
             step=self.steps,
             line=own_line(),
@@ -474,12 +539,9 @@ class Recorder:
                 optimizer=None if optimizer is None else id(optimizer),
             )
 
-    def loss(self) -> Later:
-        """Return the last loss that was seen, unscaled."""
-        return self._loss
-
     def known(self, optimizer: torch.optim.Optimizer) -> list[Tensor]:
         """Return an optimizer's parameters, and watch it from now on."""
+        self._threads[id(optimizer)] = threading.get_ident()
         if id(optimizer) not in self._used:
             self._used.add(id(optimizer))
             self.optimizers[id(optimizer)] = optimizer

@@ -21,6 +21,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.later import scale_of
 from amp_lessons.audit.recorder.recorder import Recorder
+from amp_lessons.audit.recorder.warned import passing_over_spies
 from amp_lessons.audit.watching.spies.replacing import replaced
 
 Spy = Callable[[Recorder, Callable[..., Any]], Callable[..., Any]]
@@ -30,6 +31,7 @@ Spy = Callable[[Recorder, Callable[..., Any]], Callable[..., Any]]
 def spying(recorder: Recorder) -> Iterator[None]:
     """Let ``recorder`` hear everything that happens inside."""
     with ExitStack() as stack:
+        stack.enter_context(passing_over_spies())
         for owner, name, spy in patches():
             stack.enter_context(replaced(owner, name, partial(spy, recorder)))
         before = register_optimizer_step_pre_hook(
@@ -53,6 +55,8 @@ def patches() -> Iterator[tuple[Any, str, Spy]]:
     yield autocast, "__enter__", _entered_autocast
     yield autocast, "__exit__", _left_autocast
     yield torch.autograd, "backward", _backward
+    engine = torch.autograd._engine_run_backward  # what ``grad`` calls, however that was imported
+    yield torch.autograd, engine.__name__, _differentiated
     yield clip_grad, "_clip_grads_with_norm_", _clipped_by_norm
     yield torch.Tensor, "clamp_", _clamped
     yield torch, "_foreach_clamp_min_", _foreach_clamped
@@ -207,6 +211,17 @@ def _backward(recorder: Recorder, original: Any) -> Any:
     return backward
 
 
+def _differentiated(recorder: Recorder, original: Any) -> Any:
+    def run(outputs: Any, *args: Any, **kwargs: Any) -> Any:
+        count = torch.autograd._get_sequence_nr()
+        gradients = original(outputs, *args, **kwargs)
+        if not kwargs.get("accumulate_grad"):
+            recorder.safely(recorder.differentiated, outputs, gradients, count)
+        return gradients
+
+    return run
+
+
 # --- gradients
 
 
@@ -246,7 +261,7 @@ def _made_optimizer(recorder: Recorder, original: Any) -> Any:
 def _optimizer_zeroed(recorder: Recorder, original: Any) -> Any:
     def zero_grad(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        recorder.safely(recorder.cleared, parameters_of(self))
+        recorder.safely(recorder.cleared, parameters_of(self), self)
 
     return zero_grad
 

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from amp_lessons.audit import known_mistakes
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject, run
 from amp_lessons.exercises.heal_frozen_weights.testbed import EPOCHS, LR, Problem, in_fp32, problem
@@ -118,14 +119,8 @@ def _reject_lost(seen: str, still: Tensor) -> NoReturn:
             f"{seen}, and all of it moved: updates are missing, or too small",
             "make one update for each batch of each epoch, with the learning rate given",
         )
-    reject(
-        "updates_rounded_away",
-        f"{seen}, and {int(still.sum())} of its {still.numel()} numbers are what they were: an update below "
-        "half the distance to the next bf16 number is rounded away, and so is the next, however many there "
-        "are",
-        "keep the weights themselves, or what rounding cuts off them, in fp32; only the forward and backward "
-        "pass need be in bf16",
-    )
+    count = f"{int(still.sum())} of its {still.numel()} numbers are what they were"
+    raise Rejected(known_mistakes.updates_rounded_away(f"{seen}, and {count}", "bf16"))
 
 
 def _require_losses(history: list[float], losses: list[float]) -> None:

@@ -116,7 +116,7 @@ def _update(window: Window) -> Iterator[Finding]:
 def _weight(window: Window, weight: float) -> Iterator[Finding]:
     """Say what the weight of the penalty in the update tells."""
     if weight > math.sqrt(window.scale) > 1:  # the scale, unless the penalty was made smaller against it
-        yield known_mistakes.penalty_on_scaled_gradients(weight)
+        yield known_mistakes.penalty_on_scaled_gradients(f"{weight:.5g} times")
     if abs(weight) < 0.05:
         yield failed(
             "penalty_missing",

@@ -1,0 +1,192 @@
+"""The numbers of an audit, against loops that compute the same by hand."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from amp_lessons import audit
+from amp_lessons.audit.numbers.lost_updates import _AT_MOST
+from amp_lessons.scaling import census
+
+
+@pytest.fixture(autouse=True)
+def quietly():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    yield
+    torch.set_num_threads(threads)
+
+
+def network() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4))
+
+
+def batch(step: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(step)
+    inputs = torch.randn(6, 8, generator=generator) * (1e6 if step == 2 else 1.0)
+    return inputs, torch.randint(0, 4, (6,), generator=generator)
+
+
+def unscaled(model: nn.Module, scale: float) -> dict[str, list[Tensor]]:
+    """Return copies of the gradients of each layer, divided by the scale."""
+    return {
+        name: [p.grad.float().clone() / scale for p in layer.parameters()]
+        for name, layer in model.named_children()
+        if list(layer.parameters())
+    }
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"foreach": True}, {"fused": True}], ids=["loop", "foreach", "fused"]
+)
+@pytest.mark.parametrize("unscale", [True, False], ids=["unscaled first", "unscaled inside"])
+def test_steps_and_layers_are_those_of_a_loop_that_computes_them(options, unscale):
+    model = network()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, **options)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12)
+    by_hand: list[Any] = []
+    with audit.watch(model, every=1) as seen:
+        for step in range(5):
+            with torch.autocast("cpu", dtype=torch.float16):
+                inputs, targets = batch(step)
+                loss = F.cross_entropy(model(inputs), targets)
+            optimizer.zero_grad()
+            scaler.scale(loss).backward()
+            scale = scaler.get_scale()
+            gradients = unscaled(model, scale)
+            before = [p.detach().clone() for p in model.parameters()]
+            if unscale:
+                scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+            scaler.update()
+            moved = any(not torch.equal(b, p) for b, p in zip(before, model.parameters(), strict=True))
+            by_hand.append((moved, scale, loss.item(), gradients))
+    assert [step.happened for step in seen.steps] == [moved for moved, *_ in by_hand]
+    assert [step.scale for step in seen.steps] == [scale for _, scale, *_ in by_hand]
+    for step, (_, _, loss_value, gradients) in zip(seen.steps, by_hand, strict=True):
+        assert step.loss == loss_value or (math.isnan(step.loss) and math.isnan(loss_value))
+        if step.happened:
+            flat = torch.cat([g.flatten() for layer in gradients.values() for g in layer])
+            assert step.gradient_norm == pytest.approx(float(flat.double().norm()), rel=1e-5)
+    for name, layer in seen.layers.items():
+        for at_step, (_, scale, _, gradients) in zip(layer.history, by_hand, strict=True):
+            assert at_step.census == census(gradients[name], torch.float16, scale)
+            assert at_step.counterfactual["fp8_e5m2"] == census(gradients[name], torch.float8_e5m2)
+            assert at_step.counterfactual["bf16"] == census(gradients[name], torch.bfloat16)
+    assert seen.layers.keys() == {"0", "2"}
+    assert seen.layers["0"].parameters == 8 * 16 + 16
+    assert seen.layers["0"].dtypes["weight"] == torch.float32
+    assert seen.layers["0"].dtypes["optimizer.exp_avg"] == torch.float32
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("rate", [1e-3, 1e-5, 1e-7])
+def test_lost_updates_are_those_of_all_weights_compared(dtype, rate):
+    model = nn.Linear(200, 100).to(dtype)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    with audit.watch(model, every=1) as seen:
+        F.mse_loss(model(torch.randn(16, 200, dtype=dtype)), torch.zeros(16, 100, dtype=dtype)).backward()
+        before = [p.detach().clone() for p in model.parameters()]
+        optimizer.step()
+    asked = sum(int((p.grad != 0).sum()) for p in model.parameters())
+    lost = sum(int(((b == p) & (p.grad != 0)).sum()) for b, p in zip(before, model.parameters(), strict=True))
+    three_deviations = 3 * 0.5 / math.sqrt(_AT_MOST)
+    assert seen.layers["Linear"].lost_update_fraction == pytest.approx(lost / asked, abs=three_deviations)
+
+
+def test_weights_in_bf16_that_do_not_move_are_named():
+    model = nn.Linear(64, 64).bfloat16()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-7)
+    with audit.watch(model) as seen:
+        model(torch.randn(8, 64, dtype=torch.bfloat16)).float().square().mean().backward()
+        optimizer.step()
+    assert "updates_rounded_away" in {finding.code for finding in seen.report.findings}
+
+
+class Multiplied(torch.autograd.Function):
+    """Return the same, and multiply its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, factor: float) -> Tensor:
+        ctx.factor = factor
+        return inputs.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient * ctx.factor, None
+
+
+class Large(nn.Module):
+    """Multiply by a number, forward or on the way back."""
+
+    def __init__(self, forward: float = 1.0, backward: float = 1.0) -> None:
+        super().__init__()
+        self.forward_factor, self.backward_factor = forward, backward
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the inputs, multiplied; their gradient is multiplied by another number."""
+        return Multiplied.apply(inputs * self.forward_factor, self.backward_factor)
+
+
+def deep(planted: int, large: Large) -> nn.Sequential:
+    return nn.Sequential(*(large if i == planted else nn.Linear(8, 8) for i in range(12)))
+
+
+@pytest.mark.parametrize("planted", [1, 5, 10])
+def test_the_first_overflow_of_a_forward_pass_is_found_where_it_was_planted(planted):
+    model = deep(planted, Large(forward=1e30))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with audit.watch(model) as seen:
+        for _ in range(2):
+            with torch.autocast("cpu", dtype=torch.float16):
+                loss = model(torch.randn(4, 8)).float().square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    first = seen.first_nonfinite
+    assert (first.module, first.phase, first.step) == (str(planted), "forward", 0)
+    assert first.before[-1].module == str(planted)
+    assert not math.isfinite(first.before[-1].largest)
+    assert all(math.isfinite(frame.largest) for frame in first.before[:-1])
+    assert [frame.module for frame in first.before[-3:]] == [str(i) for i in range(planted - 2, planted + 1)][
+        -3:
+    ] or (planted == 1)
+
+
+@pytest.mark.parametrize("planted", [1, 5, 10])
+def test_the_first_overflow_of_gradients_is_found_and_the_frames_show_what_led_there(planted):
+    model = deep(planted, Large(backward=1e30))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu")
+    with audit.watch(model) as seen:
+        with torch.autocast("cpu", dtype=torch.float16):
+            loss = model(torch.randn(4, 8)).float().square().mean()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    first = seen.first_nonfinite
+    assert first.phase == "backward"
+    # what the planted module passes back arrives at the output of the one before it
+    assert first.module == str(planted - 1)
+    assert all(math.isfinite(frame.largest) for frame in first.before[:-1])
+    assert not seen.steps[0].happened
+
+
+def test_between_sampled_steps_no_numbers_are_taken():
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with audit.watch(model, every=3) as seen:
+        for step in range(7):
+            optimizer.zero_grad()
+            F.cross_entropy(model(batch(0)[0]), batch(step)[1]).backward()
+            optimizer.step()
+    assert [step.sampled for step in seen.steps] == [True, False, False] * 2 + [True]
+    assert all((step.gradient_norm is not None) == step.sampled for step in seen.steps)
+    assert [at.step for at in seen.layers["0"].history] == [0, 3, 6]

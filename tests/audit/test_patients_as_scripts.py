@@ -1,0 +1,51 @@
+"""The patients as plain scripts under a watch: an audit names what each has, and nothing once mended."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+import torch
+
+from amp_lessons import clinic
+from tests.audit.plain_loops import as_script, mistakes, watch_call
+
+PATIENTS = {patient.id: patient for patient in clinic.patients()}
+TABLES = {id: import_module(f"amp_lessons.exercises.{id}.attempts").TABLE for id in PATIENTS}
+
+# what an audit says in the place of a patient's own code, and why
+INSTEAD = {
+    "heal_limping_restart": {"scaler_not_saved"},  # the checkpoint is what is seen, not what comes back
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def seen_in(id: str, code: object) -> set[str]:
+    """Return the codes of what an audit finds wrong with somebody's script."""
+    return mistakes(watch_call(lambda: PATIENTS[id].observe(as_script(code))))
+
+
+@pytest.mark.parametrize("id", PATIENTS)
+def test_a_patient_is_named_and_a_mended_one_is_clean(id):
+    patient = PATIENTS[id]
+    assert seen_in(id, patient.broken) >= INSTEAD.get(id, {patient.case.code})
+    assert seen_in(id, patient.mended) == set()
+
+
+@pytest.mark.parametrize(
+    ("id", "name"),
+    [
+        pytest.param(id, name, id=f"{id}-{name}", marks=pytest.mark.slow if i else ())
+        for id, table in TABLES.items()
+        for i, name in enumerate(table.right)
+    ],
+)
+def test_other_good_ways_to_mend_a_patient_are_clean(id, name):
+    assert seen_in(id, TABLES[id].right[name][-1]) == set()

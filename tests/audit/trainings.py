@@ -1,0 +1,402 @@
+"""Correct trainings of many kinds: a watch changes nothing of them, and finds nothing wrong with them.
+
+Each trains for a few steps from a fixed seed, and returns whatever it has come to: weights, losses, state.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, TensorDataset
+
+STEPS = 6
+TRAININGS: dict[str, Callable[[], Any]] = {}
+
+
+def training(make: Callable[[], Any]) -> Callable[[], Any]:
+    """Put a training into the list."""
+    TRAININGS[make.__name__] = make
+    return make
+
+
+def perceptron() -> nn.Sequential:
+    """Make a small network with what changes under dropout, in place and in batches."""
+    return nn.Sequential(
+        nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(inplace=True), nn.Dropout(0.2), nn.Linear(16, 4)
+    )
+
+
+def batches(steps: int = STEPS) -> Iterator[tuple[Tensor, Tensor]]:
+    """Draw batches from PyTorch's own random numbers, which a watch must leave alone."""
+    for _ in range(steps):
+        yield torch.randn(6, 8), torch.randint(0, 4, (6,))
+
+
+def outcome(*parts: Any) -> list[Any]:
+    """Return copies of all state, and of the random numbers'."""
+    states = [part.state_dict() if hasattr(part, "state_dict") else part for part in parts]
+    return copy.deepcopy([*states, torch.get_rng_state()])
+
+
+def loop(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    dtype: torch.dtype | None = None,
+    scaler: torch.amp.GradScaler | None = None,
+    poisoned: bool = False,
+) -> list[float]:
+    """Train as the course does: with a scaler, and under autocast in ``dtype``, where there is one."""
+    losses = []
+    for step, (inputs, targets) in enumerate(batches()):
+        inputs = inputs * 1e6 if poisoned and step == 2 else inputs
+        with torch.autocast("cpu", dtype=dtype or torch.bfloat16, enabled=dtype is not None):
+            loss = F.cross_entropy(model(inputs), targets)
+        optimizer.zero_grad()
+        if scaler is None:
+            loss.backward()
+            optimizer.step()
+        else:
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+        losses.append(loss.item())
+    return losses
+
+
+@training
+def plain_fp32() -> Any:
+    model = perceptron()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-3)
+    return outcome(loop(model, optimizer), model, optimizer)
+
+
+@training
+def bf16() -> Any:
+    model = perceptron()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    return outcome(loop(model, optimizer, torch.bfloat16), model, optimizer)
+
+
+@training
+def fp16_with_an_overflow() -> Any:
+    model = perceptron()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    scaler = torch.amp.GradScaler("cpu")
+    return outcome(loop(model, optimizer, torch.float16, scaler, poisoned=True), model, optimizer, scaler)
+
+
+def _with_optimizer(kind: Any, **options: Any) -> Callable[[], Any]:
+    def train() -> Any:
+        model = perceptron()
+        optimizer = kind(model.parameters(), lr=1e-2, **options)
+        scaler = torch.amp.GradScaler("cpu")
+        return outcome(loop(model, optimizer, torch.float16, scaler, poisoned=True), model, optimizer, scaler)
+
+    return train
+
+
+for _kind in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW):
+    for _option in ("foreach", "fused"):
+        TRAININGS[f"{_kind.__name__.lower()}_{_option}"] = _with_optimizer(_kind, **{_option: True})
+
+
+@training
+def accumulating() -> Any:
+    model = perceptron()
+    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler("cpu")
+    for step, (inputs, targets) in enumerate(batches(8)):
+        with torch.autocast("cpu", dtype=torch.float16):
+            loss = F.cross_entropy(model(inputs), targets)
+        scaler.scale(loss / 4).backward()
+        if step % 4 == 3:
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+    return outcome(model, optimizer, scaler)
+
+
+def _with_closure(make: Callable[[Any], torch.optim.Optimizer]) -> Any:
+    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
+    optimizer = make(model.parameters())
+    losses = []
+    for inputs, targets in batches():
+
+        def closure(inputs: Tensor = inputs, targets: Tensor = targets) -> Tensor:
+            optimizer.zero_grad()
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                loss = F.cross_entropy(model(inputs).float(), targets)
+            loss.backward()
+            return loss
+
+        losses.append(float(optimizer.step(closure)))
+    return outcome(losses, model, optimizer)
+
+
+@training
+def lbfgs() -> Any:
+    return _with_closure(lambda parameters: torch.optim.LBFGS(parameters, lr=0.1, max_iter=4))
+
+
+@training
+def adam_with_a_closure() -> Any:
+    return _with_closure(lambda parameters: torch.optim.Adam(parameters))
+
+
+@training
+def two_networks() -> Any:
+    generator, critic = nn.Linear(4, 8), nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
+    optimizers = [torch.optim.Adam(net.parameters(), lr=1e-3) for net in (generator, critic)]
+    scaler = torch.amp.GradScaler("cpu")
+    bce = F.binary_cross_entropy_with_logits
+    for _ in range(STEPS):
+        real, noise = torch.randn(6, 8), torch.randn(6, 4)
+        optimizers[1].zero_grad()
+        with torch.autocast("cpu", dtype=torch.float16):
+            fake = generator(noise)
+            loss = bce(critic(real), torch.ones(6, 1)) + bce(critic(fake.detach()), torch.zeros(6, 1))
+        scaler.scale(loss).backward()
+        scaler.step(optimizers[1])
+        optimizers[0].zero_grad()
+        with torch.autocast("cpu", dtype=torch.float16):
+            loss = bce(critic(fake), torch.ones(6, 1))
+        scaler.scale(loss).backward()
+        scaler.step(optimizers[0])
+        scaler.update()
+    return outcome(generator, critic, *optimizers, scaler)
+
+
+def _checkpointed(use_reentrant: bool) -> Any:
+    first, last = perceptron(), nn.Linear(4, 4)
+    optimizer = torch.optim.SGD([*first.parameters(), *last.parameters()], lr=0.1)
+    for inputs, targets in batches():
+        inputs.requires_grad_()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            hidden = checkpoint(first, inputs, use_reentrant=use_reentrant)
+            loss = F.cross_entropy(last(hidden), targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return outcome(first, last, optimizer)
+
+
+@training
+def checkpointing() -> Any:
+    return _checkpointed(use_reentrant=False)
+
+
+@training
+def reentrant_checkpointing() -> Any:
+    return _checkpointed(use_reentrant=True)
+
+
+@training
+def transformer_validated_on_its_fast_path() -> Any:
+    model = nn.Sequential(
+        nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2), nn.Flatten()
+    )
+    optimizer = torch.optim.AdamW(model.parameters())
+    outputs = []
+    for _ in range(3):
+        model.train()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = model(torch.randn(2, 5, 8)).float().square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        model.eval()
+        with torch.no_grad():
+            outputs.append(model(torch.randn(2, 5, 8)).sum().item())
+    return outcome(outputs, model, optimizer)
+
+
+@training
+def validated_without_no_grad() -> Any:
+    model = perceptron()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for inputs, targets in batches():
+        losses.append(float(F.cross_entropy(model.train()(inputs), targets)))
+        model.eval()
+        losses.append(F.cross_entropy(model(inputs), targets).item())
+        model.train()
+        optimizer.zero_grad()
+        F.cross_entropy(model(inputs), targets).backward()
+        optimizer.step()
+    return outcome(losses, model, optimizer)
+
+
+def _compiled(backend: str) -> Any:
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    torch._dynamo.reset()
+    losses = loop(torch.compile(model, backend=backend), optimizer, torch.bfloat16)
+    return outcome(losses, model, optimizer)
+
+
+@training
+def compiled_eager() -> Any:
+    return _compiled("eager")
+
+
+@training
+def compiled_aot_eager() -> Any:
+    return _compiled("aot_eager")
+
+
+@training
+def tied_and_frozen() -> Any:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding, self.frozen, self.head = nn.Embedding(9, 8), nn.Linear(8, 8), nn.Linear(8, 9)
+            self.head.weight = self.embedding.weight
+            self.frozen.requires_grad_(False)
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            return self.head(self.frozen(self.embedding(tokens)).tanh())
+
+    model = Tied()
+    optimizer = torch.optim.AdamW(model.parameters())
+    for _ in range(STEPS):
+        tokens = torch.randint(0, 9, (4, 5))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return outcome(model, optimizer)
+
+
+@training
+def sparse_gradients() -> Any:
+    model = nn.Sequential(nn.Embedding(50, 4, sparse=True), nn.Flatten(), nn.Linear(12, 4))
+    sparse = torch.optim.SparseAdam(model[0].parameters())
+    dense = torch.optim.SGD(model[2].parameters(), lr=0.1)
+    for _ in range(STEPS):
+        loss = F.cross_entropy(model(torch.randint(0, 50, (4, 3))), torch.randint(0, 4, (4,)))
+        model.zero_grad()
+        loss.backward()
+        sparse.step()
+        dense.step()
+    return outcome(model, sparse, dense)
+
+
+@training
+def forked_workers() -> Any:
+    torch.manual_seed(3)
+    data = TensorDataset(torch.randn(24, 8), torch.randint(0, 4, (24,)))
+    model = perceptron()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for inputs, targets in DataLoader(data, batch_size=6, shuffle=True, num_workers=1):
+        optimizer.zero_grad()
+        F.cross_entropy(model(inputs), targets).backward()
+        optimizer.step()
+    return outcome(model, optimizer)
+
+
+@training
+def penalty_on_gradients() -> Any:
+    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
+    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler("cpu")
+    for inputs, targets in batches():
+        with torch.autocast("cpu", dtype=torch.float16):
+            loss = F.cross_entropy(model(inputs), targets)
+        scaled = torch.autograd.grad(scaler.scale(loss), list(model.parameters()), create_graph=True)
+        norm = sum((gradient / scaler.get_scale()).square().sum() for gradient in scaled).sqrt()
+        optimizer.zero_grad()
+        scaler.scale(loss + 0.1 * norm).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    return outcome(model, optimizer, scaler)
+
+
+@training
+def averaged_and_scheduled() -> Any:
+    model = perceptron()
+    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler("cpu")
+    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9))
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
+    for step, (inputs, targets) in enumerate(batches()):
+        with torch.autocast("cpu", dtype=torch.float16):
+            loss = F.cross_entropy(model(inputs * (1e6 if step == 1 else 1.0)), targets)
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        before = scaler.get_scale()
+        scaler.update()
+        if scaler.get_scale() >= before:
+            schedule.step()
+            average.update_parameters(model)
+    return outcome(model, average, optimizer, scaler)
+
+
+class NativeScaler:
+    """What timm calls for every batch: one object that scales, clips, steps and updates."""
+
+    def __init__(self) -> None:
+        self._scaler = torch.amp.GradScaler("cpu")
+
+    def __call__(
+        self, loss: Tensor, optimizer: torch.optim.Optimizer, parameters: Any, need_update: bool
+    ) -> None:
+        self._scaler.scale(loss).backward()
+        if need_update:
+            self._scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(parameters, 1.0)
+            self._scaler.step(optimizer)
+            self._scaler.update()
+
+
+@training
+def native_scaler() -> Any:
+    model = perceptron()
+    optimizer, scaler = torch.optim.AdamW(model.parameters()), NativeScaler()
+    for step, (inputs, targets) in enumerate(batches()):
+        with torch.autocast("cpu", dtype=torch.float16):
+            loss = F.cross_entropy(model(inputs), targets) / 2
+        scaler(loss, optimizer, model.parameters(), need_update=step % 2 == 1)
+        if step % 2 == 1:
+            optimizer.zero_grad()
+    return outcome(model, optimizer)
+
+
+@training
+def validated_in_the_middle() -> Any:
+    model = perceptron()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    correct = 0
+    for inputs, targets in batches():
+        model.eval()
+        with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
+            correct += int((model(inputs).argmax(-1) == targets).sum())
+        model.train()
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = F.cross_entropy(model(inputs), targets)
+        loss.backward()
+        optimizer.step()
+    return outcome(correct, model, optimizer)
+
+
+@training
+def attacked_in_evaluation_mode() -> Any:
+    model = perceptron()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for inputs, targets in batches():
+        model.eval()
+        attacked = inputs.clone().requires_grad_()
+        F.cross_entropy(model(attacked), targets).backward()
+        model.train()
+        optimizer.zero_grad()
+        F.cross_entropy(model(inputs + 0.1 * attacked.grad.sign()), targets).backward()
+        optimizer.step()
+    return outcome(model, optimizer)
