@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from amp_lessons.autocast import fake_tensors
+from amp_lessons.bench import eight_bits
 from amp_lessons.bench.results import Key, Mode, Outcome, Result
 from amp_lessons.bench.workloads import WORKLOADS
 from amp_lessons.devices import free_bytes
@@ -21,7 +22,6 @@ from amp_lessons.measure import (
     fp32_products,
     measure_memory,
     precision,
-    precisions_on,
     predict_memory,
     time_step,
 )
@@ -81,17 +81,22 @@ def _fake_case(model: str, preset: str, batch: int) -> tuple[nn.Module, dict[str
 def measure(case: Case, *, batch: int, device: torch.device, seconds: float) -> Result:
     """Measure a case for about ``seconds``; whatever fails, except by interruption, is told in the result."""
     result = Result(*case.key, "failed", batch, datetime.now(timezone.utc).isoformat(timespec="seconds"))
-    if case.precision not in precisions_on(device):
-        return replace(result, outcome="not supported", message=f"{device.type} has no {case.precision}")
+    if message := _unsupported(case.precision, device):
+        return replace(result, outcome="not supported", message=message)
     if not batch:
         return replace(result, outcome="does not fit", message=f"not even a batch of one: {_free(device)}")
-    predicted = predicted_bytes(case.model, case.preset, batch, case.precision, device.type)
-    result = replace(result, predicted_bytes=predicted)
+    predicted = predicted_bytes(
+        case.model, case.preset, batch, eight_bits.surrounding(case.precision), device.type
+    )
+    if case.precision != eight_bits.FP8:  # which is not predicted: what it is beside bf16 has to fit at least
+        result = replace(result, predicted_bytes=predicted)
     if predicted > free_bytes(device):
         message = f"a step needs about {memory(predicted)}, {_free(device)}"
         return replace(result, outcome="does not fit", message=message)
     try:
         timing, peak_bytes = _timed(case, batch, device, seconds)
+    except NothingToConvertError as error:
+        result = replace(result, outcome="not supported", message=f"{error}")
     except Exception as error:
         outcome: Outcome = "out of memory" if is_out_of_memory(error) else "failed"
         result = replace(result, outcome=outcome, message=_in_one_line(error))
@@ -99,6 +104,18 @@ def measure(case: Case, *, batch: int, device: torch.device, seconds: float) -> 
         result = _with_timing(replace(result, outcome="measured", peak_bytes=peak_bytes), timing)
     release_memory()  # not while the error is alive: its traceback holds the model
     return result
+
+
+class NothingToConvertError(ValueError):
+    """A model has no layer that FP8 kernels could compute."""
+
+
+def _unsupported(name: str, device: torch.device) -> str:
+    """Say why this device has no such precision; nothing where it has."""
+    if name in eight_bits.precisions_on(device):
+        return ""
+    reason = eight_bits.refusal(device) if name == eight_bits.FP8 else None
+    return f"{device.type} has no {name}" + (f": {reason}" if reason else "")
 
 
 def training_step(
@@ -123,12 +140,14 @@ def training_step(
 
 def _timed(case: Case, batch: int, device: torch.device, seconds: float) -> tuple[Timing, int | None]:
     """Return the time of a step and its peak memory."""
-    workload, kind = WORKLOADS[case.model], precision(case.precision)
+    workload, kind = WORKLOADS[case.model], precision(eight_bits.surrounding(case.precision))
     elsewhere = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
     torch.manual_seed(0)
     with torch.device(device):
         model = workload.build(case.preset)
         inputs = workload.batch(model, batch, case.preset)
+    if case.precision == eight_bits.FP8 and not eight_bits.convert(model):
+        raise NothingToConvertError("no layer is an nn.Linear whose sides are multiples of 16")
     torch._dynamo.reset()
     step = training_step(model, inputs, kind, case.mode, device.type)
     with fp32_products(tf32=kind.tf32):
@@ -137,8 +156,8 @@ def _timed(case: Case, batch: int, device: torch.device, seconds: float) -> tupl
             torch.cuda.reset_peak_memory_stats(device)
             step()
             return timing, torch.cuda.max_memory_allocated(device) - elsewhere
-    if case.mode == "compiled":
-        return timing, None  # compiled code allocates where nobody can follow
+    if case.mode == "compiled" or case.precision == eight_bits.FP8:
+        return timing, None  # compiled code, and kernels for 8 bits, allocate where nobody can follow
     return timing, measure_memory(model, precision_name=case.precision, **inputs).peak_bytes
 
 

@@ -13,10 +13,10 @@ from tqdm.auto import tqdm
 from amp_lessons import devices
 from amp_lessons.bench import cases, folders, results, runner
 from amp_lessons.bench.confrontation import MODES
+from amp_lessons.bench.eight_bits import PRECISIONS, precisions_on
 from amp_lessons.bench.report import table
 from amp_lessons.bench.workloads import MissingExtraError, benched, require_transformers
 from amp_lessons.keeping.progress import ProgressError
-from amp_lessons.measure import PRECISIONS, precisions_on
 from amp_lessons.measure.stopwatch import usable_device
 
 _EPILOG = (
@@ -47,7 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "--precisions",
         PRECISIONS,
-        f"in which precisions, of {precisions} (default: all the device knows)",
+        f"in which precisions, of {precisions} (default: all the device knows). fp8: bf16, with linear "
+        "layers in 8 bits where the GPU has kernels for them",
     )
     _add_list(parser, "--modes", MODES, _MODES)
     parser.add_argument("--seconds", type=float, default=3.0, help="how long to time each case (default: 3)")

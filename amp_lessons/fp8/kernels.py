@@ -34,7 +34,7 @@ def multiply(left: Quantized, right: Quantized, dtype: torch.dtype) -> Tensor:
     """Return left · rightᵀ by the device's kernel; ``refusal`` says where there is one."""
     rows, columns = left.values.shape[0], right.values.shape[0]
     (a, scale_a), (b, scale_b) = _laid_out(left), _laid_out(right)
-    return _scaled_mm(a, b.t(), scale_a, scale_b, left.cast.block, dtype)[:rows, :columns]
+    return scaled_mm(a, b.t(), scale_a, scale_b, left.cast.block, dtype)[:rows, :columns]
 
 
 def _laid_out(operand: Quantized) -> tuple[Tensor, Tensor]:
@@ -46,9 +46,10 @@ def _laid_out(operand: Quantized) -> tuple[Tensor, Tensor]:
     return values.contiguous(), scale.contiguous()
 
 
-def _scaled_mm(
+def scaled_mm(
     a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, block: Block, dtype: torch.dtype
 ) -> Tensor:
+    """Return a · b, in 8 bits with scales per tensor or row, by the function that this PyTorch has."""
     if not hasattr(F, "scaled_mm"):  # an older PyTorch
         if block == TENSOR:
             return torch._scaled_mm(a, b, scale_a.reshape(()), scale_b.reshape(()), out_dtype=dtype)
@@ -68,7 +69,7 @@ def _tried(
     try:
         a, b = (torch.zeros(_MULTIPLE, _MULTIPLE, device=device).to(each) for each in (left, right))
         scale = torch.ones(1 if block == TENSOR else _MULTIPLE, 1, device=device)
-        _scaled_mm(a, b.t(), scale, scale, block, dtype)
+        scaled_mm(a, b.t(), scale, scale, block, dtype)
     except (RuntimeError, ValueError, AssertionError, AttributeError) as error:
         return f"{device.type} refuses it: {str(error).splitlines()[0]}"
     return None

@@ -11,9 +11,9 @@ from pathlib import Path
 import torch
 
 from amp_lessons.bench import benched, results
+from amp_lessons.bench.eight_bits import precisions_on
 from amp_lessons.bench.folders import path_for
 from amp_lessons.commands import bench as command
-from amp_lessons.measure import precisions_on
 from tools.gpu.found import Figure, Found, NotPossibleError, Place, needed
 
 

@@ -1,0 +1,76 @@
+"""Lesson 09 as a learner uses it: by keyboard, in JupyterLab in a real browser."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from amp_lessons import exercises
+
+NOTEBOOK = "notebooks/09_fp8_and_fp4.ipynb"
+PATIENCE_MS = 60_000  # the longest sums take a second, on a busy machine many
+
+
+@pytest.fixture
+def scale(lesson) -> Locator:
+    return lesson.view_with(lesson.page.get_by_role("slider", name="Multiply by"))
+
+
+@pytest.fixture
+def accumulator(lesson) -> Locator:
+    return lesson.view_with(lesson.page.get_by_role("slider", name="Inner dimension"))
+
+
+def test_a_scale_by_hand_is_the_compute_rooms_answer(lesson, scale):
+    caption, slider = scale.locator("figcaption"), scale.get_by_role("slider", name="Multiply by")
+    expect(caption).to_contain_text("Multiplied by 2^15")
+    slider.press("ArrowRight")
+    expect(caption).to_contain_text("Multiplied by 2^16")
+    error = lesson.evaluate(
+        "print(f'{fp8.place_by_hand(gradient, formats.FORMATS[\"fp8_e4m3\"], 16).relative_error():.1%}')"
+    ).strip()
+    expect(caption).to_contain_text(f"Error: {error.replace('%', ' %')} of the norm")
+    slider.press("ArrowLeft")
+    assert lesson.errors == []
+
+
+def test_an_outlier_ruins_four_bits_and_blocks_rescue_them(lesson, scale):
+    caption = scale.locator("figcaption")
+    scale.get_by_label("format", exact=True).select_option(label="fp4_e2m1")
+    scale.get_by_label("scale", exact=True).select_option(label="one per tensor, from its largest")
+    outlier = scale.get_by_role("slider", name="Outlier")
+    for _ in range(10):
+        outlier.press("ArrowRight")
+    expect(caption).to_contain_text("One element is 2^10 = 1,024 times the largest")
+    expect(caption).to_contain_text("Error: 100 % of the norm of all others")
+    scale.get_by_label("scale", exact=True).select_option(label="one per 1 × 16, from its largest")
+    expect(caption).to_contain_text("One scale per 1 × 16, in fp4_e2m1")
+    expect(caption).not_to_contain_text("100 % of the norm")
+    assert lesson.errors == []
+
+
+def test_the_accumulator_is_emptied_by_keyboard(lesson, accumulator):
+    caption = accumulator.locator("figcaption")
+    expect(caption).to_contain_text("all positive, added up in 14 bits: the sums are 7 % off")
+    accumulator.get_by_role("slider", name="Promotion").press("Home")
+    expect(caption).to_contain_text("to fp32 every 32", timeout=PATIENCE_MS)
+    accumulator.get_by_label("products", exact=True).select_option(label="of both signs")
+    expect(caption).to_contain_text("of both signs", timeout=PATIENCE_MS)
+    assert lesson.errors == []
+
+
+@pytest.mark.parametrize("exercise_id", ["scaled_cast", "fp8_linear", "mx_scale"])
+def test_hints_open_by_keyboard(lesson, exercise_id):
+    exercise = next(each for each in exercises.catalog() if each.id == exercise_id)
+    card = lesson.page.locator(".amp-card").filter(has_text=exercise.title)
+    card.get_by_role("button", name="Hint 1").press("Enter")
+    expect(card).to_contain_text(exercise.hints[0].replace("`", "")[:60], timeout=PATIENCE_MS)
+
+
+def test_a_prediction_is_made_by_keyboard(lesson):
+    lesson.expect_a_question_to_answer("inf, as in fp16", right="b")
+
+
+def test_nothing_of_ours_keeps_anyone_out(lesson):
+    assert lesson.serious_axe_violations() == []
+    assert lesson.errors == []
