@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import io
 import os
 import pickle
 import traceback
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, TypeVar
 
 import cloudpickle
@@ -75,10 +78,21 @@ def _unpickled(rank: int, ending: Ending, printed: tuple[str, ...]) -> Any:
 
 def _pickled(fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
     try:
-        return cloudpickle.dumps((fn, args))
+        written = io.BytesIO()
+        _Pickler(written).dump((fn, args))
+        return written.getvalue()
     except Exception as error:
         name = getattr(fn, "__name__", type(fn).__name__)
         raise TypeError(
             f"fn and its arguments are copied to the ranks, but {name}, or what it refers to, cannot be "
             f"pickled: {error}; make such things inside the function"
         ) from error
+
+
+class _Pickler(cloudpickle.CloudPickler):
+    """Names modules of a class of their own, as those that load lazily are, like any other module."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, ModuleType) and type(obj) is not ModuleType:
+            return importlib.import_module, (obj.__name__,)
+        return super().reducer_override(obj)

@@ -244,6 +244,10 @@ def test_what_cannot_be_copied_to_the_ranks_is_said():
         parallel.run(holder, 2)
 
 
+def test_parts_of_the_course_that_load_lazily_may_be_referred_to():
+    assert parallel.run(lambda: parallel.sent_bytes("all-reduce", 8, 2), 2) == [8, 8]
+
+
 def test_processes_that_a_rank_started_end_with_it():
     def start():
         return subprocess.Popen(["sleep", "100"]).pid

@@ -54,9 +54,14 @@ def _in_use(
 def _unscaled(gradient: Tensor, carried: float) -> Tensor:
     gradient = gradient.detach()
     gradient = gradient.to_dense() if gradient.layout != torch.strided else gradient
-    local = getattr(gradient, "to_local", None)  # a rank's part of a distributed tensor
-    gradient = local() if local is not None else gradient
+    gradient = local_part(gradient)
     return gradient if carried == 1.0 else gradient.float() / carried
+
+
+def local_part(tensor: Tensor) -> Tensor:
+    """Return this rank's part of a distributed tensor; any other one as it is."""
+    local = getattr(tensor, "to_local", None)
+    return tensor if local is None else local()
 
 
 def dtypes_of(

@@ -1,0 +1,92 @@
+"""What lesson 08 asks and says in words is true of what is computed here."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+import torch
+
+from amp_lessons import parallel
+from amp_lessons.quizzes import question, questions
+from tests.notebook_rules import source
+from tests.test_packaging import ROOT
+
+NOTEBOOK = json.loads((ROOT / "notebooks" / "08_many_gpus.ipynb").read_text("utf-8"))
+CODE = "\n".join(source(cell) for cell in NOTEBOOK["cells"] if cell["cell_type"] == "code")
+
+
+def answer(name):
+    return question(f"ranks.{name}").answer.text
+
+
+def test_every_question_on_ranks_is_asked_once():
+    asked = re.findall(r'views\.Quiz\("(ranks\.\w+)"\)', CODE)
+    assert asked == [name for name in questions() if name.startswith("ranks.")]
+
+
+def test_of_ranks_that_agree_a_ring_leaves_less_than_half():
+    assert answer("agree") == "Less than half"
+    gradients = parallel.rank_gradients(1024, noise=0.1)
+    assert parallel.reduction(gradients, torch.bfloat16).size < 0.5
+    assert parallel.reduction(gradients, torch.bfloat16, "tree").relative_error < 0.005
+
+
+def test_of_ranks_that_disagree_the_error_grows_3_to_4_fold_from_32_to_512():
+    assert answer("disagree") == "About 3- to 4-fold"
+    gradients = parallel.rank_gradients(1024, noise=10.0)
+    few, many = parallel.growth(gradients, torch.bfloat16, ranks=(32, 512)).errors
+    assert 3 < many / few < 4
+
+
+def test_what_the_ways_to_divide_make_of_small_and_large_gradients():
+    means = {
+        name: [
+            parallel.reduce(torch.full((1024, 1), each), torch.float16, "tree", name).item()
+            for each in (2.0**-20, 100.0)
+        ]
+        for name in parallel.AVERAGINGS
+        if name != "sum"
+    }
+    assert answer("divide") == "Only who divides after the sum"
+    assert means.pop("mean") == [2.0**-20, torch.inf]
+    assert list(means.values()) == [[0.0, 100.0]] * len(means)
+
+
+@pytest.mark.parametrize(("stage", "fits"), [("ddp", False), ("zero1", False), ("zero2", True)])
+def test_from_which_stage_on_a_model_three_times_too_large_fits(stage, fits):
+    assert answer("recap_memory").startswith("Stage 2")
+    alone, shared = (parallel.memory_per_rank(8_000_000, ranks, stage).total for ranks in (1, 8))
+    assert (alone / shared >= 3) is fits
+
+
+def test_what_the_tables_of_16_and_18_bytes_differ_in():
+    assert answer("tables") == "Gradients in fp32 instead of 16 bits"
+    first, second = (parallel.CONVENTIONS[name].bytes_per_parameter for name in ("zero", "megatron bf16"))
+    assert (sum(first.values()), sum(second.values())) == (16, 18)
+    assert {what for what in first if first[what] != second[what]} == {"gradients"}
+
+
+def test_ddp_sends_a_little_more_than_fsdp2_with_weights_gathered_in_bf16():
+    assert answer("bill") == "DDP, a little"
+    blocks = torch.nn.ModuleList(torch.nn.Linear(64, 64) for _ in range(4))
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.blocks, self.head = blocks, torch.nn.Linear(64, 64)
+
+        def forward(self, x):
+            for block in self.blocks:
+                x = block(x)
+            return self.head(x)
+
+    half, full = torch.bfloat16, torch.float32
+    inputs = torch.zeros(2, 64)
+    ddp = parallel.communication(Model(), inputs, 8, "ddp").sent_bytes
+    mixed, plain = (
+        parallel.communication(Model(), inputs, 8, param_dtype=dtype, reduce_dtype=full).sent_bytes
+        for dtype in (half, full)
+    )
+    assert 0.85 * ddp < mixed < ddp < plain < 1.5 * ddp
