@@ -475,6 +475,7 @@ CODES: dict[str, str] = {
     "weights_apart": "the ranks had different weights after a step",
     "overflow_stepped_on": "all ranks made a step although one had overflowed",
     "skipped_apart": "one rank skipped a step that another made",
+    "steps_apart": "the ranks took different numbers of steps",
     "mean_of_means": "samples of small batches weigh more than those of large ones",
     "wrong_update_of_all": "an update is wrong, and no known mistake of several ranks explains it",
     "history_not_of_all": "the history holds something else than the mean over all ranks' samples",

@@ -46,7 +46,7 @@ class Sighting(Finding):
 
     ``likely`` says why a finding is only probable; it is empty where what the message says has happened.
     ``count`` tells how often it was seen, ``first_step`` before which optimizer step, from 0, it was first;
-    ``lesson`` is the number of the lesson that explains it.
+    ``lesson`` is the number of the lesson that explains it, ``ranks`` are those that saw it, of several.
     """
 
     likely: str = ""
@@ -54,6 +54,7 @@ class Sighting(Finding):
     count: int = 1
     first_step: int = 0
     lesson: str = ""
+    ranks: tuple[int, ...] = ()
 
     @property
     def certainty(self) -> Literal["seen", "likely"]:

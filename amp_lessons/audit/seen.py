@@ -60,12 +60,16 @@ class LayerSeen:
 
     ``dtypes`` maps what belongs to the layer to its dtype: its parameters and buffers by name,
     ``"gradient"``, ``"output"``, and the optimizer's state by name, as in ``"optimizer.exp_avg"``.
+    ``part`` says which part of it this rank holds, and so what its history is of: "1/2" is the first of two
+    shards, "" all of it. ``replicated`` says that ``DistributedDataParallel`` keeps it equal on all ranks.
     """
 
     name: str
     parameters: int
     dtypes: Mapping[str, torch.dtype] = field(default_factory=dict)
     history: tuple[LayerStep, ...] = ()
+    part: str = ""
+    replicated: bool = False
 
     @property
     def census(self) -> Census | None:
@@ -85,6 +89,21 @@ class LayerSeen:
 
 
 @dataclass(frozen=True)
+class RankSeen:
+    """One rank of a training on several: how many ``steps`` its optimizers were asked for.
+
+    ``skipped`` are the numbers of those that its scaler skipped, ``scales`` the steps from which on it had
+    another loss scale, with that scale; ``ended`` says how it ended, if not well.
+    """
+
+    rank: int
+    steps: int
+    skipped: tuple[int, ...] = ()
+    scales: tuple[tuple[int, float], ...] = ()
+    ended: str = ""
+
+
+@dataclass(frozen=True)
 class Frame:
     """One module's turn in a pass: the largest magnitude of what it returned, or of its output's gradient."""
 
@@ -101,7 +120,7 @@ class Nonfinite:
 
     ``operation`` is the last operation of the module, by autograd's name ("addmm", "softmax"); ``step``
     counts optimizer steps from 0. ``recovered`` says that it was an overflow of the kind the scaler is there
-    for.
+    for, ``rank`` on which of several ranks it was.
     """
 
     module: str
@@ -111,3 +130,4 @@ class Nonfinite:
     before: tuple[Frame, ...] = ()
     place: Place | None = None
     recovered: bool = False
+    rank: int | None = None

@@ -11,6 +11,7 @@ from torch import nn
 
 from amp_lessons.audit.explaining import Explanation, explain
 from amp_lessons.audit.judging.judge import Judge
+from amp_lessons.audit.numbers.distribution import NOT_SEEN, is_sharded
 from amp_lessons.audit.numbers.frames import FrameRecorder
 from amp_lessons.audit.numbers.naming import Names, is_compiled, living_optimizers
 from amp_lessons.audit.numbers.sampler import Sampler
@@ -174,6 +175,8 @@ class Seen:
     def _found(self, optimizer: torch.optim.Optimizer) -> None:
         self._names.find(parameters_of(optimizer))
         self._notice_compiled()
+        if is_sharded(parameters_of(optimizer)) and NOT_SEEN not in self._unseen:
+            self._unseen.append(NOT_SEEN)
 
     def _hear(self, event: events.Event) -> None:
         if isinstance(event, events.StepAsked):

@@ -20,6 +20,7 @@ from torch._subclasses import fake_tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from amp_lessons.autocast.running import fake_mode_of, fake_tensors, on_fake_cpu, without_collecting
+from amp_lessons.bench.sharing import MOST_RANKS, Sharing, sharing
 from amp_lessons.bench.workloads import WORKLOADS, Workload
 from amp_lessons.formats import parse_whole
 from amp_lessons.material import models
@@ -32,6 +33,7 @@ from amp_lessons.measure import (
     predict_memory,
 )
 from amp_lessons.measure.batch import LARGEST_BATCH
+from amp_lessons.precisions import precision
 
 LARGEST_SIZE = 2**16  # more than anybody trains with, tokens or pixels of a side
 _models_in_use = threading.RLock()
@@ -72,25 +74,39 @@ class Subject:
 
 @dataclass(frozen=True)
 class Question:
-    """A training step: of which model, on how many items of which size, with what, and in which precision."""
+    """A training step: of which model, on how many items of which size, with what, and in which precision.
+
+    The step is one rank's of ``ranks``, which share the model by ``stage``, one of ``parallel.STAGES``.
+    """
 
     subject: Subject
     batch: int
     size: int
     optimizer: str
     precision: str
+    ranks: int = 1
+    stage: str = "ddp"
 
 
-def ask(subject: Subject, batch: str | int, size: str | int, optimizer: str, precision: str) -> Question:
+def ask(
+    subject: Subject,
+    batch: str | int,
+    size: str | int,
+    optimizer: str,
+    precision: str,
+    ranks: str | int = 1,
+    stage: str = "ddp",
+) -> Question:
     """Make a question from what a learner typed.
 
     Raises ``ValueError`` for a number that cannot be used, and says why.
     """
     count = parse_whole(batch, "The batch", LARGEST_BATCH)
-    if not subject.size_name:
-        return Question(subject, count, subject.size, optimizer, precision)
-    length = parse_whole(size, f"The {subject.size_name}", LARGEST_SIZE)
-    return Question(subject, count, length, optimizer, precision)
+    length = subject.size
+    if subject.size_name:
+        length = parse_whole(size, f"The {subject.size_name}", LARGEST_SIZE)
+    among = parse_whole(ranks, "The number of ranks", MOST_RANKS)
+    return Question(subject, count, length, optimizer, precision, among, stage if among > 1 else "ddp")
 
 
 @lru_cache(maxsize=64)
@@ -99,6 +115,8 @@ def predict(question: Question) -> Footprint:
 
     Raises ``CannotTellError`` where there is no telling, with the reason.
     """
+    if question.ranks > 1:
+        return _sharing(question).of(predict(replace(question, ranks=1, stage="ddp")))
     with _explaining(question.subject):
         model = _built(question.subject, question.size)
         with _mode_of(model):
@@ -115,6 +133,7 @@ def largest_batch(
     ``before_each`` is called before each prediction that this takes; what it raises ends the search.
     """
     model, known = _built(question.subject, question.size), predict(question).peak_bytes
+    alone = question.ranks == 1
 
     def make_inputs(batch: int) -> Any:
         before_each()
@@ -126,8 +145,14 @@ def largest_batch(
             make_inputs,
             GPUS[gpu].usable_bytes,
             known_peaks={question.batch: known},
+            peak_of=lambda found: (found if alone else _sharing(question).of(found)).peak_bytes,
             **_options(question),
         )
+
+
+def _sharing(question: Question) -> Sharing:
+    itemsize = precision(question.precision).dtype.itemsize
+    return sharing(_built(question.subject, question.size), question.ranks, question.stage, itemsize)
 
 
 def own_subject(model: nn.Module, inputs: Any, name: str = "your model") -> Subject:

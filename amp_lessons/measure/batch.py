@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from amp_lessons.arguments import require, require_callable, require_number, require_whole
 from amp_lessons.autocast.running import fake_mode_of, gradients_on, on_fake_cpu
-from amp_lessons.measure.footprint import COMPUTED, MEASURED
+from amp_lessons.measure.footprint import COMPUTED, MEASURED, Footprint
 from amp_lessons.measure.memory import predict_memory
 
 LARGEST_BATCH = 2**20  # more than anybody trains with
@@ -42,18 +42,22 @@ def predict_largest_batch(
     capacity_bytes: int,
     *,
     known_peaks: Mapping[int, int] | None = None,
+    peak_of: Callable[[Footprint], int] | None = None,
     **options: Any,
 ) -> LargestBatch:
     """Find the largest batch whose predicted peak is at most ``capacity_bytes``.
 
     ``make_inputs(batch)`` makes the model's inputs: a tensor, a tuple of positional or a dict of named ones;
     it is called with fake tensors, so that large batches take no memory. ``known_peaks`` are peaks in bytes
-    by batch that need not be predicted again. ``options`` are those of ``predict_memory``.
+    by batch that need not be predicted again. ``peak_of`` says what of a predicted footprint has to fit, the
+    peak itself if it is not given. ``options`` are those of ``predict_memory``.
     """
     require_callable(make_inputs, "make_inputs", "a function that makes inputs of a batch size")
     capacity_bytes = int(min(require_number(capacity_bytes, "capacity_bytes", above=0), sys.maxsize))
     if known_peaks is not None:
         require(known_peaks, Mapping, "known_peaks", "a dict of peaks by batch, or None")
+    if peak_of is not None:
+        require_callable(peak_of, "peak_of", "a function of a footprint that returns bytes, or None")
     fake, _ = on_fake_cpu(model, ())
     mode = fake_mode_of(fake.parameters()) or FakeTensorMode()
     peaks: dict[int, int] = dict(known_peaks or {})
@@ -64,7 +68,7 @@ def predict_largest_batch(
             with mode:
                 args, kwargs = _as_arguments(make_inputs(batch))
             predicted = predict_memory(fake, *args, **kwargs, **options)
-            peaks[batch] = predicted.peak_bytes
+            peaks[batch] = predicted.peak_bytes if peak_of is None else peak_of(predicted)
             warnings.add(predicted.warning)
         return peaks[batch] <= capacity_bytes
 

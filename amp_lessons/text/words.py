@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from decimal import Decimal
 
 _LONGEST_DECIMAL = 29  # characters: enough for 0.1 in fp32
 _SMALLEST_DECIMAL = 1e-4  # below it one counts zeros
 _UNITS = ("KiB", "MiB", "GiB", "TiB")
+
+
+def listed(words: Sequence[str]) -> str:
+    """Return ``a``, ``a and b`` or ``a, b and c``."""
+    *others, last = words
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def power_of_two(value: float) -> str:

@@ -113,6 +113,22 @@ def test_the_calculator_answers_for_another_batch_and_gpu(lesson, calculator):
     assert lesson.errors == []
 
 
+def test_the_calculator_answers_for_each_of_several_ranks_by_keyboard(lesson, calculator):
+    caption = calculator.locator("figcaption")
+    field = calculator.get_by_label("ranks", exact=True)
+    field.fill("8")
+    field.press("Tab")  # from the field to the strategy, which is next
+    strategy = calculator.get_by_label("strategy", exact=True)
+    expect(strategy).to_be_focused()
+    strategy.press("Z")  # typing chooses in a list: DDP, ZeRO-1, …
+    expect(caption).to_contain_text("on each of 8 ranks that share by ZeRO-1", timeout=PATIENCE_MS)
+    expect(caption).to_contain_text("Buffers of communication come on top", timeout=PATIENCE_MS)
+    field.fill("1")
+    field.press("Enter")
+    expect(caption).not_to_contain_text("ranks", timeout=PATIENCE_MS)
+    assert lesson.errors == []
+
+
 @pytest.mark.parametrize("exercise_id", ["time_step", "activation_bytes"])
 def test_hints_open_one_after_the_other(lesson, exercise_id):
     exercise = next(each for each in exercises.catalog() if each.id == exercise_id)

@@ -6,14 +6,16 @@ import pytest
 import torch
 from torch import nn
 
+from amp_lessons import parallel
 from amp_lessons.bench import calculator
 from amp_lessons.bench.calculator import SUBJECTS, ask, largest_batch, predict
+from amp_lessons.bench.sharing import sharing
 from amp_lessons.measure import GPUS, LargestBatch
 from amp_lessons.text.words import memory
 from amp_lessons.views import CalculatorView
 from amp_lessons.views.base import latest
 from amp_lessons.views.figures.calculator import calculator_picture
-from amp_lessons.views.widgets.calculator import describe
+from amp_lessons.views.widgets.calculator import STRATEGIES, describe
 from tests.views import loops
 
 pytestmark = pytest.mark.slow
@@ -34,6 +36,7 @@ def shared():
 @pytest.fixture
 def view(shared):
     shared.model = CONV_NET
+    shared.ranks = 1
     shared.batch, shared.size = "32", "8"
     shared.wait()
     return shared
@@ -261,6 +264,81 @@ def test_without_a_kernel_the_final_answer_is_stored():
     assert "3 images" in bundle["text/plain"]
     assert bundle["text/plain"].endswith("fits.") or "The largest batch that fits" in bundle["text/plain"]
     assert bundle["image/png"]
+
+
+def footprint_of(ranks, stage, precision="fp16", optimizer="AdamW", name=CONV_NET):
+    subject = SUBJECTS[name]
+    return predict(ask(subject, 32, subject.size, optimizer, precision, ranks, stage))
+
+
+@pytest.mark.parametrize("stage", parallel.STAGES)
+def test_each_of_several_ranks_holds_what_the_bookkeeping_says(stage):
+    alone, each = footprint_of(1, stage), footprint_of(8, stage)
+    parameters = alone.parameter_bytes // 4
+    told = parallel.memory_per_rank(parameters, 8, stage, "fp32").held
+    assert each.parameter_bytes == told["weights"]
+    assert each.gradient_bytes == told["gradients"]
+    # Adam's counts of steps, a few bytes, are shared as its moments are
+    assert each.optimizer_bytes == pytest.approx(told["Adam's moments"], rel=0.01)
+    for moment, alone_then in zip(each.history, alone.history, strict=True):
+        for own in ("saved activations", "inputs"):
+            assert moment.live_bytes.get(own) == alone_then.live_bytes.get(own)
+    assert each.peak_bytes == max(moment.total_bytes for moment in each.history)
+    assert (each.peak_bytes == alone.peak_bytes) == (stage == "ddp")
+
+
+def test_zero3_gathers_in_the_dtype_of_autocast_what_is_computed_with():
+    gathered = {
+        precision: max(m.live_bytes["parameters"] for m in footprint_of(8, "fsdp2", precision).history)
+        - footprint_of(8, "fsdp2", precision).parameter_bytes
+        for precision in ("fp16", "fp32")
+    }
+    count = footprint_of(1, "ddp").parameter_bytes // 4  # it has no blocks, so all of it is gathered at once
+    assert gathered == {"fp16": 2 * count, "fp32": 4 * count}
+    assert all(
+        "weight copies" not in m.live_bytes for m in footprint_of(8, "fsdp2").history if m.phase == "forward"
+    )
+
+
+def test_blocks_are_gathered_two_at_a_time_beside_what_is_in_none():
+    model = nn.ModuleDict({"blocks": nn.ModuleList(nn.Linear(8, 8, bias=False) for _ in range(5))})
+    model["head"] = nn.Linear(8, 3, bias=False)
+    assert sharing(model, 4, "fsdp2", 2).gathered == 2 * (2 * 64 + 24)
+    assert sharing(model, 4, "zero2", 2).gathered == 0
+    assert sharing(model, 1, "fsdp2", 2).gathered == 0
+
+
+def test_ranks_and_strategy_are_said_and_drawn_and_make_room_for_larger_batches(view):
+    view.optimizer, view.size, view.gpu = "AdamW", 256, "T4"
+    alone = view.largest_batch.batch
+    caption = view.caption
+    view.strategy = "zero3"
+    view.wait()
+    assert view.caption == caption  # one rank shares with nobody
+    view.ranks = "16"
+    assert view.footprint == predict(ask(SUBJECTS[CONV_NET], 32, 256, "AdamW", "fp16", 16, "zero3"))
+    assert "fp16 autocast, on each of 16 ranks that share by ZeRO-3: " in view.caption
+    assert "Buffers of communication come on top." in view.caption
+    assert "peak, each of 16" in [text.get_text() for text in view.picture.figure.axes[0].texts]
+    assert "16 ranks" in view._repr_mimebundle_()["text/plain"]
+    assert view.largest_batch.batch >= alone
+    view.strategy = "ddp"
+    view.wait()
+    assert "as large as the gradients" in view.caption
+    view.ranks, view.optimizer = 1, "SGD"
+
+
+@pytest.mark.parametrize("ranks", ["0", "-1", "two", "1.5", "1e9", ""])
+def test_ranks_that_cannot_be_are_answered(view, ranks):
+    view.ranks = ranks
+    assert view.caption.startswith("The number of ranks is a whole number from 1 to 4,096")
+    assert view.footprint is None
+    view.ranks = 1
+    assert view.footprint is not None
+
+
+def test_every_stage_can_be_chosen():
+    assert set(STRATEGIES.values()) == set(parallel.STAGES)
 
 
 def test_gpt2_xl_is_answered_without_a_gpu():

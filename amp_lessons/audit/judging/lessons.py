@@ -24,6 +24,7 @@ _LESSONS = {
         "schedule_on_skipped_step",
         "average_on_skipped_step",
     ),
+    "08": ("masters_not_fp32", "scales_apart", "skipped_apart", "weights_apart", "steps_apart"),
 }
 _BY_CODE = {code: lesson for lesson, codes in _LESSONS.items() for code in codes}
 

@@ -18,10 +18,13 @@ from torch.nn.modules.module import register_module_forward_hook
 
 from amp_lessons.audit.numbers.naming import Names
 from amp_lessons.audit.recorder.later import Later
+from amp_lessons.audit.recorder.local import local
 from amp_lessons.audit.seen import Frame, Nonfinite, Phase, StepSeen
 from amp_lessons.audit.watching.stale import is_stale
+from amp_lessons.precisions import HALVES
 
 _KEPT = 21  # frames, up to the first inf or NaN
+_HALVES = frozenset(HALVES.values())
 
 
 def _unguarded(look: Callable[..., Any], *args: Any) -> Any:
@@ -100,7 +103,9 @@ class FrameRecorder:
             return
         if module._parameters:
             on = torch.is_autocast_enabled(tensors[0].device.type)
-            self.with_autocast, self.without = self.with_autocast + on, self.without + (not on)
+            # FSDP2 casts by its own policy: what comes out in 16 bits needs no autocast
+            alone = not on and all(tensor.dtype not in _HALVES for tensor in tensors)
+            self.with_autocast, self.without = self.with_autocast + on, self.without + alone
 
     def _dropout_is_off(self, module: nn.Module) -> bool:
         """Whether this is dropout in a model that is trained, and switched off there altogether."""
@@ -163,7 +168,8 @@ def _operation(tensor: Tensor) -> str:
 
 def _largest(tensor: Tensor) -> Later:
     with torch.no_grad():
-        return Later(torch.linalg.vector_norm(tensor.detach(), math.inf) if tensor.numel() else None)
+        here = local(tensor).detach()
+        return Later(torch.linalg.vector_norm(here, math.inf) if here.numel() else None)
 
 
 def _bad(value: float | None) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
-from amp_lessons.audit.numbers.layers import local_part
+from amp_lessons.audit.recorder.local import local
 
 _AT_MOST = 4096  # weights of one parameter: a share is then known to within 2 %, mostly better
 
@@ -51,5 +51,5 @@ def _share(found: list[tuple[Tensor, _Some]]) -> float | None:
 
 
 def _flat(tensor: Tensor) -> Tensor:
-    part = local_part(tensor.detach())
+    part = local(tensor).detach()
     return (part.to_dense() if part.layout != torch.strided else part).reshape(-1)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from amp_lessons.audit.numbers.distribution import part_of, replicas
 from amp_lessons.audit.numbers.frames import FrameRecorder
 from amp_lessons.audit.numbers.layers import dtypes_of, layer_step
 from amp_lessons.audit.numbers.lost_updates import Remembered
 from amp_lessons.audit.numbers.naming import Names
-from amp_lessons.audit.recorder.events import Event, StepDone, Underflow, UpdatesLost
+from amp_lessons.audit.recorder.events import Event, ShardsInHalf, StepDone, Underflow, UpdatesLost
 from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.later import Later
 from amp_lessons.audit.recorder.places import own_line
@@ -54,6 +55,7 @@ class Sampler:
         self._remembered: Remembered | None = None
         self._now: dict[str, LayerStep] = {}
         self.sampling = False
+        self._replicas: dict[int, frozenset[int]] = {}  # of each optimizer, looked for once
 
     @property
     def steps(self) -> tuple[StepSeen, ...]:
@@ -107,6 +109,7 @@ class Sampler:
         )
         self._lines.append(_Line(seen, scale, loss))
         if self.sampling:
+            self._tell_of_shards(optimizer, done)
             self._keep(optimizer, lost)
         following = self._asked[id(optimizer)] % self._every == 0
         self.frames.begin(done.step + 1, armed=following or not done.happened)
@@ -132,7 +135,20 @@ class Sampler:
             share, dtype = sum(shares) / len(shares), next(iter(half.values()))
             self._hear(UpdatesLost(step=done.step, line=done.line, dtype=dtype, share=share))
 
+    def _tell_of_shards(self, optimizer: torch.optim.Optimizer, done: StepDone) -> None:
+        """Tell of weights in 16 bits of which no rank holds more than a part."""
+        for layer, parameters in self.names.by_layer(parameters_of(optimizer)).items():
+            if dtype := _in_half(parameters):
+                self._hear(ShardsInHalf(step=done.step, line=done.line, layer=layer, dtype=dtype))
+                return
+
+    def _replicated(self, optimizer: torch.optim.Optimizer) -> frozenset[int]:
+        if id(optimizer) not in self._replicas:
+            self._replicas[id(optimizer)] = replicas()
+        return self._replicas[id(optimizer)]
+
     def _keep(self, optimizer: torch.optim.Optimizer, lost: dict[str, float]) -> None:
+        replicated = self._replicated(optimizer)
         for layer, parameters in self.names.by_layer(parameters_of(optimizer)).items():
             if layer not in self._now:
                 continue
@@ -144,7 +160,15 @@ class Sampler:
                 parameters=sum(p.numel() for p in parameters),
                 dtypes=dict(dtypes_of(named, [optimizer])),
                 history=(*_thinned(before.history if before else ()), now),
+                part="; ".join(sorted({part_of(p) for p in parameters} - {""})),
+                replicated=any(id(p) in replicated for p in parameters),
             )
+
+
+def _in_half(parameters: Iterable[Tensor]) -> torch.dtype | None:
+    """Return the dtype in 16 bits of weights of which this rank holds a part, None where there are none."""
+    halves = HALVES.values()
+    return next((p.dtype for p in parameters if p.dtype in halves and part_of(p)), None)
 
 
 def _thinned(history: tuple[LayerStep, ...]) -> tuple[LayerStep, ...]:

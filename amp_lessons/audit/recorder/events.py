@@ -227,6 +227,14 @@ class UpdatesLost(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ShardsInHalf(Event):
+    """An optimizer stepped weights of which each rank holds a part, in 16 bits: those of this ``layer``."""
+
+    layer: str
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, kw_only=True)
 class Underflow(Event):
     """All gradients lay at the lower end of fp16 at this scale, which could have been larger."""
 

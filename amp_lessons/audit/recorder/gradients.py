@@ -165,7 +165,7 @@ class GradientBook:
         """Whether a tensor is one of the gradients, or shows it, and is still scaled."""
         for state in list(self._states.values()):
             gradient = state.gradient() if state.scaled_by and not state.applied else None
-            if gradient is not None and gradient.data_ptr() == tensor.data_ptr():
+            if gradient is not None and (gradient is tensor or gradient.data_ptr() == tensor.data_ptr() != 0):
                 return True
         return False
 

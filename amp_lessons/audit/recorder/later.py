@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from amp_lessons.audit.recorder.local import is_distributed
 
 
 def is_free_to_read(tensor: Tensor) -> bool:
@@ -19,6 +22,8 @@ class Later:
     def __init__(self, number: Tensor | float | None) -> None:
         self._number: Any = number
         if isinstance(number, Tensor):
+            if is_distributed(number):
+                number = _whole(number)
             alone = number.detach()
             self._number = float(alone.sum()) if is_free_to_read(alone) else alone.sum().clone()
 
@@ -36,6 +41,13 @@ class Later:
     def at_once(self) -> float | None:
         """Return the number where reading it makes nobody wait, else None."""
         return self.read() if self.known else None
+
+
+def _whole(number: Any) -> Tensor:
+    """Return what a rank holds of a distributed number if that is all of it, else NaN: asking would send."""
+    if all(placement.is_replicate() for placement in number.placements):
+        return number.to_local()
+    return torch.tensor(math.nan)
 
 
 def scale_of(scaler: torch.amp.GradScaler) -> Later:

@@ -21,6 +21,7 @@ from torch.optim.swa_utils import AveragedModel
 from amp_lessons.audit.recorder import events, graph
 from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.later import is_free_to_read
+from amp_lessons.audit.recorder.local import local
 from amp_lessons.audit.recorder.places import is_own
 from amp_lessons.audit.recorder.recorder import Recorder
 from amp_lessons.audit.watching.spies.replacing import replaced
@@ -255,7 +256,7 @@ class _Spies:
     def _tell_of_average(self, before: Any, average: Tensor, weights: Tensor) -> None:
         after, stuck = _some_of(average), None
         if before is not None and after is not None:
-            target = weights.detach().reshape(-1)[: after.numel()]
+            target = local(weights).detach().reshape(-1)[: after.numel()]
             differs = bool((target.float() != after.float()).any())
             stuck = differs and bool(torch.equal(before, after))
         self._recorder.tell(events.Averaged, dtype=average.dtype, weight_dtype=weights.dtype, stuck=stuck)
@@ -265,7 +266,7 @@ def _some_of(owner: Any) -> Tensor | None:
     """Copy a few numbers of a tensor, or of the first one of an averaged model."""
     tensor = next(owner.module.parameters()) if isinstance(owner, AveragedModel) else owner
     interesting = tensor.dtype in _HALVES and is_free_to_read(tensor) and tensor.is_contiguous()
-    return tensor.detach().reshape(-1)[:64].clone() if interesting else None
+    return local(tensor).detach().reshape(-1)[:64].clone() if interesting else None
 
 
 def _by_own_code() -> bool:

@@ -32,15 +32,36 @@ def checked(document: Any) -> Document:
     """Return a document. Raises ValueError for anything else, and for versions that are not known here."""
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise ValueError(f'this is no report of an audit: its "schema" would be {SCHEMA!r}')
+    if document.get("version") == 1:
+        document = _of_version_1(document)
     if document.get("version") != VERSION:
         raise ValueError(
-            f"this report is of version {document.get('version')!r}, and only version {VERSION} is known "
-            "here: read it with the amp-lessons that wrote it"
+            f"this report is of version {document.get('version')!r}, and only versions up to {VERSION} are "
+            "known here: read it with the amp-lessons that wrote it"
         )
     missing = Document.__required_keys__ - document.keys()
     if missing:
         raise ValueError(f"this report is damaged: it lacks {', '.join(sorted(missing))}")
     return cast(Document, document)
+
+
+def _of_version_1(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a document of version 1 as one of version 2: that of a training of one process."""
+    try:
+        return document | _new_keys(document)
+    except (TypeError, AttributeError) as error:
+        raise ValueError(f"this report is damaged: {type(error).__name__}: {error}") from error
+
+
+def _new_keys(document: dict[str, Any]) -> dict[str, Any]:
+    found = document.get("first_nonfinite")
+    return {
+        "version": 2,
+        "findings": [each | {"ranks": []} for each in document.get("findings", [])],
+        "layers": [each | {"part": "", "replicated": False} for each in document.get("layers", [])],
+        "first_nonfinite": found | {"rank": None} if found else None,
+        "ranks": [],
+    }
 
 
 def _finite(value: Any) -> Any:

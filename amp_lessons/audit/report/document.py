@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 from amp_lessons.audit.findings import Place, Sighting
 
 SCHEMA = "amp-lessons audit report"
-VERSION = 1
+VERSION = 2  # 1 knew one process only
 
 
 class PlaceEntry(TypedDict):
@@ -27,7 +27,8 @@ class FindingEntry(TypedDict):
 
     ``kind`` is ``failed`` for a mistake and ``note`` for a remark, ``message`` the cause, ``hint`` the cure.
     ``certainty`` is ``seen`` or ``likely``; ``likely`` gives the reason of the latter. ``first_step`` counts
-    optimizer steps from 0, ``lesson`` is the number of the lesson that explains it.
+    optimizer steps from 0, ``lesson`` is the number of the lesson that explains it. ``ranks`` are those that
+    saw it, where the report is of several; ``count`` is then that of the rank that saw it most often.
     """
 
     code: str
@@ -40,10 +41,15 @@ class FindingEntry(TypedDict):
     count: int
     first_step: int
     lesson: str
+    ranks: list[int]
 
 
 class StepEntry(TypedDict):
-    """One step that an optimizer was asked for; the fields of ``audit.StepSeen``, steps counted from 0."""
+    """One step that an optimizer was asked for; the fields of ``audit.StepSeen``, steps counted from 0.
+
+    Of several ranks: ``happened`` on all of them, ``loss`` and ``lost_updates`` are means over ranks,
+    ``gradient_norm`` is that of all shards, ``scale`` the lowest rank's.
+    """
 
     index: int
     optimizer: int
@@ -91,12 +97,18 @@ class LayerStepEntry(TypedDict):
 
 
 class LayerEntry(TypedDict):
-    """One layer: the number of its trainable parameters, the dtypes of what belongs to it, its history."""
+    """One layer: the number of its trainable parameters, the dtypes of what belongs to it, its history.
+
+    ``part`` says which shard of it the history is of, "" all of it; ``replicated`` that
+    ``DistributedDataParallel`` kept it equal on all ranks.
+    """
 
     name: str
     parameters: int
     dtypes: dict[str, str]
     history: list[LayerStepEntry]
+    part: str
+    replicated: bool
 
 
 class FrameEntry(TypedDict):
@@ -110,7 +122,10 @@ class FrameEntry(TypedDict):
 
 
 class NonfiniteEntry(TypedDict):
-    """The first inf or NaN; ``before`` are the frames that led there, the last one being its own."""
+    """The first inf or NaN; ``before`` are the frames that led there, the last one being its own.
+
+    ``rank`` is that on which it was, null where there is only one.
+    """
 
     module: str
     operation: str
@@ -119,6 +134,7 @@ class NonfiniteEntry(TypedDict):
     before: list[FrameEntry]
     place: PlaceEntry | None
     recovered: bool
+    rank: int | None
 
 
 class ExplanationEntry(TypedDict):
@@ -146,8 +162,31 @@ class HowEntry(TypedDict):
     looking_seconds: float
 
 
+class ScaleEntry(TypedDict):
+    """The step from which on the loss scale was ``scale``."""
+
+    step: int
+    scale: float
+
+
+class RankEntry(TypedDict):
+    """One of several ranks: how many ``steps`` it was asked for, which of them it ``skipped``, its scales.
+
+    ``ended`` says how it ended, "" where it ended well.
+    """
+
+    rank: int
+    steps: int
+    skipped: list[int]
+    scales: list[ScaleEntry]
+    ended: str
+
+
 class Document(TypedDict):
-    """All of a report. ``passed`` is False where a mistake was seen, ``of`` says of what the report is."""
+    """All of a report. ``passed`` is False where a mistake was seen, ``of`` says of what the report is.
+
+    ``ranks`` are those whose reports were joined in it, none for a training of one process.
+    """
 
     schema: str
     version: int
@@ -162,6 +201,7 @@ class Document(TypedDict):
     explanation: ExplanationEntry | None
     not_seen: list[str]
     how: HowEntry | None
+    ranks: list[RankEntry]
 
 
 def empty(of: str = "") -> Document:
@@ -180,13 +220,14 @@ def empty(of: str = "") -> Document:
         explanation=None,
         not_seen=[],
         how=None,
+        ranks=[],
     )
 
 
 def finding_of(entry: FindingEntry) -> Sighting:
     """Make the finding of an entry."""
-    fields: Any = {key: value for key, value in entry.items() if key not in ("certainty", "place")}
-    return Sighting(**fields, place=place_of(entry["place"]))
+    fields: Any = {key: value for key, value in entry.items() if key not in ("certainty", "place", "ranks")}
+    return Sighting(**fields, place=place_of(entry["place"]), ranks=tuple(entry["ranks"]))
 
 
 def place_of(entry: PlaceEntry | None) -> Place | None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from markupsafe import Markup
 
 from amp_lessons.audit.findings import Finding, Sighting
+from amp_lessons.audit.report.ranks import ranks_in_words
 from amp_lessons.text import prose
 
 MARK = {"passed": "✓", "failed": "✗", "note": "!", "todo": "·"}
@@ -72,6 +73,7 @@ def _parts(finding: Finding) -> Iterator[tuple[str, str]]:
 
 def _how_often(finding: Sighting) -> str:
     """Say when a mistake was seen; people count steps from 1."""
+    on = f", on {ranks_in_words(finding.ranks)}" if finding.ranks else ""
     if finding.count == 1:
-        return f"once, at step {finding.first_step + 1}"
-    return f"{finding.count} times, first at step {finding.first_step + 1}"
+        return f"once, at step {finding.first_step + 1}{on}"
+    return f"{finding.count} times, first at step {finding.first_step + 1}{on}"

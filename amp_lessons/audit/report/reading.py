@@ -16,11 +16,12 @@ from amp_lessons.audit.report.document import (
     LayerEntry,
     LayerStepEntry,
     NonfiniteEntry,
+    RankEntry,
     finding_of,
     place_of,
 )
 from amp_lessons.audit.report.how import How
-from amp_lessons.audit.seen import Frame, LayerSeen, LayerStep, Nonfinite, StepSeen
+from amp_lessons.audit.seen import Frame, LayerSeen, LayerStep, Nonfinite, RankSeen, StepSeen
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.scaling import Census
 
@@ -39,6 +40,7 @@ def fields_of(document: Document) -> dict[str, Any]:
             "not_seen": tuple(document["not_seen"]),
             "of": document["of"],
             "how": How(**document["how"]) if document["how"] else None,
+            "ranks": tuple(map(_rank, document["ranks"])),
         }
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"this report is damaged: {type(error).__name__}: {error}") from error
@@ -50,6 +52,8 @@ def _layer(entry: LayerEntry) -> LayerSeen:
         parameters=entry["parameters"],
         dtypes={what: _dtype(name) for what, name in entry["dtypes"].items()},
         history=tuple(map(_layer_step, entry["history"])),
+        part=entry["part"],
+        replicated=entry["replicated"],
     )
 
 
@@ -85,6 +89,11 @@ def _nonfinite(entry: NonfiniteEntry | None) -> Nonfinite | None:
         "place": place_of(entry["place"]),
     }
     return Nonfinite(**fields)
+
+
+def _rank(entry: RankEntry) -> RankSeen:
+    scales = tuple((each["step"], each["scale"]) for each in entry["scales"])
+    return RankSeen(entry["rank"], entry["steps"], tuple(entry["skipped"]), scales, entry["ended"])
 
 
 def _frame(entry: FrameEntry) -> Frame:

@@ -15,7 +15,7 @@ from amp_lessons.audit.report.document import Document
 from amp_lessons.audit.report.how import How
 from amp_lessons.audit.report.reading import fields_of
 from amp_lessons.audit.report.writing import document_of
-from amp_lessons.audit.seen import LayerSeen, Nonfinite, StepSeen
+from amp_lessons.audit.seen import LayerSeen, Nonfinite, RankSeen, StepSeen
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,8 @@ class Report:
 
     ``every`` is the distance of the steps that were looked at closely; ``ended`` says how the training ended
     if it was by an exception, ``explanation`` what that means; ``not_seen`` says, a sentence each, what could
-    not be watched; ``of`` names the script, and ``how`` tells how the audit was done.
+    not be watched; ``of`` names the script, and ``how`` tells how the audit was done. ``ranks`` are
+    those whose reports were joined (``audit.of_ranks``), none where the training had one process.
     """
 
     findings: tuple[Sighting, ...]
@@ -37,6 +38,7 @@ class Report:
     of: str = ""
     explanation: Explanation | None = None
     how: How | None = None
+    ranks: tuple[RankSeen, ...] = ()
 
     @property
     def passed(self) -> bool:

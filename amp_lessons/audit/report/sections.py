@@ -9,6 +9,7 @@ from amp_lessons.audit.findings import Sighting
 from amp_lessons.audit.report import steps
 from amp_lessons.audit.report.document import Document, finding_of, place_of
 from amp_lessons.audit.report.losses import AS_TRAINED, LayerRow, Loss, formats_of, layer_rows, used_format
+from amp_lessons.audit.report.ranks import ranks_table
 from amp_lessons.text.tables import Table
 from amp_lessons.text.words import fraction
 
@@ -33,6 +34,8 @@ def headline(document: Document) -> str:
     of = f"Audit of {document['of']}" if document["of"] else "Audit"
     count = len(document["steps"])
     looked_at = f"{count:,} optimizer {'step' if count == 1 else 'steps'}"
+    if document["ranks"]:
+        looked_at += f" of {len(document['ranks'])} ranks"
     mistakes = sum(finding["kind"] == "failed" for finding in document["findings"])
     if mistakes:
         return f"{of}: {mistakes} {'mistake' if mistakes == 1 else 'mistakes'} in {looked_at}"
@@ -46,6 +49,8 @@ def sections_of(document: Document, most_layers: int = MOST_LAYERS) -> Iterator[
     yield from _ended(document)
     if document["steps"]:
         yield Section(STEPS, tuple(steps.remarks(document)), table=steps.steps_table(document))
+    if document["ranks"]:
+        yield Section("Ranks", table=ranks_table(document))
     yield from _layers(document, most_layers)
     yield from _first_nonfinite(document)
     if document["not_seen"]:
@@ -72,7 +77,8 @@ def _first_nonfinite(document: Document) -> Iterator[Section]:
     if found is None:
         return
     at = f" ({found['operation']})" if found["operation"] else ""
-    said = f"In `{found['module']}`{at}, in the {found['phase']} pass before step {found['step'] + 1}."
+    on = f" on rank {found['rank']}" if found["rank"] is not None else ""
+    said = f"In `{found['module']}`{at}{on}, in the {found['phase']} pass before step {found['step'] + 1}."
     place = place_of(found["place"])
     items = [("at", f"{place}  `{place.source}`")] if place is not None else []
     if found["recovered"]:

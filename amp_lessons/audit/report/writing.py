@@ -21,9 +21,11 @@ from amp_lessons.audit.report.document import (
     LayerStepEntry,
     NonfiniteEntry,
     PlaceEntry,
+    RankEntry,
+    ScaleEntry,
     StepEntry,
 )
-from amp_lessons.audit.seen import Frame, LayerSeen, LayerStep, Nonfinite
+from amp_lessons.audit.seen import Frame, LayerSeen, LayerStep, Nonfinite, RankSeen
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.scaling import Census
 
@@ -47,6 +49,7 @@ def document_of(report: Report) -> Document:
         explanation=_explanation(report.explanation),
         not_seen=list(report.not_seen),
         how=cast(HowEntry, asdict(report.how)) if report.how is not None else None,
+        ranks=[_rank(each) for each in report.ranks],
     )
 
 
@@ -62,6 +65,7 @@ def _finding(finding: Sighting) -> FindingEntry:
         count=finding.count,
         first_step=finding.first_step,
         lesson=finding.lesson,
+        ranks=list(finding.ranks),
     )
 
 
@@ -75,6 +79,8 @@ def _layer(layer: LayerSeen) -> LayerEntry:
         parameters=layer.parameters,
         dtypes={what: dtype_name(dtype) for what, dtype in layer.dtypes.items()},
         history=[_layer_step(each) for each in layer.history],
+        part=layer.part,
+        replicated=layer.replicated,
     )
 
 
@@ -121,6 +127,17 @@ def _nonfinite(found: Nonfinite | None) -> NonfiniteEntry | None:
         before=[_frame(each) for each in found.before],
         place=_place(found.place),
         recovered=found.recovered,
+        rank=found.rank,
+    )
+
+
+def _rank(seen: RankSeen) -> RankEntry:
+    return RankEntry(
+        rank=seen.rank,
+        steps=seen.steps,
+        skipped=list(seen.skipped),
+        scales=[ScaleEntry(step=step, scale=scale) for step, scale in seen.scales],
+        ended=seen.ended,
     )
 
 

@@ -2,18 +2,24 @@
 
 The script runs as ``__main__`` in a child process (``child``), whose ``LateAudit`` begins to watch once
 PyTorch has been imported, and keeps what it has seen in a file. Whatever ends the script, that file is there
-for the parent (``over``), which never loads PyTorch and prints the report.
+for the parent (``over``), which never loads PyTorch and prints the report. Under ``torchrun`` every rank is
+such a pair, and the parents meet in a folder (``ranks``, ``meeting``), where one joins the reports of all
+(``together``).
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from amp_lessons.audit.report import as_json, rendering
-from amp_lessons.commands.audit import outcome, over
+from amp_lessons.audit.report.document import Document
+from amp_lessons.commands.audit import outcome, over, ranks, together
+from amp_lessons.commands.audit.meeting import Meeting
 from amp_lessons.commands.audit.options import Options
 from amp_lessons.keeping import files
 
@@ -21,8 +27,10 @@ _EPILOG = (
     "The script's own output and input pass through; the report is printed to stderr when it has ended. "
     "Exit status: 0, no mistake was seen; 1, mistakes were seen; 2, the script could not be run, took no "
     "optimizer step in its own process, or failed without a mistake having been seen; 130, Ctrl-C, likewise. "
-    "In a notebook use `with audit.watch(model) as seen:` instead."
+    "Under torchrun, `torchrun … -m amp_lessons audit SCRIPT`, each rank is audited, one report tells of "
+    "all, and all return one status. In a notebook use `with audit.watch(model) as seen:` instead."
 )
+_LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,6 +52,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the report as a page with pictures")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report for programs to read")
+    parser.add_argument(
+        "--shared",
+        type=Path,
+        metavar="FOLDER",
+        help="a folder that all machines see, for ranks on several of them",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -53,11 +67,40 @@ def run(args: argparse.Namespace) -> int:
     if obstacle := _obstacle(args):
         print(f"amp-lessons audit: {obstacle}", file=sys.stderr)
         return outcome.NOT_RUN
+    rank = ranks.of_environment(os.environ, args.shared)
+    return _run_alone(args) if rank is None else _run_as_rank(args, rank)
+
+
+def _run_alone(args: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="amp-lessons-audit-") as folder:
         kept = Path(folder) / "report.json"
-        options = Options(str(kept), args.every, args.steps, args.script, args.module)
-        status = over.run_child(options, args.after_dashes)
-        document = outcome.report_of(kept, f"-m {args.module}" if args.module else args.script, status)
+        status = over.run_child(_options(args, kept), args.after_dashes)
+        document = outcome.report_of(kept, _name(args), status)
+    return _tell(args, document, status)
+
+
+def _run_as_rank(args: argparse.Namespace, rank: ranks.Rank) -> int:
+    try:
+        meeting = Meeting(rank)
+    except OSError as error:
+        print(f"amp-lessons audit: the ranks cannot meet: {error}", file=sys.stderr)
+        return outcome.NOT_RUN
+    if not rank.writes_files:
+        args.json = args.html = None  # they are rank 0's, which may lie on the same disk
+    options = _options(args, meeting.kept)
+    return together.run(meeting, options, args.after_dashes, _name(args), partial(_tell, args))
+
+
+def _options(args: argparse.Namespace, kept: Path) -> Options:
+    return Options(str(kept), args.every, args.steps, args.script, args.module)
+
+
+def _name(args: argparse.Namespace) -> str:
+    return f"-m {args.module}" if args.module else args.script
+
+
+def _tell(args: argparse.Namespace, document: Document, status: int) -> int:
+    """Print the report, write the files that were asked for, and return the exit status."""
     if args.steps and len(document["steps"]) >= args.steps:
         document["not_seen"].append(f"what comes after step {args.steps}, where --steps ended the script")
     print(f"\n{rendering.as_text(document)}", file=sys.stderr)
@@ -76,6 +119,10 @@ def _obstacle(args: argparse.Namespace) -> str:
         return f"{args.script} is a notebook; in it, use `with audit.watch(model) as seen:`"
     if args.script is not None and not Path(args.script).is_file():
         return f"there is no file {args.script}"
+    if args.module in _LAUNCHERS:
+        return f"{args.module} starts the ranks, which audit: torchrun … -m amp_lessons audit SCRIPT"
+    if args.shared is not None and not (args.shared.is_dir() and files.may_write_in(args.shared)):
+        return f"{args.shared} cannot be shared: name a folder that is there and yours"
     for file in filter(None, (args.html, args.json)):
         folder = file.absolute().parent
         if file.is_dir() or not folder.is_dir() or not files.may_write_in(folder):

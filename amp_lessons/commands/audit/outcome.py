@@ -13,8 +13,8 @@ INTERRUPTED = 130  # what shells report of a program that Ctrl-C has ended
 
 _NEVER_BEGAN = "the script ended before it had imported PyTorch"
 _NO_STEP = (
-    "no optimizer took a step in the script's own process; what other processes train, started by torchrun "
-    "or by the script, is not seen"
+    "no optimizer took a step in the script's own process; what other processes train that the script "
+    "started is not seen (torchrun … -m amp_lessons audit SCRIPT audits every rank)"
 )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from amp_lessons.audit import mistakes_of_ranks
 from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.exercises.ddp_step.on_ranks import SeenRun, SeenWindow
 from amp_lessons.exercises.report import common_findings
@@ -71,23 +72,14 @@ def _apart_before(number: int, of_ranks: tuple[SeenWindow, ...]) -> Iterator[Fin
         )
     if not _same([torch.tensor(window.scale) for window in of_ranks]):
         scales = " and ".join(f"{window.scale:g}" for window in of_ranks)
-        yield failed(
-            "scales_apart",
-            f"the ranks went into window {number} with different loss scales, {scales}: gradients scaled "
-            "differently were added up",
-            "begin with the same scale, and let every scaler see the gradients that all ranks have in common",
+        yield mistakes_of_ranks.scales_apart(
+            f"the ranks went into window {number} with different loss scales, {scales}"
         )
 
 
 def _apart_after(number: int, of_ranks: tuple[SeenWindow, ...]) -> Iterator[Finding]:
     if not _same([window.after for window in of_ranks]):
-        yield failed(
-            "weights_apart",
-            f"after window {number} the ranks had different weights, and no error said so: some gradients "
-            "were not reduced, or a rank changed them by itself",
-            "call the wrapped model, ddp(inputs), and let the last backward pass of every window, the short "
-            "one too, run outside of no_sync",
-        )
+        yield mistakes_of_ranks.weights_apart(f"after window {number} the ranks had different weights")
 
 
 def _at_overflow(of_ranks: tuple[SeenWindow, ...]) -> Iterator[Finding]:
@@ -101,12 +93,8 @@ def _at_overflow(of_ranks: tuple[SeenWindow, ...]) -> Iterator[Finding]:
             "let scaler.step look at the gradients after they were reduced: inf on one is inf in the sum",
         )
     stepped = moved.index(True)
-    yield failed(
-        "skipped_apart",
-        f"gradients overflowed on one rank, and rank {stepped} made the step that the other skipped: from "
-        "then on they are two models, and no error says so",
-        "let every rank's scaler look for inf in gradients that are reduced already; one that looks before, "
-        "or at the loss, sees only its own",
+    yield mistakes_of_ranks.skipped_apart(
+        f"gradients overflowed on one rank, and rank {stepped} made the step that the other skipped"
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from amp_lessons.audit import mistakes_of_ranks
 from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.exercises.sharded_masters.beside import Beside
 from amp_lessons.formats.dtypes import dtype_name
@@ -29,11 +30,7 @@ def of_shard(sharded: Any, beside: Beside) -> Iterator[Finding]:
         )
         return
     if shard.dtype != torch.float32:
-        yield failed(
-            "masters_not_fp32",
-            f"the shard is in {shard.dtype}: small updates to it would be rounded away",
-            "keep the shard in fp32, and cast what is gathered",
-        )
+        yield mistakes_of_ranks.masters_not_fp32(str(shard.dtype))
     if shard.shape != (beside.share,):
         yield failed(
             "shard_size",

@@ -16,8 +16,8 @@ from amp_lessons.views.figures.memory import draw_peak
 _LEFT, _RIGHT = 0.17, 0.9
 
 
-def calculator_picture(found: Footprint, gpu: str, usable_bytes: int) -> Picture:
-    """Draw the whole peak against what ``gpu`` has for tensors, and each category below it."""
+def calculator_picture(found: Footprint, gpu: str, usable_bytes: int, ranks: int = 1) -> Picture:
+    """Draw the whole peak, of each rank, against what ``gpu`` has for tensors, and each category below it."""
     kinds = [kind for kind in KIND_COLOURS if kind in found.at_peak]
     with house_style():
         height = 1.0 + 0.26 * len(kinds)
@@ -25,6 +25,7 @@ def calculator_picture(found: Footprint, gpu: str, usable_bytes: int) -> Picture
         above = figure.add_axes((_LEFT, 1 - 0.72 / height, _RIGHT - _LEFT, 0.42 / height))
         below = figure.add_axes((_LEFT, 0.1 / height, _RIGHT - _LEFT, 0.26 * len(kinds) / height))
         _draw_whole(above, found, gpu, usable_bytes)
+        _label(above, 0, "peak of the step" if ranks == 1 else f"peak, each of {ranks:,}")
         _draw_kinds(below, kinds, found)
         below.set_xlim(above.get_xlim())  # one scale, so that the parts add up to the whole
     return Picture(figure)
@@ -34,7 +35,6 @@ def _draw_whole(axes: Axes, found: Footprint, gpu: str, usable_bytes: int) -> No
     """Draw the stacked bar; what lies beyond the GPU's memory is hatched as an overflow is."""
     longest = 1.02 * max(found.peak_bytes, min(usable_bytes, 4 * found.peak_bytes))
     draw_peak(axes, 0, found)
-    _label(axes, 0, "peak of the step")
     overflow = ZONES["overflowed"]
     if found.peak_bytes > usable_bytes:
         excess = found.peak_bytes - usable_bytes

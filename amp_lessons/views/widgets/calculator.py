@@ -18,10 +18,15 @@ from amp_lessons.views.base.latest import Latest, Ticket
 from amp_lessons.views.base.view import View
 from amp_lessons.views.figures.calculator import calculator_picture
 
+STRATEGIES = {"DDP": "ddp", "ZeRO-1": "zero1", "ZeRO-2": "zero2", "ZeRO-3": "zero3", "FSDP2": "fsdp2"}
 PRECISIONS = {"fp32": "fp32", **{f"{name} autocast": name for name in HALVES}}
 OWN = "your model"
 _PARTS_IN_WORDS = 4
 _TIGHT = 0.1  # of a GPU's memory: kernels and the allocator's gaps may need as much
+_BUFFERS = "Buffers of communication come on top."
+_ON_TOP = dict.fromkeys(STRATEGIES.values(), _BUFFERS) | {
+    "ddp": "Its buckets come on top, as large as the gradients, but with gradient_as_bucket_view=True."
+}
 _PHASES = {"forward": "forward pass", "backward": "backward pass", "optimizer": "optimizer's step"}
 
 
@@ -39,6 +44,10 @@ class CalculatorView(View):
     optimizer = ControlValue[str]("_optimizer", "The optimizer's name, one of ``measure.OPTIMIZERS``.")
     precision = ControlValue[str]("_precision", "fp32, or the dtype of autocast, fp16 or bf16.")
     gpu = ControlValue[str]("_gpu", "The GPU's name, one of ``measure.GPUS``.")
+    ranks = ControlValue[int | str](
+        "_ranks", "How many ranks train together, as typed, each with such a GPU and such a batch."
+    )
+    strategy = ControlValue[str]("_strategy", "How they share the model, one of ``parallel.STAGES``.")
 
     def __init__(
         self,
@@ -50,12 +59,15 @@ class CalculatorView(View):
         optimizer: str = "AdamW",
         precision: str = "fp16",
         gpu: str = "A100 SXM 40 GB",
+        ranks: int | str = 1,
+        strategy: str = "ddp",
     ) -> None:
         """Begin with ``model``: a name from the list, or a module with a batch of its ``inputs``.
 
         Inputs are a tensor, a tuple or a dict, items along the first dimension, or a function that makes them
-        for a number of items. ``size`` is the length of a sequence or the side of an image. What is computed
-        takes seconds for large models; the controls answer meanwhile, and only the latest choice counts.
+        for a number of items. ``size`` is the length of a sequence or the side of an image. Several
+        ``ranks`` share the model by ``strategy``. What is computed takes seconds for large models; the
+        controls answer meanwhile, and only the latest choice counts.
         """
         self._subjects = dict(SUBJECTS)
         if not isinstance(model, str):
@@ -69,8 +81,11 @@ class CalculatorView(View):
         self._optimizer = dropdown("optimizer", list(OPTIMIZERS), optimizer)
         self._precision = dropdown("precision", list(PRECISIONS.items()), precision)
         self._gpu = dropdown("GPU", list(GPUS), gpu)
+        self._ranks = text_field("ranks", str(ranks))
+        self._strategy = dropdown("strategy", list(STRATEGIES.items()), strategy)
         self._fill_in(batch, size)
         controls = [self._model, self._batch, self._size, self._optimizer, self._precision, self._gpu]
+        controls += [self._ranks, self._strategy]
         super().__init__([row(*controls)], alt="Bars of the memory of a training step.")
         self._ask()
         self._model.observe(self._model_chosen, "value")
@@ -120,7 +135,8 @@ class CalculatorView(View):
             return
         self._question = self._footprint = self._largest = None
         with self.answering():
-            question = ask(self._subject, self.batch, self.size, self.optimizer, self.precision)
+            sharing = self.ranks, self.strategy
+            question = ask(self._subject, self.batch, self.size, self.optimizer, self.precision, *sharing)
             self._question = question
             self.say(f"{_in_words(question)}: computing …")
             gpu = self.gpu
@@ -133,7 +149,8 @@ class CalculatorView(View):
             self.say(self._with_answer(f"{found}" if self.is_outdated else f"No largest batch: {found}"))
         elif isinstance(found, Footprint):
             self._footprint = found
-            picture = calculator_picture(found, self.gpu, GPUS[self.gpu].usable_bytes)
+            usable, ranks = GPUS[self.gpu].usable_bytes, self._question.ranks
+            picture = calculator_picture(found, self.gpu, usable, ranks)
             self.show(picture, self._with_answer("The largest batch: computing …"))
         else:
             self._largest = found
@@ -160,6 +177,7 @@ def describe(question: Question, found: Footprint, gpu: str) -> str:
     said = ", ".join(f"{kind} {memory(nbytes)}" for kind, nbytes in parts[:_PARTS_IN_WORDS])
     more = ", and a little more" if len(parts) > _PARTS_IN_WORDS else ""
     warning = f" {found.warning}" if found.warning else ""
+    warning += f" {_ON_TOP[question.stage]}" if question.ranks > 1 else ""
     return (
         f"{_in_words(question)}: {memory(found.peak_bytes)} at the peak, in the {_PHASES[found.peak_phase]}, "
         f"{found.source}: {said}{more}.{warning} {_say_fit(found.peak_bytes, gpu)}"
@@ -187,7 +205,11 @@ def _in_words(question: Question) -> str:
     size = f" of {question.size:,} {unit}" if unit else ""
     precision = "fp32" if question.precision == "fp32" else f"{question.precision} autocast"
     items = f"{question.batch:,} {subject.items[:-1] if question.batch == 1 else subject.items}"
-    return f"{subject.name[:1].upper()}{subject.name[1:]}, {items}{size}, {question.optimizer}, {precision}"
+    step = f"{subject.name[:1].upper()}{subject.name[1:]}, {items}{size}, {question.optimizer}, {precision}"
+    if question.ranks == 1:
+        return step
+    name = next(name for name, stage in STRATEGIES.items() if stage == question.stage)
+    return f"{step}, on each of {question.ranks:,} ranks that share by {name}"
 
 
 def _say_largest(found: LargestBatch) -> str:

@@ -74,6 +74,20 @@ def test_the_keys_are_those_that_are_documented():
         assert set(entry) == set(get_type_hints(schema)), schema
 
 
+def test_a_report_of_version_1_is_read_as_that_of_one_process():
+    there = report().to_dict()
+    old = {key: value for key, value in there.items() if key != "ranks"} | {"version": 1}
+    old["findings"] = [without(each, "ranks") for each in there["findings"]]
+    old["layers"] = [without(each, "part", "replicated") for each in there["layers"]]
+    old["first_nonfinite"] = without(there["first_nonfinite"], "rank")
+    assert as_json.checked(old) == there
+    assert Report.from_json(json.dumps(old)) == report()
+
+
+def without(entry, *keys):
+    return {key: value for key, value in entry.items() if key not in keys}
+
+
 def test_shares_are_written_beside_the_counts_they_come_from():
     census = report().to_dict()["layers"][1]["history"][0]["counterfactual"]["fp16"]
     assert (census["underflowed"], census["at_stake"], census["underflow_fraction"]) == (2, 3, 2 / 3)
@@ -89,10 +103,11 @@ def test_shares_are_written_beside_the_counts_they_come_from():
         ('{"schema": "something else"}', "no report of an audit"),
         ("[" * 100_000, "nested too deeply"),
         ("nonsense", "Expecting value"),
-        ('{"schema": "amp-lessons audit report", "version": 99}', "only version 1 is known"),
+        ('{"schema": "amp-lessons audit report", "version": 99}', "only versions up to 2 are known"),
         ('{"schema": "amp-lessons audit report", "version": 1}', "it lacks"),
         (json.dumps(document.empty() | {"steps": [{"index": 0}]}), "damaged: TypeError"),
         (json.dumps(document.empty() | {"findings": [{}]}), "damaged: KeyError"),
+        (json.dumps(document.empty() | {"version": 1, "findings": [1]}), "damaged: TypeError"),
     ],
 )
 def test_what_is_no_report_is_refused(text, answer):
