@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from amp_lessons.audit.numbers.lost_updates import local_part
 from amp_lessons.audit.seen import LayerStep
 from amp_lessons.scaling import Census, census
 
@@ -54,8 +55,7 @@ def _in_use(
 def _unscaled(gradient: Tensor, carried: float) -> Tensor:
     gradient = gradient.detach()
     gradient = gradient.to_dense() if gradient.layout != torch.strided else gradient
-    local = getattr(gradient, "to_local", None)  # a rank's part of a distributed tensor
-    gradient = local() if local is not None else gradient
+    gradient = local_part(gradient)
     return gradient if carried == 1.0 else gradient.float() / carried
 
 

@@ -33,17 +33,27 @@ _Some = tuple[Tensor, Tensor, Tensor]  # where, the weights there, and whether t
 
 def _some(parameter: Tensor) -> tuple[Tensor, _Some]:
     """Take weights at equal distances: no random number is drawn, so training draws its own."""
-    weights, gradient = parameter.detach().reshape(-1), parameter.grad.detach()  # type: ignore[union-attr]
+    weights, gradient = _flat(parameter), local_part(parameter.grad.detach())  # type: ignore[union-attr]
     gradient = (gradient.to_dense() if gradient.layout != torch.strided else gradient).reshape(-1)
     step = max(1, weights.numel() // _AT_MOST)
     where = torch.arange(0, weights.numel(), step, device=weights.device)[:_AT_MOST]
     return parameter, (where, weights[where].clone(), gradient[where] != 0)
 
 
+def _flat(parameter: Tensor) -> Tensor:
+    return local_part(parameter.detach()).reshape(-1)
+
+
+def local_part(tensor: Tensor) -> Tensor:
+    """Return a rank's own part of a distributed tensor, and any other tensor as it is."""
+    to_local = getattr(tensor, "to_local", None)
+    return tensor if to_local is None else to_local()
+
+
 def _share(found: list[tuple[Tensor, _Some]]) -> float | None:
     lost, asked = 0, 0
     for parameter, (where, before, has_gradient) in found:
-        same = parameter.detach().reshape(-1)[where] == before
+        same = _flat(parameter)[where] == before
         lost += int((same & has_gradient).sum())
         asked += int(has_gradient.sum())
     return lost / asked if asked else None
