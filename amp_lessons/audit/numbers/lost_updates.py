@@ -13,6 +13,7 @@ from torch import Tensor
 
 from amp_lessons.audit.recorder.local import local
 
+_WAYS_TO_MAKE_GOOD = ("kahan", "compensat", "stochastic")
 _AT_MOST = 4096  # weights of one parameter: a share is then known to within 2 %, mostly better
 
 
@@ -39,6 +40,20 @@ def _some(parameter: Tensor) -> tuple[Tensor, _Some]:
     step = max(1, weights.numel() // _AT_MOST)
     where = torch.arange(0, weights.numel(), step, device=weights.device)[:_AT_MOST]
     return parameter, (where, weights[where].clone(), gradient[where] != 0)
+
+
+def makes_good(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether an optimizer says that it keeps what rounding cuts off, or rounds at random.
+
+    It says so in the names of its options and of its state, as torchao's and optimi's do: then a weight that
+    stays as it was will move some time.
+    """
+    options = [vars(optimizer), *optimizer.param_groups]
+    named = {
+        name for each in options for name, value in each.items() if value is not None and value is not False
+    }
+    kept = {name for state in optimizer.state.values() if isinstance(state, Mapping) for name in state}
+    return any(word in str(name).lower() for name in named | kept for word in _WAYS_TO_MAKE_GOOD)
 
 
 def _share(found: list[tuple[Tensor, _Some]]) -> float | None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from amp_lessons.audit.numbers.distribution import part_of, replicas
 from amp_lessons.audit.numbers.frames import FrameRecorder
 from amp_lessons.audit.numbers.layers import dtypes_of, layer_step
-from amp_lessons.audit.numbers.lost_updates import Remembered
+from amp_lessons.audit.numbers.lost_updates import Remembered, makes_good
 from amp_lessons.audit.numbers.naming import Names
 from amp_lessons.audit.recorder.events import Event, ShardsInHalf, StepDone, Underflow, UpdatesLost
 from amp_lessons.audit.recorder.gradients import parameters_of
@@ -131,7 +131,7 @@ class Sampler:
         by_layer = self.names.by_layer(parameters_of(optimizer))
         half = {name: p[0].dtype for name, p in by_layer.items() if p[0].dtype in HALVES.values()}
         shares = [lost[name] for name in half if name in lost]
-        if shares:
+        if shares and _rate(optimizer) != 0.0 and not makes_good(optimizer):
             share, dtype = sum(shares) / len(shares), next(iter(half.values()))
             self._hear(UpdatesLost(step=done.step, line=done.line, dtype=dtype, share=share))
 

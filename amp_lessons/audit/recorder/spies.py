@@ -34,6 +34,8 @@ def spying(recorder: Recorder) -> Iterator[None]:
         stack.enter_context(passing_over_spies())
         for owner, name, spy in patches():
             stack.enter_context(replaced(owner, name, partial(spy, recorder)))
+        late = partial(_spied_when_made, recorder, stack)
+        stack.enter_context(replaced(torch.amp.GradScaler, "__init__", late))
         before = register_optimizer_step_pre_hook(
             lambda *called: recorder.safely(recorder.step_begins, *called)
         )
@@ -81,6 +83,25 @@ def _with_own(base: type, name: str) -> Iterator[type]:
 
 
 # --- scalers
+
+
+def _spied_when_made(recorder: Recorder, stack: ExitStack, original: Any) -> Any:
+    """Watch kinds of scalers that were defined since, by a script itself or by what it imports."""
+    seen = {kind for name, _ in _SCALER for kind in _with_own(torch.amp.GradScaler, name)}
+
+    def watch(kind: type) -> None:
+        seen.add(kind)
+        for name, spy in _SCALER:
+            if name in vars(kind):
+                stack.enter_context(replaced(kind, name, partial(spy, recorder)))
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        for kind in type(self).__mro__:
+            if issubclass(kind, torch.amp.GradScaler) and kind not in seen:
+                recorder.safely(watch, kind)
+        original(self, *args, **kwargs)
+
+    return __init__
 
 
 def _made_scaler(recorder: Recorder, original: Any) -> Any:

@@ -110,6 +110,50 @@ def test_weights_in_bf16_that_do_not_move_are_named():
     assert "updates_rounded_away" in {finding.code for finding in seen.report.findings}
 
 
+class KahanSGD(torch.optim.SGD):
+    """Keep what rounding cuts off each weight, and add it to the next update."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        """Make one step."""
+        for group in self.param_groups:
+            for p in group["params"]:
+                left = self.state[p].setdefault("kahan_comp", torch.zeros_like(p))
+                update = left - group["lr"] * p.grad
+                new = p + update
+                left.copy_(update - (new - p))
+                p.copy_(new)
+
+
+class RandomSGD(torch.optim.SGD):
+    """Round up or down at random; all that matters here is what it says of itself."""
+
+    def __init__(self, parameters: Any, lr: float) -> None:
+        super().__init__(parameters, lr)
+        self.bf16_stochastic_round = True
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda parameters: KahanSGD(parameters, lr=1e-7),
+        lambda parameters: RandomSGD(parameters, lr=1e-7),
+        lambda parameters: torch.optim.SGD(parameters, lr=0.0),
+    ],
+    ids=["Kahan", "stochastic", "before the warm-up"],
+)
+def test_weights_in_bf16_that_will_move_or_are_not_to_are_not_named(make):
+    model = nn.Linear(64, 64).bfloat16()
+    optimizer = make(model.parameters())
+    with audit.watch() as seen:
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(torch.randn(8, 64, dtype=torch.bfloat16)).float().square().mean().backward()
+            optimizer.step()
+    assert len(seen.steps) == 2
+    assert not seen.report.findings
+
+
 class Multiplied(torch.autograd.Function):
     """Return the same, and multiply its gradient."""
 
