@@ -120,7 +120,7 @@ def test_the_calculator_answers_for_each_of_several_ranks_by_keyboard(lesson, ca
     field.press("Tab")  # from the field to the strategy, which is next
     strategy = calculator.get_by_label("strategy", exact=True)
     expect(strategy).to_be_focused()
-    strategy.press("Z")  # typing chooses in a list: DDP, ZeRO-1, …
+    strategy.press("ArrowDown")
     expect(caption).to_contain_text("on each of 8 ranks that share by ZeRO-1", timeout=PATIENCE_MS)
     expect(caption).to_contain_text("Buffers of communication come on top", timeout=PATIENCE_MS)
     field.fill("1")
