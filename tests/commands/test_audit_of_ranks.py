@@ -203,6 +203,16 @@ def test_a_rank_that_never_comes_is_waited_for_but_not_for_ever(tmp_path, monkey
     assert not (tmp_path / "meeting").exists()
 
 
+def test_what_a_killed_launch_has_left_is_not_taken_for_this_ones(tmp_path):
+    ranks = [Rank(number, 2, (0, 1), tmp_path / "meeting") for number in range(2)]
+    before = [Meeting(rank) for rank in ranks]
+    before[1].ended(-9)
+    before[0].decide(2)
+    assert before[0].one_failed()
+    first, second = (Meeting(rank) for rank in ranks)
+    assert (first.verdict(), first.statuses(), second.absent()) == (None, {}, [])
+
+
 def test_a_folder_of_somebody_else_is_no_place_to_meet(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "getuid", lambda: -1)
     with pytest.raises(PermissionError, match="belongs to somebody else"):

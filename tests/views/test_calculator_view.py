@@ -317,7 +317,7 @@ def test_ranks_and_strategy_are_said_and_drawn_and_make_room_for_larger_batches(
     assert view.caption == caption  # one rank shares with nobody
     view.ranks = "16"
     assert view.footprint == predict(ask(SUBJECTS[CONV_NET], 32, 256, "AdamW", "fp16", 16, "zero3"))
-    assert "fp16 autocast, on each of 16 ranks that share by ZeRO-3: " in view.caption
+    assert "fp16 autocast, on each of 16 ranks that share by ZeRO-3 (FSDP2): " in view.caption
     assert "Buffers of communication come on top." in view.caption
     assert "peak, each of 16" in [text.get_text() for text in view.picture.figure.axes[0].texts]
     assert "16 ranks" in view._repr_mimebundle_()["text/plain"]
@@ -337,8 +337,14 @@ def test_ranks_that_cannot_be_are_answered(view, ranks):
     assert view.footprint is not None
 
 
-def test_every_stage_can_be_chosen():
-    assert set(STRATEGIES.values()) == set(parallel.STAGES)
+def test_every_stage_can_be_chosen(view):
+    for strategy, stage in parallel.STAGES.items():
+        view.strategy = strategy
+        assert parallel.STAGES[view.strategy] == view._strategy.value == stage
+    assert len(STRATEGIES) == len(set(parallel.STAGES.values()))
+    view.strategy = "ddp"
+    with pytest.raises(ValueError, match="no strategy 'zero4'; did you mean"):
+        view.strategy = "zero4"
 
 
 def test_gpt2_xl_is_answered_without_a_gpu():

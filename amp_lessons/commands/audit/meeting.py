@@ -25,7 +25,15 @@ class Meeting:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if hasattr(os, "getuid") and self._folder.stat().st_uid != os.getuid():
             raise PermissionError(f"{self._folder} belongs to somebody else")
+        self._forget()
         self._say("began")
+
+    def _forget(self) -> None:
+        """Remove what a launch of the same name, which was killed, has left of this rank."""
+        number = self.rank.number
+        verdict = [self._folder / "verdict"] if number == self.rank.peers[0] else []
+        for path in (*(self._path(number, what) for what in ("ended", "left", "json")), *verdict):
+            path.unlink(missing_ok=True)
 
     @property
     def kept(self) -> Path:

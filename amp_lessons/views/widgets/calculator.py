@@ -7,26 +7,26 @@ from typing import Any
 
 from torch import nn
 
+from amp_lessons import parallel
 from amp_lessons.bench.calculator import SUBJECTS, Question, Subject, ask, largest_batch, own_subject, predict
 from amp_lessons.measure import GPUS, OPTIMIZERS, Footprint, LargestBatch
 from amp_lessons.measure.batch import LARGEST_BATCH
 from amp_lessons.measure.gpus import CONTEXT_BYTES
 from amp_lessons.precisions import HALVES
+from amp_lessons.text.nearest import did_you_mean
 from amp_lessons.text.words import memory
-from amp_lessons.views.base.controls import ControlValue, dropdown, row, text_field
+from amp_lessons.views.base.controls import ControlValue, Slider, dropdown, row, text_field
 from amp_lessons.views.base.latest import Latest, Ticket
 from amp_lessons.views.base.view import View
 from amp_lessons.views.figures.calculator import calculator_picture
 
-STRATEGIES = {"DDP": "ddp", "ZeRO-1": "zero1", "ZeRO-2": "zero2", "ZeRO-3": "zero3", "FSDP2": "fsdp2"}
+STRATEGIES = ("DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3 (FSDP2)")  # by their stages in parallel.STAGES
 PRECISIONS = {"fp32": "fp32", **{f"{name} autocast": name for name in HALVES}}
 OWN = "your model"
 _PARTS_IN_WORDS = 4
 _TIGHT = 0.1  # of a GPU's memory: kernels and the allocator's gaps may need as much
 _BUFFERS = "Buffers of communication come on top."
-_ON_TOP = dict.fromkeys(STRATEGIES.values(), _BUFFERS) | {
-    "ddp": "Its buckets come on top, as large as the gradients, but with gradient_as_bucket_view=True."
-}
+_BUCKETS = "Its buckets come on top, as large as the gradients, but with gradient_as_bucket_view=True."
 _PHASES = {"forward": "forward pass", "backward": "backward pass", "optimizer": "optimizer's step"}
 
 
@@ -47,7 +47,6 @@ class CalculatorView(View):
     ranks = ControlValue[int | str](
         "_ranks", "How many ranks train together, as typed, each with such a GPU and such a batch."
     )
-    strategy = ControlValue[str]("_strategy", "How they share the model, one of ``parallel.STAGES``.")
 
     def __init__(
         self,
@@ -82,7 +81,8 @@ class CalculatorView(View):
         self._precision = dropdown("precision", list(PRECISIONS.items()), precision)
         self._gpu = dropdown("GPU", list(GPUS), gpu)
         self._ranks = text_field("ranks", str(ranks))
-        self._strategy = dropdown("strategy", list(STRATEGIES.items()), strategy)
+        # a slider, for JupyterLab takes the arrow keys away from a list that has the focus
+        self._strategy = Slider("strategy", 0, len(STRATEGIES) - 1, _stage(strategy), STRATEGIES.__getitem__)
         self._fill_in(batch, size)
         controls = [self._model, self._batch, self._size, self._optimizer, self._precision, self._gpu]
         controls += [self._ranks, self._strategy]
@@ -103,6 +103,15 @@ class CalculatorView(View):
         """The largest batch that fits into the GPU; waits for it. None if there is no answer."""
         self.wait()
         return self._largest
+
+    @property
+    def strategy(self) -> str:
+        """How the ranks share the model, one of ``parallel.STAGES``; "zero3" is what "fsdp2" does too."""
+        return _names()[self._strategy.value]
+
+    @strategy.setter
+    def strategy(self, strategy: str) -> None:
+        self._strategy.value = _stage(strategy)
 
     def wait(self) -> None:
         """Wait until the page shows the answer to the latest choice."""
@@ -177,7 +186,8 @@ def describe(question: Question, found: Footprint, gpu: str) -> str:
     said = ", ".join(f"{kind} {memory(nbytes)}" for kind, nbytes in parts[:_PARTS_IN_WORDS])
     more = ", and a little more" if len(parts) > _PARTS_IN_WORDS else ""
     warning = f" {found.warning}" if found.warning else ""
-    warning += f" {_ON_TOP[question.stage]}" if question.ranks > 1 else ""
+    if question.ranks > 1:
+        warning += f" {_BUFFERS if _stage(question.stage) else _BUCKETS}"
     return (
         f"{_in_words(question)}: {memory(found.peak_bytes)} at the peak, in the {_PHASES[found.peak_phase]}, "
         f"{found.source}: {said}{more}.{warning} {_say_fit(found.peak_bytes, gpu)}"
@@ -208,8 +218,21 @@ def _in_words(question: Question) -> str:
     step = f"{subject.name[:1].upper()}{subject.name[1:]}, {items}{size}, {question.optimizer}, {precision}"
     if question.ranks == 1:
         return step
-    name = next(name for name, stage in STRATEGIES.items() if stage == question.stage)
-    return f"{step}, on each of {question.ranks:,} ranks that share by {name}"
+    strategy = STRATEGIES[_stage(question.stage)]
+    return f"{step}, on each of {question.ranks:,} ranks that share by {strategy}"
+
+
+def _stage(strategy: str) -> int:
+    """Return the stage of a strategy. Raises ValueError for what is none."""
+    if strategy not in parallel.STAGES:
+        known = did_you_mean(strategy, parallel.STAGES)
+        raise ValueError(f"there is no strategy {strategy!r}; {known}")
+    return parallel.STAGES[strategy]
+
+
+def _names() -> dict[int, str]:
+    """Return the first name of each stage."""
+    return {stage: name for name, stage in reversed(parallel.STAGES.items())}
 
 
 def _say_largest(found: LargestBatch) -> str:
