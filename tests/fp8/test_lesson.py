@@ -1,0 +1,94 @@
+"""What lesson 09 says beside its cells: libraries run where they are installed, verdicts follow a rule."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from typing import Any
+
+import pytest
+import torch
+
+from amp_lessons import exercises
+from amp_lessons.fp8 import RECIPES
+from tests.notebook_rules import source
+from tests.test_packaging import ROOT
+
+CELLS = {
+    cell["id"]: source(cell)
+    for cell in json.loads((ROOT / "notebooks" / "09_fp8_and_fp4.ipynb").read_text("utf-8"))["cells"]
+}
+SETTING = ("format-model", "format-train", "layer-cast")
+
+
+@pytest.fixture
+def names() -> dict[str, Any]:
+    """What cells of the lesson find when they run: its imports, its model and its training loop."""
+    found: dict[str, Any] = {"importlib": importlib}
+    imports = [line for line in CELLS["surprise"].splitlines() if line.startswith(("import", "from"))]
+    exec("\n".join(imports), found)
+    found["device"] = found["devices"].default_device()
+    return run(found, *SETTING)
+
+
+def run(found: dict[str, Any], *ids: str) -> dict[str, Any]:
+    for each in ids:
+        exec(CELLS[each], found)
+    return found
+
+
+def test_ours_trains_and_says_which_sides_kernels_refuse(names, capsys) -> None:
+    run(names, "libraries-ours")
+    assert "{'head': (" in capsys.readouterr().out
+
+
+def test_torchaos_cell_trains_as_ours_does(names, capsys) -> None:
+    pytest.importorskip("torchao", exc_type=ImportError)
+    run(names, "libraries-ours", "libraries-torchao")
+    said = capsys.readouterr().out
+    ours, theirs = (float(line.split()[-1]) for line in said.splitlines() if "mean loss" in line)
+    assert theirs == pytest.approx(ours, rel=0.01)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
+def test_transformer_engines_cell_makes_a_gradient(names, capsys) -> None:
+    pytest.importorskip("transformer_engine", exc_type=ImportError)
+    run(names, "libraries-te")
+    norm = float(capsys.readouterr().out.split()[-1])
+    assert 0 < norm < float("inf")
+
+
+def test_a_library_that_is_not_there_is_said_to_be_missing(names, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    run(names, "libraries-ours", "libraries-torchao", "libraries-te")
+    assert capsys.readouterr().out.count("not installed here") == 2
+
+
+@pytest.mark.parametrize(
+    ("excess", "interval", "verdict"),
+    [
+        ([0.001, -0.002], (1.2, 1.3), "adopt"),
+        ([0.01], (1.1, 1.1), "adopt"),
+        ([0.001, 0.02], (1.2, 1.3), "inconclusive"),
+        ([0.001], (1.05, 1.3), "inconclusive"),
+        ([0.001], (0.9, 1.09), "reject"),
+        ([0.02, 0.03], (1.2, 1.3), "reject"),
+        ([float("nan")], (1.2, 1.3), "reject"),
+    ],
+)
+def test_the_verdict_follows_the_rule(names, excess, interval, verdict) -> None:
+    run(names, "verdict-rule", "verdict-decide")
+    assert names["decide"](names["rule"], excess, *interval) == verdict
+
+
+def test_the_table_of_names_knows_every_recipe_it_can() -> None:
+    missing = {name for name in RECIPES if f'`"{name}"`' not in CELLS["libraries"]}
+    assert missing == {"mxfp4"}  # which no library of the table trains with
+
+
+def test_the_first_cell_counts_the_exercises_and_their_minutes() -> None:
+    found = [each for each in exercises.catalog() if each.lesson == "09"]
+    minutes = sum(each.minutes for each in found)
+    assert len(found) == 3
+    assert f"three exercises included ({minutes} of them)" in CELLS["objective"]
