@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from amp_lessons.audit.recorder.local import local
 from amp_lessons.audit.seen import LayerStep
 from amp_lessons.scaling import Census, census
 
@@ -52,16 +53,9 @@ def _in_use(
 
 
 def _unscaled(gradient: Tensor, carried: float) -> Tensor:
-    gradient = gradient.detach()
+    gradient = local(gradient).detach()
     gradient = gradient.to_dense() if gradient.layout != torch.strided else gradient
-    gradient = local_part(gradient)
     return gradient if carried == 1.0 else gradient.float() / carried
-
-
-def local_part(tensor: Tensor) -> Tensor:
-    """Return this rank's part of a distributed tensor; any other one as it is."""
-    local = getattr(tensor, "to_local", None)
-    return tensor if local is None else local()
 
 
 def dtypes_of(

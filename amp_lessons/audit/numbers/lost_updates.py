@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
-from amp_lessons.audit.numbers.layers import local_part
+from amp_lessons.audit.recorder.local import local
 
 _AT_MOST = 4096  # weights of one parameter: a share is then known to within 2 %, mostly better
 
@@ -35,7 +35,8 @@ _Some = tuple[Tensor, Tensor, Tensor]  # where, the weights there, and whether t
 
 def _some(parameter: Tensor) -> tuple[Tensor, _Some]:
     """Take weights at equal distances: no random number is drawn, so training draws its own."""
-    weights, gradient = _flat(parameter), _flat(parameter.grad)  # type: ignore[arg-type]
+    weights = local(parameter).detach().reshape(-1)
+    gradient = local(parameter.grad).detach().reshape(-1)  # type: ignore[arg-type]
     step = max(1, weights.numel() // _AT_MOST)
     where = torch.arange(0, weights.numel(), step, device=weights.device)[:_AT_MOST]
     return parameter, (where, weights[where].clone(), gradient[where] != 0)
@@ -44,11 +45,7 @@ def _some(parameter: Tensor) -> tuple[Tensor, _Some]:
 def _share(found: list[tuple[Tensor, _Some]]) -> float | None:
     lost, asked = 0, 0
     for parameter, (where, before, has_gradient) in found:
-        same = _flat(parameter)[where] == before
+        same = local(parameter).detach().reshape(-1)[where] == before
         lost += int((same & has_gradient).sum())
         asked += int(has_gradient.sum())
     return lost / asked if asked else None
-
-
-def _flat(tensor: Tensor) -> Tensor:
-    return local_part(tensor.detach()).reshape(-1)
