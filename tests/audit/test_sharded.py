@@ -27,6 +27,6 @@ def trained(dtype, rate):
 @pytest.mark.parametrize(("dtype", "loses"), [(torch.float32, False), (torch.bfloat16, True)])
 def test_updates_that_16_bit_shards_lose_are_seen_on_each_rank(dtype, loses):
     for still, lost, found in parallel.run(trained, 2, dtype, 1e-4):
-        assert ("half_parameters" in found) is loses
+        assert ("masters_not_fp32" in found) is loses
         assert lost == pytest.approx(still, abs=0.1)  # the bias counts as well
         assert (lost > 0.5) is loses
