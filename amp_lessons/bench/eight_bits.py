@@ -2,6 +2,7 @@
 
 These layers do what libraries run, and nothing besides: one scale per tensor, from the tensor at hand, E4M3
 forward and E5M2 for gradients. ``fp8.convert`` also emulates, counts and refuses, which would be timed along.
+Sums are the kernel's default; some libraries ask for a faster, shorter accumulator in the forward pass.
 """
 
 from __future__ import annotations
@@ -82,8 +83,8 @@ class _Products(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
         a, scale_a, b, scale_b = ctx.saved_tensors
         g, scale_g = _cast(gradient, torch.float8_e5m2)
-        to_x = _multiply(g, b.t().contiguous(), (scale_g, scale_b), gradient.dtype)
-        to_weight = _multiply(g.t().contiguous(), a.t().contiguous(), (scale_g, scale_a), ctx.weight_dtype)
+        to_x = _multiply(g, b.t(), (scale_g, scale_b), gradient.dtype)
+        to_weight = _multiply(g.t(), a.t(), (scale_g, scale_a), ctx.weight_dtype)
         return to_x, to_weight
 
 
@@ -95,8 +96,8 @@ def _cast(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 
 def _multiply(left: Tensor, right: Tensor, scales: tuple[Tensor, Tensor], dtype: torch.dtype) -> Tensor:
-    """Return left · rightᵀ; both lie in memory row by row, as kernels want them."""
-    with torch.autocast(
-        left.device.type, enabled=False
-    ):  # a CPU's product is made of one that autocast casts
-        return kernels.scaled_mm(left, right.t(), *scales, fp8.TENSOR, dtype)
+    """Return left · rightᵀ; kernels want both to lie in memory row by row."""
+    rows, columns = left.contiguous(), right.contiguous().t()
+    # A CPU's kernel is made of a product that autocast would cast
+    with torch.autocast(left.device.type, enabled=False):
+        return kernels.scaled_mm(rows, columns, *scales, fp8.TENSOR, dtype)

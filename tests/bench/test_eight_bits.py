@@ -67,6 +67,15 @@ def test_masters_stay_and_what_does_not_fit_is_left_alone() -> None:
     assert eight_bits.convert(nn.Sequential(nn.Embedding(16, 16))) == 0
 
 
+def test_a_gradient_may_lie_in_memory_as_it_likes() -> None:
+    ours = layer()
+    eight_bits.convert(ours)
+    x = torch.randn(16, 48, requires_grad=True)
+    expanded = torch.autograd.grad(ours(x).sum(), x)[0]
+    turned = torch.autograd.grad(ours(x), x, torch.ones(64, 16).t().bfloat16())[0]
+    assert torch.equal(expanded, turned)
+
+
 def test_zeros_give_zeros() -> None:
     layer = nn.Linear(16, 16, bias=False)
     eight_bits.convert(layer)
