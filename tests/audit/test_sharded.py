@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from amp_lessons import audit, parallel
@@ -13,7 +14,8 @@ def trained(dtype, rate):
     """Train as FSDP2 does, with masters in ``dtype``; return what stood still, and what is found."""
     torch.manual_seed(0)
     model = torch.nn.Linear(16, 16).to(dtype)
-    fully_shard(model, mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32))
+    mesh = init_device_mesh("cpu", (2,))
+    fully_shard(model, mesh=mesh, mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32))
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     inputs = torch.randn(8, 16)
     with audit.watch(model, every=1) as seen:

@@ -21,6 +21,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
@@ -31,7 +32,7 @@ WIDTH = 64
 def main() -> None:
     """Train for so many steps; rank 0 prints a line of JSON."""
     options = arguments()
-    device = join()
+    device = join(options.device)
     torch.manual_seed(0)  # the same weights on every rank
     layers = (nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()) for _ in range(3))
     model = distributed(nn.Sequential(*layers, nn.Linear(WIDTH, 1)).to(device), options)
@@ -54,21 +55,23 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--strategy", choices=("ddp", "fsdp2"), default="ddp")
     parser.add_argument("--dtype", choices=tuple(DTYPES), default="bf16")
+    there = "cuda" if torch.cuda.is_available() else "cpu"
+    parser.add_argument("--device", choices=("cuda", "cpu"), default=there)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--batch", type=int, default=128, help="samples a step, of all ranks together")
     parser.add_argument("--checkpoint", type=Path, default=None, help="a folder that all ranks can write to")
     return parser.parse_args(words)
 
 
-def join() -> torch.device:
+def join(device_type: str) -> torch.device:
     """Join the others, whom the environment names; return this rank's device."""
-    if torch.cuda.is_available():
-        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-        torch.cuda.set_device(device)
-        dist.init_process_group("nccl", device_id=device)
-        return device
-    dist.init_process_group("gloo")
-    return torch.device("cpu")
+    if device_type == "cpu":
+        dist.init_process_group("gloo")
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(device)
+    dist.init_process_group("nccl", device_id=device)
+    return device
 
 
 def distributed(model: nn.Module, options: argparse.Namespace) -> nn.Module:
@@ -76,9 +79,9 @@ def distributed(model: nn.Module, options: argparse.Namespace) -> nn.Module:
     if options.strategy == "ddp":
         return DistributedDataParallel(model)
     policy = MixedPrecisionPolicy(param_dtype=DTYPES[options.dtype], reduce_dtype=torch.float32)
-    for layer in model.children():
-        fully_shard(layer, mp_policy=policy)
-    fully_shard(model, mp_policy=policy)
+    mesh = init_device_mesh(options.device, (dist.get_world_size(),))
+    for module in (*model.children(), model):
+        fully_shard(module, mesh=mesh, mp_policy=policy)
     return model
 
 
