@@ -10,7 +10,7 @@ from amp_lessons import advise, views
 from amp_lessons.advice import Advice, CannotAdviseError
 from amp_lessons.advice.facts import autocast_dtype
 from amp_lessons.autocast import fake_tensors
-from amp_lessons.measure import GPUS, predict_bound, predict_memory
+from amp_lessons.measure import GPUS, predict_bound
 
 
 class Energy(nn.Module):
@@ -52,11 +52,11 @@ def test_the_dtype_is_what_the_gpu_has(on_t4):
     assert {name: autocast_dtype(sheet) for name, sheet in GPUS.items()}["L4"] is torch.bfloat16
 
 
-def test_memory_is_that_of_the_calculator(on_t4):
-    model, (x, y) = with_island(), batch()
-    expected = predict_memory(model, x, loss_fn=lambda output: nn.functional.cross_entropy(output, y))
-    assert on_t4.memory["fp32"].parameter_bytes == expected.parameter_bytes
-    assert on_t4.memory["fp32"].optimizer_bytes == expected.optimizer_bytes
+def test_memory_is_that_of_weights_and_adam(on_t4):
+    weights = sum(parameter.nbytes for parameter in with_island().parameters())
+    for footprint in on_t4.memory.values():
+        assert footprint.parameter_bytes == footprint.gradient_bytes == weights
+        assert footprint.optimizer_bytes == 2 * weights
 
 
 def test_a_large_product_is_promised_what_the_data_sheet_says():

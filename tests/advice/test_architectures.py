@@ -28,7 +28,7 @@ def _seeded():
 @pytest.mark.parametrize("make", architectures.ALL, ids=lambda make: make.__name__)
 def test_advice_on(make):
     model, batch, *loss = make(transformers)
-    advice = advise(model, batch, *loss, gpu="T4", steps=2, seconds=4)
+    advice = advise(model, batch, *loss, gpu="T4", steps=2, seconds=3)
     assert advice.verdict[0].text.startswith("On the T4")
     assert advice.ledger is not None
     assert advice.ledger.rows
