@@ -58,9 +58,9 @@ def predict_bound(
     the data sheet does not know.
     """
     require(sheet, DataSheet, "sheet", 'a data sheet such as measure.GPUS["T4"]')
-    if precision_name not in sheet.flop_per_s:
-        raise ValueError(f"{sheet.name} has no rate for {precision_name}, only {', '.join(sheet.flop_per_s)}")
     kind = precision(precision_name)
+    if kind.name not in sheet.flop_per_s:
+        raise ValueError(f"{sheet.name} has no rate for {kind.name}, only {', '.join(sheet.flop_per_s)}")
     fake, (args, kwargs) = on_fake_cpu(model, (inputs, named_inputs))
     prepared = prepare(fake, args, kwargs, "cuda", kind.autocast_dtype)
     work = _Work(sheet, "tf32" if kind.tf32 else "fp32")

@@ -91,6 +91,8 @@ def find_islands(
     """
     require(dtype, torch.dtype, "dtype", "torch.float16 or torch.bfloat16")
     deadline = time.monotonic() + require_number(seconds, "seconds", above=0)
+    if dtype not in TOLERANCE:
+        raise ValueError(f"dtype is torch.float16 or torch.bfloat16, not {dtype}")
     prepared = prepare(model, inputs, named_inputs, device_type, dtype)
     _require_masters(model)
     limit = TOLERANCE[dtype] if tolerance is None else require_number(tolerance, "tolerance", above=0)
