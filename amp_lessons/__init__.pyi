@@ -1,19 +1,23 @@
 """What lessons and other people's scripts import from ``amp_lessons``, wherever it lies."""
 
+from . import advice as advice
 from . import audit as audit
 from . import autocast as autocast
 from . import bench as bench
+from . import checkpoints as checkpoints
 from . import clinic as clinic
 from . import devices as devices
 from . import exercises as exercises
 from . import formats as formats
 from . import fp8 as fp8
+from . import frameworks as frameworks
 from . import measure as measure
 from . import parallel as parallel
 from . import quizzes as quizzes
 from . import scaling as scaling
 from . import training as training
 from . import views as views
+from .advice import advise as advise
 from .keeping import progress as progress
 from .material import charlm as charlm
 from .material import data as data

@@ -143,6 +143,12 @@ GOOD: dict[str, dict[str, Any]] = {
     },
     "measure.precision": {"name": "fp16"},
     "measure.precisions_on": {"device": "cpu"},
+    "measure.predict_bound": {
+        "model": MODEL,
+        "inputs": MATRIX,
+        "sheet": measure.GPUS["T4"],
+        "precision_name": "fp32",
+    },
     "measure.predict_largest_batch": {
         "model": MODEL,
         "make_inputs": lambda batch: torch.ones(batch, 2),
@@ -190,6 +196,15 @@ GOOD: dict[str, dict[str, Any]] = {
     "autocast.explain": {"op": "softmax", "device_type": "cuda"},
     "autocast.fake_copy": {"model": MODEL},
     "autocast.fake_tensors": {},
+    "autocast.find_islands": {
+        "model": MODEL,
+        "inputs": MATRIX,
+        "dtype": torch.float16,
+        "device_type": "cuda",
+        "tolerance": 0.1,
+        "seconds": 60.0,
+    },
+    "autocast.in_fp32": {"model": MODEL, "names": [""]},
     "autocast.operations": {"search": "soft", "rule": "fp32", "device_type": "cuda", "differing": True},
     "autocast.policy": {"device_type": "cuda"},
     "autocast.record": {
