@@ -8,6 +8,7 @@ from . import devices as devices
 from . import exercises as exercises
 from . import formats as formats
 from . import fp8 as fp8
+from . import interview as interview
 from . import measure as measure
 from . import parallel as parallel
 from . import quizzes as quizzes
