@@ -14,6 +14,8 @@ from amp_lessons.text.nearest import did_you_mean
 
 # In the order of the lessons; what belongs to no single one comes last.
 TOPICS = (
+    "formats",
+    "autocast",
     "loss_scaling",
     "estimation",
 )
