@@ -17,7 +17,8 @@ PROSE = ("question_template", "answer_template", "weak_answer")
 # Digits in an answer that are names, not numbers: each is how the field writes the thing.
 NAMES = re.compile(
     r"""(?<!\w)(?:
-        (?:fp|bf|tf|float|bfloat)\d+ | FP\d+ | TF\d+      # formats, as prose and as torch write them
+        (?:fp|bf|tf|float|bfloat)\d+s? | FP\d+ | TF\d+    # formats, as prose and as torch write them
+        | (?:4|8|16|32)(?:-|[ ])bits?                      # several formats at once
         | (?:MX|NV)FP\d+ | E\d+M\d+ | E\d+M\d+FN | float8_\w+ | float4_\w+
         | L[12]                                            # a norm, a kind of weight decay
         | FSDP[12] | ZeRO-[123]                            # PyTorch's two FSDPs, DeepSpeed's three stages
