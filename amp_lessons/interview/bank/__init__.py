@@ -17,6 +17,8 @@ TOPICS = (
     "formats",
     "autocast",
     "loss_scaling",
+    "training_loop",
+    "speed_and_memory",
     "estimation",
 )
 
