@@ -19,6 +19,8 @@ TOPICS = (
     "loss_scaling",
     "training_loop",
     "speed_and_memory",
+    "debugging",
+    "real_models",
     "estimation",
 )
 
