@@ -21,6 +21,7 @@ TOPICS = (
     "speed_and_memory",
     "debugging",
     "real_models",
+    "many_gpus",
     "estimation",
 )
 
