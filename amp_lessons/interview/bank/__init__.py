@@ -22,6 +22,8 @@ TOPICS = (
     "debugging",
     "real_models",
     "many_gpus",
+    "fp8",
+    "system_design",
     "estimation",
 )
 

@@ -174,7 +174,7 @@ def lost_masters() -> dict[str, object]:
     """Upcast parameters in a loop that assigns to its own variable, and look at what AdamW keeps."""
     model = nn.Linear(8, 8).bfloat16()
     for parameter in model.parameters():
-        parameter = parameter.to(torch.float32)  # a new tensor that nobody keeps
+        parameter = parameter.to(torch.float32)  # type: ignore[assignment]  # a tensor that nobody keeps
     assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
     before = model.weight.detach().clone()
