@@ -54,7 +54,14 @@ def test_import_time_is_measured_beyond_torch():
 
 
 @pytest.mark.parametrize(
-    "package", ["amp_lessons", "amp_lessons.audit", "amp_lessons.parallel", "amp_lessons.views"]
+    "package",
+    [
+        "amp_lessons",
+        "amp_lessons.audit",
+        "amp_lessons.interview",
+        "amp_lessons.parallel",
+        "amp_lessons.views",
+    ],
 )
 def test_whatever_a_stub_names_loads_and_is_documented(package):
     face = importlib.import_module(package)
@@ -75,6 +82,7 @@ def test_a_view_that_does_not_exist_is_answered_with_those_that_do():
     "package",
     [
         "amp_lessons.audit",
+        "amp_lessons.interview",
         "amp_lessons.views",
         "amp_lessons.parallel",
         "amp_lessons.material",

@@ -1,0 +1,12 @@
+"""The interview room: questions with model answers, and a proof of each answer that anybody can run.
+
+- ``bank``: the questions, data in ``bank/*.yaml``, one file per topic, and finding one.
+- ``proofs``: one module per topic, one function per question; its body is the cell that shows the answer is
+  true, and what it returns are the numbers in the answer.
+- ``questions``: what a question is; ``proving``: running a proof; ``cells``: a function's body as a cell.
+- ``estimates``: questions whose numbers are drawn by a seed, to be answered on paper.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,12 @@
+"""What notebooks and scripts import from ``amp_lessons.interview``."""
+
+from .bank import QUESTIONS as QUESTIONS
+from .bank import TOPICS as TOPICS
+from .bank import follow_ups as follow_ups
+from .bank import prove as prove
+from .bank import question as question
+from .estimates import Estimate as Estimate
+from .estimates import estimate as estimate
+from .proving import Proof as Proof
+from .questions import LEVELS as LEVELS
+from .questions import Question as Question

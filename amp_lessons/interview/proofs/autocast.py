@@ -1,0 +1,286 @@
+"""Proofs of the answers about autocast."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import threading
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from amp_lessons import autocast, formats
+
+
+def _cuda(dtype: torch.dtype = torch.float16) -> Any:
+    """CUDA's autocast rules, for tensors on the CPU."""
+    return autocast.region("cuda", dtype)
+
+
+def what_it_does() -> dict[str, object]:
+    """Use autocast without a scaler, and a scaler without autocast."""
+    layer, inputs = nn.Linear(8, 8), torch.randn(4, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        output = layer(inputs)
+        loss = F.mse_loss(output, inputs)
+    assert (output.dtype, loss.dtype) == (torch.bfloat16, torch.float32)
+    assert layer.weight.dtype == torch.float32
+    loss.backward()  # no scaler anywhere
+
+    scaler, optimizer = torch.amp.GradScaler("cpu"), torch.optim.SGD(layer.parameters(), lr=0.1)
+    optimizer.zero_grad()
+    loss = F.mse_loss(layer(inputs), inputs)  # no autocast anywhere
+    scaled = scaler.scale(loss)
+    assert scaled == loss * scaler.get_scale()
+    scaled.backward()
+    scaler.step(optimizer)
+    scaler.update()
+    return {"output": str(output.dtype).removeprefix("torch."), "scale": f"{scaler.get_scale():.0f}"}
+
+
+def dtypes() -> dict[str, object]:
+    """Ask for every dtype in a step under bf16 autocast, by CUDA's rules."""
+    layer, inputs, targets = nn.Linear(8, 4), torch.randn(16, 8), torch.randint(4, (16,))
+    optimizer = torch.optim.AdamW(layer.parameters())
+    with _cuda(torch.bfloat16):
+        output = layer(inputs)
+        loss = F.cross_entropy(output, targets)
+    loss.backward()
+    optimizer.step()
+    assert layer.weight.grad is not None
+    state = optimizer.state[layer.weight]
+    found = [output, loss, layer.weight, layer.weight.grad, state["exp_avg"], state["exp_avg_sq"]]
+    assert [each.dtype for each in found] == [torch.bfloat16, *[torch.float32] * 5]
+    return {
+        name: str(each.dtype).removeprefix("torch.").replace("bfloat", "bf").replace("float", "fp")
+        for name, each in zip(("output", "loss", "weight", "gradient"), found[:4], strict=True)
+    }
+
+
+def where_it_ends() -> dict[str, object]:
+    """Compute a loss of 16-bit outputs inside autocast and outside of it, by CUDA's rules."""
+    layer, inputs, targets = nn.Linear(64, 10), torch.randn(32, 64), torch.randint(10, (32,))
+    with _cuda():
+        output = layer(inputs)
+        inside = F.cross_entropy(output, targets)
+    outside = F.cross_entropy(output, targets)
+    assert (inside.dtype, outside.dtype) == (torch.float32, torch.float16)
+    scale = torch.amp.GradScaler("cpu").get_scale()
+    (gradient,) = torch.autograd.grad(outside * scale, output, retain_graph=True)
+    assert not gradient.isfinite().all()
+    (gradient,) = torch.autograd.grad(inside * scale, output)
+    assert gradient.isfinite().all()
+    return {"inside": "fp32", "outside": "fp16", "scale": f"{scale:.0f}"}
+
+
+def lists() -> dict[str, object]:
+    """Read CUDA's lists from PyTorch, and run an operation of each."""
+    rules = autocast.policy("cuda")
+    lower = sum(rule is autocast.Policy.LOWER_PRECISION for rule in rules.values())
+    assert rules["aten::linear"] is autocast.Policy.LOWER_PRECISION
+    assert rules["aten::layer_norm"] is autocast.Policy.FP32
+    assert rules["aten::addcmul"] is autocast.Policy.PROMOTE
+    assert not {"aten::mul.Tensor", "aten::relu", "aten::batch_norm", "aten::mean"} & set(rules)
+    half, single = torch.ones(4, 4).half(), torch.ones(4, 4)
+    with _cuda():
+        assert (single @ single).dtype == torch.float16
+        assert half.softmax(0).dtype == torch.float32
+        assert torch.addcmul(half, single, half).dtype == torch.float32
+        assert half.relu().dtype == torch.float16
+        assert single.relu().dtype == torch.float32
+    return {"listed": len(rules), "lower": lower}
+
+
+def cpu_cuda() -> dict[str, object]:
+    """Ask both devices about the operations that are said to run in fp32."""
+    said = {"softmax.int", "layer_norm", "group_norm", "exp", "log", "pow.Tensor_Scalar", "sum"}
+    cuda, cpu = autocast.policy("cuda"), autocast.policy("cpu")
+    assert all(f"aten::{name}" in cuda for name in said)
+    assert not any(f"aten::{name}" in cpu for name in said)
+    half = torch.ones(4, 4).bfloat16()
+    with torch.autocast("cpu", torch.bfloat16):
+        on_cpu = F.layer_norm(half, (4,)).dtype
+        probability = torch.full((4,), 0.5)
+        F.binary_cross_entropy(probability, probability)  # allowed here, refused on CUDA
+    with _cuda(torch.bfloat16):
+        on_cuda = F.layer_norm(half, (4,)).dtype
+    assert (on_cpu, on_cuda) == (torch.bfloat16, torch.float32)
+    return {"cpu": "bf16", "cuda": "fp32"}
+
+
+def bce() -> dict[str, object]:
+    """Look at the gradient of a binary cross-entropy near certainty, of a probability and of a logit."""
+    assert autocast.policy("cuda")["aten::binary_cross_entropy"] is autocast.Policy.BANNED
+    logit = torch.tensor(14.0, requires_grad=True)
+    wrong = torch.zeros(())
+    probability = logit.sigmoid()
+    (by_probability,) = torch.autograd.grad(F.binary_cross_entropy(probability, wrong), probability)
+    assert by_probability.half().isinf()
+    assert probability.half() == 1  # and there log(1 - p) has nothing left
+    (by_logit,) = torch.autograd.grad(F.binary_cross_entropy_with_logits(logit, wrong), logit)
+    assert 0.99 < by_logit <= 1
+    return {
+        "logit": f"{logit.item():.0f}",
+        "by_probability": f"{by_probability:.1e}",
+        "by_logit": f"{by_logit:.2f}",
+        "largest": f"{torch.finfo(torch.float16).max:.0f}",
+    }
+
+
+def batch_norm() -> dict[str, object]:
+    """Give a batch norm 16-bit inputs under CUDA's rules, and ask what it does and what it keeps."""
+    assert not any("batch_norm" in name for name in autocast.policy("cuda"))
+    layer = nn.BatchNorm1d(4)
+    with _cuda():
+        output = layer(torch.randn(16, 4).half())
+    assert output.dtype == torch.float16
+    assert layer.running_mean is not None
+    kept = {layer.weight.dtype, layer.running_mean.dtype}
+    assert kept == {torch.float32}
+    return {"in_and_out": "fp16", "kept": "fp32"}
+
+
+def cache() -> dict[str, object]:
+    """Train inside one long autocast context, and inside one per step."""
+
+    def losses(one_context: bool) -> list[float]:
+        torch.manual_seed(0)
+        layer, inputs = nn.Linear(8, 1), torch.randn(32, 8)
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+        outer = torch.autocast("cpu", torch.bfloat16) if one_context else contextlib.nullcontext()
+        seen = []
+        with outer:
+            for _ in range(20):
+                with torch.autocast("cpu", torch.bfloat16):
+                    loss = F.mse_loss(layer(inputs), inputs[:, :1])
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                seen.append(loss.item())
+        return seen
+
+    stale, right = losses(True), losses(False)
+    assert len(set(stale)) == 1  # every forward uses the copies of the first
+    assert right[-1] < right[0] / 2
+    return {"first": f"{right[0]:.3f}", "stale": f"{stale[-1]:.3f}", "right": f"{right[-1]:.3f}", "steps": 20}
+
+
+def hand_written() -> dict[str, object]:
+    """Write an RMS norm by hand, twice, and run it and PyTorch's own by CUDA's rules."""
+    hidden = torch.full((2, 8), 300.0).half()
+    with _cuda():
+        product = (hidden * hidden).mean(-1, keepdim=True)
+        power = hidden.pow(2).mean(-1, keepdim=True)
+        module = F.rms_norm(hidden, (8,))
+    assert (product.dtype, power.dtype, module.dtype) == (torch.float16, torch.float32, torch.float32)
+    assert product.isinf().all()
+    assert power.isfinite().all()
+    assert module.isfinite().all()
+    return {"value": 300, "product": "inf", "power": f"{power[0].item():.0f}"}
+
+
+def island() -> dict[str, object]:
+    """Keep a product out of autocast, without and with casting its inputs."""
+    hidden = torch.randn(8, 8).half()
+    weight = torch.randn(8, 8)
+    with torch.autocast("cpu", torch.float16):
+        cast_only = hidden.float() @ weight  # casting the input is not enough
+        with torch.autocast("cpu", enabled=False):
+            inside = hidden.float() @ weight
+            try:
+                hidden @ weight
+            except RuntimeError as error:
+                refusal = str(error)
+    assert (cast_only.dtype, inside.dtype) == (torch.float16, torch.float32)
+    assert "dtype" in refusal
+    return {"without": "fp16", "with": "fp32"}
+
+
+def backward_inside() -> dict[str, object]:
+    """Run backward inside and outside autocast: for a plain model, and for one with an fp32 island."""
+
+    def gradients(inside: bool, island: bool) -> Tensor:
+        torch.manual_seed(0)
+        first, second = nn.Linear(64, 64), nn.Linear(64, 1)
+        inputs = torch.randn(32, 64)
+        with torch.autocast("cpu", torch.bfloat16):
+            hidden = first(inputs)
+            with torch.autocast("cpu", torch.bfloat16, enabled=not island):
+                loss = second(hidden.float() if island else hidden).float().square().mean()
+            if inside:
+                loss.backward()
+        if not inside:
+            loss.backward()
+        assert first.weight.grad is not None
+        return torch.cat([first.weight.grad.flatten(), second.weight.grad.flatten()])  # type: ignore[union-attr]
+
+    assert torch.equal(gradients(True, False), gradients(False, False))
+    difference = formats.relative_error(gradients(True, True), gradients(False, True))
+    assert 1e-4 < difference < 1e-2
+    return {"difference": f"{difference:.2%}"}
+
+
+def threads() -> dict[str, object]:
+    """Multiply inside autocast, in the thread that entered it and in another one."""
+    found: dict[str, torch.dtype] = {}
+    ones = torch.ones(4, 4)
+
+    def multiply(name: str) -> None:
+        found[name] = (ones @ ones).dtype
+
+    with torch.autocast("cpu", torch.bfloat16):
+        multiply("here")
+        worker = threading.Thread(target=multiply, args=("there",))
+        worker.start()
+        worker.join()
+    assert found == {"here": torch.bfloat16, "there": torch.float32}
+    # what DataParallel's threads do before they call a replica
+    assert "autocast(" in inspect.getsource(torch.nn.parallel.parallel_apply)
+    return {"here": "bf16", "there": "fp32"}
+
+
+def custom_function() -> dict[str, object]:
+    """Multiply in an autograd function of one's own, without and with PyTorch's two decorators."""
+
+    class Plain(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:
+            ctx.save_for_backward(x, w)
+            return x @ w
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+            x, w = ctx.saved_tensors
+            return grad @ w.t(), x.t() @ grad
+
+    class Decorated(torch.autograd.Function):
+        forward = staticmethod(torch.amp.custom_fwd(Plain.forward, device_type="cpu"))
+        backward = staticmethod(torch.amp.custom_bwd(Plain.backward, device_type="cpu"))
+
+    def backward_of(function: Any) -> str:
+        x, w = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4, requires_grad=True)
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = function.apply(x, w).float().sum()
+        try:
+            loss.backward()
+        except RuntimeError as error:
+            return str(error)
+        return ""
+
+    assert "dtype" in backward_of(Plain)
+    assert backward_of(Decorated) == ""
+    return {"gradient": "bf16", "saved": "fp32"}
+
+
+def not_eligible() -> dict[str, object]:
+    """Find what autocast leaves alone: float64, in-place operations, and what is given an output."""
+    double, single = torch.ones(4, 4, dtype=torch.float64), torch.ones(4, 4)
+    result = torch.zeros(4, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert (double @ double).dtype == torch.float64
+        assert (single @ single).dtype == torch.bfloat16
+        assert result.addmm_(single, single).dtype == torch.float32
+        assert torch.mm(single, single, out=result).dtype == torch.float32
+    return {"sixty_four": "fp64", "in_place": "fp32"}
