@@ -5,6 +5,11 @@ from .bank import TOPICS as TOPICS
 from .bank import follow_ups as follow_ups
 from .bank import prove as prove
 from .bank import question as question
+from .deck import Card as Card
+from .deck import Deck as Deck
+from .drills import Drill as Drill
+from .drills import drill as drill
+from .drills import drills as drills
 from .estimates import Estimate as Estimate
 from .estimates import estimate as estimate
 from .proving import Proof as Proof
