@@ -5,7 +5,8 @@
   true, and what it returns are the numbers in the answer.
 - ``questions``: what a question is; ``proving``: running a proof; ``cells``: a function's body as a cell.
 - ``estimates``: questions whose numbers are drawn by a seed, to be answered on paper.
-- ``deck``: the questions as flash cards that come back; ``drills``: fifty seconds each, drawn by a seed.
+- ``deck``: the questions as flash cards that come back; ``drilling``: fifty seconds each, drawn by a seed.
+- ``mock``: a timed interview; ``planning`` and ``following`` draw its questions, ``mock_report`` tells of it.
 """
 
 import lazy_loader

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from amp_lessons import clinic, interview, quizzes
-from amp_lessons.interview.drills import KINDS
+from amp_lessons.interview.drilling import KINDS
 from tests.autocast import pytorch_lists
 
 TORCH = {
