@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from amp_lessons.arguments import require_whole
 from amp_lessons.exercises import Exercise, Report
-from amp_lessons.interview.bank import question
 from amp_lessons.interview.deck import suggested_grade
 from amp_lessons.interview.following import follow_up
 from amp_lessons.interview.mock_report import MockReport
@@ -136,14 +135,12 @@ class Mock:
         self.asked = self._coming.pop(0) if self._coming and self.left_s else None
 
     def _keep(self, turn: Turn) -> None:
-        """Keep it at once, so that an interrupted interview loses nothing; it goes on if that is impossible."""
+        """Keep it at once: an interrupted interview loses nothing. It goes on where that is impossible."""
         if not turn.asked.question_id:
             return
+        grade = suggested_grade(len(turn.covered), len(turn.asked.points))
         try:
-            said = practice.record(
-                question(turn.asked.question_id).id,
-                suggested_grade(len(turn.covered), len(turn.asked.points)),
-            )
+            said = practice.record(turn.asked.question_id, grade)
         except ProgressError as error:
             said = str(error)
         self.message = said or self.message

@@ -24,8 +24,8 @@ _FEW_MINUTES = 25  # in less there is no time for code
 class Asked:
     """One thing that the interviewer asks.
 
-    ``points`` are what a good answer covers, ``answer`` is a model one, and ``question_id`` names the question
-    of the bank that it is, if it is one. ``kind`` says how it is answered.
+    ``points`` are what a good answer covers, ``answer`` is a model one, and ``question_id`` names the
+    question of the bank that it is, if it is one. ``kind`` says how it is answered.
     """
 
     kind: Literal["question", "estimate", "code"]
@@ -50,7 +50,7 @@ class Asked:
 
 
 def planned(level: str, minutes: int, seed: int) -> Iterator[Asked]:
-    """Yield a warm-up, questions on different topics, a number to find on paper, and at last code to write."""
+    """Yield a warm-up, questions on different topics, a number to find on paper, at last code to write."""
     rng = random.Random(f"{level} {minutes} {seed}")
     task = _task(level, minutes, rng)
     left = minutes - (task.minutes if task else 0)
