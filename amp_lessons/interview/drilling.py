@@ -108,7 +108,7 @@ def _why_cast(became: Representation) -> str:
     if became.outcome == "exact":
         return f"It is a number of {target.name}: nothing is rounded."
     step = f"{target.name} counts in steps of {power_of_two(target.spacing(value))} here"
-    return f"{step}; what lies halfway goes to the neighbour whose last bit is 0."
+    return f"{step}. The nearest one wins; halfway, it is the one whose last bit is 0."
 
 
 def _dtype(rng: random.Random) -> Drill:

@@ -21,10 +21,10 @@ def due_at(reviews: Sequence[Review], *, whole_days: bool = False) -> datetime |
     What is new or forgotten comes back after minutes first. With ``whole_days`` it never does: that is for
     what nobody does twice in an hour.
     """
-    from fsrs import Card, Rating
-
     if not reviews:
         return None
+    from fsrs import Card, Rating
+
     scheduler, card = _scheduler(whole_days), Card(card_id=0)
     for review in sorted(reviews, key=lambda each: each.moment):
         rating = Rating(GRADES.index(review.grade) + 1)

@@ -113,9 +113,7 @@ class MockInterview(Shown):
         try:
             number = float(text.replace(",", ""))
         except ValueError:
-            self._say(
-                self._question(self.asked) + Markup("<p>Answer with a number, such as 16 or 3.5e9.</p>")
-            )
+            self._say(self._question(self.asked) + Markup("<p>Answer with a number, such as 16.</p>"))
             return
         before = self.asked
         assert before.estimate is not None
@@ -146,8 +144,8 @@ class MockInterview(Shown):
         if asked.exercise is None:
             return html
         how = Markup(
-            "<p>{}</p>{}<p>Write it in a cell of your own, and hand it in: <code>room.hand_in(…)</code>, where "
-            "room is what this view is called.</p>"
+            "<p>{}</p>{}<p>Write it in a cell of your own, and hand it in: <code>room.hand_in(…)</code>, "
+            "where room is what this view is called.</p>"
         )
         return html + how.format(
             prose.as_html(asked.exercise.task), code_html(asked.exercise.stub, "The stub")
@@ -162,8 +160,8 @@ class MockInterview(Shown):
 
     def _what(self) -> str:
         return (
-            f"A mock interview, seed {self._seed}: one question at a time, against a clock, and a report at the "
-            "end. What is asked next depends on what you say you covered."
+            f"A mock interview, seed {self._seed}: one question at a time, against a clock, and a report at "
+            "the end. What is asked next depends on what you say you covered."
         )
 
     def stand_in(self) -> Markup:
