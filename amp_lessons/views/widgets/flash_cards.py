@@ -44,6 +44,7 @@ class FlashCards(Shown):
         self._turned = ipywidgets.VBox([row(*self._grades.values(), self._show_proof), self._proof])
         children = [self._status, self._front, self._turn, self._rubric, self._turned]
         super().__init__(children, layout={"max_width": "900px"})
+        self.add_class("amp-cards")
         self._show(self._first or self._next())
 
     @property
