@@ -7,6 +7,7 @@
 - ``estimates``: questions whose numbers are drawn by a seed, to be answered on paper.
 - ``deck``: the questions as flash cards that come back; ``drilling``: fifty seconds each, drawn by a seed.
 - ``mock``: a timed interview; ``planning`` and ``following`` draw its questions, ``mock_report`` tells of it.
+- ``whiteboard``: one page to know by heart; ``exporting``: the bank for Anki, and as CSV.
 """
 
 import lazy_loader

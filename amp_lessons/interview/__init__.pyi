@@ -12,6 +12,8 @@ from .drilling import drill as drill
 from .drilling import drills as drills
 from .estimates import Estimate as Estimate
 from .estimates import estimate as estimate
+from .exporting import as_csv as as_csv
+from .exporting import write_anki as write_anki
 from .mock import Mock as Mock
 from .mock import Turn as Turn
 from .mock_report import MockReport as MockReport
@@ -19,3 +21,5 @@ from .planning import Asked as Asked
 from .proving import Proof as Proof
 from .questions import LEVELS as LEVELS
 from .questions import Question as Question
+from .whiteboard import Sheet as Sheet
+from .whiteboard import sheet as sheet

@@ -8,6 +8,8 @@ from .base.tables import Table as Table
 from .base.tables import format_table as format_table
 from .pages.audit import audit_page as audit_page
 from .pages.interview import report_page as report_page
+from .pages.sheet import sheet_page as sheet_page
+from .pages.sheet import sheet_pdf as sheet_pdf
 from .widgets.accumulator import AccumulatorView as AccumulatorView
 from .widgets.atlas import AtlasView as AtlasView
 from .widgets.audit import AuditView as AuditView

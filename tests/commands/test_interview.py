@@ -195,3 +195,34 @@ def test_ctrl_c_loses_nothing(way):
     assert "Traceback" not in err
     assert len(practice.read().reviews) == 1
     assert way == "cards" or "1 questions" in " ".join(out.split())
+
+
+def test_the_sheet_is_printed_or_written(answer, tmp_path):
+    status, out = answer("sheet")
+    assert status == 0
+    assert "bf16" in out
+    assert plain(out)
+    html, pdf = tmp_path / "sheet.html", tmp_path / "sheet.pdf"
+    assert answer("sheet", "--html", str(html), "--pdf", str(pdf))[0] == 0
+    assert html.read_text().startswith("<!doctype html>")
+    assert pdf.read_bytes().startswith(b"%PDF-")
+
+
+def test_what_cannot_be_written_is_told_in_words(answer, tmp_path, capsys):
+    assert cli.main(["interview", "sheet", "--pdf", str(tmp_path / "nowhere" / "sheet.pdf")]) == 1
+    assert "No such file or directory" in capsys.readouterr().err
+
+
+def test_the_bank_is_exported(answer, tmp_path):
+    status, out = answer("export", "--csv", "-", "--topic", "estimation")
+    assert status == 0
+    assert out.startswith("id,topic,level")
+    file = tmp_path / "cards.csv"
+    assert answer("export", "--csv", str(file), "--topic", "estimation")[0] == 0
+    assert file.read_text() == out
+
+
+def test_a_report_is_written_to_be_printed(answer, tmp_path):
+    file = tmp_path / "report.html"
+    assert answer("mock", "--seed", "4", "--html", str(file), lines=["", ""])[0] == 0
+    assert "<h2>To repeat</h2>" in file.read_text()

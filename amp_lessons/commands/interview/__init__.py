@@ -17,6 +17,8 @@ _WAYS = (
     ("cards", "flash cards that come back when you would begin to forget them"),
     ("mock", "a mock interview, with a clock and a report"),
     ("drill", "questions of fifty seconds each, with numbers drawn by a seed"),
+    ("sheet", "one page with what to know by heart, to print"),
+    ("export", "the questions for Anki, or as a table"),
     ("prove", "run the cell that shows that an answer is true"),
 )
 
@@ -35,6 +37,8 @@ def run(args: argparse.Namespace) -> int:
     """Go the chosen way; 1 with a sentence where that cannot be."""
     try:
         return args.way(args)
-    except (ProgressError, ValueError, KeyError) as error:
+    except BrokenPipeError:  # nobody reads any more: the business of cli.main
+        raise
+    except (ProgressError, ValueError, KeyError, OSError) as error:
         print(error.args[0] if isinstance(error, KeyError) else error, file=sys.stderr)
         return 1

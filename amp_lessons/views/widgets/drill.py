@@ -12,7 +12,7 @@ from markupsafe import Markup
 from amp_lessons import clinic
 from amp_lessons.interview import Drill, drills
 from amp_lessons.quizzes import Choice
-from amp_lessons.views.base.controls import button
+from amp_lessons.views.base.controls import button, row
 from amp_lessons.views.base.picture import picture_html, sentence_html
 from amp_lessons.views.base.shown import Shown
 from amp_lessons.views.figures.loss_curves import loss_curve_picture
@@ -71,7 +71,7 @@ class DrillView(Shown):
             ipywidgets.HTML(sentence_html(heading)),
             self._picture,
             self._quiz,
-            self._following,
+            row(self._following),
             self._score,
         )
         self._shown_at = self._clock()
