@@ -85,5 +85,5 @@ def _defined(node: ast.stmt) -> list[str]:
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         return [node.name]
     if isinstance(node, ast.Assign):
-        return [target.id for target in node.targets if isinstance(target, ast.Name)]
+        return [name.id for target in node.targets for name in ast.walk(target) if isinstance(name, ast.Name)]
     return []

@@ -42,7 +42,7 @@ class Estimate:
 
     @property
     def unit(self) -> str:
-        """What ``value`` counts."""
+        """What ``value`` counts, empty for a number without a unit."""
         return self.of.unit
 
     @property
@@ -62,7 +62,7 @@ def estimate(id: str, seed: int) -> Estimate:
     names those that do.
     """
     asked = question(id)
-    if not asked.unit:
-        known = ", ".join(other.id for other in QUESTIONS if other.unit)
+    if not asked.asks_for_a_number:
+        known = ", ".join(other.id for other in QUESTIONS if other.asks_for_a_number)
         raise ValueError(f"{id!r} asks for no number; these do: {known}")
     return Estimate(asked, seed)

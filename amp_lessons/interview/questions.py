@@ -19,8 +19,8 @@ class Question:
     ``points`` are what a good answer covers, a few words each: learners grade themselves by them.
     ``weak_answer`` says what a weak one sounds like, and why it is weak. ``follow_ups`` are what an
     interviewer asks next: ids of other questions, or questions of their own. ``source`` says where the facts
-    stand, ``lesson`` is the number of the lesson that teaches them, "08" for example. Questions with
-    a ``unit`` ask for a number: ``estimate`` draws others.
+    stand, ``lesson`` is the number of the lesson that teaches them, "08" for example. Questions with a
+    ``tolerance``, a share, ask for a number, in ``unit`` (empty for one without): ``estimate`` draws others.
     """
 
     id: str
@@ -43,9 +43,16 @@ class Question:
             raise ValueError(f"{self.id}: level is one of {', '.join(LEVELS)}, not {self.level!r}")
 
     @property
+    def asks_for_a_number(self) -> bool:
+        """Whether this is an estimate, of which a seed draws the numbers."""
+        return self.tolerance > 0
+
+    @property
     def question(self) -> str:
         """What the interviewer asks."""
-        return fill(self.question_template, self.prove().values) if self.unit else self.question_template
+        if not self.asks_for_a_number:
+            return self.question_template
+        return fill(self.question_template, self.prove().values)
 
     @property
     def answer(self) -> str:
@@ -66,7 +73,7 @@ class Question:
 
     @property
     def _seed(self) -> int | None:
-        return 0 if self.unit else None
+        return 0 if self.asks_for_a_number else None
 
 
 def fill(template: str, values: Mapping[str, Any]) -> str:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from importlib import resources
 
 import pytest
+import yaml
 
 from amp_lessons import interview
+from amp_lessons.interview import bank
 from amp_lessons.interview.questions import placeholders
 
 QUESTIONS = interview.QUESTIONS
@@ -18,7 +21,7 @@ PROSE = ("question_template", "answer_template", "weak_answer")
 NAMES = re.compile(
     r"""(?<!\w)(?:
         (?:fp|bf|tf|float|bfloat)\d+s? | FP\d+ | TF\d+    # formats, as prose and as torch write them
-        | (?:4|8|16|32)(?:-|[ ])bits?                      # several formats at once
+        | (?:4|8|16|32|four|eight|sixteen)(?:-|[ ])bits?   # several formats at once
         | (?:MX|NV)FP\d+ | E\d+M\d+ | E\d+M\d+FN | float8_\w+ | float4_\w+
         | L[12]                                            # a norm, a kind of weight decay
         | FSDP[12] | ZeRO-[123]                            # PyTorch's two FSDPs, DeepSpeed's three stages
@@ -44,6 +47,25 @@ def test_ids_are_unique_and_begin_with_the_topic():
     assert all(re.fullmatch(rf"{question.topic}\.[a-z][a-z0-9_]*", question.id) for question in QUESTIONS)
 
 
+def test_the_bank_is_as_large_and_as_varied_as_it_says():
+    assert len(QUESTIONS) >= 100
+    shares = {level: sum(q.level == level for q in QUESTIONS) / len(QUESTIONS) for level in interview.LEVELS}
+    assert shares == pytest.approx({"entry": 0.35, "senior": 0.45, "staff": 0.2}, abs=0.06)
+    assert {question.topic for question in QUESTIONS} == set(interview.TOPICS)
+    assert {question.lesson for question in QUESTIONS} == {f"0{n}" for n in range(10)}
+
+
+def test_a_file_reads_the_same_without_the_fast_parser():
+    for path in resources.files(bank).iterdir():
+        if path.name.endswith(".yaml"):
+            assert yaml.load(path.read_text("utf-8"), yaml.SafeLoader)
+
+
+def test_every_file_is_a_topic():
+    files = {path.name for path in resources.files(bank).iterdir() if path.name.endswith(".yaml")}
+    assert files == {f"{topic}.yaml" for topic in interview.TOPICS}
+
+
 @asked("question")
 def test_nothing_is_missing(question):
     assert question.topic in interview.TOPICS
@@ -66,8 +88,9 @@ def test_an_answer_takes_a_minute(question):
 def test_no_number_is_typed_into_an_answer(question):
     said = re.sub(r"\{[^{}]*\}", "", question.answer_template)
     code = re.sub(r"`[^`]*`", "", said)  # names of functions, and what is passed to them
-    assert not re.search(r"\d", NAMES.sub("", code)), "digits outside of placeholders"
-    assert not NUMBER_WORDS.search(code), "a number in words"
+    numbers = NAMES.sub("", code)
+    assert not re.search(r"\d", numbers), "digits outside of placeholders"
+    assert not NUMBER_WORDS.search(numbers), "a number in words"
 
 
 def test_a_typed_number_would_be_seen():
@@ -80,8 +103,8 @@ def test_a_typed_number_would_be_seen():
 @asked("question")
 def test_follow_ups_are_questions(question):
     for follow_up in interview.follow_ups(question.id):
-        if isinstance(follow_up, str):
-            assert follow_up.endswith("?") or follow_up.partition(".")[0] not in interview.TOPICS
+        if isinstance(follow_up, str):  # an id that does not exist would be a text, too
+            assert follow_up.endswith("?")
         else:
             assert follow_up != question
 
@@ -93,7 +116,7 @@ def test_its_source_can_be_looked_up(question):
 
 @asked("question")
 def test_only_what_is_drawn_by_a_seed_has_placeholders_in_its_question(question):
-    assert bool(placeholders(question.question_template)) == bool(question.unit)
+    assert bool(placeholders(question.question_template)) == bool(question.asks_for_a_number)
 
 
 def test_an_unknown_question_is_answered_with_near_ones():

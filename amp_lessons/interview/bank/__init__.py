@@ -17,6 +17,13 @@ TOPICS = (
     "formats",
     "autocast",
     "loss_scaling",
+    "training_loop",
+    "speed_and_memory",
+    "debugging",
+    "real_models",
+    "many_gpus",
+    "fp8",
+    "system_design",
     "estimation",
 )
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import random
 
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
 from amp_lessons import measure, parallel
+from amp_lessons.formats import BLOCK_FORMATS, FORMATS
+
+_MODELS = (0.3, 1.3, 3, 7, 13, 30)  # billions of parameters
 
 
 def training_state(seed: int) -> dict[str, object]:
     """Add up weights, gradients and AdamW's state of a model under autocast."""
-    billions = random.Random(seed).choice([0.3, 1.3, 3, 7, 13, 30])
+    billions = random.Random(seed).choice(_MODELS)
     memory = parallel.memory_per_rank(round(billions * 1e9), world_size=1, convention="fp32")
     each = parallel.CONVENTIONS["fp32"].bytes_per_parameter
     return {
@@ -23,10 +31,30 @@ def training_state(seed: int) -> dict[str, object]:
     }
 
 
+def sharded_state(seed: int) -> dict[str, object]:
+    """Count what a rank holds of a model in one of ZeRO's stages."""
+    rng = random.Random(seed)
+    billions, ranks = rng.choice(_MODELS[1:]), rng.choice([4, 8, 16, 64])
+    stage = rng.choice(["zero1", "zero2", "zero3"])
+    memory = parallel.memory_per_rank(round(billions * 1e9), ranks, stage, "zero")
+    whole, split = {"zero1": (4, 12), "zero2": (2, 14), "zero3": (0, 16)}[stage]
+    assert math.isclose(memory.bytes_per_parameter, whole + split / ranks, rel_tol=1e-6)
+    return {
+        "billions": f"{billions:g}",
+        "ranks": ranks,
+        "stage": stage[-1],
+        "whole": whole,
+        "split": split,
+        "per_parameter": f"{memory.bytes_per_parameter:.2f}",
+        "gigabytes": f"{memory.total / 1e9:.1f}",
+        "value": memory.total / 1e9,
+    }
+
+
 def all_reduce_traffic(seed: int) -> dict[str, object]:
     """Count what a rank sends in one all-reduce of all gradients."""
     rng = random.Random(seed)
-    billions, ranks, itemsize = rng.choice([0.3, 1.3, 3, 7]), rng.choice([4, 8, 16, 64]), rng.choice([2, 4])
+    billions, ranks, itemsize = rng.choice(_MODELS[:4]), rng.choice([4, 8, 16, 64]), rng.choice([2, 4])
     gradients = round(billions * 1e9) * itemsize
     sent = float(parallel.sent_bytes("all-reduce", gradients, ranks))
     return {
@@ -37,6 +65,26 @@ def all_reduce_traffic(seed: int) -> dict[str, object]:
         "share": f"{ranks - 1}/{ranks}",
         "gigabytes": f"{sent / 1e9:.1f}",
         "value": sent / 1e9,
+    }
+
+
+def all_reduce_time(seed: int) -> dict[str, object]:
+    """Divide what a rank sends by the bandwidth of its link."""
+    rng = random.Random(seed)
+    millions, ranks, link = (
+        rng.choice([110, 350, 760, 1500]),
+        rng.choice([8, 16, 32]),
+        rng.choice([12.5, 25, 50]),
+    )
+    sent = float(parallel.sent_bytes("all-reduce", millions * 1_000_000 * 4, ranks))
+    milliseconds = 1e3 * sent / (link * 1e9)
+    return {
+        "millions": millions,
+        "ranks": ranks,
+        "link": f"{link:g}",
+        "gigabytes": f"{sent / 1e9:.2f}",
+        "milliseconds": f"{milliseconds:.0f}",
+        "value": milliseconds,
     }
 
 
@@ -55,4 +103,161 @@ def product_time(seed: int) -> dict[str, object]:
         "rate": f"{rate / 1e12:.0f}",
         "milliseconds": f"{1e3 * operations / rate:.2f}",
         "value": 1e3 * operations / rate,
+    }
+
+
+def addition_time(seed: int) -> dict[str, object]:
+    """Divide the bytes that an elementwise addition moves by a data sheet's bandwidth."""
+    rng = random.Random(seed)
+    millions, name = rng.choice([16, 64, 256, 1024]), rng.choice(["fp32", "bf16"])
+    gpu = measure.GPUS[rng.choice(["T4", "A100 SXM 80 GB", "H100 SXM"])]
+    moved = 3 * millions * 1e6 * measure.precision(name).dtype.itemsize
+    milliseconds = 1e3 * moved / gpu.bytes_per_s
+    return {
+        "millions": millions,
+        "format": name,
+        "gpu": gpu.name,
+        "moved": f"{moved / 1e9:.2f}",
+        "bandwidth": f"{gpu.bytes_per_s / 1e9:.0f}",
+        "milliseconds": f"{milliseconds:.3f}",
+        "value": milliseconds,
+    }
+
+
+def ridge_size(seed: int) -> dict[str, object]:
+    """Find the smallest square product whose intensity is above a GPU's ridge point."""
+    rng = random.Random(seed)
+    gpu = measure.GPUS[rng.choice(["V100 SXM2 32 GB", "A100 SXM 80 GB", "H100 SXM", "L4", "RTX 4090"])]
+    precision = rng.choice(sorted({"fp16", "bf16", "tf32"} & set(gpu.flop_per_s)))
+    ridge = gpu.ridge_point(precision)
+    size = next(n for n in range(1, 10_000) if measure.product_intensity(n, precision) >= ridge)
+    itemsize = measure.precision(precision).dtype.itemsize
+    return {
+        "gpu": gpu.name,
+        "precision": precision,
+        "rate": f"{gpu.flop_per_s[precision] / 1e12:.0f}",
+        "bandwidth": f"{gpu.bytes_per_s / 1e12:.2f}",
+        "ridge": f"{ridge:.0f}",
+        "itemsize": itemsize,
+        "factor": f"{3 * itemsize / 2:g}",
+        "size": size,
+        "value": size,
+    }
+
+
+def training_days(seed: int) -> dict[str, object]:
+    """Count six operations per parameter and token, and divide by what the GPUs do in practice."""
+    rng = random.Random(seed)
+    billions, tokens = rng.choice([1.3, 3, 7, 13]), rng.choice([20, 100, 300])
+    gpus, share = rng.choice([8, 64, 256]), rng.choice([0.3, 0.4, 0.5])
+    layer = nn.Linear(64, 64, bias=False)
+    counter = FlopCounterMode(display=False)
+    with counter:
+        layer(torch.randn(10, 64, requires_grad=True)).sum().backward()
+    each = counter.get_total_flops() / (64 * 64 * 10)
+    assert each == 6
+    rate = measure.GPUS["H100 SXM"].flop_per_s["bf16"]
+    operations = each * billions * 1e9 * tokens * 1e9
+    days = operations / (gpus * rate * share) / 86_400
+    return {
+        "billions": f"{billions:g}",
+        "tokens": tokens,
+        "gpus": gpus,
+        "share": f"{share:.0%}",
+        "each": f"{each:g}",
+        "operations": f"{operations:.1e}",
+        "rate": f"{gpus * rate * share / 1e15:.2g}",
+        "days": f"{days:.2g}",
+        "value": days,
+    }
+
+
+def quantized_weights(seed: int) -> dict[str, object]:
+    """Count the bytes of a model's weights in a format with scales per block."""
+    rng = random.Random(seed)
+    billions, name = rng.choice(_MODELS[2:]), rng.choice(["mxfp8_e4m3", "mxfp4", "nvfp4"])
+    format = BLOCK_FORMATS[name]
+    bits = format.quantize(torch.randn(64, 1024 * 8)).bits_per_element
+    gigabytes = billions * bits / 8
+    return {
+        "billions": f"{billions:g}",
+        "format": {"mxfp8_e4m3": "MXFP8", "mxfp4": "MXFP4", "nvfp4": "NVFP4"}[name],
+        "element": format.element.bits,
+        "scale": format.scale.bits,
+        "block": format.block_size,
+        "bits": f"{bits:.2f}",
+        "gigabytes": f"{gigabytes:.2f}",
+        "bf16": f"{billions * 2:g}",
+        "value": gigabytes,
+    }
+
+
+def lost_update(seed: int) -> dict[str, object]:
+    """Take half the distance between neighbours of a 16-bit weight."""
+    rng = random.Random(seed)
+    name, weight = rng.choice(["bf16", "fp16"]), rng.choice([0.02, 0.1, 0.7, 1.5, 3.0, 12.0])
+    format = FORMATS[name]
+    power = math.floor(math.log2(weight))
+    half = format.spacing(weight) / 2
+    start = format.quantize(torch.tensor(weight))
+    assert format.quantize(start + 0.98 * half) == start
+    assert format.quantize(start + 1.02 * half) != start
+    return {
+        "format": name,
+        "weight": weight,
+        "power": power,
+        "mantissa": format.mantissa_bits,
+        "half": f"{half:.2g}",
+        "value": half,
+    }
+
+
+def needed_scale(seed: int) -> dict[str, object]:
+    """Find the smallest power of two that brings a gradient among fp16's normal numbers."""
+    rng = random.Random(seed)
+    exponent = rng.choice([-6, -7, -8, -9])
+    digit = rng.choice([2, 3, 5, 8])
+    gradient = float(f"{digit}e{exponent}")
+    normal = FORMATS["fp16"].smallest_normal
+    scale = 2.0 ** math.ceil(math.log2(normal / gradient))
+    assert gradient * scale >= normal > gradient * scale / 2
+    return {
+        "gradient": f"{gradient:.0e}",
+        "normal": f"{normal:.1e}",
+        "ratio": f"{normal / gradient:.0f}",
+        "scale": f"{scale:.0f}",
+        "value": scale,
+    }
+
+
+def skipped_at_start(seed: int) -> dict[str, object]:
+    """Halve GradScaler's first scale until it is one that a problem bears."""
+    bears = 2 ** random.Random(seed).randrange(2, 15)
+    scaler = torch.amp.GradScaler("cpu")
+    start, backoff = scaler.get_scale(), scaler.get_backoff_factor()
+    skips, scale = 0, start
+    while scale > bears:
+        scale, skips = scale * backoff, skips + 1
+    assert skips == math.log2(start / bears)
+    return {"bears": bears, "start": f"{start:.0f}", "skips": skips, "value": skips}
+
+
+def logit_bytes(seed: int) -> dict[str, object]:
+    """Count the bytes of a language model's logits."""
+    rng = random.Random(seed)
+    batch, length, vocabulary = (
+        rng.choice([4, 8, 16]),
+        rng.choice([1024, 2048, 4096]),
+        rng.choice([32_000, 128_256]),
+    )
+    name = rng.choice(["bf16", "fp32"])
+    gigabytes = batch * length * vocabulary * measure.precision(name).dtype.itemsize / 1e9
+    return {
+        "batch": batch,
+        "length": length,
+        "vocabulary": vocabulary,
+        "format": name,
+        "itemsize": measure.precision(name).dtype.itemsize,
+        "gigabytes": f"{gigabytes:.2f}",
+        "value": gigabytes,
     }

@@ -1,0 +1,275 @@
+"""Proofs of the answers about eight bits and four."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from amp_lessons import formats, fp8, measure
+from amp_lessons.formats import BLOCK_FORMATS, FORMATS
+
+_E4M3, _E5M2, _E2M1 = FORMATS["fp8_e4m3"], FORMATS["fp8_e5m2"], FORMATS["fp4_e2m1"]
+
+
+def eight_bits() -> dict[str, object]:
+    """Compare what the two 8-bit formats reach, and how fine they are."""
+    assert _E4M3.max == torch.finfo(torch.float8_e4m3fn).max
+    assert _E5M2.max == torch.finfo(torch.float8_e5m2).max
+    assert _E5M2.has_infinity
+    assert not _E4M3.has_infinity
+    assert _E5M2.epsilon == 2 * _E4M3.epsilon
+    smallest = {f.name: torch.tensor(f.decode(1)) for f in (_E4M3, _E5M2)}
+    binades = {f.name: (f.max / smallest[f.name]).log2().item() for f in (_E4M3, _E5M2)}
+    return {
+        "e4m3": f"{_E4M3.max:g}",
+        "e5m2": f"{_E5M2.max:g}",
+        "e4m3_step": f"{_E4M3.epsilon:.1%}",
+        "e5m2_step": f"{_E5M2.epsilon:.1%}",
+        "e4m3_binades": f"{binades['fp8_e4m3']:.0f}",
+        "e5m2_binades": f"{binades['fp8_e5m2']:.0f}",
+    }
+
+
+def which_where() -> dict[str, object]:
+    """Read torchao's tensorwise recipe, and cast values of wide and of narrow range to both formats."""
+    recipe = fp8.RECIPES["tensorwise"]
+    assert recipe.output is not None
+    assert recipe.input_gradient is not None
+    assert (recipe.output.left.element, recipe.output.right.element) == (_E4M3, _E4M3)
+    assert recipe.input_gradient.left.element == _E5M2
+
+    narrow = torch.randn(4096)
+    wide = torch.randn(4096) * torch.logspace(-7, 0, 4096)
+
+    def error(x: torch.Tensor, element: formats.FloatFormat) -> float:
+        return formats.relative_error(fp8.quantize(x, fp8.Cast(element)).dequantize(), x)
+
+    def zeros(element: formats.FloatFormat) -> float:
+        return (fp8.quantize(wide, fp8.Cast(element)).dequantize() == 0).float().mean().item()
+
+    assert error(narrow, _E4M3) < 0.6 * error(narrow, _E5M2)
+    assert zeros(_E4M3) > 2 * zeros(_E5M2)
+    assert fp8.RECIPES["mxfp8"].input_gradient.left.element == _E4M3  # type: ignore[union-attr]
+    return {
+        "e4m3": f"{error(narrow, _E4M3):.1%}",
+        "e5m2": f"{error(narrow, _E5M2):.1%}",
+        "lost4": f"{zeros(_E4M3):.0%}",
+        "lost5": f"{zeros(_E5M2):.0%}",
+    }
+
+
+def scaling() -> dict[str, object]:
+    """Cast small gradients to E5M2 without a scale and with one, and a tensor of zeros."""
+    gradients = torch.randn(10_000) * 1e-6
+    assert gradients.to(torch.float8_e5m2).float().count_nonzero() == 0
+    cast = fp8.quantize(gradients, fp8.Cast(_E5M2))
+    lost = (cast.values == 0).float().mean().item()
+    assert lost < 1e-3
+    amax = gradients.abs().max()
+    assert torch.isclose(cast.scales.squeeze() * _E5M2.max, amax)
+    nothing = fp8.quantize(torch.zeros(16), fp8.Cast(_E5M2)).dequantize()
+    assert (nothing == 0).all()  # amax 0 must not become a division by zero
+    return {"size": "1e-6", "lost": "0.1 %"}
+
+
+def delayed() -> dict[str, object]:
+    """Scale a tensor that has grown tenfold by its magnitude of the step before, and by its own."""
+    assert fp8.RECIPES["delayed"].amax_history == 1024
+    earlier, now = torch.randn(4096), 10 * torch.randn(4096)
+    current = fp8.quantize(now, fp8.Cast(_E4M3))
+    stale = fp8.quantize(now, fp8.Cast(_E4M3), amax=earlier.abs().max())
+    right = formats.relative_error(current.dequantize(), now)
+    wrong = formats.relative_error(stale.dequantize(), now)
+    assert current.saturated == 0
+    assert stale.saturated
+    assert wrong > 5 * right
+    return {
+        "history": fp8.RECIPES["delayed"].amax_history,
+        "growth": 10,
+        "right": f"{right:.1%}",
+        "wrong": f"{wrong:.0%}",
+        "clipped": f"{stale.saturated / 4096:.0%}",
+    }
+
+
+def accumulator() -> dict[str, object]:
+    """Add up long dot products of E4M3 numbers in 14 bits, with and without promotion to fp32."""
+    sums = fp8.long_sums(4096, positive=True)
+    narrow, promoted, wide = (
+        sums.errors(fp8.Accumulation(bits, every))[-1]
+        for bits, every in ((14, None), (14, 128), (None, None))
+    )
+    assert fp8.RECIPES["deepseek_v3"].accumulation == fp8.Accumulation(14, 128)
+    assert narrow > 5 * promoted > wide
+    return {
+        "length": sums.lengths[-1],
+        "bits": 14,
+        "narrow": f"{narrow:.1%}",
+        "every": 128,
+        "promoted": f"{promoted:.2%}",
+    }
+
+
+def memory() -> dict[str, object]:
+    """Predict the memory of a layer's training in bf16, and look at what its FP8 version keeps."""
+    layer = nn.Sequential(nn.Linear(512, 512, bias=False))
+    converted = fp8.convert(nn.Sequential(nn.Linear(512, 512, bias=False)), "tensorwise", keep=())
+    weights = [p.dtype for p in converted.parameters()]
+    assert weights == [torch.float32]
+    converted(torch.randn(4, 512)).square().mean().backward()
+    assert next(converted.parameters()).grad.dtype == torch.float32  # type: ignore[union-attr]
+    state = measure.optimizer_bytes(torch.optim.AdamW, list(converted.parameters())).state
+    before = measure.optimizer_bytes(torch.optim.AdamW, list(layer.parameters())).state
+    assert state == before
+    per_parameter = (state / 512**2) + 4 + 4
+    return {
+        "per_parameter": f"{per_parameter:g}",
+        "copy": torch.float8_e4m3fn.itemsize,
+        "inference": f"{torch.float8_e4m3fn.itemsize / torch.bfloat16.itemsize:g}",
+    }
+
+
+def granularity() -> dict[str, object]:
+    """Quantise a tensor with one outlier to E2M1, with scales per tensor, row and block."""
+    tensor = torch.randn(64, 512)
+    tensor[3, 5] = 1000.0
+    lost, cost = {}, {}
+    for name, cast in fp8.granularities(_E2M1).items():
+        small = fp8.quantize(tensor, cast)
+        assert small.underflowed is not None
+        lost[name] = small.underflowed / tensor.numel()
+        cost[name] = 8 * small.bytes_of_scales / tensor.numel()
+    assert lost["tensor"] > 0.99
+    assert lost["row"] < 0.3
+    assert lost["1 × 16"] < lost["row"]
+    assert cost["tensor"] < cost["row"] < cost["1 × 16"] < 1
+    return {
+        "outlier": 1000,
+        "tensor": f"{lost['tensor']:.0%}",
+        "row": f"{lost['row']:.0%}",
+        "block": f"{lost['1 × 16']:.0%}",
+        "bits": f"{cost['1 × 16']:.1f}",
+    }
+
+
+def block_formats() -> dict[str, object]:
+    """Quantise the same tensor to MXFP8, MXFP4 and NVFP4: bits per element, scales and errors."""
+    tensor = torch.randn(256, 1024)
+    found = {
+        name: formats.scaling_error(tensor, BLOCK_FORMATS[name]) for name in ("mxfp8_e4m3", "mxfp4", "nvfp4")
+    }
+    assert BLOCK_FORMATS["mxfp4"].block_size == 32
+    assert BLOCK_FORMATS["nvfp4"].block_size == 16
+    assert BLOCK_FORMATS["mxfp4"].scale == FORMATS["e8m0"]
+    assert BLOCK_FORMATS["nvfp4"].scale == _E4M3
+    assert found["nvfp4"].relative_error < found["mxfp4"].relative_error
+    return {
+        "mx_block": 32,
+        "nv_block": 16,
+        "mxfp8_bits": f"{found['mxfp8_e4m3'].bits_per_element:.2f}",
+        "mx_bits": f"{found['mxfp4'].bits_per_element:.2f}",
+        "nv_bits": f"{found['nvfp4'].bits_per_element:.1f}",
+        "mx_error": f"{found['mxfp4'].relative_error:.0%}",
+        "nv_error": f"{found['nvfp4'].relative_error:.1%}",
+    }
+
+
+def transposed() -> dict[str, object]:
+    """Quantise a matrix along its rows and along its columns: the results are different numbers."""
+    matrix = torch.randn(64, 64)
+    cast = fp8.Cast(_E2M1, (1, 16), scale=_E4M3, has_tensor_scale=True)  # NVFP4
+    along_rows = fp8.quantize(matrix, cast)
+    along_columns = fp8.quantize(matrix.t().contiguous(), cast).dequantize().t()
+    different = (along_rows.dequantize() != along_columns).float().mean().item()
+    assert different > 0.01
+    twice = fp8.quantize(along_rows.dequantize().t().contiguous(), cast).dequantize().t()
+
+    def error(x: torch.Tensor) -> float:
+        return formats.relative_error(x, matrix)
+
+    assert error(twice) > error(along_columns)
+    try:
+        refused = ""
+        along_rows.transposed()
+    except ValueError as raised:
+        refused = str(raised)
+    assert "cast its transpose" in refused
+    square = replace(cast, block=(16, 16))
+    assert fp8.quantize(matrix, square).transposed() is not None
+    return {
+        "different": f"{different:.0%}",
+        "once": f"{error(along_columns):.1%}",
+        "twice": f"{error(twice):.1%}",
+    }
+
+
+def stochastic() -> dict[str, object]:
+    """Round gradients below half a step of E2M1, to nearest and at random."""
+    steady = torch.full((100_000,), 0.2)  # the smallest number above 0 is 0.5
+    assert _E2M1.quantize(steady).count_nonzero() == 0
+    draw = torch.Generator().manual_seed(0)
+    random = _E2M1.round_stochastically(steady, draw)
+    assert abs(random.mean() - 0.2) < 0.005
+    values = torch.randn(100_000)
+
+    def error(rounded: torch.Tensor) -> float:
+        return formats.relative_error(rounded, values)
+
+    nearest, drawn = error(_E2M1.quantize(values)), error(_E2M1.round_stochastically(values, draw))
+    assert drawn > 1.2 * nearest
+    recipe = fp8.RECIPES["nvfp4"]
+    assert recipe.input_gradient is not None
+    assert recipe.output is not None
+    assert recipe.input_gradient.left.stochastic
+    assert not recipe.output.left.stochastic
+    return {
+        "value": 0.2,
+        "mean": f"{random.mean():.2f}",
+        "nearest": f"{nearest:.0%}",
+        "drawn": f"{drawn:.0%}",
+    }
+
+
+def shared_exponent() -> dict[str, object]:
+    """Choose a block's power-of-two scale by three rules, for a largest value just below its limit."""
+
+    def worst(rule: str) -> float:
+        losses = []
+        for largest in torch.linspace(1, 2, 513)[1:]:
+            block = torch.zeros(1, 32)
+            block[0, 0] = largest * _E4M3.max
+            cast = fp8.Cast(_E4M3, (1, 32), rule, FORMATS["e8m0"])
+            back = fp8.quantize(block, cast, count=False).dequantize()[0, 0]
+            losses.append(max(0.0, 1 - (back / block[0, 0]).item()))
+        return max(losses)
+
+    floor, nearest, up = worst("floor"), worst("nearest"), worst("up")
+    assert up < 0.07
+    assert 0.28 < nearest < 0.30
+    assert fp8.RECIPES["mxfp8"].output.left.rule == "up"  # type: ignore[union-attr]
+    return {"nearest": f"{nearest:.0%}", "floor": f"{floor:.0%}", "up": f"{up:.0%}"}
+
+
+def speed() -> dict[str, object]:
+    """Halve the time of the products, add that of the casts, and see what is left of the step."""
+    sheet = measure.GPUS["H100 SXM"].flop_per_s
+    factor = sheet["fp8_e4m3"] / sheet["bf16"]
+    assert 1.9 < factor < 2.1
+
+    def step(share: float, casts: float) -> float:
+        return 1 / (1 - share + share / factor + casts)
+
+    typical, small = step(0.6, 0.1), step(0.3, 0.2)
+    assert 1.1 < typical < 1.4
+    assert small < 1
+    return {
+        "factor": f"{factor:.0f}",
+        "share": "60 %",
+        "casts": "10 %",
+        "typical": f"{typical:.2f}",
+        "less": "30 %",
+        "more": "20 %",
+        "small": f"{small:.2f}",
+    }

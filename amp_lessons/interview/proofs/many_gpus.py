@@ -1,0 +1,222 @@
+"""Proofs of the answers about training on many GPUs: by simulation, by bookkeeping, and on two processes."""
+
+from __future__ import annotations
+
+import inspect
+import math
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from amp_lessons import parallel
+
+
+def _scaler() -> torch.amp.GradScaler:
+    return torch.amp.GradScaler("cpu")
+
+
+def bf16_reduce() -> dict[str, object]:
+    """Add gradients of many ranks around a ring in bf16 and in fp32."""
+    three = torch.tensor([[256.0], [1.0], [-256.0]])
+    assert parallel.reduce(three, torch.bfloat16, "tree", op="sum") == 0
+    assert parallel.reduce(three, torch.float32, "tree", op="sum") == 1
+    gradients = parallel.rank_gradients(1024, noise=0.1)
+    few, many = (parallel.reduction(gradients[:n], torch.bfloat16) for n in (8, 1024))
+    wide = parallel.reduction(gradients, torch.float32)
+    assert wide.relative_error < 1e-4
+    assert few.relative_error < 0.01
+    assert many.size < 0.5
+    return {"few": 8, "error": f"{few.relative_error:.1%}", "many": 1024, "size": f"{many.size:.0%}"}
+
+
+def ring_or_tree() -> dict[str, object]:
+    """Compare a ring and a tree by how often a partial sum is rounded, and by what is wrong at the end."""
+    gradients = parallel.rank_gradients(1024, noise=0.1)
+    ring, tree = (parallel.growth(gradients, torch.bfloat16, way, ranks=(1024,)) for way in ("ring", "tree"))
+    assert ring.hops == (1023,)
+    assert tree.hops == (10,)
+    assert tree.errors[0] < 0.01 < ring.errors[0]
+    return {
+        "ranks": 1024,
+        "ring_hops": ring.hops[0],
+        "tree_hops": tree.hops[0],
+        "ring": f"{ring.errors[0]:.0%}",
+        "tree": f"{tree.errors[0]:.1%}",
+    }
+
+
+def ddp_skips() -> dict[str, object]:
+    """Let one of two real processes overflow, under DDP and a scaler of its own on each rank."""
+
+    def train() -> tuple[float, float]:
+        layer = nn.Linear(1, 1, bias=False)
+        nn.init.ones_(layer.weight)
+        model = DistributedDataParallel(layer)
+        optimizer, scaler = torch.optim.SGD(layer.parameters(), lr=1.0), _scaler()
+        loss = model(torch.ones(1, 1)).sum() * (math.inf if dist.get_rank() == 1 else 1.0)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        return layer.weight.item(), scaler.get_scale()
+
+    first, second = parallel.run(train, 2)
+    start = _scaler().get_scale()
+    assert first == second == (1.0, start / 2)  # both skipped, both backed off
+    return {"start": f"{start:.0f}", "half": f"{start / 2:.0f}"}
+
+
+def no_sync() -> dict[str, object]:
+    """Make one step under `no_sync` on two real processes, of which one overflows."""
+
+    def train() -> tuple[float, float]:
+        layer = nn.Linear(1, 1, bias=False)
+        nn.init.ones_(layer.weight)
+        model = DistributedDataParallel(layer)
+        optimizer, scaler = torch.optim.SGD(layer.parameters(), lr=0.25), _scaler()
+        with model.no_sync():
+            loss = model(torch.ones(1, 1)).sum() * (math.inf if dist.get_rank() == 1 else 1.0)
+            scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        return layer.weight.item(), scaler.get_scale()
+
+    (weight, scale), (other_weight, other_scale) = parallel.run(train, 2)
+    assert weight != other_weight
+    assert scale == 2 * other_scale
+    return {
+        "weight": weight,
+        "other": other_weight,
+        "scale": f"{scale:.0f}",
+        "other_scale": f"{other_scale:.0f}",
+    }
+
+
+def mean_of_means() -> dict[str, object]:
+    """Average the gradients of two ranks with 90 and 10 tokens, as DDP does and by token."""
+    tokens, gradients = (90, 10), (1.0, 5.0)
+    of_means = sum(gradients) / 2
+    of_tokens = sum(n * g for n, g in zip(tokens, gradients, strict=True)) / sum(tokens)
+    # what mends it: each rank's mean times its share of the tokens, times the ranks that DDP divides by
+    weighted = sum(g * n / sum(tokens) * 2 for n, g in zip(tokens, gradients, strict=True)) / 2
+    assert math.isclose(weighted, of_tokens)
+    assert of_means > 2 * of_tokens
+    return {"many": 90, "few": 10, "means": f"{of_means:g}", "tokens": f"{of_tokens:g}"}
+
+
+def compress_hook() -> dict[str, object]:
+    """Send small gradients of 64 ranks in fp16: divided before the sum, and after it."""
+    gradients = torch.full((64, 8), 1e-6)
+    before = parallel.reduction(gradients, torch.float16, op="ddp")  # times 1/n, then summed
+    after = parallel.reduction(gradients, torch.float16, op="mean")
+    assert before.result.count_nonzero() == 0
+    assert after.relative_error < 0.05
+    large = torch.full((64, 8), 2000.0)
+    assert parallel.reduction(large, torch.float16, op="mean").result.isinf().all()
+    assert parallel.reduction(large, torch.float16, op="ddp").result.isfinite().all()
+    binades = math.log2(len(gradients))
+    return {"ranks": 64, "small": "1e-6", "large": 2000, "binades": f"{binades:.0f}"}
+
+
+def not_data_parallel() -> dict[str, object]:
+    """Ask PyTorch what DataParallel does in a step: it copies the model, and runs it in threads."""
+    forward = inspect.getsource(nn.DataParallel.forward)
+    assert "self.replicate(" in forward
+    assert "self.parallel_apply(" in forward
+    assert "threading.Thread(" in inspect.getsource(nn.parallel.parallel_apply)
+    gradients = 4_000_000_000  # a billion parameters in fp32
+    ring = float(parallel.sent_bytes("all-reduce", gradients, 8)) / 1e9
+    # the first GPU sends the weights to all others and takes all their gradients
+    first = 7 * gradients / 1e9
+    assert first > 3 * ring
+    return {"ranks": 8, "parameters": "a billion", "first": f"{first:.0f}", "ring": f"{ring:.0f}"}
+
+
+def fsdp_policy() -> dict[str, object]:
+    """Run FSDP2 with a policy on eight ranks that are not there, and look at a norm's output on the way."""
+    model = nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.Linear(64, 64))
+    seen: list[torch.dtype] = []
+    model[1].register_forward_hook(lambda module, args, output: seen.append(output.dtype))
+    sent = parallel.communication(
+        model,
+        torch.randn(4, 64),
+        8,
+        "fsdp2",
+        units=[],
+        param_dtype=torch.bfloat16,
+        reduce_dtype=torch.float32,
+    )
+    by_collective = {row.collective: row.dtype for row in sent.rows}
+    assert by_collective == {"all-gather": torch.bfloat16, "reduce-scatter": torch.float32}
+    assert set(seen) == {torch.bfloat16}
+    assert all(parameter.dtype == torch.float32 for parameter in model.parameters())
+    return {"norm": "bf16", "gathered": "bf16", "reduced": "fp32"}
+
+
+def reduce_dtype() -> dict[str, object]:
+    """Ask the installed FSDP2 what it reduces in when nobody says."""
+    found = parallel.default_reduce_dtype()
+    assert found.seen[None] == torch.float32
+    in_bf16 = found.seen[torch.bfloat16]
+    three = torch.tensor([[256.0], [1.0], [-256.0]])
+    total = parallel.reduce(three, in_bf16, "tree", op="sum").item()
+    assert in_bf16 in (torch.bfloat16, torch.float32)
+    return {
+        "version": found.torch_version,
+        "default": {torch.bfloat16: "bf16", torch.float32: "fp32"}[in_bf16],
+        "sum": f"{total:g}",
+        "terms": "256 + 1 − 256",
+    }
+
+
+def lost_masters() -> dict[str, object]:
+    """Upcast parameters in a loop that assigns to its own variable, and look at what AdamW keeps."""
+    model = nn.Linear(8, 8).bfloat16()
+    for parameter in model.parameters():
+        parameter = parameter.to(torch.float32)  # type: ignore[assignment]  # a tensor that nobody keeps
+    assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
+    before = model.weight.detach().clone()
+    for _ in range(3):
+        model(torch.randn(4, 8).bfloat16()).square().mean().backward()
+        optimizer.step()
+    assert optimizer.state[model.weight]["exp_avg"].dtype == torch.bfloat16
+    still = (model.weight == before).float().mean().item()
+    assert still > 0.5
+
+    right = nn.Linear(8, 8).bfloat16().float()
+    assert {p.dtype for p in right.parameters()} == {torch.float32}
+    return {"dtype": "bf16", "still": f"{still:.0%}", "rate": "1e-5"}
+
+
+def zero() -> dict[str, object]:
+    """Count the bytes per parameter that a rank holds in each stage, in the convention of ZeRO's paper."""
+
+    def held(stage: str, ranks: int = 8) -> float:
+        return parallel.memory_per_rank(1_000_000_000, ranks, stage, "zero").bytes_per_parameter
+
+    assert held("ddp") == 16
+    assert held("ddp") > held("zero1") > held("zero2") > held("zero3") == 16 / 8
+    return {
+        "ranks": 8,
+        **{stage: f"{held(stage):g}" for stage in ("ddp", "zero1", "zero2", "zero3")},
+        "limit": f"{held('zero1', 1024):.1f}",
+    }
+
+
+def traffic() -> dict[str, object]:
+    """Ask DDP's own buckets what a step sends, and count it for a compressed one."""
+    model, inputs = nn.Sequential(*(nn.Linear(256, 256) for _ in range(4))), torch.randn(4, 256)
+    plain = parallel.communication(model, inputs, 8, "ddp")
+    compressed = parallel.communication(model, inputs, 8, "ddp", reduce_dtype=torch.bfloat16)
+    assert {row.dtype for row in plain.rows} == {torch.float32}
+    assert {row.collective for row in plain.rows} == {"all-reduce"}
+    assert abs(compressed.sent_bytes / plain.sent_bytes - 0.5) < 1e-3
+    parameters = sum(p.numel() for p in model.parameters())
+    return {
+        "ranks": 8,
+        "dtype": "fp32",
+        "bytes": f"{plain.sent_bytes / parameters:g}",
+        "half": f"{compressed.sent_bytes / parameters:g}",
+    }

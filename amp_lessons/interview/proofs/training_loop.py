@@ -1,0 +1,245 @@
+"""Proofs of the answers about training loops."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import math
+import weakref
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from amp_lessons import audit, formats, training
+from amp_lessons.material import data, models
+
+
+def _scaler(**settings: Any) -> torch.amp.GradScaler:
+    return torch.amp.GradScaler("cpu", **settings)
+
+
+def loop() -> dict[str, object]:
+    """Train on digits in fp32 and in fp16 from the same start, and watch the loop for mistakes."""
+    model, optimizer_of = models.digits_classifier(32), lambda model: torch.optim.SGD(model.parameters(), 0.1)
+    images, labels = (tensor[:128] for tensor in (data.digits().train.images, data.digits().train.labels))
+    plain, mixed = copy.deepcopy(model), copy.deepcopy(model)
+    fp32, amp, scaler = optimizer_of(plain), optimizer_of(mixed), _scaler(init_scale=2.0**10)
+    for _ in range(4):
+        fp32.zero_grad()
+        F.cross_entropy(plain(images), labels).backward()
+        fp32.step()
+    with audit.watch(mixed, every=1) as seen:
+        for _ in range(4):
+            amp.zero_grad()
+            with torch.autocast("cpu", torch.float16):
+                loss = F.cross_entropy(mixed(images), labels)
+            scaler.scale(loss).backward()
+            scaler.unscale_(amp)
+            nn.utils.clip_grad_norm_(mixed.parameters(), 100.0)
+            scaler.step(amp)
+            scaler.update()
+    assert seen.report.passed
+
+    def moved(model: nn.Module) -> Tensor:
+        return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+    difference = formats.relative_error(moved(mixed) - moved(model), moved(plain) - moved(model))
+    assert difference < 0.01
+    return {"steps": 4, "difference": "1 %"}
+
+
+def half_weights() -> dict[str, object]:
+    """Give GradScaler fp16 weights, and make small updates of fp16 weights without it."""
+    layer = nn.Linear(4, 1).half()
+    optimizer, scaler = torch.optim.SGD(layer.parameters(), lr=0.1), _scaler()
+    scaler.scale(layer(torch.ones(2, 4).half()).float().mean()).backward()
+    try:
+        scaler.step(optimizer)
+    except ValueError as error:
+        message = str(error)
+    assert "Attempting to unscale FP16 gradients" in message
+
+    weight = torch.ones((), dtype=torch.float16)
+    for _ in range(100):
+        weight -= 1e-4
+    assert weight == 1  # a hundred updates, and not one has arrived
+    return {"message": message.rstrip("."), "update": "1e-4", "steps": 100, "weight": f"{weight.item():g}"}
+
+
+def scheduler() -> dict[str, object]:
+    """Let the first steps be skipped while a warm-up counts them."""
+    weight = nn.Parameter(torch.ones(()))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    warm_up = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.1, total_iters=8)
+    scaler, bears = _scaler(), 2.0**10
+    first_rate = optimizer.param_groups[0]["lr"]
+    skipped = 0
+    while weight == 1:
+        rate = optimizer.param_groups[0]["lr"]
+        optimizer.zero_grad()
+        scaler.scale(weight * (1.0 if scaler.get_scale() <= bears else math.inf)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        warm_up.step()
+        skipped += weight.item() == 1
+    assert skipped == 6
+    assert rate > 7 * first_rate
+    return {"skipped": skipped, "of": 8, "planned": f"{first_rate:.2f}", "used": f"{rate:.4f}"}
+
+
+def accumulation() -> dict[str, object]:
+    """Accumulate four micro-batches under a scaler, rightly and with an update after each of them."""
+
+    def moved(update_each: bool, divide: bool = True) -> float:
+        weight = nn.Parameter(torch.zeros(()))
+        optimizer, scaler = torch.optim.SGD([weight], lr=1.0), _scaler(init_scale=4.0, growth_interval=1)
+        for _ in range(4):
+            scaler.scale(weight / (4 if divide else 1)).backward()
+            if update_each:
+                scaler.unscale_(optimizer)
+                scaler.update()  # allowed: it has seen an inf check
+        scaler.step(optimizer)
+        scaler.update()
+        return -weight.item()
+
+    right, undivided = moved(False), moved(False, divide=False)
+    assert right == 1
+    assert undivided == 4
+    assert moved(True) != right
+    return {"micro": 4, "right": f"{right:g}", "undivided": f"{undivided:g}", "wrong": f"{moved(True):.3f}"}
+
+
+def accumulation_not_batch() -> dict[str, object]:
+    """Average over micro-batches of unequal token counts, and over all their tokens."""
+    losses = [torch.full((tokens,), value) for tokens, value in ((100, 1.0), (10, 3.0))]
+    mean_of_means = torch.stack([loss.mean() for loss in losses]).mean().item()
+    mean_of_tokens = torch.cat(losses).mean().item()
+    assert mean_of_means > 1.5 * mean_of_tokens
+    weight = len(torch.cat(losses)) / (len(losses) * len(losses[1]))
+    return {
+        "few": 10,
+        "many": 100,
+        "means": f"{mean_of_means:.2f}",
+        "tokens": f"{mean_of_tokens:.2f}",
+        "weight": f"{weight:.1f}",
+    }
+
+
+def checkpoint() -> dict[str, object]:
+    """Look into a scaler's state, and restart without it a run that bears a scale of 1024."""
+
+    def skipped_from(state: dict[str, Any] | None) -> int:
+        weight = nn.Parameter(torch.ones(()))
+        optimizer, scaler, count = torch.optim.SGD([weight], lr=0.1), _scaler(), 0
+        if state is not None:
+            scaler.load_state_dict(state)
+        for _ in range(10):
+            before = scaler.get_scale()
+            optimizer.zero_grad()
+            scaler.scale(weight * (1.0 if before <= 1024 else math.inf)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            count += scaler.get_scale() < before
+        return count
+
+    kept = {**_scaler(init_scale=1024.0).state_dict(), "_growth_tracker": 5}
+    assert {"scale", "_growth_tracker"} <= set(_scaler().state_dict())
+    with_state, without = skipped_from(kept), skipped_from(None)
+    assert (with_state, without) == (0, 6)
+    return {"scale": 1024, "without": without, "start": f"{_scaler().get_scale():.0f}"}
+
+
+def evaluation() -> dict[str, object]:
+    """Evaluate a trained classifier in fp32 and under bf16 autocast."""
+    digits, model = data.digits(), models.digits_classifier(64)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    for images, labels in data.batches(digits.train, 64) * 6:
+        optimizer.zero_grad()
+        F.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+    model.eval()
+    with torch.inference_mode():
+        plain = model(digits.test.images)
+        with torch.autocast("cpu", torch.bfloat16):
+            mixed = model(digits.test.images)
+    assert mixed.dtype == torch.bfloat16
+    changed = int((plain.argmax(1) != mixed.argmax(1)).sum())
+    assert changed <= 5
+    assert (plain.argmax(1) == digits.test.labels).float().mean() > 0.85
+    # a total that is kept in 16 bits, though, stops
+    correct = torch.zeros((), dtype=torch.bfloat16)
+    for _ in range(len(digits.test)):
+        correct += 1
+    assert correct < len(digits.test)
+    return {"images": len(digits.test), "most": 5, "counted": f"{correct.item():.0f}"}
+
+
+def history() -> dict[str, object]:
+    """Keep losses as tensors, and as numbers, and see whether their graphs live on."""
+
+    def kept_alive(keep: Any) -> int:
+        graphs, kept = [], []
+        for _ in range(5):
+            hidden = torch.randn(8, 8, requires_grad=True)
+            loss = (hidden * 1).square().mean()
+            graphs.append(weakref.ref(hidden))
+            kept.append(keep(loss))
+            del hidden, loss
+        gc.collect()
+        return sum(graph() is not None for graph in graphs)
+
+    as_tensors, as_numbers = kept_alive(lambda loss: loss), kept_alive(lambda loss: loss.item())
+    assert as_tensors == 5
+    assert as_numbers == kept_alive(lambda loss: loss.detach()) == 0
+    return {"steps": 5, "tensors": as_tensors, "numbers": as_numbers}
+
+
+def fused() -> dict[str, object]:
+    """Ask at each step which gradients an optimizer sees: an ordinary one, and a fused one."""
+
+    def seen_by(fused: bool) -> tuple[float, int]:
+        weight = nn.Parameter(torch.ones(4))
+        optimizer, scaler = torch.optim.SGD([weight], lr=0.0, fused=fused), _scaler(init_scale=1024.0)
+        norms: list[float] = []
+        optimizer.register_step_pre_hook(lambda *_: norms.append(weight.grad.norm().item()))  # type: ignore[union-attr]
+        for factor in (0.5, math.inf):
+            optimizer.zero_grad()
+            scaler.scale((weight * factor).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        return norms[0], len(norms)
+
+    (plain, plain_steps), (fused_norm, fused_steps) = seen_by(False), seen_by(True)
+    assert plain == 1
+    assert fused_norm == 1024
+    assert (plain_steps, fused_steps) == (
+        1,
+        2,
+    )  # one step overflowed: only a fused optimizer is called for it
+    return {"scale": 1024, "plain": f"{plain:g}", "fused": f"{fused_norm:g}"}
+
+
+def same_as_fp32() -> dict[str, object]:
+    """Train from the same start in fp32 and fp16; and take a step without scaling it right."""
+    train = data.digits().train
+    batches = data.batches(data.LabelledImages(train.images[:256], train.labels[:256]), 64)
+    compared = training.compare(lambda: models.digits_classifier(32), batches, F.cross_entropy, epochs=3)
+    assert compared.largest_difference < 0.05
+
+    def trained(optimizer_class: Any, scale: float) -> Tensor:
+        model = models.digits_classifier(16)
+        optimizer = optimizer_class(model.parameters(), lr=0.01)
+        for images, labels in batches * 2:
+            optimizer.zero_grad()
+            (scale * F.cross_entropy(model(images), labels)).backward()
+            optimizer.step()
+        return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+    def error(optimizer_class: Any) -> float:
+        return formats.relative_error(trained(optimizer_class, 1024), trained(optimizer_class, 1))
+
+    assert error(torch.optim.Adam) < 0.01  # gradients 1024 times too large, and nothing to see
+    assert not error(torch.optim.SGD) < 1
+    return {"epochs": 3, "bound": "5 %", "factor": 1024}
