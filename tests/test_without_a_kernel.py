@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 SHOWS_A_VIEW = re.compile(
-    r"^views\.(?!Quiz|CurveQuiz|SymptomTree|ExerciseCard|check)[A-Za-z]+\(", re.MULTILINE
+    r"^views\.(?!Quiz|CurveQuiz|SymptomTree|ExerciseCard|FlashCards|DrillView|check)[A-Za-z]+\(", re.MULTILINE
 )
 
 
@@ -41,6 +41,12 @@ def test_every_view_is_stored_as_a_picture_that_carries_its_caption(path):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
 def test_every_question_can_be_read_and_its_answer_unfolded(path):
     for cell, data in outputs_of(path, re.compile(r"^views\.(Curve)?Quiz\(", re.MULTILINE)):
+        assert "<details>" in data["text/markdown"], f"{path.name}: {cell}"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_cards_and_drills_can_be_read_and_their_answers_unfolded(path):
+    for cell, data in outputs_of(path, re.compile(r"^views\.(FlashCards|DrillView)\(", re.MULTILINE)):
         assert "<details>" in data["text/markdown"], f"{path.name}: {cell}"
 
 

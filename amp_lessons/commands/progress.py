@@ -91,7 +91,11 @@ def _reset(exercise_id: str | None, sure: bool) -> int:
             file=sys.stderr,
         )
         return 1
-    what = f"the record of {exercise_id}" if exercise_id else f"the records of {len(known)} exercises"
+    what = (
+        f"the record of {exercise_id}"
+        if exercise_id
+        else f"the records of {len(known)} exercises, and what you practised"
+    )
     if not (sure or _confirmed(f"Forget {what}? This cannot be undone. [y/N] ")):
         print("nothing was changed")
         return 1

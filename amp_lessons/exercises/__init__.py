@@ -15,6 +15,7 @@ from amp_lessons.exercises import checking, shelf
 from amp_lessons.exercises.containment.isolation import Way
 from amp_lessons.exercises.exercise import Exercise
 from amp_lessons.exercises.overviews import Overview, overview, so_far
+from amp_lessons.exercises.repetition import due_for_repetition, record_check
 from amp_lessons.exercises.report.results import Hint, OtherWay, Report, SideBySide, Solution
 from amp_lessons.keeping import progress
 
@@ -29,6 +30,7 @@ __all__ = [
     "Solution",
     "catalog",
     "check",
+    "due_for_repetition",
     "hint",
     "overview",
     "so_far",
@@ -47,7 +49,8 @@ def check(exercise_id: str, attempt: Any, *, time_limit_s: float = 10.0, isolati
     The report comes within ``time_limit_s`` seconds, whatever the attempt does: it may raise, print, loop for
     ever or end its process. Meanwhile ``torch.compile`` compiles nothing. The try is recorded in the
     learner's progress. ``isolation`` chooses where it runs: "fork" in a child process, "inprocess" in this
-    one, "auto" in a child where that is possible. Raises ValueError for an unknown id, KeyboardInterrupt when
+    one, "auto" in a child where that is possible. What a solved exercise does counts when it is due for
+    repetition. Raises ValueError for an unknown id, KeyboardInterrupt when
     the user interrupts.
     """
     if not time_limit_s > 0:
@@ -55,7 +58,7 @@ def check(exercise_id: str, attempt: Any, *, time_limit_s: float = 10.0, isolati
     report = checking.examine(shelf.find(exercise_id), attempt, time_limit_s, isolation)
     if not report.attempted:
         return report
-    return _with_message(report, _told(lambda: progress.record_try(exercise_id, report.passed)))
+    return _with_message(report, _told(lambda: record_check(exercise_id, report.passed)))
 
 
 def _told(record: Callable[[], str]) -> str:

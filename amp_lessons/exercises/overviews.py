@@ -7,6 +7,7 @@ from typing import Any
 
 from amp_lessons.exercises import shelf
 from amp_lessons.exercises.exercise import Exercise
+from amp_lessons.exercises.repetition import DUE, due_for_repetition
 from amp_lessons.keeping import progress
 from amp_lessons.keeping.progress import Record
 from amp_lessons.text.tables import Table
@@ -14,10 +15,11 @@ from amp_lessons.text.tables import Table
 
 @dataclass(frozen=True)
 class Overview:
-    """Every exercise with its record, in the order of the lessons."""
+    """Every exercise with its record, in the order of the lessons; ``due`` are the ids of those to repeat."""
 
     rows: tuple[tuple[Exercise, Record], ...]
     message: str = ""
+    due: frozenset[str] = frozenset()
 
     @property
     def solved(self) -> int:
@@ -38,9 +40,12 @@ class Overview:
         return self._table()._repr_mimebundle_()
 
     def _table(self) -> Table:
-        rows = [(e.title, e.lesson, "yes" if r.solved else "no", so_far(r)) for e, r in self.rows]
+        rows = [(e.title, e.lesson, "yes" if r.solved else "no", self._so_far(e, r)) for e, r in self.rows]
         notes = [self.message] if self.message else []
         return Table(("exercise", "lesson", "solved", "so far"), rows, self._heading(), notes)
+
+    def _so_far(self, exercise: Exercise, record: Record) -> str:
+        return f"{so_far(record)}, {DUE}" if exercise.id in self.due else so_far(record)
 
     def _heading(self) -> str:
         goes_on = f"; next: {self.next_exercise.id}" if self.next_exercise else ""
@@ -58,4 +63,5 @@ def so_far(record: Record) -> str:
 def overview() -> Overview:
     """Return every exercise with what the learner has done about it. Raises ProgressError."""
     found = progress.read()
-    return Overview(tuple((e, found.of(e.id)) for e in shelf.exercises()), found.message)
+    due = frozenset(exercise.id for exercise in due_for_repetition())
+    return Overview(tuple((e, found.of(e.id)) for e in shelf.exercises()), found.message, due)

@@ -5,6 +5,9 @@
   true, and what it returns are the numbers in the answer.
 - ``questions``: what a question is; ``proving``: running a proof; ``cells``: a function's body as a cell.
 - ``estimates``: questions whose numbers are drawn by a seed, to be answered on paper.
+- ``deck``: the questions as flash cards that come back; ``drilling``: fifty seconds each, drawn by a seed.
+- ``mock``: a timed interview; ``planning`` and ``following`` draw its questions, ``mock_report`` tells of it.
+- ``whiteboard``: one page to know by heart; ``exporting``: the bank for Anki, and as CSV.
 """
 
 import lazy_loader

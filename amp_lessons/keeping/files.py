@@ -39,10 +39,21 @@ def replace(path: Path, text: str) -> None:
 
 def set_aside(path: Path) -> Path:
     """Rename a damaged file, so that nothing overwrites it; return its new path. Raises OSError."""
-    stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S%fZ")
-    aside = path.with_name(f"{path.stem}.damaged-{stamp}{path.suffix}")
+    aside = _damaged(path)
     os.replace(path, aside)
     return aside
+
+
+def copy_aside(path: Path) -> Path:
+    """Copy a file of which a part is damaged to where ``set_aside`` would rename it. Raises OSError."""
+    aside = _damaged(path)
+    replace(aside, path.read_text("utf-8"))
+    return aside
+
+
+def _damaged(path: Path) -> Path:
+    stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S%fZ")
+    return path.with_name(f"{path.stem}.damaged-{stamp}{path.suffix}")
 
 
 def were_set_aside(path: Path) -> list[Path]:

@@ -163,14 +163,44 @@ def record_solution(exercise_id: str) -> str:
     return _change(exercise_id, lambda record: replace(record, solution_seen=True))
 
 
+def section(name: str) -> tuple[Any, str]:
+    """Return what another room keeps in the file under ``name``, None if nothing, and ``read``'s message.
+
+    It is as it was written: whether it makes sense is for that room to say. Raises as ``read`` does.
+    """
+    if not _kept():
+        return None, ""
+    try:
+        with _locked():
+            content, message = _load()
+    except _NotWritableError:
+        content, message = _load_only()
+    return content.get(name), message
+
+
+def change_section(name: str, change: Callable[[Any], Any]) -> str:
+    """Let what is kept under ``name`` be ``change`` of it, of None at first; return as ``record_try``.
+
+    It raises as ``record_try`` does. What ``change`` raises is raised, and nothing is written.
+    """
+    with _locked():
+        content, message = _load()
+        content[name] = change(content.get(name))
+        _store(content)
+        return message
+
+
 def reset(exercise_id: str | None = None) -> str:
-    """Forget one exercise, or all; return and raise as ``record_try``. Asking first is for the caller."""
+    """Forget one exercise, or all and what was practised; return and raise as ``record_try``.
+
+    Asking first is for the caller.
+    """
     if not _kept():
         return ""
     with _locked():
         content, message = _load()
         if exercise_id is None:
-            content["exercises"] = {}
+            content = _empty()
         else:
             content["exercises"].pop(exercise_id, None)
         _store(content)

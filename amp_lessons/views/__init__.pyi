@@ -8,6 +8,9 @@ from .base.tables import Table as Table
 from .base.tables import format_table as format_table
 from .pages.advice import advice_page as advice_page
 from .pages.audit import audit_page as audit_page
+from .pages.interview import report_page as report_page
+from .pages.sheet import sheet_page as sheet_page
+from .pages.sheet import sheet_pdf as sheet_pdf
 from .widgets.accumulator import AccumulatorView as AccumulatorView
 from .widgets.atlas import AtlasView as AtlasView
 from .widgets.audit import AuditView as AuditView
@@ -18,9 +21,11 @@ from .widgets.calculator import CalculatorView as CalculatorView
 from .widgets.checked import check as check
 from .widgets.curves import curves as curves
 from .widgets.cycle import CycleView as CycleView
+from .widgets.drill import DrillView as DrillView
 from .widgets.errors import UpdateView as UpdateView
 from .widgets.errors import product_errors as product_errors
 from .widgets.exercise import ExerciseCard as ExerciseCard
+from .widgets.flash_cards import FlashCards as FlashCards
 from .widgets.ledger import LedgerView as LedgerView
 from .widgets.loss_curves import CurveQuiz as CurveQuiz
 from .widgets.loss_curves import loss_curves as loss_curves
@@ -29,6 +34,7 @@ from .widgets.loss_scale import LossScaleView as LossScaleView
 from .widgets.memory import MemoryView as MemoryView
 from .widgets.memory import activation_stack as activation_stack
 from .widgets.memory import step_memory as step_memory
+from .widgets.mock import MockInterview as MockInterview
 from .widgets.patient import Patient as Patient
 from .widgets.play import Play as Play
 from .widgets.quiz import Quiz as Quiz

@@ -9,9 +9,9 @@ import ipywidgets
 from markupsafe import Markup
 
 from amp_lessons import exercises
-from amp_lessons.exercises import Exercise, Hint, shelf, so_far
+from amp_lessons.exercises import Exercise, Hint, repetition, shelf, so_far
 from amp_lessons.exercises.report import rendering
-from amp_lessons.keeping import progress
+from amp_lessons.keeping import practice, progress
 from amp_lessons.keeping.progress import Record
 from amp_lessons.text import prose
 from amp_lessons.views.base.code import code_html
@@ -28,6 +28,7 @@ STYLE = Markup(
     ".amp-card code { padding: 1px 3px; background: var(--jp-layout-color2, #eeeeee) }</style>"
 )
 SHOW_SOLUTION = "Show solution"
+_DUE = f"It is {repetition.DUE}: empty the cell, and write it again."
 
 
 class ExerciseCard(Shown):
@@ -172,12 +173,14 @@ def _html(shown: Exercise | Hint) -> Markup:
 def _read(exercise_id: str) -> tuple[Record, str]:
     """Return what has been done about an exercise, and say it; hints work where progress cannot be read."""
     try:
-        found = progress.read()
+        found, practised = progress.read(), practice.read()
     except progress.ProgressError as error:
         return Record(), str(error)
-    done = so_far(found.of(exercise_id))
-    said = [f"So far: {done}." if done else "Not started yet.", found.message]
-    return found.of(exercise_id), " ".join(filter(None, said))
+    record = found.of(exercise_id)
+    done = so_far(record)
+    due = repetition.is_due(exercise_id, record, practised)
+    said = [f"So far: {done}." if done else "Not started yet.", _DUE if due else "", found.message]
+    return record, " ".join(filter(None, [*said, practised.message]))
 
 
 _OPEN: weakref.WeakSet[ExerciseCard] = weakref.WeakSet()

@@ -1,0 +1,44 @@
+"""``amp-lessons interview``: flash cards, drills and a mock interview in a terminal.
+
+Everything is asked and answered by lines of plain text, so that it works over ssh, in 80 columns, without
+colours, and with answers that come from a pipe. Each answer is kept before the next question is asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+
+from amp_lessons.keeping.progress import ProgressError
+
+# name, help: the module of that name is imported when the command is called.
+_WAYS = (
+    ("cards", "flash cards that come back when you would begin to forget them"),
+    ("mock", "a mock interview, with a clock and a report"),
+    ("drill", "questions of fifty seconds each, with numbers drawn by a seed"),
+    ("sheet", "one page with what to know by heart, to print"),
+    ("export", "the questions for Anki, or as a table"),
+    ("prove", "run the cell that shows that an answer is true"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the ways in, and the options of each."""
+    ways = parser.add_subparsers(title="ways in", metavar="WAY", required=True)
+    for name, words in _WAYS:
+        module = importlib.import_module(f"{__name__}.{name}")
+        way = ways.add_parser(name, help=words, description=f"{words[0].upper()}{words[1:]}.")
+        module.add_arguments(way)
+        way.set_defaults(way=module.run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Go the chosen way; 1 with a sentence where that cannot be."""
+    try:
+        return args.way(args)
+    except BrokenPipeError:  # nobody reads any more: the business of cli.main
+        raise
+    except (ProgressError, ValueError, KeyError, OSError) as error:
+        print(error.args[0] if isinstance(error, KeyError) else error, file=sys.stderr)
+        return 1

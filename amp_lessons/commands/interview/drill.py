@@ -1,0 +1,66 @@
+"""``amp-lessons interview drill``: quick questions against the clock."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from amp_lessons import clinic, interview
+from amp_lessons.commands.interview.terminal import InputOver, ask_for, rule, say
+from amp_lessons.interview import Drill
+from amp_lessons.interview.drilling import KINDS
+
+_LETTERS = "abcdefgh"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``amp-lessons interview drill``."""
+    parser.add_argument("--seed", type=int, help="draw the same questions again (default: others each time)")
+    parser.add_argument("--number", type=int, default=8, metavar="N", help="how many questions (default: 8)")
+    parser.add_argument("--kind", choices=KINDS, help="only of this kind (default: of each in turn)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask so many questions, say after each why, and at last how many were right and in time."""
+    seed = int(time.time()) if args.seed is None else args.seed
+    if args.kind:
+        drawn = [interview.drill(1000 * seed + i, args.kind) for i in range(args.number)]
+    else:
+        drawn = list(interview.drills(seed, args.number))
+    right = asked = 0
+    try:
+        for drill in drawn:
+            right += _ask(drill)
+            asked += 1
+    except InputOver:
+        pass
+    say(f"Right and in time: {right} of {asked}. The same questions again: --seed {seed}")
+    return 0
+
+
+def _ask(drill: Drill) -> bool:
+    """Ask one question; return whether the answer is right and came in time."""
+    rule(f"{drill.kind}, {drill.seconds} seconds")
+    say(drill.question.text.replace("`", ""))
+    if drill.curve:
+        _say_curve(clinic.loss_curve(drill.curve))
+    letters = _LETTERS[: len(drill.question.choices)]
+    for letter, choice in zip(letters, drill.question.choices, strict=True):
+        say(choice.text, f"  {letter}) ")
+    began = time.monotonic()
+    chosen = drill.question.choices[letters.index(ask_for("Your answer:", letters))]
+    seconds = time.monotonic() - began
+    answer = drill.question.answer
+    verdict = "Yes." if chosen.right else f"No: {letters[drill.right]}) {answer.text}."
+    late = f" That took {seconds:.0f} seconds." if seconds > drill.seconds else ""
+    say(f"{verdict} {answer.why}{late}")
+    return chosen.right and not late
+
+
+def _say_curve(curve: clinic.LossCurve) -> None:
+    """Print what one would read off the curve: losses and scales, from the first step to the last."""
+    places = [round(i * (len(curve.losses) - 1) / 8) for i in range(9)]
+    logged = {"loss": curve.losses, **curve.beside, **({"loss scale": curve.scales} if curve.scales else {})}
+    say("step: " + ", ".join(str(place + 1) for place in places), "  ")
+    for name, values in logged.items():
+        say(f"{name}: " + ", ".join(f"{values[place]:.4g}" for place in places), "  ")

@@ -1,0 +1,24 @@
+"""``amp-lessons interview prove``: the cell behind an answer, run."""
+
+from __future__ import annotations
+
+import argparse
+
+from amp_lessons import interview
+from amp_lessons.commands.interview.terminal import say
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the argument of ``amp-lessons interview prove``."""
+    parser.add_argument("question", metavar="QUESTION", help="its id, such as loss_scaling.why")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print question, answer, cell and output; 1 if the proof does not hold here."""
+    question = interview.question(args.question)
+    proof = question.prove()
+    say(question.question)
+    print()
+    say(question.answer)
+    print(f"\n{proof}")
+    return 0 if proof.holds else 1

@@ -1,0 +1,31 @@
+"""``amp-lessons interview sheet``: one page with what to know by heart."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from amp_lessons import interview
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``amp-lessons interview sheet``."""
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write it as a page that prints on A4")
+    parser.add_argument("--pdf", type=Path, metavar="FILE", help="write it as a PDF of one page")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the sheet where it was asked for, else print it."""
+    sheet = interview.sheet()
+    if not (args.html or args.pdf):
+        print(sheet)
+        return 0
+    from amp_lessons.views.pages.sheet import sheet_page, sheet_pdf
+
+    if args.html:
+        args.html.write_text(sheet_page(sheet), "utf-8")
+        print(f"written to {args.html}")
+    if args.pdf:
+        args.pdf.write_bytes(sheet_pdf(sheet))
+        print(f"written to {args.pdf}")
+    return 0

@@ -1,0 +1,78 @@
+"""Asking in a terminal, or whoever writes into the pipe, and saying what there is to say in 80 columns."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable
+
+_MOST_COLUMNS = 80
+
+
+class InputOver(Exception):  # noqa: N818 - it is no error: nobody answers any more
+    """The input has come to its end: Ctrl-D, or the last line of a pipe."""
+
+
+def columns() -> int:
+    """Return how wide lines may be: as the terminal is, and 80 at most."""
+    return max(20, min(_MOST_COLUMNS, shutil.get_terminal_size().columns))
+
+
+def say(text: str = "", first: str = "", then: str | None = None) -> None:
+    """Print a paragraph, its lines begun by ``first`` and ``then``, which is as many blanks by default."""
+    then = " " * len(first) if then is None else then
+    lines = textwrap.wrap(
+        text,
+        columns(),
+        initial_indent=first,
+        subsequent_indent=then,
+        break_on_hyphens=False,
+    )
+    print("\n".join(lines), flush=True)
+
+
+def say_list(items: Iterable[str], first: int = 1) -> None:
+    """Print items, numbered from ``first``."""
+    for number, item in enumerate(items, start=first):
+        say(item, f"  {number}. ")
+
+
+def rule(title: str) -> None:
+    """Print a line that parts what follows from what was."""
+    print(f"\n--- {title} ".ljust(columns(), "-"), flush=True)
+
+
+def ask(prompt: str) -> str:
+    """Return the answer to a question, without blanks at its ends. Raises InputOver if there is none."""
+    try:
+        answer = input(f"{prompt} ")
+    except EOFError:
+        print(flush=True)
+        raise InputOver from None
+    if not sys.stdin.isatty():
+        print(answer, flush=True)  # nobody has typed it, and the line has no end yet
+    return answer.strip()
+
+
+def ask_for(prompt: str, known: Iterable[str], default: str = "") -> str:
+    """Ask until the answer is one of ``known``, or begins as only one of them does; Enter is ``default``."""
+    names = tuple(known)
+    while True:
+        answer = ask(prompt).lower() or default
+        found = [name for name in names if name.startswith(answer)] if answer else []
+        if answer in names or len(found) == 1:
+            return answer if answer in names else found[0]
+        say(f"Answer with one of: {', '.join(names)}.")
+
+
+def ask_points(points: tuple[str, ...]) -> tuple[int, ...]:
+    """Ask which points were covered; return their places from 0."""
+    while True:
+        answer = ask("Which did you cover? Numbers such as 1 3, all, or Enter for none:").lower()
+        if answer == "all":
+            return tuple(range(len(points)))
+        words = answer.replace(",", " ").split()
+        if all(word.isdecimal() and 1 <= int(word) <= len(points) for word in words):
+            return tuple(sorted({int(word) - 1 for word in words}))
+        say(f"Answer with numbers from 1 to {len(points)}, with all, or with nothing.")

@@ -1,0 +1,115 @@
+"""What was practised and when, question by question: a section of the progress file.
+
+Kept are the reviews alone. When something is due again follows from them (``schedule``), so that a newer
+way of scheduling finds nothing in the file that it would have to convert.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from amp_lessons.keeping import files, progress
+from amp_lessons.keeping.from_json import made
+
+SECTION = "practice"
+GRADES = ("again", "hard", "good", "easy")  # as the scheduler numbers them, from 1
+
+
+class _DamagedError(Exception):
+    """The section holds something else than reviews."""
+
+
+@dataclass(frozen=True)
+class Review:
+    """One time that something was practised: when (UTC, ISO 8601), and how well, one of ``GRADES``."""
+
+    at: str
+    grade: str
+
+    @property
+    def moment(self) -> datetime:
+        """When that was."""
+        return datetime.fromisoformat(self.at)
+
+
+@dataclass(frozen=True)
+class Practice:
+    """All reviews by the id of what was practised, in order; ``message`` names a damaged file, if any."""
+
+    reviews: Mapping[str, tuple[Review, ...]]
+    message: str = ""
+
+    def of(self, id: str) -> tuple[Review, ...]:
+        """Return the reviews of one question or exercise, none if it was never practised."""
+        return self.reviews.get(id, ())
+
+
+def utc_now() -> datetime:
+    """Return this moment, to the second."""
+    return datetime.now(timezone.utc).replace(microsecond=0)
+
+
+def read() -> Practice:
+    """Return what was practised. Raises ProgressError as ``progress.read`` does.
+
+    Where this section alone is damaged, the file is copied before it is forgotten, and ``message`` says so.
+    """
+    kept, message = progress.section(SECTION)
+    try:
+        return Practice(_reviews(kept), message)
+    except _DamagedError:
+        return Practice({}, _forget_damaged())
+
+
+def record(id: str, grade: str, at: datetime | None = None) -> str:
+    """Note that ``id`` was practised; return what the learner should know, usually nothing.
+
+    Raises ValueError for a grade that is none, and ProgressError if the file cannot be written.
+    """
+    if grade not in GRADES:
+        raise ValueError(f"a grade is one of {', '.join(GRADES)}, not {grade!r}")
+    review = asdict(Review((at or utc_now()).isoformat(timespec="seconds"), grade))
+
+    def add(kept: Any) -> Any:
+        _reviews(kept)
+        found = kept or {}
+        return {**found, id: [*found.get(id, ()), review]}
+
+    try:
+        return progress.change_section(SECTION, add)
+    except _DamagedError:
+        said = _forget_damaged()
+        progress.change_section(SECTION, add)
+        return said
+
+
+def _reviews(kept: Any) -> dict[str, tuple[Review, ...]]:
+    """Read the section, every review checked."""
+    try:
+        return {id: tuple(map(_review, entries)) for id, entries in (kept or {}).items()}
+    except (TypeError, ValueError, AttributeError) as error:
+        raise _DamagedError from error
+
+
+def _review(entry: Mapping[str, Any]) -> Review:
+    review = made(Review, entry)
+    if review.grade not in GRADES or review.moment.utcoffset() is None:
+        raise ValueError(f"no review: {entry!r:.60}")
+    return review
+
+
+def _forget_damaged() -> str:
+    """Keep a copy of the file, and begin this section anew; exercises stay as they are."""
+    source = progress.path()
+    try:
+        copy = files.copy_aside(source)
+    except OSError as error:
+        raise progress.ProgressError(
+            f"what you practised cannot be read: that part of {source} is damaged, and the file cannot be "
+            f"copied: {error}"
+        ) from error
+    progress.change_section(SECTION, lambda _: {})
+    return f"what you practised could not be read; the file was kept as {copy}, and that part was begun anew"

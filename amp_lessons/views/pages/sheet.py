@@ -1,0 +1,88 @@
+"""The whiteboard sheet on one page: HTML, and a PDF.
+
+matplotlib writes the PDF. It is there anyway, needs no browser on the learner's machine, and leaves the text
+as text, to be searched and copied.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+from markupsafe import Markup
+from matplotlib import rc_context
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
+from matplotlib.figure import Figure
+
+from amp_lessons.interview import Sheet
+from amp_lessons.text.tables import Table
+
+_STYLE = Path(__file__).with_name("sheet.css")
+_TITLE = "Mixed precision on a whiteboard"
+_PAGE = Markup(
+    """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+{style}</style>
+</head>
+<body>
+<main>
+<h1>{title}</h1>
+<div class="tables">
+{tables}
+</div>
+</main>
+</body>
+</html>
+"""
+)
+_A4 = (11.69, 8.27)  # inches, landscape
+_MARGIN = 0.04  # of the page
+_TOP = 0.9
+_POINTS = 7.0
+_LINE = 1.45  # of the size of the letters
+
+
+def sheet_page(sheet: Sheet) -> str:
+    """Return the sheet as a whole HTML page, which prints on one side of A4."""
+    return _PAGE.format(title=_TITLE, style=Markup(_STYLE.read_text("utf-8")), tables=sheet.as_html())
+
+
+def sheet_pdf(sheet: Sheet) -> bytes:
+    """Return the sheet as a PDF of one page; ``Path("sheet.pdf").write_bytes(...)`` writes it."""
+    buffer = io.BytesIO()
+    with rc_context({"pdf.fonttype": 42}):  # text stays text
+        figure = sheet_figure(sheet)
+        FigureCanvasPdf(figure).print_pdf(buffer, metadata={"Title": _TITLE, "CreationDate": None})
+    return buffer.getvalue()
+
+
+def sheet_figure(sheet: Sheet) -> Figure:
+    """Lay the tables out in two columns."""
+    figure = Figure(figsize=_A4)
+    figure.text(_MARGIN, 1 - _MARGIN, _TITLE, size=14, weight="bold", va="top")
+    half = -(-len(sheet.tables) // 2)
+    for left, tables in ((_MARGIN, sheet.tables[:half]), (0.5 + _MARGIN / 2, sheet.tables[half:])):
+        _draw(figure, left, tables)
+    return figure
+
+
+def _draw(figure: Figure, left: float, tables: Sequence[Table]) -> None:
+    top = _TOP
+    for table in tables:
+        caption, *lines = str(table).splitlines()
+        figure.text(left, top, caption, size=_POINTS + 1.5, weight="bold", va="top")
+        top -= 2 * _height(1)
+        body = "\n".join(lines)
+        figure.text(left, top, body, size=_POINTS, family="monospace", va="top", linespacing=_LINE)
+        top -= _height(len(lines) + 3)
+
+
+def _height(lines: int) -> float:
+    """Return the height of so many lines, as a part of the page's."""
+    return lines * _POINTS * _LINE * 1.2 / 72 / _A4[1]

@@ -1,0 +1,185 @@
+"""A mock interview in a notebook: one question at a time, the time that is left, and a report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import ipywidgets
+from markupsafe import Markup
+
+from amp_lessons import exercises
+from amp_lessons.exercises import Report
+from amp_lessons.interview import LEVELS, Asked, Mock, MockReport
+from amp_lessons.text import prose
+from amp_lessons.views.base.code import code_html
+from amp_lessons.views.base.controls import button, dropdown, row, text_field
+from amp_lessons.views.base.picture import CAPTION_STYLE
+from amp_lessons.views.base.shown import Shown
+from amp_lessons.views.widgets.rubric import Rubric, focus, told
+
+
+class MockInterview(Shown):
+    """Choose level and minutes, begin, and answer; whatever ends it, ``report`` says how it went."""
+
+    def __init__(
+        self,
+        level: str = "senior",
+        minutes: int = 45,
+        seed: int = 0,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Offer an interview, whose clock begins with Begin. Raises ValueError for one that cannot be."""
+        Mock(level, minutes, seed)  # refuses now what could not begin later
+        self._seed, self._clock = seed, clock
+        self.mock: Mock | None = None
+        self._level = dropdown("level", list(LEVELS), level)
+        self._minutes = dropdown("minutes", sorted({20, 30, 45, 60, 90, minutes}), minutes)
+        self._begin, self._end = button("Begin", "start the clock"), button("End it here", "show the report")
+        self._begin.on_click(lambda _: self.begin())
+        self._end.on_click(lambda _: self.end())
+        self._said = ipywidgets.HTML()
+        self._reveal = button("Show the model answer", "after you have said yours aloud")
+        self._reveal.on_click(lambda _: self.reveal())
+        self._rubric = Rubric()
+        self._next = button("Next question", "go on, with the points that you have ticked")
+        self._next.on_click(lambda _: self.answer())
+        self._number = text_field("your number", "")
+        self._number.observe(lambda change: self._guessed(change["new"]), "value")
+        self._give_up = button("Give up on the code", "go on without it")
+        self._give_up.on_click(lambda _: self._handed_in(False))
+        controls = (self._reveal, self._rubric, self._next, self._number, self._give_up)
+        started = row(self._level, self._minutes, self._begin, self._end)
+        super().__init__([started, self._said, *controls], layout={"max_width": "900px"})
+        self._show_only()
+        self._end.disabled = True
+        self._say(Markup("<p>{}</p>").format(self._what()))
+
+    @property
+    def asked(self) -> Asked | None:
+        """What is asked now; None before it begins and after it is over."""
+        return self.mock.asked if self.mock else None
+
+    @property
+    def report(self) -> MockReport:
+        """How it went, so far. Raises ValueError before it has begun."""
+        if self.mock is None:
+            raise ValueError("the interview has not begun: press Begin")
+        return self.mock.report
+
+    def begin(self) -> None:
+        """Begin, as the button does; what was asked before is over."""
+        self.mock = Mock(self._level.value, self._minutes.value, self._seed, self._clock)
+        self._end.disabled = False
+        self._ask()
+
+    def reveal(self) -> None:
+        """Show the model answer and its points, as the button does."""
+        assert self.asked is not None
+        self._show_only(self._next)
+        self._rubric.show(self.asked.answer, self.asked.points)
+
+    def answer(self) -> None:
+        """Go on with the points that are ticked, as the button does."""
+        assert self.mock is not None
+        self.mock.answer(*self._rubric.covered)
+        self._ask()
+
+    def hand_in(self, attempt: Any) -> Report:
+        """Check an attempt at the code that is asked for; the interview goes on once it passes."""
+        if self.mock is None or self.mock.exercise is None:
+            raise ValueError("no code is asked for now")
+        report = exercises.check(self.mock.exercise.id, attempt)
+        if report.passed:
+            self._handed_in(True)
+        return report
+
+    def end(self) -> None:
+        """End it here, as the button does."""
+        assert self.mock is not None
+        self.mock.end()
+        self._ask()
+
+    def _handed_in(self, passed: bool) -> None:
+        assert self.mock is not None
+        self.mock.hand_in(passed)
+        self._ask()
+
+    def _guessed(self, text: str) -> None:
+        if not text or self.mock is None or self.asked is None or self.asked.kind != "estimate":
+            return
+        try:
+            number = float(text.replace(",", ""))
+        except ValueError:
+            self._say(self._question(self.asked) + Markup("<p>Answer with a number, such as 16.</p>"))
+            return
+        before = self.asked
+        assert before.estimate is not None
+        right = self.mock.guess(number)
+        verdict = "Near enough." if right else f"No: {before.estimate.value:.4g} {before.estimate.unit}."
+        self._ask(Markup("<p>{} {}</p>").format(verdict, prose.as_html(before.answer)))
+
+    def _ask(self, before: Markup = Markup("")) -> None:  # noqa: B008 - it is immutable
+        """Show what is asked now, below what is left to say about what was asked before; or the report."""
+        self._rubric.hide()
+        if self.asked is None:
+            self._show_only()
+            self._end.disabled = True
+            self._say(before + self.report.as_html() + _how_to_print())
+            focus(self._begin)
+            return
+        self._say(before + self._question(self.asked))
+        control = {"question": self._reveal, "estimate": self._number, "code": self._give_up}[self.asked.kind]
+        self._number.value = ""
+        self._number.description = f"in {self.asked.estimate.unit}" if self.asked.estimate else "your number"
+        self._show_only(control)
+        focus(control)
+
+    def _question(self, asked: Asked) -> Markup:
+        assert self.mock is not None
+        left = f"{asked.topic.replace('_', ' ')}, {self.mock.left_s / 60:.0f} minutes left"
+        html = Markup('<p>{}</p><p style="font-weight:600">{}</p>').format(left, prose.as_html(asked.text))
+        if asked.exercise is None:
+            return html
+        how = Markup(
+            "<p>{}</p>{}<p>Write it in a cell of your own, and hand it in: <code>room.hand_in(…)</code>, "
+            "where room is what this view is called.</p>"
+        )
+        return html + how.format(
+            prose.as_html(asked.exercise.task), code_html(asked.exercise.stub, "The stub")
+        )
+
+    def _show_only(self, *controls: ipywidgets.Widget) -> None:
+        for each in (self._reveal, self._next, self._number, self._give_up):
+            each.layout.display = "" if each in controls else "none"
+
+    def _say(self, html: Markup) -> None:
+        self._said.value = told(html)
+
+    def _what(self) -> str:
+        return (
+            f"A mock interview, seed {self._seed}: one question at a time, against a clock, and a report at "
+            "the end. What is asked next depends on what you say you covered."
+        )
+
+    def stand_in(self) -> Markup:
+        """Return what it is, and how to have it in a terminal."""
+        return Markup('<p style="{}">{} In a terminal: <code>{}</code></p>').format(
+            CAPTION_STYLE, self._what(), self._command()
+        )
+
+    def _command(self) -> str:
+        return f"amp-lessons interview mock --level {self._level.value} --seed {self._seed}"
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        bundle = super()._repr_mimebundle_(**kwargs)
+        bundle["text/plain"] = f"{self._what()} In a terminal: {self._command()}"
+        bundle["text/markdown"] = f"{self._what()} In a terminal: `{self._command()}`"
+        return bundle
+
+
+def _how_to_print() -> Markup:
+    line = 'Path("interview.html").write_text(views.report_page(room.report), "utf-8")'
+    return Markup("<p>To print it: <code>{}</code></p>").format(line)

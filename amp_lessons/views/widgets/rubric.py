@@ -1,0 +1,56 @@
+"""A model answer with its points, of which a learner ticks those that were covered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import ipywidgets
+from markupsafe import Markup
+
+from amp_lessons.text import prose
+from amp_lessons.views.base.picture import CAPTION_STYLE
+
+
+class Rubric(ipywidgets.VBox):
+    """The answer, announced when it appears, and a box to tick for each of its points."""
+
+    def __init__(self) -> None:
+        """Show nothing yet."""
+        self._answer = ipywidgets.HTML()
+        self._points = ipywidgets.VBox()
+        super().__init__([self._answer, self._points], layout={"display": "none"})
+
+    @property
+    def covered(self) -> tuple[int, ...]:
+        """The places of the points that are ticked, from 0."""
+        return tuple(i for i, box in enumerate(self._points.children) if box.value)
+
+    def show(self, answer: str, points: Sequence[str], weak_answer: str = "") -> None:
+        """Show an answer with its points, none of them ticked, and move the keyboard to the first."""
+        weak = Markup("<p><em>A weak answer:</em> {}</p>").format(prose.as_html(weak_answer))
+        said = Markup("<p>{}</p>{}<p>Tick what you covered:</p>")
+        said = said.format(prose.as_html(answer), weak if weak_answer else "")
+        self._answer.value = told(said)
+        self._points.children = tuple(map(_box, points))
+        self.layout.display = ""
+        focus(self._points.children[0])
+
+    def hide(self) -> None:
+        """Put answer and points away."""
+        self.layout.display = "none"
+        self._answer.value, self._points.children = "", ()
+
+
+def told(html: Markup) -> Markup:
+    """Return HTML that a screen reader announces when it changes."""
+    return Markup('<div aria-live="polite" style="{}">{}</div>').format(CAPTION_STYLE, html)
+
+
+def focus(control: ipywidgets.Widget) -> None:
+    """Move the keyboard to a control, where ipywidgets can: from version 8 on."""
+    if hasattr(control, "focus"):
+        control.focus()
+
+
+def _box(point: str) -> ipywidgets.Checkbox:
+    return ipywidgets.Checkbox(description=point, indent=False, layout={"width": "auto"})

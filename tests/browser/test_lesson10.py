@@ -1,0 +1,73 @@
+"""Lesson 10 as a learner uses it: by keyboard, in JupyterLab in a real browser."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from amp_lessons import interview
+from amp_lessons.interview import drills
+
+NOTEBOOK = "notebooks/10_interview_room.ipynb"
+WHY = interview.question("loss_scaling.why")
+
+
+def test_a_card_is_turned_ticked_and_graded_by_keyboard(lesson):
+    view = lesson.page.locator(".amp-cards")  # by no button: each is hidden at times
+    expect(view).to_contain_text(WHY.question)
+    view.get_by_role("button", name="Turn the card").press("Enter")
+    first = view.get_by_role("checkbox", name=WHY.points[0])
+    expect(first).to_be_focused()
+    first.press("Space")
+    expect(first).to_be_checked()
+    view.get_by_role("button", name="good: in 10 minutes").press("Enter")
+    expect(view.get_by_role("button", name="Turn the card")).to_be_focused()
+    expect(view).not_to_contain_text(WHY.question)
+    expect(view).to_contain_text("9 new ones for today")
+
+
+def test_a_proof_is_shown_by_keyboard(lesson):
+    view = lesson.page.locator(".amp-cards")
+    view.get_by_role("button", name="Turn the card").press("Enter")
+    view.get_by_role("button", name="Show the proof").press("Enter")
+    expect(view.get_by_role("region", name="the proof")).to_be_visible()
+    view.get_by_role("button", name="again: in").press("Enter")
+
+
+def test_a_drill_is_answered_by_keyboard_and_the_next_one_follows(lesson):
+    view = lesson.view_with(lesson.button("Next drill"))
+    first, second = list(drills(0, 8))[:2]
+    view.get_by_role("button", name=first.question.answer.text).press("Enter")
+    expect(view).to_contain_text("Right and in time: 1 of 1, of 8 in all.")
+    view.get_by_role("button", name="Next drill").press("Enter")
+    expect(view).to_contain_text(second.question.text.replace("`", ""))
+
+
+@pytest.fixture
+def room(lesson):
+    view = lesson.view_with(lesson.button("Begin"))
+    view.get_by_role("button", name="Begin").press("Enter")
+    yield view
+    if view.get_by_role("button", name="End it here").is_enabled():
+        view.get_by_role("button", name="End it here").click()
+
+
+def test_a_mock_interview_asks_for_the_point_that_was_left_out(lesson, room):
+    asked = interview.Mock("senior", 45, 0).asked
+    expect(room).to_contain_text("45 minutes left")
+    room.get_by_role("button", name="Show the model answer").press("Enter")
+    room.get_by_role("checkbox", name=asked.points[0]).press("Space")
+    room.get_by_role("button", name="Next question").press("Enter")
+    expect(room).to_contain_text(f"You have not come to this yet: {asked.points[1]}")
+    room.get_by_role("button", name="End it here").press("Enter")
+    expect(room.get_by_role("heading", name="To repeat")).to_be_visible()
+
+
+def test_nothing_of_ours_keeps_anyone_out(lesson, room):
+    room.get_by_role("button", name="Show the model answer").press("Enter")
+    cards = lesson.page.locator(".amp-cards")
+    cards.get_by_role("button", name="Turn the card").press("Enter")
+    expect(cards.get_by_role("button", name="Show the proof")).to_be_visible()
+    lesson.wait_idle()
+    assert lesson.serious_axe_violations() == []
+    assert lesson.errors == []

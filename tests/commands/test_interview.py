@@ -1,0 +1,228 @@
+"""``amp-lessons interview``, driven as a pipe drives it."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from amp_lessons import interview
+from amp_lessons.commands import cli
+from amp_lessons.keeping import practice
+
+
+@pytest.fixture
+def answer(monkeypatch, capsys):
+    """Call the command with these lines on its standard input; return status and output."""
+
+    def call(*words, lines=()):
+        monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
+        status = cli.main(["interview", *words])
+        return status, capsys.readouterr().out
+
+    return call
+
+
+def plain(text):
+    """Whether it is without colours, and fits into 80 columns: code is shown as it is written."""
+    return "\x1b" not in text and all(len(line) <= 80 for line in text.splitlines())
+
+
+def test_a_card_is_asked_shown_graded_and_kept(answer):
+    status, out = answer("cards", "--topic", "loss_scaling", lines=["", "all", ""])
+    assert status == 0
+    first = interview.Deck("loss_scaling").cards[0].question
+    said = " ".join(out.split())
+    assert " ".join(first.question.split()) in said
+    assert " ".join(first.answer.split()) in said
+    assert [review.grade for review in practice.read().of(first.id)] == ["good"]
+    assert "good in 10 minutes, easy in 8 days" in said
+    assert "Practised: 1." in out
+    assert plain(out)
+
+
+def test_points_suggest_a_grade_and_another_may_be_given(answer):
+    answer("cards", "--topic", "loss_scaling", lines=["", "", "", "", "1", "easy"])
+    grades = [reviews[-1].grade for reviews in practice.read().reviews.values()]
+    assert grades == ["again", "easy"]
+
+
+def test_what_is_no_answer_is_asked_again(answer):
+    _, out = answer("cards", "--topic", "loss_scaling", lines=["", "9", "1", "superb", "g"])
+    assert "Answer with numbers from 1 to" in out
+    assert "Answer with one of: again, hard, good, easy, proof." in out
+    assert [reviews[-1].grade for reviews in practice.read().reviews.values()] == ["good"]
+
+
+def test_a_proof_is_shown_on_demand(answer):
+    _, out = answer("cards", "--topic", "loss_scaling", lines=["", "all", "proof", "good"])
+    assert "assert " in out
+    assert len(practice.read().reviews) == 1
+
+
+def test_an_empty_input_ends_at_once(answer):
+    for way in (["cards"], ["drill", "--seed", "1"], ["mock", "--seed", "1"]):
+        status, out = answer(*way)
+        assert status == 0
+        assert plain(out)
+    assert practice.read().reviews == {}
+
+
+def test_cards_are_listed_with_when_they_are_due(answer):
+    interview.Deck().grade("loss_scaling.why", "easy")
+    status, out = answer("cards", "--list")
+    assert status == 0
+    assert len(out.splitlines()) == len(interview.QUESTIONS)
+    assert out.count("due 2") == 1
+    assert plain(out)
+
+
+@pytest.mark.parametrize(("kind", "number"), [("cast", 3), ("dtype", 3), ("bytes", 3), ("curve", 1)])
+def test_a_drill_says_yes_or_what_is_right(answer, kind, number):
+    drawn = [interview.drill(7000 + i, kind) for i in range(number)]
+    right = ["abcdefgh"[drill.right] for drill in drawn]
+    words = ["drill", "--seed", "7", "--number", str(number), "--kind", kind]
+    status, out = answer(*words, lines=right)
+    assert status == 0
+    assert f"Right and in time: {number} of {number}." in out
+    assert plain(out)
+    _, out = answer(*words, lines=["b" if letter == "a" else "a" for letter in right])
+    assert f"Right and in time: 0 of {number}." in out
+    assert out.count("No: ") == number
+
+
+def test_a_late_answer_does_not_count(answer, monkeypatch):
+    ticks = iter(range(0, 10_000, 60))
+    monkeypatch.setattr("amp_lessons.commands.interview.drill.time.monotonic", lambda: next(ticks))
+    right = "abcdefgh"[interview.drill(1000, "cast").right]
+    _, out = answer("drill", "--seed", "1", "--number", "1", "--kind", "cast", lines=[right])
+    assert "That took 60 seconds." in out
+    assert "Right and in time: 0 of 1." in out
+
+
+# Enter shows the model answer, "all" covers it; a number, a file name and the rest are no answers elsewhere.
+def conversation(mock):
+    """Yield lines that answer whatever ``mock`` asks, everything covered."""
+    while mock.asked is not None:
+        if mock.asked.kind == "question":
+            yield from ("", "all")
+            mock.answer(*range(len(mock.asked.points)))
+        elif mock.asked.kind == "estimate":
+            yield "about a lot"
+            yield f"{mock.asked.estimate.value:g}"
+            mock.guess(mock.asked.estimate.value)
+        else:
+            yield "no_such_file.py"
+            yield ""
+            mock.hand_in(False)
+
+
+def test_a_mock_interview_from_a_pipe(answer, tmp_path):
+    lines = list(conversation(interview.Mock("senior", 45, 4)))
+    status, out = answer("mock", "--seed", "4", lines=lines)
+    assert status == 0
+    assert "Mock interview, level senior, seed 4" in out
+    assert "Near enough." in out
+    assert "no_such_file.py does not run: FileNotFoundError" in out
+    report = out[out.index("--- report") :]
+    assert "Strengths" in report
+    assert "To repeat" in report
+    assert plain(report)
+
+
+def test_code_is_checked_from_a_file(answer, tmp_path):
+    mock = interview.Mock("senior", 60, 4)
+    while mock.asked.kind != "code":
+        mock.answer() if mock.asked.kind == "question" else mock.guess(-1)
+    file = tmp_path / "mine.py"
+    file.write_text(mock.exercise.solution_source)
+    again = interview.Mock("senior", 60, 4)
+    lines = []
+    while again.asked.kind != "code":
+        lines += ["", ""] if again.asked.kind == "question" else ["-1"]
+        again.answer() if again.asked.kind == "question" else again.guess(-1)
+    _, out = answer("mock", "--seed", "4", "--minutes", "60", lines=[*lines, str(file)])
+    assert "the check passes" not in out[out.index("--- report") :]
+
+
+def test_an_answer_can_be_proved(answer, capsys):
+    status, out = answer("prove", "loss_scaling.bf16")
+    assert status == 0
+    assert "assert " in out
+    assert cli.main(["interview", "prove", "loss_scaling.bf61"]) == 1
+    assert "did you mean loss_scaling.bf16" in capsys.readouterr().err
+
+
+def test_trouble_with_the_progress_file_is_told_in_words(answer, progress_home, capsys):
+    progress_home.mkdir()
+    (progress_home / "progress.json").write_text('{"schema": 99, "exercises": {}}')
+    assert cli.main(["interview", "cards"]) == 1
+    assert "newer version" in capsys.readouterr().err
+
+
+def test_a_narrow_terminal_gets_narrow_lines(answer, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "50")
+    _, out = answer("cards", "--topic", "loss_scaling", lines=["", "all", ""])
+    assert (
+        max(map(len, (line for line in out.splitlines() if "Enter" not in line and "proof" not in line)))
+        <= 50
+    )
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals end a process otherwise there")
+@pytest.mark.parametrize("way", ["cards", "mock"])
+def test_ctrl_c_loses_nothing(way):
+    command = [sys.executable, "-m", "amp_lessons", "interview", way]
+    options = ["--topic", "loss_scaling"] if way == "cards" else ["--seed", "2", "--minutes", "20"]
+    with subprocess.Popen(
+        [*command, *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        process.stdin.write("\nall\n\n" if way == "cards" else "\nall\n")
+        process.stdin.flush()
+        for _ in range(600):
+            if practice.read().reviews:
+                break
+            time.sleep(0.1)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert len(practice.read().reviews) == 1
+    assert way == "cards" or "1 questions" in " ".join(out.split())
+
+
+def test_the_sheet_is_printed_or_written(answer, tmp_path):
+    status, out = answer("sheet")
+    assert status == 0
+    assert "bf16" in out
+    assert plain(out)
+    html, pdf = tmp_path / "sheet.html", tmp_path / "sheet.pdf"
+    assert answer("sheet", "--html", str(html), "--pdf", str(pdf))[0] == 0
+    assert html.read_text().startswith("<!doctype html>")
+    assert pdf.read_bytes().startswith(b"%PDF-")
+
+
+def test_what_cannot_be_written_is_told_in_words(answer, tmp_path, capsys):
+    assert cli.main(["interview", "sheet", "--pdf", str(tmp_path / "nowhere" / "sheet.pdf")]) == 1
+    assert "No such file or directory" in capsys.readouterr().err
+
+
+def test_the_bank_is_exported(answer, tmp_path):
+    status, out = answer("export", "--csv", "-", "--topic", "estimation")
+    assert status == 0
+    assert out.startswith("id,topic,level")
+    file = tmp_path / "cards.csv"
+    assert answer("export", "--csv", str(file), "--topic", "estimation")[0] == 0
+    assert file.read_text() == out
+
+
+def test_a_report_is_written_to_be_printed(answer, tmp_path):
+    file = tmp_path / "report.html"
+    assert answer("mock", "--seed", "4", "--html", str(file), lines=["", ""])[0] == 0
+    assert "<h2>To repeat</h2>" in file.read_text()

@@ -1,0 +1,94 @@
+"""The whiteboard sheet: computed, on one page, and in 80 columns."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+from amp_lessons import interview, views
+from amp_lessons.interview import whiteboard
+from amp_lessons.views.pages.sheet import sheet_figure
+
+
+@pytest.fixture(scope="module")
+def sheet():
+    return interview.sheet()
+
+
+def test_formats_are_those_of_pytorch(sheet):
+    rows = {row["format"]: row for row in sheet.tables[0].records}
+    dtypes = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+    dtypes |= {"fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}
+    for name, dtype in dtypes.items():
+        info = torch.finfo(dtype)
+        assert float(rows[name]["largest"]) == pytest.approx(info.max, rel=1e-4)
+        for column, value in (("epsilon", info.eps), ("smallest normal", info.tiny)):
+            assert 2.0 ** int(rows[name][column].removeprefix("2^")) == value
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+@pytest.mark.parametrize("first", whiteboard.OPERATIONS)
+def test_operations_in_one_row_have_one_answer(device, first):
+    alike = {whiteboard.result_on(device, name) for name in (first, *whiteboard.OPERATIONS[first])}
+    assert len(alike) == 1
+
+
+def test_the_rules_are_those_that_run_on_this_cpu(sheet):
+    rows = {row["result of"].partition(",")[0]: row["on a CPU"] for row in sheet.tables[1].records}
+    half = torch.rand(2, 2).bfloat16()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert (torch.matmul(half.float(), half.float()).dtype == torch.bfloat16) == (
+            rows["matmul"] == "16 bits"
+        )
+        assert (torch.softmax(half, -1).dtype == torch.float32) == (rows["softmax"] == "fp32")
+        assert (torch.exp(half).dtype == torch.bfloat16) == (rows["exp"] == "as its inputs")
+
+
+def test_the_scalers_defaults_are_its_own(sheet):
+    said, scaler = str(sheet.tables[2]), torch.amp.GradScaler("cpu")
+    assert f"2^{int(scaler.get_scale()).bit_length() - 1} at first" in said
+    assert f"after {scaler.get_growth_interval():,} steps" in said
+
+
+def test_memory_adds_up(sheet):
+    for row in sheet.tables[3].records:
+        *parts, total = [int(row[name]) for name in list(row)[1:]]
+        assert sum(parts) == total == 16
+    (row,) = sheet.tables[4].records
+    sharded = {"ddp": 0, "zero1": 12, "zero2": 14, "zero3": 16}  # bytes of sixteen of which an eighth is held
+    assert {name: float(row[name]) for name in sharded} == {
+        name: 16 - nbytes * 7 / 8 for name, nbytes in sharded.items()
+    }
+    assert "sends 1.75 times" in str(sheet.tables[4])
+
+
+def test_it_fits_a_terminal(sheet):
+    assert max(map(len, str(sheet).splitlines())) <= 80
+
+
+def test_it_is_one_page_on_which_nothing_overlaps(sheet):
+    pdf = views.sheet_pdf(sheet)
+    assert pdf.startswith(b"%PDF-")
+    assert re.findall(rb"/Count (\d+)", pdf) == [b"1"]
+    figure = sheet_figure(sheet)
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    boxes = [text.get_window_extent(renderer) for text in figure.texts]
+    page = figure.bbox
+    for i, box in enumerate(boxes):
+        assert page.x0 <= box.x0 <= box.x1 <= page.x1
+        assert page.y0 <= box.y0 <= box.y1 <= page.y1
+        assert not any(box.overlaps(other) for other in boxes[:i]), figure.texts[i].get_text()
+
+
+def test_the_pdf_is_the_same_each_time(sheet):
+    assert views.sheet_pdf(sheet) == views.sheet_pdf(sheet)
+
+
+def test_it_is_a_page_of_its_own(sheet):
+    page = views.sheet_page(sheet)
+    assert page.count("<table>") == len(sheet.tables)
+    assert "size: A4 landscape" in page
+    assert "http" not in page

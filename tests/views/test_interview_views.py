@@ -1,0 +1,190 @@
+"""The interview room's views: pressed as a learner presses them, and read where there is no kernel."""
+
+from __future__ import annotations
+
+import pytest
+
+from amp_lessons import interview, views
+from amp_lessons.interview import Deck
+from amp_lessons.keeping import practice, progress
+from tests.views.hands import press
+
+WHY = "loss_scaling.why"
+
+
+class Clock:
+    def __init__(self):
+        self.at = 0.0
+
+    def __call__(self):
+        return self.at
+
+
+def tick(rubric, *places):
+    for place in places:
+        rubric._points.children[place].value = True
+
+
+def test_a_card_is_turned_ticked_and_graded():
+    cards = views.FlashCards(first=WHY)
+    assert interview.question(WHY).question in cards._front.value
+    press(cards, "Turn the card")
+    assert [box.description for box in cards._rubric._points.children] == list(interview.question(WHY).points)
+    tick(cards._rubric, 0, 1, 2)
+    cards.grade()
+    assert [review.grade for review in practice.read().of(WHY)] == ["good"]
+    assert cards.card.id != WHY
+    assert "0 to repeat now, 9 new ones for today" in cards.status
+
+
+def test_the_grades_say_when_the_card_comes_back():
+    cards = views.FlashCards(first=WHY)
+    cards.turn()
+    press(cards, "easy: in 8 days")
+    assert [review.grade for review in practice.read().of(WHY)] == ["easy"]
+
+
+def test_a_proof_is_shown_below_the_card():
+    cards = views.FlashCards(first=WHY)
+    cards.turn()
+    press(cards, "Show the proof")
+    assert "what it came to" in cards._proof.value
+
+
+def test_when_nothing_is_due_the_view_says_so():
+    cards = views.FlashCards(Deck("loss_scaling", new_a_day=0))
+    assert cards.card is None
+    assert "That is all for today" in cards._front.value
+
+
+def test_trouble_with_the_file_is_told_and_the_view_lives_on(progress_home):
+    cards = views.FlashCards(first=WHY)
+    progress_home.mkdir()
+    progress.path().write_text('{"schema": 99, "exercises": {}}')
+    cards.turn()
+    cards.grade("good")
+    assert "newer version" in cards.status
+    assert cards.card.id == WHY
+
+
+def test_a_stored_card_is_the_same_for_everyone():
+    before = views.FlashCards(first=WHY)._repr_mimebundle_()
+    Deck().grade(WHY, "good")
+    after = views.FlashCards(first=WHY)._repr_mimebundle_()
+    for mime in ("text/plain", "text/markdown"):
+        assert before[mime] == after[mime]
+    assert "<details>" in after["text/markdown"]
+
+
+def test_the_first_answer_counts_if_it_comes_in_time():
+    clock = Clock()
+    drill = views.DrillView(seed=3, number=3, clock=clock)
+    letters = "abcdefgh"
+    drill.choose(letters[drill.drill.right])
+    drill.next()
+    clock.at += 51
+    drill.choose(letters[drill.drill.right])
+    drill.next()
+    drill.choose(letters[drill.drill.right - 1])
+    drill.choose(letters[drill.drill.right])
+    assert drill.score == "Right and in time: 1 of 3, of 3 in all."
+    assert drill.verdict.startswith("Yes.")
+
+
+def test_a_curve_comes_with_its_picture():
+    drill = views.DrillView(seed=0, number=4)
+    while not drill.drill.curve:
+        assert drill._picture.value == ""
+        drill.next()
+    assert "<img" in drill._picture.value
+
+
+def test_drills_can_be_read_without_a_kernel():
+    bundle = views.DrillView(seed=0, number=4)._repr_mimebundle_()
+    assert bundle["text/markdown"].count("<details>") == 3
+
+
+@pytest.fixture
+def mock():
+    return views.MockInterview("senior", 60, 1, clock=Clock())
+
+
+def go_on(view):
+    if view.asked.kind == "question":
+        view.reveal()
+        view.answer()
+    elif view.asked.kind == "estimate":
+        view._number.value = "1"
+    else:
+        press(view, "Give up on the code")
+
+
+def test_nothing_runs_before_it_begins(mock):
+    assert mock.asked is None
+    with pytest.raises(ValueError, match="press Begin"):
+        _ = mock.report
+    with pytest.raises(ValueError, match="no level 'junior'"):
+        views.MockInterview("junior")
+
+
+def test_it_is_the_interview_of_its_seed(mock):
+    press(mock, "Begin")
+    assert mock.asked == interview.Mock("senior", 60, 1).asked
+    assert "60 minutes left" in mock._said.value
+    first = mock.asked
+    press(mock, "Show the model answer")
+    tick(mock._rubric, 0)
+    press(mock, "Next question")
+    assert first.points[1] in mock.asked.text, "the point that was left out"
+
+
+def test_it_ends_in_a_report(mock):
+    press(mock, "Begin")
+    while mock.asked is not None:
+        go_on(mock)
+    assert "<h4>To repeat</h4>" in mock._said.value
+    assert mock._end.disabled
+    assert views.report_page(mock.report).count("<h2>") == 3
+
+
+def test_it_can_be_ended_early(mock):
+    press(mock, "Begin")
+    go_on(mock)
+    press(mock, "End it here")
+    assert mock.asked is None
+    assert len(mock.report.turns) == 1
+
+
+def test_a_number_that_is_none_is_asked_for_again(mock):
+    press(mock, "Begin")
+    while mock.asked.kind != "estimate":
+        go_on(mock)
+    asked = mock.asked
+    mock._number.value = "a lot"
+    assert "Answer with a number" in mock._said.value
+    assert mock.asked == asked
+    mock._number.value = f"{asked.estimate.value}"
+    assert "Near enough." in mock._said.value
+
+
+def test_code_is_handed_in_from_a_cell(mock):
+    with pytest.raises(ValueError, match="no code is asked for"):
+        mock.hand_in(None)
+    press(mock, "Begin")
+    while mock.asked.kind != "code":
+        go_on(mock)
+    assert not mock.hand_in(lambda: None).passed
+    assert mock.asked is not None
+    assert mock.hand_in(mock.mock.exercise.solution).passed
+    assert mock.asked is None
+
+
+def test_without_a_kernel_one_reads_what_it_is(mock):
+    bundle = mock._repr_mimebundle_()
+    assert "amp-lessons interview mock --level senior --seed 1" in bundle["text/markdown"]
+    assert "depends on what you say you covered" in str(mock.stand_in())
+
+
+def test_only_a_report_makes_a_page():
+    with pytest.raises(TypeError, match="not str"):
+        views.report_page("report")
