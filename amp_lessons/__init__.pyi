@@ -1,5 +1,6 @@
 """What lessons and other people's scripts import from ``amp_lessons``, wherever it lies."""
 
+from . import advice as advice
 from . import audit as audit
 from . import autocast as autocast
 from . import bench as bench
@@ -14,6 +15,7 @@ from . import quizzes as quizzes
 from . import scaling as scaling
 from . import training as training
 from . import views as views
+from .advice import advise as advise
 from .keeping import progress as progress
 from .material import charlm as charlm
 from .material import data as data

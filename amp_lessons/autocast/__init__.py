@@ -4,10 +4,10 @@
 brings CUDA's answers to the CPU. ``record`` writes the ledger of a model; ``fake_tensors`` and ``fake_copy``
 let it do so for models of any size.
 
-Four rooms, each of which imports only from those before it: ``cast_policy`` (what autocast does to an
+Five rooms, each of which imports only from those before it: ``cast_policy`` (what autocast does to an
 operation), ``cuda_on_cpu`` (CUDA's answers and kernels on the CPU), ``running`` (run a model once, watched,
-and leave no trace) and ``ledger`` (write down what was seen). From outside a room its face is imported, not
-what lies inside.
+and leave no trace), ``ledger`` (write down what was seen) and ``islands`` (which modules go wrong, and need
+fp32). From outside a room its face is imported, not what lies inside.
 """
 
 from amp_lessons.autocast.cast_policy import (
@@ -25,6 +25,7 @@ from amp_lessons.autocast.cast_policy import (
     policy,
 )
 from amp_lessons.autocast.cuda_on_cpu import RulesStatus, cuda_rules, region
+from amp_lessons.autocast.islands import Island, Islands, find_islands, in_fp32
 from amp_lessons.autocast.ledger import Cast, Ledger, RecordingError, Row, Summary, record
 from amp_lessons.autocast.running import fake_copy, fake_tensors
 
@@ -33,6 +34,8 @@ __all__ = [
     "UNLISTED",
     "Cast",
     "Entry",
+    "Island",
+    "Islands",
     "Ledger",
     "Operation",
     "Policy",
@@ -48,6 +51,8 @@ __all__ = [
     "explain",
     "fake_copy",
     "fake_tensors",
+    "find_islands",
+    "in_fp32",
     "operations",
     "policy",
     "record",

@@ -35,6 +35,7 @@ COMMANDS = (
     ("progress", "amp_lessons.commands.progress", "show, export or reset what you have done"),
     ("bench", "amp_lessons.commands.bench", "measure well-known models in every precision"),
     ("audit", "amp_lessons.commands.audit", "run your training script, and say what is wrong with it"),
+    ("advise", "amp_lessons.commands.advise", "say whether to train your model in mixed precision, and how"),
 )
 
 

@@ -2,6 +2,7 @@
 
 from amp_lessons.devices import fp32_products
 from amp_lessons.measure.batch import LargestBatch, predict_largest_batch, search_largest_batch
+from amp_lessons.measure.bounds import Bound, predict_bound
 from amp_lessons.measure.footprint import Footprint, Saved
 from amp_lessons.measure.gpus import GPUS, DataSheet
 from amp_lessons.measure.memory import measure_memory, predict_memory, saved_activation_bytes
@@ -31,6 +32,7 @@ __all__ = [
     "OPERATIONS",
     "OPTIMIZERS",
     "PRECISIONS",
+    "Bound",
     "DataSheet",
     "Difference",
     "Footprint",
@@ -53,6 +55,7 @@ __all__ = [
     "optimizer_bytes",
     "precision",
     "precisions_on",
+    "predict_bound",
     "predict_largest_batch",
     "predict_memory",
     "product_intensity",

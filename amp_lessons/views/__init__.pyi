@@ -6,6 +6,7 @@ Python reads it to find a view when it is first used, editors and type checkers 
 from .base.still import Still as Still
 from .base.tables import Table as Table
 from .base.tables import format_table as format_table
+from .pages.advice import advice_page as advice_page
 from .pages.audit import audit_page as audit_page
 from .widgets.accumulator import AccumulatorView as AccumulatorView
 from .widgets.atlas import AtlasView as AtlasView

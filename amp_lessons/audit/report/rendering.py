@@ -20,11 +20,12 @@ def as_text(document: Document) -> str:
     """Render a report for a terminal."""
     lines = [headline(document)]
     for section in sections_of(document):
-        lines += ["", section.title, *_section_lines(section)]
+        lines += ["", section.title, *section_lines(section)]
     return "\n".join(lines)
 
 
-def _section_lines(section: Section) -> Iterator[str]:
+def section_lines(section: Section) -> Iterator[str]:
+    """Yield what stands below the title of a section, line by line, for a terminal."""
     for sentence in section.sentences:
         yield from textwrap.wrap(sentence, _WIDTH, initial_indent="  ", subsequent_indent="  ")
     for each in section.findings:
@@ -41,15 +42,22 @@ def as_markdown(document: Document) -> str:
     """Render a report for GitHub, and for notebooks without HTML."""
     parts = [f"**{prose.as_markdown(headline(document))}**"]
     for section in sections_of(document):
-        parts.append(f"**{section.title}**")
-        parts += map(prose.as_markdown, section.sentences)
-        if section.findings:
-            parts.append("\n".join(map(finding.as_markdown, section.findings)))
-        if section.items:
-            parts.append("\n".join(f"- *{name}:* {prose.as_markdown(said)}" for name, said in section.items))
-        if section.table is not None:
-            parts.append(section.table.as_markdown())
+        parts += section_markdown(section)
     return "\n\n".join(parts)
+
+
+def section_markdown(section: Section) -> Iterator[str]:
+    """Yield the paragraphs of a section."""
+    yield f"**{section.title}**"
+    yield from map(prose.as_markdown, section.sentences)
+    if section.findings:
+        yield "\n".join(map(finding.as_markdown, section.findings))
+    if section.items:
+        yield "\n".join(
+            f"- *{prose.as_markdown(name)}:* {prose.as_markdown(said)}" for name, said in section.items
+        )
+    if section.table is not None:
+        yield section.table.as_markdown()
 
 
 def as_html(document: Document) -> Markup:
@@ -73,7 +81,7 @@ def _pieces(section: Section, heading: Markup, pictures: Markup) -> Iterator[Mar
         yield Markup('<ul style="list-style:none;padding-left:0">{}</ul>').format(items)
     if section.items:
         item = Markup("<dt><em>{}</em></dt><dd>{}</dd>")
-        said = (item.format(name, prose.as_html(sentence)) for name, sentence in section.items)
+        said = (item.format(prose.as_html(name), prose.as_html(sentence)) for name, sentence in section.items)
         yield Markup("<dl>{}</dl>").format(Markup("").join(said))
     yield pictures
     if section.table is not None:

@@ -33,7 +33,8 @@ class Float16Products(TorchDispatchMode):
         kwargs = kwargs or {}
         if func._schema.name not in _PRODUCTS or not _float16(args[0]):
             return func(*args, **kwargs)
-        result = func(*map_tensors(_widened, args), **kwargs)
+        named = {name: map_tensors(_widened, value) for name, value in kwargs.items()}
+        result = func(*map_tensors(_widened, args), **named)
         if func._schema.name == _ATTENTION:
             return result[0].half(), *result[1:]  # the second result, a logarithm, is float32 in any case
         return map_tensors(torch.Tensor.half, result)

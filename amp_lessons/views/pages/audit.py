@@ -63,12 +63,16 @@ def document_of(audit: Seen | Report) -> Document:
 
 def page(document: Document) -> str:
     """Return a whole HTML page of a report's document."""
-    sections = Markup("\n").join(_sections(document))
-    style = Markup(_STYLE.read_text("utf-8"))
-    return _PAGE.format(title=headline(document), style=style, sections=sections)
+    return page_of(headline(document), Markup("\n").join(sections_with_pictures(document)))
 
 
-def _sections(document: Document) -> Iterator[Markup]:
+def page_of(title: str, sections: Markup) -> str:
+    """Return a whole HTML page in the style of an audit's report."""
+    return _PAGE.format(title=title, style=Markup(_STYLE.read_text("utf-8")), sections=sections)
+
+
+def sections_with_pictures(document: Document) -> Iterator[Markup]:
+    """Yield the sections of a report, each with what is to be seen of it."""
     for section in sections_of(document, _MOST_LAYERS):
         pictures = Markup("\n").join(_pictures(section, document))
         yield Markup("<section>{}</section>").format(section_html(section, "h2", pictures))

@@ -1,0 +1,303 @@
+"""Lists of islands by good and by bad reasons."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import nn
+
+from amp_lessons.autocast import find_islands
+from amp_lessons.exercises.attempts import Table
+from amp_lessons.exercises.shelf import find
+
+TABLE = Table("amp_ready")
+wrong = TABLE.mutant
+right = TABLE.variant
+RETURN = "    return [name for name in wrong if not any(inside(other, name) for other in wrong)]"
+
+
+def solved(model, batch):
+    """Return what is right, for attempts that go wrong elsewhere."""
+    return find(TABLE.exercise_id).solution(model, batch)
+
+
+wrong("parents_too", "parent_named", "only", (RETURN, "    return list(wrong)"))
+wrong("a_dict", "wrong_return_type", "list of names", (RETURN, "    return dict.fromkeys(wrong)"))
+wrong("modules_instead", "wrong_return_type", "list of names", (RETURN, "    return list(model.modules())"))
+wrong("returns_nothing", "wrong_return_type", "None", (RETURN, ""))
+wrong(
+    "a_prefix_that_is_not_there",
+    "no_such_module",
+    "model.",
+    (RETURN, '    return ["model." + name for name in wrong]'),
+)
+wrong(
+    "only_looks_for_inf",
+    "finite_but_wrong",
+    "zeros",
+    ("not (output - right).norm() <= 0.05 * right.norm()", "not output.isfinite().all()"),
+)
+wrong(
+    "nan_counts_as_nothing",
+    "own_operations_missed",
+    "multiplies what its layers",
+    (
+        "not (output - right).norm() <= 0.05 * right.norm()",
+        "(output - right).norm() > 0.05 * right.norm() and output.isfinite().all()",
+    ),
+)
+wrong(
+    "leaves_alone",
+    "own_operations_missed",
+    "multiplies what its layers",
+    (
+        "in model.named_modules():",
+        "in [each for each in model.named_modules() if not list(each[1].children())]:",
+    ),
+)
+wrong("too_strict", "named_by_type", "is right under autocast", ("0.05 * right", "1e-7 * right"))
+wrong(
+    "hooks_stay",
+    "model_left_changed",
+    "a hook is left",
+    ("            handle.remove()", "            pass"),
+    ("inputs, right in calls:", "inputs, right in list(calls):"),
+)
+wrong(
+    "batch_halved", "inputs_changed", "batch", ("        model(batch)\n", "        model(batch.mul_(0.5))\n")
+)
+wrong(
+    "leaves_training_mode",
+    "model_left_changed",
+    "training mode",
+    ("    calls, handles, wrong", "    model.train()\n    calls, handles, wrong"),
+)
+wrong(
+    "casts_the_model",
+    "model_left_changed",
+    "not what it was",
+    (RETURN, "    model.half().float()\n" + RETURN),
+)
+wrong(
+    "replaces_forward",
+    "model_left_changed",
+    "another forward",
+    (RETURN, "    model.forward = model.forward\n" + RETURN),
+)
+wrong(
+    "leaves_gradients",
+    "model_left_changed",
+    "gradients",
+    (RETURN, "    model(batch).float().mean().backward()\n" + RETURN),
+)
+wrong(
+    "keeps_the_first_call",
+    "later_call_missed",
+    "twice",
+    (
+        "        for name, module, inputs, right in calls:",
+        "        for name, module, inputs, right in {c[0]: c for c in calls[::-1]}.values():",
+    ),
+)
+wrong(
+    "a_prefix_is_no_part",
+    "prefix_not_a_part",
+    "begins with the same letters",
+    ('other.startswith(name and f"{name}.")', "other.startswith(name)"),
+)
+
+
+@TABLE.mistake("everything_named", "not mixed precision")
+def everything(model, batch):
+    return [name for name, _ in model.named_modules()]
+
+
+@TABLE.mistake("everything_named", "not mixed precision")
+def every_leaf_and_parent_but_the_model(model, batch):
+    return [name for name, _ in model.named_modules() if name]
+
+
+@TABLE.mistake("finite_but_wrong", "you named nothing")
+def nothing(model, batch):
+    return []
+
+
+@TABLE.mistake("named_by_type", "a norm")
+def all_norms(model, batch):
+    return [
+        name for name, module in model.named_modules() if isinstance(module, (nn.LayerNorm, nn.BatchNorm1d))
+    ]
+
+
+@TABLE.mistake("no_such_module", "normalise")
+def names_of_another_model(model, batch):
+    return ["normalise", "head.normalise"]
+
+
+@TABLE.mistake("healthy_named", "within 5 %")
+def by_weights(model, batch):
+    return [
+        name
+        for name, module in model.named_modules()
+        if not list(module.children()) and any(p.abs().max() > 500 for p in module.parameters())
+    ]
+
+
+@TABLE.mistake("named_by_type", "is right under autocast")
+def whole_run_under_autocast(model, batch):
+    seen, handles = [], []
+    for name, module in model.named_modules():
+        if not list(module.children()):
+            handles.append(module.register_forward_hook(lambda m, i, o, n=name: seen.append((n, o))))
+    model(batch)
+    expected, seen[:] = list(seen), []
+    with torch.autocast("cpu", dtype=torch.float16):
+        model(batch)
+    for handle in handles:
+        handle.remove()
+    return [
+        n
+        for (n, low), (_, ref) in zip(seen, expected, strict=True)
+        if not (low - ref).norm() <= 0.05 * ref.norm()
+    ]
+
+
+@TABLE.mistake("raised", "RuntimeError")
+def fp32_inputs_in_half_modules(model, batch):
+    copy.deepcopy(model).half()(batch)
+    return []
+
+
+@TABLE.mistake("healthy_named", "is right under autocast")
+def by_largest_activation(model, batch):
+    """The largest numbers need not be those that overflow."""
+    seen, handles = {}, []
+    for name, module in model.named_modules():
+        if not list(module.children()):
+            handles.append(
+                module.register_forward_hook(lambda m, i, o, n=name: seen.update({n: o.abs().max()}))
+            )
+    model(batch)
+    for handle in handles:
+        handle.remove()
+    return [max(seen, key=seen.get)]
+
+
+right("the_solution")
+right("as_a_tuple", (RETURN, RETURN.replace("[", "tuple(", 1).rstrip("]") + ")"))
+right("as_a_set", (RETURN, RETURN.replace("[", "{", 1)[:-1] + "}"))
+right(
+    "by_isclose",
+    (
+        "not (output - right).norm() <= 0.05 * right.norm()",
+        "not ((output - right).norm() / right.norm()).lt(0.05)",
+    ),
+)
+
+
+@TABLE.correct()
+def judged_in_the_hook(model, batch):
+    wrong, busy, handles = set(), [], []
+
+    def judge(name):
+        def hook(module, inputs, right):
+            if busy:
+                return
+            busy.append(name)
+            with torch.autocast(right.device.type, dtype=torch.float16):
+                error = (module(*(x.half() for x in inputs)).float() - right).norm()
+            busy.clear()
+            if not error <= 0.05 * right.norm():
+                wrong.add(name)
+
+        return hook
+
+    try:
+        for name, module in model.named_modules():
+            handles.append(module.register_forward_hook(judge(name)))
+        with torch.no_grad():
+            model(batch)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return [name for name in wrong if name and not any(other.startswith(name + ".") for other in wrong)]
+
+
+@TABLE.correct()
+def by_the_course(model, batch):
+    return list(find_islands(model, batch, device_type=batch.device.type, tolerance=0.05).names)
+
+
+@TABLE.correct()
+def forward_replaced_for_a_while(model, batch):
+    calls, originals = [], {}
+
+    def watched(name, module, forward):
+        def run(x):
+            output = forward(x)
+            calls.append((name, forward, x, output))
+            return output
+
+        return run
+
+    for name, module in model.named_modules():
+        originals[module] = module.forward
+        module.forward = watched(name, module, module.forward)
+    with torch.no_grad():
+        model(batch)
+    for module in originals:
+        del module.forward
+    wrong = set()
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.float16):
+        for name, forward, x, output in calls:
+            if not (forward(x.half()).float() - output).norm() <= 0.05 * output.norm():
+                wrong.add(name)
+    return sorted(name for name in wrong if not any(o.startswith(name + ".") for o in wrong) and name)
+
+
+@TABLE.correct()
+def on_a_copy_by_forward_hooks_module(model, batch):
+    twin = copy.deepcopy(model)
+    calls = []
+    for name, module in twin.named_modules():
+        module.register_forward_hook(lambda m, args, out, n=name: calls.append((n, m, args[0], out)))
+    with torch.no_grad():
+        twin(batch)
+        kept, wrong = list(calls), set()
+        for name, module, x, out in kept:
+            with torch.autocast("cpu", dtype=torch.float16):
+                low = module.forward(x.half())
+            if not (low.float() - out).norm() <= 0.05 * out.norm():
+                wrong.add(name)
+    return [n for n in wrong if not any(w != n and w.startswith(n + "." if n else "") for w in wrong)]
+
+
+@TABLE.correct()
+def bisecting(model, batch):
+    """Go down from the model: only into what is wrong is it worth looking."""
+    calls, handles = {}, []
+    for name, module in model.named_modules():
+        handles.append(
+            module.register_forward_hook(
+                lambda m, args, out, n=name: calls.setdefault(n, []).append((m, args[0], out))
+            )
+        )
+    with torch.no_grad():
+        model(batch)
+    for handle in handles:
+        handle.remove()
+
+    @torch.no_grad()
+    def bad(name):
+        with torch.autocast("cpu", dtype=torch.float16):
+            return any(
+                not (m(x.half()).float() - o).norm() <= 0.05 * o.norm() for m, x, o in calls.get(name, [])
+            )
+
+    def search(name, module):
+        inner = [(f"{name}.{child}" if name else child, part) for child, part in module.named_children()]
+        below = [found for path, part in inner for found in search(path, part)]
+        return below or ([name] if bad(name) else [])
+
+    return search("", model)

@@ -1,0 +1,183 @@
+"""What advice says of small models whose troubles are known, and of what cannot be advised on."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from amp_lessons import advise, views
+from amp_lessons.advice import Advice, CannotAdviseError
+from amp_lessons.advice.facts import autocast_dtype
+from amp_lessons.autocast import fake_tensors
+from amp_lessons.measure import GPUS, predict_bound
+
+
+class Energy(nn.Module):
+    def forward(self, hidden):
+        return hidden / (hidden * hidden).sum(-1, keepdim=True).sqrt()
+
+
+def with_island():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 64), nn.LayerNorm(64), nn.Linear(64, 64), Energy(), nn.Linear(64, 4))
+    model[2].weight.data.mul_(1000)
+    return model
+
+
+def batch():
+    draw = torch.Generator().manual_seed(1)
+    return torch.randn(8, 16, generator=draw), torch.randint(0, 4, (8,), generator=draw)
+
+
+def asked(model, given=None, loss=nn.functional.cross_entropy, **options):
+    return advise(model, batch() if given is None else given, loss, **{"seconds": 60, "steps": 3} | options)
+
+
+@pytest.fixture(scope="module")
+def on_t4() -> Advice:
+    return asked(with_island(), gpu="T4")
+
+
+def test_the_island_is_named_with_what_it_rests_on(on_t4):
+    (claim,) = [each for each in on_t4.verdict if each.kind == "mend"]
+    assert claim.text == "`3` needs an island of fp32."
+    assert claim.module == "model.3"
+    assert "100 % off; as an island it is 0.0" in claim.because
+    assert not on_t4.passed
+
+
+def test_the_dtype_is_what_the_gpu_has(on_t4):
+    assert on_t4.dtype is torch.float16
+    assert {name: autocast_dtype(sheet) for name, sheet in GPUS.items()}["L4"] is torch.bfloat16
+
+
+def test_memory_is_that_of_weights_and_adam(on_t4):
+    weights = sum(parameter.nbytes for parameter in with_island().parameters())
+    for footprint in on_t4.memory.values():
+        assert footprint.parameter_bytes == footprint.gradient_bytes == weights
+        assert footprint.optimizer_bytes == 2 * weights
+
+
+def test_a_large_product_is_promised_what_the_data_sheet_says():
+    """Products so large that memory does not matter: the promise is the ratio of the peaks."""
+    with fake_tensors():
+        model, x, sheet = nn.Linear(8192, 8192, bias=False), torch.zeros(8192, 8192), GPUS["T4"]
+    bounds = {name: predict_bound(model, x, sheet=sheet, precision_name=name) for name in ("fp32", "fp16")}
+    flops = 2 * 2 * 8192**3  # forward, and the gradient of the weight; no gradient of the input is asked for
+    assert bounds["fp32"].product_flops == {"fp32": flops}
+    assert bounds["fp16"].product_flops["fp16"] == flops
+    assert bounds["fp32"].product_ms == pytest.approx(flops / sheet.flop_per_s["fp32"] * 1e3)
+    assert bounds["fp32"].ms / bounds["fp16"].ms == pytest.approx(65 / 8.1, rel=0.15)
+
+
+def test_a_sum_is_bound_by_memory():
+    with fake_tensors():
+        model, x, sheet = nn.Sequential(nn.LayerNorm(4096)), torch.zeros(4096, 4096), GPUS["T4"]
+    bound = predict_bound(model, x, sheet=sheet)
+    assert bound.product_ms == 0
+    assert bound.ms == pytest.approx(bound.moved_bytes / sheet.bytes_per_s * 1e3)
+    assert bound.moved_bytes > 3 * x.nbytes
+
+
+def test_a_precision_without_a_rate_is_refused():
+    with pytest.raises(ValueError, match="T4 has no rate for bf16, only fp32, fp16"):
+        predict_bound(nn.Linear(2, 2), torch.ones(2, 2), sheet=GPUS["T4"], precision_name="bf16")
+
+
+def test_the_audit_is_that_of_a_copy(on_t4):
+    model = with_island()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    advice = asked(model)
+    assert advice.audit is not None
+    assert len(advice.audit.steps) == 3
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_it_reads_in_every_markup(on_t4):
+    bundle = on_t4._repr_mimebundle_()
+    for text in bundle.values():
+        for words in ("T4", "needs an island of fp32", "Memory by module", "Largest batch", "roofline"):
+            assert words in text, words
+    assert "<code>3</code>" in bundle["text/html"]
+    page = views.advice_page(on_t4)
+    assert page.startswith("<!doctype html>")
+    assert page.count("<h1>") == 1
+    assert "data:image/png" in page  # of the audit
+
+
+def test_a_page_is_of_advice():
+    with pytest.raises(TypeError, match=r"what amp_lessons\.advise returns"):
+        views.advice_page("text")
+
+
+def test_what_autocast_refuses_is_told_with_the_cure():
+    model = nn.Sequential(nn.Linear(16, 1), nn.Sigmoid(), nn.Flatten(0))
+    advice = asked(model, (torch.randn(8, 16), torch.rand(8)), nn.BCELoss())
+    (claim,) = [each for each in advice.verdict if each.kind == "mend"]
+    assert "binary_cross_entropy_with_logits" in claim.text + claim.because
+
+
+def test_weights_in_16_bits_are_to_be_loaded_in_fp32():
+    advice = asked(nn.Sequential(nn.Linear(16, 4)).bfloat16(), (torch.randn(8, 16).bfloat16(), batch()[1]))
+    assert any("Load the weights in fp32" in claim.text for claim in advice.verdict if claim.kind == "mend")
+
+
+def test_what_there_is_no_time_for_is_said():
+    advice = asked(with_island(), seconds=0.01)
+    assert any("the 0.01 s were over" in sentence for sentence in advice.not_done)
+    assert "Not found out" in str(advice)
+
+
+def test_an_autoencoder_has_its_batch_as_target():
+    advice = asked(nn.Sequential(nn.Linear(16, 16)), torch.randn(8, 16), nn.MSELoss(), steps=1)
+    assert advice.audit is not None
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "loss", "words"),
+    [
+        (3, batch(), None, "a model is a torch.nn.Module, not int 3"),
+        (nn.ReLU(), batch(), None, "has no parameters"),
+        (nn.Linear(16, 4).requires_grad_(False), batch(), None, "no parameter of the model requires grad"),
+        (nn.Linear(16, 4, device="meta"), batch(), None, 'it is on the device "meta"'),
+        (nn.LazyLinear(4), batch(), None, "lazy layers; run it once"),
+        (nn.Linear(16, 4), "text", None, "the batch holds no tensor"),
+        (nn.Linear(16, 4), batch(), 5, "loss is a function of output and target"),
+        (
+            nn.Linear(8, 4),
+            batch(),
+            nn.functional.cross_entropy,
+            "cannot be run on this batch: RuntimeError: mat1",
+        ),
+        (nn.Linear(16, 4), batch()[0], None, r"not a tensor of shape \(8, 4\): give a loss"),
+        (
+            nn.Linear(16, 4),
+            batch()[0],
+            lambda output, target: output.argmax(),
+            "no gradient flows through whole",
+        ),
+        (nn.Linear(16, 4), batch()[0], lambda output, target: output.mean().detach(), "was it detached"),
+        (nn.Linear(16, 4), batch()[0], lambda output, target: output.mean() / 0, "in fp32 already"),
+        (nn.Linear(16, 4), batch()[0], lambda output, target: 1.0, "a tensor of one number, not float 1.0"),
+        (nn.LSTM(16, 4), torch.randn(3, 2, 16), None, "has no loss|tensor of shape"),
+    ],
+)
+def test_what_cannot_be_advised_on_gets_a_sentence(model, given, loss, words):
+    with pytest.raises(CannotAdviseError, match=words):
+        advise(model, given, loss)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"gpu": "RTX 1"}, ValueError, "unknown gpu 'RTX 1'; there are T4"),
+        ({"steps": 0}, ValueError, "steps"),
+        ({"seconds": -1}, ValueError, "seconds"),
+        ({"optimizer": 3}, TypeError, "optimizer"),
+    ],
+)
+def test_other_arguments_say_what_is_right(options, error, words):
+    with pytest.raises(error, match=words):
+        advise(with_island(), batch(), nn.functional.cross_entropy, **options)
