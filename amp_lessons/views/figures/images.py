@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+import numpy as np
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
@@ -26,7 +27,7 @@ def image_rows_picture(rows: Mapping[str, Tensor]) -> Picture:
     return Picture(figure)
 
 
-def _side_by_side(images: Tensor) -> Tensor:
+def _side_by_side(images: Tensor) -> np.ndarray:
     side = math.isqrt(images[0].numel())
     squares = images.detach().float().cpu().reshape(-1, side, side)
-    return torch.cat([torch.nn.functional.pad(square, (0, 1)) for square in squares], dim=1)
+    return torch.cat([torch.nn.functional.pad(square, (0, 1)) for square in squares], dim=1).numpy()
