@@ -4,11 +4,13 @@ from . import advice as advice
 from . import audit as audit
 from . import autocast as autocast
 from . import bench as bench
+from . import checkpoints as checkpoints
 from . import clinic as clinic
 from . import devices as devices
 from . import exercises as exercises
 from . import formats as formats
 from . import fp8 as fp8
+from . import frameworks as frameworks
 from . import measure as measure
 from . import parallel as parallel
 from . import quizzes as quizzes

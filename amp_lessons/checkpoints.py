@@ -1,0 +1,156 @@
+"""Checkpoints of mixed precision training, old and new: what kind a file is, and its weights in fp32.
+
+``torch.amp`` and Apex at O1 keep the masters in the model; Apex's ``FP16_Optimizer`` wrote them beside the
+optimizer's state; at O2 ``apex.amp`` kept them in the optimizer and wrote them nowhere, and ``model.half()``
+before saving loses them too. The keys are those that https://github.com/NVIDIA/apex wrote
+(``apex/amp/frontend.py``, ``apex/fp16_utils/fp16_optimizer.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from amp_lessons.arguments import require
+from amp_lessons.precisions import HALVES
+
+Kind = Literal["fp32", "torch.amp", "Apex O1", "Apex O2", "Apex FP16_Optimizer", "halved"]
+
+_SCALER = {"scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker"}
+_APEX_SCALER = {"loss_scale", "unskipped"}
+_MODEL_KEYS = ("model", "state_dict", "model_state_dict", "net", "module")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a checkpoint is, and its weights.
+
+    ``weights`` are those of the model in fp32, by name, for ``model.load_state_dict``. ``masters_kept`` is
+    False where they only have the values of 16 bits, as ``sentence`` says. ``scaler`` is the state of a
+    gradient scaler for ``torch.amp.GradScaler.load_state_dict``, None where there was none.
+    """
+
+    kind: Kind
+    sentence: str
+    weights: Mapping[str, Tensor]
+    masters_kept: bool
+    scaler: Mapping[str, Any] | None = None
+
+
+def read_checkpoint(loaded: Mapping[str, Any]) -> Checkpoint:
+    """Say what a checkpoint is that ``torch.load`` has read, and get its weights in fp32.
+
+    ``loaded`` is a model's state dict, or a dict that holds one under a usual name, perhaps with the
+    optimizer's and the scaler's. Raises ``TypeError`` for what is no dict, ``ValueError`` where no weights
+    are in it, or where masters do not belong to them.
+    """
+    require(loaded, Mapping, "loaded", "a dict, as torch.load returns of a checkpoint")
+    weights = _model_state(loaded)
+    masters = list(_apex_masters(loaded))
+    apex, scaler = _apex_scale(loaded), _scaler_state(loaded)
+    kind = _kind(weights, masters, apex, scaler)
+    found = _with_masters(weights, masters) if masters else _single(weights)
+    return Checkpoint(kind, _SENTENCES[kind], found, kind not in ("halved", "Apex O2"), scaler or apex)
+
+
+def _kind(weights: Mapping[str, Tensor], masters: Sequence[Tensor], apex: object, scaler: object) -> Kind:
+    if masters:
+        return "Apex FP16_Optimizer"
+    if apex is not None:
+        return "Apex O2" if _fits_16_bits(weights) else "Apex O1"
+    if any(tensor.dtype in HALVES.values() for tensor in weights.values()):
+        return "halved"
+    return "fp32" if scaler is None else "torch.amp"
+
+
+def _fits_16_bits(weights: Mapping[str, Tensor]) -> bool:
+    """Say whether all matrices hold numbers of fp16: O2 cast its weights to fp32 again to write them."""
+    matrices = [each for each in weights.values() if each.is_floating_point() and each.dim() > 1]
+    return bool(matrices) and all(torch.equal(each.half().to(each.dtype), each) for each in matrices)
+
+
+_SENTENCES: dict[Kind, str] = {
+    "fp32": "Weights in fp32 and no scaler: of a training in fp32 or under bf16 autocast, which are alike.",
+    "torch.amp": "Weights in fp32 beside the state of a GradScaler: of torch.amp, or torch.cuda.amp.",
+    "Apex O1": (
+        "Weights in fp32 beside the state of apex.amp: of O1, which is what autocast does now. Its loss "
+        "scale goes on in a torch.amp.GradScaler."
+    ),
+    "Apex O2": (
+        "The state of apex.amp beside weights that have the values of fp16: of O2, whose masters were in the "
+        "optimizer and are in no file. Go on from these under autocast; what the rounding took away is lost."
+    ),
+    "Apex FP16_Optimizer": (
+        "A model in 16 bits, and its masters in fp32 with Apex's FP16_Optimizer: these are the weights. Go "
+        "on under autocast with a new optimizer: the old one's state belongs to the masters, by their order."
+    ),
+    "halved": (
+        "Weights in 16 bits and no masters beside them: the model was halved before it was saved. What the "
+        "rounding took away is lost; as fp32 weights they can be trained on from there."
+    ),
+}
+
+
+def _model_state(loaded: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return the state dict of the model, without the prefix that DataParallel and DDP put before names."""
+    places = [loaded, *(loaded[key] for key in _MODEL_KEYS if isinstance(loaded.get(key), Mapping))]
+    for place in reversed(places):
+        tensors = {name: each for name, each in place.items() if isinstance(each, Tensor)}
+        if tensors and len(tensors) >= len(place) - 1 and not (place.keys() & _SCALER):
+            return {str(name).removeprefix("module."): tensor for name, tensor in tensors.items()}
+    raise ValueError(
+        f"there is no model's state dict in this checkpoint, which has {', '.join(map(str, loaded))[:200]}; "
+        f"it is looked for under {', '.join(_MODEL_KEYS)}"
+    )
+
+
+def _scaler_state(loaded: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    return next(
+        (each for each in loaded.values() if isinstance(each, Mapping) and each.keys() >= _SCALER), None
+    )
+
+
+def _apex_scale(loaded: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the state of Apex's first loss scaler, in the words of ``torch.amp.GradScaler``."""
+    state = loaded.get("amp")
+    first = next(iter(state.values()), None) if isinstance(state, Mapping) else None
+    if not isinstance(first, Mapping) or not first.keys() >= _APEX_SCALER:
+        return None
+    fresh = torch.amp.GradScaler("cpu").state_dict()
+    return {**fresh, "scale": float(first["loss_scale"]), "_growth_tracker": int(first["unskipped"])}
+
+
+def _apex_masters(loaded: Mapping[str, Any]) -> Iterator[Tensor]:
+    """Yield the fp32 masters that Apex's FP16_Optimizer has put into its state."""
+    for value in loaded.values():
+        groups = value.get("fp32_from_fp16") if isinstance(value, Mapping) else None
+        for group in groups if isinstance(groups, Sequence) else ():
+            yield from group
+
+
+def _with_masters(weights: Mapping[str, Tensor], masters: Sequence[Tensor]) -> dict[str, Tensor]:
+    """Put masters in the place of 16-bit weights: each has the shape of one, and rounds to it."""
+    remaining, found = list(masters), _single(weights)
+    for name, weight in weights.items():
+        place = next((i for i, each in enumerate(remaining) if _rounds_to(each, weight)), None)
+        if place is not None:
+            found[name] = remaining.pop(place).detach().float()
+    if remaining:
+        raise ValueError(
+            f"{len(remaining)} of {len(masters)} masters round to no weight of the model: model and "
+            "optimizer are not of the same moment"
+        )
+    return found
+
+
+def _rounds_to(master: Tensor, weight: Tensor) -> bool:
+    same = weight.dtype in HALVES.values() and master.shape == weight.shape
+    return same and torch.equal(master.detach().to(weight), weight)
+
+
+def _single(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: each.float() if each.dtype in HALVES.values() else each for name, each in weights.items()}

@@ -1,0 +1,150 @@
+"""What a flag means: a small model is trained with it, watched, and the dtypes that were seen are told."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from amp_lessons import audit
+from amp_lessons.frameworks import runs
+
+Run = Callable[[nn.Module, list[dict[str, Tensor]]], None]
+
+# By framework and flag; what each does is asked of the installed version.
+FLAGS: dict[tuple[str, str], Run] = {
+    ("transformers", "(none)"): runs.with_transformers(),
+    ("transformers", "fp16"): runs.with_transformers(fp16=True),
+    ("transformers", "bf16"): runs.with_transformers(bf16=True),
+    ("transformers", "fp16_full_eval"): runs.with_transformers(fp16_full_eval=True),
+    ("transformers", "bf16_full_eval"): runs.with_transformers(bf16_full_eval=True),
+    ("accelerate", "no"): runs.with_accelerate("no"),
+    ("accelerate", "fp16"): runs.with_accelerate("fp16"),
+    ("accelerate", "bf16"): runs.with_accelerate("bf16"),
+    ("lightning", "32-true"): runs.with_lightning("32-true"),
+    ("lightning", "16-mixed"): runs.with_lightning("16-mixed"),
+    ("lightning", "bf16-mixed"): runs.with_lightning("bf16-mixed"),
+    ("lightning", "16-true"): runs.with_lightning("16-true"),
+    ("lightning", "bf16-true"): runs.with_lightning("bf16-true"),
+}
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What a framework's flag meant in a small training here, in dtypes; None where nothing was seen.
+
+    ``compute`` is what a linear layer returned in training, ``evaluation`` what it returned in evaluation,
+    with weights in ``evaluation_weights``. ``refused`` is the error by which the framework refused the flag
+    on this device, "" where it trained.
+    """
+
+    framework: str
+    flag: str
+    device: str
+    weights: torch.dtype | None = None
+    compute: torch.dtype | None = None
+    gradients: torch.dtype | None = None
+    optimizer_state: torch.dtype | None = None
+    scaler: bool = False
+    evaluation: torch.dtype | None = None
+    evaluation_weights: torch.dtype | None = None
+    refused: str = ""
+
+
+def meaning_of(framework: str, flag: str) -> Meaning:
+    """Train a linear layer for two steps and evaluate it, and tell the dtypes that were seen.
+
+    Raises ``ValueError`` for what is not in ``FLAGS``, ``ImportError`` where the framework is not installed.
+    """
+    if (framework, flag) not in FLAGS:
+        known = [f"{name} {each}" for name, each in FLAGS]
+        raise ValueError(f"unknown flag {flag!r} of {framework!r}; there are {', '.join(known)}")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    with torch.random.fork_rng():
+        model, seen = _Small(), _Evaluated()
+    model.layer.register_forward_hook(seen.look)
+    model.layer.weight.register_post_accumulate_grad_hook(seen.look_at_gradient)
+    with _quietly(), torch.random.fork_rng(), torch.enable_grad(), audit.watch(model, every=1) as watched:
+        try:
+            FLAGS[framework, flag](model, _batches())
+        except ImportError:
+            raise
+        except Exception as error:
+            return Meaning(framework, flag, device, refused=f"{type(error).__name__}: {error}")
+    layer = watched.layers["layer"].dtypes
+    return Meaning(
+        framework,
+        flag,
+        device,
+        weights=seen.training_weights,
+        compute=seen.training,
+        gradients=seen.gradient,
+        optimizer_state=layer.get("optimizer.exp_avg"),
+        scaler=any(step.scale != 1 for step in watched.steps),
+        evaluation=seen.evaluation,
+        evaluation_weights=seen.evaluation_weights,
+    )
+
+
+class _Small(nn.Module):
+    """One linear layer, which computes its own loss as those of transformers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 2)
+
+    def forward(self, x: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """Return loss and logits for ``x`` of shape (batch, 8)."""
+        logits = self.layer(x.to(self.layer.weight.dtype))
+        return {"loss": nn.functional.cross_entropy(logits.float(), labels), "logits": logits}
+
+
+class _Evaluated:
+    """The dtypes that a layer was last seen with, in training and in evaluation."""
+
+    training: torch.dtype | None = None
+    training_weights: torch.dtype | None = None
+    evaluation: torch.dtype | None = None
+    evaluation_weights: torch.dtype | None = None
+    gradient: torch.dtype | None = None
+
+    def look_at_gradient(self, weight: Tensor) -> None:
+        """Take down the dtype of a weight's gradient."""
+        self.gradient = weight.grad.dtype if weight.grad is not None else None
+
+    def look(self, layer: nn.Module, args: object, output: Tensor) -> None:
+        """Take down the dtypes of one call."""
+        weights = next(layer.parameters()).dtype
+        if torch.is_grad_enabled():
+            self.training, self.training_weights = output.dtype, weights
+        else:
+            self.evaluation, self.evaluation_weights = output.dtype, weights
+
+
+def _batches() -> list[dict[str, Tensor]]:
+    draw = torch.Generator().manual_seed(0)
+    return [
+        {"x": torch.randn(4, 8, generator=draw), "labels": torch.randint(0, 2, (4,), generator=draw)}
+        for _ in range(2)
+    ]
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Keep progress bars, tables and advertisements of frameworks from being shown."""
+    said = io.StringIO()
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
