@@ -17,8 +17,8 @@ BENCH ?=
 GPU_OUT ?= docs/gpu
 GPU_ARGS ?=
 
-LAB_EXTRAS := models
-TEST_EXTRAS := models,test
+LAB_EXTRAS := models,pretrained
+TEST_EXTRAS := models,pretrained,test
 BIN := .venv/bin
 NOTEBOOKS ?= $(sort $(wildcard notebooks/*.ipynb))
 INSTALL = $(BIN)/python -m pip install --no-compile --constraint constraints.txt $(addprefix --extra-index-url ,$(TORCH_INDEX))

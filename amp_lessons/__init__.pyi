@@ -22,5 +22,11 @@ from .advice import advise as advise
 from .keeping import progress as progress
 from .material import charlm as charlm
 from .material import data as data
+from .material import docstrings as docstrings
+from .material import encoder as encoder
+from .material import generation as generation
+from .material import mnist as mnist
 from .material import models as models
+from .material import pretrained as pretrained
 from .material import race as race
+from .material import residual as residual

@@ -69,7 +69,7 @@ def test_lab_makes_the_environment_and_opens_the_course(checkout):
     assert commands[0].endswith("check_prerequisites.sh python3")
     assert commands.index("python3 -m venv .venv") < commands.index(installing)
     assert "--constraint constraints.txt" in installing
-    assert "--editable '.[models]'" in installing
+    assert "--editable '.[models,pretrained]'" in installing
     assert commands[-1] == ".venv/bin/amp-lessons lab --no-browser"
 
 
@@ -96,7 +96,7 @@ def test_test_runs_everything_strictly(checkout):
     notebook.parent.mkdir()
     notebook.touch()
     commands = planned(checkout, "test")
-    for step in ("ruff check .", "ruff format --check .", "mypy", "'.[models,test]'"):
+    for step in ("ruff check .", "ruff format --check .", "mypy", "'.[models,pretrained,test]'"):
         assert step in commands
     pytest_line = commands.splitlines()[-1]
     assert " --nbval " in pytest_line

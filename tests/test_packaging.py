@@ -59,7 +59,7 @@ def environment():
 
 
 def test_every_requirement_is_pinned_to_a_version_it_admits(pins):
-    wanted = requirements("models", "test")
+    wanted = requirements("models", "pretrained", "test")
     assert {"torch", "jupyterlab", "transformers", "pytest"} <= set(wanted)
     for name, requirement in wanted.items():
         assert name in pins, f"constraints.txt does not pin {name}"
@@ -103,13 +103,13 @@ def test_conda_installs_what_make_lab_installs(environment):
 def test_conda_takes_the_package_from_the_checkout(environment):
     assert environment["name"] == PROJECT["name"]
     assert environment["channels"] == ["conda-forge"]
-    assert environment["dependencies"][-1] == {"pip": ["--editable ."]}
+    assert environment["dependencies"][-1] == {"pip": ["--editable .[pretrained]"]}
 
 
 def test_the_makefile_installs_those_extras():
     makefile = (ROOT / "Makefile").read_text()
-    assert "LAB_EXTRAS := models\n" in makefile
-    assert "TEST_EXTRAS := models,test\n" in makefile
+    assert "LAB_EXTRAS := models,pretrained\n" in makefile
+    assert "TEST_EXTRAS := models,pretrained,test\n" in makefile
 
 
 def test_stubs_are_installed_with_the_package():

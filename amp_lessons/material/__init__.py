@@ -2,4 +2,19 @@
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(__name__, ["charlm", "data", "models", "race", "tensors"])
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    [
+        "charlm",
+        "data",
+        "docstrings",
+        "encoder",
+        "generation",
+        "mnist",
+        "models",
+        "pretrained",
+        "race",
+        "residual",
+        "tensors",
+    ],
+)

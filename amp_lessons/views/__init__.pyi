@@ -26,6 +26,7 @@ from .widgets.errors import UpdateView as UpdateView
 from .widgets.errors import product_errors as product_errors
 from .widgets.exercise import ExerciseCard as ExerciseCard
 from .widgets.flash_cards import FlashCards as FlashCards
+from .widgets.images import image_rows as image_rows
 from .widgets.ledger import LedgerView as LedgerView
 from .widgets.loss_curves import CurveQuiz as CurveQuiz
 from .widgets.loss_curves import loss_curves as loss_curves

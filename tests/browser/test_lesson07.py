@@ -1,0 +1,32 @@
+"""Lesson 07 as a learner uses it: by keyboard, in JupyterLab in a real browser."""
+
+from __future__ import annotations
+
+from playwright.sync_api import expect
+
+from amp_lessons.quizzes import question
+
+NOTEBOOK = "notebooks/07_real_models.ipynb"
+PATIENCE_MS = 20_000
+
+
+def test_a_prediction_is_answered_by_keyboard(lesson):
+    asked = question("real.frozen_statistics")
+    wrong = next(choice.text for choice in asked.choices if not choice.right)
+    lesson.expect_a_question_to_answer(wrong, "abc"[[choice.right for choice in asked.choices].index(True)])
+
+
+def test_the_ledger_tells_the_residual_network_from_a_layer_of_minilm(lesson):
+    ledger = lesson.view_with(lesson.page.get_by_role("slider", name="Operation"))
+    sentence = ledger.locator("figcaption")
+    expect(sentence).to_contain_text("head: linear")
+    ledger.get_by_label("network").select_option(label="layer of MiniLM")
+    expect(sentence).to_contain_text("output.LayerNorm: layer_norm", timeout=PATIENCE_MS)
+    expect(sentence).to_contain_text("fp32")
+    ledger.get_by_label("network").select_option(label="residual network")
+    expect(sentence).to_contain_text("head: linear", timeout=PATIENCE_MS)
+
+
+def test_nothing_of_ours_keeps_anyone_out(lesson):
+    assert lesson.serious_axe_violations() == []
+    assert lesson.errors == []
