@@ -54,7 +54,8 @@ def test_import_time_is_measured_beyond_torch():
 
 
 @pytest.mark.parametrize(
-    "package", ["amp_lessons", "amp_lessons.audit", "amp_lessons.parallel", "amp_lessons.views"]
+    "package",
+    ["amp_lessons", "amp_lessons.advice", "amp_lessons.audit", "amp_lessons.parallel", "amp_lessons.views"],
 )
 def test_whatever_a_stub_names_loads_and_is_documented(package):
     face = importlib.import_module(package)
@@ -74,6 +75,7 @@ def test_a_view_that_does_not_exist_is_answered_with_those_that_do():
 @pytest.mark.parametrize(
     "package",
     [
+        "amp_lessons.advice",
         "amp_lessons.audit",
         "amp_lessons.views",
         "amp_lessons.parallel",
