@@ -57,6 +57,7 @@ def test_import_time_is_measured_beyond_torch():
     "package",
     [
         "amp_lessons",
+        "amp_lessons.advice",
         "amp_lessons.audit",
         "amp_lessons.interview",
         "amp_lessons.parallel",
@@ -81,6 +82,7 @@ def test_a_view_that_does_not_exist_is_answered_with_those_that_do():
 @pytest.mark.parametrize(
     "package",
     [
+        "amp_lessons.advice",
         "amp_lessons.audit",
         "amp_lessons.interview",
         "amp_lessons.views",
