@@ -127,7 +127,7 @@ def memory() -> dict[str, object]:
     return {
         "per_parameter": f"{per_parameter:g}",
         "copy": torch.float8_e4m3fn.itemsize,
-        "inference": f"{torch.float8_e4m3fn.itemsize / torch.bfloat16.itemsize:g}",
+        "inference": f"{torch.float8_e4m3fn.itemsize / torch.bfloat16.itemsize:.0%}",
     }
 
 

@@ -197,6 +197,10 @@ def optimizer_memory() -> dict[str, object]:
     eight_bits = adamw * FORMATS["fp8_e4m3"].bits / FORMATS["fp32"].bits
     sharded = parallel.memory_per_rank(1_000_000_000, 8, "zero1", "fp32").held["Adam's moments"] / 1e9
     assert sharded == adamw / 8
+    moment, gradient = torch.ones((), dtype=torch.bfloat16), torch.full((), 1.5, dtype=torch.bfloat16)
+    for _ in range(1000):  # with AdamW's default, 0.999 of the old and a thousandth of the new
+        moment.lerp_(gradient**2, 1 - 0.999)
+    assert moment == 1  # far from 2.25
     return {
         "adamw": f"{adamw:g}",
         "sgd": f"{sgd:g}",

@@ -56,13 +56,13 @@ def diverged() -> dict[str, object]:
 def adopt_fp8() -> dict[str, object]:
     """Train a classifier in fp32 and in emulated FP8, from three seeds, by a rule stated before."""
     bound = 0.05
-    images, labels = _digits(128)
+    images, labels = _digits(64)
 
     def trained(seed: int, eight_bits: bool) -> float:
         model = models.digits_classifier(32, seed=seed)
         if eight_bits:
             fp8.convert(model, "tensorwise", keep=())
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
         for _ in range(15):
             optimizer.zero_grad()
             loss = F.cross_entropy(model(images), labels)

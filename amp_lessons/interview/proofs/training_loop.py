@@ -155,7 +155,7 @@ def evaluation() -> dict[str, object]:
     """Evaluate a trained classifier in fp32 and under bf16 autocast."""
     digits, model = data.digits(), models.digits_classifier(64)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    for images, labels in data.batches(digits.train, 64) * 6:
+    for images, labels in data.batches(digits.train, 128) * 12:
         optimizer.zero_grad()
         F.cross_entropy(model(images), labels).backward()
         optimizer.step()
