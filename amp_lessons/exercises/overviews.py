@@ -7,8 +7,8 @@ from typing import Any
 
 from amp_lessons.exercises import shelf
 from amp_lessons.exercises.exercise import Exercise
-from amp_lessons.exercises.repetition import DUE, due_for_repetition
-from amp_lessons.keeping import progress
+from amp_lessons.exercises.repetition import DUE, is_due
+from amp_lessons.keeping import practice, progress
 from amp_lessons.keeping.progress import Record
 from amp_lessons.text.tables import Table
 
@@ -62,6 +62,7 @@ def so_far(record: Record) -> str:
 
 def overview() -> Overview:
     """Return every exercise with what the learner has done about it. Raises ProgressError."""
-    found = progress.read()
-    due = frozenset(exercise.id for exercise in due_for_repetition())
-    return Overview(tuple((e, found.of(e.id)) for e in shelf.exercises()), found.message, due)
+    found, practised = progress.read(), practice.read()
+    rows = tuple((exercise, found.of(exercise.id)) for exercise in shelf.exercises())
+    due = frozenset(exercise.id for exercise, record in rows if is_due(exercise.id, record, practised))
+    return Overview(rows, " ".join(filter(None, [found.message, practised.message])), due)

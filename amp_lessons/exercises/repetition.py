@@ -13,16 +13,16 @@ from amp_lessons.keeping.progress import Record
 DUE = "due for repetition"
 
 
-def due_for_repetition(now: datetime | None = None) -> tuple[Exercise, ...]:
+def due_for_repetition() -> tuple[Exercise, ...]:
     """Return the solved exercises that are due, in the order of the lessons. Raises ProgressError."""
     done, practised = progress.read(), practice.read()
-    return tuple(each for each in shelf.exercises() if is_due(each.id, done.of(each.id), practised, now))
+    return tuple(each for each in shelf.exercises() if is_due(each.id, done.of(each.id), practised))
 
 
-def is_due(exercise_id: str, record: Record, practised: Practice, now: datetime | None = None) -> bool:
+def is_due(exercise_id: str, record: Record, practised: Practice) -> bool:
     """Say whether an exercise with that record is solved, and due again."""
     when = schedule.due_at(_reviews(record, practised.of(exercise_id)), whole_days=True)
-    return when is not None and when <= (now or practice.utc_now())
+    return when is not None and when <= practice.utc_now()
 
 
 def record_check(exercise_id: str, passed: bool) -> str:
@@ -30,12 +30,14 @@ def record_check(exercise_id: str, passed: bool) -> str:
 
     Of a solved exercise only what happens when it is due counts, once: then it is either known or forgotten.
     """
-    record = progress.read().of(exercise_id)
+    done, practised = progress.read(), practice.read()
+    record = done.of(exercise_id)
+    said = [done.message, practised.message]  # whoever finds a damaged file is the only one to know
     if not record.solved:
-        return progress.record_try(exercise_id, passed)
-    if not is_due(exercise_id, record, practice.read()):
-        return ""
-    return practice.record(exercise_id, "good" if passed else "again")
+        said.append(progress.record_try(exercise_id, passed))
+    elif is_due(exercise_id, record, practised):
+        said.append(practice.record(exercise_id, "good" if passed else "again"))
+    return " ".join(filter(None, said))
 
 
 def _reviews(record: Record, repetitions: tuple[Review, ...]) -> list[Review]:

@@ -118,7 +118,7 @@ def _cycle() -> Table:
 def _memory() -> Table:
     rows = (
         {
-            "": words,
+            "training in": words,
             **{part: parallel.CONVENTIONS[name].bytes_per_parameter.get(part, 0) for part in _PARTS},
             "sum": parallel.CONVENTIONS[name].total,
         }
@@ -133,10 +133,10 @@ def _ranks() -> Table:
     stages = ("ddp", "zero1", "zero2", "zero3")
     held = {stage: parallel.memory_per_rank(count, _RANKS, stage).bytes_per_parameter for stage in stages}
     sent = float(parallel.sent_bytes("all-reduce", count, _RANKS)) / count
-    rows = [("held", *(f"{held[stage]:g}" for stage in stages))]
+    rows = [("bytes held", *(f"{held[stage]:g}" for stage in stages))]
     caption = f"Ranks: bytes per parameter on each of {_RANKS}, 16 bits with fp32 masters"
     note = f"A ring all-reduce sends {sent:g} times the tensor from each of {_RANKS}: 2 (n - 1) / n."
-    return Table(("", *stages), rows, caption, [note])
+    return Table(("stage", *stages), rows, caption, [note])
 
 
 def _eight_bits() -> Table:

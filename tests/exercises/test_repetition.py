@@ -74,6 +74,14 @@ def test_a_check_of_a_solved_exercise_is_a_repetition():
     assert due() == []
 
 
+def test_a_damaged_file_is_named_by_the_check_that_finds_it(progress_home):
+    progress_home.mkdir()
+    for damage in ("{", '{"schema": 1, "exercises": {}, "practice": 7}'):
+        progress.path().write_text(damage)
+        assert "progress.damaged-" in repetition.record_check(ID, False)
+        assert repetition.record_check(ID, False) == ""
+
+
 def test_solving_it_anew_begins_anew():
     solve(days=30)
     practice.record(ID, "again", days_ago(20))

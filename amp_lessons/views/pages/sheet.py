@@ -44,7 +44,7 @@ _PAGE = Markup(
 _A4 = (11.69, 8.27)  # inches, landscape
 _MARGIN = 0.04  # of the page
 _TOP = 0.9
-_POINTS = 7.0
+_POINTS = 7.6
 _LINE = 1.45  # of the size of the letters
 
 
@@ -85,4 +85,4 @@ def _draw(figure: Figure, left: float, tables: Sequence[Table]) -> None:
 
 def _height(lines: int) -> float:
     """Return the height of so many lines, as a part of the page's."""
-    return lines * _POINTS * _LINE * 1.2 / 72 / _A4[1]
+    return lines * _POINTS * _LINE / 72 / _A4[1]
