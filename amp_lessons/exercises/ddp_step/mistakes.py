@@ -37,7 +37,7 @@ def of_reductions(runs: list[SeenRun]) -> Iterator[Finding]:
             yield failed(
                 "reduced_every_batch",
                 f"all gradients were sent {sent:.3g} times for {len(run.windows)} steps: the result is the "
-                "same, and the network carries twice what it need",
+                "same, and the network carries more than it needs",
                 "for all batches of a window but the last one, run forward and backward inside with "
                 "ddp.no_sync(): (the forward pass too: it is what tells DDP whether to send)",
             )

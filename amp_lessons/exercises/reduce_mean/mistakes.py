@@ -47,7 +47,7 @@ def of_inputs(given: list[list[Tensor]], scenario: Scenario) -> Iterator[Finding
         if len(chunks) != len(before) or not all(map(_same, chunks, before)):
             yield common_findings.inputs_changed(
                 "the chunks",
-                "of an fp32 tensor .float() is no copy: write sums[i] = sums[i] + …, not +=, and leave the "
+                "of an fp32 tensor .float() is no copy: add with `x = x + y`, not with `+=`, and leave the "
                 "list as it is",
             )
 
