@@ -38,6 +38,12 @@ wrong(
     (TO_WEIGHT, "g.float().t() @ a.float()"),
 )
 wrong(
+    "scale_of_another_operand",
+    "not_unscaled",
+    "another operand",
+    (TO_WEIGHT, TO_WEIGHT.replace("scale_a", "ctx.saved_tensors[3]")),
+)
+wrong(
     "gradient_in_the_weights_format",
     "gradient_format",
     "E4M3",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -40,6 +41,7 @@ def mistakes_in_product(seen: Tensor, left: Side, right: Side, what: str) -> Ite
         yield from _wrong_scales(seen, a, b, what)
         yield from _left_out(seen, left, right, a, b, what)
     a, b = pairs[0]
+    yield from _another_scale(seen, a, b, what)
     off = float((seen.double() - a.stands_for @ b.stands_for).norm() / (a.stands_for @ b.stands_for).norm())
     if off < _OF_16_BITS:
         yield mistakes.computed_in_16_bits(what, f"the product is off by {off:.1e} of its norm")
@@ -69,6 +71,21 @@ def _wrong_scales(seen: Tensor, a: Operand, b: Operand, what: str) -> Iterator[F
             yield _not_unscaled(f"{what}: {missing} multiplied by")
     if _close(seen, a.stands_for @ b.stands_for, a.stands_for, b.stands_for, both * both):
         yield mistakes.scale_inverted(what, "the product was divided by the scales")
+
+
+def _another_scale(seen: Tensor, a: Operand, b: Operand, what: str) -> Iterator[Finding]:
+    """Find out whether the product is right but for a constant, as with another operand's scale."""
+    wanted = a.stands_for @ b.stands_for
+    known = (a.multiplier, b.multiplier, a.multiplier * b.multiplier, 1)
+    factor = float((seen.double() * wanted).sum() / (wanted * wanted).sum().clamp(min=1e-300))
+    if any(math.isclose(factor, each, rel_tol=1e-3) for each in known):
+        return  # which has an explanation of its own, or is no mistake in a scale
+    if _close(seen, wanted, a.stands_for, b.stands_for, factor):
+        yield failed(
+            "not_unscaled",
+            f"{what}: the result is {factor:.3g} times the product, as if a scale were another operand's",
+            f"multiply by the scales of the two operands of this product: {a.name} and {b.name}",
+        )
 
 
 def _not_unscaled(seen: str) -> Finding:
