@@ -265,9 +265,7 @@ def test_bad_arguments_are_named(run: Callable[..., object]) -> None:
 def test_gpt2_xl_in_five_seconds_and_two_gibibytes() -> None:
     pytest.importorskip("transformers")
     if not Path("/proc/self/status").exists():
-        pytest.skip("elsewhere a process cannot ask for its own peak: getrusage begins with that of its parent")
-            "only Linux tells the peak of this process alone: getrusage's begins with that of its parent"
-        )
+        pytest.skip("only Linux tells the peak of this process alone")
     script = """
 import pathlib, re, time
 from transformers import GPT2Config, GPT2LMHeadModel
