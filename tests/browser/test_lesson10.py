@@ -12,13 +12,19 @@ NOTEBOOK = "notebooks/10_interview_room.ipynb"
 WHY = interview.question("loss_scaling.why")
 
 
+def turn(view):
+    """Turn the card, and wait until the first point has the focus: a key pressed before would go to that point."""
+    view.get_by_role("button", name="Turn the card").press("Enter")
+    first = view.get_by_role("checkbox").first
+    expect(first).to_be_focused()
+    return first
+
+
 def test_a_card_is_turned_ticked_and_graded_by_keyboard(lesson):
     view = lesson.page.locator(".amp-cards")  # by no button: each is hidden at times
     expect(view).to_contain_text(WHY.question)
-    view.get_by_role("button", name="Turn the card").press("Enter")
+    turn(view).press("Space")
     first = view.get_by_role("checkbox", name=WHY.points[0])
-    expect(first).to_be_focused()
-    first.press("Space")
     expect(first).to_be_checked()
     view.get_by_role("button", name="good: in 10 minutes").press("Enter")
     expect(view.get_by_role("button", name="Turn the card")).to_be_focused()
@@ -28,7 +34,7 @@ def test_a_card_is_turned_ticked_and_graded_by_keyboard(lesson):
 
 def test_a_proof_is_shown_by_keyboard(lesson):
     view = lesson.page.locator(".amp-cards")
-    view.get_by_role("button", name="Turn the card").press("Enter")
+    turn(view)
     view.get_by_role("button", name="Show the proof").press("Enter")
     expect(view.get_by_role("region", name="the proof")).to_be_visible()
     view.get_by_role("button", name="again: in").press("Enter")
@@ -56,6 +62,7 @@ def test_a_mock_interview_asks_for_the_point_that_was_left_out(lesson, room):
     asked = interview.Mock("senior", 45, 0).asked
     expect(room).to_contain_text("45 minutes left")
     room.get_by_role("button", name="Show the model answer").press("Enter")
+    expect(room.get_by_role("checkbox").first).to_be_focused()
     room.get_by_role("checkbox", name=asked.points[0]).press("Space")
     room.get_by_role("button", name="Next question").press("Enter")
     expect(room).to_contain_text(f"You have not come to this yet: {asked.points[1]}")
@@ -66,8 +73,7 @@ def test_a_mock_interview_asks_for_the_point_that_was_left_out(lesson, room):
 def test_nothing_of_ours_keeps_anyone_out(lesson, room):
     room.get_by_role("button", name="Show the model answer").press("Enter")
     cards = lesson.page.locator(".amp-cards")
-    cards.get_by_role("button", name="Turn the card").press("Enter")
-    expect(cards.get_by_role("button", name="Show the proof")).to_be_visible()
+    turn(cards)
     lesson.wait_idle()
     assert lesson.serious_axe_violations() == []
     assert lesson.errors == []
