@@ -1,8 +1,8 @@
 """What of a lesson goes on slides, by rule: no lesson is marked for it, and a new one needs nothing.
 
 Its headings with the words below them, the surprise (the code alone, then with what it prints), predictions
-and tasks without what is folded away below them, and pictures. So an answer is on no slide before its question,
-and those of predictions are on none. What else a lesson says, a teacher says.
+and tasks without what is folded away below them, and pictures. So an answer is on no slide before its
+question, and those of predictions are on none. What else a lesson says, a teacher says.
 """
 
 from __future__ import annotations
