@@ -15,6 +15,7 @@ from nbformat.v4 import new_markdown_cell
 
 _FOLDED = re.compile(r"<details>.*?</details>", re.DOTALL)
 _LINKS = re.compile(r"^\[Open in Colab\].*$", re.MULTILINE)
+_BESIDE = re.compile(r"\[([^\]]+)\]\((?!https?:)[^)]+\)")  # a link to what lies beside the lesson
 _BOLD = re.compile(r"^\*\*.+?\*\*", re.MULTILINE)
 
 
@@ -32,8 +33,8 @@ def slides(lesson: NotebookNode) -> Iterator[NotebookNode]:
 
 
 def _heading(cell: NotebookNode) -> NotebookNode:
-    """Leave out the links; of the answers for an interview leave the questions."""
-    text = _LINKS.sub("", cell.source)
+    """Leave out links that lead nowhere from a slide; of the answers for an interview leave the questions."""
+    text = _BESIDE.sub(r"\1", _LINKS.sub("", cell.source))
     if cell.id == "interview":
         text = "\n\n".join([text.splitlines()[0], *_BOLD.findall(text)])
     return new_markdown_cell(text)

@@ -66,6 +66,7 @@ def test_a_page_needs_nothing_beside_itself():
     made = page(read(NOTEBOOKS[3]))
     assert not re.findall(r'<(?:script|link|img|iframe)[^>]+(?:src|href)="(?!data:)', made)
     assert not re.search(r"@import|url\((?!data:)", made)
+    assert not re.findall(r'<a href="(?!https:)[^"]*"', page(read(NOTEBOOKS[0])))
     assert 'alt="[measured] Scale 2^0:' in made
 
 
