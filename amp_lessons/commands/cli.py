@@ -40,6 +40,7 @@ COMMANDS = (
         "practise for an interview: cards, drills, a mock interview",
     ),
     ("audit", "amp_lessons.commands.audit", "run your training script, and say what is wrong with it"),
+    ("groups", "amp_lessons.commands.groups", "for teachers: other variants for every group, with answers"),
     ("advise", "amp_lessons.commands.advise", "say whether to train your model in mixed precision, and how"),
 )
 

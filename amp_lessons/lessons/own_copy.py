@@ -25,6 +25,7 @@ from amp_lessons.keeping import files
 from amp_lessons.lessons.shipped import checkout_above, lessons
 
 FOLDER = "my_lessons"
+FOR_ASSISTANTS = Path(__file__).parent / "AGENTS.md"  # brought once, when the folder becomes a copy
 NEEDED_BYTES = 50 * 2**20  # the lessons twice, as a learner leaves them, with room for what they store
 _OURS = ".amp-lessons"
 _UNFINISHED = ".unfinished"
@@ -127,6 +128,7 @@ def _made_whole(folder: Path, source: Path) -> bool:
     try:
         for original in lessons(source):
             shutil.copyfile(original, unfinished / original.name)
+        shutil.copyfile(FOR_ASSISTANTS, unfinished / FOR_ASSISTANTS.name)
         (unfinished / _OURS).mkdir()
         _deliver(unfinished, {original.name: _digest(original) for original in lessons(source)})
         os.rename(unfinished, folder)
@@ -162,6 +164,8 @@ def _brought_up_to_date(folder: Path, source: Path) -> Brought:
             beside[mine.name] = _put_beside(mine, original, new, before)
             delivered[beside[mine.name].name] = new
         delivered[mine.name] = new
+    if made and not (folder / FOR_ASSISTANTS.name).exists():
+        _copy(FOR_ASSISTANTS, folder / FOR_ASSISTANTS.name)
     if delivered != before:
         _deliver(folder, delivered)
     return Brought(folder, made, tuple(added), tuple(updated), beside)

@@ -67,6 +67,22 @@ def test_the_first_visit_makes_a_copy(folder, source):
     assert os.listdir(folder.parent) == ["my_lessons"]
 
 
+def test_what_assistants_are_asked_comes_once_and_stays_away_when_it_was_deleted(folder, source):
+    lessons.bring(folder, source)
+    asked = folder / "AGENTS.md"
+    assert "leave the answer to the learner" in asked.read_text("utf-8")
+    asked.unlink()
+    lessons.bring(folder, source)
+    assert not asked.exists()
+
+
+def test_what_assistants_are_asked_by_the_owner_of_a_folder_is_left_alone(folder, source):
+    folder.mkdir(parents=True)
+    (folder / "AGENTS.md").write_text("Mine.", "utf-8")
+    lessons.bring(folder, source)
+    assert (folder / "AGENTS.md").read_text("utf-8") == "Mine."
+
+
 def test_a_copy_can_be_read_by_those_who_may_read_other_folders_of_the_learner(copy):
     other = copy.parent / "other"
     other.mkdir()

@@ -1,0 +1,79 @@
+"""What of the pages in ``classroom/lessons`` is computed: ``python -m classroom.pages`` writes it again.
+
+The minutes of each section, their sums in each plan, and the questions with their answers. Which sections a
+plan takes (``●``), and everything else, is written by hand.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from amp_lessons import quizzes
+from classroom import minutes
+
+PAGES = Path(__file__).parent / "lessons"
+TAKEN = "●"
+TOGETHER = "**together**"
+LEFT_FOR_TALK = 0.1  # of a plan: what its sections may not take
+
+_ROW = re.compile(r"^\| .+ \|$")  # the rule below the heading is none
+_ASKED = re.compile(r"^- `([\w.]+)`.*$", re.MULTILINE)
+
+
+def pages() -> list[Path]:
+    """Return the pages, in the order of the lessons."""
+    return sorted(PAGES.glob("[0-9][0-9]_*.md"))
+
+
+def refreshed(text: str, minutes_of: dict[str, int]) -> str:
+    """Return a page with its minutes, sums and answers as they are now.
+
+    Raises ValueError for a section in the table that the lesson does not have, KeyError for a question.
+    """
+    lines = text.splitlines()
+    rows = [place for place, line in enumerate(lines) if _ROW.match(line)][1:]  # below the heading
+    table = [_cells(lines[place]) for place in rows]
+    unknown = [row[0] for row in table if row[0] not in {*minutes_of, TOGETHER}]
+    if unknown:
+        raise ValueError(f"no section of the lesson is called {', '.join(unknown)}")
+    for place, row in zip(rows, table, strict=True):
+        lines[place] = _row(row, table, minutes_of)
+    return _ASKED.sub(_with_answer, "\n".join(lines) + "\n")
+
+
+def plans(text: str) -> dict[int, list[str]]:
+    """Return the sections that each plan takes, by its minutes."""
+    heading, *table = [_cells(line) for line in text.splitlines() if _ROW.match(line)]
+    return {
+        int(minutes): [row[0] for row in table if row[column] == TAKEN]
+        for column, minutes in enumerate(heading[2:], start=2)
+    }
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("|").split(" | ")]
+
+
+def _row(row: list[str], table: list[list[str]], minutes_of: dict[str, int]) -> str:
+    if row[0] != TOGETHER:
+        return f"| {' | '.join([row[0], str(minutes_of[row[0]]), *row[2:]])} |"
+    sums = [sum(minutes_of.values())]
+    sums += [sum(minutes_of[each[0]] for each in table if each[at] == TAKEN) for at in range(2, len(row))]
+    return f"| {' | '.join([TOGETHER, *(f'**{total}**' for total in sums)])} |"
+
+
+def _with_answer(asked: re.Match[str]) -> str:
+    question = quizzes.question(asked[1])
+    return f"- `{question.id}` {question.text} **{question.answer.text}.**"
+
+
+def main() -> None:
+    """Write every page again, as far as it is computed."""
+    for page in pages():
+        text = page.read_text("utf-8")
+        page.write_text(refreshed(text, minutes.minutes(minutes.read(page.name[:2]))), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
