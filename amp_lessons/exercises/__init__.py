@@ -11,13 +11,15 @@ from dataclasses import replace
 from typing import Any
 
 from amp_lessons.audit.findings import Finding, note
-from amp_lessons.exercises import checking, shelf
+from amp_lessons.exercises import checking, repetition, shelf
 from amp_lessons.exercises.containment.isolation import Way
 from amp_lessons.exercises.exercise import Exercise
 from amp_lessons.exercises.overviews import Overview, overview, so_far
-from amp_lessons.exercises.repetition import due_for_repetition, record_check
+from amp_lessons.exercises.own_code import source_of
+from amp_lessons.exercises.repetition import due_for_repetition
 from amp_lessons.exercises.report.results import Hint, OtherWay, Report, SideBySide, Solution
-from amp_lessons.keeping import progress
+from amp_lessons.keeping import progress, written
+from amp_lessons.keeping.written import Version, Written
 
 __all__ = [
     "Exercise",
@@ -35,6 +37,7 @@ __all__ = [
     "overview",
     "so_far",
     "solution",
+    "written_by_you",
 ]
 
 
@@ -50,15 +53,36 @@ def check(exercise_id: str, attempt: Any, *, time_limit_s: float = 10.0, isolati
     ever or end its process. Meanwhile ``torch.compile`` compiles nothing. The try is recorded in the
     learner's progress. ``isolation`` chooses where it runs: "fork" in a child process, "inprocess" in this
     one, "auto" in a child where that is possible. What a solved exercise does counts when it is due for
-    repetition. Raises ValueError for an unknown id, KeyboardInterrupt when
-    the user interrupts.
+    repetition and written anew. Raises ValueError for an unknown id, KeyboardInterrupt when the user
+    interrupts.
     """
     if not time_limit_s > 0:
         raise ValueError(f"time_limit_s must be a positive number of seconds, not {time_limit_s!r}")
     report = checking.examine(shelf.find(exercise_id), attempt, time_limit_s, isolation)
+    try:
+        return _recorded(report, source_of(attempt))
+    except progress.ProgressError as error:  # must not keep anyone from learning
+        return _with_message(report, str(error))
+
+
+def _recorded(report: Report, source: str) -> Report:
+    """Record what a check came to; code that was to be written again, and was not, does not count."""
     if not report.attempted:
-        return report
-    return _with_message(report, _told(lambda: record_check(exercise_id, report.passed)))
+        return _with_message(report, repetition.record_empty(report.exercise_id))
+    old = repetition.handed_in_again(report.exercise_id, source)
+    if old is not None:
+        return replace(report, findings=(*report.findings, _same_as(old)))
+    return _with_message(report, repetition.record_check(report.exercise_id, report.passed, source))
+
+
+def _same_as(old: Version) -> Finding:
+    return note(
+        "same_code",
+        f"this is the code that passed on {old.at[:10]}; a repetition is to write it again, so this does not "
+        "count as one",
+        "empty the cell down to its stub, check that once, then write it from memory; what stands there now "
+        "is kept",
+    )
 
 
 def _told(record: Callable[[], str]) -> str:
@@ -99,3 +123,8 @@ def solution(exercise_id: str) -> Solution:
         message,
         exercise.other_ways,
     )
+
+
+def written_by_you(exercise_id: str) -> Written:
+    """Return the code with which you have solved an exercise, the newest last. Raises ProgressError."""
+    return written.of(shelf.find(exercise_id).id)

@@ -1,4 +1,8 @@
-"""Solved exercises come back: each is scheduled as a flash card is, in whole days."""
+"""Solved exercises come back: each is scheduled as a flash card is, in whole days.
+
+To repeat one is to write it again. A cell that still holds what passed last time passes again, which shows
+nothing: it does not count. Where the empty cell was checked before, it does, for then it was written anew.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,11 @@ from datetime import datetime, timezone
 
 from amp_lessons.exercises import shelf
 from amp_lessons.exercises.exercise import Exercise
-from amp_lessons.keeping import practice, progress, schedule
+from amp_lessons.exercises.own_code import same_code
+from amp_lessons.keeping import practice, progress, schedule, written
 from amp_lessons.keeping.practice import Practice, Review
 from amp_lessons.keeping.progress import Record
+from amp_lessons.keeping.written import Version
 
 DUE = "due for repetition"
 
@@ -21,14 +27,40 @@ def due_for_repetition() -> tuple[Exercise, ...]:
 
 def is_due(exercise_id: str, record: Record, practised: Practice) -> bool:
     """Say whether an exercise with that record is solved, and due again."""
-    when = schedule.due_at(_reviews(record, practised.of(exercise_id)), whole_days=True)
+    when = _due_at(exercise_id, record, practised)
     return when is not None and when <= practice.utc_now()
 
 
-def record_check(exercise_id: str, passed: bool) -> str:
+def handed_in_again(exercise_id: str, source: str) -> Version | None:
+    """Return the version that ``source`` still is, where the exercise is due and was to be written again.
+
+    None where it was, or where that cannot be told. Raises ProgressError.
+    """
+    due_at = _due_at(exercise_id, progress.read().of(exercise_id), practice.read())
+    if due_at is None or due_at > practice.utc_now():
+        return None
+    kept = written.of(exercise_id)
+    emptied_at = _moment(kept.emptied_at)
+    if kept.newest is None or (emptied_at is not None and emptied_at >= due_at):
+        return None
+    return kept.newest if same_code(kept.newest.source, source) else None
+
+
+def record_empty(exercise_id: str) -> str:
+    """Note that the empty cell of an exercise was checked; return and raise as ``record_try``.
+
+    That is of interest only where the exercise is due: what is written then is written anew.
+    """
+    if not is_due(exercise_id, progress.read().of(exercise_id), practice.read()):
+        return ""
+    return written.record_empty(exercise_id)
+
+
+def record_check(exercise_id: str, passed: bool, source: str = "") -> str:
     """Note the outcome of a check: one more try, or a repetition; return and raise as ``record_try``.
 
     Of a solved exercise only what happens when it is due counts, once: then it is either known or forgotten.
+    What has passed is kept, to be found again after the cell was emptied.
     """
     done, practised = progress.read(), practice.read()
     record = done.of(exercise_id)
@@ -36,8 +68,21 @@ def record_check(exercise_id: str, passed: bool) -> str:
     if not record.solved:
         said.append(progress.record_try(exercise_id, passed))
     elif is_due(exercise_id, record, practised):
-        said.append(practice.record(exercise_id, "good" if passed else "again"))
+        said.append(_record_repetition(exercise_id, passed, source))
+    if passed and source:
+        said.append(written.record_version(exercise_id, source))
     return " ".join(filter(None, said))
+
+
+def _record_repetition(exercise_id: str, passed: bool, source: str) -> str:
+    """Note a repetition; a patient as it was is where one begins: its stub runs, and is checked."""
+    if same_code(shelf.find(exercise_id).stub, source):
+        return written.record_empty(exercise_id)
+    return practice.record(exercise_id, "good" if passed else "again")
+
+
+def _due_at(exercise_id: str, record: Record, practised: Practice) -> datetime | None:
+    return schedule.due_at(_reviews(record, practised.of(exercise_id)), whole_days=True)
 
 
 def _reviews(record: Record, repetitions: tuple[Review, ...]) -> list[Review]:

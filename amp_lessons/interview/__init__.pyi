@@ -20,6 +20,7 @@ from .mock_report import MockReport as MockReport
 from .planning import Asked as Asked
 from .proving import Proof as Proof
 from .questions import LEVELS as LEVELS
+from .questions import FollowUp as FollowUp
 from .questions import Question as Question
 from .whiteboard import Sheet as Sheet
 from .whiteboard import sheet as sheet

@@ -56,7 +56,9 @@ class Card:
 
     @property
     def _drawn(self) -> Question | Estimate:
-        return Estimate(self.question, len(self.reviews)) if self.question.unit else self.question
+        return (
+            Estimate(self.question, len(self.reviews)) if self.question.asks_for_a_number else self.question
+        )
 
 
 @dataclass(frozen=True)

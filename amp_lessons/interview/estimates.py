@@ -46,6 +46,11 @@ class Estimate:
         return self.of.unit
 
     @property
+    def value_in_words(self) -> str:
+        """The answer with its unit, to four digits."""
+        return f"{self.value:.4g} {self.unit}".strip()
+
+    @property
     def tolerance(self) -> float:
         """The share of ``value`` by which a guess may be off."""
         return self.of.tolerance

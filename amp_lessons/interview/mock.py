@@ -38,6 +38,15 @@ class Turn:
         return len(self.covered) / len(self.asked.points)
 
 
+def time_left(seconds: float) -> str:
+    """Say how much of an interview is left: in minutes, at last in seconds."""
+    if seconds >= 60:
+        count, unit = round(seconds / 60), "minute"
+    else:
+        count, unit = round(seconds), "second"
+    return f"{count} {unit}{'s' * (count != 1)} left"
+
+
 @dataclass
 class Mock:
     """An interview at a level, of so many minutes. The same seed and the same answers lead to the same one.
@@ -85,7 +94,9 @@ class Mock:
         asked = self._asked("estimate", "guess()")
         assert asked.estimate is not None
         right = asked.estimate.accepts(number)
-        self._turn(tuple(range(len(asked.points))) if right else (), said=f"{number:g} {asked.estimate.unit}")
+        self._turn(
+            tuple(range(len(asked.points))) if right else (), said=f"{number:g} {asked.estimate.unit}".strip()
+        )
         return right
 
     def hand_in(self, passed: bool | Report) -> None:

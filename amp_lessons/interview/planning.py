@@ -40,6 +40,12 @@ class Asked:
     model_answer: str = field(default="", repr=False)
 
     @property
+    def heading(self) -> str:
+        """The topic in words, and whether this follows from the question before."""
+        topic = self.topic.replace("_", " ")
+        return f"{topic}, follow-up" if self.follows else topic
+
+    @property
     def answer(self) -> str:
         """What a good candidate says; where the proof has to run for its numbers, that happens now."""
         if self.estimate is not None:
@@ -61,8 +67,8 @@ def planned(level: str, minutes: int, seed: int) -> Iterator[Asked]:
 
 
 def _questions(level: str, wanted: int, rng: random.Random) -> Iterator[Asked]:
-    estimates = [each for each in QUESTIONS if each.unit]
-    spoken = [each for each in QUESTIONS if not each.unit]
+    estimates = [each for each in QUESTIONS if each.asks_for_a_number]
+    spoken = [each for each in QUESTIONS if not each.asks_for_a_number]
     warm_up = [each for each in spoken if each.level == LEVELS[max(0, LEVELS.index(level) - 1)]]
     first = rng.choice(warm_up or spoken)
     yield asked_question(first)
@@ -100,7 +106,7 @@ def _task(level: str, minutes: int, rng: random.Random) -> Exercise | None:
 
 def asked_question(each: Question, follows: str = "") -> Asked:
     """Return what the interviewer asks with a question of the bank; one for a number takes the bank's own."""
-    if each.unit:
+    if each.asks_for_a_number:
         return asked_estimate(each, 0, follows)
     return Asked("question", each.question, each.points, each.topic, each.lesson, each.id, follows=follows)
 
@@ -117,6 +123,6 @@ def asked_for_code(exercise: Exercise) -> Asked:
     """Return what the interviewer asks with an exercise."""
     what = "Mend" if exercise.is_patient else "Write"
     text = f"{what} code: {exercise.title} (exercise {exercise.id}, lesson {exercise.lesson})."
-    points = ("the check passes",)
+    points = ("code that passes its check",)
     answer = f"exercises.solution({exercise.id!r}) shows one, and other good ways."
     return Asked("code", text, points, "coding", exercise.lesson, exercise=exercise, model_answer=answer)

@@ -13,13 +13,31 @@ LEVELS = ("entry", "senior", "staff")
 
 
 @dataclass(frozen=True)
+class FollowUp:
+    """What an interviewer asks after one question and no other, ``after``, whose proof shows this one too.
+
+    ``points`` are what a good answer covers.
+    """
+
+    after: str
+    question: str
+    answer_template: str
+    points: tuple[str, ...]
+
+    @property
+    def answer(self) -> str:
+        """What a good candidate says, with numbers that the proof of the question before has computed."""
+        return fill(self.answer_template, prove_cell(self.after).values)
+
+
+@dataclass(frozen=True)
 class Question:
     """A question of an interview, with a model answer whose numbers are computed by the proof of it.
 
     ``points`` are what a good answer covers, a few words each: learners grade themselves by them.
     ``weak_answer`` says what a weak one sounds like, and why it is weak. ``follow_ups`` are what an
-    interviewer asks next: ids of other questions, or questions of their own. ``source`` says where the facts
-    stand, ``lesson`` is the number of the lesson that teaches them, "08" for example. Questions with a
+    interviewer asks next: ids of other questions, or follow-ups to this one alone. ``source`` says where the
+    facts stand, ``lesson`` is the number of the lesson that teaches them, "08" for example. Questions with a
     ``tolerance``, a share, ask for a number, in ``unit`` (empty for one without): ``estimate`` draws others.
     """
 
@@ -31,7 +49,7 @@ class Question:
     answer_template: str
     points: tuple[str, ...]
     weak_answer: str
-    follow_ups: tuple[str, ...]
+    follow_ups: tuple[str | FollowUp, ...]
     wrong_beliefs: tuple[str, ...]
     source: tuple[str, ...]
     unit: str = ""

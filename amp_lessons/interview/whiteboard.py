@@ -57,9 +57,15 @@ class Sheet:
         return {"text/plain": str(self), "text/markdown": markdown, "text/html": self.as_html()}
 
     def as_html(self) -> Markup:
-        """Render the tables, each in a section of its own."""
-        section = Markup("<section>{}</section>")
-        return Markup("\n").join(section.format(table.as_html()) for table in self.tables)
+        """Render the tables, each in a section of its own; those of class ``words`` read from the left."""
+        section = Markup('<section class="{}">{}</section>')
+        kinds = ("words" if says_words(table) else "numbers" for table in self.tables)
+        return Markup("\n").join(map(section.format, kinds, (table.as_html() for table in self.tables)))
+
+
+def says_words(table: Table) -> bool:
+    """Say whether there are words beside the names in the first column, and not only numbers."""
+    return any(" " in cell for row in table.rows for cell in row[1:])
 
 
 def sheet() -> Sheet:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from amp_lessons.keeping import files, progress
+from amp_lessons.keeping import progress, sections
 from amp_lessons.keeping.from_json import made
 
 SECTION = "practice"
@@ -102,14 +102,4 @@ def _review(entry: Mapping[str, Any]) -> Review:
 
 
 def _forget_damaged() -> str:
-    """Keep a copy of the file, and begin this section anew; exercises stay as they are."""
-    source = progress.path()
-    try:
-        copy = files.copy_aside(source)
-    except OSError as error:
-        raise progress.ProgressError(
-            f"what you practised cannot be read: that part of {source} is damaged, and the file cannot be "
-            f"copied: {error}"
-        ) from error
-    progress.change_section(SECTION, lambda _: {})
-    return f"what you practised could not be read; the file was kept as {copy}, and that part was begun anew"
+    return sections.begin_anew(SECTION, "what you practised")

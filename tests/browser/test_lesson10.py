@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import expect
 
@@ -77,3 +79,13 @@ def test_nothing_of_ours_keeps_anyone_out(lesson, room):
     lesson.wait_idle()
     assert lesson.serious_axe_violations() == []
     assert lesson.errors == []
+
+
+def test_the_clock_ticks_by_itself_and_leaves_the_keyboard_where_it_is(lesson, room):
+    clock = room.get_by_role("timer", name="time left")
+    reveal = room.get_by_role("button", name="Show the model answer")
+    expect(clock).to_contain_text(re.compile("4[34]:[0-9][0-9] left"))  # no longer 45:00
+    expect(reveal).to_be_focused()
+    assert clock.get_attribute("aria-live") == "off"
+    room.get_by_role("button", name="End it here").press("Enter")
+    expect(room.locator(".amp-countdown")).to_be_hidden()

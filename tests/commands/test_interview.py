@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +15,8 @@ import pytest
 
 from amp_lessons import interview
 from amp_lessons.commands import cli
+from amp_lessons.commands.interview import mock as command
+from amp_lessons.interview.mock import time_left
 from amp_lessons.keeping import practice
 
 
@@ -135,6 +139,31 @@ def test_a_mock_interview_from_a_pipe(answer, tmp_path):
     assert plain(report)
 
 
+def test_each_question_says_how_much_time_is_left(answer, monkeypatch):
+    ticks = itertools.count(step=70.0)
+    monkeypatch.setattr(command, "Mock", lambda *words: interview.Mock(*words, clock=lambda: next(ticks)))
+    _, out = answer("mock", "--seed", "4", "--minutes", "5", "--level", "entry", lines=["", "all"] * 9)
+    left = re.findall(r"^--- .*, (\d+ (?:minute|second)s? left) -", out, re.MULTILINE)
+    assert left[0] == "4 minutes left"
+    assert "The time is over." in out
+    assert plain(out)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (2700, "45 minutes left"),
+        (89, "1 minute left"),
+        (60, "1 minute left"),
+        (59, "59 seconds left"),
+        (1, "1 second left"),
+        (0, "0 seconds left"),
+    ],
+)
+def test_the_last_minute_is_told_in_seconds(seconds, words):
+    assert time_left(seconds) == words
+
+
 def test_code_is_checked_from_a_file(answer, tmp_path):
     mock = interview.Mock("senior", 60, 4)
     while mock.asked.kind != "code":
@@ -147,7 +176,7 @@ def test_code_is_checked_from_a_file(answer, tmp_path):
         lines += ["", ""] if again.asked.kind == "question" else ["-1"]
         again.answer() if again.asked.kind == "question" else again.guess(-1)
     _, out = answer("mock", "--seed", "4", "--minutes", "60", lines=[*lines, str(file)])
-    assert "the check passes" not in out[out.index("--- report") :]
+    assert "code that passes its check" not in out[out.index("--- report") :]
 
 
 def test_an_answer_can_be_proved(answer, capsys):

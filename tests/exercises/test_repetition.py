@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import linecache
+import runpy
 from datetime import timedelta
 
 import pytest
 
 from amp_lessons import exercises, views
-from amp_lessons.exercises import repetition
-from amp_lessons.keeping import practice, progress
+from amp_lessons.exercises import own_code, repetition
+from amp_lessons.keeping import practice, progress, written
 
 ID = "decode_bits"
 
@@ -114,3 +116,156 @@ def test_a_stored_card_is_the_same_for_everyone():
 def test_a_day_that_somebody_has_edited_is_no_trouble(edited):
     solve(days=2, solved_at=edited)
     assert due() == []
+
+
+def notebook_cell(source):
+    """Run a cell as a notebook does: its text is known to Python, and is no file."""
+    name = f"<ipython-input-{hash(source)}>"
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    namespace = {}
+    exec(compile(source, name, "exec"), namespace)
+    return namespace
+
+
+@pytest.fixture
+def hand_in():
+    """Check a cell that holds the exercise, whose code is the solution's, below these lines."""
+    exercise = exercises.shelf.find(ID)
+
+    def check(above="", code=exercise.solution_source):
+        return exercises.check(ID, exercise.defined_in(notebook_cell(above + code)))
+
+    return check
+
+
+def grades():
+    return [review.grade for review in practice.read().of(ID)]
+
+
+def codes(report):
+    return [finding.code for finding in report.findings]
+
+
+def test_a_cell_that_was_not_emptied_does_not_count(hand_in):
+    assert "same_code" not in codes(hand_in())
+    solve(days=5)
+    for above in ("", "# with a comment\n\n"):
+        report = hand_in(above)
+        assert report.passed
+        assert "same_code" in codes(report)
+    assert grades() == []
+    assert due() == [ID]
+
+
+def test_code_that_was_written_anew_counts(hand_in):
+    hand_in()
+    solve(days=5)
+    report = hand_in("again = 1\n")
+    assert "same_code" not in codes(report)
+    assert grades() == ["good"]
+
+
+def test_the_same_words_count_when_the_empty_cell_was_checked_before(hand_in):
+    """A right answer may be the only one: what counts is that it was written, not that it is new."""
+    hand_in()
+    solve(days=5)
+    assert hand_in(code=exercises.shelf.find(ID).stub).status == "not attempted yet"
+    assert "same_code" not in codes(hand_in())
+    assert grades() == ["good"]
+
+
+def test_a_cell_emptied_for_the_last_repetition_is_not_empty_for_the_next(hand_in):
+    hand_in()
+    solve(days=30)
+    written.record_empty(ID)
+    content = json.loads(progress.path().read_text())
+    content[written.SECTION][ID]["emptied_at"] = days_ago(29).isoformat()
+    progress.path().write_text(json.dumps(content))
+    assert "same_code" in codes(hand_in())
+
+
+def test_a_patient_that_is_ill_again_begins_the_repetition():
+    ill = exercises.shelf.find("heal_snail")
+    progress.record_try(ill.id, True)
+    written.record_version(ill.id, ill.solution_source)
+    content = json.loads(progress.path().read_text())
+    content["exercises"][ill.id] |= {"solved_at": days_ago(5).isoformat()}
+    progress.path().write_text(json.dumps(content))
+    assert repetition.handed_in_again(ill.id, ill.solution_source) is not None
+    repetition.record_check(ill.id, False, ill.stub)
+    assert practice.read().of(ill.id) == ()
+    assert repetition.handed_in_again(ill.id, ill.solution_source) is None
+
+
+def test_what_was_written_is_kept(hand_in):
+    assert str(exercises.written_by_you(ID)) == "no code is kept of this exercise"
+    hand_in()
+    hand_in()
+    hand_in("# another way\n")
+    kept = exercises.written_by_you(ID)
+    assert [each.source[:13] for each in kept.versions] == [
+        exercises.shelf.find(ID).solution_source[:13],
+        "# another way",
+    ]
+    assert f"# passed its check on {days_ago(0):%Y-%m-%d}\n# another way" in str(kept)
+    for number in range(9):
+        hand_in(f"# {number}\n")
+    assert [each.source[:3] for each in exercises.written_by_you(ID).versions] == [
+        f"# {number}" for number in range(4, 9)
+    ]
+
+
+def test_what_does_not_pass_is_not_kept(hand_in):
+    hand_in(code="def decode_bits(bits):\n    return 0.0\n")
+    assert exercises.written_by_you(ID).newest is None
+
+
+def test_where_no_source_can_be_had_a_repetition_counts_as_before():
+    hidden = {}
+    exec(exercises.shelf.find(ID).solution_source, hidden)
+    exercises.check(ID, hidden[ID])
+    solve(days=5)
+    exercises.check(ID, hidden[ID])
+    assert grades() == ["good"]
+
+
+def test_damaged_code_is_no_trouble(hand_in, progress_home):
+    hand_in()
+    content = json.loads(progress.path().read_text())
+    content[written.SECTION] = {ID: {"versions": 7, "emptied_at": ""}}
+    progress.path().write_text(json.dumps(content))
+    assert "the code that you wrote could not be read" in str(hand_in())
+    assert exercises.written_by_you(ID).newest is not None
+
+
+@pytest.mark.parametrize(
+    ("exercise_id", "part"), [("loss_scaler", "class LossScaler"), ("resume_training", "def load_checkpoint")]
+)
+def test_a_class_and_two_functions_have_their_cell_as_source(exercise_id, part):
+    exercise = exercises.shelf.find(exercise_id)
+    cell = notebook_cell(exercise.solution_source)
+    assert own_code.source_of(exercise.defined_in(cell)) == exercise.solution_source
+    assert part in own_code.source_of(exercise.defined_in(cell))
+
+
+def test_in_a_file_it_is_the_function_alone(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("x = 1\n\n\ndef mine():\n    return x\n")
+    assert own_code.source_of(runpy.run_path(str(file))["mine"]) == "def mine():\n    return x\n"
+
+
+def test_blanks_and_comments_make_no_other_code():
+    assert own_code.same_code("a = f( 1 )  # one", "a = f(1)\n")
+    assert not own_code.same_code("a = f(1)", "a = f(2)")
+    assert not own_code.same_code("", "")
+    assert own_code.same_code("%time a", " %time a\n")
+
+
+def test_the_card_shows_the_empty_cell_when_it_is_due(hand_in):
+    card = views.ExerciseCard(ID)
+    assert card._again.value == ""
+    hand_in()
+    solve(days=5)
+    card.refresh()
+    assert "The empty cell" in card._again.value
+    assert "written_by_you(&#39;decode_bits&#39;)" in card._again.value

@@ -14,6 +14,7 @@ from amp_lessons.interview.questions import placeholders
 
 QUESTIONS = interview.QUESTIONS
 IDS = [question.id for question in QUESTIONS]
+OWN = [each for question in QUESTIONS for each in question.follow_ups if not isinstance(each, str)]
 MOST_WORDS = 120  # what one can say in a minute
 PROSE = ("question_template", "answer_template", "weak_answer")
 
@@ -72,7 +73,8 @@ def test_nothing_is_missing(question):
     assert question.level in interview.LEVELS
     assert re.fullmatch(r"0\d", question.lesson)
     assert all(getattr(question, name).strip() for name in PROSE)
-    for some in (question.points, question.follow_ups, question.wrong_beliefs, question.source):
+    assert question.follow_ups
+    for some in (question.points, question.wrong_beliefs, question.source):
         assert some
         assert all(isinstance(text, str) and text.strip() for text in some)
     assert 2 <= len(question.points) <= 4
@@ -84,29 +86,38 @@ def test_an_answer_takes_a_minute(question):
     assert 40 <= len(question.answer.split()) <= MOST_WORDS
 
 
+def numbers_typed(template):
+    """Return the numbers outside of placeholders, in digits and in words."""
+    said = re.sub(r"\{[^{}]*\}", "", template)
+    code = re.sub(r"`[^`]*`", "", said)  # names of functions, and what is passed to them
+    prose = NAMES.sub("", code)
+    return re.findall(r"\d+", prose) + NUMBER_WORDS.findall(prose)
+
+
 @asked("question")
 def test_no_number_is_typed_into_an_answer(question):
-    said = re.sub(r"\{[^{}]*\}", "", question.answer_template)
-    code = re.sub(r"`[^`]*`", "", said)  # names of functions, and what is passed to them
-    numbers = NAMES.sub("", code)
-    assert not re.search(r"\d", numbers), "digits outside of placeholders"
-    assert not NUMBER_WORDS.search(numbers), "a number in words"
+    assert numbers_typed(question.answer_template) == []
 
 
 def test_a_typed_number_would_be_seen():
-    assert re.search(r"\d", NAMES.sub("", "about 3 bytes"))
-    assert re.search(r"\d", NAMES.sub("", "fp16 ends at 65504"))
-    assert not re.search(r"\d", NAMES.sub("", "fp16, E4M3 and float8_e4m3fn on an H100"))
-    assert NUMBER_WORDS.search("sixteen bytes")
+    assert numbers_typed("about 3 bytes") == ["3"]
+    assert numbers_typed("fp16 ends at 65504") == ["65504"]
+    assert numbers_typed("{count} in fp16, E4M3 and float8_e4m3fn on an H100, `lr=1e-3`") == []
+    assert numbers_typed("sixteen bytes") == ["sixteen"]
 
 
 @asked("question")
 def test_follow_ups_are_questions(question):
     for follow_up in interview.follow_ups(question.id):
-        if isinstance(follow_up, str):  # an id that does not exist would be a text, too
-            assert follow_up.endswith("?")
-        else:
-            assert follow_up != question
+        assert follow_up != question
+        assert "?" in follow_up.question or follow_up.question.endswith(".")
+
+
+@pytest.mark.parametrize("follow_up", OWN, ids=lambda follow_up: follow_up.after)
+def test_a_follow_up_of_a_question_alone_is_held_to_the_same(follow_up):
+    assert 30 <= len(follow_up.answer.split()) <= MOST_WORDS
+    assert 2 <= len(follow_up.points) <= 4
+    assert numbers_typed(follow_up.answer_template) == []
 
 
 @asked("question")

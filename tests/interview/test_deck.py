@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from amp_lessons import interview
 from amp_lessons.interview.deck import Deck, suggested_grade, wait
 from amp_lessons.keeping import practice, progress
+from amp_lessons.keeping.practice import Review
 
 START = datetime(2026, 3, 2, 9, 0, tzinfo=timezone.utc)
 
@@ -162,3 +164,8 @@ def test_the_rubric_suggests_a_grade(covered, grade):
 )
 def test_waits_in_words(time, words):
     assert wait(time) == words
+
+
+def test_a_question_for_a_number_without_a_unit_draws_others_too():
+    card = Deck().card("estimation.needed_scale")
+    assert card.front != replace(card, reviews=(Review("2026-01-01T00:00:00+00:00", "good"),)).front

@@ -6,6 +6,8 @@ import pytest
 
 from amp_lessons import exercises, interview
 from amp_lessons.interview import Mock
+from amp_lessons.interview.following import follow_up
+from amp_lessons.interview.planning import asked_question
 from amp_lessons.keeping import practice, progress
 
 
@@ -94,11 +96,47 @@ def test_all_covered_leads_deeper():
     first = mock.asked
     mock.answer(*range(len(first.points)))
     assert mock.asked.follows == first.question_id
-    deeper = [each for each in interview.follow_ups(first.question_id) if not isinstance(each, str)]
-    beliefs = interview.question(first.question_id).wrong_beliefs
-    assert mock.asked.question_id in {each.id for each in deeper} or any(
-        belief in mock.asked.text for belief in beliefs
-    )
+    assert mock.asked.text in {each.question for each in interview.follow_ups(first.question_id)}
+
+
+@pytest.mark.parametrize("question", interview.QUESTIONS, ids=lambda question: question.id)
+def test_each_follow_up_is_asked_by_some_interviewer(question):
+    """A follow-up that no seed leads to would be written for nobody."""
+    asked = asked_question(question)
+    everything = tuple(range(len(asked.points)))
+    found = {follow_up(asked, everything, {question.id}, seed).text for seed in range(40)}
+    assert found == {each.question for each in interview.follow_ups(question.id)}
+
+
+def test_a_follow_up_of_its_own_comes_with_an_answer_and_points():
+    asked = asked_question(interview.question("loss_scaling.two_optimizers"))
+    known = {"loss_scaling.gradient_penalty"}
+    follows = follow_up(asked, tuple(range(len(asked.points))), known, 0)
+    assert follows.text == "What if both losses share parameters?"
+    assert "each parameter belongs to one optimizer" in follows.answer
+    assert len(follows.points) == 3
+    mock = Mock("senior", 45, 0, Clock())
+    mock.asked = follows
+    mock.answer(0)
+    assert practice.read().reviews == {}, "it is part of another card"
+    assert "loss_scaling.two_optimizers" in str(mock.report)
+
+
+def test_when_all_follow_ups_are_known_a_wrong_belief_is_to_be_put_right():
+    question = interview.question("formats.masters")
+    known = {each.id for each in interview.follow_ups(question.id)}
+    follows = follow_up(asked_question(question), (0, 1, 2), known, 0)
+    assert any(belief in follows.text for belief in question.wrong_beliefs)
+
+
+def test_a_right_number_leads_deeper_too_and_a_wrong_one_does_not():
+    for right in (True, False):
+        mock = Mock("senior", 45, 2, Clock())
+        while mock.asked.kind != "estimate":
+            mock.answer()
+        asked = mock.asked
+        mock.guess(asked.estimate.value if right else -1)
+        assert (mock.asked is not None and mock.asked.follows == asked.question_id) == right
 
 
 def test_a_point_left_out_is_asked_for():

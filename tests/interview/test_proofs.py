@@ -21,6 +21,10 @@ def test_the_proof_holds_and_fills_the_answer(question):
     proof = question.prove()
     assert proof.holds, proof.failure
     wanted = placeholders(question.answer_template) | placeholders(question.question_template)
+    for follow_up in question.follow_ups:
+        if isinstance(follow_up, interview.FollowUp):
+            assert "…" not in follow_up.answer
+            wanted |= placeholders(follow_up.answer_template)
     assert wanted <= set(proof.values)
     assert set(proof.values) - wanted <= {"value"}, "values that the answer does not say"
     assert "…" not in question.answer.replace("…", "", question.answer_template.count("…"))

@@ -6,6 +6,7 @@ import pytest
 
 from amp_lessons import interview, views
 from amp_lessons.interview import Deck
+from amp_lessons.interview.planning import asked_question
 from amp_lessons.keeping import practice, progress
 from tests.views.hands import press
 
@@ -188,3 +189,39 @@ def test_without_a_kernel_one_reads_what_it_is(mock):
 def test_only_a_report_makes_a_page():
     with pytest.raises(TypeError, match="not str"):
         views.report_page("report")
+
+
+def test_the_clock_runs_from_begin_to_end(mock):
+    clock = mock._countdown
+    assert not clock.running
+    press(mock, "Begin")
+    assert clock.state["left_s"] == 3600
+    mock._clock.at += 600
+    go_on(mock)
+    assert clock.state["left_s"] == 3000
+    assert "asked with 50 minutes left" in mock._said.value
+    press(mock, "End it here")
+    assert not clock.running
+
+
+def test_a_page_that_is_opened_later_is_told_what_is_left(mock):
+    clock = mock._countdown
+    asks = {"asks": "what is left"}
+    clock._handle_custom_msg(asks, [])
+    assert not clock.running, "it has not begun"
+    press(mock, "Begin")
+    before = clock.state
+    mock._clock.at += 90
+    clock._handle_custom_msg(asks, [])
+    assert clock.state["left_s"] == 3510
+    assert clock.state["set"] > before["set"]
+
+
+def test_a_number_without_a_unit_is_asked_for_without_one(mock):
+    press(mock, "Begin")
+    drawn = interview.question("estimation.needed_scale")
+    mock.mock.asked = asked_question(drawn)
+    mock._ask()
+    assert mock._number.description == "your number"
+    mock._number.value = "1"
+    assert f"No: {interview.estimate(drawn.id, 0).value:.4g}." in mock._said.value

@@ -5,9 +5,19 @@ from __future__ import annotations
 import argparse
 
 from amp_lessons import exercises, interview
-from amp_lessons.commands.interview.terminal import InputOver, ask, ask_for, ask_points, rule, say, say_list
+from amp_lessons.commands.interview.terminal import (
+    HOW_TO_LEAVE,
+    InputOver,
+    ask,
+    ask_for,
+    ask_points,
+    rule,
+    say,
+    say_list,
+)
 from amp_lessons.interview import Card, Deck
 from amp_lessons.interview.deck import NEW_A_DAY, suggested_grade, wait
+from amp_lessons.keeping import practice
 from amp_lessons.keeping.practice import GRADES
 
 
@@ -28,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     deck = Deck(args.topic or interview.TOPICS, args.level or interview.LEVELS, new_a_day=args.new)
     if args.list:
         return _list(deck)
-    say(f"{deck}.")
+    say(f"{deck}. {HOW_TO_LEAVE}")
     for exercise in exercises.due_for_repetition():
         say(f"An exercise is due, too: {exercise.id}, lesson {exercise.lesson}.")
     practised = 0
@@ -53,7 +63,9 @@ def _practise(deck: Deck, card: Card) -> None:
     say(card.back)
     print("\nA good answer covers:")
     say_list(card.points)
+    print()
     say(f"A weak one: {card.question.weak_answer}")
+    print()
     covered = ask_points(card.points)
     waits = deck.waits(card)
     say("It comes back: " + ", ".join(f"{grade} in {wait(waits[grade])}" for grade in GRADES) + ".")
@@ -63,8 +75,8 @@ def _practise(deck: Deck, card: Card) -> None:
     ) == "proof":
         print(f"\n{card.prove()}\n", flush=True)
     graded = deck.grade(card.id, grade)
-    if graded.message:
-        say(graded.message)
+    away = wait(graded.due_at - practice.utc_now())
+    say(" ".join(filter(None, [f"It comes back in {away}.", graded.message])))
 
 
 def _list(deck: Deck) -> int:

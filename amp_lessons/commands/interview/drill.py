@@ -6,9 +6,10 @@ import argparse
 import time
 
 from amp_lessons import clinic, interview
-from amp_lessons.commands.interview.terminal import InputOver, ask_for, rule, say
+from amp_lessons.commands.interview.terminal import HOW_TO_LEAVE, InputOver, ask_for, rule, say
 from amp_lessons.interview import Drill
 from amp_lessons.interview.drilling import KINDS
+from amp_lessons.text.words import power_of_two
 
 _LETTERS = "abcdefgh"
 
@@ -27,6 +28,7 @@ def run(args: argparse.Namespace) -> int:
         drawn = [interview.drill(1000 * seed + i, args.kind) for i in range(args.number)]
     else:
         drawn = list(interview.drills(seed, args.number))
+    say(HOW_TO_LEAVE)
     right = asked = 0
     try:
         for drill in drawn:
@@ -59,8 +61,12 @@ def _ask(drill: Drill) -> bool:
 
 def _say_curve(curve: clinic.LossCurve) -> None:
     """Print what one would read off the curve: losses and scales, from the first step to the last."""
-    places = [round(i * (len(curve.losses) - 1) / 8) for i in range(9)]
-    logged = {"loss": curve.losses, **curve.beside, **({"loss scale": curve.scales} if curve.scales else {})}
-    say("step: " + ", ".join(str(place + 1) for place in places), "  ")
-    for name, values in logged.items():
-        say(f"{name}: " + ", ".join(f"{values[place]:.4g}" for place in places), "  ")
+    places = [round(i * (len(curve.losses) - 1) / 6) for i in range(7)]
+    rows = {"step": [str(place + 1) for place in places]}
+    for name, values in {"loss": curve.losses, **curve.beside}.items():
+        rows[name] = [f"{values[place]:.3g}" for place in places]
+    if curve.scales:
+        rows["loss scale"] = [power_of_two(curve.scales[place]) for place in places]
+    names, widest = max(map(len, rows)), max(len(text) for row in rows.values() for text in row)
+    for name, row in rows.items():
+        print(f"  {name:{names}}", *(f"{text:>{widest}}" for text in row))

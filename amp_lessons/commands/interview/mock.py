@@ -8,9 +8,18 @@ import time
 from pathlib import Path
 
 from amp_lessons import exercises, interview
-from amp_lessons.commands.interview.terminal import InputOver, ask, ask_points, rule, say, say_list
+from amp_lessons.commands.interview.terminal import (
+    HOW_TO_LEAVE,
+    InputOver,
+    ask,
+    ask_points,
+    rule,
+    say,
+    say_list,
+)
 from amp_lessons.exercises import Exercise
 from amp_lessons.interview import Asked, Mock, MockReport
+from amp_lessons.interview.mock import time_left
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,11 +35,13 @@ def run(args: argparse.Namespace) -> int:
     mock = Mock(args.level, args.minutes, int(time.time()) if args.seed is None else args.seed)
     say(
         f"Mock interview, level {mock.level}, {mock.minutes} minutes, seed {mock.seed}. Say each answer "
-        "aloud; you grade yourself. Ctrl-D ends it, and what you answered is kept."
+        f"aloud; you grade yourself. {HOW_TO_LEAVE}"
     )
     try:
         while mock.asked is not None:
             _ask(mock, mock.asked)
+        if not mock.left_s:
+            say("The time is over.")
     except InputOver:
         pass
     finally:  # Ctrl-C, too
@@ -39,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _ask(mock: Mock, asked: Asked) -> None:
-    rule(f"{_named(asked)}, {mock.left_s / 60:.0f} minutes left")
+    rule(f"{asked.heading}, {time_left(mock.left_s)}")
     say(asked.text)
     if asked.kind == "estimate":
         _ask_number(mock, asked)
@@ -56,16 +67,15 @@ def _ask(mock: Mock, asked: Asked) -> None:
 
 def _ask_number(mock: Mock, asked: Asked) -> None:
     assert asked.estimate is not None
+    unit = asked.estimate.unit
     while True:
-        answer = ask(f"Your number, in {asked.estimate.unit}:").removesuffix(asked.estimate.unit)
+        answer = ask(f"Your number, in {unit}:" if unit else "Your number:").removesuffix(unit)
         try:
             number = float(answer.replace(",", ""))
         except ValueError:
             say("Answer with a number, such as 16 or 3.5e9.")
             continue
-        say(
-            "Near enough." if mock.guess(number) else f"No: {asked.estimate.value:.4g} {asked.estimate.unit}."
-        )
+        say("Near enough." if mock.guess(number) else f"No: {asked.estimate.value_in_words}.")
         say(asked.answer)
         return
 
@@ -78,6 +88,7 @@ def _ask_code(mock: Mock, asked: Asked) -> None:
     say("Write it into a file of its own. Check it as often as you like; Enter alone gives up.")
     while path := ask("Your file:"):
         report = _checked(exercise, Path(path).expanduser())
+        say(f"{time_left(mock.left_s).capitalize()}.")
         if report is not None and report.passed:
             mock.hand_in(report)
             return
@@ -97,10 +108,6 @@ def _checked(exercise: Exercise, path: Path) -> exercises.Report | None:
         print(report, flush=True)
         return report
     return None
-
-
-def _named(asked: Asked) -> str:
-    return f"{asked.topic}, follow-up" if asked.follows else asked.topic
 
 
 def _tell(report: MockReport, html: Path | None) -> None:

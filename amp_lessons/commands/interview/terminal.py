@@ -8,10 +8,12 @@ import textwrap
 from collections.abc import Iterable
 
 _MOST_COLUMNS = 80
+_LEAVE = ("q", "quit", "exit")
+HOW_TO_LEAVE = "q or Ctrl-D ends it, and what you answered is kept."
 
 
 class InputOver(Exception):  # noqa: N818 - it is no error: nobody answers any more
-    """The input has come to its end: Ctrl-D, or the last line of a pipe."""
+    """The input has come to its end: q, Ctrl-D, or the last line of a pipe."""
 
 
 def columns() -> int:
@@ -44,7 +46,7 @@ def rule(title: str) -> None:
 
 
 def ask(prompt: str) -> str:
-    """Return the answer to a question, without blanks at its ends. Raises InputOver if there is none."""
+    """Return the answer to a question, without blanks at its ends. Raises InputOver for q, and for none."""
     try:
         answer = input(f"{prompt} ")
     except EOFError:
@@ -52,6 +54,8 @@ def ask(prompt: str) -> str:
         raise InputOver from None
     if not sys.stdin.isatty():
         print(answer, flush=True)  # nobody has typed it, and the line has no end yet
+    if answer.strip().lower() in _LEAVE:
+        raise InputOver
     return answer.strip()
 
 

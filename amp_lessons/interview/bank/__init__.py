@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from amp_lessons.interview.proving import Proof
-from amp_lessons.interview.questions import Question
+from amp_lessons.interview.questions import FollowUp, Question
 from amp_lessons.text.nearest import did_you_mean
 
 # In the order of the lessons; what belongs to no single one comes last.
@@ -40,7 +40,15 @@ def _question(topic: str, entry: dict[str, Any]) -> Question:
         name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()
     }
     said |= {"question_template": said.pop("question"), "answer_template": said.pop("answer")}
-    return Question(**{**said, "topic": topic, "id": f"{topic}.{said['id']}"})
+    said |= {"topic": topic, "id": f"{topic}.{said['id']}"}
+    said["follow_ups"] = tuple(_follow_up(said["id"], each) for each in said["follow_ups"])
+    return Question(**said)
+
+
+def _follow_up(after: str, entry: str | dict[str, Any]) -> str | FollowUp:
+    if isinstance(entry, str):
+        return entry
+    return FollowUp(after, entry["question"], entry["answer"], tuple(entry["points"]))
 
 
 QUESTIONS: tuple[Question, ...] = tuple(question for topic in TOPICS for question in _read(topic))
@@ -62,12 +70,13 @@ def question(id: str) -> Question:
         raise KeyError(f"no question is called {id!r}; {did_you_mean(id, _by_id())}") from None
 
 
-def follow_ups(question_id: str) -> tuple[Question | str, ...]:
-    """Return what an interviewer asks after a question: questions of the bank, or texts.
+def follow_ups(question_id: str) -> tuple[Question | FollowUp, ...]:
+    """Return what an interviewer asks after a question: others of the bank, or what follows this one alone.
 
     Raises KeyError for an unknown question; the message names the nearest ones.
     """
-    return tuple(_by_id().get(asked, asked) for asked in question(question_id).follow_ups)
+    asked = question(question_id).follow_ups
+    return tuple(each if isinstance(each, FollowUp) else question(each) for each in asked)
 
 
 def prove(question_id: str) -> Proof:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -164,6 +165,17 @@ def cache() -> dict[str, object]:
     stale, right = losses(True), losses(False)
     assert len(set(stale)) == 1  # every forward uses the copies of the first
     assert right[-1] < right[0] / 2
+
+    def cast_once(tensor: Tensor) -> bool:
+        """Multiply by a tensor twice, and ask whether both products saved one copy of it."""
+        with torch.autocast("cpu", torch.bfloat16):
+            products = [torch.ones(4, 4, requires_grad=True) @ tensor for _ in range(2)]
+        saved = [product.grad_fn._saved_mat2 for product in products]  # type: ignore[union-attr]
+        return saved[0].data_ptr() == saved[1].data_ptr()
+
+    weight = nn.Parameter(torch.ones(4, 4))
+    assert cast_once(weight)
+    assert not cast_once(weight * 1)  # as any activation
     return {"first": f"{right[0]:.3f}", "stale": f"{stale[-1]:.3f}", "right": f"{right[-1]:.3f}", "steps": 20}
 
 
@@ -271,7 +283,14 @@ def custom_function() -> dict[str, object]:
 
     assert "dtype" in backward_of(Plain)
     assert backward_of(Decorated) == ""
-    return {"gradient": "bf16", "saved": "fp32"}
+
+    cast = torch.amp.custom_fwd(Plain.forward, device_type="cpu", cast_inputs=torch.float32)
+    context = SimpleNamespace(save_for_backward=lambda *_: None)
+    half = torch.ones(4, 4, dtype=torch.bfloat16)
+    assert cast(context, half, half).dtype == torch.bfloat16
+    with torch.autocast("cpu", torch.bfloat16):
+        assert cast(context, half, half).dtype == torch.float32
+    return {"gradient": "bf16", "saved": "fp32", "inside": "fp32", "outside": "bf16"}
 
 
 def not_eligible() -> dict[str, object]:

@@ -179,7 +179,18 @@ def flat() -> dict[str, object]:
     scale = _scaler().get_scale()
     assert moved(True) == 1
     assert moved(False) == 1 / scale
-    return {"factor": f"{scale:.0f}"}
+
+    def share_of_a_step(gradient: float) -> float:
+        """Let Adam make one step on a gradient that is too small by the scale."""
+        weight = nn.Parameter(torch.zeros(()))
+        weight.grad = torch.tensor(gradient / scale)
+        torch.optim.Adam([weight], lr=1.0).step()
+        return -weight.item()
+
+    small = 1e-4
+    assert share_of_a_step(1.0) > 0.99
+    assert share_of_a_step(small) < 0.2
+    return {"factor": f"{scale:.0f}", "small": f"{small:g}", "left": f"{share_of_a_step(small):.0%}"}
 
 
 def weights_still() -> dict[str, object]:

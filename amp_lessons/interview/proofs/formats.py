@@ -11,7 +11,7 @@ import sys
 import torch
 from torch import Tensor, nn
 
-from amp_lessons import formats
+from amp_lessons import autocast, formats
 from amp_lessons.formats import FORMATS
 
 _ASK = """
@@ -192,9 +192,17 @@ def norm_overflow() -> dict[str, object]:
     values = torch.full((10,), 300.0).half()
     by_hand = values.pow(2).mean().sqrt()
     assert by_hand.isinf()
-    assert values.norm().isfinite()
+    assert torch.rms_norm(values, (10,)).isfinite().all()
     assert (values.float().pow(2).mean().sqrt() - 300).abs() < 1e-3
+
     limit = math.sqrt(torch.finfo(torch.float16).max)
+    below, above = torch.tensor([0.99 * limit, 1.01 * limit]).half() ** 2
+    assert below.isfinite()
+    assert above.isinf()
+
+    listed = {name.partition(".")[0] for name in autocast.policy("cuda")}
+    assert {"aten::pow", "aten::sum", "aten::rms_norm", "aten::layer_norm"} <= listed
+    assert not {"aten::mul", "aten::mean"} & listed
     return {"value": 300, "square": 300**2, "largest": "65504", "limit": f"{limit:.0f}"}
 
 
@@ -264,10 +272,19 @@ def cancellation() -> dict[str, object]:
     spacing = FORMATS["bf16"].spacing(mean**2)
     assert in_bf16 % spacing == 0
     assert abs(in_bf16 / true - 1) >= 1  # wrong by as much as itself, or more
+
+    at, step = torch.tensor(1.0).bfloat16(), 1e-3
+    numerical = ((at + step) ** 2 - at**2).item() / step
+    derivative = torch.autograd.functional.jacobian(torch.square, at.float()).item()
+    assert (numerical, derivative) == (0, 2)  # the step is below half the spacing at 1
     return {
         "mean": f"{mean:g}",
         "true": f"{true:.2f}",
         "bf16": f"{in_bf16:g}",
         "square": f"{mean**2:.0f}",
         "spacing": f"{spacing:g}",
+        "at": f"{at:g}",
+        "step": f"{step:g}",
+        "numerical": f"{numerical:g}",
+        "derivative": f"{derivative:g}",
     }

@@ -22,7 +22,10 @@ def eight_bits() -> dict[str, object]:
     assert _E5M2.epsilon == 2 * _E4M3.epsilon
     smallest = {f.name: torch.tensor(f.decode(1)) for f in (_E4M3, _E5M2)}
     binades = {f.name: (f.max / smallest[f.name]).log2().item() for f in (_E4M3, _E5M2)}
+    other = torch.finfo(torch.float8_e4m3fnuz).max
+    assert other < _E4M3.max
     return {
+        "other": f"{other:g}",
         "e4m3": f"{_E4M3.max:g}",
         "e5m2": f"{_E5M2.max:g}",
         "e4m3_step": f"{_E4M3.epsilon:.1%}",

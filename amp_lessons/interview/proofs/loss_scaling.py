@@ -32,7 +32,32 @@ def why() -> dict[str, object]:
     scale = _scaler().get_scale()
     back = (gradient * scale).half().float() / scale
     assert abs(back / gradient - 1) < 2**-10
-    return {"floor": f"{floor:.1e}", "gradient": "1e-8", "scale": f"{scale:.0f}", "back": f"{back:.3g}"}
+
+    def loss_left(enabled: bool, steps: int) -> float:
+        """Fit a line whose gradients lie below the floor; return the share of the loss that is left."""
+        inputs = 1e-4 * torch.randn(64, 4)
+        weight = nn.Parameter(torch.zeros(4, 1))
+        optimizer, scaler = torch.optim.SGD([weight], lr=5e6), _scaler(enabled=enabled)
+        losses = []
+        for _ in range(steps):
+            with torch.autocast("cpu", torch.float16):
+                output = inputs @ weight
+            losses.append((output.float() - inputs.sum(1, keepdim=True)).square().mean())
+            _step(scaler, optimizer, losses[-1])
+        return (losses[-1] / losses[0]).item()
+
+    unscaled, scaled = loss_left(False, steps=20), loss_left(True, steps=20)
+    assert unscaled == 1
+    assert scaled < 0.1
+    return {
+        "floor": f"{floor:.1e}",
+        "gradient": "1e-8",
+        "scale": f"{scale:.0f}",
+        "back": f"{back:.3g}",
+        "unscaled": f"{unscaled:.0%}",
+        "scaled": f"{scaled:.0%}",
+        "steps": 20,
+    }
 
 
 def bf16() -> dict[str, object]:
@@ -66,6 +91,10 @@ def walk_through() -> dict[str, object]:
     assert small.get_scale() == start  # nothing grows before its time
     _step(small, optimizer, weight * 1)
     assert small.get_scale() == 2 * start
+
+    for loss in (1, 1, math.inf, 1, 1):  # the skip halves the scale, and two clean steps are none of three
+        _step(small, optimizer, weight * loss)
+    assert small.get_scale() == start
     return {"start": f"{start:.0f}", "backed_off": f"{backed_off:.0f}", "interval": growth}
 
 
@@ -77,7 +106,18 @@ def powers_of_two() -> dict[str, object]:
     assert torch.equal(exact, gradients.half().float())  # the cast rounds; the scale adds nothing
     changed = (uneven != gradients.half().float()).float().mean()
     assert changed > 0.5
-    return {"even": 1024, "uneven": 1000, "changed": f"{changed:.0%}"}
+    grown = 1024 * 1.5
+    through = (gradients * grown).half().float() / grown
+    grown_changed = (through != gradients.half().float()).float().mean()
+    assert grown_changed > 0.5
+    assert torch.allclose(through, gradients, rtol=2**-10)  # as near to the true ones as any cast
+    return {
+        "even": 1024,
+        "uneven": 1000,
+        "changed": f"{changed:.0%}",
+        "grown": f"{grown:g}",
+        "grown_changed": f"{grown_changed:.0%}",
+    }
 
 
 def skip_rate() -> dict[str, object]:
@@ -233,7 +273,19 @@ def two_optimizers() -> dict[str, object]:
     for optimizer in optimizers:
         scaler.step(optimizer)
     assert (bad.item(), good.item()) == (1.0, 0.0)  # each optimizer is skipped for itself
-    return {"wrong": wrong}
+
+    shared = nn.Parameter(torch.ones(()))
+    scaler = _scaler(init_scale=8.0)
+    for loss in (shared, 2 * shared):  # two losses, whose gradients are 1 and 2
+        scaler.scale(loss).backward()
+    owners = [torch.optim.SGD([shared], lr=1.0) for _ in range(2)]
+    scaler.unscale_(owners[0])
+    assert shared.grad is not None
+    whole = shared.grad.item()
+    assert whole == 1 + 2
+    scaler.unscale_(owners[1])
+    assert shared.grad.item() == whole / 8
+    return {"wrong": wrong, "shared_scale": 8, "whole": f"{whole:g}", "twice": f"{shared.grad:g}"}
 
 
 def hidden_overflow() -> dict[str, object]:
@@ -272,6 +324,7 @@ def bf16_with_scaler() -> dict[str, object]:
             with torch.autocast("cpu", torch.bfloat16):
                 loss = nn.functional.cross_entropy(model(inputs), targets)
             _step(scaler, optimizer, loss)
+        assert scaler.get_scale() == (2**16 if enabled else 1)
         return [parameter.detach() for parameter in model.parameters()]
 
     pairs = list(zip(trained(True), trained(False), strict=True))
@@ -282,9 +335,9 @@ def bf16_with_scaler() -> dict[str, object]:
 def gradient_penalty() -> dict[str, object]:
     """Take a gradient penalty from scaled gradients, and from unscaled ones."""
 
-    def penalty(unscale: bool) -> float:
+    def penalty(unscale: bool, scale: float = 1024.0) -> float:
         inputs = torch.tensor([3.0, 4.0], requires_grad=True)
-        scaler = _scaler(init_scale=1024.0)
+        scaler = _scaler(init_scale=scale)
         (scaled,) = torch.autograd.grad(scaler.scale(inputs.sum()), inputs, create_graph=True)
         gradients = scaled / scaler.get_scale() if unscale else scaled
         return gradients.norm().item()
@@ -292,4 +345,29 @@ def gradient_penalty() -> dict[str, object]:
     right, wrong = penalty(True), penalty(False)
     assert math.isclose(right, math.sqrt(2), rel_tol=1e-6)
     assert wrong == 1024 * right
-    return {"right": f"{right:.2f}", "wrong": f"{wrong:.0f}", "scale": 1024}
+
+    scales = [2.0**power for power in (0, 5, 10, 15)]
+    assert {penalty(True, scale) for scale in scales} == {right}
+    assert len({penalty(False, scale) for scale in scales}) == len(scales)
+
+    def stepped(scaler: torch.amp.GradScaler, unscale: bool) -> Tensor:
+        """Make one step on a loss with a penalty on the gradient by the input."""
+        weight, inputs = nn.Parameter(torch.tensor([0.5, 2.0])), torch.tensor([3.0, 4.0], requires_grad=True)
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+        loss = (weight * inputs).sum().square()
+        (gradients,) = torch.autograd.grad(scaler.scale(loss), inputs, create_graph=True)
+        gradients = gradients / scaler.get_scale() if unscale else gradients
+        scaler.scale(loss + 0.01 * gradients.norm()).backward()
+        scaler.step(optimizer)
+        return weight.detach()
+
+    in_fp32 = stepped(_scaler(enabled=False), True)
+    assert torch.allclose(stepped(_scaler(init_scale=1024.0), True), in_fp32)
+    assert not torch.allclose(stepped(_scaler(init_scale=1024.0), False), in_fp32)
+    return {
+        "right": f"{right:.2f}",
+        "wrong": f"{wrong:.0f}",
+        "scale": 1024,
+        "terms": 2,
+        "scales": len(scales),
+    }

@@ -161,7 +161,8 @@ def reduce_dtype() -> dict[str, object]:
     in_bf16 = found.seen[torch.bfloat16]
     three = torch.tensor([[256.0], [1.0], [-256.0]])
     total = parallel.reduce(three, in_bf16, "tree", op="sum").item()
-    assert in_bf16 in (torch.bfloat16, torch.float32)
+    assert parallel.reduce(three, torch.float32, "tree", op="sum") == 1
+    assert (total == 1) == (in_bf16 == torch.float32)
     return {
         "version": found.torch_version,
         "default": {torch.bfloat16: "bf16", torch.float32: "fp32"}[in_bf16],
@@ -198,10 +199,17 @@ def zero() -> dict[str, object]:
 
     assert held("ddp") == 16
     assert held("ddp") > held("zero1") > held("zero2") > held("zero3") == 16 / 8
+
+    reduced, scattered, gathered = (
+        parallel.sent_bytes(name, 2_000_000_000, 8) for name in ("all-reduce", "reduce-scatter", "all-gather")
+    )
+    assert reduced == scattered + gathered  # stages one and two: gradients scattered, weights gathered
+    more = (scattered + 2 * gathered) / reduced
     return {
         "ranks": 8,
         **{stage: f"{held(stage):g}" for stage in ("ddp", "zero1", "zero2", "zero3")},
         "limit": f"{held('zero1', 1024):.1f}",
+        "more": f"{float(more):g}",
     }
 
 

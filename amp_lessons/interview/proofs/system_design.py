@@ -163,7 +163,6 @@ def fit() -> dict[str, object]:
     return {
         "billions": 7,
         "ranks": 8,
-        "usable": f"{usable:.0f}",
         "ddp": f"{held('ddp'):.0f}",
         "zero1": f"{held('zero1'):.0f}",
         "zero2": f"{held('zero2'):.0f}",

@@ -16,6 +16,7 @@ from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.figure import Figure
 
 from amp_lessons.interview import Sheet
+from amp_lessons.interview.whiteboard import says_words
 from amp_lessons.text.tables import Table
 
 _STYLE = Path(__file__).with_name("sheet.css")
@@ -45,7 +46,7 @@ _A4 = (11.69, 8.27)  # inches, landscape
 _MARGIN = 0.04  # of the page
 _TOP = 0.9
 _POINTS = 7.6
-_LINE = 1.45  # of the size of the letters
+_LINE = 1.7  # of the size of the letters
 
 
 def sheet_page(sheet: Sheet) -> str:
@@ -75,14 +76,24 @@ def sheet_figure(sheet: Sheet) -> Figure:
 def _draw(figure: Figure, left: float, tables: Sequence[Table]) -> None:
     top = _TOP
     for table in tables:
-        caption, *lines = str(table).splitlines()
-        figure.text(left, top, caption, size=_POINTS + 1.5, weight="bold", va="top")
-        top -= 2 * _height(1)
+        lines = _lines(table)
+        figure.text(left, top, table.caption, size=_POINTS + 1.5, weight="bold", va="top")
+        top -= 1.6 * _height(1)
         body = "\n".join(lines)
         figure.text(left, top, body, size=_POINTS, family="monospace", va="top", linespacing=_LINE)
-        top -= _height(len(lines) + 3)
+        top -= _height(len(lines) + 1.6)
 
 
-def _height(lines: int) -> float:
+def _lines(table: Table) -> list[str]:
+    """Return the table's lines below its caption: words begin at the left, as on the page."""
+    if not says_words(table):
+        return str(table).splitlines()[1:]
+    rows = (table.head, *table.rows)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    cells = ([cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in rows)
+    return [*map("  ".join, cells), *table.notes]
+
+
+def _height(lines: float) -> float:
     """Return the height of so many lines, as a part of the page's."""
     return lines * _POINTS * _LINE / 72 / _A4[1]

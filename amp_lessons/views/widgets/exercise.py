@@ -28,7 +28,7 @@ STYLE = Markup(
     ".amp-card code { padding: 1px 3px; background: var(--jp-layout-color2, #eeeeee) }</style>"
 )
 SHOW_SOLUTION = "Show solution"
-_DUE = f"It is {repetition.DUE}: empty the cell, and write it again."
+_DUE = f"It is {repetition.DUE}: empty the cell, check it once, and write it again from memory."
 
 
 class ExerciseCard(Shown):
@@ -43,12 +43,13 @@ class ExerciseCard(Shown):
         self._hint_buttons = {number: self._hint_button(number) for number in numbers}
         self._solution_button = button(SHOW_SOLUTION, "one right answer, and why it is right")
         self._solution_button.on_click(lambda _: self._solution_wanted())
-        shown = (ipywidgets.HTML() for _ in range(4))
-        self._status, self._hints_html, self._solution_html, self._ways_html = shown
+        shown = (ipywidgets.HTML() for _ in range(5))
+        self._status, self._again, self._hints_html, self._solution_html, self._ways_html = shown
         self._question = self._are_you_sure()
+        task = ipywidgets.HTML(STYLE + self._task())
         buttons = row(*self._hint_buttons.values(), self._solution_button)
-        told = [self._status, buttons, self._hints_html, self._question, self._solution_html, self._ways_html]
-        super().__init__([ipywidgets.HTML(STYLE + self._task()), *told], layout={"max_width": "900px"})
+        below = (self._hints_html, self._question, self._solution_html, self._ways_html)
+        super().__init__([task, self._status, self._again, buttons, *below], layout={"max_width": "900px"})
         self.add_class("amp-card")
         self.refresh()
         _OPEN.add(self)
@@ -82,6 +83,7 @@ class ExerciseCard(Shown):
     def refresh(self) -> None:
         """Open the next hint, then say again what has been done: whoever hears it may go on at once."""
         self._record, self._said = _read(self.exercise.id)
+        self._again.value = self._empty_cell() if _DUE in self._said else ""
         seen = max([self._record.hints, *self._hints])
         for number, made in self._hint_buttons.items():
             made.disabled = number > seen + 1
@@ -89,6 +91,15 @@ class ExerciseCard(Shown):
         self._status.value = status.format(CAPTION_STYLE, self._said)
         if self._solution_shown or self._record.solved:
             self._ways_html.value = self._other_ways()
+
+    def _empty_cell(self) -> Markup:
+        """Render what the cell is emptied to, folded, and say where the code is that stands there now."""
+        found = Markup(
+            '<div style="{}"><details><summary>The empty cell</summary>{}</details>'
+            "<p>What you wrote is kept: <code>exercises.written_by_you({})</code> shows it.</p></div>"
+        )
+        stub = code_html(self.exercise.stub, "The empty cell")
+        return found.format(CAPTION_STYLE, stub, repr(self.exercise.id))
 
     def _other_ways(self) -> Markup:
         """Render other good ways to do it, each folded: there is nothing left to give away."""

@@ -12,9 +12,11 @@ from markupsafe import Markup
 from amp_lessons import exercises
 from amp_lessons.exercises import Report
 from amp_lessons.interview import LEVELS, Asked, Mock, MockReport
+from amp_lessons.interview.mock import time_left
 from amp_lessons.text import prose
 from amp_lessons.views.base.code import code_html
 from amp_lessons.views.base.controls import button, dropdown, row, text_field
+from amp_lessons.views.base.countdown import Countdown
 from amp_lessons.views.base.picture import CAPTION_STYLE
 from amp_lessons.views.base.shown import Shown
 from amp_lessons.views.widgets.rubric import Rubric, focus, told
@@ -40,6 +42,7 @@ class MockInterview(Shown):
         self._begin, self._end = button("Begin", "start the clock"), button("End it here", "show the report")
         self._begin.on_click(lambda _: self.begin())
         self._end.on_click(lambda _: self.end())
+        self._countdown = Countdown(lambda: self.mock.left_s if self.mock else 0.0)
         self._said = ipywidgets.HTML()
         self._reveal = button("Show the model answer", "after you have said yours aloud")
         self._reveal.on_click(lambda _: self.reveal())
@@ -52,7 +55,7 @@ class MockInterview(Shown):
         self._give_up.on_click(lambda _: self._handed_in(False))
         controls = (self._reveal, self._rubric, self._next, self._number, self._give_up)
         started = row(self._level, self._minutes, self._begin, self._end)
-        super().__init__([started, self._said, *controls], layout={"max_width": "900px"})
+        super().__init__([started, self._countdown, self._said, *controls], layout={"max_width": "900px"})
         self._show_only()
         self._end.disabled = True
         self._say(Markup("<p>{}</p>").format(self._what()))
@@ -118,29 +121,32 @@ class MockInterview(Shown):
         before = self.asked
         assert before.estimate is not None
         right = self.mock.guess(number)
-        verdict = "Near enough." if right else f"No: {before.estimate.value:.4g} {before.estimate.unit}."
+        verdict = "Near enough." if right else f"No: {before.estimate.value_in_words}."
         self._ask(Markup("<p>{} {}</p>").format(verdict, prose.as_html(before.answer)))
 
     def _ask(self, before: Markup = Markup("")) -> None:  # noqa: B008 - it is immutable
         """Show what is asked now, below what is left to say about what was asked before; or the report."""
         self._rubric.hide()
         if self.asked is None:
+            self._countdown.stop()
             self._show_only()
             self._end.disabled = True
             self._say(before + self.report.as_html() + _how_to_print())
             focus(self._begin)
             return
+        self._countdown.start()
         self._say(before + self._question(self.asked))
         control = {"question": self._reveal, "estimate": self._number, "code": self._give_up}[self.asked.kind]
         self._number.value = ""
-        self._number.description = f"in {self.asked.estimate.unit}" if self.asked.estimate else "your number"
+        unit = self.asked.estimate.unit if self.asked.estimate else ""
+        self._number.description = f"your number, in {unit}" if unit else "your number"
         self._show_only(control)
         focus(control)
 
     def _question(self, asked: Asked) -> Markup:
         assert self.mock is not None
-        left = f"{asked.topic.replace('_', ' ')}, {self.mock.left_s / 60:.0f} minutes left"
-        html = Markup('<p>{}</p><p style="font-weight:600">{}</p>').format(left, prose.as_html(asked.text))
+        when = f"{asked.heading}, asked with {time_left(self.mock.left_s)}"
+        html = Markup('<p>{}</p><p style="font-weight:600">{}</p>').format(when, prose.as_html(asked.text))
         if asked.exercise is None:
             return html
         how = Markup(

@@ -1,0 +1,47 @@
+"""The code behind an attempt, and whether two such codes are the same."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import os
+import textwrap
+from typing import Any
+
+
+def source_of(attempt: Any) -> str:
+    """Return the source of what was handed in: of a function in a notebook, all of its cell.
+
+    A class is all its methods, a dict its values. It is empty where no source can be had.
+    """
+    if isinstance(attempt, tuple):
+        return "\n\n".join(dict.fromkeys(filter(None, map(source_of, attempt))))
+    if inspect.isclass(attempt):  # in a notebook nothing else leads from a class to its cell
+        return source_of(tuple(filter(inspect.isfunction, vars(attempt).values())))
+    if isinstance(attempt, dict):
+        return repr(attempt)
+    return _source_of_function(inspect.unwrap(attempt)) if inspect.isfunction(attempt) else ""
+
+
+def same_code(one: str, other: str) -> bool:
+    """Say whether two sources are the same but for blanks, comments and line breaks."""
+    return bool(one) and _parsed(one) == _parsed(other)
+
+
+def _source_of_function(function: Any) -> str:
+    file = function.__code__.co_filename
+    if not os.path.exists(file):  # a cell is kept in memory, as a whole
+        return "".join(linecache.getlines(file))
+    try:
+        return textwrap.dedent(inspect.getsource(function))
+    except (OSError, SyntaxError):  # the file was changed since
+        return ""
+
+
+def _parsed(source: str) -> str:
+    """Return what Python reads in a source; one with a notebook's magic in it is taken as it is."""
+    try:
+        return ast.dump(ast.parse(source))
+    except (SyntaxError, ValueError, RecursionError):
+        return source.strip()
