@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
+import torch
 from torch import nn
 
 from amp_lessons.advice.advice import Advice
-from amp_lessons.advice.facts import gathered
+from amp_lessons.advice.gathering import gathered
 from amp_lessons.advice.sections import sections_of
 from amp_lessons.advice.subject import Loss, subject_of
 from amp_lessons.advice.twenty_steps import Optimizers, default_optimizer
@@ -37,8 +39,9 @@ def advise(
     order.
 
     ``gpu`` is one of ``measure.GPUS``; what needs it is computed. ``optimizer`` makes an optimizer of
-    parameters; ``steps`` steps with it are audited, on a copy of the model, which is left as it was. All
-    of it takes about ``seconds``, and what there was no time for is said.
+    parameters; ``steps`` steps with it are audited, on a copy of the model in training mode; the model is
+    left as it was. All of it takes about ``seconds``, and what there was no time for is said. What
+    ``torch.compile`` makes of a model is not looked at.
 
     Raises ``CannotAdviseError`` for what cannot be trained at all, with the reason, and ``TypeError`` or
     ``ValueError`` for other arguments that make no sense.
@@ -51,8 +54,10 @@ def advise(
     )
     require_whole(steps, "steps")
     require_number(seconds, "seconds", above=0)
-    subject = subject_of(model, batch, loss)
-    facts = gathered(subject, GPUS[gpu], optimizer=optimizer, steps=steps, seconds=seconds)
+    start = time.monotonic()
+    with torch.compiler.set_stance("force_eager"):  # operations are followed one by one
+        subject = subject_of(model, batch, loss)
+        facts = gathered(subject, GPUS[gpu], optimizer=optimizer, steps=steps, start=start, seconds=seconds)
     return Advice(
         of=subject.name,
         gpu=gpu,

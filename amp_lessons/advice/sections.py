@@ -10,6 +10,7 @@ from amp_lessons.advice.subject import plain_path
 from amp_lessons.audit.report.sections import Section, headline
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.measure import Footprint
+from amp_lessons.measure.batch import LARGEST_BATCH
 from amp_lessons.text.tables import Table
 from amp_lessons.text.words import flop_rate, memory, relative
 
@@ -57,7 +58,7 @@ def _islands(facts: Facts) -> Iterator[Section]:
             each.kind,
             dtype_name(dtype),
             "inf or NaN" if each.overflows else relative(each.error),
-            relative(each.island_error),
+            relative(each.island_error) if each.island_error else "0",
             f"{each.largest:.3g}",
         )
         for dtype, islands in facts.islands.items()
@@ -81,7 +82,10 @@ def _memory(facts: Facts) -> Iterator[Section]:
     rows = [(kind, *(memory(each.at_peak.get(kind, 0)) for each in prints.values())) for kind in kinds]
     rows.append(("in all", *(memory(each.peak_bytes) for each in prints.values())))
     source = next(iter(prints.values())).source
-    said = f"A training step on {facts.subject.samples} samples, at its worst moment; {source}."
+    count = facts.subject.samples
+    samples = "one sample" if count == 1 else f"{count:,} samples"
+    warning = next((f" {each.warning}" for each in prints.values() if each.warning), "")
+    said = f"A training step on {samples}, at its worst moment; {source}.{warning}"
     yield Section(
         "Memory",
         (f"[{'computed' if 'computed' in source else 'measured'}] {said}",),
@@ -102,7 +106,12 @@ def _by_module(facts: Facts) -> Table:
         for path in paths
         if path in kept
     ]
-    notes = [f"{len(paths) - len(kept)} more modules need less."] if len(paths) > len(kept) else []
+    more = len(paths) - len(kept)
+    notes = (
+        []
+        if not more
+        else ["One more module needs less." if more == 1 else f"{more} more modules need less."]
+    )
     head = ("module", "weights", *(f"kept for backward, {name}" for name in saved))
     return Table(head, rows, notes=notes)
 
@@ -136,9 +145,15 @@ def _weight_bytes(facts: Facts, depth: int) -> Counter[str]:
 def _largest_batch(facts: Facts) -> Iterator[Section]:
     if not facts.largest_batch:
         return
-    rows = [(name, f"{each.batch:,}", each.warning or "–") for name, each in facts.largest_batch.items()]
+    rows = [
+        (name, f"{each.batch:,}{' or more' if each.batch == LARGEST_BATCH else ''}", each.warning or "–")
+        for name, each in facts.largest_batch.items()
+    ]
     room = memory(facts.sheet.usable_bytes)
-    said = f"[computed] What fits into the {room} that the {facts.gpu} has for tensors."
+    said = (
+        f"[computed] What fits into the {room} that the {facts.gpu} has for tensors. Samples are counted "
+        "along the first dimension of the batch's first tensor."
+    )
     yield Section("Largest batch", (said,), table=Table(("precision", "samples", "beware"), rows))
 
 

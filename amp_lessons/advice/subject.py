@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,10 +17,11 @@ from torch.utils._pytree import tree_map_only
 
 from amp_lessons.autocast.cast_policy import tensors_in
 from amp_lessons.autocast.running import gradients_on
+from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.text.describing import describe
 
 Loss = Callable[[Any, Any], torch.Tensor]
-PREFIX = "model."
+_LONG_S = 1.0
 
 
 class CannotAdviseError(ValueError):
@@ -46,14 +48,18 @@ class Training(nn.Module):
 class Subject:
     """What advice is given on: a copy of the model with its loss, and the batch on the model's device.
 
-    ``first_s`` is how many seconds its first forward and backward pass took, in fp32.
+    ``plain`` names the dtype in which it is trained without autocast. ``step_s`` is how many seconds a
+    forward and backward pass takes so; ``was_in_eval`` and ``compiled`` say how the model came.
     """
 
     training: Training
     batch: Any
     name: str
     device: torch.device
-    first_s: float = 0.0
+    plain: str = "fp32"
+    step_s: float = 0.0
+    was_in_eval: bool = False
+    compiled: bool = False
 
     @property
     def model(self) -> nn.Module:
@@ -94,14 +100,29 @@ def subject_of(model: Any, batch: Any, loss: Any) -> Subject:
     except Exception as error:
         raise CannotAdviseError(f"the model cannot be copied: {_said(error)}") from error
     _without_cache(training.model)
-    moved = tree_map_only(torch.Tensor, lambda tensor: tensor.detach().to(device), batch)
-    return Subject(training, moved, type(model).__name__, device, _require_loss(training, moved))
+    if not model.training:
+        training.train()  # a part that is in evaluation mode while the model is not stays so
+    # Copies: what the model writes into its inputs is not to reach the caller's.
+    moved = tree_map_only(torch.Tensor, lambda tensor: tensor.detach().clone().to(device), batch)
+    plain = _plain_name(model)
+    return Subject(
+        training,
+        moved,
+        type(model).__name__,
+        device,
+        plain,
+        _require_loss(training, moved, plain),
+        was_in_eval=not model.training,
+        compiled=_is_compiled(model),
+    )
 
 
 def own_loss(output: Any) -> torch.Tensor:
     """Return the loss that a model computes itself: ``output.loss``, or its only tensor."""
     loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
     loss = output if loss is None else loss
+    if loss is output:
+        _require_no_several(output)
     if isinstance(loss, (tuple, list)) and loss and isinstance(loss[0], torch.Tensor) and loss[0].dim() == 0:
         loss = loss[0]
     if not isinstance(loss, torch.Tensor):
@@ -110,6 +131,19 @@ def own_loss(output: Any) -> torch.Tensor:
             "and target, or let the batch hold what the model computes its loss from, such as labels"
         )
     return loss
+
+
+def _require_no_several(output: Any) -> None:
+    """Refuse to choose among several losses that a model returns, as detectors do."""
+    if isinstance(output, (tuple, list)):
+        output = dict(enumerate(output))
+    items = output.items() if isinstance(output, Mapping) else ()
+    losses = [str(name) for name, each in items if torch.is_tensor(each) and each.dim() == 0]
+    if len(losses) > 1:
+        raise CannotAdviseError(
+            f"the model returns several numbers ({', '.join(losses)}): give a loss that adds them up, such "
+            "as `lambda losses, _: sum(losses.values())`, and (inputs, None) as the batch"
+        )
 
 
 def plain_path(path: str) -> str:
@@ -138,6 +172,11 @@ def _require_trainable(model: Any) -> None:
         raise CannotAdviseError("no parameter of the model requires grad: there is nothing to train")
     if any(isinstance(each, nn.parameter.UninitializedParameter) for each in parameters):
         raise CannotAdviseError("the model has lazy layers; run it once on a batch, so that they have shapes")
+    if scripted := [name for name, each in model.named_modules() if isinstance(each, torch.jit.ScriptModule)]:
+        raise CannotAdviseError(
+            f"{scripted[0] or 'the model'} is scripted (torch.jit), and what runs in it cannot be followed; "
+            "give the module that it was made from"
+        )
     if any(each.is_meta or isinstance(each, FakeTensor) for each in parameters):
         raise CannotAdviseError(
             'the model has no values (it is on the device "meta", or fake); give it some, as with '
@@ -148,9 +187,36 @@ def _require_trainable(model: Any) -> None:
         raise CannotAdviseError(f"the model lies on {' and '.join(places)}; advice is for one device")
 
 
+def _plain_name(model: nn.Module) -> str:
+    """Name the dtype of the weights that are trained: the most frequent one of real numbers."""
+    counts: Counter[torch.dtype] = Counter()
+    for each in model.parameters():
+        if each.requires_grad and each.is_floating_point():
+            counts[each.dtype] += each.numel()
+    return dtype_name(counts.most_common(1)[0][0]) if counts else "fp32"
+
+
+def _is_compiled(model: nn.Module) -> bool:
+    """Say whether some part was compiled: wrapped by ``torch.compile``, or in its place."""
+    return any("_orig_mod" in each._modules or each._compiled_call_impl for each in model.modules())
+
+
+def _require_loss(training: Training, batch: Any, plain: str) -> float:
+    """Run forward and backward pass without autocast; return how long they take.
+
+    The first time much is done that is done only once, so what was short is timed again.
+    """
+    took = _require_step(training, batch, plain)
+    if took > _LONG_S:
+        return took
+    try:
+        return min(took, _require_step(training, batch, plain))
+    except CannotAdviseError as error:
+        raise CannotAdviseError(f"the model ran on this batch, and then not again: {error}") from error
+
+
 @gradients_on()
-def _require_loss(training: Training, batch: Any) -> float:
-    """Run forward and backward pass once, without autocast; return how long they took."""
+def _require_step(training: Training, batch: Any, plain: str) -> float:
     start = time.perf_counter()
     try:
         with torch.random.fork_rng():
@@ -159,13 +225,27 @@ def _require_loss(training: Training, batch: Any) -> float:
         raise
     except Exception as error:
         raise CannotAdviseError(f"the model cannot be run on this batch: {_said(error)}") from error
-    _require_scalar(loss)
-    loss.backward()
+    _require_scalar(loss, plain)
+    try:
+        loss.backward()
+    except Exception as error:
+        raise CannotAdviseError(f"the model has no backward pass: {_said(error)}") from error
+    _require_finite_gradients(training, plain)
     training.zero_grad()
     return time.perf_counter() - start
 
 
-def _require_scalar(loss: Any) -> None:
+def _require_finite_gradients(training: Training, plain: str) -> None:
+    for name, parameter in training.named_parameters():
+        gradient = parameter.grad
+        if gradient is not None and not gradient.is_sparse and not gradient.isfinite().all():
+            raise CannotAdviseError(
+                f"the gradient of {plain_path(name)} has inf or NaN in {plain} already; that comes before "
+                "any advice on AMP"
+            )
+
+
+def _require_scalar(loss: Any, plain: str) -> None:
     if not isinstance(loss, torch.Tensor):
         raise CannotAdviseError(f"the loss is a tensor of one number, not {describe(loss)}")
     if loss.numel() != 1:
@@ -181,7 +261,7 @@ def _require_scalar(loss: Any) -> None:
         )
     if not math.isfinite(loss.item()):
         raise CannotAdviseError(
-            f"the loss is {loss.item()} in fp32 already; that comes before any advice on AMP"
+            f"the loss is {loss.item()} in {plain} already; that comes before any advice on AMP"
         )
 
 

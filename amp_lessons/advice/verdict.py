@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from math import isfinite
 
 import torch
 
@@ -12,7 +14,8 @@ from amp_lessons.advice.facts import Facts
 from amp_lessons.advice.subject import plain_path
 from amp_lessons.autocast import Island
 from amp_lessons.formats.dtypes import dtype_name
-from amp_lessons.text.words import fraction, memory, relative
+from amp_lessons.precisions import HALVES
+from amp_lessons.text.words import fraction, listed, memory, relative
 
 # A gain smaller than this is none: a roofline's promise is the most that can be had.
 _WORTH_TIMES, _WORTH_SHARE = 1.2, 0.1
@@ -24,6 +27,7 @@ def verdict(facts: Facts) -> Iterator[Claim]:
     """Yield the answer first: whether to use AMP on the GPU, then here; then what to mend and to watch."""
     yield _on_the_gpu(facts)
     yield from _here(facts)
+    yield from _as_it_came(facts)
     yield from _refused(facts)
     yield from _islands(facts)
     yield from _weights(facts)
@@ -33,43 +37,53 @@ def verdict(facts: Facts) -> Iterator[Claim]:
 
 def _on_the_gpu(facts: Facts) -> Claim:
     """Answer by what roofline and memory promise; where neither is known, by what the GPU has."""
+    if facts.refused is not None:
+        text = f"On the {facts.gpu}, this model does not run in autocast with {facts.half} as it is."
+        return Claim(
+            "answer", text, "by CUDA's rules it raises an error, which it does not without them.", "computed"
+        )
     speed, saved = _speed(facts), _saved_share(facts)
-    known = [*_of_time(facts), *_of_memory(facts)]
-    because = "; ".join(known) or f"the data sheet of the {facts.gpu} has tensor cores for {facts.half}"
     scaled = " with a gradient scaler" if facts.dtype is torch.float16 else ""
-    worth = not known or speed >= _WORTH_TIMES or saved >= _WORTH_SHARE
-    if worth:
+    if speed is None or speed >= _WORTH_TIMES or saved >= _WORTH_SHARE:
         text = f"On the {facts.gpu}, train in autocast with {facts.half}{scaled}."
     else:
         text = f"On the {facts.gpu}, autocast with {facts.half} has little to give this model at this batch."
-    return Claim("answer", text, f"{because}.", "computed")
+    sheet = (
+        []
+        if speed
+        else [f"the {facts.gpu} has tensor cores for {facts.half}; what they give here is not known"]
+    )
+    return Claim("answer", text, f"{'; '.join([*sheet, *_of_time(facts), *_of_memory(facts)])}.", "computed")
 
 
-def _speed(facts: Facts) -> float:
-    """Return how many times as fast the roofline lets a step be as without autocast, in TF32 if possible."""
+def _speed(facts: Facts) -> float | None:
+    """Return how many times as fast the roofline makes a step as without autocast, in TF32 if possible."""
     before = facts.bounds.get("tf32", facts.bounds.get("fp32"))
     after = facts.bounds.get(facts.half)
-    return before.ms / after.ms if before and after else 1.0
+    return before.ms / after.ms if before and after else None
 
 
 def _saved_share(facts: Facts) -> float:
-    if not {"fp32", facts.half} <= facts.memory.keys():
+    if not {"fp32", facts.memory_in_half} <= facts.memory.keys():
         return 0.0
-    return 1 - facts.memory[facts.half].peak_bytes / facts.memory["fp32"].peak_bytes
+    return 1 - facts.memory[facts.memory_in_half].peak_bytes / facts.memory["fp32"].peak_bytes
 
 
 def _of_time(facts: Facts) -> Iterator[str]:
-    times = [f"{bound.ms:.3g} ms in {name}" for name, bound in facts.bounds.items()]
-    if times:
+    """Tell both bounds and their ratio, which is none of real steps: those take longer, each in its way."""
+    speed = _speed(facts)
+    if speed is not None:
+        times = [f"{bound.ms:.3g} ms {facts.told(name)}" for name, bound in facts.bounds.items()]
         yield (
             f"with every operation at its roof, a forward and backward pass takes {', '.join(times)}: "
-            f"autocast is at most {_speed(facts):.2f} times as fast"
+            f"by that autocast is {speed:.2f} times as fast"
         )
 
 
 def _of_memory(facts: Facts) -> Iterator[str]:
-    if {"fp32", facts.half} <= facts.memory.keys():
-        peaks = [f"{memory(facts.memory[name].peak_bytes)} in {name}" for name in ("fp32", facts.half)]
+    names = ("fp32", facts.memory_in_half)
+    if {*names} <= facts.memory.keys():
+        peaks = [f"{memory(facts.memory[name].peak_bytes)} {facts.told(name)}" for name in names]
         yield f"a training step's peak of memory is {' and '.join(peaks)} ({facts.memory['fp32'].source})"
 
 
@@ -89,14 +103,21 @@ def _here(facts: Facts) -> Iterator[Claim]:
         difference = facts.timings[name].compare(facts.timings["fp32"])
         advice = {
             "faster": f"Here, autocast with {name} pays.",
-            "slower": f"Here, autocast with {name} costs time; train in fp32.",
-            "no difference": f"Here, autocast with {name} makes no difference in time.",
+            "slower": f"Here, autocast with {name} costs time; train without it.",
+            "no difference": f"Here, no difference in time was found with autocast in {name}.",
         }
         because = (
-            f"a forward and backward pass took {facts.timings['fp32']} in fp32 and {facts.timings[name]}"
+            f"a forward and backward pass took {facts.timings['fp32']} {facts.told('fp32')} and "
+            f"{facts.timings[name]} with autocast in {name}"
         )
-        yield Claim("answer", advice[difference.verdict], f"{because} in {name}: {difference}.", "measured")
-    if device == "cpu" and facts.here is not torch.float16 and devices.describe().cpu.fp16 != "native":
+        yield Claim("answer", advice[difference.verdict], f"{because}: {difference}.", "measured")
+    in_fp16 = facts.subject.plain == "fp16"
+    if (
+        device == "cpu"
+        and not in_fp16
+        and facts.here is not torch.float16
+        and devices.describe().cpu.fp16 != "native"
+    ):
         yield Claim(
             "watch",
             "Here, no step is to be taken in fp16, and none was.",
@@ -105,9 +126,28 @@ def _here(facts: Facts) -> Iterator[Claim]:
         )
 
 
+def _as_it_came(facts: Facts) -> Iterator[Claim]:
+    """Say in what the model that was looked at differs from the one that was given."""
+    if facts.subject.was_in_eval:
+        yield Claim(
+            "watch",
+            "Call `model.train()` before you train.",
+            "it came in evaluation mode, in which dropout is off and batch norm's statistics stand still; "
+            "all that is said here is of training mode.",
+            "measured",
+        )
+    if facts.subject.compiled:
+        yield Claim(
+            "watch",
+            "Time it compiled, with autocast and without.",
+            "it was run uncompiled here, operation by operation; a compiler fuses them, and moves less.",
+            "measured",
+        )
+
+
 def _refused(facts: Facts) -> Iterator[Claim]:
     if facts.refused is not None:
-        text = f"Under autocast on a GPU the model raises an error. {facts.refused.cure}"
+        text = f"By CUDA's autocast rules the model raises an error. {facts.refused.cure}"
         yield Claim("mend", text, f"{facts.refused.said} {facts.refused.meaning}", "computed")
 
 
@@ -117,40 +157,50 @@ def _islands(facts: Facts) -> Iterator[Claim]:
         name = dtype_name(dtype)
         if dtype is facts.dtype:
             for island in islands.found:
-                path = plain_path(island.module)
-                where = f"`{path}`" if island.module else "The loss"
+                where = _named(island.module)
                 yield Claim(
                     "mend",
-                    f"{where} needs an island of fp32.",
+                    f"{where[0].upper()}{where[1:]} needs an island of fp32.",
                     _because(island, name),
                     "measured",
                     island.module,
                 )
         elif islands.found:
-            named = ", ".join(f"`{plain_path(each.module)}`" for each in islands.found[:_MOST_NAMED])
-            count = len(islands.found)
             yield Claim(
                 "watch",
-                f"In {name}, {count} of its modules would need an island of fp32: {named}.",
+                f"In {name}, {_all_named(islands.names)} would need an island of fp32.",
                 _because(islands.found[0], name),
                 "measured",
             )
         if islands.beyond:
-            named = ", ".join(f"`{plain_path(path)}`" for path in islands.beyond[:_MOST_NAMED])
             yield Claim(
                 "mend" if dtype is facts.dtype else "watch",
-                f"In {name}, fp32 for {named} does not help: what goes in is wrong already.",
+                f"In {name}, fp32 does not help {_all_named(islands.beyond)}: what goes in is wrong already.",
                 "its error is above tolerance under autocast, and also as an island of fp32.",
                 "measured",
             )
     yield from _no_islands(facts)
 
 
+def _named(path: str) -> str:
+    """Name a module by its path in the learner's model."""
+    return {"": "the loss", "model": "the model itself"}.get(path, f"`{plain_path(path)}`")
+
+
+def _all_named(paths: Sequence[str]) -> str:
+    more = [f"{len(paths) - _MOST_NAMED} more"] if len(paths) > _MOST_NAMED else []
+    return listed([*map(_named, paths[:_MOST_NAMED]), *more])
+
+
+def _off(error: float) -> str:
+    return f"{relative(error)} off" if error else "exactly right"
+
+
 def _because(island: Island, name: str) -> str:
-    went = "inf or NaN come out" if island.overflows else f"it is {relative(island.error)} off"
+    went = "inf or NaN come out" if island.overflows else f"it is {_off(island.error)}"
     return (
         f"its own operations run by autocast's rules in {name} on what it is given in fp32: {went}; as an "
-        f"island it is {relative(island.island_error)} off. The largest number that it returns is "
+        f"island it is {_off(island.island_error)}. The largest number that it returns is "
         f"{island.largest:.3g}."
     )
 
@@ -162,20 +212,48 @@ def _no_islands(facts: Facts) -> Iterator[Claim]:
     names = " or ".join(map(dtype_name, clean))
     examined = min(facts.islands[dtype].examined for dtype in clean)
     left = max(len(facts.islands[dtype].unexamined) for dtype in clean)
-    rest = f"; {left} were not" if left else ""
+    rest = f"; {left} could not be, or there was no time" if left else ""
+    modules = (
+        "one module was run by itself" if examined == 1 else f"{examined} modules were run by themselves"
+    )
     yield Claim(
         "answer",
         f"On this batch no module{' that was run' if left else ''} needs an island of fp32 in {names}.",
-        f"{examined} modules were run by themselves by autocast's rules and in fp32{rest}.",
+        f"{modules} by autocast's rules and in fp32{rest}.",
         "measured",
     )
 
 
 def _weights(facts: Facts) -> Iterator[Claim]:
-    for note in facts.ledger.notes if facts.ledger else ():
-        mend = "already" in note
-        text = "Load the weights in fp32; autocast makes the 16-bit copies." if mend else "Know the dtypes."
-        yield Claim("mend" if mend else "watch", text, f"{note}.", "measured")
+    """Say what the weights' own dtypes mean to autocast; those that are frozen lose nothing to rounding."""
+    trained: Counter[torch.dtype] = Counter()
+    for each in facts.subject.model.parameters():
+        if each.requires_grad:
+            trained[each.dtype] += each.numel()
+    for dtype, count in trained.items():
+        name = dtype_name(dtype)
+        because = f"{count:,} of the {trained.total():,} numbers that are trained are {name}"
+        if dtype in HALVES.values():
+            yield Claim(
+                "mend",
+                "Load the weights in fp32; autocast makes the 16-bit copies.",
+                f"{because}: nothing keeps them in fp32, and their updates are rounded.",
+                "measured",
+            )
+        elif dtype is torch.float64:
+            yield Claim(
+                "mend",
+                "Make the model fp32 first, with `model.float()`, and what goes in too.",
+                f"{because}, which autocast leaves alone.",
+                "measured",
+            )
+        elif dtype.is_complex:
+            yield Claim(
+                "watch",
+                "Expect nothing of autocast for complex numbers.",
+                f"{because}, which it leaves alone.",
+                "measured",
+            )
 
 
 def _scaler(facts: Facts) -> Iterator[Claim]:
@@ -216,12 +294,18 @@ def _seen_in_the_audit(facts: Facts) -> Iterator[Claim]:
             "measured",
         )
     lost = [step.lost_updates for step in report.steps if step.lost_updates]
-    if report.passed and report.steps:
+    rest = f" Of the updates at most {fraction(max(lost))} were lost." if lost else ""
+    if bad := next((step for step in report.steps if not isfinite(step.loss or 0.0)), None):
         yield Claim(
-            "answer",
-            f"{len(report.steps)} steps of training in {name} showed no mistake.",
-            _losses(facts) + (f" Of the updates at most {fraction(max(lost))} were lost." if lost else ""),
+            "mend",
+            f"The loss became {bad.loss} in step {bad.index + 1} in {name}.",
+            f"without autocast its first loss was finite; {_losses(facts)}",
             "measured",
+        )
+    elif report.passed and report.steps:
+        count = "One step" if len(report.steps) == 1 else f"{len(report.steps)} steps"
+        yield Claim(
+            "answer", f"{count} of training in {name} showed no mistake.", _losses(facts) + rest, "measured"
         )
 
 

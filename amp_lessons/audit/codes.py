@@ -512,6 +512,7 @@ CODES: dict[str, str] = {
     "own_operations_missed": "a module was left out whose own operations overflow, not its layers",
     "hidden_by_the_first": "a module was left out that stands behind another that is wrong",
     "later_call_missed": "a module was left out that goes wrong at a later call",
+    "first_call_missed": "a module was left out that goes wrong at an earlier call",
     "island_missed": "a module was left out that overflows on what it is given",
     "parent_named": "a module was named of which only a part is wrong",
     "prefix_not_a_part": "a module was taken for a part of one whose name begins alike",

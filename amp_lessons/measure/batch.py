@@ -72,7 +72,9 @@ def predict_largest_batch(
             warnings.add(predicted.warning)
         return peaks[batch] <= capacity_bytes
 
-    batch, tried = _largest(fits, lambda: _extrapolated(peaks, capacity_bytes))
+    # Not with a batch of one if another is known: batch norm, for one, does not train on a single sample.
+    first = max(1, next(iter(peaks), 1))
+    batch, tried = _largest(fits, lambda: _extrapolated(peaks, capacity_bytes), first=first)
     return LargestBatch(batch, tried, peaks, COMPUTED, next(filter(None, warnings), ""))
 
 
@@ -120,14 +122,19 @@ def _survives(step: Callable[[int], Any], batch: int) -> bool:
 
 
 def _largest(
-    fits: Callable[[int], bool], guess: Callable[[], int | None], largest: int = LARGEST_BATCH
+    fits: Callable[[int], bool],
+    guess: Callable[[], int | None],
+    largest: int = LARGEST_BATCH,
+    *,
+    first: int = 1,
 ) -> tuple[int, dict[int, bool]]:
     """Return the largest number that fits, and all that were tried, given that every smaller one fits too.
 
-    ``guess`` may name the answer after each trial; otherwise the number doubles, then the gap halves.
+    ``first`` is tried first. ``guess`` may name the answer after each trial; otherwise the number doubles,
+    then the gap halves.
     """
     tried: dict[int, bool] = {}
-    low, high, batch = 0, largest + 1, 1
+    low, high, batch = 0, largest + 1, first
     while high - low > 1:
         tried[batch] = fits(batch)
         low, high = (batch, high) if tried[batch] else (low, batch)

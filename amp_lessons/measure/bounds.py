@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,7 +56,7 @@ def predict_bound(
     Each operation takes as long as ``sheet`` promises for its FLOP or for its bytes, whichever is longer, and
     every one reads and writes memory: none are fused, and launching them costs nothing. Nothing is run: model
     and inputs become fake tensors, under CUDA's autocast rules. Raises ``ValueError`` for a precision that
-    the data sheet does not know.
+    the data sheet does not know, also where only the model's own weights are in it.
     """
     require(sheet, DataSheet, "sheet", 'a data sheet such as measure.GPUS["T4"]')
     kind = precision(precision_name)
@@ -64,12 +65,29 @@ def predict_bound(
     fake, (args, kwargs) = on_fake_cpu(model, (inputs, named_inputs))
     prepared = prepare(fake, args, kwargs, "cuda", kind.autocast_dtype)
     work = _Work(sheet, "tf32" if kind.tf32 else "fp32")
-    with without_collecting(), prepared.without_trace(), cuda_kernels(), work:
+    with (
+        without_collecting(),
+        prepared.without_trace(),
+        cuda_kernels(),
+        _recurrent_layers_as_products(),
+        work,
+    ):
         with prepared.autocast():
             losses = [loss for loss in loss_tensors(prepared.forward()) if loss.requires_grad]
         leaves = [parameter for parameter in fake.parameters() if parameter.requires_grad]
         torch.autograd.grad(losses, leaves, [torch.ones_like(loss) for loss in losses], allow_unused=True)
     return work.bound(precision_name)
+
+
+@contextmanager
+def _recurrent_layers_as_products() -> Iterator[None]:
+    """Keep an LSTM from the CPU's library, in which it is one operation, whose FLOP nobody counts."""
+    library: Any = torch.backends.mkldnn
+    before, library.enabled = library.enabled, False
+    try:
+        yield
+    finally:
+        library.enabled = before
 
 
 class _Work(TorchDispatchMode):
@@ -108,9 +126,17 @@ class _Work(TorchDispatchMode):
         count = flop_registry.get(func.overloadpacket)
         flops = float(count(*args, **kwargs, out_val=result)) if count else 0.0
         name = _PRECISION_OF.get(tensors[0].dtype, self._precision_of_fp32)
-        product_s = flops / self._sheet.flop_per_s[name]
+        product_s = flops / self._rate(name) if flops else 0.0
         self._flops[name] += flops  # type: ignore[assignment]  # a Counter adds up floats as well
         self._bytes += sum(distinct.values())
         self._operations += 1
         self._seconds += max(moved_s, product_s)
         self._product_seconds += product_s if product_s > moved_s else 0.0
+
+    def _rate(self, name: str) -> float:
+        if name not in self._sheet.flop_per_s:
+            known = ", ".join(self._sheet.flop_per_s)
+            raise ValueError(
+                f"a product is in {name}, for which {self._sheet.name} has no rate, only for {known}"
+            )
+        return self._sheet.flop_per_s[name]

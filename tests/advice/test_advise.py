@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import torch
 from torch import nn
@@ -124,6 +126,178 @@ def test_weights_in_16_bits_are_to_be_loaded_in_fp32():
     assert any("Load the weights in fp32" in claim.text for claim in advice.verdict if claim.kind == "mend")
 
 
+class Losses(nn.Module):
+    def __init__(self, output):
+        super().__init__()
+        self.layer, self.output = nn.Linear(16, 4), output
+
+    def forward(self, x):
+        out = self.layer(x)
+        return self.output(out.mean(), out.square().mean())
+
+
+class Once(nn.Linear):
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        assert self.calls == 1, "the cache is full"
+        return super().forward(x)
+
+
+class NoWayBack(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise RuntimeError("not differentiable")
+
+
+class Fourier(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.head = nn.Linear(16, 16), nn.Linear(9, 4)
+
+    def forward(self, x):
+        return self.head(torch.fft.rfft(self.layer(x)).abs())
+
+
+class Checkpointed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.head = nn.Linear(16, 16), nn.Linear(16, 4)
+
+    def forward(self, x):
+        inner = torch.utils.checkpoint.checkpoint(self.inner, x.requires_grad_(), use_reentrant=True)
+        return self.head(inner)
+
+
+def claims(advice, kind):
+    return [claim.text for claim in advice.verdict if claim.kind == kind]
+
+
+def test_what_no_16_bit_kernel_has_is_said_once():
+    advice = asked(Fourier())
+    assert advice.verdict[0].text.endswith("this model does not run in autocast with bf16 as it is.")
+    (text,) = claims(advice, "mend")
+    assert text.startswith("By CUDA's autocast rules the model raises an error. Compute it in fp32")
+    assert advice.memory.keys() == advice.largest_batch.keys() == {"fp32"}
+    assert advice.audit is None
+    assert len(advice.not_done) == 2
+
+
+def test_what_the_ledger_cannot_follow_is_not_put_on_autocast():
+    advice = asked(Checkpointed())
+    assert claims(advice, "mend") == []
+    assert any(sentence.startswith("there is no ledger") for sentence in advice.not_done)
+    assert advice.audit.passed
+
+
+def test_a_model_in_evaluation_mode_is_looked_at_in_training_mode():
+    model = nn.Sequential(nn.Linear(16, 16), nn.Dropout(0.5), nn.Linear(16, 4)).eval()
+    advice = asked(model)
+    assert advice.passed
+    assert "Call `model.train()` before you train." in claims(advice, "watch")
+    assert not model.training
+    advice = asked(model.train())
+    assert "Call `model.train()` before you train." not in claims(advice, "watch")
+
+
+def test_frozen_weights_in_16_bits_lose_nothing_to_rounding():
+    class Adapted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.base = nn.Linear(16, 16).bfloat16().requires_grad_(False)
+            self.head = nn.Linear(16, 4)
+
+        def forward(self, x):
+            return self.head(self.base(x.bfloat16()).float())
+
+    advice = asked(Adapted())
+    assert advice.passed
+    assert "rounded" not in str(advice)
+
+
+def test_weights_in_fp64_are_named_and_mended_first():
+    given = batch()[0].double(), batch()[1]
+    advice = asked(nn.Sequential(nn.Linear(16, 4)).double(), given)
+    assert claims(advice, "mend") == [
+        "Make the model fp32 first, with `model.float()`, and what goes in too."
+    ]
+    assert "in fp64 without autocast" in advice.verdict[0].because
+
+
+def test_a_compiled_model_is_followed_uncompiled():
+    model = torch.compile(nn.Sequential(nn.Linear(16, 16), nn.GELU(), nn.Linear(16, 4)))
+    advice = asked(model)
+    assert "Time it compiled, with autocast and without." in claims(advice, "watch")
+    assert advice.memory.keys() == {"fp32", "bf16"}
+    assert advice.ledger.rows
+
+
+def test_a_loss_that_becomes_nan_is_no_training_without_mistake():
+    class Rotten(nn.Linear):
+        steps = 0
+
+        def forward(self, x):
+            self.steps += torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+            return super().forward(x) + (float("nan") if self.steps > 12 else 0.0)
+
+    advice = asked(Rotten(16, 4), steps=20)
+    assert any(text.startswith("The loss became nan in step") for text in claims(advice, "mend"))
+
+
+def test_batch_norm_has_a_largest_batch_without_a_batch_of_one():
+    model = nn.Sequential(nn.Linear(16, 16), nn.BatchNorm1d(16), nn.Linear(16, 4))
+    advice = asked(model)
+    assert advice.largest_batch.keys() == {"fp32", "bf16"}
+    assert " or more" in str(advice)
+
+
+def test_products_of_an_lstm_count_in_every_precision():
+    class Read(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm, self.head = nn.LSTM(16, 32, batch_first=True), nn.Linear(32, 4)
+
+        def forward(self, x):
+            return self.head(self.lstm(x)[0][:, -1])
+
+    with fake_tensors():
+        model, x = Read(), torch.zeros(8, 5, 16)
+    flops = [
+        sum(predict_bound(model, x, sheet=GPUS["T4"], precision_name=name).product_flops.values())
+        for name in ("fp32", "fp16")
+    ]
+    forward = 2 * 8 * (5 * 4 * 32 * (16 + 32) + 32 * 4)
+    assert flops[0] == flops[1]
+    assert 2 * forward < flops[0] <= 3 * forward  # of x no gradient is asked
+
+
+def test_what_the_model_writes_into_its_inputs_stays_in_the_copy():
+    class Shifting(nn.Linear):
+        def forward(self, x):
+            return super().forward(x.add_(1))
+
+    given = batch()
+    asked(Shifting(16, 4), given)
+    assert torch.equal(given[0], batch()[0])
+
+
+@pytest.mark.parametrize("seconds", [1, 4])
+def test_the_time_is_kept(seconds):
+    """A transformer whose step takes a good part of that; what is not begun is said."""
+    layer = nn.TransformerEncoderLayer(256, 4, 1024, batch_first=True)
+    model, x = nn.TransformerEncoder(layer, 4, enable_nested_tensor=False), torch.randn(16, 64, 256)
+    start = time.process_time()
+    advice = asked(model, (x, x), nn.MSELoss(), seconds=seconds, steps=20)
+    took = time.process_time() - start
+    assert took < torch.get_num_threads() * (seconds + 8)
+    assert seconds > 2 or any("were over" in each or "would take" in each for each in advice.not_done)
+
+
 def test_what_there_is_no_time_for_is_said():
     advice = asked(with_island(), seconds=0.01)
     assert any("the 0.01 s were over" in sentence for sentence in advice.not_done)
@@ -161,12 +335,40 @@ def test_an_autoencoder_has_its_batch_as_target():
         (nn.Linear(16, 4), batch()[0], lambda output, target: output.mean().detach(), "was it detached"),
         (nn.Linear(16, 4), batch()[0], lambda output, target: output.mean() / 0, "in fp32 already"),
         (nn.Linear(16, 4), batch()[0], lambda output, target: 1.0, "a tensor of one number, not float 1.0"),
+        (
+            Losses(lambda *losses: losses),
+            batch()[0],
+            None,
+            r"returns several numbers \(0, 1\): give a loss that",
+        ),
+        (Losses(lambda *losses: dict(zip("ab", losses, strict=True))), batch()[0], None, r"numbers \(a, b\)"),
+        (Once(16, 4), batch(), nn.functional.cross_entropy, "and then not again: .* the cache is full"),
+        (
+            nn.Linear(16, 4),
+            batch()[0],
+            lambda out, _: NoWayBack.apply(out).mean(),
+            "no backward pass: .* not diff",
+        ),
+        (
+            nn.Linear(16, 4),
+            batch()[0],
+            lambda out, _: (out * 0).sum().sqrt(),
+            "the gradient of weight has inf or NaN",
+        ),
         (nn.LSTM(16, 4), torch.randn(3, 2, 16), None, "has no loss|tensor of shape"),
     ],
 )
 def test_what_cannot_be_advised_on_gets_a_sentence(model, given, loss, words):
     with pytest.raises(CannotAdviseError, match=words):
         advise(model, given, loss)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("script", [torch.jit.script, lambda model: torch.jit.trace(model, batch()[0])])
+def test_what_is_scripted_gets_a_sentence(script):
+    for model in (script(nn.Linear(16, 4)), nn.Sequential(script(nn.Linear(16, 4)))):
+        with pytest.raises(CannotAdviseError, match=r"is scripted .* give the module that it was made from"):
+            advise(model, batch(), nn.functional.cross_entropy)
 
 
 @pytest.mark.parametrize(

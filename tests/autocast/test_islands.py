@@ -176,6 +176,39 @@ def test_a_module_that_cannot_run_twice_is_said():
     assert find_islands(small(Counting()), batch()).unexamined == ("1",)
 
 
+@pytest.mark.parametrize("place", ["first", "middle", "", "weight"])
+def test_hooks_that_change_what_passes_are_no_error(place):
+    """A module that runs again by itself has been through its hooks already, and so have its parts."""
+    model = small(nn.LayerNorm(16))
+    if place == "weight":
+        model[0] = nn.utils.spectral_norm(model[0]).eval()  # computes the weight in a pre-hook
+    else:
+        module = {"first": model[0], "middle": model[1], "": model}[place]
+        module.register_forward_pre_hook(lambda module, args: (args[0] + 3,))
+        module.register_forward_hook(lambda module, args, output: 2 * output)
+    found = find_islands(model, batch())
+    assert found.names == found.beyond == found.unexamined == ()
+    assert len(model(batch())) == 6
+
+
+def test_a_module_with_noise_or_a_memory_of_its_own_is_not_blamed():
+    class Noisy(nn.Module):
+        def forward(self, x):
+            return x + torch.randn(x.shape)
+
+    class Remembering(nn.Module):
+        seen = 0.0
+
+        def forward(self, x):
+            self.seen = self.seen + x.float().mean().item()
+            return x - self.seen
+
+    for module in (Noisy(), Remembering()):
+        found = find_islands(nn.Sequential(Noisy(), nn.Linear(8, 16), module), batch())
+        assert (found.names, found.beyond) == ((), ())
+        assert "2" in found.unexamined
+
+
 def test_weights_in_16_bits_are_refused():
     with pytest.raises(ValueError, match=r"0\.weight is in torch\.float16 already"):
         find_islands(small(nn.ReLU()).half(), batch())

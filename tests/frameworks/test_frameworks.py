@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from torch import nn
@@ -69,6 +71,44 @@ def test_what_fp16_means_on_a_cpu(framework, flag):
 @pytest.mark.parametrize(("framework", "flag"), ON_A_CPU)
 def test_what_fp16_means_on_a_gpu(framework, flag):
     assert meaning(framework, flag) == MIXED_FP16
+
+
+def other_version(framework):
+    """Yield pretended new versions of a framework: a flag, and what replaces what of it."""
+    if framework == "transformers":
+        from transformers import Trainer
+
+        evaluate, train = Trainer.evaluate, Trainer.train
+
+        def without_flag(self):
+            self.args.bf16_full_eval = False
+            return evaluate(self)
+
+        def converted(self):
+            self.model.bfloat16()
+            return train(self)
+
+        yield "bf16_full_eval", Trainer, "evaluate", without_flag
+        yield "bf16", Trainer, "train", converted
+    elif framework == "accelerate":
+        from accelerate import Accelerator
+
+        yield "bf16", Accelerator, "prepare_model", lambda self, model, *args, **options: model.bfloat16()
+    else:
+        from pytorch_lightning.plugins import HalfPrecision, MixedPrecision
+
+        yield "bf16-mixed", MixedPrecision, "forward_context", lambda self: nullcontext()
+        yield "bf16-mixed", MixedPrecision, "val_step_context", lambda self: nullcontext()
+        yield "bf16-true", HalfPrecision, "convert_module", lambda self, module: module
+
+
+@pytest.mark.parametrize("framework", MODULES)
+def test_a_version_in_which_a_flag_means_something_else_is_seen(framework, monkeypatch):
+    pytest.importorskip(MODULES[framework])
+    for flag, owner, name, other in other_version(framework):
+        with monkeypatch.context() as patched:
+            patched.setattr(owner, name, other, raising=False)
+            assert meaning(framework, flag) != EVERYWHERE[framework, flag], (flag, name)
 
 
 def test_every_flag_is_tested():

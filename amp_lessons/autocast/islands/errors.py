@@ -23,8 +23,9 @@ def relative_error(given: Any, right: Any) -> float:
 
 def largest_magnitude(value: Any) -> float:
     """Return the largest finite magnitude of the floating tensors in a nested value, 0 without any."""
-    tensors = [_counting(tensor.double(), tensor) for tensor in _floating(value)]
-    return max((float(tensor.abs().max()) for tensor in tensors if tensor.numel()), default=0.0)
+    magnitudes = [tensor.abs() for tensor in _floating(value)]
+    counting = [each[each < _MASKED] for each in magnitudes]
+    return max((float(each.max()) for each in counting if each.numel()), default=0.0)
 
 
 def _pairs(given: Any, right: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
@@ -39,15 +40,21 @@ def _floating(value: Any) -> list[torch.Tensor]:
 def _error(given: torch.Tensor, right: torch.Tensor) -> float:
     if given.shape != right.shape:
         return math.inf
-    found, expected = _counting(given.double(), right), _counting(right.double(), right)
-    if not expected.numel():
+    given, right = _counting(given, right)
+    if not right.numel():
         return 0.0
-    if not found.isfinite().all():
+    wide = torch.promote_types(right.dtype, torch.float32)
+    difference = _norm(given.to(wide) - right.to(wide))
+    if not math.isfinite(difference):
         return math.inf
-    unit = max(float(expected.norm()), _NOTHING * math.sqrt(expected.numel()))
-    return float((found - expected).norm()) / unit
+    return difference / max(_norm(right), _NOTHING * math.sqrt(right.numel()))
 
 
-def _counting(values: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+def _norm(values: torch.Tensor) -> float:
+    return float(torch.linalg.vector_norm(values, dtype=torch.float64))  # squares of fp32 fit nothing less
+
+
+def _counting(given: torch.Tensor, right: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the values that count: where the right ones are finite, and no mask's stand-in for infinity."""
-    return values[right.isfinite() & (right.abs() < _MASKED)]
+    counting = right.abs() < _MASKED
+    return (given, right) if bool(counting.all()) else (given[counting], right[counting])

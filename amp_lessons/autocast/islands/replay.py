@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import nn
@@ -44,6 +45,7 @@ def own_error(call: Call, inputs: Dtypes, outputs: Callable[[Call], Dtypes]) -> 
     with ExitStack() as stack:
         for module, calls in called.items():
             stack.enter_context(replaced_forward(module, answer(calls)))
+            stack.enter_context(_replaced_hooks(module, "_forward_hooks", {}))  # the answer went through them
         errors.append(relative_error(_run(call, inputs), call.output))
     return max(errors)
 
@@ -52,7 +54,7 @@ def island_error(call: Call, inputs: Dtypes) -> float:
     """Return the error of a module that runs in fp32 with all that it calls, on the same inputs."""
     args, kwargs = widened(as_dtypes(copies((call.args, call.kwargs)), inputs))
     with autocast_off([args, kwargs]):
-        return relative_error(call.module(*args, **kwargs), call.output)
+        return relative_error(_called(call.module, args, kwargs), call.output)
 
 
 def as_dtypes(value: Any, dtypes: Dtypes) -> Any:
@@ -70,4 +72,24 @@ def _as(leaf: Any, dtype: torch.dtype | None) -> Any:
 
 def _run(call: Call, inputs: Dtypes) -> Any:
     args, kwargs = as_dtypes(copies((call.args, call.kwargs)), inputs)
-    return call.module(*args, **kwargs)
+    return _called(call.module, args, kwargs)
+
+
+def _called(module: nn.Module, args: Any, kwargs: Any) -> Any:
+    """Call a module on what its pre-hooks made of its inputs already: they run, for what else they do."""
+    hooks = {key: _without_answer(hook) for key, hook in module._forward_pre_hooks.items()}
+    with _replaced_hooks(module, "_forward_pre_hooks", hooks):
+        return module(*args, **kwargs)
+
+
+def _without_answer(hook: Callable[..., Any]) -> Callable[..., None]:
+    def silent(*args: Any) -> None:
+        hook(*args)
+
+    return silent
+
+
+@contextmanager
+def _replaced_hooks(module: nn.Module, kind: str, hooks: dict[int, Callable[..., Any]]) -> Iterator[None]:
+    with patch.dict(vars(module), {kind: OrderedDict(hooks)}):
+        yield

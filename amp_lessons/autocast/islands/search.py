@@ -24,6 +24,7 @@ from amp_lessons.precisions import HALVES
 # Of a norm, relative. Some ten times what rounding does to a matrix product of random numbers.
 TOLERANCE = {torch.float16: 0.01, torch.bfloat16: 0.05}
 _MOST_ROUNDS = 8
+_SAME = 0.1  # of the tolerance: what a module may differ by from one fp32 pass to the next
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,9 @@ class Islands:
     """The islands that a model needs under autocast in ``dtype``, in the order in which they end.
 
     ``beyond`` names modules that go wrong also as islands: what they are given in 16 bits is already too
-    coarse, or too large. ``unexamined`` names those that could not be run by themselves, or for which no
-    time was left; ``examined`` counts the others.
+    coarse, or too large. ``unexamined`` names those that could not be run by themselves, that are
+    not the same each time they run, as with noise of their own, or for which no time was left; ``examined``
+    counts the others.
     """
 
     dtype: torch.dtype
@@ -167,10 +169,21 @@ class _Search:
         try:
             with self._passing(self.prepared.dtype):
                 error = own_error(call, inputs, lambda child: dtypes.of(child)[1])
-                if error > self.limit and not self._found(call, error, inputs):
-                    self.beyond[call.path] = call, error
+            if error > self.limit:
+                self._judge(call, error, inputs)
         except Exception:  # whatever a module may raise that runs by itself
             self.unexamined[call.path] = None
+
+    def _judge(self, call: Call, error: float, inputs: Dtypes) -> None:
+        """Note what an error means: nothing, for a module that in fp32 is not the same each time it runs."""
+        with self._passing(None):
+            again = own_error(call, call.dtypes[0], lambda child: child.dtypes[1])
+        if again > _SAME * self.limit:
+            self.unexamined[call.path] = None
+            return
+        with self._passing(self.prepared.dtype):
+            if not self._found(call, error, inputs):
+                self.beyond[call.path] = call, error
 
     def _found(self, call: Call, error: float, inputs: Dtypes) -> bool:
         """Note an island if the module is right in fp32."""
@@ -185,6 +198,8 @@ class _Search:
         """Make an island of what calls a module that fp32 does not help: of the first for which it does."""
         for path, (wrong, error) in list(self.beyond.items()):
             callers = [call for call in self.calls if call is not wrong and wrong in call.below()]
+            if time.monotonic() > self.deadline:
+                return
             with self._passing(self.prepared.dtype):
                 if any(self._found(caller, error, dtypes.of(caller)[0]) for caller in callers):
                     del self.beyond[path]

@@ -64,10 +64,12 @@ def _notes(model: nn.Module) -> tuple[str, ...]:
     notes = []
     if not dtypes:
         notes.append("the model has no floating parameters: autocast has no weights to cast")
+    trained = {parameter.dtype for parameter in model.parameters() if parameter.requires_grad}
     for half in sorted(dtypes & {*HALVES.values()}, key=str):
-        notes.append(
-            f"parameters are {dtype_name(half)} already: nothing keeps them in fp32, updates will be rounded"
+        updates = (
+            ": nothing keeps them in fp32, updates will be rounded" if half in trained else ", and frozen"
         )
+        notes.append(f"parameters are {dtype_name(half)} already{updates}")
     if torch.float64 in dtypes:
         notes.append("parameters are float64: autocast leaves float64 alone")
     if not torch.is_grad_enabled():

@@ -56,7 +56,7 @@ wrong(
         "in [each for each in model.named_modules() if not list(each[1].children())]:",
     ),
 )
-wrong("too_strict", "named_by_type", "is right under autocast", ("0.05 * right", "1e-7 * right"))
+wrong("too_strict", "named_by_type", "right under autocast, though", ("0.05 * right", "1e-7 * right"))
 wrong(
     "hooks_stay",
     "model_left_changed",
@@ -101,6 +101,59 @@ wrong(
     ),
 )
 wrong(
+    "keeps_the_last_call",
+    "first_call_missed",
+    "twice",
+    (
+        "        for name, module, inputs, right in calls:",
+        "        for name, module, inputs, right in {c[0]: c for c in calls}.values():",
+    ),
+)
+wrong(
+    "halves_the_modules",
+    "healthy_named",
+    "is right under autocast",
+    (
+        "                output = module(*(x.half() for x in inputs)).float()",
+        "                output = module\n"
+        "            output = copy.deepcopy(module).half()(*(x.half() for x in inputs)).float()",
+    ),
+    ("import torch", "import copy\n\nimport torch"),
+)
+wrong(
+    "freezes_the_model",
+    "model_left_changed",
+    "requires_grad is False",
+    (RETURN, "    model.requires_grad_(False)\n" + RETURN),
+)
+wrong(
+    "asks_for_the_batchs_gradient",
+    "model_left_changed",
+    "the batch requires a gradient",
+    (RETURN, "    batch.requires_grad_()\n" + RETURN),
+)
+wrong(
+    "changes_an_epsilon",
+    "model_left_changed",
+    "another eps",
+    (RETURN, "    [setattr(m, 'eps', 1e-3) for m in model.modules() if hasattr(m, 'eps')]\n" + RETURN),
+)
+wrong(
+    "leaves_a_hook_on_everything",
+    "model_left_changed",
+    "all modules that there are",
+    (
+        RETURN,
+        "    torch.nn.modules.module.register_module_forward_hook(lambda *call: None)\n" + RETURN,
+    ),
+)
+wrong(
+    "leaves_a_hook_on_a_weight",
+    "model_left_changed",
+    "a hook is left on",
+    (RETURN, "    next(model.parameters()).register_hook(lambda gradient: gradient)\n" + RETURN),
+)
+wrong(
     "a_prefix_is_no_part",
     "prefix_not_a_part",
     "begins with the same letters",
@@ -123,7 +176,7 @@ def nothing(model, batch):
     return []
 
 
-@TABLE.mistake("named_by_type", "a norm")
+@TABLE.mistake("named_by_type", "they are norms")
 def all_norms(model, batch):
     return [
         name for name, module in model.named_modules() if isinstance(module, (nn.LayerNorm, nn.BatchNorm1d))
@@ -144,7 +197,7 @@ def by_weights(model, batch):
     ]
 
 
-@TABLE.mistake("named_by_type", "is right under autocast")
+@TABLE.mistake("named_by_type", "right under autocast")
 def whole_run_under_autocast(model, batch):
     seen, handles = [], []
     for name, module in model.named_modules():
@@ -169,7 +222,7 @@ def fp32_inputs_in_half_modules(model, batch):
     return []
 
 
-@TABLE.mistake("healthy_named", "is right under autocast")
+@TABLE.mistake("healthy_named", "right under autocast")
 def by_largest_activation(model, batch):
     """The largest numbers need not be those that overflow."""
     seen, handles = {}, []
@@ -194,6 +247,25 @@ right(
         "not ((output - right).norm() / right.norm()).lt(0.05)",
     ),
 )
+
+
+@TABLE.correct()
+def by_a_hook_on_everything(model, batch):
+    """A hook that all modules share, taken off again."""
+    names, calls = {module: name for name, module in model.named_modules()}, []
+    handle = nn.modules.module.register_module_forward_hook(lambda *call: calls.append(call))
+    try:
+        with torch.no_grad():
+            model(batch)
+    finally:
+        handle.remove()
+    wrong = set()
+    for module, inputs, right in calls:
+        with torch.inference_mode(), torch.autocast(batch.device.type, torch.float16, cache_enabled=False):
+            output = torch.func.functional_call(module, dict(module.named_parameters()), inputs[0].half())
+        if not (output.double() - right).norm() <= 0.03 * right.norm():
+            wrong.add(names[module])
+    return sorted(n for n in wrong if not any(o.startswith(f"{n}." if n else "") for o in wrong - {n}))
 
 
 @TABLE.correct()

@@ -14,15 +14,17 @@ from amp_lessons.exercises.amp_ready.snapshot import Snapshot
 from amp_lessons.exercises.attempt import Attempt, LearnersFunction
 
 _SEEDS = (11, 23)
+# Of two kinds in which the same is tried from two sides, one model each: the check has ten seconds.
+_ONCE = {"second call": 11, "first call": 23, "large weights": 11, "products": 23}
 
 
 def check(attempt: Attempt) -> Iterator[Finding]:
-    """Ask for the islands of models of six kinds, each made from two seeds."""
+    """Ask for the islands of models of eight kinds."""
     amp_ready = attempt.function(torch.nn.Identity(), torch.zeros(1))
-    for seed in _SEEDS:
-        for kind in KINDS:
-            _ask(amp_ready, case_of(kind, seed))
-    yield passed("islands_named", f"the islands of {len(KINDS) * len(_SEEDS)} models that you had not seen")
+    cases = [(kind, seed) for seed in _SEEDS for kind in KINDS if _ONCE.get(kind, seed) == seed]
+    for kind, seed in cases:
+        _ask(amp_ready, case_of(kind, seed))
+    yield passed("islands_named", f"the islands of {len(cases)} models that you had not seen")
     yield passed("as_it_was", "each model was left as it was: weights, mode, hooks, forward")
 
 

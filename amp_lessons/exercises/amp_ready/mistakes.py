@@ -20,7 +20,9 @@ _LIST = (
 def require_as_it_was(before: Snapshot, case: Case) -> None:
     """Reject an attempt that changed the model or the batch."""
     if before.batch_changed:
-        raise Rejected(common_findings.inputs_changed("the batch", "run modules on copies: batch.clone()"))
+        raise Rejected(
+            common_findings.inputs_changed("the batch's numbers", "run modules on copies: batch.clone()")
+        )
     if change := before.changes():
         reject(
             "model_left_changed",
@@ -61,12 +63,14 @@ def require_no_other(names: set[str], case: Case) -> None:
     if others & norms:
         reject(
             "named_by_type",
-            f"{_said(others & norms)} of {case.what} is right under autocast, though it is a norm",
+            f"{_said(others & norms)} of {case.what} {_are(others & norms)} right under autocast, though "
+            f"{'it is a norm' if len(others & norms) == 1 else 'they are norms'}",
             "a type says nothing; run the module and look at what comes out",
         )
     reject(
         "healthy_named",
-        f"{_said(others)} of {case.what} is right under autocast, within 5 %, on the inputs of the fp32 pass",
+        f"{_said(others)} of {case.what} {_are(others)} right under autocast, within 5 %, on the inputs of "
+        "the fp32 pass",
         "compare each module on the inputs of the fp32 pass: an inf that goes in is not its own",
     )
 
@@ -76,7 +80,7 @@ def _reject_parents(names: set[str], case: Case) -> None:
         parts = {
             each for each in case.expected if each != name and each.startswith(name + "." if name else "")
         }
-        if parts - names and case.missed == "later_call_missed":
+        if parts - names and case.missed in ("later_call_missed", "first_call_missed"):
             _reject_missing(_said(names), parts - names, case)
         if parts:
             reject(
@@ -117,6 +121,7 @@ _WHY = {
     "own_operations_missed": "multiplies what its layers return, which overflows, though each layer is right",
     "hidden_by_the_first": "goes wrong too, once the one before it is an island and its inputs are finite",
     "later_call_missed": "is called twice, and goes wrong at the second call",
+    "first_call_missed": "is called twice, and goes wrong at the first call",
     "island_missed": "adds up more than fp16 holds, though its weights are like any other's",
 }
 _HINTS = {
@@ -124,8 +129,13 @@ _HINTS = {
     "own_operations_missed": "look at every module, also at those with children, not at leaves alone",
     "hidden_by_the_first": "take the inputs of each module from a pass in fp32, where nothing is inf",
     "later_call_missed": "keep all calls of a module, not one by its name",
+    "first_call_missed": "keep all calls of a module, not one by its name",
     "island_missed": "run the module on what it is given: weights and types tell nothing",
 }
+
+
+def _are(names: set[str]) -> str:
+    return "is" if len(names) == 1 else "are"
 
 
 def _said(names: set[str] | frozenset[str]) -> str:

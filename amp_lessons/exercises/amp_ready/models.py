@@ -67,15 +67,25 @@ class Residual(nn.Module):
 
 
 class Twice(nn.Module):
-    """Use one module in two places; only in the second are its inputs large."""
+    """Use one module in two places; only in one of them are its inputs large."""
 
-    def __init__(self, shared: nn.Module, factor: float) -> None:
+    def __init__(self, shared: nn.Module, *factors: float) -> None:
         super().__init__()
-        self.shared, self.factor = shared, factor
+        self.shared, self.factors = shared, factors
 
     def forward(self, x: Tensor) -> Tensor:
         """Compute that, for rows of ``WIDTH`` numbers."""
-        return self.shared(x) + self.shared(x * self.factor)
+        first, second = self.factors
+        return self.shared(x * first) + self.shared(x * second)
+
+
+class Paired(nn.Module):
+    """Multiply neighbours by an operation that autocast runs in fp32, on every device."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Compute that, for rows of ``WIDTH`` numbers."""
+        products = torch.stack([x, x.roll(1, -1)]).prod(0)
+        return products / (1 + products.abs().amax(-1, keepdim=True))
 
 
 class Scale(nn.Module):
@@ -147,8 +157,18 @@ def _one_after_the_other() -> _Parts:
 
 
 def _second_call() -> _Parts:
-    twice = Twice(Normalise(), 2000.0)
+    twice = Twice(Normalise(), 1.0, 2000.0)
     return [Residual(), nn.LayerNorm(WIDTH), _loud(1.0), twice, nn.Linear(WIDTH, 4)], [(3, ".shared")]
+
+
+def _first_call() -> _Parts:
+    twice = Twice(Normalise(), 2000.0, 1.0)
+    return [nn.LayerNorm(WIDTH), _loud(1.0), Residual(), twice, nn.Linear(WIDTH, 4)], [(3, ".shared")]
+
+
+def _products() -> _Parts:
+    block = nn.Sequential(nn.LayerNorm(WIDTH), _loud(1500.0), Paired(), nn.Linear(WIDTH, WIDTH))
+    return [nn.Linear(WIDTH, WIDTH), Residual(), block, nn.Linear(WIDTH, 4)], []
 
 
 def _large_weights() -> _Parts:
@@ -170,6 +190,8 @@ KINDS: dict[str, tuple[str, str, Callable[[], _Parts]]] = {
         _one_after_the_other,
     ),
     "second call": ("a model that uses a module twice", "later_call_missed", _second_call),
+    "first call": ("a model that uses a module twice", "first_call_missed", _first_call),
+    "products": ("a model whose products autocast has in fp32", "island_missed", _products),
     "large weights": ("a model that needs no island", "island_missed", _large_weights),
     "small weights": ("a model with weights like any other's", "island_missed", _small_weights),
 }

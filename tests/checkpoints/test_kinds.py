@@ -128,11 +128,90 @@ def test_a_halved_model(dtype):
     assert_loads(found)
 
 
-def test_the_prefix_of_data_parallel_goes():
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        lambda name: f"module.{name}",
+        lambda name: f"_orig_mod.{name}",
+        lambda name: f"module._orig_mod.{name}",
+        lambda name: f"_orig_mod.module.{name}",
+        lambda name: f"_fsdp_wrapped_module.{name}",
+        lambda name: name.replace("2.", "2._checkpoint_wrapped_module."),
+    ],
+)
+def test_what_wrappers_put_into_names_goes(wrapped):
+    state = {wrapped(name): each for name, each in model().state_dict().items()}
+    assert_loads(read_checkpoint({"state_dict": state}))
+
+
+def test_the_wrappers_themselves_write_such_names():
+    compiled = torch.compile(nn.Sequential(model()[0], torch.compile(model()[1]), *model()[2:]))
+    names = compiled.state_dict().keys()
+    assert sum("_orig_mod" in name for name in names) == len(names)
+    assert_loads(read_checkpoint(nn.DataParallel(compiled).state_dict()))
+
+
+def test_a_part_that_is_called_module_keeps_its_name():
+    state = {"module.weight": torch.randn(3, 3), "head.weight": torch.randn(3, 3)}
+    assert read_checkpoint(state).weights.keys() == state.keys()
+    assert read_checkpoint(state, part="head").weights.keys() == {"weight"}
+
+
+@pytest.mark.parametrize("key", ["MixedPrecision", "native_amp_scaling_state", "scaler"])
+def test_a_scaler_by_the_names_of_lightning(key):
+    scaler = torch.amp.GradScaler("cpu", init_scale=512.0)
+    scaler.scale(torch.ones(()))
+    state = {f"net.{name}": each for name, each in model().state_dict().items()}
     found = read_checkpoint(
-        {"state_dict": {f"module.{name}": each for name, each in model().state_dict().items()}}
+        through_a_file({"pytorch-lightning_version": "2", "state_dict": state, key: scaler.state_dict()}),
+        part="net",
     )
+    assert (found.kind, found.scaler["scale"]) == ("torch.amp", 512.0)
+    assert found.sentence.endswith("Lightning 2 wrote it.")
     assert_loads(found)
+
+
+def test_apexs_state_where_lightning_kept_it():
+    assert read_checkpoint({"state_dict": model().state_dict(), "amp_scaling_state": AMP}).kind == "Apex O1"
+
+
+def test_deepspeeds_masters_are_elsewhere():
+    found = read_checkpoint({"module": model().half().state_dict(), "ds_version": "0.14"})
+    assert found.kind == "halved"
+    assert "zero_to_fp32.py" in found.sentence
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_halved_and_cast_to_fp32_again_is_halved(dtype):
+    found = read_checkpoint(model().to(dtype).float().state_dict())
+    assert (found.kind, found.masters_kept) == ("halved", False)
+
+
+def test_zeros_and_ones_were_not_rounded():
+    assert read_checkpoint({"weight": torch.eye(8)}).kind == "fp32"
+
+
+def test_fp64_is_rounded_to_fp32():
+    found = read_checkpoint(model().double().state_dict())
+    assert (found.kind, found.masters_kept) == ("fp64", True)
+    assert_loads(found)
+
+
+def test_a_disabled_scaler_has_no_state():
+    off = torch.amp.GradScaler("cpu", enabled=False).state_dict()
+    found = read_checkpoint({"model": model().state_dict(), "scaler": off})
+    assert (found.kind, found.scaler) == ("fp32", None)
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.int8])
+def test_quantized_weights_are_refused(dtype):
+    with pytest.raises(ValueError, match=rf"0\.weight is quantized, in {dtype}"):
+        read_checkpoint({"0.weight": torch.zeros(4, 4).to(dtype), "0.bias": torch.zeros(4)})
+
+
+def test_tensors_without_values_are_refused():
+    with pytest.raises(ValueError, match="has no values"):
+        read_checkpoint(nn.Linear(2, 2, device="meta").state_dict())
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,7 @@
-"""Checkpoints of mixed precision training, old and new: what kind a file is, and its weights in fp32.
+"""What kind of checkpoint a dict is, by what lies in it, and its weights in fp32.
 
-``torch.amp`` and Apex at O1 keep the masters in the model; Apex's ``FP16_Optimizer`` wrote them beside the
-optimizer's state; at O2 ``apex.amp`` kept them in the optimizer and wrote them nowhere, and ``model.half()``
-before saving loses them too. The keys are those that https://github.com/NVIDIA/apex wrote
-(``apex/amp/frontend.py``, ``apex/fp16_utils/fp16_optimizer.py``).
+The keys of Apex are those that https://github.com/NVIDIA/apex wrote (``apex/amp/frontend.py``,
+``apex/fp16_utils/fp16_optimizer.py``), those of Lightning and DeepSpeed what their checkpoints have.
 """
 
 from __future__ import annotations
@@ -18,11 +16,17 @@ from torch import Tensor
 from amp_lessons.arguments import require
 from amp_lessons.precisions import HALVES
 
-Kind = Literal["fp32", "torch.amp", "Apex O1", "Apex O2", "Apex FP16_Optimizer", "halved"]
+Kind = Literal["fp32", "fp64", "torch.amp", "Apex O1", "Apex O2", "Apex FP16_Optimizer", "halved"]
 
 _SCALER = {"scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker"}
 _APEX_SCALER = {"loss_scale", "unskipped"}
-_MODEL_KEYS = ("model", "state_dict", "model_state_dict", "net", "module")
+_MODEL_KEYS = ("model", "state_dict", "model_state_dict", "net", "module", "params", "weights")
+_APEX_KEYS = ("amp", "amp_scaling_state")  # Lightning wrote the second
+# What wrappers put into names: torch.compile, FSDP, activation checkpointing.
+_WRAPPERS = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
+_FEW = 16  # different numbers, as zeros and ones: they fit 16 bits without having been rounded
+_PARALLEL = "module."  # DataParallel and DDP, before every name
+_QUANTIZED = (torch.int8, torch.uint8)
 
 
 @dataclass(frozen=True)
@@ -41,40 +45,51 @@ class Checkpoint:
     scaler: Mapping[str, Any] | None = None
 
 
-def read_checkpoint(loaded: Mapping[str, Any]) -> Checkpoint:
+def read_checkpoint(loaded: Mapping[str, Any], *, part: str = "") -> Checkpoint:
     """Say what a checkpoint is that ``torch.load`` has read, and get its weights in fp32.
 
     ``loaded`` is a model's state dict, or a dict that holds one under a usual name, perhaps with the
-    optimizer's and the scaler's. Raises ``TypeError`` for what is no dict, ``ValueError`` where no weights
-    are in it, or where masters do not belong to them.
+    optimizer's and the scaler's. What wrappers put into names (DDP, FSDP, ``torch.compile``) is taken out.
+    ``part`` is the name of the submodule that is wanted, such as ``"model"`` of a LightningModule that holds
+    it under that name; "" is all of it. Raises ``TypeError`` for what is no dict, ``ValueError`` where no
+    weights are in it, where they are quantized, or where masters do not belong to them.
     """
     require(loaded, Mapping, "loaded", "a dict, as torch.load returns of a checkpoint")
-    weights = _model_state(loaded)
+    require(part, str, "part", 'the name of a submodule, such as "model"')
+    weights = _part(_model_state(loaded), part)
+    _require_values(weights)
     masters = list(_apex_masters(loaded))
     apex, scaler = _apex_scale(loaded), _scaler_state(loaded)
     kind = _kind(weights, masters, apex, scaler)
     found = _with_masters(weights, masters) if masters else _single(weights)
-    return Checkpoint(kind, _SENTENCES[kind], found, kind not in ("halved", "Apex O2"), scaler or apex)
+    sentence = " ".join([_SENTENCES[kind], *_of_frameworks(loaded, part)])
+    return Checkpoint(kind, sentence, found, kind not in ("halved", "Apex O2"), scaler or apex)
 
 
 def _kind(weights: Mapping[str, Tensor], masters: Sequence[Tensor], apex: object, scaler: object) -> Kind:
     if masters:
         return "Apex FP16_Optimizer"
     if apex is not None:
-        return "Apex O2" if _fits_16_bits(weights) else "Apex O1"
+        return "Apex O2" if _fits(torch.float16, weights) else "Apex O1"
     if any(tensor.dtype in HALVES.values() for tensor in weights.values()):
         return "halved"
+    if any(_fits(dtype, weights) for dtype in HALVES.values()):
+        return "halved"
+    if any(tensor.dtype is torch.float64 for tensor in weights.values()):
+        return "fp64"
     return "fp32" if scaler is None else "torch.amp"
 
 
-def _fits_16_bits(weights: Mapping[str, Tensor]) -> bool:
-    """Say whether all matrices hold numbers of fp16: O2 cast its weights to fp32 again to write them."""
+def _fits(dtype: torch.dtype, weights: Mapping[str, Tensor]) -> bool:
+    """Say whether all matrices hold numbers of 16 bits: they may have been cast to fp32 again, as by O2."""
     matrices = [each for each in weights.values() if each.is_floating_point() and each.dim() > 1]
-    return bool(matrices) and all(torch.equal(each.half().to(each.dtype), each) for each in matrices)
+    drawn = [each for each in matrices if each.flatten()[:1000].unique().numel() > _FEW]
+    return bool(drawn) and all(torch.equal(each.to(dtype).to(each.dtype), each) for each in matrices)
 
 
 _SENTENCES: dict[Kind, str] = {
     "fp32": "Weights in fp32 and no scaler: of a training in fp32 or under bf16 autocast, which are alike.",
+    "fp64": "Weights in fp64, of a training without mixed precision; rounded to fp32 here.",
     "torch.amp": "Weights in fp32 beside the state of a GradScaler: of torch.amp, or torch.cuda.amp.",
     "Apex O1": (
         "Weights in fp32 beside the state of apex.amp: of O1, which is what autocast does now. Its loss "
@@ -96,16 +111,61 @@ _SENTENCES: dict[Kind, str] = {
 
 
 def _model_state(loaded: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return the state dict of the model, without the prefix that DataParallel and DDP put before names."""
+    """Return the state dict of the model, without what wrappers put into names."""
     places = [loaded, *(loaded[key] for key in _MODEL_KEYS if isinstance(loaded.get(key), Mapping))]
     for place in reversed(places):
         tensors = {name: each for name, each in place.items() if isinstance(each, Tensor)}
         if tensors and len(tensors) >= len(place) - 1 and not (place.keys() & _SCALER):
-            return {str(name).removeprefix("module."): tensor for name, tensor in tensors.items()}
+            return _unwrapped(tensors)
     raise ValueError(
         f"there is no model's state dict in this checkpoint, which has {', '.join(map(str, loaded))[:200]}; "
         f"it is looked for under {', '.join(_MODEL_KEYS)}"
     )
+
+
+def _unwrapped(tensors: Mapping[Any, Tensor]) -> dict[str, Tensor]:
+    """Take out what wrappers put into names; ``module.`` only where all begin with it: it is a name too."""
+    names = list(map(str, tensors))
+    for wrapper in _WRAPPERS:
+        names = [name.replace(wrapper, "") for name in names]
+    if all(name.startswith(_PARALLEL) for name in names):
+        names = [name.removeprefix(_PARALLEL) for name in names]
+    return dict(zip(names, tensors.values(), strict=True))
+
+
+def _part(weights: dict[str, Tensor], part: str) -> dict[str, Tensor]:
+    if not part:
+        return weights
+    start = f"{part}."
+    found = {name.removeprefix(start): each for name, each in weights.items() if name.startswith(start)}
+    if not found:
+        tops = dict.fromkeys(name.split(".")[0] for name in weights)
+        raise ValueError(f"no weight is in a part {part!r}; there are {', '.join(tops)[:200]}")
+    return found
+
+
+def _require_values(weights: Mapping[str, Tensor]) -> None:
+    """Refuse tensors without values, and those whose values are no weights."""
+    for name, tensor in weights.items():
+        if tensor.is_meta:
+            raise ValueError(
+                f'{name} has no values, it is on the device "meta"; load with map_location="cpu"'
+            )
+        bits = tensor.is_floating_point() and tensor.dtype.itemsize == 1
+        if bits or (name.endswith("weight") and tensor.dtype in _QUANTIZED and tensor.dim() > 1):
+            raise ValueError(
+                f"{name} is quantized, in {tensor.dtype}: it means something only with its scales, which the "
+                "library knows that wrote it; let that one give the weights back in fp32"
+            )
+
+
+def _of_frameworks(loaded: Mapping[str, Any], part: str) -> Iterator[str]:
+    """Say what is to be known of a framework's checkpoint."""
+    if "pytorch-lightning_version" in loaded:
+        named = "" if part else " Names begin with the attribute that holds the model; `part` picks one."
+        yield f"Lightning {loaded['pytorch-lightning_version']} wrote it.{named}"
+    if "ds_version" in loaded:
+        yield "DeepSpeed wrote it: masters are in its files *_optim_states.pt; zero_to_fp32.py gets them."
 
 
 def _scaler_state(loaded: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -116,7 +176,7 @@ def _scaler_state(loaded: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 def _apex_scale(loaded: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the state of Apex's first loss scaler, in the words of ``torch.amp.GradScaler``."""
-    state = loaded.get("amp")
+    state = next((loaded[key] for key in _APEX_KEYS if key in loaded), None)
     first = next(iter(state.values()), None) if isinstance(state, Mapping) else None
     if not isinstance(first, Mapping) or not first.keys() >= _APEX_SCALER:
         return None
@@ -153,4 +213,4 @@ def _rounds_to(master: Tensor, weight: Tensor) -> bool:
 
 
 def _single(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: each.float() if each.dtype in HALVES.values() else each for name, each in weights.items()}
+    return {name: each.float() if each.is_floating_point() else each for name, each in weights.items()}
