@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from classroom.jupyterhub import preflight, reachable, serving
+from classroom.jupyterhub import children, preflight, reachable, serving
 from classroom.jupyterhub.authenticators import THIS_MACHINE
 from classroom.jupyterhub.state import Folder
 
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
         return _run(options)
-    except (preflight.CannotServeError, serving.EndedError) as error:
+    except (preflight.CannotServeError, children.EndedError) as error:
         print(error, file=sys.stderr)
         return 1
 
@@ -59,12 +59,12 @@ def _run(options: argparse.Namespace) -> int:
         people = folder.people(options.demo, options.memory) if options.demo else None
         config = HERE / ("demo_config.py" if people else "jupyterhub_config.py")
         add = os.pathsep.join(str(path.absolute()) for path in options.add)
-        both = serving.children(folder, ports, config, options.bind, options.cgroup, add)
+        own = serving.processes(folder, ports, config, options.bind, options.cgroup, add)
         address = f"http://{options.bind}:{ports.public}"
         for sentence in preflight.sentences(options, address, people, folder.hub):
             print(sentence, flush=True)
         passwords = people["passwords"] if people else {}
-        serving.serve(folder, ports, both, {"url": address, "passwords": passwords})
+        serving.serve(folder, ports, own, {"url": address, "passwords": passwords})
     return 0
 
 

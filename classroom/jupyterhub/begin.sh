@@ -4,5 +4,7 @@
 python=$1 lessons=$2
 shift 2
 "$python" -m amp_lessons lab "$HOME/$lessons" --copy-only
-mkdir -p "$HOME/$lessons" "$HOME/.run"
+startup=$HOME/.ipython/profile_default/startup
+mkdir -p "$HOME/$lessons" "$HOME/.run" "$startup"
+cp "$(dirname "$0")/in_the_kernel.py" "$startup/00-classroom.py"
 exec "$python" -m jupyterhub.singleuser "$@"

@@ -1,4 +1,4 @@
-"""Run by every kernel as it starts (PYTHONSTARTUP): say in words what the limits of this machine have done.
+"""Run by every kernel as it starts, from IPython's profile: say in words what the limits here have done.
 
 A kernel that the machine has ended leaves nothing but "the kernel appears to have died". The hub leaves a
 note of the reason, and the kernel that takes its place reads it out with the first cell that runs.
@@ -10,11 +10,8 @@ def _install():
     import sys
     import time
 
-    try:
-        shell = get_ipython()  # type: ignore[name-defined]
-    except NameError:
-        return  # a plain Python
-    mib = os.environ.get("AMP_CLASSROOM_LIMIT_MIB", "0")
+    shell = get_ipython()  # noqa: F821 - a name that IPython gives to what it runs
+    mib = int(os.environ.get("MEM_LIMIT", 0)) // 2**20  # set by JupyterHub
 
     def read_out(*_):
         shell.events.unregister("pre_run_cell", read_out)
@@ -34,7 +31,7 @@ def _install():
             reason = file.read().strip()
     if reason:
         shell.events.register("pre_run_cell", read_out)
-    if mib != "0":
+    if mib:
         shell.events.register("post_run_cell", explain_memory)
 
 

@@ -46,6 +46,7 @@ if "AMP_CLASSROOM_STATE" in os.environ:
     c.JupyterHub.cookie_secret_file = f"{state}/hub/cookie_secret"
     c.LearnerSpawner.notes = f"{state}/notes"
     c.LearnerSpawner.cgroup = os.environ["AMP_CLASSROOM_CGROUP"]
+    c.LearnerSpawner.kernels = os.environ["AMP_CLASSROOM_KERNELS"]
     c.JupyterHub.bind_url = os.environ["AMP_CLASSROOM_URL"]
     c.JupyterHub.hub_bind_url = os.environ["AMP_CLASSROOM_HUB_URL"]
     c.ConfigurableHTTPProxy.api_url = os.environ["AMP_CLASSROOM_PROXY_API"]

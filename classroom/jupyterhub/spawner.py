@@ -25,7 +25,8 @@ CHECKOUT = HERE.parents[1]
 LAB_SETTINGS = CHECKOUT / "amp_lessons" / "commands" / "lab" / "jupyter_config"
 LESSONS = "my_lessons"
 _LONGEST_SOCKET = 107  # bytes in the path of a Unix socket
-_ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+FORKED = "amp-lessons-forked"  # see amp_lessons/kernels
+_ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 class LearnerSpawner(LocalProcessSpawner):
@@ -36,6 +37,7 @@ class LearnerSpawner(LocalProcessSpawner):
     tasks_limit = Integer(512, config=True, help="Processes and threads that a learner may have.")
     watch_every_s = Float(2.0, config=True, help="How often memory is added up where no control group does.")
     notes = Unicode("", config=True, help="Where learners are told what became of their kernels.")
+    kernels = Unicode("", config=True, help="The socket at which kernels are forked, if they are.")
 
     _watching: PeriodicCallback | None = None
     _told_kills = 0
@@ -100,10 +102,10 @@ class LearnerSpawner(LocalProcessSpawner):
             "JUPYTER_RUNTIME_DIR": str(home / ".run"),
             "JUPYTER_CONFIG_PATH": str(LAB_SETTINGS),
             "PYTHONPATH": str(CHECKOUT),
-            "PYTHONSTARTUP": str(HERE / "in_the_kernel.py"),
             "AMP_CLASSROOM_NOTE": str(self._note() or ""),
-            "AMP_CLASSROOM_LIMIT_MIB": str((self.mem_limit or 0) // MIB),
         }
+        if self.kernels:
+            env |= {"AMP_LESSONS_KERNELS": self.kernels, "JUPYTER_DEFAULT_PROVISIONER_NAME": FORKED}
         return env | dict.fromkeys(_ONE_THREAD, "1")
 
     def get_args(self) -> list[str]:

@@ -31,10 +31,21 @@ class Folder:
     def __post_init__(self) -> None:
         object.__setattr__(self, "hub", self.path / "hub")
 
+    @property
+    def kernels(self) -> Path:
+        """The socket at which kernels can be asked for: others may come to it, and put nothing beside it."""
+        return self.path / "kernels" / "socket"
+
     def make(self) -> None:
         """Make it; others can pass through, to what is theirs, and list nothing."""
         self.path.mkdir(parents=True, exist_ok=True)
-        for name, mode in (("", 0o711), ("hub", 0o700), ("homes", 0o711), ("notes", 0o711)):
+        for name, mode in (
+            ("", 0o711),
+            ("hub", 0o700),
+            ("homes", 0o711),
+            ("notes", 0o711),
+            ("kernels", 0o711),
+        ):
             folder = self.path / name
             folder.mkdir(exist_ok=True)
             folder.chmod(mode)

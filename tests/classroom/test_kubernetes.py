@@ -70,5 +70,7 @@ def test_image_and_chart_are_of_one_version_of_jupyterhub():
 
 
 def test_the_image_starts_servers_as_the_hub_here_does():
-    assert "classroom/jupyterhub/begin.sh /opt/begin.sh" in (FOLDER / "Dockerfile").read_text("utf-8")
+    assert "cp classroom/jupyterhub/begin.sh classroom/jupyterhub/in_the_kernel.py /opt/" in (
+        FOLDER / "Dockerfile"
+    ).read_text("utf-8")
     assert VALUES["singleuser"]["cmd"][:2] == ["/bin/sh", "/opt/begin.sh"]
