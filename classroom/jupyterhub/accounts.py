@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import os
 import pwd
 from collections.abc import Callable, Sequence
@@ -50,6 +51,11 @@ def of_this_machine(name: str) -> Account:
         raise KeyError(f"{name} is root, and a notebook that runs as root can read every learner's work")
     groups = tuple(os.getgrouplist(name, entry.pw_gid))
     return Account(name, entry.pw_uid, entry.pw_gid, Path(entry.pw_dir), groups)
+
+
+def groups_there(*names: str) -> set[str]:
+    """Return those of some groups that this machine has; PAM's login fails for all where one is missing."""
+    return set(names) & {entry.gr_name for entry in grp.getgrall()}
 
 
 def made_up(names: Sequence[str], homes: Path, first_uid: int) -> Callable[[str], Account]:

@@ -10,15 +10,15 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(CHECKOUT))
 from classroom import sizes  # noqa: E402
-from classroom.jupyterhub import spawner  # noqa: E402
+from classroom.jupyterhub import accounts, spawner  # noqa: E402
 
 c = get_config()  # type: ignore[name-defined]  # noqa: F821
 
 # Who may come in: the accounts of this machine that are in these groups, with their own passwords. For names
 # without accounts: NativeAuthenticator. From Moodle or Canvas: LTI13Authenticator. Both are in the README.
 c.JupyterHub.authenticator_class = "pam"
-c.LocalAuthenticator.allowed_groups = {"learners"}
-c.LocalAuthenticator.admin_groups = {"teachers"}
+c.LocalAuthenticator.allowed_groups = accounts.groups_there("learners", "teachers")
+c.LocalAuthenticator.admin_groups = accounts.groups_there("teachers")
 
 # Where the hub is reached. Behind a web server that has a certificate it stays on this machine.
 c.JupyterHub.bind_url = "http://127.0.0.1:8000"

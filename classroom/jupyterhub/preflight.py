@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 
 from classroom import sizes
-from classroom.jupyterhub import cgroups, proxy, reachable
+from classroom.jupyterhub import accounts, cgroups, proxy, reachable
 
 INSTALL = "pip install -e '.[classroom]' -c constraints.txt"
 
@@ -78,6 +78,8 @@ def sentences(
         said += [f"  {name}  {password}" for name, password in people["passwords"].items()]
         if not options.state:
             said.append("Nothing of this trial is kept: --state FOLDER would.")
+    else:
+        said += _who_is_missing()
     said.append(_kept_apart())
     said.append(_limited(options.cgroup))
     said.append(f"Before them stands {proxy.command()[1]}.")
@@ -88,6 +90,16 @@ def sentences(
         "from classroom/sizes.json)."
     )
     return said
+
+
+def _who_is_missing() -> list[str]:
+    there = accounts.groups_there("learners", "teachers")
+    return [
+        f"This machine has no group {name}: {lost}. `groupadd {name}`, then start this again. (Where you "
+        "have chosen another authenticator than PAM, that is as it should be.)"
+        for name, lost in (("learners", "no learner can log in"), ("teachers", "nobody administrates"))
+        if name not in there
+    ]
 
 
 def _kept_apart() -> str:

@@ -67,12 +67,12 @@ def _end_with_pytest():
     ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)
 
 
-def started(*options):
-    """Start the command and wait until the hub answers."""
+def started(*options, before=()):
+    """Start the command, by the command ``before`` it if there is one, and wait until the hub answers."""
     state = Path(tempfile.mkdtemp(prefix="amp-test-", dir="/tmp"))
     with (state / "said").open("wb") as said:
         command = subprocess.Popen(
-            [sys.executable, "-m", "classroom.jupyterhub", "--state", str(state), *options],
+            [*before, sys.executable, "-m", "classroom.jupyterhub", "--state", str(state), *options],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdout=said,

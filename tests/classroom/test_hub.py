@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import socket
+import tempfile
 import time
+from pathlib import Path
 
 import psutil
 import pytest
 import requests
 
-from tests.classroom.visitor import wait_until
+from tests.classroom.conftest import ended, started
+from tests.classroom.visitor import Visitor, wait_until
 
-pytestmark = pytest.mark.timeout(400)  # a quiet machine needs a minute for all of this file
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]  # all of it takes a quiet machine a minute
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives learners accounts of their own")
 
 READ = """
@@ -181,6 +186,63 @@ def test_a_killed_hub_is_started_again_and_nobody_notices(people, demo):
     assert demo.visitor("learner2").server()["ready"], "a new login works"
     assert teacher.hub("DELETE", "users/learner3/server").status_code in (202, 204)
     wait_until(lambda: not teacher.hub("GET", "users/learner3").json()["servers"], "the end of a server")
+
+
+# As /etc/shadow has it: openssl passwd -6 -salt classroom lovelace-1815
+PASSWORD = "lovelace-1815"
+HASHED = "$6$classroom$zWdp4cGLqXEIBLRc.O1EhbqgXX.irM5qNKOcyMe5Bs2DT66N3z6xKbO7CiF2gLCHWWMIA2QipQ0CRC3CKbe49."
+
+WITH_ACCOUNTS = """
+set -e
+for file in passwd shadow group; do
+    cat "$0/$file" >> "$0/all-$file"
+    mount --bind "$0/all-$file" "/etc/$file"
+done
+exec "$@"
+"""
+
+
+@as_root
+def test_accounts_of_this_machine_log_in_by_their_passwords(tmp_path):
+    """A real hub, with PAM; the accounts are in files that only its own mount namespace sees in ``/etc``."""
+    pytest.importorskip("jupyterhub", reason="needs the extra 'classroom'")
+    homes = Path(tempfile.mkdtemp(prefix="amp-home-", dir="/tmp"))
+    homes.chmod(0o755)
+    for file in ("passwd", "shadow", "group"):
+        shutil.copy(f"/etc/{file}", tmp_path / f"all-{file}")
+    for number, name in enumerate(("ada", "bob"), start=61001):
+        append(tmp_path / "passwd", f"{name}:x:{number}:{number}::{homes / name}:/bin/sh")
+        append(tmp_path / "shadow", f"{name}:{HASHED}:20000:0:99999:7:::")
+        append(tmp_path / "group", f"{name}:x:{number}:")
+        (homes / name).mkdir()
+        (homes / name).chmod(0o755)
+        os.chown(homes / name, number, number)
+    append(tmp_path / "group", "learners:x:61000:ada")
+    namespace = ["unshare", "--mount", "--propagation", "private", "sh", "-c", WITH_ACCOUNTS, str(tmp_path)]
+    demo = started("--port", str(free_port()), before=namespace)
+    try:
+        assert "no group teachers" in demo.said()
+        ada, bob = (Visitor(demo.running["url"], name, PASSWORD) for name in ("ada", "bob"))
+        assert bob.log_in().status_code == 403, "in none of the groups"
+        assert ada.log_in().status_code == 200
+        kernel = ada.start_server().kernel()
+        shown = kernel.run("import os; print(os.getresuid(), os.getgroups(), os.getcwd())")
+        assert shown == f"(61001, 61001, 61001) [61000, 61001] {homes / 'ada'}\n"
+        assert (homes / "ada").stat().st_mode & 0o777 == 0o700
+    finally:
+        ended(demo)
+        shutil.rmtree(homes)
+
+
+def append(path, line):
+    with path.open("a") as file:
+        file.write(line + "\n")
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def pid_of_server(demo, name):
