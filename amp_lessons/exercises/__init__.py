@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from amp_lessons import classroom
 from amp_lessons.audit.findings import Finding, note
 from amp_lessons.exercises import checking, shelf
 from amp_lessons.exercises.containment.isolation import Way
@@ -58,7 +59,8 @@ def check(exercise_id: str, attempt: Any, *, time_limit_s: float = 10.0, isolati
     report = checking.examine(shelf.find(exercise_id), attempt, time_limit_s, isolation)
     if not report.attempted:
         return report
-    return _with_message(report, _told(lambda: record_check(exercise_id, report.passed)))
+    report = _with_note(report, "progress_file", _told(lambda: record_check(exercise_id, report.passed)))
+    return _with_note(report, "live_room", classroom.solved(exercise_id) if report.passed else "")
 
 
 def _told(record: Callable[[], str]) -> str:
@@ -69,10 +71,10 @@ def _told(record: Callable[[], str]) -> str:
         return str(error)
 
 
-def _with_message(report: Report, message: str) -> Report:
+def _with_note(report: Report, code: str, message: str) -> Report:
     if not message:
         return report
-    return replace(report, findings=(*report.findings, note("progress_file", message)))
+    return replace(report, findings=(*report.findings, note(code, message)))
 
 
 def hint(exercise_id: str, number: int) -> Hint:
