@@ -5,6 +5,7 @@ from . import audit as audit
 from . import autocast as autocast
 from . import bench as bench
 from . import checkpoints as checkpoints
+from . import classroom as classroom
 from . import clinic as clinic
 from . import devices as devices
 from . import exercises as exercises

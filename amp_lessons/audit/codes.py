@@ -36,6 +36,7 @@ CODES: dict[str, str] = {
     "checker_failed": "the check itself made a mistake",
     "progress_file": "the progress file could not be read or written",
     "same_code": "an exercise that was to be repeated was handed in as it stood",
+    "live_room": "the class's live room did not hear of what was solved",
     "prints_a_lot": "more was printed than a report can show",
     "hard_coded_device": "the code names a device instead of asking which one is meant",
     "deprecated_api": "an old spelling was used, of which PyTorch warns",

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from amp_lessons import classroom
 from amp_lessons.audit.findings import Finding, note
 from amp_lessons.exercises import checking, repetition, shelf
 from amp_lessons.exercises.containment.isolation import Way
@@ -60,19 +61,21 @@ def check(exercise_id: str, attempt: Any, *, time_limit_s: float = 10.0, isolati
         raise ValueError(f"time_limit_s must be a positive number of seconds, not {time_limit_s!r}")
     report = checking.examine(shelf.find(exercise_id), attempt, time_limit_s, isolation)
     try:
-        return _recorded(report, source_of(attempt))
+        report = _recorded(report, source_of(attempt))
     except progress.ProgressError as error:  # must not keep anyone from learning
-        return _with_message(report, str(error))
+        report = _with_note(report, "progress_file", str(error))
+    return _with_note(report, "live_room", classroom.solved(exercise_id) if report.passed else "")
 
 
 def _recorded(report: Report, source: str) -> Report:
     """Record what a check came to; code that was to be written again, and was not, does not count."""
     if not report.attempted:
-        return _with_message(report, repetition.record_empty(report.exercise_id))
+        return _with_note(report, "progress_file", repetition.record_empty(report.exercise_id))
     old = repetition.handed_in_again(report.exercise_id, source)
     if old is not None:
         return replace(report, findings=(*report.findings, _same_as(old)))
-    return _with_message(report, repetition.record_check(report.exercise_id, report.passed, source))
+    message = repetition.record_check(report.exercise_id, report.passed, source)
+    return _with_note(report, "progress_file", message)
 
 
 def _same_as(old: Version) -> Finding:
@@ -93,10 +96,10 @@ def _told(record: Callable[[], str]) -> str:
         return str(error)
 
 
-def _with_message(report: Report, message: str) -> Report:
+def _with_note(report: Report, code: str, message: str) -> Report:
     if not message:
         return report
-    return replace(report, findings=(*report.findings, note("progress_file", message)))
+    return replace(report, findings=(*report.findings, note(code, message)))
 
 
 def hint(exercise_id: str, number: int) -> Hint:

@@ -8,6 +8,7 @@ from typing import Any
 import ipywidgets
 from markupsafe import Markup
 
+from amp_lessons import classroom
 from amp_lessons.quizzes import Choice, Question, question
 from amp_lessons.views.base.picture import CAPTION_STYLE
 from amp_lessons.views.base.shown import Shown
@@ -51,7 +52,8 @@ class Quiz(Shown):
         for button, choice in zip(self._buttons, self.question.choices, strict=True):
             button.icon = "" if choice is not self.chosen else ("check" if choice.right else "times")
         why = Markup('<div aria-live="polite" style="{}">{}</div>')
-        self._why.value = why.format(CAPTION_STYLE, self.verdict)
+        said = " ".join(filter(None, [self.verdict, classroom.predicted(self.question, i)]))
+        self._why.value = why.format(CAPTION_STYLE, said)
         if self._then is not None:
             self._then(self.chosen)
 

@@ -1,0 +1,190 @@
+"""A real JupyterHub with the live room in it, for tests: dummy users, no servers, nothing left behind."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+REPOSITORY = Path(__file__).parents[2]
+START_TIMEOUT_S = 90
+TEACHER, PASSWORD = "teacher", "a long enough password"
+
+CONFIG = """
+import sys
+from classroom.room.config import add_to
+
+c = get_config()
+c.JupyterHub.bind_url = "http://127.0.0.1:{public}"
+c.JupyterHub.hub_bind_url = "http://127.0.0.1:{hub}"
+c.ConfigurableHTTPProxy.api_url = "http://127.0.0.1:{proxy}"
+c.ConfigurableHTTPProxy.command = [
+    sys.executable, "-c", "from configurable_http_proxy.cli import main; main()"
+]
+c.JupyterHub.authenticator_class = "dummy"
+c.DummyAuthenticator.password = {password!r}
+c.Authenticator.allow_all = True
+c.JupyterHub.services = [{{"name": "tokens", "api_token": {admin!r}}}]
+c.JupyterHub.load_roles = [
+    {{"name": "tokens", "scopes": ["admin:users", "tokens", "inherit"], "services": ["tokens"]}}
+]
+add_to(c, [{teacher!r}], port={room})
+"""
+
+
+@dataclass
+class Reply:
+    """What came back."""
+
+    status: int
+    body: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        return json.loads(self.body)
+
+
+@dataclass
+class Hub:
+    """A hub that runs in ``folder``."""
+
+    folder: Path
+    public: int = field(default_factory=lambda: free_port())
+    hub: int = field(default_factory=lambda: free_port())
+    proxy: int = field(default_factory=lambda: free_port())
+    room: int = field(default_factory=lambda: free_port())
+    admin: str = field(default_factory=lambda: secrets.token_hex(16))
+
+    @property
+    def page(self) -> str:
+        return f"http://127.0.0.1:{self.public}/services/room/"
+
+    @property
+    def straight(self) -> str:
+        """The room's own address, where kernels ask."""
+        return f"http://127.0.0.1:{self.room}/services/room/"
+
+    def token(self, login: str, **wishes: Any) -> str:
+        """Return a token of a learner's, such as the hub gives to their server."""
+        wishes.setdefault("scopes", ["access:services!service=room"])
+        self._api("POST", f"users/{login}", ok=(201, 409))
+        return self._api("POST", f"users/{login}/tokens", wishes, ok=(201,)).json["token"]
+
+    def revoke(self, login: str, token: str) -> None:
+        """Take a token back."""
+        for each in self._api("GET", f"users/{login}/tokens", ok=(200,)).json["api_tokens"]:
+            self._api("DELETE", f"users/{login}/tokens/{each['id']}", ok=(204,))
+
+    def ask(
+        self, method: str, path: str, content: Any = None, token: str | None = None, **headers: str
+    ) -> Reply:
+        """Ask the room as a kernel does."""
+        if token is not None:
+            headers["Authorization"] = f"token {token}"
+        return ask(method, self.straight + path, content, headers)
+
+    def learner(self, login: str, name: str | None = None) -> str:
+        """Have a learner join, and return their token."""
+        token = self.token(login)
+        assert self.ask("PUT", "api/me", {"name": name}, token).status == 200
+        return token
+
+    def _api(self, method: str, path: str, content: Any = None, ok: tuple[int, ...] = ()) -> Reply:
+        url = f"http://127.0.0.1:{self.hub}/hub/api/{path}"
+        reply = ask(method, url, content, {"Authorization": f"token {self.admin}"})
+        assert reply.status in ok, (path, reply)
+        return reply
+
+
+def ask(method: str, url: str, content: Any, headers: dict[str, str]) -> Reply:
+    """Send one request; a refusal is a reply too."""
+    data = content if isinstance(content, bytes) or content is None else json.dumps(content).encode()
+    request = urllib.request.Request(url, data, headers, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return Reply(answer.status, answer.read().decode())
+    except urllib.error.HTTPError as error:
+        with error:
+            return Reply(error.code, error.read().decode())
+
+
+@contextmanager
+def running_hub(folder: Path) -> Iterator[Hub]:
+    """Run a hub in ``folder`` until the block ends, however it does."""
+    hub = Hub(folder)
+    config = CONFIG.format(password=PASSWORD, teacher=TEACHER, **vars(hub))
+    (folder / "jupyterhub_config.py").write_text(config)
+    with (folder / "hub.log").open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "jupyterhub", "--config", "jupyterhub_config.py"],
+            cwd=folder,
+            env=environment(),
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            preexec_fn=_end_with_the_tests if sys.platform == "linux" else None,
+        )
+        try:
+            wait_until_up(hub, process)
+            yield hub
+        finally:
+            end(process)
+
+
+def environment() -> dict[str, str]:
+    """Return an environment in which the package under test is found, and no other hub is."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("JUPYTERHUB_")}
+    return {**kept, "PYTHONPATH": os.pathsep.join(filter(None, [str(REPOSITORY), kept.get("PYTHONPATH")]))}
+
+
+def wait_until_up(hub: Hub, process: subprocess.Popen[bytes]) -> None:
+    """Wait until the room answers through the proxy."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            if ask("GET", hub.page + "room.css", None, {}).status == 200:
+                return
+        except OSError:
+            pass
+        time.sleep(0.1)
+    raise RuntimeError(f"the hub did not start:\n{(hub.folder / 'hub.log').read_text()}")
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a hub and all that it has started."""
+    family = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+    process.terminate()
+    try:
+        process.wait(timeout=15)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    for each in family:
+        if each.is_running():
+            each.kill()
+    psutil.wait_procs(family, timeout=10)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _end_with_the_tests() -> None:
+    """Have the hub ended, in good order, when the process of the tests is gone."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG

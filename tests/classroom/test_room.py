@@ -1,0 +1,215 @@
+"""The live room behind a real hub: who is let in, what kernels may say, and what a class sees."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import psutil
+import pytest
+
+from amp_lessons import classroom, exercises, quizzes, views
+from amp_lessons.classroom import membership
+from tests.classroom.hubs_with_a_room import REPOSITORY, environment, free_port, running_hub
+
+pytest.importorskip("jupyterhub")
+pytest.importorskip("configurable_http_proxy")
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+QUESTION = quizzes.question("scaling.floor")
+VOTE = f"api/predictions/{QUESTION.id}"
+REQUESTS = [
+    ("PUT", "api/me", {"name": "Eve"}),
+    ("DELETE", "api/me", None),
+    ("PUT", VOTE, {"choice": 0}),
+    ("PUT", "api/exercises/loss_scaler", {}),
+    ("GET", "board", None),
+    ("POST", "teach/end", {}),
+]
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory):
+    with running_hub(tmp_path_factory.mktemp("hub")) as hub:
+        yield hub
+
+
+@pytest.fixture
+def teacher(hub):
+    return hub.token("teacher", scopes=["access:services!service=room", "custom:amp-lessons:teach"])
+
+
+@pytest.fixture
+def board(hub):
+    token = hub.token("reader")
+    return lambda: hub.ask("GET", "board", token=token).json
+
+
+@pytest.mark.parametrize(("method", "path", "content"), REQUESTS, ids=lambda part: str(part))
+def test_no_token_a_wrong_one_and_one_for_something_else_are_refused(hub, board, method, path, content):
+    before = board()
+    assert hub.ask(method, path, content).status in (401, 403)
+    assert hub.ask(method, path, content, token="0" * 32).status == 403
+    assert (
+        hub.ask(method, path, content, token=hub.token("eve", scopes=["users:activity!user"])).status == 403
+    )
+    assert hub.ask(method, path + "?token=" + hub.token("eve"), content).status in (401, 403)
+    assert (
+        hub.ask("GET", "", token="0" * 32).status != 200 or "login" in hub.ask("GET", "", token="0" * 32).body
+    )
+    assert board() == before
+
+
+def test_a_token_that_expired_or_was_taken_back_is_refused_at_once(hub):
+    short, taken = hub.token("kim", expires_in=2), hub.learner("lee")
+    assert hub.ask("PUT", "api/me", {}, short).status == 200
+    deadline = time.monotonic() + 2
+    while time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert hub.ask("PUT", VOTE, {"choice": 0}, short).status == 403
+    assert hub.ask("PUT", VOTE, {"choice": 0}, taken).status == 200
+    hub.revoke("lee", taken)
+    assert hub.ask("PUT", VOTE, {"choice": 1}, taken).status == 403
+
+
+def test_a_token_of_a_service_is_nobodys_vote(hub):
+    assert hub.ask("PUT", "api/me", {}, hub.admin).status == 403
+
+
+def test_no_request_can_name_another_learner(hub, board):
+    mallory = hub.learner("mallory", "Mallory")
+    hub.learner("victim", "Victim")
+    for names in ({"login": "victim"}, {"user": "victim"}, {"name": "victim"}):
+        hub.ask("PUT", "api/exercises/decode_bits", names, mallory)
+    hub.ask("PUT", "api/exercises/decode_bits?user=victim&login=victim", {}, mallory, Cookie="login=victim")
+    (task,) = (each for each in board()["exercises"] if each["title"] == exercises.catalog()[0].title)
+    assert task["names"] == ["Mallory"]
+    hub.ask("DELETE", "api/me?user=victim", {"login": "victim"}, mallory)
+    assert "Victim" in board()["named"]
+
+
+def test_a_learner_cannot_do_what_the_teacher_does(hub, board):
+    token = hub.learner("pupil", "Pupil")
+    for action in ("open", "reveal", "close", "end"):
+        assert hub.ask("POST", f"teach/{action}", {"id": QUESTION.id}, token).status == 403
+    assert board()["prediction"] is None
+    assert "Pupil" in board()["named"]
+    assert "answered" not in board()
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"null", b"[]", b'"x"', b"{", b"\xff", b"[" * 1000, b'{"name": ' + b"9" * 900 + b"}"]
+)
+def test_nonsense_is_refused_and_breaks_nothing(hub, board, body):
+    token = hub.token("nonsense")
+    assert hub.ask("PUT", "api/me", body, token).status == 400
+    assert board()["version"]
+
+
+def test_more_than_a_kilobyte_is_not_even_read(hub, board):
+    token = hub.learner("big")
+    with contextlib.suppress(ConnectionError):  # hung up while the rest was on its way
+        assert hub.ask("PUT", "api/me", b'{"name": "' + b"x" * 2000 + b'"}', token).status in (400, 413)
+    assert board()["version"]
+
+
+def test_who_asks_without_end_is_slowed_down_and_nobody_else_is(hub):
+    flood, other = hub.learner("flood"), hub.learner("other")
+    statuses = [hub.ask("PUT", VOTE, {"choice": 0}, flood).status for _ in range(80)]
+    assert statuses[0] == 200
+    assert 429 in statuses
+    assert hub.ask("PUT", VOTE, {"choice": 0}, other).status == 200
+
+
+def test_thirty_vote_at_once(hub, board, teacher):
+    tokens = [hub.learner(f"voter{i}") for i in range(30)]
+    asked = quizzes.question("scaling.growth")
+    assert hub.ask("POST", "teach/open", {"id": asked.id}, teacher).status == 200
+
+    def vote(i):
+        return hub.ask("PUT", f"api/predictions/{asked.id}", {"choice": i % 3}, tokens[i]).status
+
+    with ThreadPoolExecutor(30) as pool:
+        assert set(pool.map(vote, range(30))) == {200}
+    shown = board()["prediction"]
+    assert shown["answered"] == 30
+    assert [each["now"] for each in shown["choices"]] == [10, 10, 10]
+    assert hub.ask("POST", "teach/close", {}, teacher).status == 200
+
+
+@pytest.fixture
+def kernel(hub, monkeypatch):
+    """Make this process a kernel of one of the hub's learners."""
+    token = hub.token("grace")
+    monkeypatch.setenv("AMP_LESSONS_ROOM", f"http://127.0.0.1:{hub.room}")
+    monkeypatch.setenv("JUPYTERHUB_API_TOKEN", token)
+    monkeypatch.setenv("JUPYTERHUB_BASE_URL", "/")
+    yield token
+    membership._close()
+
+
+def wait_for(condition, seconds=30):
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return found
+
+
+def test_a_kernel_takes_part_from_joining_to_leaving(hub, board, teacher, kernel):
+    joined = classroom.join(name="Grace")
+    assert joined.takes_part
+    assert "Grace" in board()["named"]
+    before = hub.ask("GET", "board", token=teacher).json["answered"].get("scaling.order", 0)
+    views.Quiz("scaling.order").choose("a")
+    assert exercises.check("decode_bits", exercises.solution("decode_bits").function).passed
+    wait_for(lambda: [each for each in board()["exercises"] if "Grace" in each["names"]])
+    after = hub.ask("GET", "board", token=teacher).json["answered"]["scaling.order"]
+    assert after == before + 1
+    assert not classroom.leave().takes_part
+    assert "Grace" not in board()["named"]
+    assert hub.ask("GET", "board", token=teacher).json["answered"].get("scaling.order", 0) == before
+
+
+def test_a_name_that_is_taken_is_said_in_words(hub, board, kernel):
+    hub.learner("first", "Same Name")
+    said = classroom.join(name="same name")
+    assert not said.takes_part
+    assert "somebody in this class has that name already" in said.message
+
+
+def test_a_room_whose_hub_is_killed_ends(tmp_path):
+    hub = subprocess.Popen(
+        [sys.executable, "-c", _STARTS_A_ROOM],
+        cwd=REPOSITORY,
+        env={
+            **environment(),
+            "JUPYTERHUB_SERVICE_URL": f"http://127.0.0.1:{free_port()}",
+            "JUPYTERHUB_SERVICE_PREFIX": "/services/room/",
+            "JUPYTERHUB_SERVICE_NAME": "room",
+            "JUPYTERHUB_API_TOKEN": "none",
+            "JUPYTERHUB_CLIENT_ID": "service-room",
+        },
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    room = psutil.Process(int(hub.stdout.readline()))
+    hub.kill()
+    hub.wait()
+    try:
+        room.wait(timeout=60)
+    finally:
+        if room.is_running():
+            room.kill()
+
+
+# A hub, as far as the room can tell.
+_STARTS_A_ROOM = """
+import os, subprocess, sys, time
+os.environ["AMP_LESSONS_HUB_PID"] = str(os.getpid())
+print(subprocess.Popen([sys.executable, "-m", "classroom.room"]).pid, flush=True)
+time.sleep(600)
+"""
