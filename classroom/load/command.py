@@ -15,6 +15,7 @@ from amp_lessons import lessons
 from amp_lessons.keeping import files
 from classroom.load import lesson as lessons_of
 from classroom.load import machine, page, recording
+from classroom.load.hub import DemoHub, Hub
 from classroom.load.klass import Class, ClassFound, Join, LessonFound, measure_lesson
 from classroom.load.learner import BrokenError, Learner
 from classroom.load.recording import Part, Recording
@@ -58,6 +59,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--forked", action="store_true", help="kernels forked from one that has imported the course")
     add("--url", help="of a Jupyter server, where this is not to start one")
     add("--token", help="that lets in there")
+    add(
+        "--hub", help="demo: the course's own hub with made-up learners; or a file with its url and passwords"
+    )
     add("--minutes", type=float, default=30.0, help="when to stop (default: 30)")
     add(
         "--leave-gib", type=float, default=4.0, help="memory not to touch: no more learners then (default: 4)"
@@ -68,8 +72,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _measured(chosen: argparse.Namespace) -> int:
-    target = chosen.url or OWN
-    here = recording.setup("forked" if chosen.forked else "ordinary", target)
+    target = "hub" if chosen.hub else "another server" if chosen.url else OWN
+    kernels = "the hub's own" if chosen.hub else "forked" if chosen.forked else "ordinary"
+    here = recording.setup(kernels, target)
     path = recording.path_for(chosen.out, here)
     run = Run(chosen, path, recording.resumed(path, here))
     print(f"{here.cpu}, {here.cores} cores, {here.memory_gib} GiB: {path}", flush=True)
@@ -140,6 +145,11 @@ class Run:
 
     async def _target(self, stack: AsyncExitStack) -> tuple[Join, int | None]:
         """Return what lets a learner in, and the server's process if that is ours."""
+        if self.chosen.hub == "demo":
+            demo = stack.enter_context(DemoHub(max(self.chosen.levels, default=1)))
+            return demo.hub.join, demo.process.pid
+        if self.chosen.hub:
+            return Hub.read(Path(self.chosen.hub)).join, None
         url, token, pid = self.chosen.url, self.chosen.token, None
         if url is None:
             server = stack.enter_context(Server(lessons.originals(), forked=self.chosen.forked))

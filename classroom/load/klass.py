@@ -134,7 +134,7 @@ class Class:
             len(self.learners),
             self.lesson.number,
             kernel_mib=self.kernel_mib,
-            server_mib=round(machine.share_mib(self.server_pid), 1) if self.server_pid else 0.0,
+            server_mib=round(_rest_mib(self.server_pid, here, parent), 1),
             parent_mib=round(machine.share_mib(parent), 1) if parent else 0.0,
             kernel_processor_s=round(sum(map(machine.processor_s, here)) / len(here), 1) if here else 0.0,
             **found,  # type: ignore[arg-type]
@@ -161,10 +161,18 @@ async def _together(tasks: Sequence[Awaitable[float]], broke: list[str]) -> list
     return [each for each in came if isinstance(each, float)]
 
 
+def _rest_mib(server: int | None, kernels: Sequence[int], parent: int | None) -> float:
+    """Return what a server, or a hub with its proxy and the servers of all, takes beside the kernels."""
+    if server is None:
+        return 0.0
+    others = {pid for kernel in kernels for pid in machine.family(kernel)} | {parent}
+    return machine.shares_mib(pid for pid in machine.family(server) if pid not in others)
+
+
 def _parent_of(kernels: Sequence[int], server: int | None) -> int | None:
     """Return the process that has forked the kernels, if that is not the server itself."""
     parents = {machine.parent(pid) for pid in kernels} - {server, None, 1}
-    return parents.pop() if server is not None and len(parents) == 1 else None
+    return parents.pop() if len(parents) == 1 else None
 
 
 @dataclass(frozen=True)
