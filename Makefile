@@ -20,7 +20,7 @@ GPU_ARGS ?=
 LOAD_ARGS ?=
 
 LAB_EXTRAS := models,pretrained
-TEST_EXTRAS := models,pretrained,test
+TEST_EXTRAS := models,pretrained,classroom,test
 BIN := .venv/bin
 NOTEBOOKS ?= $(sort $(wildcard notebooks/*.ipynb))
 INSTALL = $(BIN)/python -m pip install --no-compile --constraint constraints.txt $(addprefix --extra-index-url ,$(TORCH_INDEX))

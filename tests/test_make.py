@@ -96,7 +96,7 @@ def test_test_runs_everything_strictly(checkout):
     notebook.parent.mkdir()
     notebook.touch()
     commands = planned(checkout, "test")
-    for step in ("ruff check .", "ruff format --check .", "mypy", "'.[models,pretrained,test]'"):
+    for step in ("ruff check .", "ruff format --check .", "mypy", "'.[models,pretrained,classroom,test]'"):
         assert step in commands
     pytest_line = commands.splitlines()[-1]
     assert " --nbval " in pytest_line

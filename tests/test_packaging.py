@@ -59,7 +59,7 @@ def environment():
 
 
 def test_every_requirement_is_pinned_to_a_version_it_admits(pins):
-    wanted = requirements("models", "pretrained", "test")
+    wanted = requirements("models", "pretrained", "classroom", "test")
     assert {"torch", "jupyterlab", "transformers", "pytest"} <= set(wanted)
     for name, requirement in wanted.items():
         assert name in pins, f"constraints.txt does not pin {name}"
@@ -109,7 +109,7 @@ def test_conda_takes_the_package_from_the_checkout(environment):
 def test_the_makefile_installs_those_extras():
     makefile = (ROOT / "Makefile").read_text()
     assert "LAB_EXTRAS := models,pretrained\n" in makefile
-    assert "TEST_EXTRAS := models,pretrained,test\n" in makefile
+    assert "TEST_EXTRAS := models,pretrained,classroom,test\n" in makefile
 
 
 def test_stubs_are_installed_with_the_package():

@@ -96,6 +96,11 @@ def test_the_copy_alone_can_be_asked_for(originals, here, launched, capsys):
     assert "begin with 00_start_here.ipynb" in capsys.readouterr().out
 
 
+def test_a_folder_may_be_all_that_is_said(originals, here, launched):
+    assert amp_lessons("lab", str(here / "elsewhere")) == 0
+    assert lessons.is_copy(here / "elsewhere")
+
+
 def test_within_a_hub_no_second_server_starts(originals, here, launched, monkeypatch):
     monkeypatch.setattr(surroundings, "look", lambda: Surroundings(in_hub=True))
     assert amp_lessons("lab") == 0

@@ -169,7 +169,7 @@ def _refuse_ambiguity(args: argparse.Namespace) -> None:
     """Refuse ``--browser firefox``: firefox would be taken for the folder."""
     if args.folder is None or not jupyterlab_installed():
         return
-    for option, value in zip(args.passed_on, [*args.passed_on[1:], "--"], strict=True):
+    for option, value in zip(args.passed_on, [*args.passed_on, "--"][1:], strict=True):
         takes_a_value = option.startswith("--") and "=" not in option and option[2:] not in _flags()
         if takes_a_value and value.startswith("--"):
             raise CannotOpenError(
