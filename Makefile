@@ -7,6 +7,7 @@
 #   make test PYTEST_ARGS="-k census"                         some of the tests
 #   make bench BENCH=import_time                              some of the benchmarks
 #   make notebooks NOTEBOOKS=notebooks/03_loss_scaling.ipynb  store one lesson again
+#   make classroom-load LOAD_ARGS="--minutes 8"               how long, how many learners: `--help` says what can be said
 #   make gpu GPU_OUT=results GPU_ARGS="--minutes 9"           where a GPU's recording goes, and for how long
 
 PYTHON ?= python3
@@ -16,6 +17,7 @@ PYTEST_ARGS ?=
 BENCH ?=
 GPU_OUT ?= docs/gpu
 GPU_ARGS ?=
+LOAD_ARGS ?=
 
 LAB_EXTRAS := models,pretrained
 TEST_EXTRAS := models,pretrained,classroom,test
@@ -30,7 +32,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # As many processes as cores run tests, so each of them gets one: with two threads each they wait for each other.
 test quick: export OMP_NUM_THREADS := 1
 
-.PHONY: help lab test quick lint exercise notebooks bench gpu clean
+.PHONY: help lab test quick lint exercise notebooks bench gpu classroom-load clean
 
 help:
 	@echo "make lab        open your own copy of the lessons in JupyterLab"
@@ -41,6 +43,7 @@ help:
 	@echo "make notebooks  run every notebook and store what it shows"
 	@echo "make bench      run the benchmarks"
 	@echo "make gpu        record what this machine's GPU does, beside what is computed without one"
+	@echo "make classroom-load  measure how many learners a server bears"
 	@echo "make clean      remove the environment and all caches"
 
 lab: .venv/installed-lab
@@ -69,6 +72,9 @@ bench: .venv/installed-test
 # With the machine's own Python and PyTorch: nothing is installed.
 gpu:
 	@$(PYTHON) -m tools.gpu --out "$(GPU_OUT)" $(GPU_ARGS)
+
+classroom-load: .venv/installed-test
+	@$(BIN)/python -m classroom.load $(LOAD_ARGS)
 
 clean:
 	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
