@@ -13,6 +13,7 @@ from . import formats as formats
 from . import fp8 as fp8
 from . import frameworks as frameworks
 from . import groups as groups
+from . import grading as grading
 from . import interview as interview
 from . import measure as measure
 from . import parallel as parallel

@@ -42,6 +42,7 @@ COMMANDS = (
     ("audit", "amp_lessons.commands.audit", "run your training script, and say what is wrong with it"),
     ("groups", "amp_lessons.commands.groups", "for teachers: other variants for every group, with answers"),
     ("advise", "amp_lessons.commands.advise", "say whether to train your model in mixed precision, and how"),
+    ("grade", "amp_lessons.commands.grade", "check what learners hand in, and write the grades"),
 )
 
 

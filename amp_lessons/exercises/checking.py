@@ -22,7 +22,7 @@ def examine(exercise: Exercise, attempt: Any, time_limit_s: float, way: isolatio
         ranks.prepare()
         way = "inprocess"
     result = isolation.run(lambda: _said(exercise, Attempt(attempt, exercise.names)), time_limit_s, way)
-    said = result.value if result.ending == "finished" else (_ended_early(result, time_limit_s),)
+    said = result.value if result.ending == "finished" else (ended_early(result, time_limit_s),)
     findings = [each for each in (*said, *_about_output(result)) if isinstance(each, Finding)]
     findings.sort(key=lambda finding: _ORDER[finding.kind])  # stable: the first failure stays the root cause
     comparisons = tuple(each for each in said if isinstance(each, SideBySide))
@@ -47,7 +47,8 @@ def _checker_failed(error: Exception) -> Finding:
     )
 
 
-def _ended_early(result: isolation.Result, limit_s: float) -> Finding:
+def ended_early(result: isolation.Result, limit_s: float) -> Finding:
+    """Report code that did not come to its end within ``limit_s`` seconds."""
     if result.ending == "out of time":
         place = f"; it was at {result.stopped_at}" if result.stopped_at else ""
         return failed(

@@ -40,6 +40,12 @@ class MockReport:
         )
 
     @property
+    def points(self) -> float:
+        """The share of all the points that was covered, from 0.0 to 1.0: for graders."""
+        asked = sum(len(turn.asked.points) for turn in self.turns)
+        return sum(len(turn.covered) for turn in self.turns) / asked if asked else 0.0
+
+    @property
     def shares(self) -> dict[str, float]:
         """The share of the points that was covered, by topic."""
         found: dict[str, tuple[int, int]] = {}

@@ -64,7 +64,7 @@ def run(job: Callable[[], Any], limit_s: float, way: Way = "auto") -> Result:
 
     The value of ``job`` must be picklable. Raises only KeyboardInterrupt, when the user interrupts.
     """
-    _load_what_pytorch_loads_late()
+    load_what_pytorch_loads_late()
     if way == "inprocess" or sandbox.active() or (way == "auto" and not can_fork()):
         return run_in_process(job, limit_s)
     result = _run_in_child(job, limit_s)
@@ -84,7 +84,7 @@ def run_in_process(job: Callable[[], Any], limit_s: float) -> Result:
     return Result(ending, value, session.stopped_at, output.text(), output.characters)
 
 
-def _load_what_pytorch_loads_late() -> None:
+def load_what_pytorch_loads_late() -> None:
     """Make the first optimizer of this process: it imports torch._dynamo, which takes seconds, once."""
     torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
 

@@ -45,6 +45,11 @@ class Report:
         return bool(self.findings) and all(finding.ok for finding in self.findings)
 
     @property
+    def points(self) -> float:
+        """1.0 where the exercise is solved, else 0.0: for graders."""
+        return 1.0 if self.passed else 0.0
+
+    @property
     def status(self) -> Status:
         """Say ``passed``, ``not passed`` or ``not attempted yet``."""
         if not self.attempted:

@@ -1,0 +1,101 @@
+"""What grading comes to: for each learner and exercise a grade, as a table and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from dataclasses import dataclass
+
+from amp_lessons.exercises.report.results import Report
+from amp_lessons.text.tables import Table
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_UNSHOWN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+@dataclass(frozen=True)
+class Grade:
+    """What one exercise came to: ``points`` from 0.0 to 1.0, a word of ``status``, and why.
+
+    ``source`` is the code that was judged, ``report`` what the check says of it, if it ran; ``remarks`` are
+    what a teacher should look at, and cost nothing by themselves.
+    """
+
+    exercise_id: str
+    title: str
+    status: str
+    points: float = 0.0
+    report: Report | None = None
+    remarks: tuple[str, ...] = ()
+    source: str = ""
+
+    @property
+    def mark(self) -> str:
+        """The cell of the table: points, or a word for none; ``!`` where there is something to look at."""
+        word = {"passed": "1", "not passed": "0", "not attempted yet": "·", "held back": "held"}
+        return word.get(self.status, "–") + ("!" if self.remarks else "")
+
+
+@dataclass(frozen=True)
+class Graded:
+    """The grades of one learner, an exercise each, and what is wrong with what was handed in."""
+
+    learner: str
+    grades: tuple[Grade, ...]
+    problems: tuple[str, ...] = ()
+
+    @property
+    def points(self) -> float:
+        """The sum of the points."""
+        return sum(grade.points for grade in self.grades)
+
+
+@dataclass(frozen=True)
+class Grades:
+    """The grades of all learners; ``about`` says under which conditions they came about."""
+
+    learners: tuple[Graded, ...]
+    about: str = ""
+
+    def as_table(self) -> Table:
+        """Return a row for each learner, with a column for each exercise."""
+        ids = [grade.exercise_id for grade in self.learners[0].grades] if self.learners else []
+        rows = [
+            [shown(each.learner), *(grade.mark for grade in each.grades), f"{each.points:g} of {len(ids)}"]
+            for each in self.learners
+        ]
+        return Table(("learner", *ids, "points"), rows)
+
+    def as_csv(self) -> str:
+        """Return a line for each learner and exercise; no spreadsheet takes a cell of it for a formula."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(("learner", "exercise", "points", "status", "finding", "remarks"))
+        for each in self.learners:
+            for grade in each.grades:
+                finding = grade.report.findings[0].code if grade.report and grade.report.findings else ""
+                remarks = "; ".join((*grade.remarks, *each.problems))
+                row = (each.learner, grade.exercise_id, f"{grade.points:g}", grade.status, finding, remarks)
+                writer.writerow([_no_formula(shown(cell)) for cell in row])
+        return text.getvalue()
+
+    def remarks(self) -> list[str]:
+        """Return what a teacher should look at, a line each."""
+        lines = [f"{each.learner}: {problem}" for each in self.learners for problem in each.problems]
+        lines += [
+            f"{each.learner}, {grade.exercise_id}: {remark}"
+            for each in self.learners
+            for grade in each.grades
+            for remark in grade.remarks
+        ]
+        return [shown(line) for line in lines]
+
+
+def shown(text: str) -> str:
+    """Return a text with nothing in it that moves a terminal's cursor, or turns the line around."""
+    return _UNSHOWN.sub("\N{REPLACEMENT CHARACTER}", text).replace("\n", " ")
+
+
+def _no_formula(cell: str) -> str:
+    return f"'{cell}" if cell.startswith(_FORMULA) else cell

@@ -1,0 +1,208 @@
+"""Grade a folder of submissions: read each notebook, judge each attempt, let none disturb another."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from amp_lessons import exercises, lessons
+from amp_lessons.exercises.exercise import Exercise, cell_id
+from amp_lessons.exercises.report.results import Report
+from amp_lessons.grading import processes
+from amp_lessons.grading.grades import Grade, Graded, Grades
+from amp_lessons.grading.judging import BY_PROXY, Task, judged
+from amp_lessons.grading.processes import EndedError, Limits, Walled
+from amp_lessons.grading.reading import Found, Wanted
+from amp_lessons.grading.submissions import Submission, submissions_in
+
+_READING_S = 60.0
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How to grade: within which time and limits, how many attempts at once, whose code the teacher trusts.
+
+    ``limit_s`` is the time of one check in seconds. ``accepted`` are the learners whose code is run although
+    the gate holds it back: the teacher has read it.
+    """
+
+    limit_s: float = 20.0
+    limits: Limits = field(default_factory=Limits)
+    jobs: int = 1
+    accepted: frozenset[str] = frozenset()
+
+
+def grade(folder: Path | str, exercise_ids: Sequence[str] = (), terms: Terms | None = None) -> Grades:
+    """Grade what lies in ``folder``: these exercises, or all of the lessons that anybody has handed in.
+
+    Raises ValueError for an exercise that is not there, and for a folder without notebooks.
+    """
+    chosen = [exercises.shelf.find(each) for each in exercise_ids] or exercises.catalog()
+    terms = terms or Terms()
+    submissions = submissions_in(Path(folder))
+    wanted = wanted_of(chosen)
+    with ThreadPoolExecutor(terms.jobs) as pool:
+        read = list(pool.map(lambda each: _read(each, wanted), submissions))
+    if not exercise_ids:
+        handed_in = {lesson for reading in read for lesson in reading.lessons}
+        chosen = [each for each in chosen if each.lesson in handed_in]
+    reports = _judge_all(_tasks(read, terms), terms.jobs)
+    learners = tuple(_graded(reading, chosen, terms, reports) for reading in read)
+    return Grades(learners, str(processes.surroundings()))
+
+
+def grade_notebook(path: Path | str, exercise_ids: Sequence[str], terms: Terms | None = None) -> list[Grade]:
+    """Grade these exercises in one notebook: what other graders call. Raises ValueError as ``grade`` does."""
+    terms = terms or Terms()
+    chosen = [exercises.shelf.find(each) for each in exercise_ids]
+    reading = _read(Submission("", (Path(path),)), wanted_of(chosen))
+    return list(_graded(reading, chosen, terms, _judge_all(_tasks([reading], terms), 1)).grades)
+
+
+def wanted_of(chosen: Sequence[Exercise]) -> list[Wanted]:
+    """Return what the reading process has to know of exercises."""
+    checks = _original_checks()
+    return [
+        {
+            "id": each.id,
+            "names": each.names,
+            "stub": each.stub,
+            "solutions": [
+                each.solution_source,
+                *(way.source for way in each.other_ways if _is_python(way.source)),
+            ],
+            "lesson": each.lesson,
+            "check": checks.get(each.id, ""),
+        }
+        for each in chosen
+    ]
+
+
+def _is_python(source: str) -> bool:
+    try:
+        ast.parse(source)
+    except SyntaxError:
+        return False
+    return True
+
+
+def _original_checks() -> dict[str, str]:
+    """Return the cell of each check as the course has it, by the exercise's id."""
+    ids = {cell_id(each.id, "check"): each.id for each in exercises.catalog()}
+    found = {}
+    for path in sorted(lessons.originals().glob("[0-9][0-9]_*.ipynb")):
+        for cell in json.loads(path.read_text("utf-8"))["cells"]:
+            if cell.get("id") in ids:
+                found[ids[cell["id"]]] = "".join(cell["source"])
+    return found
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What was found in the notebooks of one learner."""
+
+    learner: str
+    found: dict[str, Found]
+    lessons: frozenset[str]
+    problems: tuple[str, ...]
+
+
+def _read(submission: Submission, wanted: list[Wanted]) -> Reading:
+    found: dict[str, Found] = {}
+    of_lessons: set[str] = set()
+    problems = list(submission.problems)
+    for path in submission.notebooks:
+        answer = _read_one(path, wanted)
+        if "problem" in answer:
+            problems.append(f"{path.name}: {answer['problem']}")
+            continue
+        of_lessons.update(answer["lessons"])
+        for each in map(_found, answer["found"]):
+            if each.exercise_id not in found or found[each.exercise_id].state != "written":
+                found[each.exercise_id] = each
+            elif each.state == "written":
+                problems.append(f"{path.name}: a second attempt at {each.exercise_id}, which was left out")
+    return Reading(submission.learner, found, frozenset(of_lessons), tuple(problems))
+
+
+def _read_one(path: Path, wanted: list[Wanted]) -> dict[str, Any]:
+    try:
+        text = path.read_text("utf-8", errors="replace")
+        with Walled("amp_lessons.grading.reader", Limits(memory_bytes=2**30), most_s=_READING_S) as reader:
+            reader.tell({"text": text, "wanted": wanted})
+            return reader.hear(_READING_S)
+    except (EndedError, OSError) as error:
+        return {"problem": f"it cannot be read: {error}"}
+
+
+def _found(data: dict[str, Any]) -> Found:
+    fields: dict[str, Any] = {
+        name: tuple(each) if isinstance(each, list) else each for name, each in data.items()
+    }
+    return Found(**fields)
+
+
+def _runs(found: Found, learner: str, terms: Terms) -> bool:
+    """Whether an attempt is run: what the gate holds back only where it could not reach the check at all."""
+    if found.state != "written":
+        return False
+    behind = found.exercise_id in BY_PROXY and processes.surroundings().apart
+    return behind or not found.held or learner in terms.accepted
+
+
+def _tasks(read: Sequence[Reading], terms: Terms) -> dict[tuple[str, str], Task]:
+    return {
+        (reading.learner, each.exercise_id): Task(each.exercise_id, each.source, terms.limit_s, terms.limits)
+        for reading in read
+        for each in reading.found.values()
+        if _runs(each, reading.learner, terms)
+    }
+
+
+def _judge_all(tasks: dict[tuple[str, str], Task], jobs: int) -> dict[tuple[str, str], Report]:
+    """Judge in processes that stay: the course loads once in each. No learner's code runs in them."""
+    processes.surroundings()
+    with ProcessPoolExecutor(min(jobs, max(1, len(tasks))), get_context("spawn")) as pool:
+        futures = {key: pool.submit(judged, task) for key, task in tasks.items()}
+        return {key: future.result() for key, future in futures.items()}
+
+
+def _graded(
+    reading: Reading, chosen: Sequence[Exercise], terms: Terms, reports: dict[tuple[str, str], Report]
+) -> Graded:
+    grades = tuple(_grade(reading, each, reports.get((reading.learner, each.id))) for each in chosen)
+    return Graded(reading.learner, grades, reading.problems)
+
+
+_WORDS = {"stub": "not attempted yet", "missing": "not handed in", "not python": "not passed"}
+
+
+def _grade(reading: Reading, exercise: Exercise, report: Report | None) -> Grade:
+    found = reading.found.get(exercise.id)
+    if found is None:
+        return Grade(exercise.id, exercise.title, "not handed in")
+    plain = Grade(exercise.id, exercise.title, "", 0.0, report, found.remarks, found.source)
+    if report is None and found.state == "written":
+        held = tuple(f"held back, look at it: {each}" for each in found.held)
+        return replace(plain, status="held back", remarks=(*held, *_edited(found, False), *found.remarks))
+    if report is None:
+        syntax = (
+            ("the cell is not Python: it has a mistake in its syntax",) if found.state == "not python" else ()
+        )
+        remarks = (*syntax, *_edited(found, False), *found.remarks)
+        return replace(plain, status=_WORDS[found.state], remarks=remarks)
+    remarks = (*_edited(found, report.passed), *found.remarks)
+    return replace(plain, status=report.status, points=report.points, remarks=remarks)
+
+
+def _edited(found: Found, passed: bool) -> tuple[str, ...]:
+    """Say so where the notebook shows another verdict than grading has come to."""
+    if found.stored == "passed" and not passed:
+        return ("the notebook shows “passed” below the check, and checking it again does not",)
+    return ()

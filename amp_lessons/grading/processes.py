@@ -1,0 +1,254 @@
+"""Start a program behind ``wall``, watch over it, and end it with all that it has started."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from os import kill, killpg  # while a check runs, those of ``os`` refuse
+from pathlib import Path
+from typing import Any
+
+import amp_lessons
+from amp_lessons.grading import frames
+
+_PACKAGE = Path(amp_lessons.__file__).resolve().parent
+_WALL = Path(__file__).with_name("wall.py")
+_ANSWERS = 8 * 2**20  # the longest answer that is read, in bytes
+_LOOK_EVERY_S = 0.2
+_ENDING_S = 5.0
+_STRANGERS = range(1_000_000_000, 2_000_000_000)  # user ids that nobody has
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a program may take: memory of all its processes, how many they are, how long it may start."""
+
+    memory_bytes: int = 4 * 2**30
+    processes: int = 64
+    start_s: float = 120.0
+
+
+class EndedError(Exception):
+    """The program behind the wall has no answer: its text says what became of it."""
+
+
+class Walled:
+    """A running program, which is asked and answers in ``frames``; what it prints goes nowhere."""
+
+    def __init__(self, module: str, limits: Limits, *, most_s: float, hide_exercises: bool = False) -> None:
+        """Start ``module``, that has ``most_s`` seconds of processor time on each core, and no longer."""
+        to_it, self._asking = os.pipe()
+        self._hearing, from_it = os.pipe()
+        self._limits = limits
+        self._reason = ""
+        self._apart = surroundings().apart
+        self._home = None if self._apart else tempfile.mkdtemp(prefix="amp-lessons-grading-")
+        arguments = [str(to_it), str(from_it)]
+        options = _options(module, limits, most_s, arguments, hide_exercises, self._home)
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_WALL), json.dumps(options)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(to_it, from_it),
+                start_new_session=True,
+                cwd="/",
+            )
+        finally:
+            os.close(to_it)
+            os.close(from_it)
+        self._over = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
+        self._watcher.start()
+
+    def tell(self, message: Any) -> None:
+        """Send a message. Raises EndedError where nobody reads it any more."""
+        try:
+            frames.write(self._asking, message)
+        except OSError as error:
+            raise EndedError(self._became()) from error
+
+    def hear(self, limit_s: float) -> Any:
+        """Return its next message. Raises EndedError where none comes within ``limit_s`` seconds."""
+        try:
+            return frames.read(self._hearing, _ANSWERS, limit_s)
+        except TimeoutError:
+            raise EndedError(f"no answer came within {limit_s:g} seconds") from None
+        except (frames.BrokenFrameError, OSError) as error:
+            raise EndedError(self._became() or str(error)) from error
+
+    def close(self) -> None:
+        """End it and everything it has started."""
+        self._over.set()
+        self._end("")
+        self._watcher.join()
+        for descriptor in (self._asking, self._hearing):
+            os.close(descriptor)
+        if self._home:
+            shutil.rmtree(self._home, ignore_errors=True)
+
+    def __enter__(self) -> Walled:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _became(self) -> str:
+        """Say why it has no answer, once that is known."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1.0)
+        code = self._process.poll()
+        return self._reason or (
+            "it closed its way to answer" if code is None else f"it ended, with status {code}"
+        )
+
+    def _watch(self) -> None:
+        """End it where all its processes together take more than one alone could be forbidden."""
+        while not self._over.wait(_LOOK_EVERY_S) and self._process.poll() is None:
+            members = list(_tree(self._process.pid))
+            if len(members) > self._limits.processes + 2:
+                self._end(f"it started more than {self._limits.processes} processes")
+            elif sum(map(_resident_bytes, members)) > self._limits.memory_bytes:
+                self._end(f"it took more than {self._limits.memory_bytes / 2**30:g} GiB of memory")
+
+    def _end(self, reason: str) -> None:
+        self._reason = self._reason or reason
+        if self._process.poll() is not None:
+            return
+        for pid in list(_tree(self._process.pid))[1:]:
+            with contextlib.suppress(OSError):
+                kill(pid, signal.SIGKILL)
+        if self._apart:  # with the first process of a name space all others end, and then what waited for it
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_ENDING_S)
+        with contextlib.suppress(OSError):
+            killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+def _options(
+    module: str,
+    limits: Limits,
+    most_s: float,
+    arguments: list[str],
+    hide_exercises: bool,
+    private_home: str | None,
+) -> dict[str, Any]:
+    here = surroundings()
+    home = private_home or "/tmp"
+    return {
+        "apart": here.apart,
+        "seen": [sys.base_prefix, sys.prefix, *_packages(), str(_PACKAGE)],
+        "hidden": [str(_PACKAGE / room) for room in ("exercises", "interview")] if hide_exercises else [],
+        "user": secrets.choice(_STRANGERS) if here.as_stranger else None,
+        "memory_bytes": limits.memory_bytes,
+        "processes": limits.processes,
+        "cpu_s": max(1.0, most_s * (os.cpu_count() or 1)),
+        "path": [str(_PACKAGE.parent), *_packages()],
+        "arguments": arguments,
+        "module": module,
+        "home": home,
+        "python": sys.executable,
+        "environment": _environment(home),
+    }
+
+
+def _packages() -> list[str]:
+    """List where packages are imported from; the standard library finds itself."""
+    return [
+        path for path in sys.path if path.endswith(("site-packages", "dist-packages")) and os.path.isdir(path)
+    ]
+
+
+def _environment(home: str) -> dict[str, str]:
+    """Nothing of the grader's own: no token, no progress. One thread, for several attempts run at once."""
+    return {
+        "PATH": "/usr/bin:/bin",
+        "HOME": home,
+        "USER": "learner",
+        "AMP_LESSONS_HOME": f"{home}/progress",
+        "OMP_NUM_THREADS": "1",
+        "MPLBACKEND": "agg",
+    }
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What this machine allows: ``apart``, own files, processes and network; ``as_stranger``, an own user."""
+
+    apart: bool
+    as_stranger: bool
+
+    def __str__(self) -> str:
+        if not self.apart:
+            return (
+                "This machine allows no namespaces: learners' code ran under limits of time and memory, but "
+                "with the network, and with what your account may read and write. Grade on Linux, as root or "
+                "where unprivileged user namespaces are allowed, to keep it from them."
+            )
+        whose = "as a user that nobody else is" if self.as_stranger else "without privileges"
+        return (
+            f"Learners' code ran {whose}, without network, with no file to see but Python's and the "
+            "course's, and no process but its own."
+        )
+
+
+@functools.cache
+def surroundings() -> Surroundings:
+    """Try what this machine allows, once."""
+    if sys.platform != "linux":
+        return Surroundings(False, False)
+    root = os.geteuid() == 0
+    for apart, stranger in ((True, root), (True, False)):
+        if _works(apart, stranger):
+            return Surroundings(apart, stranger)
+    return Surroundings(False, False)
+
+
+def _works(apart: bool, as_stranger: bool) -> bool:
+    options = {
+        "apart": apart,
+        "seen": [sys.base_prefix, sys.prefix, *_packages(), str(_PACKAGE)],
+        "hidden": [],
+        "user": _STRANGERS[0] if as_stranger else None,
+        "memory_bytes": 2**30,
+        "processes": 16,
+        "cpu_s": 20,
+        "path": [str(_PACKAGE.parent), *_packages()],
+        "arguments": [],
+        "module": "amp_lessons.grading.frames",
+        "home": "/tmp",
+        "python": sys.executable,
+        "environment": _environment("/tmp"),
+    }
+    command = [sys.executable, "-I", "-S", str(_WALL), json.dumps(options)]
+    ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
+    return ended.returncode == 0
+
+
+def _tree(pid: int) -> Iterator[int]:
+    """Yield ``pid`` and its descendants, as far as the system tells them."""
+    yield pid
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/children") as file:
+                for child in file.read().split():
+                    yield from _tree(int(child))
+
+
+def _resident_bytes(pid: int) -> int:
+    with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return 0

@@ -1,0 +1,28 @@
+"""The process that reads one notebook: a file that was made to break a parser breaks nothing else."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+
+from amp_lessons.grading import frames
+from amp_lessons.grading.notebooks import UnreadableNotebookError
+from amp_lessons.grading.reading import attempts_in, lessons_in
+
+
+def main() -> None:
+    """Answer one request: a notebook's text, and the exercises that are looked for."""
+    hearing, telling = map(int, sys.argv[1:3])
+    request = frames.read(hearing)
+    try:
+        lessons = sorted(lessons_in(request["text"], request["wanted"]))
+        wanted = [each for each in request["wanted"] if each["lesson"] in lessons]
+        found = [asdict(each) for each in attempts_in(request["text"], wanted)]
+    except UnreadableNotebookError as error:
+        frames.write(telling, {"problem": str(error)})
+        return
+    frames.write(telling, {"lessons": lessons, "found": found})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""The wall: whatever runs behind it reaches nothing, takes no more than it may, and is gone afterwards."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from amp_lessons.grading import frames, processes
+from amp_lessons.grading.processes import EndedError, Limits, Walled
+
+SMALL = Limits(memory_bytes=2**30, processes=16)
+
+needs_namespaces = pytest.mark.skipif(
+    not processes.surroundings().apart, reason="this machine allows no namespaces, which grading says"
+)
+
+
+def answer(body: str, limit_s: float = 60.0, limits: Limits = SMALL, **options):
+    """Return what ``attempt()``, with this body, returns behind the wall."""
+    source = "def attempt():\n" + "\n".join(f"    {line}" for line in body.splitlines())
+    with Walled("amp_lessons.grading.there", limits, most_s=limit_s, **options) as walled:
+        walled.tell({"source": source, "name": "attempt"})
+        assert walled.hear(limits.start_s) == {"ready": True}
+        assert "parameters" in walled.hear(limits.start_s)
+        walled.tell({"args": {"tuple": []}, "kwargs": {"dict": []}})
+        return walled.hear(limit_s)
+
+
+def test_what_an_attempt_returns_comes_back():
+    assert answer("return 3")["returned"] == {"int": "0x3"}
+
+
+@needs_namespaces
+def test_nothing_is_to_be_seen_or_written(tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("points")
+    said = answer(
+        f"""import os, pathlib
+there = [os.path.exists(path) for path in ({str(secret)!r}, "/root/.ssh", "/home", "/var", "/etc/passwd")]
+import amp_lessons.grading.wall as wall
+writable = [path for path in ("/", "/usr", os.path.dirname(wall.__file__)) if os.access(path, os.W_OK)]
+return any(there), len(writable), sorted(name for name in os.listdir("/proc") if name.isdecimal()) == ["1"]"""
+    )
+    assert said["returned"] == {"tuple": [False, {"int": "0x0"}, True]}
+
+
+@needs_namespaces
+def test_there_is_no_network():
+    said = answer(
+        'import socket\nsocket.create_connection(("93.184.216.34", 80), 3)',
+    )
+    assert said["raised"][0] == "OSError"
+    assert "unreachable" in said["raised"][1]
+
+
+@needs_namespaces
+def test_the_solutions_are_not_to_be_had():
+    said = answer("from amp_lessons.exercises import shelf", hide_exercises=True)
+    assert said["raised"][0] in ("ImportError", "ModuleNotFoundError")
+
+
+@needs_namespaces
+def test_it_kills_nobody():
+    said = answer(
+        """import os, signal
+killed = []
+for pid in (os.getppid(), -1, *range(2, 500)):
+    try:
+        if pid: os.kill(pid, signal.SIGKILL); killed.append(pid)
+    except OSError:
+        pass
+return len(killed)"""
+    )
+    assert said["returned"] == {"int": "0x0"}
+
+
+def what_became_of(body: str) -> str:
+    try:
+        return "raised" if "raised" in answer(body, limit_s=4.0) else "answered"
+    except EndedError:
+        return "ended"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "import os\nos._exit(0)",
+        "import ctypes\nctypes.string_at(0)",
+        "while True: pass",
+        "import os\nwhile os.getpid(): os.write(2, b'x' * 4096)",
+        "import os\nos.write(int(__import__('sys').argv[2]), b'forged' * 10)\nreturn 1",
+        "hog = []\nwhile True: hog.append(bytearray(2**24))",
+        "import os\nwhile True:\n    if os.fork() == 0: os.setsid()",
+    ],
+    ids=["ends", "crashes", "loops", "floods", "forges", "fills memory", "multiplies"],
+)
+def test_what_does_not_answer_ends(body):
+    began = time.monotonic()
+    assert what_became_of(body) in ("ended", "raised")
+    assert time.monotonic() - began < 60
+
+
+@needs_namespaces
+def test_nothing_is_left_in_the_background():
+    source = "import subprocess, sys\nsubprocess.Popen(['sleep', '918273'], start_new_session=True)\nreturn 1"
+    said = answer(source)
+    assert said["returned"] == {"int": "0x1"}
+    assert not running("918273")
+
+
+def running(word: str) -> list[str]:
+    from pathlib import Path
+
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if word.encode() in words:
+            found.append(str(path))
+    return found
+
+
+def test_a_message_that_is_too_long_is_not_read():
+    import os
+
+    reading, writing = os.pipe()
+    os.write(writing, (10**12).to_bytes(8, "big"))
+    with pytest.raises(frames.BrokenFrameError, match="are allowed"):
+        frames.read(reading)
+    os.close(reading)
+    os.close(writing)
