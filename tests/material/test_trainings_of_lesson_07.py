@@ -1,4 +1,8 @@
-"""The trainings of lesson 07 reach what the lesson says, and not with one seed alone."""
+"""The trainings of lesson 07 reach what the lesson says, and not with its own seed, 0, alone.
+
+Each test says which quality it asks for, and of which seeds; all are shares of right answers on test data
+that no training saw, or distances of drawings.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import copy
 import pytest
 import torch
 
-from amp_lessons import generation, models, pretrained, residual
+from amp_lessons import generation, pretrained, residual
 from tests.material.lesson07_cells import CELLS, names_of
 
 pytestmark = pytest.mark.slow
@@ -23,51 +27,60 @@ def one_thread():
 
 @pytest.fixture(scope="module")
 def vision():
-    return names_of("vision-data", "vision-fit", "vision-accuracy")
+    names = names_of("vision-data", "vision-fit", "vision-accuracy")
+    exec(CELLS["gap-run"], names)
+    return names
 
 
 @needs_weights
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_network_that_knows_one_sort_of_digits_learns_another_from_few(vision, seed):
+    """It is ten points ahead at least, and by less than half of it with new statistics."""
     fit, accuracy, few = vision["fit"], vision["accuracy"], vision["few"]
     knowing = fit(residual.residual_net(seed=seed), vision["upright"].train, 90, lr=3e-3, seed=seed)
-    tuned = accuracy(fit(copy.deepcopy(knowing), few, 30, seed=seed))
-    mixed = accuracy(fit(copy.deepcopy(knowing), few, 30, dtype=torch.bfloat16, seed=seed))
-    blank = [fit(residual.residual_net(seed=seed + 10), few, 30, lr=lr, seed=seed) for lr in (1e-3, 3e-3)]
-    assert min(tuned, mixed) > 0.7
-    assert abs(tuned - mixed) < 0.05
-    assert max(map(accuracy, blank)) < tuned - 0.1
+    tuned = fit(copy.deepcopy(knowing), few, 30, seed=seed)
+    mixed = fit(copy.deepcopy(knowing), few, 30, dtype=torch.bfloat16, seed=seed)
+    blanks = [fit(residual.residual_net(seed=seed + 1), few, 30, lr=lr, seed=seed) for lr in (1e-3, 3e-3)]
+    blank = max(blanks, key=accuracy)
+    assert min(accuracy(tuned), accuracy(mixed)) > 0.7
+    assert abs(accuracy(tuned) - accuracy(mixed)) < 0.05
+    gap = accuracy(tuned) - accuracy(blank)
+    assert gap > 0.1
+    renewed = [accuracy(vision["with_new_statistics"](net)) for net in (tuned, blank)]
+    assert 0 < renewed[0] - renewed[1] < gap / 2
+    assert renewed[0] > accuracy(tuned)
+
+
+@needs_weights
+def test_new_statistics_leave_the_network_and_its_weights_as_they_were(vision):
+    net = residual.residual_net()
+    before = copy.deepcopy(net.state_dict())
+    renewed = vision["with_new_statistics"](net)
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+    assert all(torch.equal(p, q) for p, q in zip(renewed.parameters(), net.parameters(), strict=True))
+    assert not torch.equal(renewed.backbone[0][1].running_mean, before["backbone.0.1.running_mean"])
 
 
 @pytest.fixture(scope="module")
 def language():
-    return names_of("language-data", "trunk-run", "trunk-once", "trunk-train", "trunk-loop", "trunk-score")
+    cells = ("language-data", "trunk-run", "trunk-once", "trunk-train", "trunk-loop", "trunk-score")
+    return names_of(*cells, "random-blank")
 
 
 @needs_weights
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_encoder_names_packages_and_random_weights_name_fewer(language, seed):
-    tuned, blank = language["upper"](), models.seeded(language["encoder"].Encoder, seed)
+    """Seven in ten at least, and three points more than random weights at their better rate."""
+    tuned = language["upper"]()
     language["finetune"](tuned, lr=3e-4, seed=seed)
     right = language["score"](tuned)
     assert right > 0.7
-    for name in ("hidden", "test_hidden"):
-        kind = name.removesuffix("hidden")
-        language[f"random_{name}"] = language["lower"](
-            blank, language[f"{kind}tokens"], language[f"{kind}mask"]
-        )
-    language["hidden"], kept = language["random_hidden"], language["hidden"]
-    language["test_hidden"], kept_test = language["random_test_hidden"], language["test_hidden"]
-    try:
-        untaught = language["upper"](blank)
-        language["finetune"](untaught, lr=3e-4, seed=seed)
-        assert language["score"](untaught) < right - 0.15
-    finally:
-        language["hidden"], language["test_hidden"] = kept, kept_test
+    assert 0.3 < language["from_nothing"](1e-3, seed) < right - 0.03
 
 
 @needs_weights
 def test_pure_bf16_stalls_at_a_small_rate_and_random_rounding_does_not(language):
+    """At 2e-5, seed 1: below three in ten without, and within eight points of fp32 with it."""
     for cell in ("tuning-stochastic", "tuning-dice"):
         exec(CELLS[cell], language)
     scores = {}
@@ -82,19 +95,38 @@ def test_pure_bf16_stalls_at_a_small_rate_and_random_rounding_does_not(language)
     assert abs(scores["at random"] - scores["fp32"]) < 0.08
 
 
+@pytest.fixture(scope="module")
+def diffusion():
+    return names_of("diffusion-loop", "diffusion-train", "diffusion-average", "diffusion-drawn", "times-run")
+
+
+@pytest.fixture(scope="module")
+def averages(diffusion):
+    return {seed: diffusion["train_diffusion"](seed=seed) for seed in (1, 2)}
+
+
 @pytest.mark.parametrize("seed", [1, 2])
-def test_diffusion_draws_digits_unless_its_average_is_kept_in_bf16(seed):
-    names = names_of("diffusion-loop", "diffusion-train", "diffusion-average", "diffusion-drawn")
-    averages = names["train_diffusion"](seed=seed)
-    distances = {name: names["distance"](names["drawn"](net.float())) for name, net in averages.items()}
+def test_diffusion_draws_digits_unless_its_average_is_kept_in_bf16(diffusion, averages, seed):
+    """A distance below 1, against 4 and more."""
+    distances = {
+        name: diffusion["distance"](diffusion["drawn"](net.float())) for name, net in averages[seed].items()
+    }
     assert distances["fp32"] < 1 < 4 < distances["bf16"]
+
+
+def test_times_that_collide_do_not_hurt_what_is_drawn(diffusion, averages):
+    """Seed 1: the distance is that of a training with all times apart, within 0.05."""
+    collided = diffusion["train_diffusion"](channels=diffusion["coarse"], seed=1)["fp32"]
+    found = diffusion["distance"](diffusion["drawn"](collided, channels=diffusion["coarse"]))
+    assert found == pytest.approx(diffusion["distance"](diffusion["drawn"](averages[1]["fp32"])), abs=0.05)
 
 
 @pytest.mark.parametrize("dtype", [None, torch.bfloat16])
 def test_the_gan_gets_nearer_to_digits(dtype):
+    """Seed 1: from a distance above 8 to one below 6.5."""
     names = names_of(
         "diffusion-loop", "diffusion-average", "diffusion-drawn", "gan-loop", "gan-step", "gan-faked"
     )
     drawn = names["faked"](names["train_gan"](dtype=dtype, seed=1))
     untrained = names["faked"](generation.generator(seed=1))
-    assert names["distance"](drawn) < 5 < 8 < names["distance"](untrained)
+    assert names["distance"](drawn) < 6.5 < 8 < names["distance"](untrained)
