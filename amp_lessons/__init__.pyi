@@ -12,8 +12,8 @@ from . import exercises as exercises
 from . import formats as formats
 from . import fp8 as fp8
 from . import frameworks as frameworks
-from . import groups as groups
 from . import grading as grading
+from . import groups as groups
 from . import interview as interview
 from . import measure as measure
 from . import parallel as parallel

@@ -1,4 +1,4 @@
-"""Learners of a JupyterHub: each logs in as a person does, has the server started, and takes a token for it."""
+"""Learners of a JupyterHub: each logs in as a person does, has a server started, and takes a token for it."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ WHY = interview.question("loss_scaling.why")
 
 
 def turn(view):
-    """Turn the card, and wait until the first point has the focus: a key pressed before would go to that point."""
+    """Turn the card, and wait until the first point has the focus, which a key pressed before would meet."""
     view.get_by_role("button", name="Turn the card").press("Enter")
     first = view.get_by_role("checkbox").first
     expect(first).to_be_focused()
