@@ -15,13 +15,10 @@ def source_of(attempt: Any) -> str:
 
     A class is all its methods, a dict its values. It is empty where no source can be had.
     """
-    if isinstance(attempt, tuple):
-        return "\n\n".join(dict.fromkeys(filter(None, map(source_of, attempt))))
-    if inspect.isclass(attempt):  # in a notebook nothing else leads from a class to its cell
-        return source_of(tuple(filter(inspect.isfunction, vars(attempt).values())))
-    if isinstance(attempt, dict):
-        return repr(attempt)
-    return _source_of_function(inspect.unwrap(attempt)) if inspect.isfunction(attempt) else ""
+    try:
+        return _source_of(attempt)
+    except Exception:  # it is the learner's object: asking for its parts may raise whatever it likes
+        return ""
 
 
 def same_code(one: str, other: str) -> bool:
@@ -29,14 +26,21 @@ def same_code(one: str, other: str) -> bool:
     return bool(one) and _parsed(one) == _parsed(other)
 
 
+def _source_of(attempt: Any) -> str:
+    if isinstance(attempt, tuple):
+        return "\n\n".join(dict.fromkeys(filter(None, map(_source_of, attempt))))
+    if inspect.isclass(attempt):  # in a notebook nothing else leads from a class to its cell
+        return _source_of(tuple(filter(inspect.isfunction, vars(attempt).values())))
+    if isinstance(attempt, dict):
+        return repr(attempt)
+    return _source_of_function(inspect.unwrap(attempt)) if inspect.isfunction(attempt) else ""
+
+
 def _source_of_function(function: Any) -> str:
     file = function.__code__.co_filename
     if not os.path.exists(file):  # a cell is kept in memory, as a whole
         return "".join(linecache.getlines(file))
-    try:
-        return textwrap.dedent(inspect.getsource(function))
-    except (OSError, SyntaxError):  # the file was changed since
-        return ""
+    return textwrap.dedent(inspect.getsource(function))
 
 
 def _parsed(source: str) -> str:

@@ -108,9 +108,16 @@ def _to_repeat(turn: Turn) -> str:
 
 
 def _told(turn: Turn) -> str:
-    said = f" You said {turn.said}." if turn.said else ""
     covered = f"{len(turn.covered)} of {len(turn.asked.points)} points"
-    return f"{turn.asked.text}{said} ({covered}, {turn.seconds:.0f} s)"
+    return f"{turn.asked.text}{_said(turn)} ({covered}, {turn.seconds:.0f} s)"
+
+
+def _said(turn: Turn) -> str:
+    """Repeat the number that was guessed, and put it right."""
+    if turn.asked.estimate is None:
+        return ""
+    right = f"; it is {turn.asked.estimate.value_in_words}" if turn.missed else ""
+    return f" You said {turn.said}{right}."
 
 
 def _named(topic: str) -> str:

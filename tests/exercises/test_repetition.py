@@ -269,3 +269,22 @@ def test_the_card_shows_the_empty_cell_when_it_is_due(hand_in):
     card.refresh()
     assert "The empty cell" in card._again.value
     assert "written_by_you(&#39;decode_bits&#39;)" in card._again.value
+
+
+def test_what_was_solved_before_code_was_kept_is_not_said_to_be_kept():
+    solve(days=5)
+    card = views.ExerciseCard(ID)
+    assert "copy it before you empty that" in card._again.value
+
+
+@pytest.mark.parametrize("kind", [dict, type(lambda: None)])
+def test_an_attempt_that_cannot_be_looked_at_has_no_source(kind):
+    class Unspeakable(dict):
+        def __repr__(self):
+            raise RuntimeError("not for you")
+
+    def circle():
+        pass
+
+    circle.__wrapped__ = circle
+    assert own_code.source_of(Unspeakable() if kind is dict else circle) == ""

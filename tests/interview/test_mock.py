@@ -215,6 +215,17 @@ def test_a_number_counts_within_its_tolerance():
     assert mock.turns[-1].missed == ()
 
 
+def test_the_report_puts_a_wrong_number_right():
+    mock = Mock("senior", 45, 2, Clock())
+    while mock.asked.kind != "estimate":
+        mock.answer()
+    drawn = mock.asked.estimate
+    mock.guess(-1)
+    assert f"You said -1 {drawn.unit}".strip() + f"; it is {drawn.value_in_words}." in " ".join(
+        str(mock.report).split()
+    )
+
+
 def test_code_is_handed_in_as_the_report_of_its_check():
     mock = Mock("senior", 60, 1, Clock())
     while mock.asked.kind != "code":

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
@@ -259,19 +261,25 @@ def anomaly() -> dict[str, object]:
 
 
 def silent_cpu() -> dict[str, object]:
-    """Make a scaler for CUDA where there is none, or ask for what it would do."""
-    scaler = torch.amp.GradScaler("cuda", enabled=torch.cuda.is_available())
-    if not torch.cuda.is_available():
-        assert torch.amp.GradScaler("cuda").is_enabled() is False  # with a warning, no error
-        with torch.autocast("cuda", torch.float16):
-            assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
+    """Ask for CUDA's scaler and autocast where there is no CUDA, or is none to be seen."""
     weight = torch.ones((), requires_grad=True)
-    disabled = torch.amp.GradScaler("cpu", enabled=False)
-    assert disabled.scale(weight) is weight  # a pass-through
-    assert disabled.get_scale() == 1
+    ones = torch.ones(2, 2)
+    with (
+        mock.patch("torch.cuda.is_available", return_value=False),
+        warnings.catch_warnings(record=True) as warned,
+    ):
+        warnings.simplefilter("always")
+        scaler = torch.amp.GradScaler("cuda")
+        with torch.autocast("cuda", torch.float16):
+            assert (ones @ ones).dtype == torch.float32
+    assert len(warned) >= 2  # and no error
+    assert not scaler.is_enabled()
+    assert scaler.scale(weight) is weight  # a pass-through
+
     assert torch.amp.GradScaler("cpu").is_enabled()
-    del scaler
-    return {"scale": f"{disabled.get_scale():g}"}
+    with torch.autocast("cpu", torch.float16):
+        assert (ones @ ones).dtype == torch.float16
+    return {"scale": f"{scaler.get_scale():g}"}
 
 
 def recreated() -> dict[str, object]:

@@ -210,11 +210,15 @@ def softmax() -> dict[str, object]:
     """Take a softmax in fp16 with and without subtracting the largest logit, and of a row of -inf."""
     logits = torch.tensor([12.0, 11.0, 1.0]).half()
     largest_exponent = math.log(torch.finfo(torch.float16).max)
+    below, above = torch.tensor([0.99 * largest_exponent, 1.01 * largest_exponent]).half().exp()
+    assert below.isfinite()
+    assert above.isinf()
     naive = logits.exp() / logits.exp().sum()
     assert naive.isnan().any()
     assert logits.softmax(0).isfinite().all()
     shifted = (logits - logits.max()).exp()
     assert torch.allclose(shifted / shifted.sum(), logits.softmax(0), atol=1e-3)
+    assert torch.tensor([math.inf, 1.0]).softmax(0).isnan().any()  # in fp32, too
     assert torch.full((3,), -math.inf).softmax(0).isnan().all()
     return {"limit": f"{largest_exponent:.1f}", "logit": 12}
 
@@ -270,6 +274,8 @@ def cancellation() -> dict[str, object]:
     in_bf16, in_fp32 = by_squares(values), by_squares(values.float())
     assert abs(in_fp32 / true - 1) < 0.01
     spacing = FORMATS["bf16"].spacing(mean**2)
+    square = torch.tensor(mean**2).bfloat16()
+    assert torch.nextafter(square, square * 2) - square == spacing
     assert in_bf16 % spacing == 0
     assert abs(in_bf16 / true - 1) >= 1  # wrong by as much as itself, or more
 

@@ -205,8 +205,8 @@ def optimizer_memory() -> dict[str, object]:
     adamw = measure.optimizer_bytes(torch.optim.AdamW, [p.requires_grad_() for p in parameters]).state / 1e6
     sgd = measure.optimizer_bytes(measure.OPTIMIZERS["SGD with momentum"], parameters).state / 1e6
     assert (adamw, sgd) == (8, 4)
-    assert FORMATS["fp8_e4m3"].bits == 8
     eight_bits = adamw * FORMATS["fp8_e4m3"].bits / FORMATS["fp32"].bits
+    assert eight_bits == 2 * torch.float8_e4m3fn.itemsize  # two moments
     sharded = parallel.memory_per_rank(1_000_000_000, 8, "zero1", "fp32").held["Adam's moments"] / 1e9
     assert sharded == adamw / 8
     moment, gradient = torch.ones((), dtype=torch.bfloat16), torch.full((), 1.5, dtype=torch.bfloat16)

@@ -93,13 +93,12 @@ class ExerciseCard(Shown):
             self._ways_html.value = self._other_ways()
 
     def _empty_cell(self) -> Markup:
-        """Render what the cell is emptied to, folded, and say where the code is that stands there now."""
+        """Render what the cell is emptied to, folded, and say whether what it holds now is kept."""
         found = Markup(
-            '<div style="{}"><details><summary>The empty cell</summary>{}</details>'
-            "<p>What you wrote is kept: <code>exercises.written_by_you({})</code> shows it.</p></div>"
+            '<div style="{}"><details><summary>The empty cell</summary>{}</details><p>{}</p></div>'
         )
         stub = code_html(self.exercise.stub, "The empty cell")
-        return found.format(CAPTION_STYLE, stub, repr(self.exercise.id))
+        return found.format(CAPTION_STYLE, stub, prose.as_html(_what_is_kept(self.exercise.id)))
 
     def _other_ways(self) -> Markup:
         """Render other good ways to do it, each folded: there is nothing left to give away."""
@@ -192,6 +191,19 @@ def _read(exercise_id: str) -> tuple[Record, str]:
     due = repetition.is_due(exercise_id, record, practised)
     said = [f"So far: {done}." if done else "Not started yet.", _DUE if due else "", found.message]
     return record, " ".join(filter(None, [*said, practised.message]))
+
+
+def _what_is_kept(exercise_id: str) -> str:
+    """Say where the learner's code is, or that it is in the cell alone: once code was not kept."""
+    try:
+        kept = exercises.written_by_you(exercise_id)
+    except progress.ProgressError as error:
+        return str(error)
+    if kept.newest is None:
+        return "What you wrote is in your cell alone: copy it before you empty that."
+    return (
+        f"What passed on {kept.newest.at[:10]} is kept: `exercises.written_by_you({exercise_id!r})` shows it."
+    )
 
 
 _OPEN: weakref.WeakSet[ExerciseCard] = weakref.WeakSet()
