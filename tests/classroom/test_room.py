@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 import time
@@ -179,6 +180,30 @@ def test_a_name_that_is_taken_is_said_in_words(hub, board, kernel):
     said = classroom.join(name="same name")
     assert not said.takes_part
     assert "somebody in this class has that name already" in said.message
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's hub gives its services root's rights")
+def test_the_room_of_roots_hub_has_no_rights_of_roots(hub):
+    (room,) = (each for each in psutil.process_iter() if f":{hub.room}" in service_url(each))
+    assert set(room.uids()) == set(room.gids()) == {65534}
+
+
+def service_url(process):
+    try:
+        return process.environ().get("JUPYTERHUB_SERVICE_URL", "")
+    except psutil.Error:
+        return ""
+
+
+def test_nothing_that_learners_do_is_written_down(hub):
+    token = hub.learner("quiet", "Quiet One")
+    hub.ask("PUT", "api/predictions/amp.adam_hides", {"choice": 0}, token)
+    hub.ask("PUT", "api/exercises/fp32_island", {}, token)
+    hub.ask("PUT", "api/exercises/no_such_thing", {}, token)
+    for path in hub.folder.rglob("*"):
+        kept = path.read_bytes() if path.is_file() else b""
+        found = [word for word in (b"Quiet One", b"adam_hides", b"fp32_island", b"no_such") if word in kept]
+        assert not found, f"{path} holds {found}"
 
 
 def test_a_room_whose_hub_is_killed_ends(tmp_path):
