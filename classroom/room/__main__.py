@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pwd
 import sys
 from urllib.parse import urlsplit
 
@@ -21,12 +22,21 @@ _LOOK_S = 0.5
 async def serve(url: str, prefix: str, hub_pid: int) -> None:
     """Serve until the hub, which has started this process, is gone."""
     where = urlsplit(url)
-    server = HTTPServer(
-        make_app(Room(), prefix), max_body_size=MOST_BYTES, idle_connection_timeout=60, xheaders=True
-    )
+    app = make_app(Room(), prefix)
+    server = HTTPServer(app, max_body_size=MOST_BYTES, idle_connection_timeout=60, xheaders=True)
     server.add_sockets(await _bound(where.hostname or "127.0.0.1", where.port or 80))
+    if os.geteuid() == 0:
+        become_nobody()
     while os.getppid() == hub_pid:
         await asyncio.sleep(_LOOK_S)
+
+
+def become_nobody() -> None:
+    """Give up root's rights, which a hub of root's gives to its services: a room has no use for them."""
+    nobody = pwd.getpwnam("nobody")
+    os.setgroups([])
+    os.setgid(nobody.pw_gid)
+    os.setuid(nobody.pw_uid)
 
 
 async def _bound(host: str, port: int) -> list:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import secrets
-from pathlib import Path
 
 from jupyterhub.services.auth import HubOAuth
 from tornado.web import Application
@@ -35,6 +34,6 @@ def make_app(room: Room, prefix: str, hub_auth: HubOAuth | None = None) -> Appli
             (f"{at}api/exercises/{_ID}", kernels.Solved, of_kernels),
         ],
         cookie_secret=secrets.token_bytes(32),
-        template_path=str(Path(__file__).parent / "page"),
+        template_loader=browsers.read_files(),
         log_function=lambda handler: None,  # who asked for what, and when, is not kept
     )

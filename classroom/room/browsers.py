@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
 
 from jupyterhub.services.auth import HubOAuth, HubOAuthCallbackHandler, HubOAuthenticated
+from tornado.template import Loader
 from tornado.web import HTTPError, RequestHandler
 
 from classroom.room import course
@@ -15,6 +17,22 @@ from classroom.room.state import Room, UnknownError
 
 TEACH = "custom:amp-lessons:teach"  # the scope of those who may show, reveal and end
 _FILES = {"room.css": "text/css", "room.js": "text/javascript"}
+FOLDER = Path(__file__).parent / "page"
+
+
+def read_files() -> Loader:
+    """Read what the page is made of, for later: who serves it need not be allowed to read it."""
+    course.predictions(), course.tasks()
+    for name in _FILES:
+        _read(name)
+    templates = Loader(str(FOLDER))
+    templates.load("page.html")
+    return templates
+
+
+@functools.cache
+def _read(name: str) -> bytes:
+    return (FOLDER / name).read_bytes()
 
 
 class ForBrowser(HubOAuthenticated, RequestHandler):
@@ -110,7 +128,7 @@ class File(RequestHandler):
     def get(self, name: str) -> None:
         """Send one of the two."""
         self.set_header("Content-Type", f"{_FILES[name]}; charset=utf-8")
-        self.finish((Path(__file__).parent / "page" / name).read_bytes())
+        self.finish(_read(name))
 
 
 class LoggedIn(HubOAuthCallbackHandler):

@@ -54,5 +54,6 @@ def _with_room(roles: list[dict[str, Any]], teachers: list[str]) -> list[dict[st
 
 
 def _value(section: Any, name: str) -> list[Any]:
+    """Return a list of the configuration's; empty where nobody has set it."""
     value = section[name]
     return list(value.get_value([]) if isinstance(value, LazyConfigValue) else value)

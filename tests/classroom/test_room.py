@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 import time
@@ -57,19 +58,13 @@ def test_no_token_a_wrong_one_and_one_for_something_else_are_refused(hub, board,
         hub.ask(method, path, content, token=hub.token("eve", scopes=["users:activity!user"])).status == 403
     )
     assert hub.ask(method, path + "?token=" + hub.token("eve"), content).status in (401, 403)
-    assert (
-        hub.ask("GET", "", token="0" * 32).status != 200 or "login" in hub.ask("GET", "", token="0" * 32).body
-    )
     assert board() == before
 
 
 def test_a_token_that_expired_or_was_taken_back_is_refused_at_once(hub):
-    short, taken = hub.token("kim", expires_in=2), hub.learner("lee")
+    short, taken = hub.token("kim", expires_in=4), hub.learner("lee")
     assert hub.ask("PUT", "api/me", {}, short).status == 200
-    deadline = time.monotonic() + 2
-    while time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert hub.ask("PUT", VOTE, {"choice": 0}, short).status == 403
+    wait_for(lambda: hub.ask("PUT", VOTE, {"choice": 0}, short).status == 403)
     assert hub.ask("PUT", VOTE, {"choice": 0}, taken).status == 200
     hub.revoke("lee", taken)
     assert hub.ask("PUT", VOTE, {"choice": 1}, taken).status == 403
@@ -179,6 +174,30 @@ def test_a_name_that_is_taken_is_said_in_words(hub, board, kernel):
     said = classroom.join(name="same name")
     assert not said.takes_part
     assert "somebody in this class has that name already" in said.message
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's hub gives its services root's rights")
+def test_the_room_of_roots_hub_has_no_rights_of_roots(hub):
+    (room,) = (each for each in psutil.process_iter() if f":{hub.room}" in service_url(each))
+    assert set(room.uids()) == set(room.gids()) == {65534}
+
+
+def service_url(process):
+    try:
+        return process.environ().get("JUPYTERHUB_SERVICE_URL", "")
+    except psutil.Error:
+        return ""
+
+
+def test_nothing_that_learners_do_is_written_down(hub):
+    token = hub.learner("quiet", "Quiet One")
+    hub.ask("PUT", "api/predictions/amp.adam_hides", {"choice": 0}, token)
+    hub.ask("PUT", "api/exercises/fp32_island", {}, token)
+    hub.ask("PUT", "api/exercises/no_such_thing", {}, token)
+    for path in hub.folder.rglob("*"):
+        kept = path.read_bytes() if path.is_file() else b""
+        found = [word for word in (b"Quiet One", b"adam_hides", b"fp32_island", b"no_such") if word in kept]
+        assert not found, f"{path} holds {found}"
 
 
 def test_a_room_whose_hub_is_killed_ends(tmp_path):

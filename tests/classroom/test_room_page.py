@@ -63,7 +63,7 @@ def log_in(context, hub, login):
         lambda asked: page.heard.append(asked.url) if not asked.url.startswith(hub.page[:17]) else 0,
     )
     page.goto(hub.page)
-    assert "/hub/login" in page.url
+    assert "/hub/login" in page.url, "nobody sees the page without logging in"
     page.fill("#username_input", login)
     page.fill("#password_input", PASSWORD)
     page.click("#login_submit")
