@@ -34,6 +34,17 @@ IN_FP32_TOO = End(
     "print('inputs finite:', inputs.isfinite().all().item(), ' targets:', targets.unique().tolist())\n"
     "print('loss in fp32:', loss_fn(model(inputs), targets).item())",
 )
+ONE_BATCH = End(
+    "That batch has nothing to average over, in any precision: every label is ignored, or a row is all "
+    "padding.",
+    "Add up the losses and divide by the number of labels that count, at least one. A scaler skips such a "
+    "step; without one the NaN reaches the weights.",
+    "07",
+    "import torch.nn.functional as F\n\n"
+    "ignored = F.cross_entropy(torch.zeros(4, 3), torch.full((4,), -100))  # every label is ignored\n"
+    "print('a mean over no labels:', ignored.item())\n"
+    "print('labels that count in your batch:', (batch[1] != -100).sum().item())",
+)
 FORWARD = End(
     "Something in the forward pass does not fit into fp16: a mask of -1e9, an eps that is zero, a number "
     "above 65,504.",
@@ -179,8 +190,8 @@ GRAPHS = End(
     "print('keeps a graph:', loss.requires_grad, ' its number does not:', type(loss.item()))",
 )
 NOT_HALVED = End(
-    "Mixed precision halves most activations. Weights, gradients and the optimizer's state stay in fp32, and "
-    "16-bit copies of the weights come on top.",
+    "Autocast shrinks activations, at best to half. Weights, gradients and the optimizer's state stay in "
+    "fp32, and 16-bit copies of the weights come on top.",
     "Smaller batches with accumulation, or checkpointing of activations; look what the step needs.",
     "05",
     "from amp_lessons import measure\n\n"

@@ -84,13 +84,17 @@ SYMPTOMS = _ask(
                         "no; from the last finite weights its loss is a number": causes.PAST_SCALER,
                     },
                 ),
-                "in single batches, then it recovers": causes.EVERYDAY,
+                "in single batches, then it recovers": _ask(
+                    "And the loss of such a batch in fp32, without autocast?",
+                    {"NaN or inf as well": causes.ONE_BATCH, "a number": causes.FORWARD},
+                ),
             },
         ),
         "the loss scale keeps falling": _ask(
             "Where does it go?",
             {
                 "down to some value, and stays there": causes.FOUND,
+                "down by half now and then, and up again": causes.EVERYDAY,
                 "down without end, and the loss is NaN or inf": causes.FORWARD,
                 "down without end, and the loss is finite": causes.ALWAYS,
                 "back to 65,536 now and then": causes.ANEW,
