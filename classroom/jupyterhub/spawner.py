@@ -13,13 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from jupyterhub.spawner import LocalProcessSpawner
 from tornado.ioloop import PeriodicCallback
 from traitlets import Callable as CallableTrait
 from traitlets import Float, Integer, Unicode
 
 from classroom.jupyterhub import accounts, cgroups, watch
 from classroom.jupyterhub.limits import MIB, Limits
-from jupyterhub.spawner import LocalProcessSpawner
 
 HERE = Path(__file__).parent
 CHECKOUT = HERE.parents[1]
