@@ -6,9 +6,8 @@ import hmac
 from typing import Any
 from urllib.parse import urlsplit
 
-from traitlets import Dict, Unicode
-
 from jupyterhub.auth import Authenticator, DummyAuthenticator
+from traitlets import Dict, Unicode
 
 THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
 

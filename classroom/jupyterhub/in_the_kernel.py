@@ -5,19 +5,20 @@ note of the reason, and the kernel that takes its place reads it out with the fi
 """
 
 
-def _install():
+def _install() -> None:
     import os
     import sys
     import time
+    from typing import Any
 
     shell = get_ipython()  # noqa: F821 - a name that IPython gives to what it runs
     mib = int(os.environ.get("MEM_LIMIT", 0)) // 2**20  # set by JupyterHub
 
-    def read_out(*_):
+    def read_out(*_: object) -> None:
         shell.events.unregister("pre_run_cell", read_out)
         print(f"The kernel of this notebook was ended. {reason} Run the cells above again.", file=sys.stderr)
 
-    def explain_memory(result):
+    def explain_memory(result: Any) -> None:
         error = result.error_in_exec
         if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
             print(

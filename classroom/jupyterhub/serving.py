@@ -6,6 +6,7 @@ and the hub that is started in its place finds them running.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import sys
@@ -55,7 +56,10 @@ def processes(folder: Folder, ports: Ports, config: Path, bind: str, cgroup: str
 def kernels_are_forked() -> bool:
     """Say whether one process, root's, can serve all accounts with kernels that share what they import."""
     offered = entry_points(group="jupyter_client.kernel_provisioners").names
-    return os.geteuid() == 0 and FORKED in offered
+    there = (
+        importlib.util.find_spec("amp_lessons.kernels") is not None
+    )  # another checkout may have offered it
+    return os.geteuid() == 0 and FORKED in offered and there
 
 
 def serve(folder: Folder, ports: Ports, own: list[Child], on_ready: dict[str, object]) -> None:

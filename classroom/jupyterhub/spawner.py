@@ -6,19 +6,20 @@ is for machines without it (containers, rented ones), and for trying.
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from jupyterhub.spawner import LocalProcessSpawner
 from tornado.ioloop import PeriodicCallback
 from traitlets import Callable as CallableTrait
 from traitlets import Float, Integer, Unicode
 
 from classroom.jupyterhub import accounts, cgroups, watch
 from classroom.jupyterhub.limits import MIB, Limits
-from jupyterhub.spawner import LocalProcessSpawner
 
 HERE = Path(__file__).parent
 CHECKOUT = HERE.parents[1]
@@ -27,6 +28,7 @@ LESSONS = "my_lessons"
 _LONGEST_SOCKET = 107  # bytes in the path of a Unix socket
 FORKED = "amp-lessons-forked"  # see amp_lessons/kernels
 _ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+_place = functools.cache(cgroups.place)  # to find it is also to prepare it
 
 
 class LearnerSpawner(LocalProcessSpawner):
@@ -50,7 +52,7 @@ class LearnerSpawner(LocalProcessSpawner):
     @property
     def group(self) -> cgroups.Group | None:
         """The learner's control group, if this machine has a place for it."""
-        place = cgroups.place(self.cgroup)
+        place = _place(self.cgroup)
         return place.group(f"learner-{self.account.name}") if place and self.account.own else None
 
     async def start(self) -> tuple[str, int]:
@@ -119,6 +121,7 @@ class LearnerSpawner(LocalProcessSpawner):
 
     def _watch(self) -> None:
         if self._watching is None:
+            self._told_kills = self.group.killed_for_memory() if self.group else 0
             self._watching = PeriodicCallback(self._look, self.watch_every_s * 1000)
             self._watching.start()
 

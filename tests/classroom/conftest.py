@@ -33,6 +33,13 @@ class Demo:
     def running(self):
         return json.loads((self.state / "hub" / "running.json").read_text("utf-8"))
 
+    def hub(self):
+        """Return the process of the hub that answers, None while none does."""
+        try:
+            return self.running["pids"]["hub"]
+        except FileNotFoundError:
+            return None
+
     def is_up(self):
         if self.command.poll() is not None:
             raise AssertionError(f"the hub has ended: {self.said()}")

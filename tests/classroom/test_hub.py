@@ -69,6 +69,7 @@ def test_the_course_is_there_on_one_thread(people):
 @as_root
 def test_nobody_reads_what_is_somebody_elses(people, demo):
     paths = [demo.state / "hub", demo.state / "homes", demo.state / "hub" / "jupyterhub.sqlite"]
+    paths += [f"/proc/{pid}/environ" for pid in demo.running["pids"].values()]
     for name in ("learner2", "teacher"):
         people[name].first_kernel.run(SOLVE)
         home, server = demo.home(name), pid_of_server(demo, name)
@@ -174,10 +175,12 @@ def test_one_process_that_asks_for_too_much_gets_an_error_and_keeps_its_kernel(p
 def test_a_killed_hub_is_started_again_and_nobody_notices(people, demo):
     learner, teacher = people["learner2"], people["teacher"]
     learner.first_kernel.run(f"work = 'not lost'; {SOLVE}")
-    server, hub = pid_of_server(demo, "learner2"), demo.running["pids"]["hub"]
-    os.kill(hub, signal.SIGKILL)
-    assert learner.first_kernel.run("work") == "'not lost'", "while there is no hub"
-    wait_until(lambda: demo.is_up() and demo.running["pids"]["hub"] != hub, "a new hub")
+    server = pid_of_server(demo, "learner2")
+    for process, number in ((demo.running["pids"]["hub"], signal.SIGKILL), (demo.command.pid, signal.SIGHUP)):
+        hub = demo.hub()
+        os.kill(process, number)
+        assert learner.first_kernel.run("work") == "'not lost'", "while there is no hub"
+        wait_until(lambda: demo.hub() not in (None, hub), "a new hub")  # noqa: B023
     assert wait_until(lambda: learner.server()["ready"], "the server to be found")
     assert pid_of_server(demo, "learner2") == server, "adopted, not started anew"
     assert learner.first_kernel.connect().run("work") == "'not lost'"

@@ -1,0 +1,1 @@
+"""What a teacher needs beside the course: a hub, grading, the live room, a guide."""
