@@ -186,6 +186,7 @@ class _Gathering:
                 self._batch_in_time,
                 facts.sheet.usable_bytes,
                 known_peaks={subject.samples: footprint.peak_bytes},
+                first=max(1, subject.samples),
                 precision_name=name,
                 optimizer=optimizer,
                 least_s=2 * self.fake_s,
