@@ -154,6 +154,7 @@ GOOD: dict[str, dict[str, Any]] = {
         "make_inputs": lambda batch: torch.ones(batch, 2),
         "capacity_bytes": 1000,
         "known_peaks": {},
+        "first": 1,
     },
     "measure.predict_memory": {
         "model": MODEL,

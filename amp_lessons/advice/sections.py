@@ -146,15 +146,16 @@ def _largest_batch(facts: Facts) -> Iterator[Section]:
     if not facts.largest_batch:
         return
     rows = [
-        (name, f"{each.batch:,}{' or more' if each.batch == LARGEST_BATCH else ''}", each.warning or "–")
+        (name, f"{each.batch:,}{' or more' if each.batch == LARGEST_BATCH else ''}")
         for name, each in facts.largest_batch.items()
     ]
     room = memory(facts.sheet.usable_bytes)
+    warning = next((f" {each.warning}" for each in facts.largest_batch.values() if each.warning), "")
     said = (
         f"[computed] What fits into the {room} that the {facts.gpu} has for tensors. Samples are counted "
-        "along the first dimension of the batch's first tensor."
+        f"along the first dimension of the batch's first tensor.{warning}"
     )
-    yield Section("Largest batch", (said,), table=Table(("precision", "samples", "beware"), rows))
+    yield Section("Largest batch", (said,), table=Table(("precision", "samples"), rows))
 
 
 def _roofline(facts: Facts) -> Iterator[Section]:

@@ -42,6 +42,7 @@ def predict_largest_batch(
     capacity_bytes: int,
     *,
     known_peaks: Mapping[int, int] | None = None,
+    first: int = 1,
     peak_of: Callable[[Footprint], int] | None = None,
     **options: Any,
 ) -> LargestBatch:
@@ -49,11 +50,13 @@ def predict_largest_batch(
 
     ``make_inputs(batch)`` makes the model's inputs: a tensor, a tuple of positional or a dict of named ones;
     it is called with fake tensors, so that large batches take no memory. ``known_peaks`` are peaks in bytes
-    by batch that need not be predicted again. ``peak_of`` says what of a predicted footprint has to fit, the
-    peak itself if it is not given. ``options`` are those of ``predict_memory``.
+    by batch that need not be predicted again. ``first`` is the batch to begin with; batch norm, for one, does
+    not train on a single sample. ``peak_of`` says what of a predicted footprint has to fit, the peak itself
+    if it is not given. ``options`` are those of ``predict_memory``.
     """
     require_callable(make_inputs, "make_inputs", "a function that makes inputs of a batch size")
     capacity_bytes = int(min(require_number(capacity_bytes, "capacity_bytes", above=0), sys.maxsize))
+    require_whole(first, "first")
     if known_peaks is not None:
         require(known_peaks, Mapping, "known_peaks", "a dict of peaks by batch, or None")
     if peak_of is not None:
@@ -72,8 +75,6 @@ def predict_largest_batch(
             warnings.add(predicted.warning)
         return peaks[batch] <= capacity_bytes
 
-    # Not with a batch of one if another is known: batch norm, for one, does not train on a single sample.
-    first = max(1, next(iter(peaks), 1))
     batch, tried = _largest(fits, lambda: _extrapolated(peaks, capacity_bytes), first=first)
     return LargestBatch(batch, tried, peaks, COMPUTED, next(filter(None, warnings), ""))
 

@@ -85,7 +85,8 @@ class Table:
             *map(_html_row, self.rows),
             Markup("</tbody></table>"),
         ]
-        table = _REGION.format(self.caption, Markup("\n").join(lines))
+        # A region needs a name, and another one than its neighbours'.
+        table = _REGION.format(self.caption or ", ".join(self.head), Markup("\n").join(lines))
         return Markup("\n").join([table, *(_PARAGRAPH(prose.as_html(note)) for note in self.notes)])
 
 

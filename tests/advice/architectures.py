@@ -1,4 +1,4 @@
-"""Ten architectures that nobody here wrote, small and with random weights, each with a batch and a loss."""
+"""Architectures that nobody here wrote, small and with random weights, each with a batch and a loss."""
 
 from __future__ import annotations
 
@@ -169,8 +169,22 @@ def resnet(t):
     )
 
 
+def mixtral(t):
+    config = t.MixtralConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        num_local_experts=4,
+    )
+    ids = _tokens()
+    return t.MixtralForCausalLM(config), {"input_ids": ids, "labels": ids}
+
+
 def _logits_loss(output, target):
     return torch.nn.functional.cross_entropy(output.logits, target)
 
 
-ALL = (bert, gpt2, t5, vit, llama, mamba, clip, whisper, wav2vec2, convnext, resnet)
+ALL = (bert, gpt2, t5, vit, llama, mamba, clip, whisper, wav2vec2, convnext, resnet, mixtral)

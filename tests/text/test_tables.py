@@ -50,6 +50,10 @@ def test_html_and_markdown_show_the_same_cells():
     assert Cells(markdown2html_mistune(awkward.as_markdown())).rows == shown
 
 
+def test_a_region_without_a_caption_is_named_by_its_columns():
+    assert 'role="region" aria-label="rule, casts"' in Table(("rule", "casts"), [("fp32", "1")]).as_html()
+
+
 def test_the_html_names_columns_rows_and_region():
     page = Table(("name", "size"), [("a", 1)], "A & B").as_html()
     assert '<th scope="col">size</th>' in page
