@@ -94,7 +94,7 @@ class Grades:
 
 
 def shown(text: str) -> str:
-    """Return a text on one line, with nothing in it that moves a terminal's cursor or turns the line around."""
+    """Return a text on one line, without what moves a terminal's cursor or turns the line around."""
     return _UNSHOWN.sub("\N{REPLACEMENT CHARACTER}", writable(text)).replace("\n", " ")
 
 
