@@ -12,6 +12,7 @@ from amp_lessons.text.tables import Table
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _UNSHOWN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_NO_TEXT = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,13 @@ class Grades:
 
 
 def shown(text: str) -> str:
-    """Return a text with nothing in it that moves a terminal's cursor, or turns the line around."""
-    return _UNSHOWN.sub("\N{REPLACEMENT CHARACTER}", text).replace("\n", " ")
+    """Return a text on one line, without what moves a terminal's cursor or turns the line around."""
+    return _UNSHOWN.sub("\N{REPLACEMENT CHARACTER}", writable(text)).replace("\n", " ")
+
+
+def writable(text: str) -> str:
+    """Return a text that a file can hold: halves of characters, which JSON lets through, are replaced."""
+    return _NO_TEXT.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _no_formula(cell: str) -> str:

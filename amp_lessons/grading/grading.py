@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -16,7 +18,7 @@ from amp_lessons.exercises.exercise import Exercise, cell_id
 from amp_lessons.exercises.report.results import Report
 from amp_lessons.grading import processes
 from amp_lessons.grading.grades import Grade, Graded, Grades
-from amp_lessons.grading.judging import BY_PROXY, Task, judged
+from amp_lessons.grading.judging import BY_PROXY, Task, judged, not_judged
 from amp_lessons.grading.processes import EndedError, Limits, Walled
 from amp_lessons.grading.reading import Found, Wanted
 from amp_lessons.grading.submissions import Submission, submissions_in
@@ -170,7 +172,19 @@ def _judge_all(tasks: dict[tuple[str, str], Task], jobs: int) -> dict[tuple[str,
     processes.surroundings()
     with ProcessPoolExecutor(min(jobs, max(1, len(tasks))), get_context("spawn")) as pool:
         futures = {key: pool.submit(judged, task) for key, task in tasks.items()}
-        return {key: future.result() for key, future in futures.items()}
+        wait(futures.values())
+    return {key: _judged_anyhow(future, tasks[key]) for key, future in futures.items()}
+
+
+def _judged_anyhow(future: Future[Report], task: Task) -> Report:
+    """Return what was judged; where a judge's process has ended, judge once more, alone in another."""
+    with suppress(BrokenProcessPool):
+        return future.result()
+    try:
+        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+            return pool.submit(judged, task).result()
+    except BrokenProcessPool:
+        return not_judged(task)
 
 
 def _graded(

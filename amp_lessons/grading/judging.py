@@ -42,6 +42,13 @@ def judged(task: Task) -> Report:
         )
 
 
+def not_judged(task: Task) -> Report:
+    """Return the report on an attempt that ended the process of its judge, which it should not be able to."""
+    return _rejected(
+        shelf.find(task.exercise_id), "checker_failed", "the process that judged it has ended, twice"
+    )
+
+
 def _between_walls(exercise: Exercise, task: Task) -> Report:
     most_s = task.limits.start_s + task.limit_s + _GRACE_S
     with Walled("amp_lessons.grading.inside", task.limits, most_s=most_s) as walled:

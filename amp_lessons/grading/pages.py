@@ -12,7 +12,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from amp_lessons.exercises.report import rendering
-from amp_lessons.grading.grades import Grade, Graded, shown
+from amp_lessons.grading.grades import Grade, Graded, shown, writable
 from amp_lessons.text.tables import Table
 
 _STYLE = Path(__file__).with_name("pages.css")
@@ -53,12 +53,13 @@ def page(graded: Graded, about: str) -> str:
     parts = [Markup("<p>{}</p>").format(total), _look_at(graded.problems)]
     parts.append(Table(("exercise", "verdict", "points"), rows).as_html() if rows else Markup(""))
     parts += map(_section, graded.grades)
-    return _PAGE.format(
+    whole = _PAGE.format(
         title=shown(graded.learner),
         style=Markup(_STYLE.read_text("utf-8")),
         body=Markup("").join(parts),
         about=about,
     )
+    return writable(whole)
 
 
 def file_name(graded: Graded, number: int) -> str:

@@ -53,7 +53,7 @@ def _files(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    """Yield the notebooks of one learner; a folder without any is a learner who has handed in nothing."""
+    """Yield the notebooks of one learner, but for those in hidden folders, as Jupyter's own copies are."""
     for path in sorted(folder.rglob("*.ipynb")):
         inside = path.relative_to(folder).parts
         if not any(part.startswith(".") for part in inside) and not _through_a_link(folder, path.parent):

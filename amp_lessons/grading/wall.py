@@ -42,6 +42,7 @@ _PLACES = (
     "/tmp",
 )  # one becomes the new root; what lies there is covered
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
+_THREADS_EACH = 4  # the system counts threads where it limits processes
 _ROOM_FOR_FILES = "size=256m,mode=1777"
 
 _libc: Any = ctypes.CDLL(None, use_errno=True)
@@ -164,7 +165,7 @@ def _limit(options: dict[str, Any]) -> None:
     limits = [("RLIMIT_CORE", 0), ("RLIMIT_FSIZE", 2**28), ("RLIMIT_NOFILE", 512)]
     limits += [("RLIMIT_CPU", int(options["cpu_s"])), ("RLIMIT_DATA", int(options["memory_bytes"]))]
     if options["apart"] and options["user"]:
-        limits.append(("RLIMIT_NPROC", int(options["processes"])))
+        limits.append(("RLIMIT_NPROC", _THREADS_EACH * int(options["processes"])))
     for name, most in limits:
         number = getattr(resource, name, None)
         if number is not None:

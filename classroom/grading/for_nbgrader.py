@@ -19,7 +19,7 @@ from nbgrader import preprocessors as theirs
 from nbgrader.utils import is_grade
 
 from amp_lessons.grading import Grade, grade_notebook
-from amp_lessons.grading.grades import shown
+from amp_lessons.grading.grades import shown, writable
 
 
 class GradeBehindWalls(theirs.NbGraderPreprocessor):
@@ -46,7 +46,7 @@ def _number(points: float) -> Any:
 
 def _said(grade: Grade) -> str:
     lines = [str(grade.report or f"{grade.title}: {grade.status}"), *map(shown, grade.remarks)]
-    return "\n".join(lines) + "\n"
+    return writable("\n".join(lines)) + "\n"
 
 
 def configure(config: Any) -> None:

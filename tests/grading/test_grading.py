@@ -114,6 +114,14 @@ def test_a_page_escapes_what_others_wrote(graded):
     assert "/" not in grading.file_name(hostile, 1)
 
 
+def test_half_a_character_stops_no_page_and_no_table():
+    grade = grading.Grade(SCALE, "title", "held back", remarks=("\ud800\x1b[2J",), source="'\ud800'")
+    graded = grading.Graded("\udc80ada", (grade,))
+    page, text = grading.page(graded, ""), grading.Grades((graded,)).as_csv()
+    assert (page + text + str(grading.Grades((graded,)).as_table())).encode("utf-8")
+    assert "\x1b" not in page + text
+
+
 def test_the_table_has_a_row_for_each(graded):
     rows = {row["learner"]: row for row in graded.as_table().records}
     assert rows["right"]["points"] == "2 of 2"

@@ -44,7 +44,7 @@ def sample():
         attempts = {**{name: each[2] for name, each in table.wrong.items()}}
         attempts |= {name: each[1] for name, each in table.right.items()}
         for index, (name, attempt) in enumerate(attempts.items()):
-            marks = pytest.mark.slow if index % 8 else ()
+            marks = pytest.mark.slow if index % 12 else ()
             yield pytest.param(exercise_id, attempt, id=f"{exercise_id}-{name}", marks=marks)
 
 
@@ -52,7 +52,7 @@ def sample():
 LEFT_ALONE = {"patches_torch", "leaves_state_behind", "ends_or_blocks_the_process"}
 
 
-@pytest.mark.parametrize(("exercise_id", "attempt"), sample())
+@pytest.mark.parametrize(("exercise_id", "attempt"), list(sample()))
 def test_both_come_to_the_same_verdict(exercise_id, attempt):
     exercise = shelf.find(exercise_id)
     direct = checking.examine(exercise, attempt, 20.0, "auto")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
+from pathlib import Path
 
 import pytest
 
@@ -75,6 +77,16 @@ return len(killed)"""
     assert said["returned"] == {"int": "0x0"}
 
 
+def test_without_namespaces_limits_still_hold_and_the_output_says_so(monkeypatch):
+    without = processes.Surroundings(apart=False, as_stranger=False)
+    monkeypatch.setattr(processes, "surroundings", lambda: without)
+    home = answer("import os\nreturn os.getcwd()")["returned"]["text"]
+    assert not Path(home).exists()
+    assert what_became_of("hog = []\nwhile True: hog.append(bytearray(2**24))") in ("ended", "raised")
+    assert what_became_of("while True: pass") == "ended"
+    assert "with the network" in str(without)
+
+
 def what_became_of(body: str) -> str:
     try:
         return "raised" if "raised" in answer(body, limit_s=4.0) else "answered"
@@ -110,8 +122,6 @@ def test_nothing_is_left_in_the_background():
 
 
 def running(word: str) -> list[str]:
-    from pathlib import Path
-
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -124,8 +134,6 @@ def running(word: str) -> list[str]:
 
 
 def test_a_message_that_is_too_long_is_not_read():
-    import os
-
     reading, writing = os.pipe()
     os.write(writing, (10**12).to_bytes(8, "big"))
     with pytest.raises(frames.BrokenFrameError, match="are allowed"):
