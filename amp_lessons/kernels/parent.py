@@ -74,13 +74,16 @@ class Parent:
             return None
         peer = request.peer_of(connection)
         refusal = self._refusal(peer)
+        try:
+            pid = -1 if refusal else os.fork()
+        except OSError as error:  # no process or no memory is left: not the end of those that there are
+            pid, refusal = -1, f"it cannot be forked: {error.strerror}"
+        if pid == 0:
+            return connection
         if refusal:
             request.tell(connection, refused=refusal)
             connection.close()
             return None
-        pid = os.fork()
-        if pid == 0:
-            return connection
         kernel = Kernel(pid, peer.user, os.pidfd_open(pid), connection)
         self._kernels[pid] = kernel
         selector.register(kernel.ended, selectors.EVENT_READ, partial(self._reaped, kernel))

@@ -29,8 +29,9 @@ class Request:
 def send(connection: socket.socket, request: Request, streams: tuple[int, int, int]) -> None:
     """Send a request with the standard streams that the kernel is to have. Raises OSError."""
     content = json.dumps(asdict(request)).encode()
-    socket.send_fds(connection, [_LENGTH.pack(len(content))], list(streams))
-    connection.sendall(content)
+    with suppress(BrokenPipeError, ConnectionResetError):  # refused unread: the reason can be heard
+        socket.send_fds(connection, [_LENGTH.pack(len(content))], list(streams))
+        connection.sendall(content)
 
 
 def receive(connection: socket.socket) -> tuple[Request, list[int]]:

@@ -56,7 +56,8 @@ class Hub:
             http.get(page, timeout=_TIMEOUT_S)
             form = {"username": name, "password": password, "_xsrf": _xsrf(http)}
             http.post(page, data=form, timeout=_TIMEOUT_S)
-            self._ask(http, "POST", f"{name}/server")
+            if "" not in self._ask(http, "GET", name)["servers"]:  # a login may have begun to start it
+                self._ask(http, "POST", f"{name}/server", {})
             deadline = time.monotonic() + _TIMEOUT_S
             while not self._ask(http, "GET", name)["servers"].get("", {}).get("ready"):
                 if time.monotonic() > deadline:

@@ -17,6 +17,7 @@ from classroom.load.lesson import Lesson
 MOST_CHECKS_AT_ONCE = 10
 MOVES = 3
 _CELL_TIMEOUT_S = 600.0
+_FORKS_KERNELS = "amp_lessons.kernels"
 
 Join = Callable[[int], Awaitable[Learner]]
 
@@ -128,7 +129,7 @@ class Class:
 
     def _found(self, **found: object) -> ClassFound:
         here = [learner.pid for learner in self.learners if machine.share_mib(learner.pid)]
-        parent = _parent_of(here, self.server_pid)
+        parent = _parent_of(here)
         self.kernel_mib = round(machine.shares_mib(here) / len(here), 1) if here else 0.0
         return ClassFound(
             len(self.learners),
@@ -169,10 +170,10 @@ def _rest_mib(server: int | None, kernels: Sequence[int], parent: int | None) ->
     return machine.shares_mib(pid for pid in machine.family(server) if pid not in others)
 
 
-def _parent_of(kernels: Sequence[int], server: int | None) -> int | None:
-    """Return the process that has forked the kernels, if that is not the server itself."""
-    parents = {machine.parent(pid) for pid in kernels} - {server, None, 1}
-    return parents.pop() if len(parents) == 1 else None
+def _parent_of(kernels: Sequence[int]) -> int | None:
+    """Return the process that has forked the kernels, if one has."""
+    parents = {machine.parent(pid) for pid in kernels}
+    return next((pid for pid in parents if pid and _FORKS_KERNELS in machine.command(pid)), None)
 
 
 @dataclass(frozen=True)

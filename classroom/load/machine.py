@@ -129,6 +129,14 @@ def parent(pid: int) -> int | None:
     return int(fields[1]) if fields else None
 
 
+def command(pid: int) -> str:
+    """Return the command line of a process; empty if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
 def cores() -> int:
     """Return how many processors this process may use."""
     return len(os.sched_getaffinity(0))

@@ -20,6 +20,7 @@ _CLASS = (
     "check",
     "slider",
     "each kernel",
+    "processor",
     "server",
     "taken in all",
 )
@@ -88,9 +89,10 @@ def _order(part: Part) -> tuple[str, int]:
 def _class_row(found: ClassFound) -> list[str]:
     count = f"{found.learners} with lesson {found.lesson}"
     at_once = f" ({found.check.count} at once)" if found.check else ""
-    sizes = (f"{found.kernel_mib:.0f} MiB", f"{found.server_mib + found.parent_mib:.0f} MiB")
+    each = (f"{found.kernel_mib:.0f} MiB", f"{found.kernel_processor_s:.0f} s")
+    server = f"{found.server_mib + found.parent_mib:.0f} MiB"
     waits = (_waits(found.start), _waits(found.run), _waits(found.check) + at_once, _waits(found.move))
-    return [count, *waits, *sizes, f"{found.taken_mib / 1024:.1f} GiB"]
+    return [count, *waits, *each, server, f"{found.taken_mib / 1024:.1f} GiB"]
 
 
 def _alone(found: LessonFound) -> list[str]:

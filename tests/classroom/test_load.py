@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from classroom.load import command, lesson, machine, page, recording
+from classroom.load.hub import DemoHub, Hub
 from classroom.load.klass import Class, ClassFound, LessonFound, Waits, waits
 from classroom.load.learner import BrokenError, Learner
 from classroom.load.server import Server
@@ -85,6 +86,30 @@ def test_the_death_of_a_kernel_is_told_to_whoever_waits(server):
 
     with pytest.raises(BrokenError, match="the kernel died"):
         asyncio.run(run())
+
+
+def test_a_learner_comes_in_through_a_hub():
+    pytest.importorskip("jupyterhub")
+    pytest.importorskip("configurable_http_proxy")
+    if os.geteuid() != 0:
+        pytest.skip("the course's hub gives learners accounts of their own where root starts it")
+
+    async def run(hub):
+        async with await hub.join(0) as learner:
+            await learner.open()
+            with pytest.raises(BrokenError, match="has 1 learners"):
+                await hub.join(1)
+            return await learner.ask("6 * 7")
+
+    with DemoHub(1) as demo:
+        assert asyncio.run(run(demo.hub)) == 42
+
+
+def test_a_file_that_is_none_of_a_hub_is_told(tmp_path):
+    path = tmp_path / "running.json"
+    path.write_text('{"url": "http://127.0.0.1:1"}')
+    with pytest.raises(ValueError, match="should hold"):
+        Hub.read(path)
 
 
 def test_a_wrong_token_is_told(server):
