@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import base64
 import builtins
+from collections.abc import Mapping
+from numbers import Integral
 from typing import Any
 
 _DEEPEST = 12
@@ -26,7 +28,7 @@ def encoded(value: Any, depth: int = 0) -> Any:
         return value
     if value is Ellipsis:
         return {"ellipsis": 1}
-    if isinstance(value, int) and type(value).__module__ != "numpy":
+    if isinstance(value, Integral) and type(value).__module__ != "numpy":
         return {"int": hex(int(value))} if int(value).bit_length() <= _MOST_BITS else {"opaque": "int"}
     if type(value) is float:
         return {"float": value.hex()}
@@ -35,7 +37,7 @@ def encoded(value: Any, depth: int = 0) -> Any:
     if isinstance(value, list | tuple):
         kind = "list" if isinstance(value, list) else "tuple"
         return {kind: [encoded(each, depth + 1) for each in value]}
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {"dict": [[encoded(key, depth + 1), encoded(each, depth + 1)] for key, each in value.items()]}
     return _of_numbers(value)
 

@@ -58,7 +58,11 @@ def test_both_come_to_the_same_verdict(exercise_id, attempt):
     direct = checking.examine(exercise, attempt, 20.0, "auto")
     asked = checking.examine(exercise, stand_in(attempt), 20.0, "auto")
     codes = [each.findings[0].code for each in (direct, asked)]
-    assert codes[0] == codes[1] or codes[0] in LEFT_ALONE, (str(direct), str(asked))
+    if codes[0] in LEFT_ALONE:
+        return
+    assert direct.passed == asked.passed, (str(direct), str(asked))
+    # another type that stands for an int arrives as one, so there is nothing to remark on
+    assert codes[0] == codes[1] or direct.passed, (str(direct), str(asked))
 
 
 @pytest.mark.parametrize(
