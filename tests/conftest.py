@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import random
 import sys
 
@@ -21,3 +23,38 @@ def seeded():
     random.seed(0)
     if torch := sys.modules.get("torch"):
         torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """Return the path of the system's Chromium.
+
+    Without it tests are skipped, or fail where AMP_LESSONS_REQUIRE_BROWSER is set.
+    """
+    from tools.browser.chromium import NAMES, find_chromium
+
+    found = find_chromium()
+    if found is None:
+        complaint = f"needs Chromium: none of {', '.join(NAMES)} is installed"
+        if os.environ.get("AMP_LESSONS_REQUIRE_BROWSER"):
+            pytest.fail(complaint)
+        pytest.skip(complaint)
+    return found
+
+
+@pytest.fixture(scope="session")
+def browser(chromium):
+    """Run one headless Chromium for all tests of this process: Playwright bears no second one beside it."""
+    from tools.browser.chromium import launch_chromium
+
+    with launch_chromium(chromium) as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def no_loop_runs():
+    """Let a module run event loops: the browser's, of tests before it, counts as running between its calls."""
+    loop = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    yield
+    asyncio._set_running_loop(loop)

@@ -71,7 +71,8 @@ def _recorded(report: Report, source: str) -> Report:
     """Record what a check came to; code that was to be written again, and was not, does not count."""
     if not report.attempted:
         return _with_note(report, "progress_file", repetition.record_empty(report.exercise_id))
-    old = repetition.handed_in_again(report.exercise_id, source)
+    old, said = repetition.handed_in_again(report.exercise_id, source)
+    report = _with_note(report, "progress_file", said)
     if old is not None:
         return replace(report, findings=(*report.findings, _same_as(old)))
     message = repetition.record_check(report.exercise_id, report.passed, source)

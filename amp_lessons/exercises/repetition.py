@@ -31,19 +31,20 @@ def is_due(exercise_id: str, record: Record, practised: Practice) -> bool:
     return when is not None and when <= practice.utc_now()
 
 
-def handed_in_again(exercise_id: str, source: str) -> Version | None:
+def handed_in_again(exercise_id: str, source: str) -> tuple[Version | None, str]:
     """Return the version that ``source`` still is, where the exercise is due and was to be written again.
 
-    None where it was, or where that cannot be told. Raises ProgressError.
+    None where it was, or where that cannot be told. With it comes what is to be said of a damaged progress
+    file, empty if nothing is: whoever finds one is the only one to know. Raises ProgressError.
     """
-    due_at = _due_at(exercise_id, progress.read().of(exercise_id), practice.read())
+    done, practised, kept = progress.read(), practice.read(), written.of(exercise_id)
+    said = " ".join(filter(None, (done.message, practised.message, kept.message)))
+    due_at, emptied_at = _due_at(exercise_id, done.of(exercise_id), practised), _moment(kept.emptied_at)
     if due_at is None or due_at > practice.utc_now():
-        return None
-    kept = written.of(exercise_id)
-    emptied_at = _moment(kept.emptied_at)
+        return None, said
     if kept.newest is None or (emptied_at is not None and emptied_at >= due_at):
-        return None
-    return kept.newest if same_code(kept.newest.source, source) else None
+        return None, said
+    return (kept.newest if same_code(kept.newest.source, source) else None), said
 
 
 def record_empty(exercise_id: str) -> str:
@@ -51,9 +52,11 @@ def record_empty(exercise_id: str) -> str:
 
     That is of interest only where the exercise is due: what is written then is written anew.
     """
-    if not is_due(exercise_id, progress.read().of(exercise_id), practice.read()):
-        return ""
-    return written.record_empty(exercise_id)
+    done, practised = progress.read(), practice.read()
+    said = [done.message, practised.message]
+    if is_due(exercise_id, done.of(exercise_id), practised):
+        said.append(written.record_empty(exercise_id))
+    return " ".join(filter(None, said))
 
 
 def record_check(exercise_id: str, passed: bool, source: str = "") -> str:

@@ -25,10 +25,10 @@ _LOSSES = ("mse_loss", "l1_loss", "nll_loss", "binary_cross_entropy")
 _OTHERS = ("exp", "log", "pow", "gelu", "relu", "sigmoid", "add", "dropout", "cat", "stack", "max_pool2d")
 _OPERATIONS = (*_PRODUCTS, *_SUMS, *_LOSSES, *_OTHERS)
 _ANSWERS = {
-    Policy.LOWER_PRECISION: "autocast's 16-bit dtype, whatever goes in",
-    Policy.FP32: "fp32, whatever goes in",
-    Policy.FP32_SET_OPT_DTYPE: "fp32, whatever goes in",
-    Policy.FP32_APPEND_DTYPE: "fp32, whatever goes in",
+    Policy.LOWER_PRECISION: "autocast's 16-bit dtype, also from fp32 inputs",
+    Policy.FP32: "fp32, also from 16-bit inputs",
+    Policy.FP32_SET_OPT_DTYPE: "fp32, also from 16-bit inputs",
+    Policy.FP32_APPEND_DTYPE: "fp32, also from 16-bit inputs",
     Policy.PROMOTE: "the widest dtype among its inputs",
     Policy.BANNED: "none: autocast refuses it with an error",
     None: "that of its inputs: autocast leaves it alone",

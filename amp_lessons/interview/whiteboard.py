@@ -35,7 +35,7 @@ _RESULTS = {
     Policy.BANNED: "refused",
     None: "as its inputs",
 }
-_MEMORY = {"fp32": "fp32, autocast, FSDP2", "zero": "16 bits, fp32 masters"}
+_MEMORY = {"fp32": "fp32, or autocast", "zero": "16 bits, fp32 masters"}
 _PARTS = ("weights", "gradients", "fp32 masters", "Adam's moments")
 _RANKS = 8
 _RECIPES = ("tensorwise", "delayed", "rowwise", "mxfp8", "nvfp4")
@@ -116,7 +116,10 @@ def _cycle() -> Table:
         ("scaler.scale(loss).backward()", f"gradients x scale, {power_of_two(scaler.get_scale())} at first"),
         ("scaler.unscale_(optimizer)", "before clipping or logging"),
         ("scaler.step(optimizer)", "skipped at an inf or NaN"),
-        ("scaler.update()", f"x {down:g} if skipped, x {up:g} after {scaler.get_growth_interval():,} steps"),
+        (
+            "scaler.update()",
+            f"x {down:g} if skipped, x {up:g} after {scaler.get_growth_interval():,} in a row",
+        ),
     )
     return Table(("a step in fp16", "what it does"), rows, "The cycle: in bf16 without the scaler")
 
@@ -159,6 +162,6 @@ def _recipe_row(recipe: Recipe) -> dict[str, object]:
         "recipe": recipe.name,
         "forward": str(left),
         "gradient": str(recipe.input_gradient.left),
-        "scale": f"{left.scale.name}, {left.rule}",
-        "amax of": f"{recipe.amax_history:,} steps" if recipe.amax_history else "this tensor",
+        "scale": left.scale.name + (", rounded up" if left.rule == "up" else ""),
+        "amax from": f"{recipe.amax_history:,} steps" if recipe.amax_history else "now",
     }

@@ -1,11 +1,7 @@
-"""JupyterLab in headless Chromium, for tests that do what a learner does.
-
-Without Chromium these tests are skipped, or fail where AMP_LESSONS_REQUIRE_BROWSER is set.
-"""
+"""JupyterLab in headless Chromium, for tests that do what a learner does."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +12,6 @@ from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Browser
 
 from tests.browser.seen_cells import only_what_is_seen
-from tools.browser.chromium import NAMES, find_chromium, launch_chromium
 from tools.browser.jupyter_page import REPOSITORY, LabServer, NotebookPage
 
 
@@ -26,25 +21,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.browser)
             item.add_marker(pytest.mark.timeout(400))
-
-
-@pytest.fixture(scope="session")
-def chromium() -> str:
-    """The path of the system's Chromium."""
-    found = find_chromium()
-    if found is None:
-        complaint = f"needs Chromium: none of {', '.join(NAMES)} is installed"
-        if os.environ.get("AMP_LESSONS_REQUIRE_BROWSER"):
-            pytest.fail(complaint)
-        pytest.skip(complaint)
-    return found
-
-
-@pytest.fixture(scope="session")
-def browser(chromium: str) -> Iterator[Browser]:
-    """One headless Chromium for all tests of this process."""
-    with launch_chromium(chromium) as browser:
-        yield browser
 
 
 @pytest.fixture(scope="session")

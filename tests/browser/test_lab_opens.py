@@ -25,7 +25,7 @@ def test_it_opens_on_the_first_lesson_without_a_question_about_news(learner, bro
     expect(page.get_by_role("heading", name="Start here")).to_be_visible(timeout=60_000)
     assert "/lab/tree/00_start_here.ipynb" in page.url
     root = page.request.get(learner.url("/api/contents")).json()
-    assert {entry["name"] for entry in root["content"]} == {path.name for path in NOTEBOOKS}
+    assert {entry["name"] for entry in root["content"]} == {path.name for path in NOTEBOOKS} | {"AGENTS.md"}
     page.wait_for_timeout(3000)  # the question comes some time after the page
     assert page.get_by_text("official Jupyter news").count() == 0
     assert page.get_by_role("dialog").count() == 0

@@ -17,6 +17,7 @@ from classroom.load.learner import BrokenError, Learner
 from classroom.load.server import Server
 
 pytestmark = [
+    pytest.mark.usefixtures("no_loop_runs"),
     pytest.mark.timeout(300),
     pytest.mark.skipif(sys.platform != "linux", reason="memory is read as Linux tells it"),
 ]

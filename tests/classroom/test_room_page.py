@@ -13,7 +13,6 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from amp_lessons import quizzes
-from tests.browser.conftest import browser, chromium  # noqa: F401
 from tests.classroom.hubs_with_a_room import PASSWORD, TEACHER, running_hub
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -72,14 +71,14 @@ def log_in(context, hub, login):
 
 
 @pytest.fixture(scope="module")
-def of_teacher(hub, browser):  # noqa: F811
+def of_teacher(hub, browser):
     context = browser.new_context(viewport={"width": 1280, "height": 800})
     yield log_in(context, hub, TEACHER)
     context.close()
 
 
 @pytest.fixture(scope="module")
-def of_learner(hub, browser):  # noqa: F811
+def of_learner(hub, browser):
     context = browser.new_context(viewport={"width": 390, "height": 800}, color_scheme="dark")
     yield log_in(context, hub, "looker")
     context.close()

@@ -10,7 +10,6 @@ from amp_lessons import quizzes
 from classroom.slides.__main__ import main
 from classroom.slides.choosing import slides
 from classroom.slides.deck import page, write_deck
-from tools.browser.chromium import find_chromium, launch_chromium
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
@@ -78,31 +77,27 @@ def test_the_command_names_the_lessons_that_there_are(tmp_path, capsys):
 
 
 @pytest.mark.browser
-def test_keys_turn_the_slides_and_every_slide_fits(tmp_path):
-    chromium = find_chromium()
-    if chromium is None:
-        pytest.skip("Chromium is not installed")
+def test_keys_turn_the_slides_and_every_slide_fits(tmp_path, browser):
     deck = write_deck(NOTEBOOKS[0], tmp_path)
-    with launch_chromium(chromium) as browser:
-        tab = browser.new_context(offline=True, viewport={"width": 1024, "height": 640}).new_page()
-        errors: list[str] = []
-        tab.on("pageerror", lambda error: errors.append(str(error)))
-        tab.goto(deck.as_uri())
-        slides_there = tab.locator("section").count()
-        too_tall = (
-            "[...document.querySelectorAll('section')].filter(s => s.offsetHeight > innerHeight + 2).length"
-        )
-        assert tab.evaluate(too_tall) == 0
-        shown = "slides.indexOf(slides[here()])"
-        for key, place in (
-            ("ArrowRight", 1),
-            (" ", 2),
-            ("ArrowLeft", 1),
-            ("End", slides_there - 1),
-            ("PageDown", slides_there - 1),
-        ):
-            tab.keyboard.press(key)
-            tab.wait_for_function(f"{shown} === {place}")
-        tab.keyboard.press("Home")
-        tab.wait_for_function(f"{shown} === 0")
-        assert errors == []
+    tab = browser.new_context(offline=True, viewport={"width": 1024, "height": 640}).new_page()
+    errors: list[str] = []
+    tab.on("pageerror", lambda error: errors.append(str(error)))
+    tab.goto(deck.as_uri())
+    slides_there = tab.locator("section").count()
+    too_tall = (
+        "[...document.querySelectorAll('section')].filter(s => s.offsetHeight > innerHeight + 2).length"
+    )
+    assert tab.evaluate(too_tall) == 0
+    shown = "slides.indexOf(slides[here()])"
+    for key, place in (
+        ("ArrowRight", 1),
+        (" ", 2),
+        ("ArrowLeft", 1),
+        ("End", slides_there - 1),
+        ("PageDown", slides_there - 1),
+    ):
+        tab.keyboard.press(key)
+        tab.wait_for_function(f"{shown} === {place}")
+    tab.keyboard.press("Home")
+    tab.wait_for_function(f"{shown} === 0")
+    assert errors == []

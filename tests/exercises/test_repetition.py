@@ -191,10 +191,10 @@ def test_a_patient_that_is_ill_again_begins_the_repetition():
     content = json.loads(progress.path().read_text())
     content["exercises"][ill.id] |= {"solved_at": days_ago(5).isoformat()}
     progress.path().write_text(json.dumps(content))
-    assert repetition.handed_in_again(ill.id, ill.solution_source) is not None
+    assert repetition.handed_in_again(ill.id, ill.solution_source)[0] is not None
     repetition.record_check(ill.id, False, ill.stub)
     assert practice.read().of(ill.id) == ()
-    assert repetition.handed_in_again(ill.id, ill.solution_source) is None
+    assert repetition.handed_in_again(ill.id, ill.solution_source)[0] is None
 
 
 def test_what_was_written_is_kept(hand_in):

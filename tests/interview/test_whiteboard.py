@@ -50,7 +50,7 @@ def test_the_rules_are_those_that_run_on_this_cpu(sheet):
 def test_the_scalers_defaults_are_its_own(sheet):
     said, scaler = str(sheet.tables[2]), torch.amp.GradScaler("cpu")
     assert f"2^{int(scaler.get_scale()).bit_length() - 1} at first" in said
-    assert f"after {scaler.get_growth_interval():,} steps" in said
+    assert f"after {scaler.get_growth_interval():,} in a row" in said
 
 
 def test_memory_adds_up(sheet):

@@ -75,7 +75,7 @@ def forked_by_default() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def make_kernel() -> Iterator[Callable[..., Kernel]]:
+def make_kernel(no_loop_runs: None) -> Iterator[Callable[..., Kernel]]:
     """Start kernels, and end them when the module's tests are over."""
     made: list[Kernel] = []
     with asyncio.Runner() if hasattr(asyncio, "Runner") else _Runner() as runner:
