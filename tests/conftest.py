@@ -53,7 +53,7 @@ def browser(chromium):
 
 @pytest.fixture(scope="module")
 def no_loop_runs():
-    """Let a module run event loops: the browser's, of tests before it, counts as running between its calls."""
+    """Let a module run event loops: that of a browser of tests before it counts as running."""
     loop = asyncio._get_running_loop()
     asyncio._set_running_loop(None)
     yield

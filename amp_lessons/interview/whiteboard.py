@@ -111,6 +111,7 @@ def _cycle() -> Table:
     """Say what a step is made of, with the defaults of the installed scaler."""
     scaler = torch.amp.GradScaler("cpu")
     down, up = scaler.get_backoff_factor(), scaler.get_growth_factor()
+    clean = scaler.get_growth_interval()
     rows = (
         ("with torch.autocast(...):", "forward and loss, not backward"),
         ("scaler.scale(loss).backward()", f"gradients x scale, {power_of_two(scaler.get_scale())} at first"),
@@ -118,7 +119,7 @@ def _cycle() -> Table:
         ("scaler.step(optimizer)", "skipped at an inf or NaN"),
         (
             "scaler.update()",
-            f"x {down:g} if skipped, x {up:g} after {scaler.get_growth_interval():,} in a row",
+            f"x {down:g} if skipped, x {up:g} after {clean:,} in a row",
         ),
     )
     return Table(("a step in fp16", "what it does"), rows, "The cycle: in bf16 without the scaler")
