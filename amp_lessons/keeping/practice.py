@@ -11,15 +11,12 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from amp_lessons.keeping import progress, sections
 from amp_lessons.keeping.from_json import made
+from amp_lessons.keeping.sections import DamagedError, Section
 
 SECTION = "practice"
+_KEPT = Section(SECTION, "what you practised")
 GRADES = ("again", "hard", "good", "easy")  # as the scheduler numbers them, from 1
-
-
-class _DamagedError(Exception):
-    """The section holds something else than reviews."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +54,7 @@ def read() -> Practice:
 
     Where this section alone is damaged, the file is copied before it is forgotten, and ``message`` says so.
     """
-    kept, message = progress.section(SECTION)
-    try:
-        return Practice(_reviews(kept), message)
-    except _DamagedError:
-        return Practice({}, _forget_damaged())
+    return Practice(*_KEPT.read(_reviews))
 
 
 def record(id: str, grade: str, at: datetime | None = None) -> str:
@@ -78,12 +71,7 @@ def record(id: str, grade: str, at: datetime | None = None) -> str:
         found = kept or {}
         return {**found, id: [*found.get(id, ()), review]}
 
-    try:
-        return progress.change_section(SECTION, add)
-    except _DamagedError:
-        said = _forget_damaged()
-        progress.change_section(SECTION, add)
-        return said
+    return _KEPT.change(add)
 
 
 def _reviews(kept: Any) -> dict[str, tuple[Review, ...]]:
@@ -91,7 +79,7 @@ def _reviews(kept: Any) -> dict[str, tuple[Review, ...]]:
     try:
         return {id: tuple(map(_review, entries)) for id, entries in (kept or {}).items()}
     except (TypeError, ValueError, AttributeError) as error:
-        raise _DamagedError from error
+        raise DamagedError from error
 
 
 def _review(entry: Mapping[str, Any]) -> Review:
@@ -99,7 +87,3 @@ def _review(entry: Mapping[str, Any]) -> Review:
     if review.grade not in GRADES or review.moment.utcoffset() is None:
         raise ValueError(f"no review: {entry!r:.60}")
     return review
-
-
-def _forget_damaged() -> str:
-    return sections.begin_anew(SECTION, "what you practised")

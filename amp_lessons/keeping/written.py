@@ -10,17 +10,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from amp_lessons.keeping import progress, sections
 from amp_lessons.keeping.from_json import made
 from amp_lessons.keeping.practice import utc_now
+from amp_lessons.keeping.sections import DamagedError, Section
 
 SECTION = "written"
+_KEPT = Section(SECTION, "the code that you wrote")
 _MOST_VERSIONS = 5
 _MOST_CHARACTERS = 50_000  # of one version: the file is written anew at every check
-
-
-class _DamagedError(Exception):
-    """The section holds something else than code."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +53,7 @@ class Written:
 
 def of(exercise_id: str) -> Written:
     """Return what was written for an exercise. Raises ProgressError as ``progress.read`` does."""
-    kept, message = progress.section(SECTION)
-    try:
-        found = _all(kept)
-    except _DamagedError:
-        return Written(message=_begin_anew())
+    found, message = _KEPT.read(_all)
     versions, emptied_at = found.get(exercise_id, ((), ""))
     return Written(versions, emptied_at, message)
 
@@ -95,12 +88,7 @@ def _change(exercise_id: str, change: Any) -> str:
         entry = {"versions": [asdict(each) for each in versions], "emptied_at": emptied_at}
         return {**(kept or {}), exercise_id: entry}
 
-    try:
-        return progress.change_section(SECTION, changed)
-    except _DamagedError:
-        said = _begin_anew()
-        progress.change_section(SECTION, changed)
-        return said
+    return _KEPT.change(changed)
 
 
 def _all(kept: Any) -> dict[str, tuple[tuple[Version, ...], str]]:
@@ -108,14 +96,10 @@ def _all(kept: Any) -> dict[str, tuple[tuple[Version, ...], str]]:
     try:
         return {exercise_id: _entry(entry) for exercise_id, entry in (kept or {}).items()}
     except (TypeError, KeyError, AttributeError) as error:
-        raise _DamagedError from error
+        raise DamagedError from error
 
 
 def _entry(entry: Mapping[str, Any]) -> tuple[tuple[Version, ...], str]:
     if not isinstance(entry["emptied_at"], str):
         raise TypeError(f"emptied_at is {entry['emptied_at']!r:.60}")
     return tuple(made(Version, each) for each in entry["versions"]), entry["emptied_at"]
-
-
-def _begin_anew() -> str:
-    return sections.begin_anew(SECTION, "the code that you wrote")
