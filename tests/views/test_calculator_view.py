@@ -16,9 +16,8 @@ from amp_lessons.views import CalculatorView
 from amp_lessons.views.base import latest
 from amp_lessons.views.figures.calculator import calculator_picture
 from amp_lessons.views.widgets.calculator import STRATEGIES, describe
-from tests.views import loops
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_loop_runs")]
 
 PERCEPTRON, CONV_NET = "the lessons' perceptron", "the lessons' conv net"
 
@@ -169,7 +168,7 @@ def test_choices_in_a_row_answer_at_once_and_only_the_last_is_computed(monkeypat
                 return view.caption
         return "no answer"
 
-    caption = loops.run(learner())
+    caption = asyncio.run(learner())
     assert asked[-1] == 8
     assert len(asked) <= 2
     assert all(words.endswith("computing …") for words in began)

@@ -5,7 +5,8 @@ import pytest
 
 from amp_lessons.views.base import latest
 from amp_lessons.views.base.latest import Latest
-from tests.views import loops
+
+pytestmark = pytest.mark.usefixtures("no_loop_runs")
 
 
 @pytest.fixture
@@ -108,5 +109,5 @@ def test_a_running_loop_delivers_in_its_own_thread_without_waiting(worker):
                 break
             await asyncio.sleep(0.01)
 
-    loops.run(learner())
+    asyncio.run(learner())
     assert threads == [("soon", *own)]

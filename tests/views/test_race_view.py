@@ -11,10 +11,9 @@ import torch
 from amp_lessons import training
 from amp_lessons.material import race
 from amp_lessons.views import RaceView
-from tests.views import loops
 from tests.views.hands import press
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_loop_runs")]
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +87,7 @@ def test_it_runs_in_the_background_while_other_code_runs(view):
             await asyncio.sleep(0.001)
         return seen
 
-    seen = loops.run(learner())
+    seen = asyncio.run(learner())
     assert view.race.finished
     assert "finished" in view.caption
     assert len(seen) > 5
@@ -106,7 +105,7 @@ def test_stop_and_go_on(view):
         press(view, "Start")
         await until(lambda: not view.running)
 
-    loops.run(learner())
+    asyncio.run(learner())
     uninterrupted = RaceView(device="cpu").run().race
     assert view.race.amp.losses == uninterrupted.amp.losses
     assert view.race.fp32.losses == uninterrupted.fp32.losses
@@ -120,7 +119,7 @@ def test_stopping_before_the_first_step_or_when_nothing_runs(view):
         await asyncio.sleep(0.05)
         assert (view.race.step, view.running) == (0, False)
 
-    loops.run(learner())
+    asyncio.run(learner())
 
 
 def test_a_screen_reader_hears_of_the_start_a_stop_and_the_end_alone(view):
@@ -141,7 +140,7 @@ def test_a_screen_reader_hears_of_the_start_a_stop_and_the_end_alone(view):
         press(view, "Start")
         await until(lambda: not view.running)
 
-    loops.run(learner())
+    asyncio.run(learner())
     states = ["same initial weights, started.", "stopped: step", "running: step", "finished: step 20 of 20"]
     assert len(spoken) == len(states)
     assert all(state in caption for state, caption in zip(states, spoken, strict=True))
@@ -156,7 +155,7 @@ def test_starting_twice_does_not_run_twice(view):
         assert view._running is first
         await until(lambda: not view.running)
 
-    loops.run(learner())
+    asyncio.run(learner())
     assert view.race.step == 20
 
 
@@ -169,7 +168,7 @@ def test_start_again_goes_back_to_the_initial_weights(view):
         assert view.race.step == 0
         await until(lambda: not view.running)
 
-    loops.run(learner())
+    asyncio.run(learner())
     assert view.race.amp.losses == losses
 
 
@@ -183,7 +182,7 @@ def test_two_views_do_not_disturb_each_other(view):
         other.stop()
         await until(lambda: not view.running)
 
-    loops.run(learner())
+    asyncio.run(learner())
     assert view.race.amp.losses == RaceView(device="cpu").run().race.amp.losses
     assert other.race.step < 20
 
@@ -198,7 +197,7 @@ def test_another_dtype_lines_up_a_new_race_and_stops_the_old_one(view):
         await asyncio.sleep(0.05)
         assert (old.step, view.race.step, view.running) == (stopped, 0, False)
 
-    loops.run(learner())
+    asyncio.run(learner())
     assert "bf16 autocast" in view.caption
     assert view.race.amp.precision == "bf16"
 
@@ -262,7 +261,7 @@ def test_an_error_of_pytorch_ends_the_race_in_words_and_another_can_start(monkey
             view.start()
             await until(lambda: not view.running)
 
-        loops.run(learner())
+        asyncio.run(learner())
         assert view.caption == "The race ended before its time: CUDA out of memory."
     view.start_again()  # no event loop here, but it lines up
     view.run()
@@ -290,4 +289,4 @@ def test_a_closed_view_stops(view):
         await asyncio.sleep(0.05)
         assert view.race.step == stopped
 
-    loops.run(learner())
+    asyncio.run(learner())
