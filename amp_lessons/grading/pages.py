@@ -13,30 +13,10 @@ from markupsafe import Markup
 
 from amp_lessons.exercises.report import rendering
 from amp_lessons.grading.grades import Grade, Graded, shown, writable
+from amp_lessons.text.page import whole_page
 from amp_lessons.text.tables import Table
 
 _STYLE = Path(__file__).with_name("pages.css")
-_PAGE = Markup(
-    """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-{style}</style>
-</head>
-<body>
-<main>
-<h1>{title}</h1>
-{body}
-<p><small>{about}</small></p>
-</main>
-</body>
-</html>
-"""
-)
 _GRADE = Markup(
     '<section><h2 id="{id}">{title}</h2><p><strong>{status}</strong>, {points:g} of 1</p>'
     "{remarks}{report}{source}</section>"
@@ -53,13 +33,8 @@ def page(graded: Graded, about: str) -> str:
     parts = [Markup("<p>{}</p>").format(total), _look_at(graded.problems)]
     parts.append(Table(("exercise", "verdict", "points"), rows).as_html() if rows else Markup(""))
     parts += map(_section, graded.grades)
-    whole = _PAGE.format(
-        title=shown(graded.learner),
-        style=Markup(_STYLE.read_text("utf-8")),
-        body=Markup("").join(parts),
-        about=about,
-    )
-    return writable(whole)
+    parts.append(Markup("<p><small>{}</small></p>").format(about))
+    return writable(whole_page(shown(graded.learner), Markup("").join(parts), _STYLE))
 
 
 def file_name(graded: Graded, number: int) -> str:

@@ -91,4 +91,4 @@ def test_it_is_a_page_of_its_own(sheet):
     page = views.sheet_page(sheet)
     assert page.count("<table>") == len(sheet.tables)
     assert "size: A4 landscape" in page
-    assert "http" not in page
+    assert "://" not in page

@@ -12,6 +12,7 @@ from amp_lessons.audit.report.document import Document
 from amp_lessons.audit.report.losses import AS_TRAINED, LossMap, formats_of, loss_map, used_format
 from amp_lessons.audit.report.rendering import section_html
 from amp_lessons.audit.report.sections import LAYERS, STEPS, Section, headline, sections_of
+from amp_lessons.text.page import whole_page
 from amp_lessons.text.words import fraction
 from amp_lessons.views.base.picture import Picture, picture_html
 from amp_lessons.views.figures.audit_layers import map_picture
@@ -23,26 +24,6 @@ if TYPE_CHECKING:
 _MOST_LAYERS = _MOST_ROWS = 40
 _TO_SPEAK_OF = 0.001  # less is told in words
 _STYLE = Path(__file__).with_name("audit.css")
-
-_PAGE = Markup(
-    """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-{style}</style>
-</head>
-<body>
-<main>
-<h1>{title}</h1>
-{sections}
-</main>
-</body>
-</html>
-"""
-)
 
 
 def audit_page(audit: Seen | Report) -> str:
@@ -68,7 +49,7 @@ def page(document: Document) -> str:
 
 def page_of(title: str, sections: Markup) -> str:
     """Return a whole HTML page in the style of an audit's report."""
-    return _PAGE.format(title=title, style=Markup(_STYLE.read_text("utf-8")), sections=sections)
+    return whole_page(title, sections, _STYLE)
 
 
 def sections_with_pictures(document: Document) -> Iterator[Markup]:

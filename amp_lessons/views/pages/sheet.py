@@ -17,31 +17,11 @@ from matplotlib.figure import Figure
 
 from amp_lessons.interview import Sheet
 from amp_lessons.interview.whiteboard import says_words
+from amp_lessons.text.page import whole_page
 from amp_lessons.text.tables import Table
 
 _STYLE = Path(__file__).with_name("sheet.css")
 _TITLE = "Mixed precision on a whiteboard"
-_PAGE = Markup(
-    """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-{style}</style>
-</head>
-<body>
-<main>
-<h1>{title}</h1>
-<div class="tables">
-{tables}
-</div>
-</main>
-</body>
-</html>
-"""
-)
 _A4 = (11.69, 8.27)  # inches, landscape
 _MARGIN = 0.04  # of the page
 _TOP = 0.9
@@ -51,7 +31,8 @@ _LINE = 1.7  # of the size of the letters
 
 def sheet_page(sheet: Sheet) -> str:
     """Return the sheet as a whole HTML page, which prints on one side of A4."""
-    return _PAGE.format(title=_TITLE, style=Markup(_STYLE.read_text("utf-8")), tables=sheet.as_html())
+    tables = Markup('<div class="tables">\n{}\n</div>').format(sheet.as_html())
+    return whole_page(_TITLE, tables, _STYLE)
 
 
 def sheet_pdf(sheet: Sheet) -> bytes:
