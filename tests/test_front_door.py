@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -22,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from tests.test_packaging import PROJECT
+from tools.ports import free_port
 
 ROOT = Path(__file__).parents[1]
 LESSONS = sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
@@ -49,12 +49,6 @@ def serving(command, folder, home, **environment):
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def port_of(process, log):

@@ -78,7 +78,7 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                preexec_fn=_end_with_the_parent,
+                preexec_fn=end_with_the_parent,
                 start_new_session=True,  # Ctrl-C is for the parent, which then ends them in order
             )
 
@@ -110,5 +110,6 @@ def end_all_below(timeout_s: float = 10.0) -> None:
         time.sleep(0.05)
 
 
-def _end_with_the_parent() -> None:
+def end_with_the_parent() -> None:
+    """Have this process ended, in good order, when its parent is gone: to be called between fork and exec."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)

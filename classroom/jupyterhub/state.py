@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import secrets
-import socket
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from tools.ports import free_ports
 
 _FIRST_UIDS = range(1_000_000, 2_000_000_000, 1000)  # beyond those that systems give to people and services
 
@@ -52,7 +53,7 @@ class Folder:
 
     def ports(self, public: int | None) -> Ports:
         """Return the ports, the same in every start: a server that lives on knows the hub by its port."""
-        kept = self._kept("ports.json", lambda: asdict(Ports(*_free_ports(3))))
+        kept = self._kept("ports.json", lambda: asdict(Ports(*free_ports(3))))
         return Ports(**(kept | ({"public": public} if public else {})))
 
     def people(self, learners: int, memory_mib: int | None) -> dict[str, Any]:
@@ -80,14 +81,3 @@ class Folder:
         if not (self.hub / name).exists():
             self.write(name, make())
         return json.loads((self.hub / name).read_text("utf-8"))
-
-
-def _free_ports(count: int) -> list[int]:
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import json
-import signal
 import subprocess
 import sys
 import tempfile
@@ -15,12 +13,12 @@ from pathlib import Path
 
 import requests
 
+from classroom.jupyterhub.children import end_with_the_parent
 from classroom.load.learner import BrokenError, Learner
 from classroom.load.server import ROOT
 
 _TIMEOUT_S = 180.0
 _END_TIMEOUT_S = 90
-_PR_SET_PDEATHSIG = 1
 
 
 class Hub:
@@ -88,7 +86,7 @@ class DemoHub(ExitStack):
         state = Path(self.enter_context(tempfile.TemporaryDirectory(prefix="load-", dir="/tmp")))
         command = ["-m", "classroom.jupyterhub", "--demo", str(self._count), "--state", str(state)]
         self.process = subprocess.Popen(
-            [sys.executable, *command], cwd=ROOT, stdout=subprocess.DEVNULL, preexec_fn=_ends_with_us
+            [sys.executable, *command], cwd=ROOT, stdout=subprocess.DEVNULL, preexec_fn=end_with_the_parent
         )
         self.callback(self._end)
         running, deadline = state / "hub" / "running.json", time.monotonic() + _TIMEOUT_S
@@ -109,10 +107,6 @@ class DemoHub(ExitStack):
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-
-
-def _ends_with_us() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _xsrf(http: requests.Session) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,8 @@ import urllib.request
 from contextlib import ExitStack
 from importlib.metadata import entry_points
 from pathlib import Path
+
+from tools.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 PROVISIONER = "amp-lessons-forked"
@@ -36,7 +37,7 @@ class Server:
     def __init__(self, folder: Path, *, forked: bool) -> None:
         self.token = secrets.token_hex(16)
         self._folder, self._forked, self._stack = folder, forked, ExitStack()
-        self._port = _free_port()
+        self._port = free_port()
         self.url = f"http://127.0.0.1:{self._port}"
 
     def __enter__(self) -> Server:
@@ -126,9 +127,3 @@ def _announced(private: Path) -> Path:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: amp-lessons-forked\nVersion: 0\n")
     (info / "entry_points.txt").write_text(f"[{_GROUP}]\n{PROVISIONER} = {_CLASS}\n")
     return folder
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

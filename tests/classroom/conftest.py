@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import shutil
@@ -17,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from classroom.jupyterhub.children import end_with_the_parent
 from tests.classroom.visitor import Visitor, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -70,10 +70,6 @@ def _read(path):
         return b""
 
 
-def _end_with_pytest():
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)
-
-
 def started(*options, before=()):
     """Start the command, by the command ``before`` it if there is one, and wait until the hub answers."""
     state = Path(tempfile.mkdtemp(prefix="amp-test-", dir="/tmp"))
@@ -84,7 +80,7 @@ def started(*options, before=()):
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdout=said,
             stderr=said,
-            preexec_fn=_end_with_pytest,
+            preexec_fn=end_with_the_parent,
         )
     demo = Demo(command, state)
     try:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import secrets
-import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
+from classroom.jupyterhub.children import end_with_the_parent
+from tools.ports import free_port
 
 REPOSITORY = Path(__file__).parents[2]
 START_TIMEOUT_S = 90
@@ -64,10 +64,10 @@ class Hub:
     """A hub that runs in ``folder``."""
 
     folder: Path
-    public: int = field(default_factory=lambda: free_port())
-    hub: int = field(default_factory=lambda: free_port())
-    proxy: int = field(default_factory=lambda: free_port())
-    room: int = field(default_factory=lambda: free_port())
+    public: int = field(default_factory=free_port)
+    hub: int = field(default_factory=free_port)
+    proxy: int = field(default_factory=free_port)
+    room: int = field(default_factory=free_port)
     admin: str = field(default_factory=lambda: secrets.token_hex(16))
 
     @property
@@ -136,7 +136,7 @@ def running_hub(folder: Path) -> Iterator[Hub]:
             env=environment(),
             stdout=log,
             stderr=subprocess.STDOUT,
-            preexec_fn=_end_with_the_tests if sys.platform == "linux" else None,
+            preexec_fn=end_with_the_parent if sys.platform == "linux" else None,
         )
         try:
             wait_until_up(hub, process)
@@ -177,14 +177,3 @@ def end(process: subprocess.Popen[bytes]) -> None:
         if each.is_running():
             each.kill()
     psutil.wait_procs(family, timeout=10)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def _end_with_the_tests() -> None:
-    """Have the hub ended, in good order, when the process of the tests is gone."""
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import tempfile
 import time
 from pathlib import Path
@@ -17,6 +16,7 @@ import requests
 
 from tests.classroom.conftest import ended, started
 from tests.classroom.visitor import Visitor, wait_until
+from tools.ports import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]  # all of it takes a quiet machine a minute
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives learners accounts of their own")
@@ -240,12 +240,6 @@ def test_accounts_of_this_machine_log_in_by_their_passwords(tmp_path):
 def append(path, line):
     with path.open("a") as file:
         file.write(line + "\n")
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def pid_of_server(demo, name):

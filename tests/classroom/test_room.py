@@ -14,7 +14,8 @@ import pytest
 
 from amp_lessons import classroom, exercises, quizzes, views
 from amp_lessons.classroom import membership
-from tests.classroom.hubs_with_a_room import REPOSITORY, environment, free_port, running_hub
+from tests.classroom.hubs_with_a_room import REPOSITORY, environment, running_hub
+from tools.ports import free_port
 
 pytest.importorskip("jupyterhub")
 pytest.importorskip("configurable_http_proxy")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from amp_lessons.commands import cli
 from amp_lessons.commands.audit import together
 from amp_lessons.commands.audit.meeting import Meeting
 from amp_lessons.commands.audit.ranks import Rank, of_environment
+from tools.ports import free_port
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="gloo and signals are otherwise there")
 
@@ -59,10 +59,8 @@ def meetings(tmp_path, monkeypatch):
 
 
 def environment(rank):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_PORT": port}
+    names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
+    names["MASTER_PORT"] = free_port()
     return {**os.environ, **{n: str(v) for n, v in names.items()}, "MASTER_ADDR": "127.0.0.1"}
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import runpy
-import socket
 import subprocess
 import sys
 from importlib.resources import files
@@ -15,6 +14,8 @@ import pytest
 import torch
 import yaml
 from torch.distributed.run import get_args_parser
+
+from tools.ports import free_port
 
 JOBS = files("amp_lessons.lessons") / "jobs"
 SCRIPT, SLURM, KUBERNETES = (JOBS / name for name in ("train.py", "slurm.sbatch", "kubernetes.yaml"))
@@ -47,12 +48,6 @@ def alone(*options):
     here = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
     (told,) = run([sys.executable, SCRIPT, *map(str, options)], MASTER_PORT=str(free_port()), **here)
     return told
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 # rarely a rank of gloo's aborts at its end, in C++: "terminate called without an active exception"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from playwright.sync_api import ConsoleMessage, Locator, Page, expect
 
 from amp_lessons.commands import lab
 from amp_lessons.lessons.shipped import FIRST
+from tools.ports import free_port
 
 REPOSITORY = Path(__file__).parents[2]
 OUTPUTS = ".jp-Notebook .jp-OutputArea"
@@ -41,7 +41,7 @@ class LabServer:
     def __init__(self, root: Path, private: Path, command: bool = False) -> None:
         self.root = root
         self.token = secrets.token_hex(16)
-        self.port = _free_port()
+        self.port = free_port()
         self.log = private / "jupyterlab.log"
         self._private = private
         landing = f"notebooks/{FIRST}"
@@ -120,12 +120,6 @@ class LabServer:
                 time.sleep(0.2)
         self.__exit__()
         raise RuntimeError(f"JupyterLab did not start:\n{self.log.read_text()}")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @dataclass
