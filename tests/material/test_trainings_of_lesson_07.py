@@ -37,7 +37,7 @@ def vision():
 def test_a_network_that_knows_one_sort_of_digits_learns_another_from_few(vision, seed):
     """It is ten points ahead at least, and by less than half of it with new statistics."""
     fit, accuracy, few = vision["fit"], vision["accuracy"], vision["few"]
-    knowing = fit(residual.residual_net(seed=seed), vision["upright"].train, 90, lr=3e-3, seed=seed)
+    knowing = fit(residual.residual_net(seed=seed), vision["upright"].train, 150, lr=3e-3, seed=seed)
     tuned = fit(copy.deepcopy(knowing), few, 30, seed=seed)
     mixed = fit(copy.deepcopy(knowing), few, 30, dtype=torch.bfloat16, seed=seed)
     blanks = [fit(residual.residual_net(seed=seed + 1), few, 30, lr=lr, seed=seed) for lr in (1e-3, 3e-3)]
