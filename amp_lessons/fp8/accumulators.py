@@ -71,7 +71,7 @@ def accumulate(left: Tensor, right: Tensor, accumulation: Accumulation = FP32) -
     left, right = rounding.as_float32(left), rounding.as_float32(right)
     if accumulation.bits is None:
         with fp32_products(tf32=False):
-            return left @ right.t()
+            return left @ right.t().contiguous()  # as PyTorch's kernel has it: some BLAS add in another order
     total = left.new_zeros(left.shape[0], right.shape[0])
     if not left.shape[1]:
         return total

@@ -40,7 +40,8 @@ def multiply(left: Quantized, right: Quantized, dtype: torch.dtype) -> Tensor:
 def _laid_out(operand: Quantized) -> tuple[Tensor, Tensor]:
     """Return elements in the format's dtype and scales, filled up to sides that kernels take."""
     rows, columns = operand.values.shape
-    more_rows, more_columns = -rows % _MULTIPLE, -columns % _MULTIPLE
+    multiple = 1 if operand.values.device.type == "cpu" else _MULTIPLE
+    more_rows, more_columns = -rows % multiple, -columns % multiple
     values = pad(operand.values, (0, more_columns, 0, more_rows)).to(operand.cast.element.dtype)
     scale = operand.scales if operand.cast.block == TENSOR else pad(operand.scales, (0, 0, 0, more_rows))
     return values.contiguous(), scale.contiguous()

@@ -29,6 +29,7 @@ def dequantized(x: Tensor, cast: Cast) -> Tensor:
     tensor_scale = F32(1)
     if cast.has_tensor_scale and source.any():
         tensor_scale = F32(np.abs(source).max() / F32(LARGEST[cast.element.name] * 448))
+        tensor_scale = np.maximum(tensor_scale, np.finfo(F32).tiny)  # whose inverse float32 still holds
     out = np.empty_like(source)
     with np.errstate(all="ignore"):
         for top in range(0, rows, high):
@@ -42,7 +43,7 @@ def _block(block: np.ndarray, cast: Cast, tensor_scale: np.float32) -> np.ndarra
     amax, name = F32(np.abs(block).max()), cast.element.name
     if cast.rule == "none":
         return _elements(block, name)
-    if not np.isfinite(amax):
+    if not np.isfinite(amax) or not np.isfinite(tensor_scale):
         return np.full_like(block, np.nan)
     if cast.has_tensor_scale:
         scale = F32((amax / F32(LARGEST[name]) / tensor_scale).astype(ml_dtypes.float8_e4m3fn))
@@ -83,3 +84,23 @@ def difficult_matrix(rows: int = 33, columns: int = 50, seed: int = 0) -> Tensor
     x = x * torch.exp2(torch.randint(-40, 10, x.shape, generator=generator).float())
     x[torch.rand(x.shape, generator=generator) < 0.1] = 0.0
     return x
+
+
+CONTENTS = ("zeros", "a row of zeros", "wide", "small", "subnormal", "large", "inf", "nan")
+
+
+def filled(content: str, rows: int, columns: int) -> Tensor:
+    """Return a matrix with what casts are known to fail at; "small" is far above what scales can hold."""
+    if content == "wide":
+        return difficult_matrix(rows, columns, seed=3)
+    x = torch.randn(rows, columns, generator=torch.Generator().manual_seed(3))
+    if content in ("inf", "nan"):
+        x[0, -1] = float(content)
+    elif content == "a row of zeros":
+        x[0] = 0.0
+    return x * {"zeros": 0.0, "small": 2.0**-30, "subnormal": 2.0**-140, "large": 2.0**60}.get(content, 1.0)
+
+
+def assert_same_bits(found: Tensor, right: Tensor) -> None:
+    """A NaN is a NaN, whatever its payload; all other numbers are those."""
+    torch.testing.assert_close(found, right, rtol=0, atol=0, equal_nan=True)

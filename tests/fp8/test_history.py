@@ -39,6 +39,14 @@ def test_what_is_no_number_changes_no_scale() -> None:
     assert in_force(history) == 3
 
 
+def test_a_nan_stays_visible_where_an_infinity_saturates() -> None:
+    history, weight = fp8.AmaxHistory(2), torch.eye(2)
+    x = torch.tensor([[torch.nan, 1.0], [torch.inf, 1.0]])
+    seen = fp8.linear(x, weight, None, DELAYED, history=history)
+    assert seen[0].isnan().all()
+    assert seen[1].tolist() == [448, 1]
+
+
 def test_a_step_is_remembered_once_for_each_tensor() -> None:
     history = fp8.AmaxHistory(3)
     x, weight = torch.full((4, 2), 5.0), torch.full((3, 2), 7.0, requires_grad=True)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from typing import Any
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -42,27 +46,88 @@ def test_ours_trains_and_says_which_sides_kernels_refuse(names, capsys) -> None:
     assert "{'head': (" in capsys.readouterr().out
 
 
-def test_torchaos_cell_trains_as_ours_does(names, capsys) -> None:
-    pytest.importorskip("torchao", exc_type=ImportError)
-    run(names, "libraries-ours", "libraries-torchao")
-    said = capsys.readouterr().out
+def assert_trains_as_ours(said: str) -> None:
     ours, theirs = (float(line.split()[-1]) for line in said.splitlines() if "mean loss" in line)
     assert theirs == pytest.approx(ours, rel=0.01)
 
 
+def test_torchaos_cell_trains_as_ours_does(names, capsys) -> None:
+    pytest.importorskip("torchao", exc_type=ImportError)
+    run(names, "libraries-ours", "libraries-torchao")
+    assert_trains_as_ours(capsys.readouterr().out)
+
+
+def test_torchtitans_cell_trains_as_ours_does(names, capsys) -> None:
+    pytest.importorskip("torchao", exc_type=ImportError)
+    pytest.importorskip("torchtitan.components.quantization", exc_type=ImportError)
+    run(names, "libraries-ours", "libraries-kernel", "libraries-layers", "libraries-titan-run")
+    assert_trains_as_ours(capsys.readouterr().out)
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
-def test_transformer_engines_cell_makes_a_gradient(names, capsys) -> None:
+def test_transformer_engines_cell_trains_as_ours_does(names, capsys) -> None:
     pytest.importorskip("transformer_engine", exc_type=ImportError)
+    run(names, "libraries-ours", "libraries-kernel", "libraries-layers")
+    if not names["has_kernel"]:
+        pytest.skip("a GPU without FP8")
     run(names, "libraries-te")
-    norm = float(capsys.readouterr().out.split()[-1])
-    assert 0 < norm < float("inf")
+    assert_trains_as_ours(capsys.readouterr().out)
+
+
+class EnginesLinear(torch.nn.Linear):
+    """Stands for Transformer Engine's layer: its signature, an entry more in its state, and its condition."""
+
+    inside: ClassVar[list[str]] = []
+    calls: ClassVar[int] = 0
+
+    def get_extra_state(self) -> torch.Tensor:
+        return torch.zeros(0)
+
+    def set_extra_state(self, state: Any) -> None:
+        pass
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        assert EnginesLinear.inside == ["Float8CurrentScaling"]
+        assert all(side % 16 == 0 for side in (x[..., 0].numel(), *self.weight.shape))
+        EnginesLinear.calls += 1
+        return super().forward(x)
+
+
+def test_transformer_engines_cell_gives_each_layer_its_weights_and_the_recipe(
+    names, capsys, monkeypatch
+) -> None:
+    @contextmanager
+    def autocast(*, enabled: bool, recipe: Any) -> Iterator[None]:
+        EnginesLinear.inside.append(type(recipe).__name__)
+        yield
+        EnginesLinear.inside.pop()
+
+    stand_ins = {name: ModuleType(name) for name in ("", ".pytorch", ".common", ".common.recipe")}
+    for name, module in stand_ins.items():
+        monkeypatch.setitem(sys.modules, f"transformer_engine{name}", module)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "transformer_engine")
+    stand_ins[""].pytorch = stand_ins[".pytorch"]
+    stand_ins[".pytorch"].Linear, stand_ins[".pytorch"].autocast = EnginesLinear, autocast
+    stand_ins[".common.recipe"].Float8CurrentScaling = type("Float8CurrentScaling", (), {})
+    run(names, "libraries-ours", "libraries-kernel", "libraries-layers")
+    run({**names, "has_kernel": True}, "libraries-te")
+    assert_trains_as_ours(capsys.readouterr().out)
+    assert EnginesLinear.calls == 20 * 4  # steps and layers
 
 
 def test_a_library_that_is_not_there_is_said_to_be_missing(names, capsys, monkeypatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    run(names, "libraries-ours", "libraries-torchao", "libraries-te")
-    assert capsys.readouterr().out.count("not installed here") == 2
+    run(
+        names,
+        "libraries-ours",
+        "libraries-torchao",
+        "libraries-kernel",
+        "libraries-layers",
+        "libraries-te",
+        "libraries-titan-run",
+    )
+    assert capsys.readouterr().out.count("not installed here") == 3
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from amp_lessons import fp8
 from amp_lessons.formats import relative_error
-from tests.fp8.references import dequantized
+from tests.fp8.references import CONTENTS, dequantized, filled
 
 ALL = list(fp8.RECIPES)
 
@@ -72,6 +72,20 @@ def test_all_three_products_are_what_the_recipe_says(name: str, sizes) -> None:
     torch.testing.assert_close(to_x * 1e4, right_to_x * 1e4, **close)
     torch.testing.assert_close(to_weight * 1e4, right_to_weight * 1e4, **close)
     torch.testing.assert_close(to_bias, gradient.reshape(-1, gradient.shape[-1]).sum(0))
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("content", CONTENTS)
+@pytest.mark.parametrize("sizes", [(50, 37, (33,)), (1, 1, (1,))], ids=str)
+def test_all_three_products_whatever_is_in_the_operands(name: str, content: str, sizes) -> None:
+    _, weight, _, gradient = case(*sizes)
+    x, recipe = filled(content, gradient.shape[0], weight.shape[1]), deterministic(name)
+    made = run(x, weight, None, gradient, recipe)
+    for found, right in zip(made, expected(recipe, x, weight, gradient), strict=True):
+        finite = right.isfinite()
+        assert torch.equal(found.isfinite(), finite)
+        largest = right[finite].abs().max() if finite.any() else torch.zeros(())
+        assert ((found - right)[finite].abs() <= 1e-5 * largest).all()
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from amp_lessons import fp8
 from amp_lessons.formats import FORMATS, relative_error
-from tests.fp8.references import difficult_matrix
+from tests.fp8.references import CONTENTS, assert_same_bits, difficult_matrix, filled
 
 HALVES_AND_FP32 = [torch.float32, torch.bfloat16, torch.float16]
 E4M3, E5M2 = FORMATS["fp8_e4m3"], FORMATS["fp8_e5m2"]
@@ -42,6 +42,17 @@ def test_both_engines_give_pytorchs_own_bits(left, right, block, rule, dtype) ->
         assert made.values.dtype == dtype
         assert torch.equal(made.values, expected)
         assert made.engine == fp8.Engine(engine, "asked for")
+
+
+@pytest.mark.parametrize("content", CONTENTS)
+@pytest.mark.parametrize("block", [fp8.TENSOR, fp8.ROW])
+@pytest.mark.parametrize("sizes", [(17, 50, 9), (64, 512, 103), (1, 1, 1)], ids=str)
+def test_pytorchs_own_bits_whatever_is_in_the_operands(sizes, block, content) -> None:
+    rows, inner, columns = sizes
+    cast = fp8.Cast(block=block)
+    pair = fp8.quantize(filled(content, rows, inner), cast), fp8.quantize(torch.randn(columns, inner), cast)
+    for engine in ("emulated", "device"):
+        assert_same_bits(fp8.scaled_product(*pair, engine=engine).values, scaled_mm(*pair, torch.float32))
 
 
 @pytest.mark.parametrize("block", [fp8.TENSOR, fp8.ROW])

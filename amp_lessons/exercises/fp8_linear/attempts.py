@@ -219,3 +219,88 @@ def by_a_hook(x, weight):
     output = a @ b.t()
     output.register_hook(lambda gradient: rounded(gradient, torch.float8_e5m2))
     return output.to(x.dtype)
+
+
+def scaled(tensor, dtype, amax=None):
+    amax = tensor.float().abs().max() if amax is None and tensor.numel() else amax
+    scale = (torch.zeros(()) if amax is None else amax).clamp(min=1e-30) / torch.finfo(dtype).max
+    return (tensor.float() / scale).to(dtype), scale
+
+
+@TABLE.mistake("unknown_cast", "no operand times one")
+def a_scale_per_row(x, weight):
+    class Output(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, weight):
+            (a, scale_a), (b, scale_b) = (
+                scaled(each, torch.float8_e4m3fn, each.float().abs().amax(1, keepdim=True))
+                for each in (x, weight)
+            )
+            return (a.float() @ b.float().t() * scale_a * scale_b.t()).to(x.dtype)
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return None, None
+
+    return Output.apply(x, weight)
+
+
+@TABLE.correct()
+def by_pytorchs_kernel(x, weight):
+    """As a library does: torch._scaled_mm, which a CPU has too."""
+    e4m3, e5m2 = torch.float8_e4m3fn, torch.float8_e5m2
+
+    def product(left, right, dtype):
+        (a, scale_a), (b, scale_b) = left, right
+        return torch._scaled_mm(a, b, scale_a, scale_b, out_dtype=torch.float32).to(dtype)
+
+    def turned(operand):
+        return operand[0].t(), operand[1]
+
+    def columns(operand):  # the kernel wants its second operand laid out along columns
+        return operand[0].t().contiguous().t(), operand[1]
+
+    class Kernel(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, weight):
+            ctx.of_x, ctx.of_weight = scaled(x, e4m3), scaled(weight, e4m3)
+            ctx.dtypes = x.dtype, weight.dtype
+            return product(ctx.of_x, turned(ctx.of_weight), x.dtype)
+
+        @staticmethod
+        def backward(ctx, gradient):
+            of_gradient = scaled(gradient, e5m2)
+            to_weight = product(
+                (of_gradient[0].t().contiguous(), of_gradient[1]), columns(ctx.of_x), ctx.dtypes[1]
+            )
+            return product(of_gradient, columns(ctx.of_weight), ctx.dtypes[0]), to_weight
+
+    return Kernel.apply(x, weight)
+
+
+@TABLE.correct()
+def in_three_functions(x, weight):
+    """As torchao does it: one function casts forward, one casts what comes back, autograd does the rest."""
+
+    class Forward(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, tensor):
+            ctx.dtype = tensor.dtype
+            values, scale = scaled(tensor, torch.float8_e4m3fn)
+            return values.float() * scale
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient.to(ctx.dtype)
+
+    class Backward(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, tensor, dtype):
+            return tensor.to(dtype)
+
+        @staticmethod
+        def backward(ctx, gradient):
+            values, scale = scaled(gradient, torch.float8_e5m2)
+            return values.float() * scale, None
+
+    return Backward.apply(Forward.apply(x) @ Forward.apply(weight).t(), x.dtype)
