@@ -492,6 +492,7 @@ CODES: dict[str, str] = {
     "shard_size": "the share is larger or smaller than an equal one",
     "shard_values": "the share does not hold this rank's weights",
     "shard_replaced": "the share is another tensor than the optimizer steps",
+    "padding_not_zero": "the share is padded with something else than zeros",
     "whole_masters_kept": "all weights are kept in fp32 on every rank",
     "compute_dtype_ignored": "the model computes in another dtype than asked for",
     "gathered_wrong": "the weights gathered are not those of all ranks",
