@@ -473,6 +473,7 @@ CODES: dict[str, str] = {
     "reduced_in_half": "gradients were sent and added up in 16 bits",
     "reduced_every_batch": "gradients were sent before the window of batches was over",
     "ranks_start_apart": "the ranks began with different weights",
+    "not_rank_zeros_weights": "the ranks began with other weights than rank 0's",
     "scales_apart": "the ranks had different loss scales",
     "weights_apart": "the ranks had different weights after a step",
     "overflow_stepped_on": "all ranks made a step although one had overflowed",
