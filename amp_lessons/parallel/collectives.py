@@ -11,24 +11,31 @@ from torch.distributed.distributed_c10d import _resolve_process_group
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-# By the beginning of the operation's name, in c10d and in _c10d_functional
+# By the beginning of the operation's name, in c10d and in _c10d_functional; the longer name first
 _COLLECTIVES = {
     "allreduce": "all-reduce",
     "all_reduce": "all-reduce",
     "allgather": "all-gather",
     "all_gather": "all-gather",
     "reduce_scatter": "reduce-scatter",
+    "reduce": "reduce",
     "broadcast": "broadcast",
+    "gather": "gather",
+    "scatter": "scatter",
     "alltoall": "all-to-all",
     "all_to_all": "all-to-all",
+    "send": "send",
 }
 _NAMESPACES = ("c10d", "_c10d_functional", "_c10d_functional_autograd")
-_SEND_NOTHING = ("wait_tensor", "barrier", "monitored_barrier")
+_SEND_NOTHING = ("wait_tensor", "wrap_tensor", "barrier", "monitored_barrier", "recv")
 
 
 @dataclass(frozen=True)
 class Collective:
-    """One call of a collective; ``elements`` are those of the whole tensor, of all ranks."""
+    """One call of a collective; ``elements`` are those of the whole tensor, of all ranks.
+
+    ``name`` is the field's, or PyTorch's own for an operation that is not listed here.
+    """
 
     name: str
     dtype: torch.dtype
@@ -59,9 +66,7 @@ class CollectiveLog(TorchDispatchMode):
 
 
 def _collective(name: str, parts: tuple[Any, ...], phase: str) -> Collective:
-    known = next((told for start, told in _COLLECTIVES.items() if name.startswith(start)), None)
-    if known is None:
-        raise NotImplementedError(f"what {name} sends is not known here")
+    known = next((told for start, told in _COLLECTIVES.items() if name.startswith(start)), name)
     tensors = [[leaf for leaf in tree_leaves(part) if isinstance(leaf, torch.Tensor)] for part in parts]
     # of what goes in and what comes out, the whole tensor is the larger one
     whole = max(tensors, key=lambda group: sum(tensor.numel() for tensor in group))

@@ -10,7 +10,7 @@ from fractions import Fraction
 import torch
 
 from amp_lessons.parallel.collectives import Collective
-from amp_lessons.parallel.volumes import sent_bytes
+from amp_lessons.parallel.volumes import PASSES, sent_bytes
 
 _OF_PARAMETERS = {
     ("all-gather", "forward"): "parameters for the forward pass",
@@ -69,8 +69,14 @@ class Communication:
 
 
 def rows_of(calls: Iterable[Collective], strategy: str) -> tuple[Traffic, ...]:
-    """Count equal calls together, in the order of their first."""
+    """Count equal calls together, in the order of their first.
+
+    Raises NotImplementedError for calls of which no formula says what they send.
+    """
     counts = Counter(calls)
+    unknown = sorted({call.name for call in counts} - set(PASSES))
+    if unknown:
+        raise NotImplementedError(f"what a rank sends in {', '.join(unknown)} is not known here")
     return tuple(
         Traffic(call.name, call.dtype, call.elements, call.ranks, times, _purpose(call, strategy))
         for call, times in counts.items()

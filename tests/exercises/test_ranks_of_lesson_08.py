@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import signal
 import threading
 
 import pytest
+import torch
 
 from amp_lessons import exercises
 from amp_lessons.exercises.containment import isolation
+from amp_lessons.exercises.sharded_masters.keeping import kept_in_fp32
 
 
 @pytest.mark.parametrize("way", ["fork", "inprocess"])
@@ -72,3 +75,35 @@ def test_whatever_a_rank_does_ends_in_a_finding_and_leaves_nothing(attempt, code
     report = exercises.check("ddp_step", attempt, time_limit_s=2.0)
     assert [finding.code for finding in report.findings] == [code]
     assert list(folder.iterdir()) == []
+
+
+def test_what_is_kept_is_found_wherever_it_is_and_counted_once():
+    whole = torch.zeros(10)
+
+    class Keeper:
+        def __init__(self):
+            self.inner = torch.nn.Sequential(torch.nn.Linear(3, 2))
+
+        def look(self):
+            return self.inner
+
+    kept = {
+        "itself": (whole, 10),
+        "a view": (whole[:2], 10),
+        "views of one": ([whole[:2], whole[2:]], 10),
+        "a dict of lists": ({"a": [whole, {"b": torch.zeros(3)}]}, 13),
+        "a closure": (lambda: whole, 10),
+        "a default": (lambda x=whole: x, 10),
+        "a partial": (functools.partial(print, whole), 10),
+        "an object's module": (Keeper(), 8),
+        "a bound method": (Keeper().look, 8),
+        "16 bits": (whole.half(), 0),
+        "PyTorch": (torch, 0),
+        "none": (None, 0),
+    }
+    found = {name: kept_in_fp32(value) for name, (value, _) in kept.items()}
+    assert found == {name: elements for name, (_, elements) in kept.items()}
+    assert kept_in_fp32([whole, torch.zeros(3)], apart_from=[whole]) == 3
+    itself: list[object] = []
+    itself.append(itself)
+    assert kept_in_fp32(itself) == 0

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, Partial, Shard
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 from torch.nn.parallel import DistributedDataParallel
@@ -175,6 +176,40 @@ def test_fsdp2_calls_the_same_on_real_ranks():
     )
 
 
+def each_collective_of_gloo():
+    """Call what gloo has, one after the other; return what was noted of each."""
+    rank, mesh = dist.get_rank(), init_device_mesh("cpu", (2,))
+    ones, parts, first = torch.ones(4), [torch.ones(4), torch.ones(4)], rank == 0
+    calls = {
+        "all-reduce": lambda: dist.all_reduce(ones),
+        "reduce": lambda: dist.reduce(ones, 0),
+        "broadcast": lambda: dist.broadcast(ones, 0),
+        "all-gather": lambda: dist.all_gather(parts, ones),
+        "gather": lambda: dist.gather(ones, parts if first else None),
+        "scatter": lambda: dist.scatter(ones, parts if first else None),
+        "reduce-scatter": lambda: dist.reduce_scatter(ones, parts),
+        "all-to-all": lambda: dist.all_to_all_single(torch.empty(4), ones),
+        "send": lambda: dist.send(ones, 1) if first else dist.recv(ones, 0),
+        "DTensor, all-gather": lambda: DTensor.from_local(ones, mesh, [Shard(0)]).full_tensor(),
+        "DTensor, reduce-scatter": lambda: (
+            DTensor.from_local(ones, mesh, [Partial()]).redistribute(placements=[Shard(0)]).to_local()
+        ),
+        "": dist.barrier,
+    }
+    noted = {}
+    for name, call in calls.items():
+        with CollectiveLog() as log:
+            call()
+        noted[name] = [each.name for each in log.calls]
+    return noted
+
+
+def test_each_collective_is_noted_by_its_name():
+    of_rank_0, of_rank_1 = parallel.run(each_collective_of_gloo, 2)
+    assert of_rank_0 == {name: [name.rpartition(", ")[2]] if name else [] for name in of_rank_0}
+    assert of_rank_1 == of_rank_0 | {"send": []}  # who receives sends nothing
+
+
 def gloo_writes(collective, elements):
     whole, ranks = torch.ones(elements), dist.get_world_size()
     shard = torch.ones(elements // ranks)
@@ -208,6 +243,36 @@ def test_a_strategy_of_ones_own_may_have_groups_within_groups():
         ("reduce-scatter", 4, IN_MODEL),
         ("all-reduce", 2, IN_MODEL // 4),
     }
+
+
+class Distributed(nn.Module):
+    """Does with the output of a model, and with the mesh, what a function says."""
+
+    def __init__(self, model, mesh, what):
+        super().__init__()
+        self.model, self.mesh, self.what = model, mesh, what
+
+    def forward(self, tokens):
+        return self.what(self.model(tokens), self.mesh)
+
+
+def test_a_strategy_of_ones_own_may_gather_a_dtensor():
+    def gathered(output, mesh):
+        return DTensor.from_local(output, mesh, [Shard(0)]).full_tensor()
+
+    told = parallel.communication(Model(), TOKENS, 8, lambda *given: Distributed(*given, gathered))
+    output = Model()(TOKENS).numel()
+    assert ("all-gather", 8 * output) in {(row.collective, row.elements) for row in told.rows}
+
+
+def test_what_no_formula_knows_is_refused():
+    def sent(output, mesh):
+        dist.send(output.detach(), 1)
+        return output
+
+    with pytest.raises(NotImplementedError, match="what a rank sends in send is not known here"):
+        parallel.communication(Model(), TOKENS, 2, lambda *given: Distributed(*given, sent))
+    assert not dist.is_initialized()
 
 
 def test_ddp_sends_its_buffers_too():

@@ -104,6 +104,14 @@ def on_gpus(world_size, folder, fn, *args, backend="nccl"):
     return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(world_size)]
 
 
+@pytest.mark.slow
+def test_spawned_ranks_are_ranks_as_well(tmp_path):
+    """What the tests below need of ``on_gpus``, where there is neither GPU nor NCCL."""
+    together(on_gpus(2, tmp_path, skips_and_scales, backend="gloo"))
+    (alone,) = on_gpus(1, tmp_path, reduced_gradient, torch.float32, backend="gloo")
+    assert set(alone.flatten().tolist()) == {1.0}
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(GPUS < 1 or not dist.is_nccl_available(), reason="needs a CUDA GPU and NCCL")
 def test_a_scaler_skips_on_one_gpu_with_nccl(tmp_path):

@@ -68,6 +68,19 @@ def test_what_the_tables_of_16_and_18_bytes_differ_in():
     assert {what for what in first if first[what] != second[what]} == {"gradients"}
 
 
+def test_the_other_16_18_and_20_are_what_the_lesson_says():
+    counts = {name: table.bytes_per_parameter for name, table in parallel.CONVENTIONS.items()}
+    totals = {name: sum(parts.values()) for name, parts in counts.items()}
+    assert totals == {"zero": 16, "megatron bf16": 18, "megatron fp16": 20, "fp32": 16}
+    assert [counts["zero"][what] for what in ("weights", "gradients")] == [2, 2]
+    assert set(counts["fp32"].values()) == {4, 8}  # nothing in 16 bits, two moments
+    by_megatron = dict(counts["megatron bf16"])
+    copies, masters = by_megatron.pop("weights"), by_megatron.pop("fp32 masters")
+    assert (copies, {"weights": masters, **by_megatron}) == (18 - 16, counts["fp32"])
+    twice = counts["megatron fp16"]
+    assert (twice["gradients"], twice["fp32 copies of gradients"]) == (2, 4)
+
+
 def test_ddp_sends_a_little_more_than_fsdp2_with_weights_gathered_in_bf16():
     assert answer("bill") == "DDP, a little"
     blocks = torch.nn.ModuleList(torch.nn.Linear(64, 64) for _ in range(4))

@@ -54,11 +54,16 @@ wrong(
 )
 wrong("mean_of_means", "mean_of_means", "small batch", (SHARE, "1 / len(window)"))
 wrong("divided_by_the_full_window", "mean_of_means", "window 1", (SHARE, "1 / accumulation_steps"))
-wrong("own_samples_only", "wrong_update_of_all", "window 1", ("            dist.all_reduce(samples)\n", ""))
+wrong(
+    "own_samples_only",
+    "mean_of_means",
+    "each rank's own mean",
+    ("            dist.all_reduce(samples)\n", ""),
+)
 wrong(
     "ranks_forgotten",
     "wrong_update_of_all",
-    "0.5 times",
+    "times the right one",
     ("len(inputs) * dist.get_world_size()", "len(inputs)"),
 )
 wrong(
@@ -95,11 +100,79 @@ wrong(
 )
 wrong(
     "no_scaler",
-    "wrong_update_of_all",
-    "window 1",
+    "loss_not_scaled",
+    "was not scaled",
     ("scaler.scale(loss * share)", "(loss * share)"),
     (STEP, "            optimizer.step()\n"),
     (UPDATE, ""),
+)
+wrong(
+    "no_scaler_and_a_sum_over_samples",
+    "loss_not_scaled",
+    "was not scaled",
+    ("scaler.scale(loss * share)", "(loss * len(inputs))"),
+    (
+        STEP,
+        "            for parameter in model.parameters():\n"
+        "                parameter.grad *= dist.get_world_size() / samples.item()\n"
+        "            optimizer.step()\n",
+    ),
+    (UPDATE, ""),
+)
+SCALED_BY_HAND = (
+    ("scaler.scale(loss * share)", "(loss * share * (2.0**14 if dtype == torch.float16 else 1.0))"),
+    (UPDATE, ""),
+)
+STEP_BY_HAND = (
+    "                for parameter in model.parameters():\n"
+    "                    parameter.grad /= 2.0**14 if dtype == torch.float16 else 1.0\n"
+    "                optimizer.step()\n"
+)
+wrong(
+    "scaled_by_hand_and_never_asked",
+    "overflow_stepped_on",
+    "both ranks",
+    *SCALED_BY_HAND,
+    (STEP, "            if True:\n" + STEP_BY_HAND),
+)
+wrong(
+    "scaled_by_hand_and_asked_of_its_own_batches",
+    "skipped_apart",
+    "made the step that the other skipped",
+    *SCALED_BY_HAND,
+    ("            window = batches", "            finite = True\n            window = batches"),
+    (
+        "                seen +=",
+        "                finite = finite and bool(inputs.abs().max() < 1e4)\n                seen +=",
+    ),
+    (STEP, "            if finite:\n" + STEP_BY_HAND),
+)
+wrong(
+    "rank_ones_weights",
+    "not_rank_zeros_weights",
+    "rank 0 was given",
+    (WRAP, "    for p in model.parameters():\n        dist.broadcast(p.data, src=1)\n" + WRAP),
+)
+wrong(
+    "a_new_scaler_for_each_window",
+    "scaler_recreated",
+    "new GradScaler",
+    (
+        "            window = batches",
+        "            scaler = torch.amp.GradScaler(device_type, enabled=dtype == torch.float16)\n"
+        "            window = batches",
+    ),
+)
+wrong("never_zeroed", "no_zero_grad", "gradients", ("            optimizer.zero_grad()\n", ""))
+wrong(
+    "mean_of_the_ranks_histories",
+    "history_not_of_all",
+    "something else",
+    (
+        "        dist.all_reduce(seen)\n        history.append((seen[0] / seen[1]).item())",
+        "        mean = seen[0] / seen[1]\n        dist.all_reduce(mean)\n"
+        "        history.append(mean.item() / dist.get_world_size())",
+    ),
 )
 wrong("bf16_always", "wrong_autocast_dtype", "dtype", ("dtype=dtype):", "dtype=torch.bfloat16):"))
 wrong("own_history", "history_not_of_all", "own mean", ("        dist.all_reduce(seen)\n", ""))
@@ -140,6 +213,106 @@ right(
     "buckets_are_views",
     ("DistributedDataParallel(model)", "DistributedDataParallel(model, gradient_as_bucket_view=True)"),
 )
+
+
+right("scaler_in_bf16_too", ("enabled=dtype == torch.float16", "enabled=True"))
+right(
+    "summed_by_a_hook",
+    (
+        WRAP,
+        WRAP
+        + "    def summed(state, bucket):\n"
+        + "        done = dist.all_reduce(bucket.buffer(), async_op=True).get_future()\n"
+        + "        return done.then(lambda future: future.value()[0])\n"
+        + "    ddp.register_comm_hook(None, summed)\n",
+    ),
+    ("len(inputs) * dist.get_world_size()", "len(inputs)"),
+)
+
+
+@TABLE.correct()
+def one_backward_for_a_window(model, loader, optimizer, loss_fn, epochs, *, accumulation_steps, dtype):
+    device, ddp = next(model.parameters()).device.type, DistributedDataParallel(model)
+    scaler = torch.amp.GradScaler(device, enabled=dtype == torch.float16)
+    batches, history = list(loader), []
+    for _ in range(epochs):
+        total = torch.zeros(2)
+        for start in range(0, len(batches), accumulation_steps):
+            losses = []
+            for x, y in batches[start : start + accumulation_steps]:
+                with torch.autocast(device, dtype=dtype):
+                    losses.append(loss_fn(ddp(x), y) * len(x))
+            sizes = [len(x) for x, _ in batches[start : start + accumulation_steps]]
+            both = torch.tensor([sum(loss.item() for loss in losses), float(sum(sizes))])
+            dist.all_reduce(both)
+            optimizer.zero_grad()
+            scaler.scale(sum(losses[1:], losses[0]) * (dist.get_world_size() / both[1].item())).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            total += both
+        history.append((total[0] / total[1]).item())
+    return history
+
+
+@TABLE.correct()
+def a_scale_by_hand(model, loader, optimizer, loss_fn, epochs, *, accumulation_steps, dtype):
+    device, ddp = next(model.parameters()).device.type, DistributedDataParallel(model)
+    scale = 2.0**14 if dtype == torch.float16 else 1.0
+    batches, history = list(loader), []
+    for _ in range(epochs):
+        total = torch.zeros(2)
+        for start in range(0, len(batches), accumulation_steps):
+            window = batches[start : start + accumulation_steps]
+            counts = [torch.zeros(1) for _ in range(dist.get_world_size())]
+            dist.all_gather(counts, torch.tensor([float(sum(len(x) for x, _ in window))]))
+            share = dist.get_world_size() / sum(counts[1:], counts[0]).item()
+            for i, (x, y) in enumerate(window):
+                ddp.require_backward_grad_sync = i + 1 == len(window)
+                with torch.autocast(device, dtype=dtype):
+                    loss = loss_fn(ddp(x), y)
+                (loss * (scale * len(x) * share)).backward()
+                total += torch.tensor([loss.item() * len(x), len(x)])
+            if all(bool(p.grad.isfinite().all()) for p in model.parameters()):
+                torch._foreach_div_([p.grad for p in model.parameters()], scale)
+                optimizer.step()
+            else:
+                scale /= 2
+            optimizer.zero_grad()
+        dist.all_reduce(total)
+        history.append((total[0] / total[1]).item())
+    return history
+
+
+@TABLE.correct()
+def flags_of_the_scaler_reduced(model, loader, optimizer, loss_fn, epochs, *, accumulation_steps, dtype):
+    device = next(model.parameters()).device.type
+    for parameter in model.parameters():
+        dist.broadcast(parameter.data, 0)
+    scaler = torch.amp.GradScaler(device, enabled=dtype == torch.float16)
+    batches, history = list(loader), []
+    for _ in range(epochs):
+        total = torch.zeros(2)
+        for start in range(0, len(batches), accumulation_steps):
+            window = batches[start : start + accumulation_steps]
+            samples = torch.tensor(float(sum(len(x) for x, _ in window)))
+            dist.all_reduce(samples)
+            optimizer.zero_grad()
+            for x, y in window:
+                with torch.autocast(device, dtype=dtype):
+                    loss = loss_fn(model(x), y)
+                scaler.scale(loss * (len(x) / samples.item())).backward()
+                total += torch.tensor([loss.item() * len(x), len(x)])
+            scaler.unscale_(optimizer)
+            if scaler.is_enabled():
+                for flag in scaler._found_inf_per_device(optimizer).values():
+                    dist.all_reduce(flag, op=dist.ReduceOp.MAX)
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.grad)
+            scaler.step(optimizer)
+            scaler.update()
+        dist.all_reduce(total)
+        history.append((total[0] / total[1]).item())
+    return history
 
 
 @TABLE.correct()

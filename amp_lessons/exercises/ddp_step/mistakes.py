@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from amp_lessons.audit import mistakes_of_ranks
+from amp_lessons.audit import known_mistakes, mistakes_of_ranks
 from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.exercises.ddp_step.on_ranks import SeenRun, SeenWindow
 from amp_lessons.exercises.report import common_findings
@@ -19,6 +20,10 @@ from amp_lessons.text.describing import describe
 
 _TOLERANCE = {torch.float16: 0.02, torch.bfloat16: 0.03}  # of the gradient's norm: what forward rounds
 _CLOSE = 2e-3  # of a mean loss
+_WITHOUT_SCALER = (
+    "scaler.step asks whether all gradients are finite, and skips if not; without a scaler that is yours to "
+    "do: on every rank, of the gradients that are reduced already, before optimizer.step()"
+)
 
 
 def of_reductions(runs: list[SeenRun]) -> Iterator[Finding]:
@@ -44,14 +49,19 @@ def of_reductions(runs: list[SeenRun]) -> Iterator[Finding]:
 
 
 def of_updates(runs: list[SeenRun], problems: tuple[Problem, ...]) -> Iterator[Finding]:
-    """Compare the ranks, window by window, then the update with the one wanted."""
+    """Compare the ranks, window by window, then the update with the one wanted; at last ask the scalers."""
+    left = torch.zeros_like(runs[0].given)  # what the window before had applied
     for number, of_ranks in enumerate(zip(*(run.windows for run in runs), strict=True), start=1):
         yield from _apart_before(number, of_ranks)
+        if number == 1:
+            yield from _not_rank_zeros(of_ranks[0], runs)
         if any(window.overflowed for window in of_ranks) or _poisoned(number, problems):
             yield from _at_overflow(of_ranks)
         else:
             yield from _apart_after(number, of_ranks)
-            yield from _wrong_update(number, of_ranks, problems[0])
+            yield from _wrong_update(number, of_ranks, problems[0], left)
+        left = _applied(of_ranks[0], problems[0])
+    yield from (run.of_scaler for run in runs if run.of_scaler is not None)
 
 
 def _poisoned(number: int, problems: tuple[Problem, ...]) -> bool:
@@ -77,6 +87,16 @@ def _apart_before(number: int, of_ranks: tuple[SeenWindow, ...]) -> Iterator[Fin
         )
 
 
+def _not_rank_zeros(window: SeenWindow, runs: list[SeenRun]) -> Iterator[Finding]:
+    if not torch.equal(window.before, runs[0].given):
+        yield failed(
+            "not_rank_zeros_weights",
+            "all ranks began with the same weights, but not with those that rank 0 was given",
+            "let rank 0 hand out its own: DistributedDataParallel(model), or "
+            "dist.broadcast(parameter.data, src=0) for each parameter",
+        )
+
+
 def _apart_after(number: int, of_ranks: tuple[SeenWindow, ...]) -> Iterator[Finding]:
     if not _same([window.after for window in of_ranks]):
         yield mistakes_of_ranks.weights_apart(f"after window {number} the ranks had different weights")
@@ -84,22 +104,32 @@ def _apart_after(number: int, of_ranks: tuple[SeenWindow, ...]) -> Iterator[Find
 
 def _at_overflow(of_ranks: tuple[SeenWindow, ...]) -> Iterator[Finding]:
     moved = [not torch.equal(window.before, window.after) for window in of_ranks]
+    by_scaler = any(window.by_scaler for window in of_ranks)
     if moved == [False] * len(moved):
         return
     if all(moved):
         yield failed(
             "overflow_stepped_on",
             "one rank's gradients overflowed, and both ranks made the step",
-            "let scaler.step look at the gradients after they were reduced: inf on one is inf in the sum",
+            "let scaler.step look at the gradients after they were reduced: inf on one is inf in the sum"
+            if by_scaler
+            else _WITHOUT_SCALER,
         )
     stepped = moved.index(True)
-    yield mistakes_of_ranks.skipped_apart(
-        f"gradients overflowed on one rank, and rank {stepped} made the step that the other skipped"
-    )
+    who = f"gradients overflowed on one rank, and rank {stepped} made the step that the other skipped"
+    apart = mistakes_of_ranks.skipped_apart(who)
+    yield apart if by_scaler else replace(apart, hint=_WITHOUT_SCALER)
 
 
-def _wrong_update(number: int, of_ranks: tuple[SeenWindow, ...], problem: Problem) -> Iterator[Finding]:
-    applied = (of_ranks[0].before - of_ranks[0].after) / problem.learning_rate
+def _applied(window: SeenWindow, problem: Problem) -> Tensor:
+    """Return the gradient that the change of the weights amounts to."""
+    return (window.before - window.after) / problem.learning_rate
+
+
+def _wrong_update(
+    number: int, of_ranks: tuple[SeenWindow, ...], problem: Problem, left: Tensor
+) -> Iterator[Finding]:
+    applied = _applied(of_ranks[0], problem)
     samples, batches = (sum(getattr(w, name) for w in of_ranks) for name in ("samples", "batches"))
     wanted = torch.stack([window.summed for window in of_ranks]).sum(0) / samples
     if _near(applied, wanted, problem):
@@ -114,15 +144,27 @@ def _wrong_update(number: int, of_ranks: tuple[SeenWindow, ...], problem: Proble
             "weighs more than one of a large batch",
             "weight each loss by its number of samples, and divide by how many all ranks have in this window",
         )
+    of_means = torch.stack([window.summed / window.samples for window in of_ranks])
+    if any(_near(applied, means, problem) for means in (of_means.mean(0), of_means.sum(0))):
+        yield failed(
+            "mean_of_means",
+            f"the update of window {number} is made of each rank's own mean: a sample of a rank that has few "
+            "in this window weighs more than one of a rank that has many",
+            "all_reduce the number of samples before you divide by it",
+        )
+    if left.any() and _near(applied - wanted, left, problem):
+        yield known_mistakes.no_zero_grad()
     factor = float(applied @ wanted / (wanted @ wanted))
     off = float((applied - factor * wanted).norm() / max(abs(factor) * float(wanted.norm()), 1e-30))
+    by_scaler = any(window.by_scaler for window in of_ranks)
+    unscales = "scaler.step by the loss scale" if by_scaler else "and nobody but you by a loss scale"
     seen = f"{factor:.4g} times the right one" if off < 0.1 else "off in direction"
     yield failed(
         "wrong_update_of_all",
         f"the update of window {number} is not the gradient of the mean loss over all samples of both ranks: "
         f"it is {seen}",
-        "DDP divides the sum over ranks by their number, scaler.step by the loss scale; what is left to you "
-        "is each batch's share of all the samples in its window",
+        f"DDP divides the sum over ranks by their number, {unscales}; what is left to you is each batch's "
+        "share of all the samples in its window",
     )
 
 

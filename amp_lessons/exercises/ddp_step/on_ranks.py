@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,9 +11,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from amp_lessons.audit.findings import failed, first
+from amp_lessons.audit import known_mistakes
+from amp_lessons.audit.findings import Finding, failed, first
 from amp_lessons.exercises.attempt import Rejected
-from amp_lessons.exercises.training_loops.mistakes import exceptions, history, precision
+from amp_lessons.exercises.training_loops.mistakes import exceptions, history, precision, scaling
 from amp_lessons.exercises.training_loops.testbed import Problem, Run, run_loop
 from amp_lessons.exercises.training_loops.window import Window, windows
 from amp_lessons.parallel.collectives import Collective, CollectiveLog
@@ -23,7 +25,8 @@ class SeenWindow:
     """What one rank did between two updates.
 
     Weights and gradients are flat fp32 tensors. ``summed`` is the true gradient of the sum over this rank's
-    samples, ``of_means`` that of the sum of its batches' means.
+    samples, ``of_means`` that of the sum of its batches' means. ``by_scaler`` is whether ``scaler.step`` was
+    called.
     """
 
     before: Tensor
@@ -33,15 +36,20 @@ class SeenWindow:
     summed: Tensor
     of_means: Tensor
     scale: float
-    start_gradient: float
     overflowed: bool
+    by_scaler: bool
 
 
 @dataclass(frozen=True)
 class SeenRun:
-    """What one rank did on one problem; ``losses`` holds (loss, samples) of every batch, in order."""
+    """What one rank did on one problem; ``losses`` holds (loss, samples) of every batch, in order.
 
+    ``given`` are the weights that it was given, flat; ``of_scaler`` what its scaler did wrong on its own.
+    """
+
+    given: Tensor
     windows: tuple[SeenWindow, ...]
+    of_scaler: Finding | None
     history: Any
     losses: tuple[tuple[float, int], ...]
     reductions: tuple[Collective, ...]
@@ -63,7 +71,9 @@ def _train(loop: Callable[..., Any], problem: Problem) -> SeenRun:
     run = run_loop(logged, problem, ("accumulation_steps",))
     _require_trained(run)
     return SeenRun(
+        given=run.start_weights,
         windows=tuple(map(_seen, windows(run))),
+        of_scaler=first(_never_lowered(run)),
         history=run.outcome.value,
         losses=tuple((step.loss.value, _samples(run, step.batch)) for step in run.steps),
         reductions=tuple(replace(call, phase="") for call in log.calls if "reduce" in call.name),
@@ -75,6 +85,7 @@ def _require_trained(run: Run) -> None:
     if run.outcome.error is not None:
         raise Rejected(exceptions.explained(run))
     mistake = first(history.never_ran(run.outcome.value)) or first(precision.mistakes(run))
+    mistake = mistake or first(_unscaled(run))
     if mistake is not None:
         raise Rejected(mistake)
     wanted = list(range(len(run.batches))) * run.problem.epochs
@@ -89,6 +100,25 @@ def _require_trained(run: Run) -> None:
         )
 
 
+def _unscaled(run: Run) -> Iterator[Finding]:
+    """Find a loss that went backward in fp16 as it is, or times the samples of its batch."""
+    window = windows(run)[0]
+    start = window.last.start_gradient
+    if run.problem.dtype != torch.float16 or start is None:
+        return
+    if window.scale == 1.0 and 1.0 < start <= max(run.problem.batch_sizes):
+        effect = scaling.vanished(window)
+        yield known_mistakes.loss_not_scaled(scaling.why_unscaled(run), effect, hint=scaling.SCALING_HINT)
+    yield from scaling.not_scaled(window)
+
+
+def _never_lowered(run: Run) -> Iterator[Finding]:
+    """Find a scaler whose scale an overflow did not lower; of a scale kept by hand the updates tell."""
+    for window, later in itertools.pairwise(windows(run)):
+        if window.overflowed and 1.0 < window.scale <= later.scale:
+            yield scaling.why_no_backoff(window, later)
+
+
 def _samples(run: Run, batch: int | None) -> int:
     return 0 if batch is None else len(run.batches[batch][0])
 
@@ -96,7 +126,6 @@ def _samples(run: Run, batch: int | None) -> int:
 def _seen(window: Window) -> SeenWindow:
     sizes = [_samples(window.run, step.batch) for step in window.steps]
     gradients = window.true_gradients
-    start = window.steps[-1].start_gradient
     return SeenWindow(
         before=window.before,
         after=window.after,
@@ -105,6 +134,6 @@ def _seen(window: Window) -> SeenWindow:
         summed=torch.stack([size * each for size, each in zip(sizes, gradients, strict=True)]).sum(0),
         of_means=torch.stack(gradients).sum(0),
         scale=window.scale,
-        start_gradient=1.0 if start is None else start,
         overflowed=window.overflowed,
+        by_scaler=bool(window.called("scaler.step")),
     )

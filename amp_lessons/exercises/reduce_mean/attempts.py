@@ -13,6 +13,10 @@ right = TABLE.variant
 FLOAT = "chunk.float() for chunk in chunks"
 ADD = "sums[chunk] = sums[chunk] + recv(before)"
 MEAN = "torch.cat(sums) / world_size"
+MEAN_WITH_OWN = (
+    "torch.cat([own.div(world_size).float() if world_size > 1 and i == (rank + 1) % world_size else each / world_size "
+    "for i, each in enumerate(sums)])"
+)
 FIRST = "        send(sums[(rank - step) % world_size], after)\n"
 SECOND = "        send(sums[(rank + 1 - step) % world_size], after)\n"
 NEIGHBOURS = "after, before = (rank + 1) % world_size, (rank - 1) % world_size"
@@ -40,6 +44,42 @@ wrong(
     "mean_divided_twice",
     "once more",
     (FLOAT, "chunk.float() / world_size for chunk in chunks"),
+)
+wrong(
+    "divided_in_the_dtype_given",
+    "summed_in_half",
+    "rounds",
+    (FLOAT, "(chunk / world_size).float() for chunk in chunks"),
+    (MEAN, "torch.cat(sums)"),
+)
+wrong(
+    "rounded_on_the_way",
+    "summed_in_half",
+    "rounds",
+    (FIRST, FIRST.replace("],", "].to(chunks[0].dtype).float(),")),
+)
+wrong(
+    "own_chunk_more_exact",
+    "results_differ",
+    "last bit",
+    (
+        "sums[chunk] = sums[chunk] + recv(before)",
+        "got = recv(before)\n        own = sums[chunk].double() + got\n        sums[chunk] = own.float()",
+    ),
+    (MEAN, MEAN_WITH_OWN),
+)
+wrong(
+    "halved_at_each_hop",
+    "wrong_mean",
+    "chunks that are wrong",
+    (ADD, "sums[chunk] = (sums[chunk] + recv(before)) / 2"),
+    (MEAN, "torch.cat(sums)"),
+)
+wrong(
+    "clamped",
+    "not_finite_elsewhere",
+    "inf",
+    (FLOAT, "chunk.float().clamp(-65504, 65504) for chunk in chunks"),
 )
 wrong("returned_in_the_dtype_given", "wrong_return_type", "bfloat16", (MEAN, f"({MEAN}).to(chunks[0].dtype)"))
 wrong("returns_a_list", "wrong_return_type", "list", (MEAN, "[each / world_size for each in sums]"))
@@ -114,6 +154,22 @@ def through_rank_zero(chunks, rank, world_size, send, recv):
     for other in range(1, world_size):
         send(mine / world_size, other)
     return mine / world_size
+
+
+@TABLE.mistake("sends_too_much", "rank 1 sent")
+def along_a_chain_and_back(chunks, rank, world_size, send, recv):
+    """Neighbours only, and together no more than a ring: but those in the middle send everything twice."""
+    whole = torch.cat([chunk.float() for chunk in chunks])
+    if rank > 0:
+        whole = whole + recv(rank - 1)
+    if rank < world_size - 1:
+        send(whole, rank + 1)
+        whole = recv(rank + 1)
+    else:
+        whole = whole / world_size
+    if rank > 0:
+        send(whole, rank - 1)
+    return whole
 
 
 @TABLE.mistake("not_a_ring", "no neighbour")
@@ -202,3 +258,46 @@ def in_one_loop(chunks, rank, world_size, send, recv):
         arrived = recv((rank - 1) % world_size)
         sums[at] = sums[at] + arrived if hop < world_size - 1 else arrived
     return torch.cat(sums) / world_size
+
+
+@TABLE.correct()
+def half_of_it_each_way_round(chunks, rank, world_size, send, recv):
+    halves = []
+    for way in (1, -1):
+        me, to, source = way * rank, (rank + way) % world_size, (rank - way) % world_size
+        cuts = [len(chunk) // 2 for chunk in chunks]
+        parts = [c[:cut] if way == 1 else c[cut:] for c, cut in zip(chunks, cuts, strict=True)]
+        sums = [part.float().clone() for part in parts]
+        for step in range(world_size - 1):
+            send(sums[(me - step) % world_size], to)
+            sums[(me - step - 1) % world_size] += recv(source)
+        for step in range(world_size - 1):
+            send(sums[(me - step + 1) % world_size], to)
+            sums[(me - step) % world_size] = recv(source)
+        halves.append(sums)
+    return torch.cat([half for pair in zip(*halves, strict=True) for half in pair]).div_(world_size)
+
+
+@TABLE.correct()
+def what_is_empty_is_not_sent(chunks, rank, world_size, send, recv):
+    sums = [chunk.float() for chunk in chunks]
+    for hop in range(2 * (world_size - 1)):
+        out, into = (rank - hop) % world_size, (rank - hop - 1) % world_size
+        if sums[out].numel():
+            send(sums[out], (rank + 1) % world_size)
+        if sums[into].numel():
+            arrived = recv((rank - 1) % world_size)
+            sums[into] = sums[into] + arrived if hop < world_size - 1 else arrived
+    return torch.cat(sums) / world_size
+
+
+@TABLE.correct()
+def in_small_pieces(chunks, rank, world_size, send, recv):
+    sums = [chunk.float() for chunk in chunks]
+    for hop in range(2 * (world_size - 1)):
+        for piece in sums[(rank - hop) % world_size].split(3):
+            send(piece, (rank + 1) % world_size)
+        into = (rank - hop - 1) % world_size
+        arrived = torch.cat([recv((rank - 1) % world_size) for _ in sums[into].split(3)])
+        sums[into] = sums[into] + arrived if hop < world_size - 1 else arrived
+    return torch.cat(sums).mul(1 / world_size)

@@ -192,7 +192,7 @@ def _wrong_mean(result: Tensor, who: str, scenario: Scenario) -> Finding:
             "summed_in_half",
             f"the mean is off by up to {share:.2g} of the magnitudes that were added, by {who}: as far as "
             f"{dtype_name(dtype)} rounds, where fp32 would be off by 1e-7",
-            "make fp32 tensors of the chunks before the first addition",
+            "make fp32 tensors of the chunks before anything is added or divided, and send those",
         )
     chunks = zip(
         result.split(list(scenario.lengths)), scenario.mean.split(list(scenario.lengths)), strict=True

@@ -6,19 +6,22 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from amp_lessons.audit import mistakes_of_ranks
 from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.exercises.sharded_masters.beside import Beside
+from amp_lessons.exercises.sharded_masters.keeping import kept_in_fp32
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.parallel.collectives import Collective
 from amp_lessons.text.describing import describe
 
 _TOLERANCE = 2.0**-20  # of the magnitudes added: a few roundings of fp32
+_MOST_GATHERED = 1.5  # times the weights in compute_dtype: there may be a message about them as well
 
 
-def of_shard(sharded: Any, beside: Beside) -> Iterator[Finding]:
+def of_shard(model: nn.Module, sharded: Any, beside: Beside) -> Iterator[Finding]:
     """Look at what is kept from the beginning."""
     shard = getattr(sharded, "shard", None)
     if not isinstance(shard, Tensor) or not shard.requires_grad or not shard.is_leaf:
@@ -40,10 +43,12 @@ def of_shard(sharded: Any, beside: Beside) -> Iterator[Finding]:
             "join all weights flat, pad with zeros up to a multiple of the number of ranks, and "
             "keep one part",
         )
-    yield from of_masters(sharded, beside, "after __init__")
+    yield from of_masters(model, sharded, beside, "after __init__")
 
 
-def of_masters(sharded: Any, beside: Beside, when: str = "after a step") -> Iterator[Finding]:
+def of_masters(
+    model: nn.Module, sharded: Any, beside: Beside, when: str = "after a step"
+) -> Iterator[Finding]:
     """Compare the shard's values with the weights of one process; look for what else is kept."""
     wanted = beside.mine(beside.masters)
     values = sharded.shard.detach()[: len(wanted)]
@@ -56,24 +61,28 @@ def of_masters(sharded: Any, beside: Beside, when: str = "after a step") -> Iter
             "model.parameters(); nobody "
             "but the optimizer changes them, and they are never rounded",
         )
+    yield from _padded_with_more(sharded.shard.detach()[len(wanted) :], f"{when} the shard")
     if beside.dtype == torch.float32:  # what is gathered to compute with looks like masters then
         return
     for name, value in vars(sharded).items():
-        for tensor in _tensors(value):
-            if tensor.dtype == torch.float32 and tensor.numel() >= len(beside.masters):
-                yield failed(
-                    "whole_masters_kept",
-                    f"{when} {name} holds all {tensor.numel()} weights in fp32 on every rank: "
-                    "nothing is saved",
-                    "keep this rank's part alone, a copy of it (.clone()): a view keeps the whole in memory",
-                )
+        elements = kept_in_fp32(value, apart_from=model.parameters())
+        if elements >= len(beside.masters):
+            yield failed(
+                "whole_masters_kept",
+                f"{when} {name} holds {elements} numbers in fp32 on every rank, as many as there are "
+                "weights: nothing is saved",
+                "keep this rank's part alone, a copy of it (.clone()): a view keeps the whole in memory",
+            )
 
 
-def _tensors(value: Any) -> list[Tensor]:
-    """List the tensors in an attribute, views as what they are views of."""
-    members = value if isinstance(value, (list, tuple)) else [value]
-    found = [each for each in members if isinstance(each, Tensor) and each.dtype == torch.float32]
-    return [torch.empty(0).set_(each.detach().untyped_storage()) for each in found]
+def _padded_with_more(padding: Tensor, what: str) -> Iterator[Finding]:
+    if padding.count_nonzero():
+        yield failed(
+            "padding_not_zero",
+            f"{what} is padded with {padding.tolist()}, which belongs to no weight: a norm over the shards "
+            "counts it",
+            "pad weights and gradients with zeros: nn.functional.pad(flat, (0, -len(flat) % world_size))",
+        )
 
 
 def of_gathering(model: nn.Module, sharded: Any, beside: Beside, sent: list[Collective]) -> Iterator[Finding]:
@@ -95,13 +104,15 @@ def of_gathering(model: nn.Module, sharded: Any, beside: Beside, sent: list[Coll
             "not gathered, or parts are in the wrong place",
             "gather anew in every step; cut off the padding at the end, and split by p.numel()",
         )
-    wider = [call.dtype for call in sent if call.dtype.itemsize > beside.dtype.itemsize and call.elements > 4]
-    if wider:
+    nbytes = sum(call.elements * call.dtype.itemsize for call in sent)
+    dtypes = ", ".join(sorted({str(call.dtype) for call in sent}))
+    needed = dist.get_world_size() * beside.share * beside.dtype.itemsize
+    if nbytes > _MOST_GATHERED * needed:
         yield failed(
             "gathered_in_fp32",
-            f"weights were sent in {wider[0]} and cast where they arrived: twice the bytes for the "
-            "same numbers",
-            "cast the shard to compute_dtype first, then gather",
+            f"weights were sent in {dtypes}, {nbytes} bytes, where {needed} in {dtype_name(beside.dtype)} "
+            "are all that forward computes with",
+            "cast the shard to compute_dtype first, then gather; and gather once",
         )
 
 
@@ -115,14 +126,11 @@ def of_reducing(
             "shard is another tensor than it was after __init__: the optimizer goes on stepping the old one",
             "write into the shard there is, and leave the writing to the optimizer",
         )
-    halves = [call.dtype for call in sent if call.dtype.itemsize < 4 and call.elements > 4]
+    # others, an all-to-all say, only hand gradients on: whether they were added up in fp32, the sum tells
+    sums = [call.dtype for call in sent if "reduce" in call.name and call.elements > 4]
+    halves = [dtype for dtype in sums if dtype.itemsize < torch.float32.itemsize]
     if halves:
-        yield failed(
-            "shard_reduced_in_half",
-            f"gradients were added up over ranks in {dtype_name(halves[0])}, which rounds, and where a sum "
-            "overflows loses what the mean could hold",
-            "make fp32 of the gradients first, as reduce_dtype=torch.float32 does: p.grad.float()",
-        )
+        yield _reduced_in_half("added up over ranks", halves[0])
     gradient = shard.grad
     if gradient is None or gradient.dtype != torch.float32:
         yield failed(
@@ -142,11 +150,32 @@ def of_reducing(
         )
 
 
+def _reduced_in_half(how: str, half: torch.dtype) -> Finding:
+    overflow = "where a sum overflows loses what the mean could hold"
+    effect = overflow if "added" in how else "drops a bit of what is subnormal"
+    return failed(
+        "shard_reduced_in_half",
+        f"gradients were {how} in {dtype_name(half)}, which rounds, and {effect}",
+        "make fp32 of the gradients first, as reduce_dtype=torch.float32 does: p.grad.float()",
+    )
+
+
 def _wrong_gradient(gradient: Tensor, beside: Beside) -> Iterator[Finding]:
     stacked = torch.stack([beside.mine(each) for each in beside.of_ranks])
     wanted, seen = beside.mine(beside.gradient), gradient[: stacked.shape[1]]
     if _close(seen, wanted, stacked):
+        yield from _padded_with_more(gradient[stacked.shape[1] :], "shard.grad")
         return
+    half, ranks = stacked.to(beside.dtype), len(stacked)  # as they were: backward computed in it
+    in_half = {
+        "added up": sum(half[1:], half[0]).float() / ranks,
+        "added up, and divided,": (sum(half[1:], half[0]) / ranks).float(),
+        "divided": (half / ranks).float().sum(0),
+        "divided, and added up,": sum((half / ranks)[1:], (half / ranks)[0]).float(),
+    }
+    for how, value in in_half.items():
+        if beside.dtype != torch.float32 and _close(seen, value, stacked):
+            yield _reduced_in_half(how, beside.dtype)
     if _close(seen, stacked.sum(0), stacked):
         yield failed(
             "shard_gradient_summed",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,7 +18,8 @@ from amp_lessons.exercises.sharded_masters.beside import Beside
 from amp_lessons.parallel.collectives import Collective, CollectiveLog
 
 _FEATURES, _HIDDEN, _OUTPUTS = 5, 7, 3
-_BATCHES = 3
+_FAINT = 2.0**-18  # of such a loss fp16 holds gradients that lose a bit when they are divided
+_LOSS_WEIGHTS = (1.0, _FAINT, 1.0)  # of each step
 _RATE = 2.0**-9  # updates so small that 16 bits would lose most of them
 _POISON = 1e6  # beyond fp16, within bf16
 
@@ -32,22 +34,23 @@ def _train(attempt: type, dtype: torch.dtype, seed: int) -> None:
     model = _model(seed)
     beside = Beside(model, dtype)
     sharded = run(attempt, model, dtype)
-    require_none(mistakes.of_shard(sharded, beside))
+    require_none(mistakes.of_shard(model, sharded, beside))
     shard = sharded.shard
     optimizer = torch.optim.SGD([shard], lr=_RATE)
-    for batches in _steps(seed):
+    for loss_weight, batches in zip(_LOSS_WEIGHTS, _steps(seed), strict=True):
+        loss_fn = partial(_loss, loss_weight)
         sent = _watched(sharded.gather, "gather")
         require_none(mistakes.of_gathering(model, sharded, beside, sent))
         inputs, targets = batches[dist.get_rank()]
-        _loss(model, inputs.to(dtype), targets).backward()
-        beside.compute(batches, _loss)
+        loss_fn(model, inputs.to(dtype), targets).backward()
+        beside.compute(batches, loss_fn)
         sent = _watched(sharded.reduce, "reduce")
         require_none(mistakes.of_reducing(model, sharded, shard, beside, sent))
         if bool(beside.gradient.isfinite().all()):  # a scaler of all ranks would skip the others
             optimizer.step()
             beside.step(_RATE)
         optimizer.zero_grad()
-        require_none(mistakes.of_masters(sharded, beside))
+        require_none(mistakes.of_masters(model, sharded, beside))
 
 
 def _watched(method: Callable[[], Any], name: str) -> list[Collective]:
@@ -74,15 +77,15 @@ def _model(seed: int) -> nn.Module:
 def _steps(seed: int) -> Iterator[list[tuple[Tensor, Tensor]]]:
     """Yield the batches of all ranks, step by step; in the last one rank 1's gradients overflow in fp16."""
     draw = torch.Generator().manual_seed(100 + seed)
-    for step in range(_BATCHES):
+    for step in range(len(_LOSS_WEIGHTS)):
         batches = []
         for rank in range(dist.get_world_size()):
             inputs = torch.randn(4 + rank, _FEATURES, generator=draw)
             targets = torch.randn(4 + rank, _OUTPUTS, generator=draw) * math.exp(rank)
-            poison = _POISON if step == _BATCHES - 1 and rank == 1 else 1.0
+            poison = _POISON if step == len(_LOSS_WEIGHTS) - 1 and rank == 1 else 1.0
             batches.append((inputs, targets * poison))
         yield batches
 
 
-def _loss(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-    return F.mse_loss(model(inputs).float(), targets)
+def _loss(weight: float, model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    return weight * F.mse_loss(model(inputs).float(), targets)

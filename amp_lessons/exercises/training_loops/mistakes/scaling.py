@@ -27,16 +27,17 @@ def not_scaled(window: Window) -> Iterator[Finding]:
         )
     if window.scale > 1.0:
         yield known_mistakes.scaled_loss_discarded(f"{window.scale:g}")
-    yield known_mistakes.loss_not_scaled(_why_unscaled(window.run), vanished(window), hint=_SCALING_HINT)
+    yield known_mistakes.loss_not_scaled(why_unscaled(window.run), vanished(window), hint=SCALING_HINT)
 
 
-_SCALING_HINT = (
+SCALING_HINT = (
     "make scaler = torch.amp.GradScaler(device_type, enabled=dtype == torch.float16) once, then "
     "scaler.scale(loss).backward(), scaler.step(optimizer), scaler.update()"
 )
 
 
-def _why_unscaled(run: Run) -> str:
+def why_unscaled(run: Run) -> str:
+    """Say what became of the scaler of a loop that did not scale its loss."""
     scaled = run.calls("scale")
     made = run.calls("GradScaler") + scaled
     if any(not call.enabled for call in made):
@@ -96,7 +97,7 @@ def scale_after_overflow(everything: list[Window]) -> Iterator[Finding]:
     """Find a scale that does not fall after an overflow, or rises again otherwise than by its scaler."""
     for window, later in itertools.pairwise(everything):
         if window.overflowed and later.last.backwards and not _scale(later) < _scale(window):
-            yield _why_no_backoff(window, later)
+            yield why_no_backoff(window, later)
         if _scale(later) > _scale(window) and _scalers(window) and _scalers(later) - _scalers(window):
             yield known_mistakes.scaler_recreated()
         if _set_back(window, later):
@@ -118,7 +119,8 @@ def _set_back(window: Window, later: Window) -> bool:
     return bool(left_at) and bool(later.called("scale")) and later.scale > left_at[-1]
 
 
-def _why_no_backoff(window: Window, later: Window) -> Finding:
+def why_no_backoff(window: Window, later: Window) -> Finding:
+    """Explain a scale that is no lower in a ``later`` window although ``window`` overflowed."""
     if _scalers(later) - _scalers(window):
         return known_mistakes.scaler_recreated()
     given = [c.gradients for c in window.called("unscale_", "optimizer.step") if c.gradients is not None]
