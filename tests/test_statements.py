@@ -220,3 +220,47 @@ def test_operations_are_timed_forward_only_and_on_tensors_of_their_dtype(monkeyp
     chosen = {"tokens": 8, "width": 8, "operations": ("addition",), "seconds": 0.001}
     operations.operation_rates("bf16", device="cpu", **chosen)
     assert seen == {(False, torch.bfloat16, torch.bfloat16)}
+
+
+def test_partial_sums_of_a_split_product_may_be_added_in_16_bits():
+    assert torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction is True
+    assert torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction is True
+
+
+def moments_and_whether_they_moved(dtype):
+    """AdamW's moments once gradients became a tenth as large, and the share that the last step moved."""
+    weight, draw = torch.nn.Parameter(torch.zeros(1000, dtype=dtype)), torch.Generator().manual_seed(0)
+    optimizer = torch.optim.AdamW([weight])
+    for step in range(2000):
+        before = {name: moment.clone() for name, moment in optimizer.state[weight].items()}
+        size = 1.0 if step < 1000 else 0.1
+        weight.grad = (size * torch.randn(1000, generator=draw)).to(dtype)
+        optimizer.step()
+    after = {name: optimizer.state[weight][name] for name in ("exp_avg", "exp_avg_sq")}
+    return after, {name: (moment != before[name]).float().mean() for name, moment in after.items()}
+
+
+def test_in_plain_bf16_adamws_second_moment_cannot_fall_and_its_first_one_moves():
+    full, _ = moments_and_whether_they_moved(torch.float32)
+    half, moved = moments_and_whether_they_moved(torch.bfloat16)
+    assert half["exp_avg_sq"].float().mean() > 2 * full["exp_avg_sq"].mean()
+    assert moved["exp_avg_sq"] == 0
+    assert moved["exp_avg"] > 0.98
+    assert torch.corrcoef(torch.stack([half["exp_avg"].float(), full["exp_avg"]]))[0, 1] > 0.999
+
+
+def test_a_bf16_number_less_a_thousandth_of_it_is_rounded_back():
+    numbers = torch.linspace(1, 2, 1000).bfloat16()
+    assert torch.equal(numbers * 0.999, numbers)
+    assert not torch.equal(numbers * 0.9, numbers)
+
+
+@pytest.mark.parametrize(("length", "grows"), [(16, "perceptron.0"), (64, "perceptron.0"), (256, "")])
+def test_with_few_tokens_the_linear_layers_keep_more_in_fp16_and_with_many_the_attention(length, grows):
+    block, x = models.transformer_block(256, 8), torch.randn(8, length, 256)
+    steps = [
+        measure.predict_memory(block, x, precision_name=name).saved_by_module() for name in ("fp32", "fp16")
+    ]
+    for module in ("", "perceptron.0"):
+        fp32, fp16 = (sum(step[module].values()) for step in steps)
+        assert (fp16 > fp32) == (module == grows)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from amp_lessons.arguments import require_items, require_whole
 from amp_lessons.devices import fp32_products
 from amp_lessons.measure.rates import Device, Rate, random_values
-from amp_lessons.measure.stopwatch import time_step, usable_device
+from amp_lessons.measure.stopwatch import time_steps, usable_device
 from amp_lessons.precisions import Precision, precision
 from amp_lessons.text.nearest import did_you_mean
 
@@ -94,11 +94,38 @@ def operation_rates(
     An operation that autocast runs in fp32 therefore gains nothing and pays for its casts. By default there
     are tokens enough that no cache holds the activations (32,768 on a GPU, 4,096 on a CPU).
     """
-    kind, place = precision(precision_name), usable_device(device)
+    return operation_rates_in_turns(
+        (precision_name,), device=device, tokens=tokens, width=width, operations=operations, seconds=seconds
+    )
+
+
+def operation_rates_in_turns(
+    precision_names: Iterable[str],
+    *,
+    device: Device,
+    tokens: int | None = None,
+    width: int = 1024,
+    operations: Iterable[str] = tuple(OPERATIONS),
+    seconds: float = 0.1,
+) -> tuple[Rate, ...]:
+    """Time each operation as ``operation_rates`` does, in several precisions that take turns.
+
+    So their timings may be compared: what slows the machine down for a second slows all of them down. TF32,
+    which is a setting of the whole process, takes no turns. ``seconds`` is for each operation and precision.
+    The rates come by precision, then by operation.
+    """
+    kinds, place = [precision(name) for name in precision_names], usable_device(device)
     default = 32768 if place.type == "cuda" else 4096
     count = default if tokens is None else require_whole(tokens, "tokens")
     width = require_whole(width, "width")
-    return tuple(_rate(each, kind, place, count, width, seconds) for each in _named(operations))
+    rates: list[Rate] = []
+    for tf32 in (False, True):  # switching takes a tenth of a millisecond: too long to be part of a sample
+        group = [kind for kind in kinds if kind.tf32 == tf32]
+        with fp32_products(tf32=tf32):
+            for operation in _named(operations) if group else ():
+                rates += _rates(operation, group, place, count, width, seconds)
+    order = [kind.name for kind in kinds]
+    return tuple(sorted(rates, key=lambda rate: order.index(rate.precision)))
 
 
 def _named(operations: Iterable[str]) -> list[Operation]:
@@ -109,19 +136,32 @@ def _named(operations: Iterable[str]) -> list[Operation]:
     return [OPERATIONS[name] for name in names]
 
 
-def _rate(
-    operation: Operation, kind: Precision, place: torch.device, tokens: int, width: int, seconds: float
-) -> Rate:
-    draw = torch.Generator(place)
-    inputs = [random_values(shape, kind, draw) for shape in operation.shapes(tokens, width)]
+def _rates(
+    operation: Operation, kinds: list[Precision], place: torch.device, tokens: int, width: int, seconds: float
+) -> list[Rate]:
+    calls = {kind.name: _Call(operation, kind, place, tokens, width) for kind in kinds}
+    flop = operation.flop(tokens, width)
+    with torch.no_grad():
+        moved_bytes = {
+            name: sum(tensor.nbytes for tensor in (*call.inputs, call())) for name, call in calls.items()
+        }
+        timings = time_steps(calls, device=place, seconds=seconds)
+    return [Rate(operation.name, name, tokens, flop, moved_bytes[name], timings[name]) for name in calls]
 
-    def call() -> Tensor:
-        return operation.run(*inputs)
 
-    with torch.no_grad(), fp32_products(tf32=kind.tf32), _autocast(kind, place):
-        moved_bytes = sum(tensor.nbytes for tensor in (*inputs, call()))
-        timing = time_step(call, device=place, seconds=seconds)
-    return Rate(operation.name, kind.name, tokens, operation.flop(tokens, width), moved_bytes, timing)
+class _Call:
+    """One call of an operation on tensors of one precision, under its autocast."""
+
+    def __init__(
+        self, operation: Operation, kind: Precision, place: torch.device, tokens: int, width: int
+    ) -> None:
+        draw = torch.Generator(place)
+        self.inputs = [random_values(shape, kind, draw) for shape in operation.shapes(tokens, width)]
+        self._operation, self._kind, self._place = operation, kind, place
+
+    def __call__(self) -> Tensor:
+        with _autocast(self._kind, self._place):
+            return self._operation.run(*self.inputs)
 
 
 def _autocast(kind: Precision, place: torch.device) -> Any:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from amp_lessons.arguments import require_number
-from amp_lessons.measure.operations import operation_rates
+from amp_lessons.measure.operations import operation_rates_in_turns
 from amp_lessons.measure.rates import (
     Device,
     Rate,
@@ -71,7 +71,7 @@ def survey(
     """Measure the roofline of ``device`` and four operations under it, in every precision that it knows.
 
     On a CPU with fewer and smaller tensors than ``roofline`` and ``operation_rates`` take by themselves, yet
-    larger ones than its caches hold where that matters.
+    larger ones than its caches hold where that matters. In each operation the precisions take turns.
     """
     names = precision_names(precisions, device)
     require_number(seconds_per_point, "seconds_per_point", above=0)
@@ -86,21 +86,21 @@ def survey(
         for name in names
         for rate in product_rates(name, sizes=product_sizes, longest_call_ms=_PATIENCE_MS[on_cpu], **quick)
     ]
-    operations = [rate for name in names for rate in _operations(name, device, on_cpu, seconds_per_point)]
+    operations = _operations(names, device, on_cpu, seconds_per_point)
     layers = [replace(rate, operation="layer") for rate in operations if rate.operation == "matrix product"]
     roof = Roofline(
         str(device),
         (*products, *layers),  # the roof is the best product, and a layer's may be that
         tuple(replace(rate, precision=name) for rate in copies for name in names),
     )
-    return Survey(roof, tuple(operations))
+    return Survey(roof, operations)
 
 
-def _operations(name: str, device: Device, on_cpu: bool, seconds: float) -> tuple[Rate, ...]:
+def _operations(names: Sequence[str], device: Device, on_cpu: bool, seconds: float) -> tuple[Rate, ...]:
     if not on_cpu:
-        return operation_rates(name, device=device, seconds=seconds)
-    products = operation_rates(
-        name,
+        return operation_rates_in_turns(names, device=device, seconds=seconds)
+    products = operation_rates_in_turns(
+        names,
         device=device,
         tokens=512,
         width=512,
@@ -108,7 +108,7 @@ def _operations(name: str, device: Device, on_cpu: bool, seconds: float) -> tupl
         seconds=seconds,
     )
     # a result of 32 MiB or more glibc maps anew at every call, and the page faults are what is timed
-    others = operation_rates(
-        name, device=device, tokens=7168, operations=("LayerNorm", "addition"), seconds=seconds
+    others = operation_rates_in_turns(
+        names, device=device, tokens=7168, operations=("LayerNorm", "addition"), seconds=seconds
     )
-    return products + others
+    return tuple(sorted(products + others, key=lambda rate: list(names).index(rate.precision)))

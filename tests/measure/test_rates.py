@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from itertools import pairwise
 
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from amp_lessons.measure import rates
-from amp_lessons.measure.operations import OPERATIONS, operation_rates
+from amp_lessons.measure.operations import OPERATIONS, operation_rates, operation_rates_in_turns
 from amp_lessons.measure.rates import Rate, Roofline, copy_rates, precisions_on, product_rate, product_rates
-from amp_lessons.measure.timing import Timing
+from amp_lessons.measure.timing import ROUNDS, Timing
 
 QUICK = {"device": "cpu", "seconds": 0.01}
 
@@ -109,6 +111,22 @@ def test_operations_run_as_autocast_runs_them() -> None:
     assert half["addition"].moved_bytes == 3 * 64 * 64 * 2
     assert fp32["addition"].moved_bytes == 2 * half["addition"].moved_bytes
     assert half["matrix product"].intensity > half["LayerNorm"].intensity > half["addition"].intensity
+
+
+def test_operations_in_several_precisions_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[torch.dtype] = []
+
+    def watched(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        seen.append(x.dtype)
+        return x + y
+
+    addition = dataclasses.replace(OPERATIONS["addition"], run=watched)
+    monkeypatch.setitem(OPERATIONS, "addition", addition)
+    names = ("fp32", "bf16")
+    rates = operation_rates_in_turns(names, tokens=64, width=64, operations=["addition"], **QUICK)
+    assert [rate.precision for rate in rates] == ["fp32", "bf16"]
+    turns = sum(before != after for before, after in pairwise(seen))
+    assert turns >= ROUNDS, "once and again in each round, whichever comes first"
 
 
 def test_the_notebooks_random_numbers_go_on_as_if_nothing_was_measured() -> None:
