@@ -115,6 +115,65 @@ def test_an_update_vanishes_beside_an_fp16_weight_and_far_larger_ones_beside_a_s
     assert (before != (before.float() * (1 + share)).half()) == moves
 
 
+@pytest.mark.parametrize(("name", "dtype"), [("fp16", torch.float16), ("bf16", torch.bfloat16)])
+def test_storing_a_product_in_16_bits_adds_about_as_much_error_as_one_more_operand(name, dtype):
+    generator = torch.Generator().manual_seed(0)
+    a, b = torch.randn(64, 1024, generator=generator), torch.randn(1024, 64, generator=generator)
+    exact = a.double() @ b.double()
+    two_operands = formats.relative_error(formats.product(a, b, formats.FORMATS[name]), exact)
+    stored = formats.relative_error(a.to(dtype) @ b.to(dtype), exact)
+    assert 1.3 < stored**2 / two_operands**2 < 1.8, "1.5, if each of the three adds as much"
+
+
+def test_the_parts_of_a_long_product_may_be_combined_in_16_bits_by_default():
+    assert torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction
+    assert torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
+
+
+def test_autocast_makes_no_master_of_a_network_built_in_16_bits_and_does_not_warn(recwarn):
+    layer = torch.nn.Linear(8, 8).bfloat16()
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = layer(torch.randn(4, 8)).sum()
+    loss.backward()
+    assert {tensor.dtype for p in layer.parameters() for tensor in (p, p.grad)} == {torch.bfloat16}
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_small_loss_of_16_bit_logits_is_further_off_on_a_cpu_than_rounded_once(dtype):
+    logits, target = torch.tensor([[8.0, 0.01, 0.3]], dtype=dtype), torch.tensor([0])
+    exact = cross_entropy(logits.double(), target)
+    with autocast.region("cuda", dtype):
+        found = cross_entropy(logits, target)
+    rounded_once = -logits.double().log_softmax(-1)[0, 0].to(dtype)
+    assert abs(found - exact) > 10 * abs(rounded_once - exact)
+
+
+def test_the_widest_rule_takes_no_16_bit_dtype_but_autocasts_own():
+    one, other = torch.ones(2, dtype=torch.bfloat16), torch.ones(2, dtype=torch.float16)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.cat([one, one]).dtype == torch.bfloat16
+        assert torch.cat([one.float(), other]).dtype == torch.float32
+        with pytest.raises(RuntimeError, match="Unexpected floating ScalarType"):
+            torch.cat([other, other])
+
+
+def test_the_dtype_of_a_cast_of_ones_own_is_not_kept():
+    layer, x = torch.nn.Linear(8, 8), torch.randn(4, 8)
+    with autocast.region("cuda", torch.float16):
+        assert layer(x.float()).dtype == torch.float16
+        assert x.half().softmax(-1).dtype == torch.float32
+
+
+@pytest.mark.parametrize(("assign", "stale"), [(False, True), (True, False)])
+def test_weights_loaded_within_the_block_are_stale_unless_assigned(assign, stale, first_batch):
+    model, better = model_again(), models.digits_classifier(64, seed=1).state_dict()
+    with torch.no_grad(), autocast.region("cuda", torch.float16):
+        before = model(first_batch[0])
+        model.load_state_dict(better, assign=assign)
+        assert torch.equal(model(first_batch[0]), before) == stale
+
+
 def test_a_transposed_weight_is_cast_at_each_use():
     def used_twice(module, x):
         return x @ module.weight.T @ module.weight.T

@@ -32,7 +32,7 @@ def test_minutes_of_sections_add_up_to_what_the_lesson_states(number):
 
 @pytest.mark.parametrize(
     ("number", "total", "first", "last"),
-    [("04", 140, "Opening", "Stop and resume"), ("02", 20, "What backward does", "If you meet Apex")],
+    [("04", 140, "Opening", "Stop and resume"), ("02", 25, "What backward does", "If you meet Apex")],
 )
 def test_sums_that_a_lesson_states_for_a_part_of_it_are_kept(number, total, first, last):
     headings = list(MINUTES[number])

@@ -20,12 +20,12 @@ def wrong(name, code, word, **changes):
 
 _OPERATION = {
     "matmul": "w @ w",
-    "mul": "h * h",
-    "pow": "h ** 2",
-    "sum": "h.sum()",
-    "mean": "h.mean()",
-    "softmax": "h.softmax(-1)",
-    "norm": "F.layer_norm(h, (8,))",
+    "sqrt": "h.sqrt()",
+    "rsqrt": "h.rsqrt()",
+    "cumsum": "h.cumsum(0)",
+    "std": "h.std()",
+    "log_softmax": "h.log_softmax(-1)",
+    "norm": "F.group_norm(h, 2)",
     "batch_norm": "F.batch_norm(h, mean, var)",
     "residual": "h + w[:4]",
     "loss": "F.cross_entropy(h, y)",
@@ -33,17 +33,17 @@ _OPERATION = {
 
 wrong("matmul_follows_its_inputs", "wrong_dtype", "list for lower precision", matmul=SINGLE)
 wrong("batch_norm_in_float32", "wrong_dtype", "follows its first input", batch_norm=SINGLE)
-wrong("mean_as_sum", "wrong_dtype", "h.mean()", mean=SINGLE)
-wrong("softmax_as_on_the_cpu", "wrong_dtype", "fp32 list", softmax=HALF)
-wrong("square_as_product", "wrong_dtype", "h ** 2", pow=HALF)
+wrong("std_as_norm", "wrong_dtype", "h.std()", std=SINGLE)
+wrong("log_softmax_as_on_the_cpu", "wrong_dtype", "fp32 list", log_softmax=HALF)
+wrong("rsqrt_as_sqrt", "wrong_dtype", "h.rsqrt()", rsqrt=HALF)
 wrong("residual_in_half", "wrong_dtype", "by type promotion", residual="float16")
 wrong("loss_in_half", "wrong_dtype", "nll_loss, which it calls, is in the fp32 list", loss="half")
-wrong("product_in_float32", "wrong_dtype", "mul is in no list, and the result follows its inputs", mul=SINGLE)
-wrong("bfloat16_somewhere", "wrong_dtype", "h * h returns", mul=torch.bfloat16)
-wrong("a_number", "not_a_dtype", "int 16", sum=16)
+wrong("sqrt_in_float32", "wrong_dtype", "sqrt is in no list, and the result follows its inputs", sqrt=SINGLE)
+wrong("bfloat16_somewhere", "wrong_dtype", "h.sqrt() returns", sqrt=torch.bfloat16)
+wrong("a_number", "not_a_dtype", "int 16", cumsum=16)
 wrong("a_word", "not_a_dtype", "str", norm="double trouble")
-wrong("one_left_open", "missing", "h.sum()", sum=...)
-TABLE.wrong["another_key"] = ("unknown_operation", "gelu", {**ANSWER, "gelu": HALF})
+wrong("one_left_open", "missing", "h.cumsum(0)", cumsum=...)
+TABLE.wrong["another_key"] = ("unknown_operation", "relu", {**ANSWER, "relu": HALF})
 TABLE.wrong["all_float32"] = ("wrong_dtype", "F.linear", dict.fromkeys(ANSWER, SINGLE))
 TABLE.wrong["a_list"] = ("not_a_dict", "list", list(ANSWER.values()))
 

@@ -22,16 +22,16 @@ from amp_lessons.text.describing import describe
 OPERATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "F.linear(h, w)": lambda h, w: F.linear(h, w),
     "w @ w": lambda h, w: w @ w,
-    "torch.relu(h)": lambda h, w: torch.relu(h),
+    "F.gelu(h)": lambda h, w: F.gelu(h),
     "h + 1": lambda h, w: h + 1,
-    "h * h": lambda h, w: h * h,
-    "h ** 2": lambda h, w: h**2,
+    "h.sqrt()": lambda h, w: h.sqrt(),
+    "h.rsqrt()": lambda h, w: h.rsqrt(),
     "h + w[:4]": lambda h, w: h + w[:4],
-    "h.sum()": lambda h, w: h.sum(),
-    "h.mean()": lambda h, w: h.mean(),
+    "h.cumsum(0)": lambda h, w: h.cumsum(0),
+    "h.std()": lambda h, w: h.std(),
     "h.exp()": lambda h, w: h.exp(),
-    "h.softmax(-1)": lambda h, w: h.softmax(-1),
-    "F.layer_norm(h, (8,))": lambda h, w: F.layer_norm(h, (8,)),
+    "h.log_softmax(-1)": lambda h, w: h.log_softmax(-1),
+    "F.group_norm(h, 2)": lambda h, w: F.group_norm(h, 2),
     "F.batch_norm(h, mean, var)": lambda h, w: F.batch_norm(h, torch.zeros_like(w[0]), torch.ones_like(w[0])),
     "F.cross_entropy(h, y)": lambda h, w: F.cross_entropy(
         h, torch.zeros(4, dtype=torch.long, device=h.device)
