@@ -107,6 +107,7 @@ CODES: dict[str, str] = {
     "overflow_hidden": "inf and NaN were removed before the scaler could see them",
     "overflow_not_skipped": "a step was made although a batch overflowed",
     "step_bypasses_scaler": "inf or NaN gradients were applied past the scaler",
+    "batch_left_out": "the loop itself left out a batch whose loss is not finite",
     "stops_at_overflow": "training ended at a batch that overflowed",
     "no_update": "an iteration ended without scaler.update()",
     "update_twice": "scaler.update() was called twice in one iteration",

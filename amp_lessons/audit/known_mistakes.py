@@ -318,13 +318,17 @@ def step_without_backward(step: str = "scaler.step(optimizer)") -> Finding:
     )
 
 
-def gradients_changed(whose: str, optimizer: str = "optimizer") -> Finding:
+def gradients_changed(
+    whose: str,
+    optimizer: str = "optimizer",
+    how: str = ", which this exercise does not ask for",
+    hint: str = "apply the gradients as they are",
+) -> Finding:
     """Report gradients (``whose``) that the ``optimizer`` was not given as backward left them."""
     return failed(
         "gradients_changed",
-        f"{whose} were changed between backward and the {optimizer} step, which this exercise does not ask "
-        "for",
-        "apply the gradients as they are",
+        f"{whose} were changed between backward and the {optimizer} step{how}",
+        hint,
     )
 
 
@@ -398,6 +402,19 @@ def unscale_twice() -> Finding:
         "gradients by the scale again, so PyTorch refuses",
         "call scaler.unscale_(optimizer) once, after backward and before clipping; scaler.step will "
         "not repeat it",
+    )
+
+
+def unscale_without_gradients(
+    why: str = "backward, which puts them there, had not run yet",
+    hint: str = "the order is scale, backward, unscale_, (clip,) step, update",
+) -> Finding:
+    """Report an ``unscale_`` with nothing to divide; ``why`` says where gradients come from."""
+    return failed(
+        "unscale_without_gradients",
+        "scaler.unscale_(optimizer) was called when no parameter had a gradient: it divides what is in "
+        f".grad, and {why}",
+        hint,
     )
 
 

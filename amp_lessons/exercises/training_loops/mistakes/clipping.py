@@ -119,10 +119,25 @@ def _never_clipped(window: Window, norm: float) -> Finding:
         )
     return failed(
         "not_clipped",
-        f"{applied}: it was not clipped, or not by its total norm, or to a threshold above it",
+        f"{applied}: {_why_never_clipped(window)}",
         "call torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm) after scaler.unscale_(optimizer); "
         "clip_grad_value_ limits single numbers, not the norm",
     )
+
+
+def _why_never_clipped(window: Window) -> str:
+    """Say what the loop's clipping saw, if it called ``clip_grad_norm_``."""
+    seen = [call.gradients for call in window.run.calls("clip") if call.gradients is not None]
+    if seen and not any(gradients.any() for gradients in seen):
+        return "clip_grad_norm_ was called before there were any gradients, that is before backward"
+    for call in window.called("clip"):
+        norm = math.nan if call.gradients is None else float(call.gradients.norm())
+        if not is_near(call.norm, norm):
+            return (
+                f"clip_grad_norm_ took {call.norm:.4g} for the norm of gradients whose total norm is "
+                f"{norm:.4g}: was it given another norm_type, or only some of the parameters?"
+            )
+    return "it was not clipped, or not by its total norm, or to a threshold above it"
 
 
 def _changed_after_step(window: Window) -> bool:
