@@ -186,7 +186,7 @@ CODES: dict[str, str] = {
     "position": "the epoch and the random numbers come back",
     "nothing_saved": "no file was written",
     "saved_elsewhere": "the file was written under another name than the one given",
-    "state_not_in_file": "state was kept in a variable instead of the file",
+    "state_not_in_file": "state was kept in a variable or in another file instead of the file",
     "saving_changes_training": "saving changed the training that was saved",
     "pickled_objects": "whole objects were saved instead of their state",
     "empty_scaler_state": "the state that was saved for the scaler is empty",

@@ -64,16 +64,22 @@ def saving_changed(
 def from_memory(later: dict[str, Any], wanted: dict[str, Any], resumed: Training) -> Iterator[Finding]:
     """Look whether what came back is the training as it is by now, and not what the file was to hold."""
     found = resumed.state()
+    parts = ("model", "optimizer", "scheduler", "scaler")
     newer = [
-        k for k in ("model", "optimizer") if equal(found[k], later[k]) and not equal(found[k], wanted[k])
+        each for each in parts if equal(found[each], later[each]) and not equal(found[each], wanted[each])
     ]
     if newer:
-        yield failed(
-            "state_not_in_file",
-            f"the {newer[0]} that came back is that of a later checkpoint in another file: it was kept in a "
-            "variable, which is gone when the process ends",
-            "write all of it to the file, and read nothing but the file",
+        yield _not_in_file(
+            f"the {newer[0]} that came back is that of a later checkpoint in another file: it was "
+            f"{_ELSEWHERE}"
         )
+
+
+_ELSEWHERE = "kept in a variable, which is gone when the process ends, or in a file of its own"
+
+
+def _not_in_file(what: str) -> Finding:
+    return failed("state_not_in_file", what, "write all of it to the file, and read nothing but the file")
 
 
 def lost(wanted: dict[str, Any], own: dict[str, Any], resumed: Training) -> Iterator[Finding]:
@@ -241,8 +247,8 @@ def lost_random(wanted: list[Tensor], later: list[Tensor], found: list[Tensor]) 
     if equal(later, found):
         yield failed(
             "random_state_lost",
-            "the random numbers go on as after a later checkpoint in another file: their state was kept in a "
-            "variable, so dropout masks and the shuffling of data differ from now on",
+            "the random numbers go on as after a later checkpoint in another file: their state was "
+            f"{_ELSEWHERE}, so dropout masks and the shuffling of data differ from now on",
             "write the random state to the file, and set what the file holds",
         )
     if not equal(wanted, found):
@@ -255,9 +261,15 @@ def lost_random(wanted: list[Tensor], later: list[Tensor], found: list[Tensor]) 
         )
 
 
-def load_raised(outcome: Outcome, scaling: bool) -> Finding:
-    """Explain the exception that ended load_checkpoint."""
+def load_raised(outcome: Outcome, scaling: bool, left_behind: list[str]) -> Finding:
+    """Explain the exception that ended load_checkpoint; ``left_behind`` are files beside the one it got."""
     text = outcome.error_text
+    missing = next((name for name in left_behind if name in text), None)
+    if missing is not None:
+        return _not_in_file(
+            f"save_checkpoint wrote a part of the state to {missing!r}, beside the file it was given, and "
+            "load_checkpoint does not find it: the file was moved, and nothing with it"
+        )
     if "source state dict is empty" in text:
         return failed(
             "empty_scaler_state",
