@@ -217,6 +217,8 @@ CODES: dict[str, str] = {
     "never_steps": "no step was made although all gradients are finite",
     "clipping_undone": "step undid what was done to the gradients after unscale_",
     "step_clears_gradients": "step left no gradients behind",
+    "gradients_replaced": "unscale_ put other tensors in .grad instead of dividing in place",
+    "scale_changed_in_step": "the scale changed before update was called",
     "never_recovers": "an overflow is still remembered in the next iteration",
     "steps_on_overflow": "a step was made with inf or NaN",
     "overflow_clipped_away": "a step was made with what clipping had left of inf",
