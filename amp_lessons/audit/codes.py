@@ -325,6 +325,7 @@ CODES: dict[str, str] = {
     "not_a_time": "the number returned is no duration",
     "not_the_median": "another statistic was returned than the median",
     "not_averaged": "of an even number of samples one was returned, not the mean of the middle two",
+    "rounded_time": "digits of the time behind the point were rounded away",
     "whole_milliseconds": "the time was rounded to whole milliseconds",
     # --- what a layer keeps for backward
     "bytes": "all predictions are right to the byte",
