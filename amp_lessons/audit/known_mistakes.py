@@ -442,6 +442,17 @@ def stops_at_overflow(exception: str = "") -> Finding:
     )
 
 
+def batch_left_out(costs: str = "") -> Finding:
+    """Remark on a batch that never reached a backward pass; ``costs`` says what else that cost."""
+    return note(
+        "batch_left_out",
+        "a batch whose loss was not finite was left out by the loop itself, and the scaler did not hear of "
+        f"it: the scale stays as it is{costs}, and where several ranks train together the others wait for "
+        "this one's backward pass",
+        "treat every batch alike: scaler.step skips what is not finite, and scaler.update lowers the scale",
+    )
+
+
 def overflow_hidden(gradients: str = "the gradients") -> Finding:
     """Report that inf and NaN were taken out of ``gradients`` (whose)."""
     return failed(

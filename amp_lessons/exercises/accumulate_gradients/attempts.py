@@ -248,6 +248,12 @@ wrong(
     (BACKWARD, SKIP.replace("continue", "optimizer.zero_grad()\n                continue") + BACKWARD),
 )
 wrong(
+    "stops_before_the_batches_left_over",
+    "batches_skipped",
+    "those left over at the end",
+    ("            with torch", "            if i >= len(loader) // accumulation_steps * accumulation_steps:\n                break\n            with torch"),
+)  # fmt: skip
+wrong(
     "steps_on_a_window_of_nothing_but_nan",
     "step_without_backward",
     "had been left out",

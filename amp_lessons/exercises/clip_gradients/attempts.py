@@ -48,6 +48,18 @@ wrong(
     (BACKWARD + UNSCALE, UNSCALE + BACKWARD),
 )
 wrong(
+    "clipped_where_the_loss_is_large",
+    "not_clipped",
+    "called for other batches",
+    (CLIP, "            if loss > max_norm:\n    " + CLIP),
+)
+wrong(
+    "clipped_again_to_half",
+    "wrong_max_norm",
+    "called 2 times",
+    (CLIP, CLIP + CLIP.replace("max_norm)", "max_norm / 2)")),
+)
+wrong(
     "values_clipped_beside",
     "gradients_changed",
     "clip_grad_value_",

@@ -294,3 +294,15 @@ wrong(
     "different",
     ("    torch.save(state, path)\n", "    model.eval()\n    torch.save(state, path)\n"),
 )
+wrong(
+    "scheduler_stepped_when_loaded",
+    "scheduler_not_restored",
+    "the learning rate schedule runs ahead",
+    (LOAD_SCHEDULER, LOAD_SCHEDULER + "    scheduler.step()\n"),
+)
+wrong(
+    "draws_when_loaded",
+    "random_state_lost",
+    "or numbers were drawn",
+    (LOAD_RNG, LOAD_RNG + "    torch.randn(3)\n"),
+)

@@ -165,14 +165,8 @@ def _batches_left_out(runs: list[Run]) -> Iterator[Finding]:
     left_out = _left_out(runs)
     if not left_out:
         return
-    shorter = ", its window has a batch less" if left_out[0].planned_batches > 1 else ""
-    yield note(
-        "batch_left_out",
-        "a batch whose loss was not finite was left out by the loop itself, and the scaler did not hear of "
-        f"it: the scale stays as it is{shorter}, and where several ranks train together the others wait for "
-        "this one's backward pass",
-        "treat every batch alike: scaler.step skips what is not finite, and scaler.update lowers the scale",
-    )
+    in_windows = left_out[0].planned_batches > 1
+    yield known_mistakes.batch_left_out(", its window has a batch less" if in_windows else "")
 
 
 def _comparisons(

@@ -54,14 +54,15 @@ def clipping(window: Window) -> Iterator[Finding]:
 
 
 def _which_norm(window: Window, given_norm: float) -> str:
-    """Say of a wrong norm what it is, where the loss scale explains it."""
+    """Say of a wrong norm what it is, where the loss scale explains it, or how it came about."""
     max_norm, scale = window.run.problem.max_norm or math.nan, window.scale
     if scale > 1 and is_near(given_norm, max_norm / scale):
         return (
             f"; it is max_norm divided by the loss scale {scale:g}, but after scaler.unscale_ gradients have "
             "their true size"
         )
-    return ""
+    clips = len(window.called("clip"))
+    return f"; clip_grad_norm_ was called {clips} times for this batch" if clips > 1 else ""
 
 
 def _clipped_while_scaled(window: Window) -> bool:
@@ -130,6 +131,8 @@ def _why_never_clipped(window: Window) -> str:
     seen = [call.gradients for call in window.run.calls("clip") if call.gradients is not None]
     if seen and not any(gradients.any() for gradients in seen):
         return "clip_grad_norm_ was called before there were any gradients, that is before backward"
+    if seen and not window.called("clip"):
+        return "clip_grad_norm_ was called for other batches, and not for this one: is it inside a branch?"
     for call in window.called("clip"):
         norm = math.nan if call.gradients is None else float(call.gradients.norm())
         if not is_near(call.norm, norm):
