@@ -307,8 +307,16 @@ def no_step() -> Finding:
     )
 
 
-def step_without_backward(step: str = "scaler.step(optimizer)") -> Finding:
-    """Report a ``step`` for which no gradient was left: the step before it had applied them."""
+def step_without_backward(step: str = "scaler.step(optimizer)", left_out: bool = False) -> Finding:
+    """Report a ``step`` that found no gradient: it had been made, or the backward pass was ``left_out``."""
+    if left_out:
+        return failed(
+            "step_without_backward",
+            f"{step} was called although the loss was not finite and its backward pass had been left out: "
+            "there was no gradient to step with",
+            "call backward whatever the loss: scaler.step leaves out the step, and scaler.update lowers the "
+            "scale",
+        )
     return failed(
         "step_without_backward",
         f"{step} was called once more after the step that had applied the gradients, with no backward pass "

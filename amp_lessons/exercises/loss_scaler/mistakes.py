@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from amp_lessons.audit import known_mistakes
-from amp_lessons.audit.findings import Finding, failed, first
+from amp_lessons.audit.findings import Finding, failed, first, note
 from amp_lessons.exercises.loss_scaler.scenarios import OVERFLOWS, Iteration
 from amp_lessons.exercises.report.returned_numbers import float_in
 from amp_lessons.text.describing import describe
@@ -111,6 +111,16 @@ def _stepping(mine: Iteration, theirs: Iteration, past: list[Iteration]) -> Iter
             "their norm after the step would see nothing",
             "leave zero_grad() to the training loop",
         )
+
+
+def skipped_step_clears_gradients() -> Finding:
+    """Remark on a step that was skipped and left no gradients."""
+    return note(
+        "step_clears_gradients",
+        "after a step that was skipped there were no gradients any more: who looks for what overflowed "
+        "finds nothing, where PyTorch's scaler leaves them",
+        "leave zero_grad() to the training loop",
+    )
 
 
 def _stepping_on_overflow(mine: Iteration) -> Iterator[Finding]:

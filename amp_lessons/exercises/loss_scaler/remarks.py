@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from amp_lessons.audit.findings import Finding, note
+from amp_lessons.exercises.loss_scaler.mistakes import skipped_step_clears_gradients
 from amp_lessons.exercises.loss_scaler.scenarios import Iteration
 from amp_lessons.exercises.report.returned_numbers import remark_on_type
 
@@ -21,12 +22,7 @@ def remarks(seen: Sequence[Iteration]) -> Iterator[Finding]:
             "divide in place: parameter.grad /= scale",
         )
     if any(each.overflowed and not each.left.any() for each in seen):
-        yield note(
-            "step_clears_gradients",
-            "after a step that was skipped there were no gradients any more: who looks for what overflowed "
-            "finds nothing, where PyTorch's scaler leaves them",
-            "leave zero_grad() to the training loop",
-        )
+        yield skipped_step_clears_gradients()
     if any(each.scale_after_step != each.scale_before for each in seen):
         yield note(
             "scale_changed_in_step",

@@ -100,13 +100,7 @@ def _no_gradients_to_check(run: Run) -> Finding:
 
 def _no_backward(run: Run) -> Finding:
     if run.steps and not run.steps[-1].loss_is_finite:
-        return failed(
-            "step_without_backward",
-            "scaler.step(optimizer) was called although the loss was not finite and its backward pass had "
-            "been left out: there was no gradient to step with",
-            "call backward whatever the loss: scaler.step leaves out the step, and scaler.update lowers the "
-            "scale",
-        )
+        return known_mistakes.step_without_backward(left_out=True)
     if any(call.name == "unscale_" for call in _this_iteration(run)):
         return known_mistakes.unscale_without_gradients()
     return known_mistakes.step_before_backward()
