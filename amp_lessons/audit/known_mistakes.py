@@ -307,8 +307,16 @@ def no_step() -> Finding:
     )
 
 
-def step_without_backward(step: str = "scaler.step(optimizer)") -> Finding:
-    """Report a ``step`` for which no gradient was left: the step before it had applied them."""
+def step_without_backward(step: str = "scaler.step(optimizer)", left_out: bool = False) -> Finding:
+    """Report a ``step`` that found no gradient: it had been made, or the backward pass was ``left_out``."""
+    if left_out:
+        return failed(
+            "step_without_backward",
+            f"{step} was called although the loss was not finite and its backward pass had been left out: "
+            "there was no gradient to step with",
+            "call backward whatever the loss: scaler.step leaves out the step, and scaler.update lowers the "
+            "scale",
+        )
     return failed(
         "step_without_backward",
         f"{step} was called once more after the step that had applied the gradients, with no backward pass "
@@ -318,13 +326,17 @@ def step_without_backward(step: str = "scaler.step(optimizer)") -> Finding:
     )
 
 
-def gradients_changed(whose: str, optimizer: str = "optimizer") -> Finding:
+def gradients_changed(
+    whose: str,
+    optimizer: str = "optimizer",
+    how: str = ", which this exercise does not ask for",
+    hint: str = "apply the gradients as they are",
+) -> Finding:
     """Report gradients (``whose``) that the ``optimizer`` was not given as backward left them."""
     return failed(
         "gradients_changed",
-        f"{whose} were changed between backward and the {optimizer} step, which this exercise does not ask "
-        "for",
-        "apply the gradients as they are",
+        f"{whose} were changed between backward and the {optimizer} step{how}",
+        hint,
     )
 
 
@@ -401,6 +413,19 @@ def unscale_twice() -> Finding:
     )
 
 
+def unscale_without_gradients(
+    why: str = "backward, which puts them there, had not run yet",
+    hint: str = "the order is scale, backward, unscale_, (clip,) step, update",
+) -> Finding:
+    """Report an ``unscale_`` with nothing to divide; ``why`` says where gradients come from."""
+    return failed(
+        "unscale_without_gradients",
+        "scaler.unscale_(optimizer) was called when no parameter had a gradient: it divides what is in "
+        f".grad, and {why}",
+        hint,
+    )
+
+
 def unscale_after_step() -> Finding:
     """Report an ``unscale_`` that came after the step."""
     return failed(
@@ -422,6 +447,17 @@ def stops_at_overflow(exception: str = "") -> Finding:
         f"training ended at a batch that overflowed{by}; an overflow is an everyday event in fp16, after "
         "which the scaler lowers its scale",
         "let scaler.step skip that batch, call scaler.update() and go on",
+    )
+
+
+def batch_left_out(costs: str = "") -> Finding:
+    """Remark on a batch that never reached a backward pass; ``costs`` says what else that cost."""
+    return note(
+        "batch_left_out",
+        "a batch whose loss was not finite was left out by the loop itself, and the scaler did not hear of "
+        f"it: the scale stays as it is{costs}, and where several ranks train together the others wait for "
+        "this one's backward pass",
+        "treat every batch alike: scaler.step skips what is not finite, and scaler.update lowers the scale",
     )
 
 

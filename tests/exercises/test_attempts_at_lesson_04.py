@@ -49,6 +49,12 @@ def test_a_detached_mean_is_told_how_to_become_a_float():
     assert "(total / n).item(), one float per epoch" in report.findings[0].hint
 
 
+def test_who_gave_the_name_of_the_loss_to_the_scaled_one_is_told_so():
+    attempt = train_with_amp.TABLE.wrong["name_of_the_loss_given_to_the_scaled_one"][2]
+    report = exercises.check("train_with_amp", attempt)
+    assert "the name means the scaled loss" in report.findings[0].hint
+
+
 def test_the_scale_is_shown_where_the_gradient_at_the_loss_is_inf():
     report = exercises.check("train_with_amp", train_with_amp.TABLE.wrong["loss_outside_autocast"][2])
     scales = next(each for each in report.comparisons if each.quantity.startswith("loss scale"))

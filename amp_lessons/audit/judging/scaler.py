@@ -103,9 +103,15 @@ def _unscaled_after_step(event: events.Refused, memory: Memory) -> Finding:
     return known_mistakes.unscale_after_step() if stepped else known_mistakes.no_update()
 
 
+def _before_backward(event: events.Refused) -> Finding:
+    if "unscale_" in event.called:
+        return known_mistakes.unscale_without_gradients()
+    return known_mistakes.step_before_backward()
+
+
 def _nothing_to_check(event: events.Refused, memory: Memory) -> Finding:
     if "backward" not in event.called:
-        return known_mistakes.step_before_backward()
+        return _before_backward(event)
     if event.called.count("scaler.step") > 1:
         return known_mistakes.step_without_backward()
     if "zero_grad" in event.called[event.called.index("backward") :]:
@@ -133,7 +139,7 @@ def _half_gradients(event: events.Refused, memory: Memory) -> Finding:
 
 def _never_scaled(event: events.Refused, memory: Memory) -> Finding:
     if "backward" not in event.called:
-        return known_mistakes.step_before_backward()
+        return _before_backward(event)
     if memory.factor > 1.0:
         return known_mistakes.scaled_by_hand(memory.factor)
     return known_mistakes.loss_not_scaled("a GradScaler was made, but scaler.scale(loss) was never called")

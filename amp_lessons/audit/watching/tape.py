@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -19,6 +20,7 @@ CallName = Literal[
     "update",
     "updated",
     "zero_grad",
+    "clip",
     "optimizer.step",
     "stepped",
 ]
@@ -77,12 +79,13 @@ class Backward:
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a method of a scaler or an optimizer, with the gradients that it found.
+    """One call of a method of a scaler or an optimizer, or of clipping, with the gradients that it found.
 
     ``owner`` tells objects apart; ``scale`` is a scaler's scale at that moment, 1 when it is disabled or for
     an optimizer; ``in_step`` says that ``scaler.step`` made this call. ``dtype`` and ``elements`` describe
     the tensor that ``scale`` was given, ``made_by`` names the last operations on it, the last one first;
     ``arguments`` counts what ``scaler.step`` got beside the optimizer, and ``optimizer`` is that one's id.
+    ``norm`` is what clipping took for the norm of the gradients, NaN for other calls.
     ``gradients`` holds all watched gradients: a flat float32 tensor on the CPU, one element per weight,
     zeros where there are none.
     """
@@ -98,6 +101,7 @@ class Call:
     made_by: tuple[str, ...] = ()
     arguments: int = 0
     optimizer: int = 0
+    norm: float = math.nan
     gradients: Tensor | None = None
 
 

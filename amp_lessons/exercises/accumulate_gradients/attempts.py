@@ -221,7 +221,60 @@ wrong(
     (STEP, "                total += loss.item()\n" + STEP),
 )
 
+SKIP = "            if not torch.isfinite(loss):\n                continue\n"
+
+wrong(
+    "skips_nan_losses",
+    "steps_too_rarely",
+    "continue",
+    (BACKWARD, SKIP + BACKWARD),
+)
+wrong(
+    "skips_nan_losses_after_backward",
+    "steps_too_rarely",
+    "continue",
+    (BACKWARD, BACKWARD + SKIP),
+)
+wrong(
+    "clears_the_window_at_nan",
+    "window_cleared",
+    "a loss that was not finite",
+    (BACKWARD, BACKWARD + SKIP.replace("continue", "optimizer.zero_grad()\n                continue")),
+)
+wrong(
+    "clears_the_window_before_the_backward_of_nan",
+    "window_cleared",
+    "a loss that was not finite",
+    (BACKWARD, SKIP.replace("continue", "optimizer.zero_grad()\n                continue") + BACKWARD),
+)
+wrong(
+    "stops_before_the_batches_left_over",
+    "batches_skipped",
+    "those left over at the end",
+    ("            with torch", "            if i >= len(loader) // accumulation_steps * accumulation_steps:\n                break\n            with torch"),
+)  # fmt: skip
+wrong(
+    "steps_on_a_window_of_nothing_but_nan",
+    "step_without_backward",
+    "had been left out",
+    (BACKWARD, "            if torch.isfinite(loss):\n    " + BACKWARD),
+)
+
 right("the_solution")
+right(
+    "leaves_nan_losses_out_of_the_window",
+    ("total = 0.0\n", "total, waiting = 0.0, 0\n"),
+    (BACKWARD, "            if torch.isfinite(loss):\n                waiting += 1\n    " + BACKWARD),
+    (STEP + UPDATE, f"                if waiting:\n    {STEP}    {UPDATE}                waiting = 0\n"),
+    notes=("batch_left_out",),
+)
+right(
+    "leaves_out_the_whole_window_of_a_nan_loss",
+    ("    history = []\n", "    history, spoilt = [], False\n"),
+    (BACKWARD, "            spoilt = spoilt or not torch.isfinite(loss)\n            if not spoilt:\n    " + BACKWARD),
+    (STEP + UPDATE + ZERO, f"                if not spoilt:\n    {STEP}    {UPDATE}{ZERO}                spoilt = False\n"),
+    notes=("batch_left_out",),
+)  # fmt: skip
 right(
     "gradients_divided_instead",
     ("loss / accumulation_steps", "loss"),

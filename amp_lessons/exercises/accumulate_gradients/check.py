@@ -25,8 +25,12 @@ _PROBLEMS = (
     replace(_BFLOAT16, batch_sizes=_WINDOWS),
     # the last window of each epoch is shorter
     Problem(seed=5, dtype=torch.float16, batch_sizes=(8,) * (2 * _STEPS - 1), accumulation_steps=_STEPS),
-    # the first and the last of three windows contain a batch that overflows; the last is shorter
-    replace(_POISONED, batch_sizes=(8,) * (3 * _STEPS - 1), poisoned=((1, 1e6), (7, 8e3))),
+    # the gradients of one window overflow, then losses: in the middle, at the end, and all there is of one
+    replace(
+        _POISONED,
+        batch_sizes=(8,) * (4 * _STEPS + 1),
+        poisoned=((1, 8e3), (2 * _STEPS + 1, 1e6), (4 * _STEPS - 1, 1e6), (4 * _STEPS, 1e6)),
+    ),
 )
 
 

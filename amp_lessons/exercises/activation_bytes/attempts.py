@@ -44,9 +44,17 @@ wrong(
 wrong("bias_copy", "bias_counted", "bias", (WEIGHT_COPY, "((width * width + width) * 2 if autocast else 0)"))
 wrong("no_statistics", "statistics_forgotten", "mean", (LAYER_NORM, "elements * 4"))
 wrong("only_the_mean", "statistics_forgotten", "each token", (LAYER_NORM, "elements * 4 + tokens * 4"))
-wrong("layer_norm_in_half", "fp32_list_forgotten", "fp32 list", (LAYER_NORM, "elements * size + 8 * tokens"))
 wrong(
-    "softmax_in_half", "fp32_list_forgotten", "fp32 list", (SOFTMAX, "return elements * size  # its output")
+    "layer_norm_in_half",
+    "fp32_list_forgotten",
+    "input is cast to fp32",
+    (LAYER_NORM, "elements * size + 8 * tokens"),
+)
+wrong(
+    "softmax_in_half",
+    "fp32_list_forgotten",
+    "sets its dtype argument",
+    (SOFTMAX, "return elements * size  # its output"),
 )
 wrong("mask_as_activation", "mask_not_one_byte", "dropped", (MASK, "return elements * size  # dropout"))
 wrong("mask_as_bits", "mask_not_one_byte", "pack", (MASK, "return elements // 8  # dropout"))

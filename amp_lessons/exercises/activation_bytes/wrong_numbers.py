@@ -69,11 +69,17 @@ _AUTOCAST_FORGOTTEN = Mistake(
     "two bytes per element under autocast",
     _under_autocast(lambda q: {q.elements * 4, q.right + q.elements * 2}),
 )
-_FP32_LIST = (
-    "fp32_list_forgotten",
-    "On CUDA this operation is in autocast's fp32 list: its input is cast to fp32, and fp32 is what it keeps",
-    "four bytes per element, under autocast too",
-)
+
+
+def _fp32_list(how: str, gives: Callable[[Question], set[int]]) -> Mistake:
+    return Mistake(
+        "fp32_list_forgotten",
+        f"On CUDA this operation is in autocast's fp32 list: {how}, and fp32 is what it keeps",
+        "four bytes per element, under autocast too",
+        _under_autocast(gives),
+    )
+
+
 _ONE_IS_ENOUGH = Mistake(
     "input_and_output",
     "One of the two is enough: relu and softmax need their output, gelu its input",
@@ -186,9 +192,9 @@ _LAYER_NORM = (
         "count the input and the statistics",
         lambda q: {q.right + q.width * each for each in (q.size, 4, 2 * q.size, 8)},
     ),
-    Mistake(
-        *_FP32_LIST,
-        _under_autocast(lambda q: {q.elements * 2 + each * q.tokens for each in (0, 2, 4, 8)}),
+    _fp32_list(
+        "its input is cast to fp32",
+        lambda q: {q.elements * 2 + each * q.tokens for each in (0, 2, 4, 8)},
     ),
     _EXTRA_COPY,
     Mistake(
@@ -200,7 +206,7 @@ _LAYER_NORM = (
 )
 _SOFTMAX = (
     Mistake(*_NOT_A_MASK, lambda q: {q.elements}),
-    Mistake(*_FP32_LIST, _under_autocast(lambda q: {q.right // 2})),
+    _fp32_list("autocast sets its dtype argument to fp32", lambda q: {q.right // 2}),
     _EXTRA_COPY,
     _ONE_IS_ENOUGH,
     Mistake(

@@ -28,11 +28,42 @@ wrong("clip_after_update", "clip_after_step", "after the step", (UNSCALE + CLIP,
 wrong(
     "clip_before_backward",
     "not_clipped",
-    "not clipped",
+    "before there were any gradients",
     (UNSCALE + CLIP, ""),
     (BACKWARD, CLIP + BACKWARD),
     (ZERO, ""),
     (UPDATE, UPDATE + ZERO),
+)
+wrong(
+    "clip_before_forward",
+    "not_clipped",
+    "before there were any gradients",
+    (CLIP, ""),
+    (ZERO, ZERO + CLIP),
+)
+wrong(
+    "unscale_before_backward",
+    "unscale_without_gradients",
+    "backward, which puts them there",
+    (BACKWARD + UNSCALE, UNSCALE + BACKWARD),
+)
+wrong(
+    "clipped_where_the_loss_is_large",
+    "not_clipped",
+    "called for other batches",
+    (CLIP, "            if loss > max_norm:\n    " + CLIP),
+)
+wrong(
+    "clipped_again_to_half",
+    "wrong_max_norm",
+    "called 2 times",
+    (CLIP, CLIP + CLIP.replace("max_norm)", "max_norm / 2)")),
+)
+wrong(
+    "values_clipped_beside",
+    "gradients_changed",
+    "clip_grad_value_",
+    (CLIP, CLIP.replace("clip_grad_norm_", "clip_grad_value_") + CLIP),
 )
 wrong("not_clipped", "not_clipped", "not clipped", (CLIP, ""))
 wrong(
@@ -140,7 +171,7 @@ wrong(
 wrong(
     "largest_value_clipped",
     "not_clipped",
-    "total norm",
+    "norm_type",
     ("max_norm)\n", "max_norm, norm_type=float('inf'))\n"),
 )
 

@@ -67,10 +67,8 @@ def _unscaled_nothing(run: Run) -> Iterator[Finding]:
     """Find ``unscale_`` before backward had left anything in ``.grad``."""
     calls = run.steps[-1].called("unscale_", directly=True) if run.steps else []
     if any(call.gradients is not None and not call.gradients.any() for call in calls):
-        yield failed(
-            "unscale_without_gradients",
-            "scaler.unscale_(optimizer) was called when no parameter had a gradient: it divides what is in "
-            ".grad, and torch.autograd.grad returns its gradients instead of putting them there",
+        yield known_mistakes.unscale_without_gradients(
+            "torch.autograd.grad returns its gradients instead of putting them there",
             "divide what torch.autograd.grad returned by scaler.get_scale() yourself",
         )
 

@@ -279,7 +279,7 @@ class UnscalesOnce(Gradients):
             super().unscale_(optimizer)
 
 
-@TABLE.correct()
+@TABLE.correct("step_clears_gradients")
 class StepsWithoutGradients(Gradients):
     """Takes the gradients away: no optimizer moves a weight that has none."""
 
@@ -290,7 +290,38 @@ class StepsWithoutGradients(Gradients):
         optimizer.step()
 
 
+LOWER = "            self._scale *= self._backoff_factor\n"
+wrong(
+    "interval_hard_coded",
+    "growth_late",
+    "another number than the argument growth_interval",
+    ("== self._growth_interval", "== 2000"),
+)
+wrong(
+    "backoff_hard_coded",
+    "backoff",
+    "backoff_factor makes it",
+    (LOWER, LOWER.replace("self._backoff_factor", "0.5")),
+)
+
 right("the_solution")
+right(
+    "clears_what_overflowed",
+    (
+        "            optimizer.step()\n",
+        "            optimizer.step()\n        else:\n            optimizer.zero_grad()\n",
+    ),
+    notes=("step_clears_gradients",),
+)
+right(
+    "lowered_in_step",
+    ("            optimizer.step()\n", "            optimizer.step()\n        else:\n" + LOWER),
+    (
+        LOWER + "            self._clean_steps = 0\n        else",
+        "            self._clean_steps = 0\n        else",
+    ),
+    notes=("scale_changed_in_step",),
+)
 right("in_place_on_a_copy", (SCALED, "return loss.clone().mul_(self._scale)"))
 right("scales_by_name", (SCALED, "scaled = loss.mul(other=self._scale)\n        return scaled"))
 right(
@@ -343,7 +374,7 @@ class StateOfTheIteration:
         return float(self.value)
 
 
-@TABLE.correct()
+@TABLE.correct("gradients_replaced")
 class NewGradients(TABLE.changed()):
     """Replaces the gradients instead of changing them in place."""
 

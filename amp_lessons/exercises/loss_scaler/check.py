@@ -20,6 +20,7 @@ from amp_lessons.exercises.attempt import (
     require_none,
 )
 from amp_lessons.exercises.loss_scaler.mistakes import mistakes, wrong_scaled_loss
+from amp_lessons.exercises.loss_scaler.remarks import remarks as remarks_on
 from amp_lessons.exercises.loss_scaler.scenarios import (
     SCENARIOS,
     Iteration,
@@ -30,7 +31,7 @@ from amp_lessons.exercises.loss_scaler.scenarios import (
 )
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.report.results import SideBySide
-from amp_lessons.exercises.report.returned_numbers import float_in, remark_on_type
+from amp_lessons.exercises.report.returned_numbers import float_in
 from amp_lessons.text.describing import describe
 
 
@@ -77,7 +78,7 @@ def _require_the_same_as_pytorchs(
     timeline = _timeline(right, seen)
     for count, theirs in enumerate(right):
         require_none(mistakes(seen, count, theirs), *timeline)
-        remarks += remark_on_type(seen[count].scale_after, float)
+    remarks += remarks_on(seen)
     return timeline
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from amp_lessons.audit import known_mistakes
-from amp_lessons.audit.findings import Finding, failed, first
+from amp_lessons.audit.findings import Finding, failed, first, note
 from amp_lessons.exercises.loss_scaler.scenarios import OVERFLOWS, Iteration
 from amp_lessons.exercises.report.returned_numbers import float_in
 from amp_lessons.text.describing import describe
@@ -28,7 +28,7 @@ def mistakes(seen: list[Iteration], count: int, theirs: Iteration) -> Iterator[F
         for each in seen:
             yield from _unscaling(each)
     yield from filter(None, [in_step])
-    yield from _updating(mine, theirs, past)
+    yield from _updating(mine, theirs, past, ever=any(_has_grown(each) for each in seen))
 
 
 # what step does wrong may come from unscale_: if that is wrong, say so instead
@@ -113,6 +113,16 @@ def _stepping(mine: Iteration, theirs: Iteration, past: list[Iteration]) -> Iter
         )
 
 
+def skipped_step_clears_gradients() -> Finding:
+    """Remark on a step that was skipped and left no gradients."""
+    return note(
+        "step_clears_gradients",
+        "after a step that was skipped there were no gradients any more: who looks for what overflowed "
+        "finds nothing, where PyTorch's scaler leaves them",
+        "leave zero_grad() to the training loop",
+    )
+
+
 def _stepping_on_overflow(mine: Iteration) -> Iterator[Finding]:
     if not mine.steps and not mine.moved.any():
         return
@@ -195,7 +205,13 @@ def _not_unscaled(past: list[Iteration]) -> Finding:
     )
 
 
-def _updating(mine: Iteration, theirs: Iteration, past: list[Iteration]) -> Iterator[Finding]:
+def _has_grown(mine: Iteration) -> bool:
+    before, after = float_in(mine.scale_before), float_in(mine.scale_after)
+    return before is not None and after is not None and after > before
+
+
+def _updating(mine: Iteration, theirs: Iteration, past: list[Iteration], ever: bool) -> Iterator[Finding]:
+    """Compare the scales after update; ``ever`` says whether the learner's grew in any iteration."""
     seen = float_in(mine.scale_after)
     if seen is None:
         yield _no_number(mine.scale_after)
@@ -217,16 +233,20 @@ def _updating(mine: Iteration, theirs: Iteration, past: list[Iteration]) -> Iter
             f"{moved}; growth_factor makes it {theirs.scale_after:g}, and smaller scales did grow by it"
         )
     if theirs.scale_after != theirs.scale_before:
-        yield _wrong_growth(moved, seen == mine.scale_before, theirs)
+        yield _wrong_growth(moved, seen == mine.scale_before, theirs, ever)
     yield _grown_early(moved, any(iteration.overflowed for iteration in past))
 
 
-def _wrong_growth(moved: str, stayed: bool, theirs: Iteration) -> Finding:
+def _wrong_growth(moved: str, stayed: bool, theirs: Iteration, ever: bool) -> Finding:
     if stayed:
+        never = (
+            ", nor did it grow later: update waits for another number than the argument growth_interval, or "
+            "raises nothing"
+        )
         return failed(
             "growth_late",
             f"{moved} although growth_interval iterations in a row were clean; it should be "
-            f"{theirs.scale_after:g}",
+            f"{theirs.scale_after:g}{'' if ever else never}",
             "count clean iterations; when there are growth_interval of them, grow and count from zero again",
         )
     return failed(

@@ -80,7 +80,8 @@ class Iteration:
     ``loss`` is what ``scale`` was given, ``loss_after`` what the caller's tensor holds when it has returned.
     Gradients and ``moved``, by which the weights became smaller, are flat tensors of three numbers on the
     CPU; ``unscaled`` is what ``unscale_`` left, where it was called and no gradient overflowed,
-    ``left`` what ``step`` left.
+    ``left`` what ``step`` left. ``replaced`` says that after ``step`` other tensors stood in ``.grad`` than
+    ``backward`` had put there, ``scale_after_step`` is the scale before ``update``.
     """
 
     event: str
@@ -91,7 +92,9 @@ class Iteration:
     moved: Tensor
     left: Tensor
     true_gradient: Tensor
+    replaced: bool
     scale_before: float
+    scale_after_step: Any
     scale_after: Any
     steps: int
 
@@ -137,6 +140,10 @@ class _Training:
     def gradients(self) -> Tensor:
         return _joined_gradient(self.first, self.second)
 
+    def tensors(self) -> list[Tensor]:
+        """List the gradients themselves; parameters without one are left out."""
+        return [p.grad for p in (self.first, self.second) if p.grad is not None]
+
 
 def step_through(make: Callable[[], Any], events: Sequence[str], progress: list[str]) -> list[Iteration]:
     """Take a scaler through the iterations of a scenario. ``progress`` says at any time what is being done.
@@ -176,10 +183,13 @@ def _iteration(call: _CallMethod, training: _Training, event: str, count: int) -
     loss_after = float(loss.detach())
     _backward(scaled)
     training.spoil(event)
+    gradients = training.tensors()
     unscaled = _unscale(call, training, event)
     weights, steps = training.weights(), training.steps
     call("step", training.optimizer)
     moved, steps, left = weights - training.weights(), training.steps - steps, training.gradients()
+    replaced = any(now is not before for now, before in zip(training.tensors(), gradients, strict=False))
+    scale_after_step = call("get_scale")
     call("update")
     scale_after = call("get_scale")
     return Iteration(
@@ -191,7 +201,9 @@ def _iteration(call: _CallMethod, training: _Training, event: str, count: int) -
         moved=moved,
         left=left,
         true_gradient=torch.cat([factors, torch.tensor([0.125])]),
+        replaced=replaced,
         scale_before=scale_before,
+        scale_after_step=scale_after_step,
         scale_after=scale_after,
         steps=steps,
     )

@@ -238,7 +238,48 @@ def load_from_two_files(path, model, optimizer, scheduler, scaler):
     return position["epoch"]
 
 
-TABLE.right["two_files"] = ((), (save_in_two_files, load_from_two_files))
+TABLE.wrong["two_files"] = (
+    "state_not_in_file",
+    "'checkpoint.pt.position'",
+    (save_in_two_files, load_from_two_files),
+)
+wrong(
+    "model_in_a_file_beside",
+    "state_not_in_file",
+    "'checkpoint.pt.model'",
+    (SAVE, '    torch.save(state.pop("model"), f"{path}.model")\n' + SAVE),
+    (LOAD_MODEL, '    model.load_state_dict(torch.load(f"{path}.model"))\n'),
+)
+wrong(
+    "path_remembered",
+    "state_not_in_file",
+    "'checkpoint.pt.model'",
+    (
+        SAVE,
+        '    state["model"] = f"{path}.model"\n    torch.save(model.state_dict(), f"{path}.model")\n' + SAVE,
+    ),
+    (LOAD_MODEL, '    model.load_state_dict(torch.load(state["model"]))\n'),
+)
+ONE_FOR_ALL = 'path.parent.parent / "of_all_checkpoints.pt"'
+wrong(
+    "random_numbers_in_one_file_for_all",
+    "random_state_lost",
+    "or in a file of its own",
+    (SAVE, f'    torch.save(state.pop("rng"), {ONE_FOR_ALL})\n' + SAVE),
+    (LOAD_RNG, f"    torch.set_rng_state(torch.load({ONE_FOR_ALL}))\n"),
+)
+wrong(
+    "scaler_in_one_file_for_all",
+    "state_not_in_file",
+    "the scaler that came back",
+    (SAVE, f'    torch.save(state.pop("scaler"), {ONE_FOR_ALL})\n' + SAVE),
+    (LOAD_SCALER, f"    scaler.load_state_dict(torch.load({ONE_FOR_ALL}))\n"),
+)
+right("another_copy_beside", (SAVE, SAVE + '    torch.save(state, f"{path}.copy")\n'))
+right(
+    "renamed_when_whole",
+    (SAVE, '    import os\n    torch.save(state, f"{path}.unfinished")\n    os.replace(f"{path}.unfinished", path)\n'),
+)  # fmt: skip
 
 wrong("left_in_evaluation_mode", "evaluation_mode", "dropout", (LOAD_RNG, LOAD_RNG + "    model.eval()\n"))
 wrong(
@@ -252,4 +293,16 @@ wrong(
     "saving_changes_training",
     "different",
     ("    torch.save(state, path)\n", "    model.eval()\n    torch.save(state, path)\n"),
+)
+wrong(
+    "scheduler_stepped_when_loaded",
+    "scheduler_not_restored",
+    "the learning rate schedule runs ahead",
+    (LOAD_SCHEDULER, LOAD_SCHEDULER + "    scheduler.step()\n"),
+)
+wrong(
+    "draws_when_loaded",
+    "random_state_lost",
+    "or numbers were drawn",
+    (LOAD_RNG, LOAD_RNG + "    torch.randn(3)\n"),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -74,23 +75,23 @@ def _function(value: Any, name: str, arguments: int) -> _Function:
 def _require_round_trip(save: _Function, load: _Function, scaling: bool) -> None:
     """Save a training, let it go on, and compare with one that goes on from the file.
 
-    The run that went on saves again, to another file, and the folder is moved: what a function remembers
-    instead of writing it down is something else by then.
+    The run that went on saves again, to another file, and the first file is moved, without whatever was
+    written beside it: what a function remembers instead of writing it down is something else by then.
     """
     device = device_type()
     running = make(seed=1, device=device, scaling=scaling)
     train(running, device, steps=4)
     wanted, random_wanted = running.state(), random_states()
     with tempfile.TemporaryDirectory() as folder:
-        first, moved = Path(folder) / "first", Path(folder) / "moved"
-        _require_saved(save, first / "checkpoint.pt", running, wanted)
+        file, moved = Path(folder) / "first" / "checkpoint.pt", Path(folder) / "moved" / "checkpoint.pt"
+        _require_saved(save, file, running, wanted)
         train(running, device, steps=2)
         later, random_later = running.state(), random_states()
         _require_saved(save, Path(folder) / "later" / "checkpoint.pt", running, later, _EPOCH + 1)
-        first.rename(moved)
+        left_behind = _moved_alone(file, moved)
         resumed = make(seed=2, device=device, scaling=scaling)
         own = resumed.state()
-        epoch, random_found = _loaded(load, moved / "checkpoint.pt", resumed, scaling)
+        epoch, random_found = _loaded(load, moved, resumed, scaling, left_behind)
     require_none(mistakes.from_memory(later, wanted, resumed))
     require_none(mistakes.lost(wanted, own, resumed))
     require_none(mistakes.wrong_epoch(epoch, _EPOCH))
@@ -115,7 +116,18 @@ def _require_saved(
     require_none(mistakes.saving_changed(running.state(), wanted, drawn_after, drawn))
 
 
-def _loaded(load: _Function, path: Path, resumed: Training, scaling: bool) -> tuple[Any, list[Tensor]]:
+def _moved_alone(file: Path, where: Path) -> list[str]:
+    """Move a file to another folder, remove its own, and return the names of what was left there."""
+    where.parent.mkdir()
+    file.rename(where)
+    left_behind = sorted(each.name for each in file.parent.iterdir())
+    shutil.rmtree(file.parent)
+    return left_behind
+
+
+def _loaded(
+    load: _Function, path: Path, resumed: Training, scaling: bool, left_behind: list[str]
+) -> tuple[Any, list[Tensor]]:
     """Return the epoch that ``load`` returns, and the random states that it leaves."""
 
     def load_and_look() -> tuple[Any, list[Tensor]]:
@@ -123,6 +135,6 @@ def _loaded(load: _Function, path: Path, resumed: Training, scaling: bool) -> tu
 
     outcome = outcome_of(load_and_look, part="load_checkpoint")
     if outcome.error is not None:
-        raise Rejected(mistakes.load_raised(outcome, scaling))
+        raise Rejected(mistakes.load_raised(outcome, scaling, left_behind))
     epoch, random_found = outcome.value
     return epoch, random_found

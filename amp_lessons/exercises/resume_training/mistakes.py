@@ -64,16 +64,22 @@ def saving_changed(
 def from_memory(later: dict[str, Any], wanted: dict[str, Any], resumed: Training) -> Iterator[Finding]:
     """Look whether what came back is the training as it is by now, and not what the file was to hold."""
     found = resumed.state()
+    parts = ("model", "optimizer", "scaler")
     newer = [
-        k for k in ("model", "optimizer") if equal(found[k], later[k]) and not equal(found[k], wanted[k])
+        each for each in parts if equal(found[each], later[each]) and not equal(found[each], wanted[each])
     ]
     if newer:
-        yield failed(
-            "state_not_in_file",
-            f"the {newer[0]} that came back is that of a later checkpoint in another file: it was kept in a "
-            "variable, which is gone when the process ends",
-            "write all of it to the file, and read nothing but the file",
+        yield _not_in_file(
+            f"the {newer[0]} that came back is that of a later checkpoint in another file: it was "
+            f"{_ELSEWHERE}"
         )
+
+
+_ELSEWHERE = "kept in a variable, which is gone when the process ends, or in a file of its own"
+
+
+def _not_in_file(what: str) -> Finding:
+    return failed("state_not_in_file", what, "write all of it to the file, and read nothing but the file")
 
 
 def lost(wanted: dict[str, Any], own: dict[str, Any], resumed: Training) -> Iterator[Finding]:
@@ -82,8 +88,9 @@ def lost(wanted: dict[str, Any], own: dict[str, Any], resumed: Training) -> Iter
     """
     yield from _model(wanted["model"], own["model"], resumed.model)
     yield from _same_parameters(resumed)
-    yield from _optimizer(wanted["optimizer"], resumed.optimizer)
+    yield from _optimizer(wanted["optimizer"], resumed.optimizer.state_dict())
     yield from _scheduler(wanted["scheduler"], resumed.scheduler.state_dict())
+    yield from _learning_rate(wanted["optimizer"], resumed.optimizer.state_dict())
     yield from _scaler(wanted["scaler"], resumed.scaler.state_dict())
 
 
@@ -147,10 +154,12 @@ def _same_parameters(resumed: Training) -> Iterator[Finding]:
         )
 
 
-def _optimizer(wanted: dict[str, Any], optimizer: torch.optim.Optimizer) -> Iterator[Finding]:
-    found = optimizer.state_dict()
+def _optimizer(wanted: dict[str, Any], found: dict[str, Any]) -> Iterator[Finding]:
     if not equal(wanted["state"], found["state"]):
         yield _optimizer_state(_tensors(wanted["state"]), _tensors(found["state"]))
+
+
+def _learning_rate(wanted: dict[str, Any], found: dict[str, Any]) -> Iterator[Finding]:
     if wanted["param_groups"] != found["param_groups"]:
         rates = [state["param_groups"][0]["lr"] for state in (found, wanted)]
         yield failed(
@@ -190,11 +199,12 @@ def _optimizer_state(wanted: list[Tensor], found: list[Tensor]) -> Finding:
 
 def _scheduler(wanted: dict[str, Any], found: dict[str, Any]) -> Iterator[Finding]:
     if wanted["last_epoch"] != found["last_epoch"]:
+        goes_on = "runs ahead" if found["last_epoch"] > wanted["last_epoch"] else "starts again"
         yield failed(
             "scheduler_not_restored",
             f"the scheduler thinks it is in epoch {found['last_epoch']} instead of {wanted['last_epoch']}: "
-            "the learning rate schedule starts again",
-            "scheduler.load_state_dict(state['scheduler'])",
+            f"the learning rate schedule {goes_on}",
+            "scheduler.load_state_dict(state['scheduler']), and no scheduler.step() when loading",
         )
 
 
@@ -241,23 +251,29 @@ def lost_random(wanted: list[Tensor], later: list[Tensor], found: list[Tensor]) 
     if equal(later, found):
         yield failed(
             "random_state_lost",
-            "the random numbers go on as after a later checkpoint in another file: their state was kept in a "
-            "variable, so dropout masks and the shuffling of data differ from now on",
+            "the random numbers go on as after a later checkpoint in another file: their state was "
+            f"{_ELSEWHERE}, so dropout masks and the shuffling of data differ from now on",
             "write the random state to the file, and set what the file holds",
         )
     if not equal(wanted, found):
         yield failed(
             "random_state_lost",
-            "the state of PyTorch's random numbers did not come back: dropout masks and the shuffling of "
-            "data differ from now on",
-            "save torch.get_rng_state() (and torch.cuda.get_rng_state_all() on a GPU), and set it when "
+            "the state of PyTorch's random numbers did not come back, or numbers were drawn after it had: "
+            "dropout masks and the shuffling of data differ from now on",
+            "save torch.get_rng_state() (and torch.cuda.get_rng_state_all() on a GPU), and set it last when "
             "loading",
         )
 
 
-def load_raised(outcome: Outcome, scaling: bool) -> Finding:
-    """Explain the exception that ended load_checkpoint."""
+def load_raised(outcome: Outcome, scaling: bool, left_behind: list[str]) -> Finding:
+    """Explain the exception that ended load_checkpoint; ``left_behind`` are files beside the one it got."""
     text = outcome.error_text
+    missing = next((name for name in left_behind if name in text), None)
+    if missing is not None:
+        return _not_in_file(
+            f"save_checkpoint wrote a part of the state to {missing!r}, beside the file it was given, and "
+            "load_checkpoint does not find it: the file was moved, and nothing with it"
+        )
     if "source state dict is empty" in text:
         return failed(
             "empty_scaler_state",

@@ -101,7 +101,7 @@ wrong(
     ("    samples_ms = []\n    for _ in range(repeats):\n", KEEP_LAST),
 )
 wrong("divided_by_repeats", "divided_twice", "divided by repeats", (RETURN, RETURN[:-1] + " / repeats\n"))
-wrong("constant", "wrong_time", "4.6 ms would be right", (RETURN, "    return 9.0\n"))
+wrong("constant", "wrong_time", "4.637 ms would be right", (RETURN, "    return 9.0\n"))
 wrong("total", "total_time", "all calls together", (RETURN, "    return sum(samples_ms)\n"))
 wrong("no_sync_before", "no_sync_before", "still busy", (BEFORE, START))
 wrong("no_sync_after", "no_sync_after", "still working", (AFTER, "        fn()\n"))
@@ -172,7 +172,13 @@ right(
     notes=("adjustable_clock",),
 )
 right("monotonic", (START, START.replace("perf_counter", "monotonic")), (ELAPSED, "time.monotonic() - start"))
-right("rounded", (RETURN, "    return round(statistics.median(samples_ms), 1)\n"))
+right("rounded", (RETURN, "    return round(statistics.median(samples_ms), 1)\n"), notes=("rounded_time",))
+right(
+    "rounded_to_two_digits",
+    (RETURN, "    return round(statistics.median(samples_ms), 2)\n"),
+    notes=("rounded_time",),
+)
+right("rounded_to_microseconds", (RETURN, "    return round(statistics.median(samples_ms), 3)\n"))
 right("the_upper_middle", ("statistics.median", "statistics.median_high"), notes=("not_averaged",))
 right(
     "clock_imported_by_name",
@@ -310,7 +316,7 @@ def by_the_thread(fn, *, warmup, repeats, synchronize):
     return statistics.median(samples[warmup:])
 
 
-@TABLE.mistake("wrong_time", "7.6 ms were returned")
+@TABLE.mistake("wrong_time", "7.637 ms were returned")
 def sleeps_in_between(fn, *, warmup, repeats, synchronize):
     samples = []
     for _ in range(warmup + repeats):

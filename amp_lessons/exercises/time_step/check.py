@@ -39,6 +39,7 @@ def check(attempt: Attempt) -> Iterator[Finding]:
     yield passed("synchronized", "work that was only launched is counted, and other work is not")
     yield passed("median", "the median of the samples, in milliseconds: an interrupted call does not move it")
     yield from _remarks(seen)
+    yield from _digits_lost(seen)
 
 
 def _tried(time_step: LearnersFunction, case: Case) -> Seen:
@@ -112,6 +113,19 @@ def _remarks(seen: list[Seen]) -> Iterator[Finding]:
             yield _NOT_AVERAGED
         if each.time.readings & {"time", "time_ns"}:
             yield _ADJUSTABLE_CLOCK
+
+
+def _digits_lost(seen: list[Seen]) -> Iterator[Finding]:
+    """Remark on a time rounded to fewer digits than the steps' own have."""
+    values = [each.value for each in seen if each.time.exact]
+    digits = next((d for d in (1, 2) if values and all(value == round(value, d) for value in values)), None)
+    if digits is not None:
+        yield note(
+            "rounded_time",
+            f"the time was rounded to {10.0**-digits:g} ms: of a step that takes a few microseconds "
+            "nothing would be left",
+            "return the median as it is, and round where it is printed",
+        )
 
 
 _NOT_AVERAGED = note(

@@ -21,8 +21,8 @@ class Case:
     repeats: int
 
 
-# no whole number of milliseconds: who rounds to those loses most of a fast step
-STEADY = Case("a step of 4.6 ms that returns when it is done", lambda: Device((4.6,)), 2, 4)
+# digits behind the point: who rounds to whole milliseconds loses most of a fast step
+STEADY = Case("a step of 4.637 ms that returns when it is done", lambda: Device((4.6374,)), 2, 4)
 LAUNCHED = Case("a step of 6 ms that is only launched", lambda: Device((6.0,), waits=False), 1, 3)
 BUSY = Case("a launched step while the device is busy", lambda: Device((6.0,), False, pending_ms=40.0), 2, 1)
 _SLOW_AT_FIRST = (80.0, 60.0)

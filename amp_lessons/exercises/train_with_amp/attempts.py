@@ -151,6 +151,12 @@ wrong(
     "unscaled loss",
     (BACKWARD, "            scaler.scale(loss)\n            loss.backward()\n"),
 )
+wrong(
+    "name_of_the_loss_given_to_the_scaled_one",
+    "history_scaled",
+    "jumps whenever the scale changes",
+    (BACKWARD, "            loss = scaler.scale(loss)\n            loss.backward()\n"),
+)
 wrong("optimizer_step_direct", "optimizer_step_direct", "directly", (STEP, "            optimizer.step()\n"))
 wrong(
     "optimizer_step_direct_without_update",
@@ -729,6 +735,12 @@ wrong(
     (STEP + UPDATE, "            if i % 2:\n    " + STEP + "    " + UPDATE),
 )
 wrong(
+    "backward_left_out_at_nan",
+    "step_without_backward",
+    "had been left out",
+    (BACKWARD, "            if loss.isfinite():\n    " + BACKWARD),
+)
+wrong(
     "update_although_nothing_was_checked",
     "update_without_step",
     "left scaler.step(optimizer) out",
@@ -852,6 +864,7 @@ right(
         BACKWARD + STEP + UPDATE,
         "            if torch.isfinite(loss):\n    " + BACKWARD + "    " + STEP + "    " + UPDATE,
     ),
+    notes=("batch_left_out",),
 )
 right("large_init_scale", ("GradScaler(device_type, ", "GradScaler(device_type, init_scale=2.0**30, "))
 right("eager_growth", ("GradScaler(device_type, ", "GradScaler(device_type, growth_interval=1, "))
@@ -862,6 +875,7 @@ right(
 right(
     "skips_nan_losses",
     (BACKWARD, "            if not torch.isfinite(loss):\n                continue\n" + BACKWARD),
+    notes=("batch_left_out",),
 )
 right("inputs_cast_by_hand", ("model(inputs)", "model(inputs.to(dtype))"), notes=("inputs_cast",))
 right(

@@ -16,6 +16,7 @@ from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.report.results import SideBySide
 from amp_lessons.exercises.training_loops.mistakes import exceptions, history, precision, updates
 from amp_lessons.exercises.training_loops.testbed import Problem, Run, Step, run_loop
+from amp_lessons.exercises.training_loops.window import Window, windows
 from amp_lessons.precisions import HALVES
 
 _TINY = Problem(seed=0, dtype=torch.float16, loss_weight=2.0**-22)
@@ -23,6 +24,7 @@ _PLAIN = Problem(seed=1, dtype=torch.float16)
 _BFLOAT16 = Problem(seed=2, dtype=torch.bfloat16)
 # the first poisoned batch overflows in the forward pass, the second only in the gradients
 _POISONED = Problem(seed=3, dtype=torch.float16, loss_weight=2.0**-2, poisoned=((1, 1e6), (3, 8e3)))
+_COUNTED = ("no", "one", "two", "three", "four")
 STANDARD = (_TINY, _PLAIN, _BFLOAT16, _POISONED)
 
 
@@ -71,7 +73,7 @@ def _mistakes(run: Run) -> list[Finding]:
 def _when(problem: Problem) -> str:
     """Say which run a finding is about, where the learner needs it to reproduce the finding."""
     if problem.poisoned:
-        return "seen when two batches overflow in fp16"
+        return f"seen when {_COUNTED[len(problem.poisoned)]} batches overflow in fp16"
     return "seen when dtype is torch.bfloat16" if problem.dtype == torch.bfloat16 else ""
 
 
@@ -98,9 +100,8 @@ def _what_holds(fields: tuple[str, ...], runs: list[Run]) -> Iterator[Finding]:
         f"in fp16 backward started from the scaled loss{scaler}, and very small gradients survived",
     )
     yield passed("updates", f"every update equals plain SGD on the {_gradient_to_apply(fields)}")
-    yield passed(
-        "overflow", "batches that overflowed were skipped, the scale was lowered, and training went on"
-    )
+    lowered = "" if _left_out(runs) else ", the scale was lowered,"
+    yield passed("overflow", f"batches that overflowed were skipped{lowered} and training went on")
     yield passed("history", "the history holds the mean loss of each epoch")
 
 
@@ -126,6 +127,7 @@ def _remarks(runs: list[Run]) -> Iterator[Finding]:
         )
     yield from _inputs_cast(runs)
     yield from _other_ways_to_scale(runs)
+    yield from _batches_left_out(runs)
     yield from history.remarks(next(run for run in runs if not run.problem.poisoned))
 
 
@@ -150,6 +152,21 @@ def _other_ways_to_scale(runs: list[Run]) -> Iterator[Finding]:
             "own_scaling",
             "the loss was scaled by code of your own: right, and torch.amp.GradScaler does the same",
         )
+
+
+def _left_out(runs: list[Run]) -> list[Window]:
+    """List the windows in which a batch never reached a backward pass, since its loss was not finite."""
+    scaled = [run for run in runs if any(call.enabled for call in run.calls("scale"))]
+    return [each for run in scaled for each in windows(run) if each.skipped_backward_on_nonfinite_loss]
+
+
+def _batches_left_out(runs: list[Run]) -> Iterator[Finding]:
+    """Remark on losses that the loop itself looked at before backward."""
+    left_out = _left_out(runs)
+    if not left_out:
+        return
+    in_windows = left_out[0].planned_batches > 1
+    yield known_mistakes.batch_left_out(", its window has a batch less" if in_windows else "")
 
 
 def _comparisons(

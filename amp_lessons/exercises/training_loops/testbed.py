@@ -6,6 +6,7 @@ rate, *is* the gradient that the loop used. Adam would hide every constant facto
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -132,6 +133,11 @@ class Step:
     def called(self, *names: str, directly: bool = False) -> list[Call]:
         """List the calls of these names; ``directly`` leaves out what ``scaler.step`` did itself."""
         return [c for c in self.calls if c.name in names and not (directly and c.in_step)]
+
+    @property
+    def loss_is_finite(self) -> bool:
+        """Whether the loss is neither inf nor NaN."""
+        return math.isfinite(self.loss.value)
 
     @property
     def moved(self) -> bool:

@@ -116,13 +116,26 @@ class Window:
     @property
     def overflow_was_hidden(self) -> bool:
         """Whether gradients of a loss that is not finite are finite: something has replaced inf and NaN."""
-        spread = any(not math.isfinite(step.loss.value) and step.backwards for step in self.steps)
+        spread = any(not step.loss_is_finite and step.backwards for step in self.steps)
         return spread and self.accumulated is not None and not self.overflowed
 
     @property
     def skipped_backward_on_nonfinite_loss(self) -> bool:
         """Whether the loop saw a non-finite loss and went on to the next batch without a backward pass."""
-        return any(not math.isfinite(s.loss.value) and not s.backwards for s in self.steps)
+        return any(not step.loss_is_finite and not step.backwards for step in self.steps)
+
+    @property
+    def stepped(self) -> bool:
+        """Whether a step was asked for, of the scaler or of the optimizer."""
+        return bool(self.called("scaler.step", "optimizer.step"))
+
+    @property
+    def cleared_after_nonfinite_loss(self) -> bool:
+        """Whether gradients of earlier batches were thrown away when a loss was not finite."""
+        return any(
+            not step.loss_is_finite and step.called("zero_grad") and any(s.backwards for s in self.steps[:i])
+            for i, step in enumerate(self.steps[:-1])
+        )
 
     @property
     def poisoned(self) -> bool:

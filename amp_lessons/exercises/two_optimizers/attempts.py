@@ -314,6 +314,11 @@ def discriminator_trained_twice(
 
 right("the_solution")
 right(
+    "returns_early_at_nan",
+    (BACK_D, f"    if not torch.isfinite(d_loss):\n        return d_loss.item(), float('nan')\n{BACK_D}"),
+    notes=("batch_left_out",),
+)
+right(
     "real_images_cast_by_hand", ("discriminator(real)", "discriminator(real.half())"), notes=("inputs_cast",)
 )
 right(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 
 from amp_lessons.audit.findings import Finding, passed
+from amp_lessons.audit.known_mistakes import batch_left_out
 from amp_lessons.audit.watching.tape import Tape
 from amp_lessons.exercises.attempt import Attempt, require_none
 from amp_lessons.exercises.report.common_findings import cuda_replaced, fixed_device, in_place_of_cuda
@@ -36,6 +37,7 @@ _PROBLEMS = (
         poisoned_part="generator",
     ),
 )
+_BOTH_MISS_A_STEP = ", both networks miss a step where the loss of one of them is not finite"
 
 
 def check(attempt: Attempt) -> Iterator[Finding]:
@@ -43,12 +45,15 @@ def check(attempt: Attempt) -> Iterator[Finding]:
     gan_step = attempt.function(*[None] * 7, device_type=None, dtype=None).function
     tapes: list[Tape] = []
     remarks: dict[Finding, None] = {}
+    left_out: dict[Finding, None] = {}
     for problem in _PROBLEMS:
         gan = Gan(problem)
         for call in gan.train(gan_step):
             require_none(mistakes(call))
             if not call.poisoned:
                 remarks |= dict.fromkeys(inputs_cast(call))
+            elif not call.calls("scale"):
+                left_out = {batch_left_out(_BOTH_MISS_A_STEP): None}
         tapes.append(gan.tape)
     asked = set().union(*(tape.hard_coded for tape in tapes))
     place = in_place_of_cuda(asked, "autocast", tapes[0].device_type)
@@ -57,9 +62,10 @@ def check(attempt: Attempt) -> Iterator[Finding]:
     )
     yield passed("discriminator", "its updates are SGD on its own loss, whatever the scale did")
     yield passed("generator", "its updates are SGD on its own loss, whatever the scale did")
-    yield passed("overflow", "an overflow in a network left its weights alone, and the scale was lowered")
+    lowered = "" if left_out else ", and the scale was lowered"
+    yield passed("overflow", f"an overflow in a network left its weights alone{lowered}")
     yield passed("losses", "both losses are returned, unscaled")
-    yield from remarks
+    yield from remarks | left_out
     yield from _remarks(tapes)
 
 

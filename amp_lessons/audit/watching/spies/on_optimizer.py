@@ -1,4 +1,4 @@
-"""Write down when gradients are cleared, accumulated and used, by whichever optimizer."""
+"""Write down when gradients are cleared, accumulated, clipped and used, by whichever optimizer."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.utils import clip_grad
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from amp_lessons.audit.watching.spies.replacing import Patch
@@ -22,7 +23,16 @@ def _zeroed(tape: Tape, original: Any) -> Any:
     return zero_grad
 
 
+def _clipped(tape: Tape, original: Any) -> Any:
+    def clip(parameters: Any, max_norm: float, total_norm: torch.Tensor, *args: Any, **kwargs: Any) -> None:
+        tape.call("clip", original, norm=float(total_norm))
+        original(parameters, max_norm, total_norm, *args, **kwargs)
+
+    return clip
+
+
 PATCHES: tuple[Patch, ...] = (
+    (clip_grad, "_clip_grads_with_norm_", _clipped),  # clip_grad_norm_ calls it
     (torch.optim.Optimizer, "zero_grad", _zeroed),
     (nn.Module, "zero_grad", _zeroed),
 )

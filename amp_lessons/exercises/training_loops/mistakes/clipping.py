@@ -54,14 +54,15 @@ def clipping(window: Window) -> Iterator[Finding]:
 
 
 def _which_norm(window: Window, given_norm: float) -> str:
-    """Say of a wrong norm what it is, where the loss scale explains it."""
+    """Say of a wrong norm what it is, where the loss scale explains it, or how it came about."""
     max_norm, scale = window.run.problem.max_norm or math.nan, window.scale
     if scale > 1 and is_near(given_norm, max_norm / scale):
         return (
             f"; it is max_norm divided by the loss scale {scale:g}, but after scaler.unscale_ gradients have "
             "their true size"
         )
-    return ""
+    clips = len(window.called("clip"))
+    return f"; clip_grad_norm_ was called {clips} times for this batch" if clips > 1 else ""
 
 
 def _clipped_while_scaled(window: Window) -> bool:
@@ -119,10 +120,27 @@ def _never_clipped(window: Window, norm: float) -> Finding:
         )
     return failed(
         "not_clipped",
-        f"{applied}: it was not clipped, or not by its total norm, or to a threshold above it",
+        f"{applied}: {_why_never_clipped(window)}",
         "call torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm) after scaler.unscale_(optimizer); "
         "clip_grad_value_ limits single numbers, not the norm",
     )
+
+
+def _why_never_clipped(window: Window) -> str:
+    """Say what the loop's clipping saw, if it called ``clip_grad_norm_``."""
+    seen = [call.gradients for call in window.run.calls("clip") if call.gradients is not None]
+    if seen and not any(gradients.any() for gradients in seen):
+        return "clip_grad_norm_ was called before there were any gradients, that is before backward"
+    if seen and not window.called("clip"):
+        return "clip_grad_norm_ was called for other batches, and not for this one: is it inside a branch?"
+    for call in window.called("clip"):
+        norm = math.nan if call.gradients is None else float(call.gradients.norm())
+        if not is_near(call.norm, norm):
+            return (
+                f"clip_grad_norm_ took {call.norm:.4g} for the norm of gradients whose total norm is "
+                f"{norm:.4g}: was it given another norm_type, or only some of the parameters?"
+            )
+    return "it was not clipped, or not by its total norm, or to a threshold above it"
 
 
 def _changed_after_step(window: Window) -> bool:

@@ -50,10 +50,12 @@ def batches(run: Run) -> Iterator[Finding]:
 def _too_few(run: Run, seen: int, wanted: int) -> Finding:
     if run.problem.poisoned:
         return known_mistakes.stops_at_overflow()
+    epochs, batches = run.problem.epochs, len(run.batches)
+    full_windows = batches // run.problem.accumulation_steps * run.problem.accumulation_steps
+    left_over = ": those left over at the end of an epoch were not" if seen == epochs * full_windows else ""
     return failed(
         "batches_skipped",
-        f"only {seen} of {wanted} batches were trained on ({run.problem.epochs} epochs of "
-        f"{len(run.batches)} batches)",
+        f"only {seen} of {wanted} batches were trained on ({epochs} epochs of {batches} batches){left_over}",
         "loop over the whole loader anew in each epoch",
     )
 

@@ -94,8 +94,16 @@ def _no_gradients_to_check(run: Run) -> Finding:
     if not run.steps and run.tape.losses_without_graph:
         return known_mistakes.no_graph()
     if not backward:
-        return known_mistakes.step_before_backward()
+        return _no_backward(run)
     return known_mistakes.no_gradients()
+
+
+def _no_backward(run: Run) -> Finding:
+    if run.steps and not run.steps[-1].loss_is_finite:
+        return known_mistakes.step_without_backward(left_out=True)
+    if any(call.name == "unscale_" for call in _this_iteration(run)):
+        return known_mistakes.unscale_without_gradients()
+    return known_mistakes.step_before_backward()
 
 
 def _graph_gone(run: Run) -> Finding:
@@ -151,7 +159,7 @@ def stepped_directly(run: Run) -> Finding:
 def _never_scaled(run: Run) -> Finding:
     start = run.steps[-1].start_gradient if run.steps else None
     if start is None:
-        return known_mistakes.step_before_backward()
+        return _no_backward(run)
     if start > 1:
         return known_mistakes.scaled_by_hand(start)
     return known_mistakes.loss_not_scaled(

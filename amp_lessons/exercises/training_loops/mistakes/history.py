@@ -157,7 +157,8 @@ def _scaled(run: Run, means: _Means) -> Iterator[Finding]:
             "history_scaled",
             f"the history holds the scaled loss: {means.first}; it is about {first / right:.5g} times too "
             "large, and jumps whenever the scale changes",
-            "log loss.item(), not scaler.scale(loss).item()",
+            "log the loss as loss_fn returned it: not scaler.scale(loss).item(), and after loss = "
+            "scaler.scale(loss) not loss.item() either, for the name means the scaled loss from there on",
         )
 
 

@@ -77,12 +77,47 @@ def accumulation(window: Window) -> Iterator[Finding]:
     if len(updates) > 1 or any(s.called("unscale_", directly=True) for s in window.steps[:-1]):
         yield known_mistakes.update_every_batch()
     if any(s.called("zero_grad") for s in window.steps[:-1]):
-        yield failed(
-            "window_cleared",
-            "zero_grad() was called within a window: only the last batch of it was applied",
+        yield _window_cleared(
+            "only the last batch of it was applied",
             "call optimizer.zero_grad() once per window: after its step, or before its first batch",
         )
     yield from _weights_of_batches(window)
+
+
+def _window_cleared(what: str, hint: str) -> Finding:
+    """Say that gradients were thrown away before the window was over, and ``what`` was applied."""
+    return failed("window_cleared", f"zero_grad() was called within a window: {what}", hint)
+
+
+def cleared_after_nonfinite_loss(window: Window) -> Iterator[Finding]:
+    """Find a window of which a loss that is not finite let only the batches behind it be applied."""
+    if window.stepped and window.cleared_after_nonfinite_loss:
+        yield _window_cleared(
+            "a batch had a loss that was not finite, those before it were thrown away, and the step was made "
+            "with those behind it",
+            _WHATEVER_ITS_LOSS,
+        )
+
+
+def carried_over(window: Window) -> Iterator[Finding]:
+    """Find a window without a step because the loop had gone on at its last batch, whose loss was not finite.
+
+    Its gradients are still there when the next window begins.
+    """
+    if window.planned_batches > 1 and not window.stepped and not window.last.loss_is_finite:
+        yield failed(
+            "steps_too_rarely",
+            "the loss of a window's last batch was not finite, and where the loop went on to the next one "
+            "(by continue, say) it left out the window's step as well: the gradients of its other batches "
+            "were counted in the next window",
+            _WHATEVER_ITS_LOSS,
+        )
+
+
+_WHATEVER_ITS_LOSS = (
+    "do for every batch the same, whatever its loss: scaler.step leaves out the step of a window whose "
+    "gradients are not finite, and scaler.update lowers the scale"
+)
 
 
 def _stepped_before_the_last_backward(window: Window) -> bool:
@@ -250,7 +285,14 @@ def gradients_changed(window: Window) -> Iterator[Finding]:
     unscaled = window.called("unscaled")
     reference = unscaled[-1].gradients if unscaled else accumulated
     if reference is not None and not same(given, reference):
-        yield known_mistakes.gradients_changed("the gradients")
+        if window.run.problem.max_norm is None:
+            yield known_mistakes.gradients_changed("the gradients")
+        yield known_mistakes.gradients_changed(
+            "the gradients",
+            how=" by more than clipping to max_norm, which leaves their direction as it is (by a "
+            "clip_grad_value_ beside it, say)",
+            hint="clip by clip_grad_norm_ and change them by nothing else",
+        )
 
 
 def weights_changed(window: Window) -> Iterator[Finding]:

@@ -27,19 +27,20 @@ def mistakes(run: Run) -> Iterator[Finding]:
     yield from coverage.weights_reset(run)
     everything = windows(run)
     yield from scaling.not_scaled(everything[0])
-    for window in everything:
-        yield from _in_window(window)
+    for before, window in zip([None, *everything], everything, strict=False):
+        yield from _in_window(window, before)
     yield from scaling.scale_after_overflow(everything)
     if not run.problem.poisoned:
         yield from scaling.never_stepped(everything)
         yield from coverage.optimizer_untouched(run)
 
 
-def _in_window(window: Window) -> Iterator[Finding]:
+def _in_window(window: Window, before: Window | None) -> Iterator[Finding]:
     yield from _backward_count(window)
-    yield from _leftovers(window)
+    yield from _leftovers(window, before)
     yield from _other_loss(window)
     if window.overflowed or window.skipped_backward_on_nonfinite_loss or window.overflow_was_hidden:
+        yield from steps.cleared_after_nonfinite_loss(window)
         yield from scaling.overflow(window)
     elif not window.poisoned:  # at a scale so low that nothing overflows, a huge but finite update is right
         yield from _update(window)
@@ -74,11 +75,13 @@ def _no_backward(window: Window) -> Finding:
     )
 
 
-def _leftovers(window: Window) -> Iterator[Finding]:
+def _leftovers(window: Window, before: Window | None) -> Iterator[Finding]:
     """Find gradients of earlier windows: beside scaled ones they are too small to see in the weights."""
     passes = (passes for step in window.steps for passes in step.backwards_into_grad)
     backward = next(passes, None)
     if backward is not None and backward.leftover & set(backward.gradients):
+        if before is not None:
+            yield from steps.carried_over(before)
         yield known_mistakes.no_zero_grad()
 
 
