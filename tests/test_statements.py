@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
+from itertools import cycle, islice
 
 import pytest
 import torch
@@ -323,3 +325,84 @@ def test_with_few_tokens_the_linear_layers_keep_more_in_fp16_and_with_many_the_a
     for module in ("", "perceptron.0"):
         fp32, fp16 = (sum(step[module].values()) for step in steps)
         assert (fp16 > fp32) == (module == grows)
+
+
+def test_what_vanishes_in_lesson_03_is_less_than_what_is_rounded():
+    batches = data.batches(data.digits().train, batch_size=32)
+    model = models.digits_classifier(seed=0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for batch in islice(cycle(batches), 1000):
+        gradient(model, batch)
+        optimizer.step()
+    for batch in batches[:8]:
+        true = gradient(model, batch)
+        half = true.half().float()
+        vanished = half == 0
+        assert true[vanished].norm() < (half - true)[~vanished].norm()
+        assert true[vanished].norm() < 0.01 * true.norm()
+
+
+def scaled_steps(optimizer, weight, factors, **scaler_options):
+    """Step once for each factor on a gradient of that size, through a scaler; return the scaler."""
+    scaler = torch.amp.GradScaler("cpu", **scaler_options)
+    for factor in factors:
+        optimizer.zero_grad()
+        scaler.scale((weight * factor).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    return scaler
+
+
+@pytest.mark.parametrize(("fused", "warnings_seen"), [(False, 1), (True, 0)])
+def test_adams_own_count_leaves_out_skipped_steps_and_a_fused_one_gets_no_warning(fused, warnings_seen):
+    weight = torch.nn.Parameter(torch.ones(1))
+    optimizer = torch.optim.AdamW([weight], fused=fused)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        scaled_steps(optimizer, weight, [float("inf")])
+        schedule.step()
+    assert [warning.category for warning in seen] == warnings_seen * [UserWarning]
+    scaled_steps(optimizer, weight, [1.0, float("inf"), 1.0])
+    assert optimizer.state[weight]["step"] == 2
+
+
+@pytest.mark.parametrize(
+    ("make", "decay", "hidden"),
+    [(torch.optim.Adam, 0.0, True), (torch.optim.Adam, 0.1, False), (torch.optim.AdamW, 0.1, True)],
+)
+def test_adam_hides_a_factor_unless_weight_decay_is_added_to_the_gradient(make, decay, hidden):
+    ends = []
+    for factor in (1.0, 65536.0):
+        weight = torch.nn.Parameter(torch.ones(1))
+        optimizer = make([weight], lr=0.1, weight_decay=decay)
+        for _ in range(20):
+            optimizer.zero_grad()
+            (0.05 * factor * (weight - 0.3) ** 2).sum().backward()
+            optimizer.step()
+        ends.append(weight.item())
+    assert (abs(ends[0] - ends[1]) < 1e-4) == hidden
+
+
+def test_a_window_is_skipped_for_one_overflow_and_unscaled_once():
+    weight = torch.nn.Parameter(torch.ones(1))
+    optimizer, scaler = torch.optim.SGD([weight], lr=1.0), torch.amp.GradScaler("cpu")
+    for factor in (1.0, float("inf"), 1.0, 1.0):
+        scaler.scale((weight * factor).sum() / 4).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    assert (weight.item(), scaler.get_scale()) == (1.0, 2.0**15)
+    optimizer.zero_grad()
+    scaler.scale(weight.sum()).backward()
+    scaler.unscale_(optimizer)
+    scaler.scale(weight.sum()).backward()
+    assert weight.grad.item() == 1 + 2**15
+    with pytest.raises(RuntimeError, match="already been called"):
+        scaler.unscale_(optimizer)
+
+
+@pytest.mark.parametrize(("enabled", "finite"), [(True, True), (False, False)])
+def test_a_scaler_that_is_switched_off_steps_on_nan(enabled, finite):
+    weight = torch.nn.Parameter(torch.ones(1))
+    scaled_steps(torch.optim.SGD([weight], lr=1.0), weight, [float("nan")], enabled=enabled)
+    assert weight.isfinite().all() == finite
