@@ -57,7 +57,8 @@ class Recorder:
 
     ``before_step`` is called before each step of an optimizer, with the step's number, the scale that its
     gradients still carry (1 for none), the loss scale, and the 16-bit dtype that autocast used; and
-    ``after_step`` afterwards, with what came of it, the loss scale and the last loss.
+    ``after_step`` afterwards, with what came of it, the loss scale and the last loss. Where a closure
+    computes the gradients, ``closure_begins`` comes before it, and ``before_step`` when the step is over.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Recorder:
         after_step: Callable[[torch.optim.Optimizer, events.StepDone, Later, Later], None],
         found_optimizer: Callable[[torch.optim.Optimizer], None],
         cleared: Callable[[], None] = lambda: None,
+        closure_begins: Callable[[torch.optim.Optimizer], None] = lambda optimizer: None,
     ) -> None:
         self.steps = 0
         self.troubles: list[str] = []
@@ -75,6 +77,7 @@ class Recorder:
         self._stepped: set[int] = set()  # optimizers that a step was asked of
         self._hear, self._before_step, self._after_step = hear, before_step, after_step
         self._found_optimizer, self._cleared = found_optimizer, cleared
+        self._closure_begins = closure_begins
         self._book = GradientBook()
         self._updates: Counter[int] = Counter()  # of each scaler
         self._scalers: dict[int, torch.amp.GradScaler] = {}
@@ -456,7 +459,9 @@ class Recorder:
             half=next((p.dtype for p in parameters if p.dtype in _HALVES), None),
             eps_vanishes=_vanishing_eps(optimizer),
         )
-        if not closure:
+        if closure:
+            self._closure_begins(optimizer)
+        else:
             self._look_before_step(optimizer)
 
     def step_ends(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
