@@ -43,7 +43,8 @@ def average_in_half(event: events.Averaged, memory: Memory) -> Iterator[Verdict]
     if event.dtype in _HALVES:
         half = dtype_name(event.dtype)
         finding = known_mistakes.average_stuck(f"a moving average of the weights is kept in {half}", half)
-        yield seen(finding) if event.stuck else likely(finding, "by its dtype; its numbers still moved")
+        moved = "its numbers still moved" if event.stuck is False else "whether it still moves was not seen"
+        yield seen(finding) if event.stuck else likely(finding, f"by its dtype; {moved}")
 
 
 @on(events.Arithmetic)
