@@ -21,7 +21,7 @@ from torch import Tensor
 
 from amp_lessons.audit.recorder import events, graph
 from amp_lessons.audit.recorder.gradients import GradientBook, parameters_of, sample_of
-from amp_lessons.audit.recorder.later import Later, is_free_to_read, scale_of
+from amp_lessons.audit.recorder.later import Later, is_batched, is_free_to_read, scale_of
 from amp_lessons.audit.recorder.places import own_line
 from amp_lessons.precisions import HALVES
 
@@ -299,11 +299,31 @@ class Recorder:
         """Hear of ``autograd.grad``, before which autograd had counted ``count`` operations.
 
         Gradients of a scaled loss that can be differentiated again are marked, for they may become a penalty.
+        Of ``is_grads_batched`` they have no graph before ``unbatched``.
         """
         scalers = [graph.scaler_of(each) for each in outputs if isinstance(each, Tensor)]
         scaler = next((each for each in scalers if each is not None), None)
-        if scaler is not None and graph.mark_gradients(gradients) and self._round.penalty is None:
-            self._round.penalty = _Taken(count, scaler, own_line())
+        if scaler is None:
+            return
+        gradients, taken = list(gradients), _Taken(count, scaler, own_line())
+        if any(is_batched(each) for each in gradients):
+            self._local.batched = taken
+        else:
+            self._may_be_penalty(gradients, taken)
+
+    def batching(self) -> None:
+        """Hear that gradients of several directions are about to be computed at once."""
+        self._local.batched = None
+
+    def unbatched(self, gradients: Iterable[Any]) -> None:
+        """Hear what became of them."""
+        taken, self._local.batched = self._local.batched, None
+        if taken is not None:
+            self._may_be_penalty(gradients, taken)
+
+    def _may_be_penalty(self, gradients: Iterable[Any], taken: _Taken) -> None:
+        if graph.mark_gradients(gradients) and self._round.penalty is None:
+            self._round.penalty = taken
 
     def _tell_of_penalty(self, loss: Tensor) -> None:
         """Tell of a loss that has scaled gradients in it."""
