@@ -713,6 +713,15 @@ def metric_stops(seen: str, half: str, stop: float) -> Finding:
     )
 
 
+def metric_rounded(seen: str, half: str) -> Finding:
+    """Report a sum in ``half`` precision that has come far from the true one; ``seen`` gives both."""
+    return failed(
+        "metric_rounded",
+        f"{seen}: each time a term is added, the sum is rounded to the nearest number in {half}",
+        "sum in fp32, in integers, or in Python's own numbers",
+    )
+
+
 def eps_vanishes(seen: str, how: str, hint: str = "add eps where it is a number: in fp32") -> Finding:
     """Report a small constant that a format does not have; ``seen`` says where, ``how`` it vanished."""
     return failed("eps_vanishes", f"{seen}: {how}", hint)

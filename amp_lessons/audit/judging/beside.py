@@ -59,6 +59,9 @@ def arithmetic(event: events.Arithmetic, memory: Memory) -> Iterator[Verdict]:
     elif event.code == "metric_stops":
         stopped = f"a sum has come to {facts['total']:g}, and adding {facts['term']:g} leaves it there"
         yield seen(known_mistakes.metric_stops(stopped, half, _counted_to(event.dtype)))
+    elif event.code == "metric_rounded":
+        come_to = f"a sum in {half} has come to {facts['total']:g}, and its terms to {facts['exact']:g}"
+        yield seen(known_mistakes.metric_rounded(come_to, half))
     elif event.code == "eps_vanishes":
         yield likely(_eps_vanishes(facts["constant"], event.dtype), "what it protects may never come near 0")
     elif event.code == "masked_row_nan":
