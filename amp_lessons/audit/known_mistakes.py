@@ -713,13 +713,11 @@ def metric_stops(seen: str, half: str, stop: float) -> Finding:
     )
 
 
-def metric_rounded(seen: str, half: str) -> Finding:
-    """Report a sum in ``half`` precision that has come far from the true one; ``seen`` gives both."""
-    return failed(
-        "metric_rounded",
-        f"{seen}: each time a term is added, the sum is rounded to the nearest number in {half}",
-        "sum in fp32, in integers, or in Python's own numbers",
-    )
+def metric_rounded(
+    seen: str, how: str, hint: str = "sum in fp32, in integers, or in Python's own numbers"
+) -> Finding:
+    """Report a metric that is not the true one; ``seen`` gives both, ``how`` says when it was rounded."""
+    return failed("metric_rounded", f"{seen}: {how}", hint)
 
 
 def eps_vanishes(seen: str, how: str, hint: str = "add eps where it is a number: in fp32") -> Finding:

@@ -61,7 +61,8 @@ def arithmetic(event: events.Arithmetic, memory: Memory) -> Iterator[Verdict]:
         yield seen(known_mistakes.metric_stops(stopped, half, _counted_to(event.dtype)))
     elif event.code == "metric_rounded":
         come_to = f"a sum in {half} has come to {facts['total']:g}, and its terms to {facts['exact']:g}"
-        yield seen(known_mistakes.metric_rounded(come_to, half))
+        how = f"each time a term is added, the sum is rounded to the nearest number in {half}"
+        yield seen(known_mistakes.metric_rounded(come_to, how))
     elif event.code == "eps_vanishes":
         yield likely(_eps_vanishes(facts["constant"], event.dtype), "what it protects may never come near 0")
     elif event.code == "masked_row_nan":
