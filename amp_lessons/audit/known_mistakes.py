@@ -164,13 +164,15 @@ def loss_outside_autocast(half: str, loss: str = "the loss") -> Finding:
 
 def loss_in_half(half: str, loss: str = "the loss", by_hand: bool = True) -> Finding:
     """Report ``loss`` (whose) in ``half`` precision: cast ``by_hand``, or computed so inside autocast."""
-    how = f"was cast to {half} before backward"
+    how, cure = f"was cast to {half} before backward", ", or as it comes out of the autocast context"
     if not by_hand:
         how = f"was computed in {half}, by operations that autocast leaves in 16 bits on this device"
+        cure = ""
+    too_large = ", and fp16 ends at 65504, so the scale 65536 becomes inf" if half == "fp16" else ""
     return failed(
         "loss_in_half",
-        f"{loss} {how}: it loses digits, and fp16 ends at 65504, so the scale 65536 becomes inf",
-        "keep the loss in fp32: compute it from outputs.float(), or as it comes out of the autocast context",
+        f"{loss} {how}: it loses digits{too_large}",
+        f"keep the loss in fp32: compute it from outputs.float(){cure}",
     )
 
 
@@ -745,6 +747,13 @@ def metric_stops(seen: str, half: str, stop: float) -> Finding:
         "spacing, and stands still while the number of samples grows",
         "sum in fp32, in integers, or in Python's own numbers",
     )
+
+
+def metric_rounded(
+    seen: str, how: str, hint: str = "sum in fp32, in integers, or in Python's own numbers"
+) -> Finding:
+    """Report a metric that is not the true one; ``seen`` gives both, ``how`` says when it was rounded."""
+    return failed("metric_rounded", f"{seen}: {how}", hint)
 
 
 def eps_vanishes(seen: str, how: str, hint: str = "add eps where it is a number: in fp32") -> Finding:

@@ -55,6 +55,7 @@ class Seen:
             after_step=self._after_step,
             found_optimizer=self._found,
             cleared=self._frames.cleared,
+            closure_begins=self._closure_begins,
         )
 
     @property
@@ -154,6 +155,10 @@ class Seen:
 
     def _safely(self, look: Callable[..., Any], *args: Any) -> Any:
         return self._recorder.safely(look, *args)
+
+    def _closure_begins(self, optimizer: torch.optim.Optimizer) -> None:
+        with self._clock.looking():
+            self._sampler.closure_begins(optimizer)
 
     def _before_step(self, *asked: Any) -> None:
         with self._clock.looking():

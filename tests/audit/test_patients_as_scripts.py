@@ -18,6 +18,12 @@ INSTEAD = {
     "heal_limping_restart": {"scaler_not_saved"},  # the checkpoint is what is seen, not what comes back
 }
 
+# what else some have, and an audit says too; nothing of it is what another patient has
+BESIDE = {
+    "heal_same_epochs": {"backward_in_autocast"},  # the one context is open during backward, too
+    "heal_missed_warm_up": {"average_on_skipped_step"},  # it keeps a schedule and averaged weights
+}
+
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread():
@@ -33,9 +39,11 @@ def seen_in(id: str, code: object) -> set[str]:
 
 
 @pytest.mark.parametrize("id", PATIENTS)
-def test_a_patient_is_named_and_a_mended_one_is_clean(id):
+def test_a_patient_is_named_as_no_other_is_and_a_mended_one_is_clean(id):
     patient = PATIENTS[id]
-    assert seen_in(id, patient.broken) >= INSTEAD.get(id, {patient.case.code})
+    others = {other.case.code for other in PATIENTS.values() if other.id != id}
+    assert not others & BESIDE.get(id, set())
+    assert seen_in(id, patient.broken) == INSTEAD.get(id, {patient.case.code}) | BESIDE.get(id, set())
     assert seen_in(id, patient.mended) == set()
 
 

@@ -233,6 +233,21 @@ def test_a_script_that_ends_without_python_has_a_report_too(tmp_path, ending, st
 
 
 @pytest.mark.slow
+def test_a_loop_that_changes_weights_by_hand_is_told_that_nothing_can_be_said_of_it(tmp_path):
+    source = """
+import torch
+weight = torch.ones(3, requires_grad=True)
+weight.square().sum().backward()
+weight.data.add_(weight.grad, alpha=-0.1)
+"""
+    done = audited(tmp_path, source)
+    assert done.returncode == outcome.NOT_RUN
+    said = " ".join(done.stderr.split())
+    assert "no optimizer took a step" in said
+    assert "of a loop that changes weights by hand nothing can be said" in said
+
+
+@pytest.mark.slow
 def test_enough_steps_end_it_as_an_exit_does(tmp_path):
     source = (
         TRAINING

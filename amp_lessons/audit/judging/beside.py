@@ -43,7 +43,8 @@ def average_in_half(event: events.Averaged, memory: Memory) -> Iterator[Verdict]
     if event.dtype in _HALVES:
         half = dtype_name(event.dtype)
         finding = known_mistakes.average_stuck(f"a moving average of the weights is kept in {half}", half)
-        yield seen(finding) if event.stuck else likely(finding, "by its dtype; its numbers still moved")
+        moved = "its numbers still moved" if event.stuck is False else "whether it still moves was not seen"
+        yield seen(finding) if event.stuck else likely(finding, f"by its dtype; {moved}")
 
 
 @on(events.Arithmetic)
@@ -58,6 +59,10 @@ def arithmetic(event: events.Arithmetic, memory: Memory) -> Iterator[Verdict]:
     elif event.code == "metric_stops":
         stopped = f"a sum has come to {facts['total']:g}, and adding {facts['term']:g} leaves it there"
         yield seen(known_mistakes.metric_stops(stopped, half, _counted_to(event.dtype)))
+    elif event.code == "metric_rounded":
+        come_to = f"a sum in {half} has come to {facts['total']:g}, and its terms to {facts['exact']:g}"
+        how = f"each time a term is added, the sum is rounded to the nearest number in {half}"
+        yield seen(known_mistakes.metric_rounded(come_to, how))
     elif event.code == "eps_vanishes":
         yield likely(_eps_vanishes(facts["constant"], event.dtype), "what it protects may never come near 0")
     elif event.code == "masked_row_nan":

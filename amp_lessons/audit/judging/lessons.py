@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 _LESSONS = {
-    "01": ("positions_rounded", "metric_stops", "average_stuck", "half_parameters", "updates_rounded_away"),
+    "01": (
+        "positions_rounded",
+        "metric_stops",
+        "metric_rounded",
+        "average_stuck",
+        "half_parameters",
+        "updates_rounded_away",
+    ),
     "02": (
         "no_autocast",
         "one_big_autocast",

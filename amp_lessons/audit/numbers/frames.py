@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 
 from amp_lessons.audit.numbers.naming import Names
-from amp_lessons.audit.recorder.later import Later
+from amp_lessons.audit.recorder.later import Later, is_batched
 from amp_lessons.audit.recorder.local import local
 from amp_lessons.audit.seen import Frame, Nonfinite, Phase, StepSeen
 from amp_lessons.audit.watching.stale import is_stale
@@ -124,7 +124,7 @@ class FrameRecorder:
 
     def _frame(self, phase: Phase, module: nn.Module, name: str, tensor: Tensor) -> None:
         frames = self._frames[phase]
-        if phase in self.found or (frames and _bad(frames[-1][1].at_once())):
+        if is_batched(tensor) or phase in self.found or (frames and _bad(frames[-1][1].at_once())):
             return
         frame = Frame(name, type(module).__name__, _operation(tensor), math.nan, tensor.dtype)
         frames.append((frame, _largest(tensor)))

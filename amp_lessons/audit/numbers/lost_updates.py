@@ -18,12 +18,25 @@ _AT_MOST = 4096  # weights of one parameter: a share is then known to within 2 %
 
 
 class Remembered:
-    """Some weights of each layer, as they were before a step."""
+    """Some weights of each layer, as they were before a step.
+
+    Gradients are looked at then, too; those that a closure computes are not there before ``closure_is_over``.
+    """
 
     def __init__(self, layers: Mapping[str, Iterable[Tensor]]) -> None:
+        self._weights = {layer: [_some(each) for each in parameters] for layer, parameters in layers.items()}
+        self._before: dict[str, list[_Some]] = {}
+        self.closure_is_over()
+
+    def closure_is_over(self) -> None:
+        """Look at the gradients again."""
         self._before = {
-            layer: [_some(each) for each in parameters if each.grad is not None]
-            for layer, parameters in layers.items()
+            layer: [
+                (p, where, weights, _flat(p.grad)[where] != 0)
+                for p, where, weights in found
+                if p.grad is not None
+            ]
+            for layer, found in self._weights.items()
         }
 
     def lost(self) -> dict[str, float]:
@@ -31,15 +44,15 @@ class Remembered:
         return {layer: share for layer, found in self._before.items() if (share := _share(found)) is not None}
 
 
-_Some = tuple[Tensor, Tensor, Tensor]  # where, the weights there, and whether they have a gradient
+_Some = tuple[Tensor, Tensor, Tensor, Tensor]  # of which, where, weights there, whether they have a gradient
 
 
-def _some(parameter: Tensor) -> tuple[Tensor, _Some]:
+def _some(parameter: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Take weights at equal distances: no random number is drawn, so training draws its own."""
-    weights, gradient = _flat(parameter), _flat(parameter.grad)  # type: ignore[arg-type]
+    weights = _flat(parameter)
     step = max(1, weights.numel() // _AT_MOST)
     where = torch.arange(0, weights.numel(), step, device=weights.device)[:_AT_MOST]
-    return parameter, (where, weights[where].clone(), gradient[where] != 0)
+    return parameter, where, weights[where].clone()
 
 
 def makes_good(optimizer: torch.optim.Optimizer) -> bool:
@@ -56,9 +69,9 @@ def makes_good(optimizer: torch.optim.Optimizer) -> bool:
     return any(word in str(name).lower() for name in named | kept for word in _WAYS_TO_MAKE_GOOD)
 
 
-def _share(found: list[tuple[Tensor, _Some]]) -> float | None:
+def _share(found: list[_Some]) -> float | None:
     lost, asked = 0, 0
-    for parameter, (where, before, has_gradient) in found:
+    for parameter, where, before, has_gradient in found:
         same = _flat(parameter)[where] == before
         lost += int((same & has_gradient).sum())
         asked += int(has_gradient.sum())

@@ -53,6 +53,7 @@ class Sampler:
         self._optimizers: dict[int, int] = {}
         self._asked: Counter[int] = Counter()
         self._remembered: Remembered | None = None
+        self._before_closure: tuple[int, Remembered | None] = (0, None)  # of which optimizer
         self._now: dict[str, LayerStep] = {}
         self.sampling = False
         self._replicas: dict[int, frozenset[int]] = {}  # of each optimizer, looked for once
@@ -67,6 +68,11 @@ class Sampler:
         """All layers that were looked at, in the order of the optimizers' parameters."""
         return dict(self._layers)
 
+    def closure_begins(self, optimizer: torch.optim.Optimizer) -> None:
+        """Remember some weights where this step is one to look at; its gradients come with its closure."""
+        if self._asked[id(optimizer)] % self._every == 0:
+            self._before_closure = id(optimizer), Remembered(self.names.by_layer(parameters_of(optimizer)))
+
     def before_step(
         self,
         optimizer: torch.optim.Optimizer,
@@ -75,10 +81,14 @@ class Sampler:
         scale: Later,
         used: torch.dtype | None,
     ) -> None:
-        """Look at the gradients and remember some weights, where this step is one to look at."""
+        """Look at the gradients and remember some weights, where this step is one to look at.
+
+        With a closure this comes when the step is over, and ``closure_begins`` before.
+        """
         self.sampling = self._asked[id(optimizer)] % self._every == 0
         self._asked[id(optimizer)] += 1
         self._now, self._remembered = {}, None
+        (of, before), self._before_closure = self._before_closure, (0, None)
         if not self.sampling:
             return
         by_layer = self.names.by_layer(parameters_of(optimizer))
@@ -87,7 +97,11 @@ class Sampler:
             found = layer_step(parameters, step, factor, loss_scale, used)
             if found is not None:
                 self._now[layer] = found
-        self._remembered = Remembered(by_layer)
+        if before is not None and of == id(optimizer):
+            self._remembered = before
+            before.closure_is_over()
+        else:
+            self._remembered = Remembered(by_layer)
         self._tell_of_underflow(step, loss_scale, used)
 
     def after_step(self, optimizer: torch.optim.Optimizer, done: StepDone, scale: Later, loss: Later) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -134,11 +135,21 @@ def _may_unscale(node: Any, scale: float | None) -> bool:
 
 
 def _as_large(constant: Tensor, name: str, scale: float | None) -> bool:
-    """Whether dividing by a constant, or multiplying by it, takes off a factor about as large as a scale."""
+    """Whether dividing by a constant, or multiplying by it, takes off a factor about as large as a scale.
+
+    A weight of 1e-5 does not, however large the scale: somebody wrote it, and the scale has no part in it.
+    """
     if constant.numel() != 1 or not is_free_to_read(constant):
         return True
     enough, number = (scale or _LARGE_NUMBER) / 2, abs(float(constant))
-    return number >= enough if name.startswith("Div") else number * enough <= 1.0
+    large = number >= enough if name.startswith("Div") else number * enough <= 1.0
+    left = number * scale if scale and name.startswith("Mul") else number / scale if scale else number
+    return large and not (_few_digits(number) and not _few_digits(left))
+
+
+def _few_digits(number: float) -> bool:
+    """Whether a number has two decimal digits at most, as people write it, apart from its powers of ten."""
+    return math.isclose(float(f"{number:.1e}"), number, rel_tol=1e-6)
 
 
 def _saved(node: Any) -> list[Tensor]:

@@ -16,6 +16,14 @@ def is_free_to_read(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu"
 
 
+def is_batched(tensor: Any) -> bool:
+    """Whether a tensor stands for many, as inside ``vmap``: then it has no numbers that could be read."""
+    wrapped = torch._C._functorch
+    return isinstance(tensor, Tensor) and (
+        wrapped.is_legacy_batchedtensor(tensor) or wrapped.is_functorch_wrapped_tensor(tensor)
+    )
+
+
 class Later:
     """One number, kept on its device until somebody asks for it; on the CPU it is read at once."""
 

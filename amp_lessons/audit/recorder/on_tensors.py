@@ -11,6 +11,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -32,6 +33,7 @@ _WHOLE = frozenset((torch.int16, torch.int32, torch.int64))
 _MOST_COUNTED = 65536  # whole numbers that are compared with what 16 bits make of them
 _SMALL_PART = 0.1  # of the weights, in a moving average
 _LONG_SUM = 4  # terms
+_FAR_OFF = 0.01  # of the sum of the terms' magnitudes: rounding once takes 0.4 % at most, in bf16
 
 
 @contextmanager
@@ -51,6 +53,8 @@ def watching_tensors(recorder: Recorder) -> Iterator[None]:
 def _watch_functions(recorder: Recorder, spies: _Spies, functions: ExitStack) -> None:
     for owner, name, after in spies.functions():
         functions.enter_context(replaced(owner, name, partial(_then, recorder, after)))
+    for owner, name, after in spies.functions_in_place():
+        functions.enter_context(replaced(owner, name, partial(_around, recorder, after)))
 
 
 def _aside(recorder: Recorder, spies: _Spies, functions: ExitStack, original: Any) -> Any:
@@ -80,13 +84,32 @@ def _then(recorder: Recorder, after: Callable[..., None], original: Any) -> Any:
 def _around(recorder: Recorder, after: Callable[..., None], original: Any) -> Any:
     """Call the original, and then let ``after`` see what was changed in place as it was before."""
 
-    def spied(changed: Any, *args: Any, **kwargs: Any) -> Any:
-        before = recorder.safely(_some_of, changed)
-        result = original(changed, *args, **kwargs)
-        recorder.safely(after, before, changed, *args, **kwargs)
+    def spied(*args: Any, **kwargs: Any) -> Any:
+        before = recorder.safely(_some_of, *args[:1])
+        result = original(*args, **kwargs)
+        recorder.safely(after, before, *args, **kwargs)
         return result
 
     return spied
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """A running sum, its terms so far, what they come to in float64, and the sum of their magnitudes.
+
+    ``told`` says that it was found to stand still.
+    """
+
+    tensor: weakref.ref[Tensor]
+    exact: float
+    terms: int = 0
+    magnitudes: float = 0.0
+    told: bool = False
+
+    def with_term(self, number: float) -> _Sum:
+        """Add a term."""
+        magnitudes = (self.magnitudes or abs(self.exact)) + abs(number)
+        return replace(self, exact=self.exact + number, terms=self.terms + 1, magnitudes=magnitudes)
 
 
 class _Spies:
@@ -94,7 +117,7 @@ class _Spies:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._sums: dict[int, tuple[weakref.ref[Tensor], int]] = {}  # running sums, and their terms so far
+        self._sums: dict[int, _Sum] = {}  # running ones
         self._weights: tuple[int, set[int], set[tuple[int, ...]]] = (-1, set(), set())
 
     def patches(self) -> Iterator[tuple[Any, str, Callable[..., None]]]:
@@ -114,7 +137,6 @@ class _Spies:
         yield torch, "save", self.saved
         yield torch, "arange", self.counted
         yield torch, "where", self.chosen
-        yield torch, "_foreach_lerp_", self.many_lerped
         yield torch, "norm", self.measured
         yield torch.linalg, "vector_norm", self.measured
 
@@ -124,6 +146,11 @@ class _Spies:
         yield Tensor, "lerp_", self._lerped
         yield Tensor, "add_", self._added_in_place
         yield Tensor, "__iadd__", self._added_in_place
+
+    def functions_in_place(self) -> Iterator[tuple[Any, str, Callable[..., None]]]:
+        """Yield the functions of PyTorch's that change their first argument, and what looks at the change."""
+        yield torch, "_foreach_lerp_", self._many_lerped
+        yield torch, "_foreach_add_", self._many_added
 
     # --- checkpoints
 
@@ -186,15 +213,22 @@ class _Spies:
             self._recorder.tell(events.Arithmetic, code=code, dtype=dtype, facts={"constant": constant})
 
     def _summed(self, result: Tensor, before: Tensor, was: float, term: Any) -> None:
-        """Follow sums of single numbers, and see one that a term leaves as it was."""
-        known, terms = self._sums.pop(id(before), (None, 0))
-        terms = terms + 1 if known is not None and known() is before else 1
-        self._sums[id(result)] = (weakref.ref(result), terms)
+        """Follow sums of single numbers: see one that a term leaves as it was, or that is far from true."""
+        so_far = self._sums.pop(id(before), None)
+        if so_far is None or so_far.tensor() is not before:
+            so_far = _Sum(weakref.ref(before), exact=was)
         number = float(term) if isinstance(term, (Tensor, int, float)) else math.nan
-        stuck = float(result) == was and math.isfinite(was)
-        if terms >= _LONG_SUM and stuck and math.isfinite(number) and number != 0.0:
-            facts = {"total": was, "term": number}
-            self._recorder.tell(events.Arithmetic, code="metric_stops", dtype=result.dtype, facts=facts)
+        now = replace(so_far.with_term(number), tensor=weakref.ref(result))
+        if now.terms >= _LONG_SUM and math.isfinite(was) and math.isfinite(number) and number != 0.0:
+            if float(result) == was:
+                self._tell_of_sum("metric_stops", result, {"total": was, "term": number})
+                now = replace(now, told=True)
+            elif abs(float(result) - now.exact) > _FAR_OFF * now.magnitudes and not now.told:
+                self._tell_of_sum("metric_rounded", result, {"total": float(result), "exact": now.exact})
+        self._sums[id(result)] = now
+
+    def _tell_of_sum(self, code: str, total: Tensor, facts: dict[str, float]) -> None:
+        self._recorder.tell(events.Arithmetic, code=code, dtype=total.dtype, facts=facts)
 
     # --- numbers read while they are scaled
 
@@ -204,8 +238,9 @@ class _Spies:
         if node is not None and tensor.numel() == 1 and graph.is_marked(node) and _by_own_code():
             self._recorder.tell(events.ScaledRead, what="the scaled loss")
 
-    def measured(self, result: Any, tensor: Any, *args: Any, **kwargs: Any) -> None:
+    def measured(self, result: Any, *args: Any, **kwargs: Any) -> None:
         """See the norm of a gradient taken while it is scaled."""
+        tensor = next(iter(args), kwargs.get("input", kwargs.get("x")))
         if isinstance(tensor, Tensor) and self._recorder.is_scaled_gradient(tensor) and _by_own_code():
             self._recorder.tell(events.ScaledRead, what="the norm of a gradient")
 
@@ -215,15 +250,25 @@ class _Spies:
         kept, weights = next(average.module.parameters()), next(model.parameters())
         self._tell_of_average(before, kept, weights)
 
-    def _lerped(self, before: Any, average: Tensor, weights: Any, part: Any = 1.0, **kwargs: Any) -> None:
-        if isinstance(part, float) and part <= _SMALL_PART and self._is_average(average, weights):
-            self._tell_of_average(before, average, weights)
+    # what PyTorch calls ``weight`` here is the part of each average that is replaced by the weights
 
-    def many_lerped(self, result: Any, averages: Any, weights: Any, part: Any = 1.0, *rest: Any) -> None:
-        """See many averages updated in one call: the first tells."""
-        small = isinstance(part, float) and part <= _SMALL_PART
-        if averages and small and self._is_average(averages[0], weights[0]):
-            self._tell_of_average(None, averages[0], weights[0])
+    def _lerped(self, before: Any, average: Tensor, end: Any, weight: Any = 1.0) -> None:
+        if isinstance(weight, float) and weight <= _SMALL_PART and self._is_average(average, end):
+            self._tell_of_average(before, average, end)
+
+    def _many_lerped(
+        self, before: Any, averages: Any, tensors1: Any, weight: Any = 1.0, **other: Any
+    ) -> None:
+        self._many_averaged(before, averages, tensors1, weight)
+
+    def _many_added(self, before: Any, averages: Any, other: Any, *, alpha: Any = 1.0) -> None:
+        self._many_averaged(before, averages, other, alpha)
+
+    def _many_averaged(self, before: Any, averages: Any, weights: Any, part: Any) -> None:
+        """Tell of averages that take in a small part of the weights: the first one tells."""
+        small = isinstance(part, float) and abs(part) <= _SMALL_PART and isinstance(weights, (tuple, list))
+        if small and averages and self._is_average(averages[0], weights[0]):
+            self._tell_of_average(before, averages[0], weights[0])
 
     def _added_in_place(self, before: Any, tensor: Tensor, other: Any, **kwargs: Any) -> None:
         part = kwargs.get("alpha", 1.0)
@@ -262,9 +307,12 @@ class _Spies:
         self._recorder.tell(events.Averaged, dtype=average.dtype, weight_dtype=weights.dtype, stuck=stuck)
 
 
-def _some_of(owner: Any) -> Tensor | None:
-    """Copy a few numbers of a tensor, or of the first one of an averaged model."""
+def _some_of(owner: Any = None) -> Tensor | None:
+    """Copy a few numbers of a tensor, or of the first one of a list or of an averaged model."""
     tensor = next(owner.module.parameters()) if isinstance(owner, AveragedModel) else owner
+    tensor = tensor[0] if isinstance(tensor, (tuple, list)) and tensor else tensor
+    if not isinstance(tensor, Tensor):
+        return None
     interesting = tensor.dtype in _HALVES and is_free_to_read(tensor) and tensor.is_contiguous()
     return local(tensor).detach().reshape(-1)[:64].clone() if interesting else None
 

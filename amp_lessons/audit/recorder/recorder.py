@@ -21,7 +21,7 @@ from torch import Tensor
 
 from amp_lessons.audit.recorder import events, graph
 from amp_lessons.audit.recorder.gradients import GradientBook, parameters_of, sample_of
-from amp_lessons.audit.recorder.later import Later, is_free_to_read, scale_of
+from amp_lessons.audit.recorder.later import Later, is_batched, is_free_to_read, scale_of
 from amp_lessons.audit.recorder.places import own_line
 from amp_lessons.precisions import HALVES
 
@@ -57,7 +57,8 @@ class Recorder:
 
     ``before_step`` is called before each step of an optimizer, with the step's number, the scale that its
     gradients still carry (1 for none), the loss scale, and the 16-bit dtype that autocast used; and
-    ``after_step`` afterwards, with what came of it, the loss scale and the last loss.
+    ``after_step`` afterwards, with what came of it, the loss scale and the last loss. Where a closure
+    computes the gradients, ``closure_begins`` comes before it, and ``before_step`` when the step is over.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Recorder:
         after_step: Callable[[torch.optim.Optimizer, events.StepDone, Later, Later], None],
         found_optimizer: Callable[[torch.optim.Optimizer], None],
         cleared: Callable[[], None] = lambda: None,
+        closure_begins: Callable[[torch.optim.Optimizer], None] = lambda optimizer: None,
     ) -> None:
         self.steps = 0
         self.troubles: list[str] = []
@@ -75,6 +77,7 @@ class Recorder:
         self._stepped: set[int] = set()  # optimizers that a step was asked of
         self._hear, self._before_step, self._after_step = hear, before_step, after_step
         self._found_optimizer, self._cleared = found_optimizer, cleared
+        self._closure_begins = closure_begins
         self._book = GradientBook()
         self._updates: Counter[int] = Counter()  # of each scaler
         self._scalers: dict[int, torch.amp.GradScaler] = {}
@@ -296,11 +299,31 @@ class Recorder:
         """Hear of ``autograd.grad``, before which autograd had counted ``count`` operations.
 
         Gradients of a scaled loss that can be differentiated again are marked, for they may become a penalty.
+        Of ``is_grads_batched`` they have no graph before ``unbatched``.
         """
         scalers = [graph.scaler_of(each) for each in outputs if isinstance(each, Tensor)]
         scaler = next((each for each in scalers if each is not None), None)
-        if scaler is not None and graph.mark_gradients(gradients) and self._round.penalty is None:
-            self._round.penalty = _Taken(count, scaler, own_line())
+        if scaler is None:
+            return
+        gradients, taken = list(gradients), _Taken(count, scaler, own_line())
+        if any(is_batched(each) for each in gradients):
+            self._local.batched = taken
+        else:
+            self._may_be_penalty(gradients, taken)
+
+    def batching(self) -> None:
+        """Hear that gradients of several directions are about to be computed at once."""
+        self._local.batched = None
+
+    def unbatched(self, gradients: Iterable[Any]) -> None:
+        """Hear what became of them."""
+        taken, self._local.batched = self._local.batched, None
+        if taken is not None:
+            self._may_be_penalty(gradients, taken)
+
+    def _may_be_penalty(self, gradients: Iterable[Any], taken: _Taken) -> None:
+        if graph.mark_gradients(gradients) and self._round.penalty is None:
+            self._round.penalty = taken
 
     def _tell_of_penalty(self, loss: Tensor) -> None:
         """Tell of a loss that has scaled gradients in it."""
@@ -456,7 +479,9 @@ class Recorder:
             half=next((p.dtype for p in parameters if p.dtype in _HALVES), None),
             eps_vanishes=_vanishing_eps(optimizer),
         )
-        if not closure:
+        if closure:
+            self._closure_begins(optimizer)
+        else:
             self._look_before_step(optimizer)
 
     def step_ends(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:

@@ -59,6 +59,7 @@ def patches() -> Iterator[tuple[Any, str, Spy]]:
     yield torch.autograd, "backward", _backward
     engine = torch.autograd._engine_run_backward  # what ``grad`` calls, however that was imported
     yield torch.autograd, engine.__name__, _differentiated
+    yield torch._vmap_internals, "_vmap", _batched  # of which ``grad`` makes use for ``is_grads_batched``
     yield clip_grad, "_clip_grads_with_norm_", _clipped_by_norm
     yield torch.Tensor, "clamp_", _clamped
     yield torch, "_foreach_clamp_min_", _foreach_clamped
@@ -241,6 +242,21 @@ def _differentiated(recorder: Recorder, original: Any) -> Any:
         return gradients
 
     return run
+
+
+def _batched(recorder: Recorder, original: Any) -> Any:
+    def _vmap(*args: Any, **kwargs: Any) -> Any:
+        batched = original(*args, **kwargs)
+
+        def call(*inputs: Any) -> Any:
+            recorder.safely(recorder.batching)
+            outputs = batched(*inputs)
+            recorder.safely(recorder.unbatched, outputs if isinstance(outputs, tuple) else (outputs,))
+            return outputs
+
+        return call
+
+    return _vmap
 
 
 # --- gradients

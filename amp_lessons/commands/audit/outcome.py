@@ -13,8 +13,9 @@ INTERRUPTED = 130  # what shells report of a program that Ctrl-C has ended
 
 _NEVER_BEGAN = "the script ended before it had imported PyTorch"
 _NO_STEP = (
-    "no optimizer took a step in the script's own process; what other processes train that the script "
-    "started is not seen (torchrun … -m amp_lessons audit SCRIPT audits every rank)"
+    "no optimizer took a step in the script's own process: of a loop that changes weights by hand nothing "
+    "can be said, and what other processes train that the script started is not seen (torchrun … -m "
+    "amp_lessons audit SCRIPT audits every rank)"
 )
 
 

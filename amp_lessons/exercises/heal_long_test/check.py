@@ -94,11 +94,12 @@ def _require_accuracy(accuracy: float, given: Problem) -> None:
             "count right answers and samples, and divide in the end",
         )
     if math.isclose(accuracy, right, rel_tol=0.005):  # bf16 rounds by 0.4 % at most
-        reject(
-            "metric_rounded",
-            f"for {given.what} the accuracy is {accuracy:.6f} instead of {right:.6f}: a count or a quotient "
-            f"was rounded to {dtype_name(given.dtype)} on its way",
-            "keep counts in integers or in fp32 to the end, the division included",
+        raise Rejected(
+            known_mistakes.metric_rounded(
+                f"for {given.what} the accuracy is {accuracy:.6f} instead of {right:.6f}",
+                f"a count or a quotient was rounded to {dtype_name(given.dtype)} on its way",
+                "keep counts in integers or in fp32 to the end, the division included",
+            )
         )
     reject(
         "wrong_accuracy",

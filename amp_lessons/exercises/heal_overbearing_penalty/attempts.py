@@ -30,6 +30,19 @@ wrong(
     "no part",
     (NORM, NORM + "            norm = norm / scaler.get_scale()\n"),
 )
+wrong(
+    "divided_by_the_first_scale",
+    "wrong_update",
+    "65536, the scale of the first batch",
+    ("    history = []\n", "    history = []\n    scale = scaler.get_scale()\n"),
+    ("gradient / scaler.get_scale()", "gradient / scale"),
+)
+wrong(
+    "divided_by_a_constant",
+    "penalty_missing",
+    "no part",
+    ("gradient / scaler.get_scale()", "gradient / 65536.0"),
+)
 wrong("without_a_graph", "penalty_missing", "no part", (FIRST, FIRST.replace("create_graph", "retain_graph")))
 wrong("graph_freed", "graph_used_twice", "first", (FIRST, FIRST.replace(", create_graph=True", "")))
 wrong("as_a_number", "penalty_missing", "no part", ("penalty * norm", "penalty * norm.item()"))

@@ -120,11 +120,24 @@ def _weight(window: Window, weight: float) -> Iterator[Finding]:
             "penalty_missing",
             "the update is that of the loss alone: the penalty has no part in it, or next to none",
             "torch.autograd.grad needs create_graph=True for its result to have a gradient itself; and the "
-            "result is divided by the scale once",
+            "result is divided once, by scaler.get_scale(), which is 1 in bf16",
         )
+    yield from _divided_by_the_first_scale(window, weight)
     if not math.isnan(weight):
         yield known_mistakes.wrong_update(
             "the update",
             f"the penalty counts {weight:.3g} times",
             "add penalty times the norm of the true gradient over all parameters, once",
+        )
+
+
+def _divided_by_the_first_scale(window: Window, weight: float) -> Iterator[Finding]:
+    """Find gradients that are divided by a constant although the scale has moved since."""
+    first_scale = windows(window.run)[0].scale
+    if window.scale != first_scale and math.isclose(weight, window.scale / first_scale, rel_tol=0.1):
+        yield known_mistakes.wrong_update(
+            "the update",
+            f"the penalty counts {weight:.3g} times, as if its gradients had been divided by "
+            f"{first_scale:.0f}, the scale of the first batch; the scale is {window.scale:.0f} by now",
+            "divide by what scaler.get_scale() returns in the same iteration",
         )

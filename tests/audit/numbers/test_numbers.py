@@ -86,28 +86,41 @@ def test_steps_and_layers_are_those_of_a_loop_that_computes_them(options, unscal
     assert seen.layers["0"].dtypes["optimizer.exp_avg"] == torch.float32
 
 
+@pytest.mark.parametrize("closure", [False, True], ids=["loop", "closure"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
 @pytest.mark.parametrize("rate", [1e-3, 1e-5, 1e-7])
-def test_lost_updates_are_those_of_all_weights_compared(dtype, rate):
+def test_lost_updates_are_those_of_all_weights_compared(dtype, rate, closure):
     model = nn.Linear(200, 100).to(dtype)
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
-    with audit.watch(model, every=1) as seen:
+
+    def backward() -> None:
         F.mse_loss(model(torch.randn(16, 200, dtype=dtype)), torch.zeros(16, 100, dtype=dtype)).backward()
+
+    with audit.watch(model, every=1) as seen:
+        if not closure:
+            backward()
         before = [p.detach().clone() for p in model.parameters()]
-        optimizer.step()
+        optimizer.step(backward if closure else None)
     asked = sum(int((p.grad != 0).sum()) for p in model.parameters())
     lost = sum(int(((b == p) & (p.grad != 0)).sum()) for b, p in zip(before, model.parameters(), strict=True))
     three_deviations = 3 * 0.5 / math.sqrt(_AT_MOST)
     assert seen.layers["Linear"].lost_update_fraction == pytest.approx(lost / asked, abs=three_deviations)
 
 
-def test_weights_in_bf16_that_do_not_move_are_named():
+@pytest.mark.parametrize("closure", [False, True], ids=["loop", "closure"])
+@pytest.mark.parametrize(("rate", "named"), [(1e-7, True), (1.0, False)])
+def test_weights_in_bf16_are_named_where_they_do_not_move(rate, named, closure):
     model = nn.Linear(64, 64).bfloat16()
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-7)
-    with audit.watch(model) as seen:
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+
+    def backward() -> None:
         model(torch.randn(8, 64, dtype=torch.bfloat16)).float().square().mean().backward()
-        optimizer.step()
-    assert "updates_rounded_away" in {finding.code for finding in seen.report.findings}
+
+    with audit.watch(model) as seen:
+        if not closure:
+            backward()
+        optimizer.step(backward if closure else None)
+    assert ("updates_rounded_away" in {finding.code for finding in seen.report.findings}) == named
 
 
 class KahanSGD(torch.optim.SGD):

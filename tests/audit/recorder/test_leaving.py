@@ -26,8 +26,10 @@ from amp_lessons.audit.recorder.on_tensors import _Spies
 from amp_lessons.audit.recorder.spies import patches
 
 OWNERS = [(owner, name) for owner, name, _ in patches()]
-OWNERS += [(owner, name) for owner, name, _ in (*_Spies(None).patches(), *_Spies(None).in_place())]  # type: ignore[arg-type]
-OWNERS += [(torch, "compile"), (warnings, "warn"), (warnings, "_showwarnmsg")]
+_SPIES = _Spies(None)  # type: ignore[arg-type]
+for replaced in (_SPIES.patches, _SPIES.in_place, _SPIES.functions, _SPIES.functions_in_place):
+    OWNERS += [(owner, name) for owner, name, _ in replaced()]
+OWNERS += [(torch, "compile"), (torch.jit, "script"), (warnings, "warn"), (warnings, "_showwarnmsg")]
 
 
 def everything() -> list[Any]:

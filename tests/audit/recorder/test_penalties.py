@@ -41,6 +41,8 @@ RIGHT: dict[str, Penalty] = {
     "the squares divided": lambda found, scaler: (
         sum(each.square().sum() for each in found) / scaler.get_scale() ** 2
     ),
+    "weight and scale in one": lambda found, scaler: norm(found) * (0.01 / scaler.get_scale()),
+    "all in one": lambda found, scaler: norm(found) / (100 * scaler.get_scale()),
     "a direction": lambda found, scaler: (found[0] / found[0].norm()).sum(),
     "a logarithm": lambda found, scaler: norm(found).log(),
     "not used": lambda found, scaler: torch.zeros(()),
@@ -49,6 +51,8 @@ RIGHT: dict[str, Penalty] = {
 WRONG: dict[str, Penalty] = {
     "as they are": lambda found, scaler: norm(found),
     "weighted": lambda found, scaler: 0.01 * norm(found),
+    "with a weight smaller than the scale is large": lambda found, scaler: 1e-5 * norm(found),
+    "divided by more than the scale": lambda found, scaler: norm(found) / 1e5,
     "divided by their number": lambda found, scaler: norm(found) / len(found),
     "squared": lambda found, scaler: sum((each * each).sum() for each in found),
     "of unit length": lambda found, scaler: (norm(found) - 1) ** 2,
@@ -56,7 +60,11 @@ WRONG: dict[str, Penalty] = {
 
 
 def train(
-    penalty: Penalty, enabled: bool = True, scale_first: bool = True, create_graph: bool = True
+    penalty: Penalty,
+    enabled: bool = True,
+    scale_first: bool = True,
+    create_graph: bool = True,
+    **options: Any,
 ) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
@@ -66,7 +74,7 @@ def train(
         with torch.autocast("cpu", dtype=torch.float16 if enabled else torch.bfloat16):
             loss = model(torch.randn(6, 4)).float().square().mean()
         first = scaler.scale(loss) if scale_first else loss
-        found = grad(first, list(model.parameters()), create_graph=create_graph, retain_graph=True)
+        found = grad(first, list(model.parameters()), create_graph=create_graph, retain_graph=True, **options)
         whole = loss + penalty(list(found), scaler)
         optimizer.zero_grad()
         scaler.scale(whole).backward()
@@ -94,6 +102,19 @@ def test_a_penalty_on_scaled_gradients_is_named_where_they_were_taken(name):
     assert finding.count == 2
     lines, first = inspect.getsourcelines(train)
     assert "grad(first" in lines[finding.place.line - first]
+
+
+SEVERAL = {"grad_outputs": torch.tensor([1.0, 0.5]), "is_grads_batched": True}
+
+
+@pytest.mark.parametrize("name", ["each divided", "the norm divided", "not used"])
+def test_penalties_on_true_gradients_of_several_directions_are_clean(name):
+    assert mistakes(found_in(RIGHT[name], **SEVERAL)) == set()
+
+
+@pytest.mark.parametrize("name", ["as they are", "weighted"])
+def test_penalties_on_scaled_gradients_of_several_directions_are_named(name):
+    assert mistakes(found_in(WRONG[name], **SEVERAL)) == {"penalty_on_scaled_gradients"}
 
 
 @pytest.mark.parametrize("options", [{"enabled": False}, {"scale_first": False}, {"create_graph": False}])

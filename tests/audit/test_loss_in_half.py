@@ -1,0 +1,36 @@
+"""A loss that autocast leaves in 16 bits: what an audit says of it fits the format."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from amp_lessons import audit
+from tests.audit.plain_loops import as_script
+
+
+def train(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=256.0, enabled=dtype == torch.float16)
+    with torch.autocast("cpu", dtype=dtype):
+        loss = -torch.log_softmax(model(torch.randn(6, 4)), dim=-1).mean()
+    assert loss.dtype == dtype  # on the CPU, log_softmax is none of autocast's fp32 operations
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name", "overflows"), [(torch.float16, "fp16", True), (torch.bfloat16, "bf16", False)]
+)
+def test_only_fp16_is_said_to_overflow_and_autocast_is_not_offered_as_the_cure(dtype, name, overflows):
+    with audit.watch() as seen:
+        as_script(train)(dtype)
+    (finding,) = (each for each in seen.report.findings if each.code == "loss_in_half")
+    assert f"was computed in {name}" in finding.message
+    assert ("65536 becomes inf" in finding.message) == overflows
+    assert "outputs.float()" in finding.hint
+    assert "autocast context" not in finding.hint
