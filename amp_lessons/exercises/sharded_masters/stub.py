@@ -1,5 +1,5 @@
 class ShardedMasters:
-    """This rank's share of a model's weights in fp32, of which all of them are computed in 16 bits."""
+    """This rank's share of a model's weights in fp32, and all of them, in 16 bits, to compute with."""
 
     def __init__(self, model, compute_dtype):
         """Keep this rank's share as ``shard``, a parameter: 1-D, fp32, padded with zeros."""
