@@ -22,7 +22,7 @@ _MULTIPLE = 16  # CUDA's kernels want sides that are multiples of this
 def refusal(left: Cast, right: Cast, device: torch.device, dtype: torch.dtype) -> str | None:
     """Say why no kernel of this device multiplies operands cast like that; None where one does."""
     if left.element.dtype is None or right.element.dtype is None:
-        return "PyTorch has no dtype to cast four bits to"
+        return "PyTorch casts nothing to four bits"
     if left.block not in _SHARED_SCALES or right.block != left.block:
         return (
             f"kernels are used for scales per tensor or row, not {left.granularity} with {right.granularity}"

@@ -156,4 +156,4 @@ def test_the_first_cell_counts_the_exercises_and_their_minutes() -> None:
     found = [each for each in exercises.catalog() if each.lesson == "09"]
     minutes = sum(each.minutes for each in found)
     assert len(found) == 3
-    assert f"three exercises included ({minutes} of them)" in CELLS["objective"]
+    assert f"three exercises included ({minutes} minutes of the" in CELLS["objective"]

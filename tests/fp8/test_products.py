@@ -108,7 +108,7 @@ def test_a_cpu_is_asked_and_says_what_it_refuses() -> None:
     with pytest.raises(RuntimeError, match=r"engine='device' cannot be had: kernels are used for .* 1 × 32"):
         fp8.scaled_product(left, right, engine="device")
     mx = fp8.engines("nvfp4")["output"]
-    assert (mx.name, mx.reason) == ("emulated", "PyTorch has no dtype to cast four bits to")
+    assert (mx.name, mx.reason) == ("emulated", "PyTorch casts nothing to four bits")
     assert "14 bits" in fp8.engines("deepseek_v3")["output"].reason
     assert "takes longer" in fp8.engines("tensorwise")["output"].reason
     assert fp8.engines("rowwise_with_gw_hp")["weight_gradient"].name == "none"
