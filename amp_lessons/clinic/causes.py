@@ -78,15 +78,16 @@ EVERYDAY = End(
 
 # --- ends: what the scale does
 FOUND = End(
-    "Nothing is wrong. 65,536 was too high for your loss, and the scaler has found what fits.",
+    "Nothing is wrong, as a rule: 65,536 was too high for your loss, and the scaler has found what fits. (Or "
+    "the loss is itself fp16: backward begins with the scale, and 65,536 does not fit. Compute it inside "
+    "autocast.)",
     "In a short run begin lower: init_scale, at the scale where it settled.",
     "03",
     "print('scale now:', scaler.get_scale())\n" + _WATCH + "print([step.scale for step in seen.steps])",
 )
 ALWAYS = End(
-    "The loss is finite and a gradient is not, at any scale: sqrt or a norm written by hand at zero, or a "
-    "loss that is itself fp16.",
-    "Add the eps inside the root, and compute the loss inside autocast. A lower init_scale cures nothing.",
+    "The loss is finite and a gradient is not, at any scale: sqrt or a norm written by hand at zero.",
+    "Add the eps inside the root. A lower init_scale cures nothing.",
     "03",
     _WATCH + "print(seen.first_nonfinite)\nprint([finding.code for finding in seen.report.findings])",
 )
