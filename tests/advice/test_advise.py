@@ -217,7 +217,7 @@ def test_frozen_weights_in_16_bits_lose_nothing_to_rounding():
 
     advice = asked(Adapted())
     assert advice.passed
-    assert "rounded" not in str(advice)
+    assert "updates are rounded" not in str(advice)
 
 
 def test_weights_in_fp64_are_named_and_mended_first():

@@ -40,4 +40,4 @@ def test_as_many_are_silent_as_the_question_says():
 def test_the_first_cell_counts_the_patients_and_their_minutes():
     patients = clinic.patients()
     minutes = sum(patient.exercise.minutes for patient in patients)
-    assert f"{len(patients)} short exercises included ({minutes} of them)" in source(CELLS[0])
+    assert f"{len(patients)} short exercises included ({minutes} of these minutes)" in source(CELLS[0])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.material.lesson07_cells import CELLS, names_of
@@ -64,4 +66,4 @@ def test_the_cells_after_it_take_any_model(monkeypatch, capsys, model):
     assert "times as fast" in said
     assert len(names["seen"].steps) == 20
     assert names["advice"].of == type(names["make_model"]()).__name__
-    assert "[measured] 20 steps of training" in said
+    assert re.search(r"^\[measured\] \d+ steps of training", said, re.MULTILINE)

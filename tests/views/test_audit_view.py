@@ -122,6 +122,7 @@ def test_it_follows_the_training_at_sampled_steps_and_to_the_end(monkeypatch):
 
 def test_it_waits_between_two_pictures(monkeypatch):
     drawn = []
+    monkeypatch.setattr(widget, "_LEAST_PAUSE_S", 60.0)
     with audit.watch(every=1) as seen:
         view = AuditView(seen)
         monkeypatch.setattr(view, "refresh", lambda announced: drawn.append(view))

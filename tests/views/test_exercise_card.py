@@ -43,7 +43,7 @@ def press(card, name):
 
 
 def test_it_says_what_to_write_how_hard_and_how_long(card):
-    for words in ("From bits to a value", "difficulty 2 of 5", "12 minutes", "Mind subnormal numbers"):
+    for words in ("From bits to a value", "difficulty 2 of 5", "15 minutes", "Mind subnormal numbers"):
         assert words in page(card)
 
 
