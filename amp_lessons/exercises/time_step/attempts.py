@@ -316,7 +316,7 @@ def by_the_thread(fn, *, warmup, repeats, synchronize):
     return statistics.median(samples[warmup:])
 
 
-@TABLE.mistake("wrong_time", "7.637 ms were returned")
+@TABLE.mistake("wrong_time", "7.63")
 def sleeps_in_between(fn, *, warmup, repeats, synchronize):
     samples = []
     for _ in range(warmup + repeats):
