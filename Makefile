@@ -5,9 +5,10 @@
 #   make lab TORCH_INDEX=https://download.pytorch.org/whl/cpu PyTorch without its 3 GB of CUDA libraries
 #   make lab PYTHON=python3.12                                another Python than python3
 #   make test PYTEST_ARGS="-k census"                         some of the tests
+#   make test AMP_LESSONS_SHARE=3/8                           another share of the attempts at exercises: tests/selection.py
 #   make bench BENCH=import_time                              some of the benchmarks
 #   make notebooks NOTEBOOKS=notebooks/03_loss_scaling.ipynb  store one lesson again
-#   make classroom-load LOAD_ARGS="--minutes 8"               how long, how many learners: `--help` says what can be said
+#   make classroom-load LOAD_ARGS="--levels 10 30"            how many learners: `--help` says what can be said
 #   make gpu GPU_OUT=results GPU_ARGS="--minutes 9"           where a GPU's recording goes, and for how long
 
 PYTHON ?= python3
@@ -19,30 +20,37 @@ GPU_OUT ?= docs/gpu
 GPU_ARGS ?=
 LOAD_ARGS ?=
 
-LAB_EXTRAS := models,pretrained
-TEST_EXTRAS := models,pretrained,classroom,test
+LAB_EXTRAS := lab,models,pretrained
+TEST_EXTRAS := lab,models,pretrained,classroom,test
 BIN := .venv/bin
 NOTEBOOKS ?= $(sort $(wildcard notebooks/*.ipynb))
 INSTALL = $(BIN)/python -m pip install --no-compile --constraint constraints.txt $(addprefix --extra-index-url ,$(TORCH_INDEX))
+TOGETHER := -n auto --dist loadgroup --no-loadscope-reorder
+QUICKLY := tests/formats tests/scaling tests/text tests/keeping tests/audit/test_codes.py \
+	tests/test_architecture.py tests/test_make.py tests/test_selection.py
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout=120 --nbval-sanitize-with tests/nbval_sanitize.cfg
 
 # Some containers set this. Each kernel and each test process would then compile PyTorch's sources anew: 7 seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
 # As many processes as cores run tests, so each of them gets one: with two threads each they wait for each other.
-test quick: export OMP_NUM_THREADS := 1
+test test-all quick: export OMP_NUM_THREADS := 1
 
-.PHONY: help lab test quick lint exercise notebooks bench gpu classroom-load clean
+test: export AMP_LESSONS_SHARE ?= auto
+test-all quick: export AMP_LESSONS_SHARE := 1/1
+
+.PHONY: help lab test test-all quick lint exercise notebooks bench gpu classroom-load clean
 
 help:
 	@echo "make lab        open your own copy of the lessons in JupyterLab"
-	@echo "make test       run every test: linters, code, notebooks, browser"
-	@echo "make quick      run the tests that take two minutes: no notebooks, no browser, nothing slow"
+	@echo "make test       twenty minutes on two cores: linters, code, notebooks, browser, a share of the attempts at exercises"
+	@echo "make test-all   run everything there is, nightly and before a release"
+	@echo "make quick      one minute: formats, scaling, what is kept, and how the code is built"
 	@echo "make lint       run the linters"
 	@echo "make exercise   begin an exercise: make exercise ID=my_exercise LESSON=03"
 	@echo "make notebooks  run every notebook and store what it shows"
 	@echo "make bench      run the benchmarks"
-	@echo "make gpu        record what this machine's GPU does, beside what is computed without one"
+	@echo "make gpu        record what tests, notebooks and bench do on this machine's GPU"
 	@echo "make classroom-load  measure how many learners a server bears"
 	@echo "make clean      remove the environment and all caches"
 
@@ -50,10 +58,13 @@ lab: .venv/installed-lab
 	$(BIN)/amp-lessons lab $(LAB_ARGS)
 
 test: lint
-	$(BIN)/python -m pytest -n auto --dist loadfile $(NBVAL) $(NOTEBOOKS) tests $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(TOGETHER) -m "not thorough" $(NBVAL) $(NOTEBOOKS) tests $(PYTEST_ARGS)
+
+test-all: lint
+	$(BIN)/python -m pytest $(TOGETHER) $(NBVAL) $(NOTEBOOKS) tests $(PYTEST_ARGS)
 
 quick: .venv/installed-test
-	$(BIN)/python -m pytest -n auto -m "not slow and not browser" tests $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n auto -m "not slow and not thorough" $(QUICKLY) $(PYTEST_ARGS)
 
 lint: .venv/installed-test
 	$(BIN)/ruff check .

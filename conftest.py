@@ -7,6 +7,8 @@ import tempfile
 
 import pytest
 
+pytest_plugins = ["tests.selection"]
+
 _HOME = pytest.StashKey[tempfile.TemporaryDirectory]()
 
 
@@ -14,6 +16,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Give this process, and the kernels it starts, an empty home for progress."""
     config.stash[_HOME] = tempfile.TemporaryDirectory(prefix="amp-lessons-")
     os.environ["AMP_LESSONS_HOME"] = config.stash[_HOME].name
+    os.environ["TQDM_DISABLE"] = "1"  # what a bar says differs from run to run, and outputs are compared
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -24,10 +24,10 @@ print(1e3 * (time.perf_counter() - start))
 
 
 def modules() -> list[str]:
-    """Return the package, all modules and subpackages right below it, and what ``amp-lessons`` imports."""
+    """Return the package, all right below it, and what ``amp-lessons`` and an audited training import."""
     below = (f"amp_lessons.{module.name}" for module in pkgutil.iter_modules(amp_lessons.__path__))
     imported = (name for name in below if not name.endswith("__main__"))
-    return ["amp_lessons", *imported, "amp_lessons.commands.cli"]
+    return ["amp_lessons", *imported, "amp_lessons.commands.cli", "amp_lessons.audit.watch"]
 
 
 def import_ms(module: str) -> float:

@@ -17,17 +17,17 @@ import nbformat
 from nbformat import NotebookNode
 
 from amp_lessons.exercises import shelf
+from amp_lessons.lessons.heads import minutes_in
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 OPENING = "Opening"  # what stands above the first heading
 
-_STATED = re.compile(r"\*\*(\d+) minutes")
 _BEFORE = re.compile(r"the (\d+) before \*(.+?)\*")
 _OPTIONAL = re.compile(r"(\d+) without the optional part, from \*(.+?)\* to the recap")
 _HEADING = re.compile(r"#{2,3} (.+)")
 _CARD = re.compile(r'views\.ExerciseCard\("(\w+)"\)')
 _MOCK = re.compile(r"views\.MockInterview\(.*minutes=(\d+)")
-_UNTIMED = ("-stub", "-card", "-check", "install")  # counted with the exercise, or folded away
+_UNTIMED = ("-stub", "-card", "-check", "install", "lesson-end")  # counted with the exercise, or folded away
 
 
 @dataclass
@@ -46,7 +46,7 @@ def read(number: str) -> NotebookNode:
 
 def stated(lesson: NotebookNode) -> int:
     """Return the minutes that a lesson states at its head."""
-    return int(_found(_STATED, lesson)[1])
+    return minutes_in(lesson.cells[0].source)
 
 
 def minutes(lesson: NotebookNode) -> dict[str, int]:
@@ -109,10 +109,3 @@ def _weight(cell: NotebookNode) -> float:
     lines = sum(bool(line.strip()) for line in cell.source.splitlines())
     asked = sum(output.get("data", {}).get("text/markdown", "").count("<details>") for output in cell.outputs)
     return lines * 40 / 6 / 60 + max(asked, "views." in cell.source)
-
-
-def _found(pattern: re.Pattern[str], lesson: NotebookNode) -> re.Match[str]:
-    found = pattern.search(lesson.cells[0].source)
-    if not found:
-        raise ValueError("a lesson states its minutes in its first cell, in bold: **110 minutes,**")
-    return found

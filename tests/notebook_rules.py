@@ -161,9 +161,12 @@ def is_stub(cell: Cell) -> bool:
 
 
 def is_to_do(cell: Cell) -> bool:
-    """Whether the cell asks something of the learner: a prediction, a control, or part of an exercise."""
+    """Whether the cell asks something of the learner: a prediction, a control, or part of an exercise.
+
+    So do the first lesson's cells that are run, stopped and run again after a restart.
+    """
     asks = cell["cell_type"] == "code" and _SOMETHING_TO_DO.search(source(cell))
-    return bool(asks) or is_stub(cell)
+    return bool(asks) or is_stub(cell) or cell.get("id", "") in ("how-run", "how-stop", "how-restart")
 
 
 def line_count(cell: Cell) -> int:

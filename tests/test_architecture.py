@@ -8,8 +8,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "amp_lessons"
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
@@ -17,14 +15,22 @@ DRAWING = {"matplotlib", "ipywidgets", "anywidget", "IPython"}
 
 
 def rows(heading: str) -> list[list[str]]:
-    """Return the cells of the table that follows a heading."""
-    section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    """Return the cells of the table that follows a heading, before the next one."""
+    section = re.split(rf"\n##+ {heading}\n", PAGE)[1].split("\n##")[0]
     lines = [line for line in section.splitlines() if line.startswith("|")][2:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
-ROOMS = {row[1].strip("`"): int(row[0]) for row in rows("Three layers, and rooms on floors")}  # top row first
+BUILDINGS = (
+    "The classroom",
+    "The course",
+    "The instruments",
+    "What all of them use",
+)  # none imports one above
+BUILDING = {row[1].strip("`"): building for building in BUILDINGS for row in rows(building)}
+ROOMS = {row[1].strip("`"): int(row[0]) for building in BUILDINGS for row in rows(building)}  # top row first
 ORDER = list(ROOMS)
+FACES = {"amp_lessons.autocast": "autocast/islands", "amp_lessons.views": "views/widgets"}  # of several rooms
 
 
 def room_of(module: str) -> str | None:
@@ -73,35 +79,62 @@ def test_every_module_is_in_a_room_on_the_page():
     assert set(nowhere) == faces
 
 
-@pytest.mark.parametrize("module", SOURCES)
-def test_imports_only_go_down(module):
-    room = room_of(module)
-    if room is None:
-        return
-    for name in imported_by(module):
-        target = room_of(name) if name.startswith("amp_lessons.") else None
-        if name == "amp_lessons.autocast":  # the face of five rooms
-            target = "autocast/islands"
-        if target is not None and target != room:
-            assert ORDER.index(target) > ORDER.index(room), (
-                f"{module} imports {name}: {target} is above {room}"
-            )
+def test_no_room_is_in_two_buildings():
+    assert sum(len(rows(building)) for building in BUILDINGS) == len(ROOMS)
 
 
-@pytest.mark.parametrize("module", SOURCES)
-def test_below_the_views_nothing_draws(module):
-    room = room_of(module)
-    if room is not None and ROOMS[room] < 3:
-        drawn = {name.partition(".")[0] for name in imported_by(module)} & DRAWING
-        assert not drawn, f"{module} imports {drawn}"
+def test_the_instruments_import_nothing_of_the_course():
+    own = ("The instruments", "What all of them use")
+    leading_out = [
+        f"{module} imports {name}"
+        for module, room in IN_ROOMS
+        for name in imported_by(module)
+        if BUILDING[room] in own
+        if name == "amp_lessons" or BUILDING.get(room_imported(name) or "", own[0]) not in own
+    ]
+    assert leading_out == []
 
 
-@pytest.mark.parametrize("module", SOURCES)
-def test_nothing_computes_and_prints(module):
-    room = room_of(module)
-    if room is not None and ROOMS[room] == 1:
-        calls = (node.func for node in ast.walk(SOURCES[module]) if isinstance(node, ast.Call))
-        assert not [call for call in calls if isinstance(call, ast.Name) and call.id == "print"]
+IN_ROOMS = [(module, room) for module in SOURCES if (room := room_of(module)) is not None]
+
+
+def room_imported(name: str) -> str | None:
+    """Name the room that an imported name is in, of a face the topmost behind it; None for other packages."""
+    return FACES.get(name) or (room_of(name) if name.startswith("amp_lessons.") else None)
+
+
+def test_imports_only_go_down():
+    upwards = [
+        f"{module} imports {name}: {target} is above {room}"
+        for module, room in IN_ROOMS
+        for name in imported_by(module)
+        if (target := room_imported(name)) not in (None, room) and ORDER.index(target) < ORDER.index(room)
+    ]
+    assert upwards == []
+
+
+def test_below_the_views_nothing_draws():
+    drawing = [
+        f"{module} imports {name}"
+        for module, room in IN_ROOMS
+        for name in imported_by(module)
+        if ROOMS[room] < 3 and name.partition(".")[0] in DRAWING
+    ]
+    assert drawing == []
+
+
+def _prints(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+
+
+def test_nothing_computes_and_prints():
+    printing = [
+        f"{module}, line {node.lineno}"
+        for module, room in IN_ROOMS
+        for node in ast.walk(SOURCES[module])
+        if ROOMS[room] == 1 and _prints(node)
+    ]
+    assert printing == []
 
 
 def internals_used() -> set[str]:
@@ -144,17 +177,55 @@ def test_private_names_are_found_in_any_spelling():
     assert _private("torch.__version__") == _private("torch.nn.functional") == _private("self._torch") == ""
 
 
-def test_the_readme_says_the_minutes_of_each_lesson():
-    said = dict(
-        re.findall(
-            r"\((?:notebooks/)(\S+)\)[^|]*\|[^|]*\| *(\d+) *\|", (ROOT / "README.md").read_text("utf-8")
-        )
-    )
+def stated_minutes():
+    """What each lesson's first cell says of its minutes, by the name of its file."""
     for path in (ROOT / "notebooks").glob("*.ipynb"):
         first = "".join(json.loads(path.read_text("utf-8"))["cells"][0]["source"])
         hours, half, minutes = re.search(r"(?:(\d+)(½?) hours)|(\d+) minutes", first).groups()
-        expected = int(minutes) if minutes else 60 * int(hours) + (30 if half else 0)
-        assert int(said[path.name]) == expected, path.name
+        yield path.name, int(minutes) if minutes else 60 * int(hours) + (30 if half else 0)
+
+
+_MINUTES_IN_A_TABLE = re.compile(r"\]\((?:notebooks/)?(\d\d_\w+\.ipynb)\)[^|]*\|[^|]*\| *(\d+) *\|")
+
+
+def test_the_readme_says_the_minutes_of_each_lesson():
+    said = dict(_MINUTES_IN_A_TABLE.findall((ROOT / "README.md").read_text("utf-8")))
+    assert {name: int(minutes) for name, minutes in said.items()} == dict(stated_minutes())
+
+
+def test_the_first_lesson_says_the_minutes_of_the_others_and_adds_them_up():
+    the_map = json.loads((ROOT / "notebooks" / "00_start_here.ipynb").read_text("utf-8"))["cells"][-2]
+    text, others = "".join(the_map["source"]), dict(stated_minutes())
+    del others["00_start_here.ipynb"]
+    assert {name: int(said) for name, said in _MINUTES_IN_A_TABLE.findall(text)} == others
+    hours, total = re.search(r"\*\*together\*\* \| (\d+) hours.*\*\*([\d,]+)\*\* \|", text).groups()
+    assert int(total.replace(",", "")) == sum(others.values())
+    assert int(hours) == round(sum(others.values()) / 60)
+
+
+def test_the_readme_adds_the_minutes_up():
+    readme = (ROOT / "README.md").read_text("utf-8")
+    total = sum(map(int, re.findall(r"\(notebooks/\S+\)[^|]*\|[^|]*\| *(\d+) *\|", readme)))
+    assert f"Together {total:,} minutes, {total / 60:.0f} hours" in readme
+
+
+def test_the_readmes_hour_is_one():
+    readme = " ".join((ROOT / "README.md").read_text("utf-8").split())
+    last = re.search(r"have one hour\?\*\* Lesson 00, then lesson 03 as far as \*(.+?)\*", readme)[1]
+    first, third = (
+        re.findall(
+            r"^\| ([^|*]+) \| *(\d+) *\|", (ROOT / "classroom" / "lessons" / name).read_text("utf-8"), re.M
+        )
+        for name in ("00_start_here.md", "03_loss_scaling.md")
+    )
+    until = [name for name, _ in third].index(last) + 1
+    assert 50 <= sum(int(minutes) for _, minutes in [*first, *third[:until]]) <= 60
+
+
+def test_the_readmes_links_lead_somewhere():
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")):
+        for link in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text("utf-8")):
+            assert (page.parent / link).exists(), f"{page.name}: {link}"
 
 
 def test_the_readme_and_the_first_lesson_describe_the_lessons_alike():

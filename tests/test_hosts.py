@@ -40,6 +40,7 @@ def install_cell(path: Path) -> str:
 def test_the_first_code_cell_installs_and_is_the_same_everywhere(path):
     cell = code_cells(read(path))[0]
     assert cell["id"] == "install"
+    assert cell["metadata"] == {"jupyter": {"source_hidden": True}}, "nobody has to read it: it is folded"
     assert cell["outputs"] == []
     assert source(cell) == install_cell(NOTEBOOKS[0])
 
@@ -101,6 +102,6 @@ def test_elsewhere_it_installs_from_the_repository_and_replaces_nothing(asked):
 
 def test_what_it_installs_beside_the_course_is_what_the_course_needs(asked):
     beside = {canonicalize_name(word) for word in asked[2:-1] if not word.startswith("--")}
-    needed = set(requirements())
+    needed = set(requirements("lab"))
     of_anywidget = {canonicalize_name(Requirement(line).name) for line in metadata.requires("anywidget")}
     assert {"anywidget", "lazy-loader"} <= beside <= needed | of_anywidget

@@ -23,11 +23,15 @@ import sys
 import torch
 before = set(sys.modules)
 {statement}
-print(*sorted({{name.partition(".")[0] for name in set(sys.modules) - before}}))
+print(*sorted(set(sys.modules) - before))
 """
 
 
 def newly_loaded(statement):
+    return {name.partition(".")[0] for name in modules_loaded(statement)}
+
+
+def modules_loaded(statement):
     done = subprocess.run(
         [sys.executable, "-c", LOADED.format(statement=statement)], capture_output=True, text=True
     )
@@ -45,6 +49,16 @@ def test_the_package_itself_loads_nothing():
     assert newly_loaded("import amp_lessons") == {"amp_lessons", "lazy_loader"}
 
 
+def test_watching_a_training_loads_neither_reports_nor_explanations_nor_what_runs_models():
+    loaded = modules_loaded("import amp_lessons.audit.watch")
+    assert "amp_lessons.audit.judging.judge" in loaded
+    ours = {".".join(name.split(".")[1:3]) for name in loaded if name.startswith("amp_lessons.")}
+    assert not {name for name in ours if name.startswith(("autocast", "devices", "measure", "views"))}
+    assert not {"audit.explaining", "formats.blocks", "formats.products", "scaling.backward"} & ours
+    assert "amp_lessons.audit.report.report" not in loaded
+    assert "markupsafe" not in {name.partition(".")[0] for name in loaded}
+
+
 def test_a_heavy_import_would_be_seen():
     assert "matplotlib" in newly_loaded("import matplotlib.figure")
 
@@ -59,8 +73,11 @@ def test_import_time_is_measured_beyond_torch():
         "amp_lessons",
         "amp_lessons.advice",
         "amp_lessons.audit",
+        "amp_lessons.autocast",
+        "amp_lessons.formats",
         "amp_lessons.interview",
         "amp_lessons.parallel",
+        "amp_lessons.scaling",
         "amp_lessons.views",
     ],
 )
@@ -84,9 +101,12 @@ def test_a_view_that_does_not_exist_is_answered_with_those_that_do():
     [
         "amp_lessons.advice",
         "amp_lessons.audit",
+        "amp_lessons.autocast",
+        "amp_lessons.formats",
         "amp_lessons.interview",
         "amp_lessons.views",
         "amp_lessons.parallel",
+        "amp_lessons.scaling",
         "amp_lessons.material",
         "amp_lessons.keeping",
     ],

@@ -38,9 +38,9 @@ def tools(tmp_path):
     return add
 
 
-def run_make(checkout, *arguments):
+def run_make(checkout, *arguments, **environment):
     # Without the flags and variables that a make which runs these tests hands to a make below it.
-    env = {"PATH": os.environ["PATH"]}
+    env = {"PATH": os.environ["PATH"], **environment}
     done = subprocess.run(["make", *arguments], cwd=checkout, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -69,7 +69,7 @@ def test_lab_makes_the_environment_and_opens_the_course(checkout):
     assert commands[0].endswith("check_prerequisites.sh python3")
     assert commands.index("python3 -m venv .venv") < commands.index(installing)
     assert "--constraint constraints.txt" in installing
-    assert "--editable '.[models,pretrained]'" in installing
+    assert "--editable '.[lab,models,pretrained]'" in installing
     assert commands[-1] == ".venv/bin/amp-lessons lab --no-browser"
 
 
@@ -91,22 +91,49 @@ def test_nothing_is_installed_twice(checkout):
     assert "pip install" in planned(checkout, "lab")
 
 
-def test_test_runs_everything_strictly(checkout):
+@pytest.mark.parametrize(("target", "marked"), [("test", True), ("test-all", False)])
+def test_test_runs_everything_strictly_but_what_is_left_to_test_all(checkout, target, marked):
     notebook = checkout / "notebooks" / "00_start_here.ipynb"
     notebook.parent.mkdir()
     notebook.touch()
-    commands = planned(checkout, "test")
-    for step in ("ruff check .", "ruff format --check .", "mypy", "'.[models,pretrained,classroom,test]'"):
+    commands = planned(checkout, target)
+    extras = "'.[lab,models,pretrained,classroom,test]'"
+    for step in ("ruff check .", "ruff format --check .", "mypy", extras):
         assert step in commands
     pytest_line = commands.splitlines()[-1]
     assert " --nbval " in pytest_line
     assert "lax" not in pytest_line
+    assert ('-m "not thorough"' in pytest_line) is marked
     assert pytest_line.strip().endswith("notebooks/00_start_here.ipynb tests")
 
 
-def test_quick_leaves_out_what_takes_long(checkout):
+@pytest.mark.parametrize(
+    ("target", "given", "share"),
+    [("test", {}, "auto"), ("test", {"AMP_LESSONS_SHARE": "3/8"}, "3/8")]
+    + [(target, {"AMP_LESSONS_SHARE": "3/8"}, "1/1") for target in ("test-all", "quick")],
+)
+def test_test_runs_a_share_of_the_attempts_and_test_all_all_of_them(checkout, target, given, share):
+    with (checkout / "Makefile").open("a") as file:
+        file.write(f"{target}: shown\nshown:\n\t@echo share: $$AMP_LESSONS_SHARE\n")
+    stamps = [checkout / ".venv" / name for name in ("bin/pip", "installed-lab", "installed-test")]
+    stamps[0].parent.mkdir(parents=True)
+    for stamp in stamps:
+        stamp.touch()
+    nothing = stamps[0].parent / "nothing"
+    nothing.write_text("#!/bin/sh\n")
+    nothing.chmod(0o755)
+    for program in ("python", "ruff", "mypy"):
+        (stamps[0].parent / program).symlink_to(nothing)
+    assert f"share: {share}" in run_make(checkout, target, **given)
+
+
+def test_quick_takes_what_is_named(checkout):
     commands = planned(checkout, "quick", "PYTEST_ARGS=-x")
-    assert '-m "not slow and not browser" tests -x' in commands
+    (line,) = [line for line in commands.splitlines() if "pytest" in line]
+    paths = line.split('thorough" ')[1].split()
+    assert paths.pop() == "-x"
+    assert all((ROOT / path).exists() for path in paths)
+    assert "tests" not in paths
     assert "--nbval" not in commands
     assert "ruff" not in commands
 
@@ -136,7 +163,7 @@ def test_a_gpu_is_recorded_by_the_machines_own_python_and_nothing_is_installed(c
 
 def test_help_names_every_target(checkout):
     help_text = run_make(checkout)
-    for target in ("lab", "test", "notebooks", "bench", "gpu", "clean"):
+    for target in ("lab", "test", "test-all", "quick", "notebooks", "bench", "gpu", "clean"):
         assert f"make {target} " in help_text
 
 

@@ -59,7 +59,7 @@ def environment():
 
 
 def test_every_requirement_is_pinned_to_a_version_it_admits(pins):
-    wanted = requirements("models", "pretrained", "classroom", "test")
+    wanted = requirements("lab", "models", "pretrained", "classroom", "test")
     assert {"torch", "jupyterlab", "transformers", "pytest"} <= set(wanted)
     for name, requirement in wanted.items():
         assert name in pins, f"constraints.txt does not pin {name}"
@@ -93,7 +93,9 @@ def installed(name, version):
 
 
 def test_conda_installs_what_make_lab_installs(environment):
-    wanted = {ON_CONDA_FORGE.get(name, name): req.specifier for name, req in requirements("models").items()}
+    wanted = {
+        ON_CONDA_FORGE.get(name, name): req.specifier for name, req in requirements("lab", "models").items()
+    }
     offered = conda_specs(environment)
     assert offered.pop("python") == SpecifierSet(PROJECT["requires-python"])
     assert offered.pop("pip") == SpecifierSet()
@@ -108,8 +110,8 @@ def test_conda_takes_the_package_from_the_checkout(environment):
 
 def test_the_makefile_installs_those_extras():
     makefile = (ROOT / "Makefile").read_text()
-    assert "LAB_EXTRAS := models,pretrained\n" in makefile
-    assert "TEST_EXTRAS := models,pretrained,classroom,test\n" in makefile
+    assert "LAB_EXTRAS := lab,models,pretrained\n" in makefile
+    assert "TEST_EXTRAS := lab,models,pretrained,classroom,test\n" in makefile
 
 
 def test_stubs_are_installed_with_the_package():

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 SHOWS_A_VIEW = re.compile(  # what is read is no picture: questions, cards, findings
-    r"^views\.(?!Quiz|CurveQuiz|SymptomTree|ExerciseCard|FlashCards|DrillView|AuditFindings|check)[A-Za-z]+\(",
+    r"^views\.(?!Quiz|CurveQuiz|SymptomTree|ExerciseCard|FlashCards|DrillView|AuditFindings|LessonEnd|check)[A-Za-z]+\(",
     re.MULTILINE,
 )
 
@@ -62,6 +62,12 @@ def test_every_exercise_can_be_read_and_its_hints_unfolded(path):
     for cell, data in outputs_of(path, re.compile(r"^views\.ExerciseCard\(", re.MULTILINE)):
         assert data["text/markdown"].startswith("**Exercise: "), f"{path.name}: {cell}"
         assert data["text/markdown"].count("<details>") == 3, f"{path.name}: {cell}"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_what_comes_next_can_be_read(path):
+    ((cell, data),) = outputs_of(path, re.compile(r"^views\.LessonEnd\("))
+    assert ".ipynb" in data["text/markdown"], f"{path.name}: {cell}"
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)

@@ -54,7 +54,7 @@ def store(path: Path) -> bool:
     )
     with tempfile.TemporaryDirectory() as home:  # not the progress of whoever runs this
         try:
-            client.execute(env={**os.environ, "AMP_LESSONS_HOME": home})
+            client.execute(env={**os.environ, "AMP_LESSONS_HOME": home, "TQDM_DISABLE": "1"})
         except CellExecutionError as error:
             print(error, file=sys.stderr)
             return False

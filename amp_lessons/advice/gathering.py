@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -27,6 +28,7 @@ from amp_lessons.measure import (
     time_steps,
 )
 from amp_lessons.precisions import HALVES, precision_name
+from amp_lessons.text.bars import with_bar
 
 T = TypeVar("T")
 
@@ -59,15 +61,19 @@ def gathered(
     """
     facts = Facts(subject, sheet, autocast_dtype(sheet), dtype_here(subject.device))
     gathering = _Gathering(facts, start, seconds)
-    gathering.record()
-    gathering.find_islands(facts.dtype, _FOR_ISLANDS)
-    gathering.look_at_memory(optimizer)
-    gathering.bound()
-    gathering.audit(optimizer, steps)
-    gathering.time()
+    parts: list[Callable[[], None]] = [
+        gathering.record,
+        partial(gathering.find_islands, facts.dtype, _FOR_ISLANDS),
+        partial(gathering.look_at_memory, optimizer),
+        gathering.bound,
+        partial(gathering.audit, optimizer, steps),
+        gathering.time,
+    ]
     for dtype in {*HALVES.values()} - {facts.dtype}:
-        gathering.find_islands(dtype, _FOR_OTHER_ISLANDS)
-    gathering.find_largest_batches(optimizer)
+        parts.append(partial(gathering.find_islands, dtype, _FOR_OTHER_ISLANDS))
+    parts.append(partial(gathering.find_largest_batches, optimizer))
+    for part in with_bar(parts, "advice", within_s=seconds):
+        part()
     return facts
 
 

@@ -193,7 +193,7 @@ def scale_needs_a_tensor() -> Finding:
 
 def loss_not_scaled(
     why: str,
-    effect: str = "gradients below 2^-25 vanish in fp16",
+    effect: str = "gradients below 2⁻²⁵ vanish in fp16",
     loss: str = "the loss",
     hint: str = "call scaler.scale(loss).backward()",
 ) -> Finding:
@@ -347,7 +347,7 @@ def step_before_backward(backward: str = "backward had produced any gradient") -
     return failed(
         "step_before_backward",
         f"scaler.step(optimizer) was called before {backward}",
-        "the order is forward, scaler.scale(loss).backward(), scaler.step(optimizer), scaler.update()",
+        "call backward first: the step applies the gradients that it leaves in .grad",
     )
 
 
@@ -381,7 +381,7 @@ def clip_before_unscale(how: str, effect: str) -> Finding:
     return failed(
         "clip_before_unscale",
         f"the gradients were clipped {how}: {effect}",
-        "call scaler.unscale_(optimizer), then clip to max_norm itself, then scaler.step(optimizer)",
+        "call scaler.unscale_(optimizer) before you clip: max_norm is meant for gradients of their true size",
     )
 
 
@@ -400,7 +400,7 @@ def gradients_changed_before_unscale(larger: str) -> Finding:
         "gradients_changed_before_unscale",
         "the gradients were changed (clipped, decayed, replaced) while they were still multiplied by "
         f"the loss scale, so a threshold meant for true gradients acted on values {larger} larger",
-        "call scaler.unscale_(optimizer) first, then change the gradients, then scaler.step(optimizer)",
+        "call scaler.unscale_(optimizer) before you change the gradients",
     )
 
 
@@ -417,7 +417,7 @@ def unscale_twice() -> Finding:
 
 def unscale_without_gradients(
     why: str = "backward, which puts them there, had not run yet",
-    hint: str = "the order is scale, backward, unscale_, (clip,) step, update",
+    hint: str = "call scaler.unscale_(optimizer) after backward",
 ) -> Finding:
     """Report an ``unscale_`` with nothing to divide; ``why`` says where gradients come from."""
     return failed(
@@ -434,7 +434,7 @@ def unscale_after_step() -> Finding:
         "unscale_after_step",
         "scaler.unscale_(optimizer) was called after scaler.step(optimizer) in the same iteration: the "
         "step had already unscaled the gradients and used them",
-        "the order is scale, backward, unscale_, (clip,) step, update",
+        "call scaler.unscale_(optimizer) before the step, or leave it out: the step unscales by itself",
     )
 
 
@@ -558,7 +558,7 @@ def update_before_step() -> Finding:
     return failed(
         "update_before_step",
         "scaler.update() was called before scaler.step(optimizer): no gradient had been checked for inf yet",
-        "call scaler.step(optimizer) first, then scaler.update()",
+        "call scaler.update() after scaler.step(optimizer)",
     )
 
 
@@ -680,7 +680,8 @@ def penalty_on_scaled_gradients(counts: str) -> Finding:
         "penalty_on_scaled_gradients",
         f"the penalty counts {counts}: it was taken on gradients that were still multiplied by the "
         "loss scale, so that it drowns the loss, and overflows long before it",
-        "divide what torch.autograd.grad returns by scaler.get_scale() before taking the penalty",
+        "bring what torch.autograd.grad returns to its true size before you take the penalty: "
+        "scaler.get_scale() is what it was multiplied by",
     )
 
 

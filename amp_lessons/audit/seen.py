@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 
@@ -88,18 +88,25 @@ class LayerSeen:
         return known[-1] if known else None
 
 
+class ScaleFrom(NamedTuple):
+    """The loss scale that a rank had from a step on."""
+
+    step: int
+    scale: float
+
+
 @dataclass(frozen=True)
 class RankSeen:
     """One rank of a training on several: how many ``steps`` its optimizers were asked for.
 
-    ``skipped`` are the numbers of those that its scaler skipped, ``scales`` the steps from which on it had
-    another loss scale, with that scale; ``ended`` says how it ended, if not well.
+    ``skipped`` are the numbers of those that its scaler skipped, ``scales`` the loss scales that it had, one
+    after another; ``ended`` says how it ended, if not well.
     """
 
     rank: int
     steps: int
     skipped: tuple[int, ...] = ()
-    scales: tuple[tuple[int, float], ...] = ()
+    scales: tuple[ScaleFrom, ...] = ()
     ended: str = ""
 
 

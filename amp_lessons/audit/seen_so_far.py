@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from amp_lessons.audit.explaining import Explanation, explain
 from amp_lessons.audit.judging.judge import Judge
 from amp_lessons.audit.numbers.distribution import NOT_SEEN, is_sharded
 from amp_lessons.audit.numbers.frames import FrameRecorder
@@ -20,11 +19,14 @@ from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.on_tensors import watching_tensors
 from amp_lessons.audit.recorder.places import line_of, own_line
 from amp_lessons.audit.recorder.recorder import Recorder
+from amp_lessons.audit.recorder.replacing import replaced
 from amp_lessons.audit.recorder.spies import spying
 from amp_lessons.audit.report.how import Clock
-from amp_lessons.audit.report.report import Report
 from amp_lessons.audit.seen import LayerSeen, Nonfinite, StepSeen
-from amp_lessons.audit.watching.spies.replacing import replaced
+
+if TYPE_CHECKING:
+    from amp_lessons.audit.explaining import Explanation
+    from amp_lessons.audit.report.report import Report
 
 _COMPILED = (
     "a model runs as compiled code: its modules are not seen from inside, so neither is where the first inf "
@@ -61,6 +63,8 @@ class Seen:
     @property
     def report(self) -> Report:
         """What is wrong with the training, and its numbers."""
+        from amp_lessons.audit.report.report import Report  # whoever only watches need not wait for it
+
         troubles = (f"the audit's own trouble, {trouble}" for trouble in self._recorder.troubles)
         return Report(
             findings=self._judge.sightings(),
@@ -119,7 +123,7 @@ class Seen:
             except BaseException as error:
                 self._ended = f"{type(error).__name__}: {error}".rstrip(": ")
                 if isinstance(error, Exception):
-                    self._explanation = self._recorder.safely(explain, error)
+                    self._explanation = self._recorder.safely(_explained, error)
                 self._recorder.safely(self._ended_by, error)
                 raise
             finally:
@@ -210,3 +214,9 @@ class Seen:
 
     def _stale(self, module: str) -> None:
         self._judge.hear(events.StaleForward(step=self._recorder.steps, line=own_line(), module=module))
+
+
+def _explained(error: Exception) -> Explanation:
+    from amp_lessons.audit.explaining import explain  # a training that ends well has nothing to look up
+
+    return explain(error)

@@ -10,51 +10,6 @@ and leave no trace), ``ledger`` (write down what was seen) and ``islands`` (whic
 fp32). From outside a room its face is imported, not what lies inside.
 """
 
-from amp_lessons.autocast.cast_policy import (
-    RULES,
-    UNLISTED,
-    Entry,
-    Operation,
-    Policy,
-    UnreadablePyTorchError,
-    atlas,
-    differences,
-    entries,
-    explain,
-    operations,
-    policy,
-)
-from amp_lessons.autocast.cuda_on_cpu import RulesStatus, cuda_rules, region
-from amp_lessons.autocast.islands import Island, Islands, find_islands, in_fp32
-from amp_lessons.autocast.ledger import Cast, Ledger, RecordingError, Row, Summary, record
-from amp_lessons.autocast.running import fake_copy, fake_tensors
+import lazy_loader
 
-__all__ = [
-    "RULES",
-    "UNLISTED",
-    "Cast",
-    "Entry",
-    "Island",
-    "Islands",
-    "Ledger",
-    "Operation",
-    "Policy",
-    "RecordingError",
-    "Row",
-    "RulesStatus",
-    "Summary",
-    "UnreadablePyTorchError",
-    "atlas",
-    "cuda_rules",
-    "differences",
-    "entries",
-    "explain",
-    "fake_copy",
-    "fake_tensors",
-    "find_islands",
-    "in_fp32",
-    "operations",
-    "policy",
-    "record",
-    "region",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

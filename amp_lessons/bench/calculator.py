@@ -101,12 +101,23 @@ def ask(
 
     Raises ``ValueError`` for a number that cannot be used, and says why.
     """
-    count = parse_whole(batch, "The batch", LARGEST_BATCH)
-    length = subject.size
-    if subject.size_name:
-        length = parse_whole(size, f"The {subject.size_name}", LARGEST_SIZE)
-    among = parse_whole(ranks, "The number of ranks", MOST_RANKS)
+    count, length, among = parse_batch(batch), parse_size(size, subject), parse_ranks(ranks)
     return Question(subject, count, length, optimizer, precision, among, stage if among > 1 else "ddp")
+
+
+def parse_batch(typed: str | int) -> int:
+    """Return the number of items that was typed. Raises ``ValueError`` for what is none."""
+    return parse_whole(typed, "The batch", LARGEST_BATCH)
+
+
+def parse_size(typed: str | int, subject: Subject) -> int:
+    """Return the size that was typed, or the subject's only one. Raises ``ValueError`` for what is none."""
+    return parse_whole(typed, f"The {subject.size_name}", LARGEST_SIZE) if subject.size_name else subject.size
+
+
+def parse_ranks(typed: str | int) -> int:
+    """Return the number of ranks that was typed. Raises ``ValueError`` for what is none."""
+    return parse_whole(typed, "The number of ranks", MOST_RANKS)
 
 
 @lru_cache(maxsize=64)

@@ -13,8 +13,8 @@ from itertools import count
 from pathlib import Path
 
 from amp_lessons.bench.results import Recording, Setup, UnreadableResultsError, read, writing_to
+from amp_lessons.files import InUseError, acquired, were_set_aside
 from amp_lessons.keeping import progress
-from amp_lessons.keeping.files import InUseError, acquired, were_set_aside
 
 
 class FolderInUseError(RuntimeError):

@@ -13,10 +13,9 @@ from typing import Any, Literal
 
 import torch
 
-from amp_lessons import devices
-from amp_lessons.keeping import files
-from amp_lessons.keeping.from_json import fits, made
+from amp_lessons import devices, files
 from amp_lessons.measure import Difference, Timing
+from amp_lessons.typed_json import made
 
 Mode = Literal["eager", "compiled"]
 Outcome = Literal["measured", "out of memory", "does not fit", "not supported", "failed", "interrupted"]
@@ -190,7 +189,7 @@ def writing_to(folder: Path) -> Iterator[None]:
 
 
 def _result(entry: dict[str, Any]) -> Result:
-    result = made(Result, {**entry, "samples_ms": tuple(entry["samples_ms"])})
+    result = made(Result, entry)
     if result.timing and len(result.samples_ms) < 2:  # Timing itself refuses those below zero
         raise ValueError("a single sample")
     return result
@@ -199,7 +198,4 @@ def _result(entry: dict[str, Any]) -> Result:
 def _running(words: Any) -> Key | None:
     if not words:
         return None
-    model, precision, mode = words
-    if not (fits((model, precision), tuple[str, ...]) and fits(mode, Mode)):
-        raise TypeError(f"running is {words!r:.60}")
-    return model, precision, mode
+    return made(tuple[str, str, Mode], words)

@@ -37,20 +37,42 @@ IN_FP32_TOO = End(
 ONE_BATCH = End(
     "That batch has nothing to average over, in any precision: every label is ignored, or a row is all "
     "padding.",
-    "Add up the losses and divide by the number of labels that count, at least one. A scaler skips such a "
-    "step; without one the NaN reaches the weights.",
+    "Add up the losses and divide by the number of labels that count, at least one. With PyTorch's own "
+    "cross-entropy its gradients are zero; with a masked mean written by hand they are NaN, and only a "
+    "scaler skips such a step.",
     "07",
     "import torch.nn.functional as F\n\n"
-    "ignored = F.cross_entropy(torch.zeros(4, 3), torch.full((4,), -100))  # every label is ignored\n"
-    "print('a mean over no labels:', ignored.item())\n"
+    "logits = torch.zeros(4, 3, requires_grad=True)\n"
+    "F.cross_entropy(logits, torch.full((4,), -100)).backward()  # every label is ignored: the loss is NaN\n"
+    "print('its gradients are all zero:', (logits.grad == 0).all().item())\n"
     "print('labels that count in your batch:', (batch[1] != -100).sum().item())",
 )
 FORWARD = End(
-    "Something in the forward pass does not fit into fp16: a mask of -1e9, an eps that is zero, a number "
+    "Something in the forward pass does not fit into fp16: a mask of -10⁹, an eps that is zero, a number "
     "above 65,504.",
     "Compute that line in fp32, or all of it in bf16. No knob of the scaler helps: inf is inf at any scale.",
     "03",
     _WATCH + "print(seen.first_nonfinite)",
+)
+ROUNDED = End(
+    "It is not the range, which bf16 shares with fp32, but the digits: a line takes the log, the root or the "
+    "reciprocal of what rounding has made zero or negative, of 1 - p for a p near one, say.",
+    "Compute that line in fp32, or write it so that nothing cancels: log_softmax, the loss that takes "
+    "logits, var instead of a difference of means.",
+    "06",
+    _WATCH
+    + "print(seen.first_nonfinite)\n"
+    + "print('log(1 - 0.999) in bf16:', (1 - torch.tensor(0.999).bfloat16()).log().item())",
+)
+UNGUARDED = End(
+    "One batch made a gradient inf or NaN, and it reached the weights: without a scaler nothing skips a "
+    "step.",
+    "Go on from the last finite weights and look at that batch, in fp32 as well. "
+    "clip_grad_norm_(..., error_if_nonfinite=True) stops before such a step.",
+    "06",
+    "print('weights that are finite:', all(p.isfinite().all().item() for p in model.parameters()))\n"
+    + _WATCH
+    + "print(seen.first_nonfinite)",
 )
 PAST_SCALER = End(
     "An everyday overflow reached the weights: nothing stood between inf and the step.",
@@ -86,10 +108,15 @@ FOUND = End(
     "print('scale now:', scaler.get_scale())\n" + _WATCH + "print([step.scale for step in seen.steps])",
 )
 ALWAYS = End(
-    "The loss is finite and a gradient is not, at any scale: sqrt or a norm written by hand at zero.",
-    "Add the eps inside the root. A lower init_scale cures nothing.",
+    "The loss is finite and a gradient is not, at any scale: a root, a log or a norm written by hand at "
+    "zero, where its slope is infinite. A torch.where around it hides the value and not the slope: zero "
+    "times inf.",
+    "Make safe what goes in: an eps inside the root, or a torch.where before the function as well as "
+    "after it. A lower init_scale cures nothing.",
     "03",
-    _WATCH + "print(seen.first_nonfinite)\nprint([finding.code for finding in seen.report.findings])",
+    "p = torch.zeros(1, requires_grad=True)\n"
+    "torch.where(p > 0, p.log(), 0).sum().backward()\n"
+    "print('the loss is 0, and its gradient', p.grad.item())\n" + _WATCH + "print(seen.first_nonfinite)",
 )
 ANEW = End(
     "The scaler is made anew, or loses its state: in each epoch, or with each restart from a checkpoint.",
@@ -98,9 +125,11 @@ ANEW = End(
     _WATCH + "print([finding.code for finding in seen.report.findings])\nprint(scaler.state_dict())",
 )
 BF16_SCALER = End(
-    "A scaler in bf16 meets no overflow for a long time, so it doubles its scale every 2,000 steps. It costs "
-    "time and changes nothing.",
-    "Switch it off: GradScaler(enabled=dtype == torch.float16).",
+    "A scaler in bf16 meets no overflow for a long time, so it doubles its scale every 2,000 steps. A "
+    "power of two changes no digit. All that it does is to skip, in silence, steps whose gradients are "
+    "inf or NaN.",
+    "Switch it off: GradScaler(enabled=dtype == torch.float16). Look yourself whether the gradients' norm is "
+    "finite.",
     "03",
     "print('autocast would use', torch.get_autocast_dtype(device.type), ' scaler on:', scaler.is_enabled())\n"
     + _WATCH
@@ -134,13 +163,26 @@ UNDERFLOW = End(
     + "    print(name, f'{layer.history[-1].zero_fraction:.0%} of the gradients are zero')",
 )
 CLIPPED = End(
-    "What scaler.step divides had been made small already: gradients are clipped while they are scaled, or "
-    "the scaled loss was thrown away.",
+    "What scaler.step divides had been made small already: gradients are clipped while they are scaled, "
+    "or the scaled loss was thrown away. With SGD the steps become tiny; Adam divides by the gradients' "
+    "size, and hides it.",
     "Call scaler.unscale_(optimizer) before clipping, and backward on what scaler.scale returned.",
     "04",
     _WATCH
     + "print([finding.code for finding in seen.report.findings])\n"
     + "print([step.gradient_norm for step in seen.steps])",
+)
+NOT_STEPPED = End(
+    "It is not the precision: bf16 has the range of fp32, so gradients do not vanish, and fp32 weights take "
+    "small steps.",
+    "Look whether the optimizer was given these parameters, whether they have gradients, and what the "
+    "rate is.",
+    "04",
+    "train()\n"
+    "given = {id(p) for group in optimizer.param_groups for p in group['params']}\n"
+    "for name, p in model.named_parameters():\n"
+    "    print(name, 'in the optimizer:', id(p) in given, ' has a gradient:', p.grad is not None)\n"
+    "print([group['lr'] for group in optimizer.param_groups])",
 )
 STALE = End(
     "One autocast context lasts for many steps: its 16-bit copies of the weights are those of the first.",
@@ -169,16 +211,17 @@ CPU = End(
     "    print(dtype, f'{measure.time_step(lambda: a @ a, device=torch.device(\"cpu\")).median_ms:.3f} ms')",
 )
 SMALL = End(
-    "The GPU waits for Python: the model or the batch is so small that casts cost more than products save.",
-    "Larger batches, torch.compile, fused=True; read the scale now and then, not in each step. Wait for the "
-    "GPU before you read the clock.",
+    "The GPU waits: for the data loader, or for Python, because the model or the batch is so small that "
+    "casts cost more than products save.",
+    "More workers for the loader; larger batches, torch.compile, fused=True; read the scale now and then,"
+    " not in each step. Wait for the GPU before you read the clock.",
     "05",
     "from amp_lessons import measure\n\n"
     "timing = measure.time_step(train, device=device)\nprint(f'{timing.median_ms:.2f} ms')",
 )
 FP32_PART = End(
-    "Most of the time goes where autocast changes nothing: loading data, operations on the fp32 list, or an "
-    "old GPU.",
+    "Most of the time goes where autocast changes nothing: operations on the fp32 list, what waits for "
+    "memory, or products on a GPU too old for them.",
     "Look which operations ran in which dtype, and what share of the time products are.",
     "02",
     "from amp_lessons import autocast\n\nprint(autocast.record(model, batch[0], dtype=torch.float16))",

@@ -54,7 +54,8 @@ def _do_the_weights_move(if_they_do: Question | End) -> Question:
         {
             "not at all, and the loss scale falls": causes.ALWAYS,
             "not at all, or only some; the weights are bf16 or fp16": causes.HALF_WEIGHTS,
-            "not at all, or only some; the weights are fp32, the scale stands": causes.UNDERFLOW,
+            "not at all, or only some; fp32 weights, autocast in fp16, the scale stands": causes.UNDERFLOW,
+            "not at all, or only some; fp32 weights, autocast in bf16": causes.NOT_STEPPED,
             "by thousands of times less than in fp32": causes.CLIPPED,
             "as far as in fp32": if_they_do,
         },
@@ -65,37 +66,60 @@ _TO_THE_LAST_DIGIT = _ask(
     "Is the mean loss of each epoch the same, to the last digit?",
     {"yes": causes.STALE, "no": causes.NOT_AMP},
 )
+_FROM_WHEN_IN_FP16 = _ask(
+    "From when on?",
+    {
+        "from the first batch": _ask(
+            "And with autocast and scaler off, in fp32?",
+            {"NaN or inf as well": causes.IN_FP32_TOO, "a number": causes.FORWARD},
+        ),
+        "from some batch on, for ever": _ask(
+            "Are the weights finite, and below 65,504?",
+            {
+                "yes": causes.FORWARD,
+                "finite, and some are above 65,504": causes.HIDDEN,
+                "no; from the last finite weights the loss of that batch is NaN, too": causes.FORWARD,
+                "no; from the last finite weights its loss is a number": causes.PAST_SCALER,
+            },
+        ),
+        "in single batches, then it recovers": _ask(
+            "And the loss of such a batch in fp32, without autocast?",
+            {"NaN or inf as well": causes.ONE_BATCH, "a number": causes.FORWARD},
+        ),
+    },
+)
+_FROM_WHEN_IN_BF16 = _ask(
+    "From when on?",
+    {
+        "from the first batch": _ask(
+            "And in fp32, without autocast?",
+            {"NaN or inf as well": causes.IN_FP32_TOO, "a number": causes.ROUNDED},
+        ),
+        "from some batch on, for ever": _ask(
+            "And the loss of that batch in fp32, from the last finite weights?",
+            {"a number": causes.ROUNDED, "NaN or inf as well": causes.UNGUARDED},
+        ),
+        "in single batches, then it recovers": _ask(
+            "And the loss of such a batch in fp32?",
+            {"NaN or inf as well": causes.ONE_BATCH, "a number": causes.ROUNDED},
+        ),
+    },
+)
 SYMPTOMS = _ask(
     "What do you see?",
     {
         "the loss is NaN or inf": _ask(
-            "From when on?",
-            {
-                "from the first batch": _ask(
-                    "And with autocast and scaler off, in fp32?",
-                    {"NaN or inf as well": causes.IN_FP32_TOO, "a number": causes.FORWARD},
-                ),
-                "from some batch on, for ever": _ask(
-                    "Are the weights finite, and below 65,504?",
-                    {
-                        "yes": causes.FORWARD,
-                        "finite, and some are above 65,504": causes.HIDDEN,
-                        "no; from the last finite weights the loss of that batch is NaN, too": causes.FORWARD,
-                        "no; from the last finite weights its loss is a number": causes.PAST_SCALER,
-                    },
-                ),
-                "in single batches, then it recovers": _ask(
-                    "And the loss of such a batch in fp32, without autocast?",
-                    {"NaN or inf as well": causes.ONE_BATCH, "a number": causes.FORWARD},
-                ),
-            },
+            "In which dtype? With autocast its dtype, else that of the weights.",
+            {"fp16": _FROM_WHEN_IN_FP16, "bf16": _FROM_WHEN_IN_BF16, "fp32": causes.IN_FP32_TOO},
         ),
         "the loss scale keeps falling": _ask(
             "Where does it go?",
             {
                 "down to some value, and stays there": causes.FOUND,
                 "down by half now and then, and up again": causes.EVERYDAY,
-                "down without end, and the loss is NaN or inf": causes.FORWARD,
+                "down without end, and the loss is NaN or inf": _ask(
+                    "Which dtype does autocast use?", {"fp16": causes.FORWARD, "bf16": causes.ROUNDED}
+                ),
                 "down without end, and the loss is finite": causes.ALWAYS,
                 "back to 65,536 now and then": causes.ANEW,
             },

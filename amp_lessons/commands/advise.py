@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from amp_lessons.keeping import files
+from amp_lessons.commands import typed
 
 if TYPE_CHECKING:
     from amp_lessons.advice import Advice
@@ -31,9 +31,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("maker", metavar="MODULE:FUNCTION", help="what makes the model: my_module:make_model")
     parser.add_argument("--gpu", metavar="NAME", help="the GPU to advise for (default: A100 SXM 40 GB)")
-    parser.add_argument("--steps", type=int, metavar="N", help="how many steps to audit (default: 20)")
-    parser.add_argument("--seconds", type=float, metavar="S", help="about how long it may take (default: 30)")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write the advice as a page with pictures")
+    parser.add_argument(
+        "--steps", type=typed.whole(), metavar="N", help="how many steps to audit (default: 20)"
+    )
+    parser.add_argument(
+        "--seconds", type=typed.above_zero, metavar="S", help="about how long it may take (default: 30)"
+    )
+    parser.add_argument(
+        "--html", type=typed.file_to_write, metavar="FILE", help="write the advice as a page with pictures"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -42,7 +48,6 @@ def run(args: argparse.Namespace) -> int:
 
     options = {name: getattr(args, name) for name in ("gpu", "steps", "seconds")}
     try:
-        _require_writable(args.html)
         advice = advise(
             *_made(args.maker), **{name: each for name, each in options.items() if each is not None}
         )
@@ -50,8 +55,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"amp-lessons advise: {error}", file=sys.stderr)
         return NOT_RUN
     print(advice)
-    if args.html:
-        _write(args.html, advice)
+    if args.html and not _written(args.html, advice):
+        return NOT_RUN
     return READY if advice.passed else TO_BE_MENDED
 
 
@@ -79,7 +84,8 @@ def _imported(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is not None and name.startswith(error.name):
             where = f"in {os.getcwd()} or among what is installed"
-            hint = ": write the module, not the file, my_module:make_model" if name.endswith("py") else ""
+            right = name.removesuffix(".py").replace("/", ".")
+            hint = f": write the module, not the file, {right}:make_model" if right != name else ""
             raise CannotAdviseError(f"there is no module {name!r} {where}{hint}") from error
         raise CannotAdviseError(f"{name} could not be imported: {error}") from error
     except Exception as error:
@@ -121,16 +127,13 @@ def _parted(made: Any, module: Any, name: str) -> tuple[Any, ...]:
     return made, _called(module.make_batch, f"{module.__name__}:make_batch"), getattr(module, "loss", None)
 
 
-def _require_writable(file: Path | None) -> None:
-    from amp_lessons.advice import CannotAdviseError
+def _written(file: Path, advice: Advice) -> bool:
+    """Write the page; False, with a sentence, where that fails."""
+    from amp_lessons.advice.page import advice_page  # it loads matplotlib
 
-    if file is not None:
-        folder = file.absolute().parent
-        if file.is_dir() or not folder.is_dir() or not files.may_write_in(folder):
-            raise CannotAdviseError(f"{file} cannot be written: name a file in a folder of yours")
-
-
-def _write(file: Path, advice: Advice) -> None:
-    from amp_lessons.views.pages.advice import advice_page  # it loads matplotlib
-
-    files.replace(file, advice_page(advice))
+    try:
+        typed.write(file, advice_page(advice))
+    except OSError as error:
+        print(f"amp-lessons advise: {error}", file=sys.stderr)
+        return False
+    return True

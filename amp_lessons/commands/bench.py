@@ -16,6 +16,7 @@ from amp_lessons.bench.confrontation import MODES
 from amp_lessons.bench.eight_bits import PRECISIONS, precisions_on
 from amp_lessons.bench.report import table
 from amp_lessons.bench.workloads import MissingExtraError, benched, require_transformers
+from amp_lessons.commands import typed
 from amp_lessons.keeping.progress import ProgressError
 from amp_lessons.measure.stopwatch import usable_device
 
@@ -51,7 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "layers in 8 bits where the GPU has kernels for them",
     )
     _add_list(parser, "--modes", MODES, _MODES)
-    parser.add_argument("--seconds", type=float, default=3.0, help="how long to time each case (default: 3)")
+    parser.add_argument(
+        "--seconds", type=typed.above_zero, default=3.0, help="how long to time each case (default: 3)"
+    )
     parser.add_argument("--results", type=Path, metavar="FOLDER", help=_FOLDER)
     for option, words in _SWITCHES.items():
         parser.add_argument(option, action="store_true", help=words)
@@ -72,8 +75,6 @@ def run(args: argparse.Namespace) -> int:
         device = usable_device(args.device or devices.default_device())
     except (MissingExtraError, ValueError) as error:
         return _complain(f"{error}")
-    if not args.seconds > 0:
-        return _complain("--seconds must be above 0")
     try:
         return _bench(args, device, args.results or folders.own_folder())
     except (ProgressError, folders.FolderInUseError, results.UnwritableResultsError) as error:

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from amp_lessons.keeping import files
+from amp_lessons import files
+from amp_lessons.commands import typed
 
 if TYPE_CHECKING:
     from amp_lessons.grading import Grades, Terms
@@ -40,7 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="grade this exercise alone; again for more",
     )
     parser.add_argument(
-        "--out", type=Path, metavar="FOLDER", help="write grades.csv and a page for each learner"
+        "--out",
+        type=typed.folder_to_write,
+        metavar="FOLDER",
+        help="write grades.csv and a page for each learner",
     )
     parser.add_argument(
         "--accept",
@@ -50,18 +54,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run what this learner has written, which you have read, although it was held back",
     )
     parser.add_argument(
-        "--seconds", type=_positive, default=20.0, metavar="S", help="of one check (default: 20)"
+        "--seconds", type=typed.above_zero, default=20.0, metavar="S", help="of one check (default: 20)"
     )
     parser.add_argument(
-        "--memory", type=_positive, default=4.0, metavar="GIB", help="of one attempt, in GiB (default: 4)"
+        "--memory",
+        type=typed.above_zero,
+        default=4.0,
+        metavar="GIB",
+        help="of one attempt, in GiB (default: 4)",
     )
-    parser.add_argument("--jobs", type=int, metavar="N", help="attempts at once (default: half of the cores)")
+    parser.add_argument(
+        "--jobs", type=typed.whole(), metavar="N", help="attempts at once (default: half of the cores)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Grade, print the table, write the files, and return what ``add_arguments`` says."""
     from amp_lessons.grading import grade
 
+    if args.submissions.is_file():
+        print(
+            f"amp-lessons grade: {args.submissions} is a file; name the folder that holds it", file=sys.stderr
+        )
+        return NOT_RUN
     try:
         if args.out:
             args.out.mkdir(parents=True, exist_ok=True)
@@ -82,9 +97,7 @@ def _terms(args: argparse.Namespace) -> Terms:
     from amp_lessons.grading import Limits, Terms
 
     jobs = args.jobs or max(1, (os.cpu_count() or 2) // 2)
-    return Terms(
-        args.seconds, Limits(memory_bytes=int(args.memory * 2**30)), max(1, jobs), frozenset(args.accept)
-    )
+    return Terms(args.seconds, Limits(memory_bytes=int(args.memory * 2**30)), jobs, frozenset(args.accept))
 
 
 def _write(folder: Path, grades: Grades) -> None:
@@ -94,10 +107,3 @@ def _write(folder: Path, grades: Grades) -> None:
     for number, each in enumerate(grades.learners, start=1):
         files.replace(folder / file_name(each, number), page(each, grades.about))
     print(f"written to {folder}: grades.csv, and a page for each of {len(grades.learners)} learners")
-
-
-def _positive(text: str) -> float:
-    number = float(text)
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
-    return number

@@ -9,18 +9,26 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from amp_lessons import groups
+from amp_lessons.commands import typed
 from amp_lessons.groups import Handed, Work
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``amp-lessons groups``."""
     who = parser.add_mutually_exclusive_group()
-    who.add_argument("--groups", type=int, default=6, metavar="N", help="how many groups (default: 6)")
+    who.add_argument(
+        "--groups", type=typed.whole(), default=6, metavar="N", help="how many groups (default: 6)"
+    )
     who.add_argument("--learners", nargs="+", metavar="NAME", help="or a variant for each of these")
-    parser.add_argument("--seed", type=int, required=True, help="draws everything; the same prints the same")
+    parser.add_argument(
+        "--seed", type=typed.whole(None), required=True, help="draws everything; the same prints the same"
+    )
     parser.add_argument("--only", nargs="+", metavar="ID", help="only these, such as heal_snail drills")
     parser.add_argument(
-        "--handouts", type=Path, metavar="FOLDER", help="write a notebook for each there, without answers"
+        "--handouts",
+        type=typed.folder_to_write,
+        metavar="FOLDER",
+        help="write a notebook for each there, without answers",
     )
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 
+from amp_lessons.commands import typed
 from amp_lessons.keeping import progress
 
 _ALL = object()  # no word that anybody could type
@@ -14,33 +15,42 @@ _ALL = object()  # no word that anybody could type
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``amp-lessons progress``."""
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--csv", metavar="FILE", help="export as CSV; - writes to the terminal")
-    what.add_argument("--json", metavar="FILE", help="export as JSON; - writes to the terminal")
+    for kind in ("csv", "json"):
+        what.add_argument(
+            f"--{kind}",
+            type=typed.file_or_terminal,
+            metavar="FILE",
+            help=f"export as {kind.upper()}; - writes to the terminal",
+        )
     what.add_argument(
         "--reset",
         nargs="?",
         const=_ALL,
-        type=_exercise_id,
+        type=_named,
         metavar="EXERCISE",
-        help="forget one exercise, or all; asks first",
+        help="forget one exercise, by title, id or how one of them begins, or all; asks first",
     )
     parser.add_argument("--yes", action="store_true", help="do not ask before --reset")
 
 
-def _exercise_id(word: str) -> str:
+def _named(word: str) -> str:
     """Refuse an empty word: it comes from a shell variable that is not set, and nobody meant "all" by it."""
     if not word.strip():
-        raise argparse.ArgumentTypeError("the id of an exercise is empty; give no id at all to forget all")
-    return word
+        raise argparse.ArgumentTypeError(
+            "the name of an exercise is empty; give no name at all to forget all"
+        )
+    return word.strip()
 
 
 def run(args: argparse.Namespace) -> int:
     """Carry out ``amp-lessons progress``; return its exit status."""
     try:
         if args.csv is not None:
-            return _export(_read().as_csv(), args.csv)
+            typed.write(args.csv, _read().as_csv())
+            return 0
         if args.json is not None:
-            return _export(_read().as_json(), args.json)
+            typed.write(args.json, _read().as_json())
+            return 0
         if args.reset is not None:
             return _reset(None if args.reset is _ALL else args.reset, args.yes)
         return _show()
@@ -68,33 +78,23 @@ def _show() -> int:
 
     found = exercises.overview()
     print(found)
-    print(f"\nkept in {progress.path()}")
+    print(f"\nkept in {progress.path()}; `amp-lessons progress --reset TITLE` forgets one exercise")
     if earlier := [str(file) for file in progress.damaged_files() if str(file) not in found.message]:
         print("\n".join(["these files were damaged and set aside; what you did may be in them:", *earlier]))
     return 0
 
 
-def _export(text: str, target: str) -> int:
-    if target == "-":
-        print(text, end="")
-    else:
-        Path(target).write_text(text, encoding="utf-8")
-        print(f"written to {target}")
-    return 0
-
-
-def _reset(exercise_id: str | None, sure: bool) -> int:
-    known = _read().records
-    if exercise_id is not None and exercise_id not in known:
-        print(
-            f"nothing is recorded for {exercise_id!r}; there is: {', '.join(known) or 'nothing'}",
-            file=sys.stderr,
-        )
+def _reset(name: str | None, sure: bool) -> int:
+    titles = _titles(_read().records)
+    try:
+        exercise_id = None if name is None else _meant(name, titles)
+    except ValueError as error:
+        print(error, file=sys.stderr)
         return 1
     what = (
-        f"the record of {exercise_id}"
-        if exercise_id
-        else f"the records of {len(known)} exercises, and what you practised"
+        f"the record of {_told(exercise_id, titles)}"
+        if exercise_id is not None
+        else f"the records of {len(titles)} exercises, and what you practised"
     )
     if not (sure or _confirmed(f"Forget {what}? This cannot be undone. [y/N] ")):
         print("nothing was changed")
@@ -102,6 +102,37 @@ def _reset(exercise_id: str | None, sure: bool) -> int:
     _warn(progress.reset(exercise_id))
     print(f"forgot {what}")
     return 0
+
+
+def _titles(recorded: Iterable[str]) -> dict[str, str]:
+    """Return the titles of what is recorded, by id; an exercise that there is no longer has its id alone."""
+    from amp_lessons import exercises
+
+    titles = {exercise.id: exercise.title for exercise in exercises.catalog()}
+    return {each: titles.get(each, each) for each in recorded}
+
+
+def _meant(name: str, titles: Mapping[str, str]) -> str:
+    """Return the id of the recorded exercise with this id or title, or whose id or title alone begins so.
+
+    Raises ValueError where none has it, or several have.
+    """
+    wanted = name.casefold()
+    spelt = {each: (each.casefold(), title.casefold()) for each, title in titles.items()}
+    whole = [each for each, names in spelt.items() if wanted in names]
+    begun = [each for each, names in spelt.items() if any(known.startswith(wanted) for known in names)]
+    found = whole or begun
+    if len(found) == 1:
+        return found[0]
+    offered = ", ".join(_told(each, titles) for each in found or titles) or "nothing"
+    if found:
+        raise ValueError(f"{name!r} may be any of these, so write more of it: {offered}")
+    raise ValueError(f"nothing is recorded for {name!r}; there is: {offered}")
+
+
+def _told(exercise_id: str, titles: Mapping[str, str]) -> str:
+    """Write an exercise with its title, and with its id, which is shorter to type."""
+    return f'"{titles[exercise_id]}" ({exercise_id})'
 
 
 def _confirmed(question: str) -> bool:

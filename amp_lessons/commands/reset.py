@@ -22,7 +22,10 @@ def run(args: argparse.Namespace) -> int:
     """Reset the lessons and say what was kept where; 1 with a sentence if that cannot be."""
     folder = own_folder(args.folder)
     if not lessons.is_copy(folder):
-        return _refuse(f"{folder} is no copy of the lessons. Change into yours, or name it: --folder FOLDER")
+        return _refuse(
+            f"{folder} is no copy of the lessons. Change into yours, or name it: --folder FOLDER. "
+            "If you have none yet, `amp-lessons lab` makes one."
+        )
     try:
         for number in args.lessons:
             print(_told(lessons.reset(folder, original_lessons(), number)))

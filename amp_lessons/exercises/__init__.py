@@ -16,7 +16,7 @@ from amp_lessons.exercises import checking, repetition, shelf
 from amp_lessons.exercises.containment.isolation import Way
 from amp_lessons.exercises.exercise import Exercise
 from amp_lessons.exercises.overviews import Overview, overview, so_far
-from amp_lessons.exercises.own_code import source_of
+from amp_lessons.exercises.own_code import is_still, source_of
 from amp_lessons.exercises.repetition import due_for_repetition
 from amp_lessons.exercises.report.results import Hint, OtherWay, Report, SideBySide, Solution
 from amp_lessons.keeping import progress, written
@@ -50,16 +50,23 @@ def catalog() -> list[Exercise]:
 def check(exercise_id: str, attempt: Any, *, time_limit_s: float = 10.0, isolation: Way = "auto") -> Report:
     """Examine ``attempt`` and report what holds and what does not, the root cause first.
 
-    The report comes within ``time_limit_s`` seconds, whatever the attempt does: it may raise, print, loop for
-    ever or end its process. Meanwhile ``torch.compile`` compiles nothing. The try is recorded in the
-    learner's progress. ``isolation`` chooses where it runs: "fork" in a child process, "inprocess" in this
-    one, "auto" in a child where that is possible. What a solved exercise does counts when it is due for
-    repetition and written anew. Raises ValueError for an unknown id, KeyboardInterrupt when the user
-    interrupts.
+    A stub that nobody has changed is not attempted yet, also that of a patient, which runs: no try is
+    recorded, and nothing is said of its mistake. Where its source cannot be had, a patient is examined.
+    The report comes, whatever the attempt does: it may raise, print, loop for ever or end its process. An
+    attempt has ``time_limit_s`` seconds of processor time, and for all that it waits three times as many by
+    the clock, so that a busy machine stops nothing. Meanwhile ``torch.compile`` compiles nothing. The try is
+    recorded in the learner's progress. ``isolation`` chooses where it runs: "fork" in a child process,
+    "inprocess" in this one, "auto" in a child where that is possible. What a solved exercise does counts when
+    it is due for repetition and written anew. Raises ValueError for an unknown id, KeyboardInterrupt when the
+    user interrupts.
     """
     if not time_limit_s > 0:
         raise ValueError(f"time_limit_s must be a positive number of seconds, not {time_limit_s!r}")
-    report = checking.examine(shelf.find(exercise_id), attempt, time_limit_s, isolation)
+    exercise = shelf.find(exercise_id)
+    if exercise.is_patient and is_still(attempt, exercise.stub):
+        report = checking.not_attempted(exercise)
+    else:
+        report = checking.examine(exercise, attempt, time_limit_s, isolation)
     try:
         report = _recorded(report, source_of(attempt))
     except progress.ProgressError as error:  # must not keep anyone from learning

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from amp_lessons import autocast
 from amp_lessons.audit.findings import Finding, failed, note
 from amp_lessons.exercises import ranks
 from amp_lessons.exercises.attempt import Attempt, Rejected
 from amp_lessons.exercises.containment import isolation
 from amp_lessons.exercises.exercise import Exercise
+from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.report.results import Report, SideBySide
+from amp_lessons.exercises.watching.device import device_type
 from amp_lessons.text.describing import describe
 
 _MANY_CHARACTERS = 100_000
@@ -21,6 +25,8 @@ def examine(exercise: Exercise, attempt: Any, time_limit_s: float, way: isolatio
     if exercise.on_ranks:  # the learner's code runs in processes of its own, which this one has to start
         ranks.prepare()
         way = "inprocess"
+    elif _has_to_hold_on_cuda_too(exercise):
+        _read_cuda_rules()
     result = isolation.run(lambda: _said(exercise, Attempt(attempt, exercise.names)), time_limit_s, way)
     said = result.value if result.ending == "finished" else (ended_early(result, time_limit_s),)
     findings = [each for each in (*said, *_about_output(result)) if isinstance(each, Finding)]
@@ -29,7 +35,46 @@ def examine(exercise: Exercise, attempt: Any, time_limit_s: float, way: isolatio
     return Report(exercise.id, exercise.title, tuple(findings), comparisons, result.printed)
 
 
+def not_attempted(exercise: Exercise) -> Report:
+    """Report that a patient is still as it came, and what to do; its mistake is for the learner to find."""
+    return Report(exercise.id, exercise.title, (common_findings.as_it_came(exercise.names),))
+
+
 def _said(exercise: Exercise, attempt: Attempt) -> tuple[Finding | SideBySide, ...]:
+    """Return what the check says of an attempt: by the autocast rules of this device, then by CUDA's.
+
+    The two have different lists, and what is right here may be wrong on the GPU that it is meant for.
+    """
+    said = _said_here(exercise, attempt)
+    if _refused(said) or not _has_to_hold_on_cuda_too(exercise):
+        return said
+    with autocast.cuda_rules():
+        on_cuda = _said_here(exercise, attempt)
+    return tuple(map(_by_cuda_rules, on_cuda)) if _refused(on_cuda) else said
+
+
+def _read_cuda_rules() -> None:
+    """Ask PyTorch for CUDA's rules, once for this process: a child would ask again at each check."""
+    with autocast.cuda_rules():
+        pass
+
+
+def _has_to_hold_on_cuda_too(exercise: Exercise) -> bool:
+    return exercise.meets_autocast and not exercise.on_ranks and device_type() == "cpu"
+
+
+def _refused(said: tuple[Finding | SideBySide, ...]) -> bool:
+    return not all(each.ok for each in said if isinstance(each, Finding))
+
+
+def _by_cuda_rules(each: Finding | SideBySide) -> Finding | SideBySide:
+    """Say of a finding that it holds on a GPU, whose autocast has other lists than a CPU's."""
+    if not isinstance(each, Finding):
+        return each
+    return replace(each, message=f"right by this CPU's autocast, and not by CUDA's: {each.message}")
+
+
+def _said_here(exercise: Exercise, attempt: Attempt) -> tuple[Finding | SideBySide, ...]:
     """Return what the check says of an attempt, each thing once; of a rejected one nothing but why."""
     try:
         return tuple(dict.fromkeys(exercise.check(attempt)))

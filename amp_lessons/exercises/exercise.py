@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -69,6 +70,12 @@ class Exercise:
         """Return the function that examines an attempt; it loads when it is first asked for."""
         return self._module("check").check
 
+    @property
+    def meets_autocast(self) -> bool:
+        """Whether autocast is on in an attempt, or in what its check makes of it."""
+        check = inspect.getsource(self._module("check"))
+        return any("autocast" in source for source in (self.stub, self.solution_source, check))
+
     def _module(self, name: str) -> ModuleType:
         return import_module(f"{__package__}.{self.id}.{name}")
 
@@ -113,8 +120,19 @@ def _read_card(path: Path) -> tuple[dict[str, Any], list[str], tuple[OtherWay, .
     task, *rest = re.split(r"^## (.+)$", told, flags=re.MULTILINE)
     if tuple(rest[::2]) != _SECTIONS:
         raise ValueError(f"{path} must have the sections {', '.join(_SECTIONS)}, not {', '.join(rest[::2])}")
-    sections = [" ".join(text.split()) for text in (task, *rest[1::2])]
+    sections = [_laid_out(task), *(" ".join(text.split()) for text in rest[1::2])]
     return _front_matter(match[1], path), sections, _read_ways(ways[0], path) if ways else ()
+
+
+def _laid_out(task: str) -> str:
+    """Join the lines of each paragraph and of each item that begins with ``- ``; blank lines stay."""
+    lines: list[str] = []
+    for line in map(str.strip, task.strip().splitlines()):
+        if lines and lines[-1] and line and not line.startswith("- "):
+            lines[-1] += f" {line}"
+        else:
+            lines.append(line)
+    return "\n".join(lines)
 
 
 def _read_ways(text: str, path: Path) -> tuple[OtherWay, ...]:

@@ -1,4 +1,4 @@
-"""The code behind an attempt, and whether two such codes are the same."""
+"""The code behind an attempt, and whether it is the same as another, or still the stub's."""
 
 from __future__ import annotations
 
@@ -24,6 +24,32 @@ def source_of(attempt: Any) -> str:
 def same_code(one: str, other: str) -> bool:
     """Say whether two sources are the same but for blanks, comments and line breaks."""
     return bool(one) and _parsed(one) == _parsed(other)
+
+
+def is_still(attempt: Any, stub: str) -> bool:
+    """Say whether functions are still those that ``stub`` defines, but for blanks, comments and line breaks.
+
+    False where that cannot be told, as of code that was run by ``exec``.
+    """
+    functions = attempt if isinstance(attempt, tuple) else (attempt,)
+    try:
+        return list(map(_definition, functions)) == list(map(ast.dump, _definitions(stub)))
+    except Exception:  # it is the learner's object, as above
+        return False
+
+
+def _definition(function: Any) -> str:
+    """Return what defines a function. A ValueError says that it is wrapped in more than its decorators."""
+    wrappers: list[Any] = []
+    inner = inspect.unwrap(function, stop=wrappers.append)
+    (definition,) = _definitions(textwrap.dedent(inspect.getsource(inner.__code__)))
+    if len(wrappers) != len(definition.decorator_list):
+        raise ValueError(f"{definition.name} has {len(wrappers)} wrappers")
+    return ast.dump(definition)
+
+
+def _definitions(source: str) -> list[ast.FunctionDef]:
+    return [each for each in ast.parse(source).body if isinstance(each, ast.FunctionDef)]
 
 
 def _source_of(attempt: Any) -> str:

@@ -20,12 +20,12 @@ from amp_lessons import parallel
 from amp_lessons.audit.findings import Finding, failed, todo
 from amp_lessons.exercises.attempt import Rejected
 from amp_lessons.exercises.containment import sandbox
-from amp_lessons.exercises.containment.time_limit import TimeUp
+from amp_lessons.exercises.containment.time_limit import PATIENCE, TimeUp
 from amp_lessons.exercises.report.results import SideBySide
 
 RANKS = 2
 _START_S = 120.0
-_MOST_S = 8.0  # a deadlock can be told from slow code only by waiting
+_MOST_S = 4.0  # by the clock ``PATIENCE`` times as long: only by waiting is a deadlock told from slow code
 _OF_ITS_OWN = 0.9  # so that a rank can say where its code was, before it is ended from outside
 
 
@@ -44,7 +44,7 @@ def run(task: Callable[..., Any], *args: Any) -> list[Any]:
     with tempfile.TemporaryDirectory() as folder:
         try:
             ended = parallel.run(
-                _be_rank, RANKS, task, args, limit_s * _OF_ITS_OWN, folder, timeout_s=limit_s
+                _be_rank, RANKS, task, args, limit_s * _OF_ITS_OWN, folder, timeout_s=PATIENCE * limit_s
             )
         except parallel.RankError as error:
             raise Rejected(*(_left_word(Path(folder)) or (_ended(error, limit_s),))) from error

@@ -71,17 +71,10 @@ def record_check(exercise_id: str, passed: bool, source: str = "") -> str:
     if not record.solved:
         said.append(progress.record_try(exercise_id, passed))
     elif is_due(exercise_id, record, practised):
-        said.append(_record_repetition(exercise_id, passed, source))
+        said.append(practice.record(exercise_id, "good" if passed else "again"))
     if passed and source:
         said.append(written.record_version(exercise_id, source))
     return " ".join(filter(None, said))
-
-
-def _record_repetition(exercise_id: str, passed: bool, source: str) -> str:
-    """Note a repetition; a patient as it was is where one begins: its stub runs, and is checked."""
-    if same_code(shelf.find(exercise_id).stub, source):
-        return written.record_empty(exercise_id)
-    return practice.record(exercise_id, "good" if passed else "again")
 
 
 def _due_at(exercise_id: str, record: Record, practised: Practice) -> datetime | None:

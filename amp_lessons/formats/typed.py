@@ -13,6 +13,8 @@ from amp_lessons.formats.floats import FloatFormat, require_format
 
 _EXAMPLES = "0.1, 1e-8, 2^-24, 1/3, -0, inf or nan, or a bit pattern such as 0x7bff or 0b0111"
 _PLAIN_SIGNS = str.maketrans({"−": "-", "–": "-", "×": "*", "·": "*", "∞": "inf"})
+_RAISED = re.compile("[⁺⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+")
+_LOWERED = str.maketrans("⁺⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "+-0123456789")
 _SPACED_OPERATOR = re.compile(r"\s*(\*\*?|\^|/|^[+-])\s*")
 _UNSIGNED = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?"
 _POWER = re.compile(rf"(?:({_UNSIGNED})\*)?({_UNSIGNED})(?:\^|\*\*)\(?([+-]?[0-9]+)\)?")
@@ -40,12 +42,13 @@ def parse(text: str, float_format: FloatFormat) -> Typed:
     """Return what ``text`` means in ``float_format``: a number, or with 0x or 0b in front the bits of one.
 
     Understands decimals of any size (rounded once, from the exact value), thousands separated by commas,
-    powers (2^-24, 1.5*2^-3, 10**6), fractions, inf, nan and -0. A ``ValueError`` tells the learner what to
-    type instead.
+    powers (2^-24, 2⁻²⁴, 1.5*2^-3, 10**6), fractions, inf, nan and -0. A ``ValueError`` tells the learner
+    what to type instead.
     """
     require(text, str, "text", 'what a learner typed, such as "0.1"')
     require_format(float_format, "float_format")
-    cleaned = _SPACED_OPERATOR.sub(r"\1", text.strip().lower().translate(_PLAIN_SIGNS))
+    plain = _RAISED.sub(lambda raised: f"^{raised[0].translate(_LOWERED)}", text).translate(_PLAIN_SIGNS)
+    cleaned = _SPACED_OPERATOR.sub(r"\1", plain.strip().lower())
     if not cleaned:
         raise ValueError(f"Nothing typed yet. Try {_EXAMPLES}.")
     if len(cleaned) > _LONGEST_TEXT:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -22,6 +22,7 @@ from amp_lessons.grading.judging import BY_PROXY, Task, judged, not_judged
 from amp_lessons.grading.processes import EndedError, Limits, Walled
 from amp_lessons.grading.reading import Found, Wanted
 from amp_lessons.grading.submissions import Submission, submissions_in
+from amp_lessons.text.bars import with_bar
 
 _READING_S = 60.0
 
@@ -172,7 +173,8 @@ def _judge_all(tasks: dict[tuple[str, str], Task], jobs: int) -> dict[tuple[str,
     processes.surroundings()
     with ProcessPoolExecutor(min(jobs, max(1, len(tasks))), get_context("spawn")) as pool:
         futures = {key: pool.submit(judged, task) for key, task in tasks.items()}
-        wait(futures.values())
+        for _ in with_bar(as_completed(futures.values()), "checks", len(futures)):
+            pass
     return {key: _judged_anyhow(future, tasks[key]) for key, future in futures.items()}
 
 

@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 from amp_lessons.audit.findings import Finding, FindingKind, failed
 from amp_lessons.exercises import checking, shelf
+from amp_lessons.exercises.containment.time_limit import PATIENCE
 from amp_lessons.exercises.exercise import Exercise
 from amp_lessons.exercises.report.results import Report, SideBySide
 from amp_lessons.grading.plain_data import UnreadableError, decoded
@@ -54,7 +55,8 @@ def _between_walls(exercise: Exercise, task: Task) -> Report:
     with Walled("amp_lessons.grading.inside", task.limits, most_s=most_s) as walled:
         walled.tell({"exercise": task.exercise_id, "source": task.source, "limit_s": task.limit_s})
         walled.hear(task.limits.start_s)
-        said = walled.hear(2 * task.limit_s + _GRACE_S)  # one limit to be defined, one to be checked
+        # one limit to be defined, one to be checked
+        said = walled.hear(2 * PATIENCE * task.limit_s + _GRACE_S)
     return _from_data(exercise, said)
 
 
@@ -63,7 +65,7 @@ def _by_proxy(exercise: Exercise, task: Task) -> Report:
     with Walled("amp_lessons.grading.there", task.limits, most_s=most_s, hide_exercises=True) as walled:
         walled.tell({"source": task.source, "name": exercise.names[0]})
         walled.hear(task.limits.start_s)
-        described = walled.hear(task.limit_s)
+        described = walled.hear(PATIENCE * task.limit_s)
         try:
             attempt = _attempt(exercise, walled, described, task.limit_s)
         except (UnreadableError, KeyError, TypeError, IndexError, ValueError):
@@ -74,7 +76,7 @@ def _by_proxy(exercise: Exercise, task: Task) -> Report:
 def _attempt(exercise: Exercise, walled: Walled, described: Any, limit_s: float) -> Any:
     if "value" in described:
         return decoded(described["value"])
-    return StandIn(walled, described["parameters"], limit_s)
+    return StandIn(walled, described["parameters"], PATIENCE * limit_s)
 
 
 def _words(described: Any) -> str:

@@ -13,6 +13,7 @@ from amp_lessons.interview.questions import LEVELS, Question
 from amp_lessons.keeping import practice, schedule
 from amp_lessons.keeping.practice import GRADES, Practice, Review
 from amp_lessons.text.nearest import did_you_mean
+from amp_lessons.text.words import counted
 
 _UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"))
 NEW_A_DAY = 10  # each new card comes back some eight times in its first year
@@ -167,7 +168,7 @@ def wait(time: timedelta) -> str:
     seconds = max(60.0, time.total_seconds())
     size, unit = next((size, unit) for size, unit in _UNITS if seconds >= size)
     count = round(seconds / size)
-    return f"{count} {unit}{'s' * (count != 1)}"
+    return counted(count, unit)
 
 
 def _known(chosen: Iterable[str], known: tuple[str, ...], what: str) -> tuple[str, ...]:

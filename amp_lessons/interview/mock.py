@@ -16,6 +16,7 @@ from amp_lessons.interview.questions import LEVELS
 from amp_lessons.keeping import practice
 from amp_lessons.keeping.progress import ProgressError
 from amp_lessons.text.nearest import did_you_mean
+from amp_lessons.text.words import counted
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def time_left(seconds: float) -> str:
         count, unit = round(seconds / 60), "minute"
     else:
         count, unit = round(seconds), "second"
-    return f"{count} {unit}{'s' * (count != 1)} left"
+    return f"{counted(count, unit)} left"
 
 
 @dataclass

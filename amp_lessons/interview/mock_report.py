@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from amp_lessons.interview.bank import question
 from amp_lessons.text import prose
 
 if TYPE_CHECKING:
@@ -101,9 +102,9 @@ class MockReport:
 
 
 def _to_repeat(turn: Turn) -> str:
-    what = turn.asked.question_id or turn.asked.follows or turn.asked.topic
-    if turn.asked.exercise is not None:
-        what = turn.asked.exercise.id
+    what = turn.asked.text if turn.asked.exercise is None else turn.asked.exercise.title
+    if turn.asked.follows and not turn.asked.question_id:
+        what = f"{question(turn.asked.follows).question} {what}"
     return f"{what} (lesson {turn.asked.lesson}): {'; '.join(turn.missed)}"
 
 

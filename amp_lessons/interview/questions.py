@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from amp_lessons.interview.proving import Proof, proof_cell, prove_cell
+from amp_lessons.text.words import superscripts
 
 LEVELS = ("entry", "senior", "staff")
 
@@ -95,11 +96,15 @@ class Question:
 
 
 def fill(template: str, values: Mapping[str, Any]) -> str:
-    """Return ``template`` with a value in place of each ``{name}`` or ``{name:format}``, ``…`` if none."""
-    return "".join(
+    """Return ``template`` with a value in place of each ``{name}`` or ``{name:format}``, ``…`` if none.
+
+    Exponents are raised, those of the values too.
+    """
+    filled = "".join(
         text + ("" if name is None else format(values[name], spec or "") if name in values else "…")
         for text, name, spec, _ in string.Formatter().parse(template)
     )
+    return superscripts(filled)
 
 
 def placeholders(template: str) -> set[str]:

@@ -13,7 +13,7 @@ from amp_lessons.autocast import Policy
 from amp_lessons.formats import FORMATS
 from amp_lessons.fp8 import Recipe
 from amp_lessons.text.tables import Table
-from amp_lessons.text.words import power_of_two
+from amp_lessons.text.words import number, power_of_two
 
 _FORMATS = ("fp32", "tf32", "fp16", "bf16", "fp8_e4m3", "fp8_e5m2", "fp4_e2m1")
 # The operation that is asked about, and the others of its kind: a test asks about these, too.
@@ -85,7 +85,7 @@ def _formats() -> Table:
         {
             "format": name,
             "s/e/m": f"{int(each.signed)}/{each.exponent_bits}/{each.mantissa_bits}",
-            "largest": f"{each.max:.5g}",
+            "largest": number(each.max, 5),
             "smallest normal": power_of_two(each.smallest_normal),
             "smallest": power_of_two(each.smallest_subnormal or each.smallest_normal),
             "epsilon": power_of_two(each.epsilon),

@@ -1,5 +1,5 @@
-"""What is kept on disk: the learner's progress, what was practised and when it is due, whole files, locks."""
+"""What is kept on disk: the learner's progress, answers to questions, what is due when, whole files."""
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(__name__, ["practice", "progress", "schedule"])
+__getattr__, __dir__, __all__ = lazy_loader.attach(__name__, ["answers", "practice", "progress", "schedule"])

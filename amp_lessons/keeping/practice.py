@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from amp_lessons.keeping.from_json import made
 from amp_lessons.keeping.sections import DamagedError, Section
+from amp_lessons.typed_json import made
 
 SECTION = "practice"
 _KEPT = Section(SECTION, "what you practised")

@@ -21,8 +21,8 @@ from typing import Any
 
 import platformdirs
 
-from amp_lessons.keeping import files
-from amp_lessons.keeping.from_json import made
+from amp_lessons import files
+from amp_lessons.typed_json import made
 
 SCHEMA = 1
 _LOCK_TIMEOUT_S = 10.0

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from amp_lessons.keeping import files, progress
+from amp_lessons import files
+from amp_lessons.keeping import progress
 
 T = TypeVar("T")
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from amp_lessons.keeping.from_json import made
 from amp_lessons.keeping.practice import utc_now
 from amp_lessons.keeping.sections import DamagedError, Section
+from amp_lessons.typed_json import made
 
 SECTION = "written"
 _KEPT = Section(SECTION, "the code that you wrote")

@@ -4,6 +4,9 @@ Beside the lessons lies what was delivered: a digest of each, as it came. A less
 delivered gives way to a new version of it. One that says anything else was touched; it stays, and the new
 version is put beside it. So nothing is lost even where that list is, and a process that is killed leaves
 whole files: a new folder gets its name when all of it is there, a file when all of it is written.
+
+Lessons come as ``fresh`` makes them, with nothing run. Two versions of the course that differ only in what
+their cells show are the same to a learner: nothing comes.
 """
 
 from __future__ import annotations
@@ -21,8 +24,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from amp_lessons.keeping import files
-from amp_lessons.lessons.shipped import checkout_above, lessons
+from amp_lessons import files
+from amp_lessons.lessons import fresh
+from amp_lessons.lessons.shipped import checkout_above, lessons, numbered
 
 FOLDER = "my_lessons"
 FOR_ASSISTANTS = Path(__file__).parent / "AGENTS.md"  # brought once, when the folder becomes a copy
@@ -103,15 +107,16 @@ def reset(folder: Path, source: Path, number: str) -> Reset:
     ``number`` is that of the lesson, ``"03"`` or ``"3"``. Raises ValueError if there is no such lesson, else
     as ``bring`` does.
     """
-    original = _numbered(source, number)
-    mine, new = folder / original.name, _digest(original)
+    original = numbered(source, number)
+    mine, text = folder / original.name, fresh.text_of(original)
+    new = _digest(text.encode())
     with _locked(folder):
         delivered = _delivered(folder)
         as_it_came = (None, new, delivered.get(mine.name))
         kept = None if _digest_if_there(mine) in as_it_came else _kept_aside(mine)
-        _copy(original, mine)
+        files.replace(mine, text)
         for beside in _new_versions(mine):
-            if _digest(beside) == delivered.get(beside.name):
+            if _digest_if_there(beside) == delivered.get(beside.name):
                 beside.unlink()  # it has become the lesson, or an older one than that
         _deliver(folder, {**delivered, original.name: new})
     return Reset(mine, kept)
@@ -126,11 +131,12 @@ def _made_whole(folder: Path, source: Path) -> bool:
     unfinished = folder.with_name(f".{folder.name}-{uuid.uuid4().hex}{_UNFINISHED}")
     unfinished.mkdir(parents=True)
     try:
-        for original in lessons(source):
-            shutil.copyfile(original, unfinished / original.name)
+        texts = {original.name: fresh.text_of(original) for original in lessons(source)}
+        for name, text in texts.items():
+            (unfinished / name).write_text(text, encoding="utf-8")
         shutil.copyfile(FOR_ASSISTANTS, unfinished / FOR_ASSISTANTS.name)
         (unfinished / _OURS).mkdir()
-        _deliver(unfinished, {original.name: _digest(original) for original in lessons(source)})
+        _deliver(unfinished, {name: _digest(text.encode()) for name, text in texts.items()})
         os.rename(unfinished, folder)
     except OSError:
         if is_copy(folder):
@@ -152,16 +158,16 @@ def _brought_up_to_date(folder: Path, source: Path) -> Brought:
     made, before = not is_copy(folder), _delivered(folder)
     delivered, added, updated, beside = dict(before), [], [], {}
     for original in lessons(source):
-        mine, new = folder / original.name, _digest(original)
-        there = _digest_if_there(mine)
+        mine, text = folder / original.name, fresh.text_of(original)
+        there, new = _digest_if_there(mine), _digest(text.encode())
         if there is None:
-            _copy(original, mine)
+            files.replace(mine, text)
             added.append(mine.name)
         elif there != new and there == before.get(mine.name):
-            _copy(original, mine)
+            files.replace(mine, text)
             updated.append(mine.name)
         elif there != new and before.get(mine.name) != new:
-            beside[mine.name] = _put_beside(mine, original, new, before)
+            beside[mine.name] = _put_beside(mine, text, before)
             delivered[beside[mine.name].name] = new
         delivered[mine.name] = new
     if made and not (folder / FOR_ASSISTANTS.name).exists():
@@ -171,11 +177,11 @@ def _brought_up_to_date(folder: Path, source: Path) -> Brought:
     return Brought(folder, made, tuple(added), tuple(updated), beside)
 
 
-def _put_beside(mine: Path, original: Path, new: str, delivered: dict[str, str]) -> Path:
-    """Copy a new version of a touched lesson beside it, under the first name that is free of work."""
+def _put_beside(mine: Path, text: str, delivered: dict[str, str]) -> Path:
+    """Put a new version of a touched lesson beside it, under the first name that is free of work."""
     for path in _names_beside(mine):
-        if not path.exists() or _digest(path) in (delivered.get(path.name), new):
-            _copy(original, path)
+        if _digest_if_there(path) in (None, delivered.get(path.name), _digest(text.encode())):
+            files.replace(path, text)
             return path
     raise AssertionError("there is always another name")
 
@@ -206,38 +212,29 @@ def _copy(source: Path, target: Path) -> None:
     files.replace(target, source.read_text(encoding="utf-8"))
 
 
-def _digest(notebook: Path) -> str:
-    """Digest what a learner can have changed: the cells, and what they show.
+def _digest(content: bytes) -> str:
+    """Digest what a learner can have changed: the cells, and what they show once they were run.
 
     JupyterLab writes a file otherwise than we do, and adds the kernel's version, when somebody only looks.
     """
-    content = notebook.read_bytes()
     with suppress(ValueError, TypeError, KeyError):  # no notebook, or one no longer: then it says its bytes
         content = json.dumps(_without_bookkeeping(json.loads(content)["cells"]), sort_keys=True).encode()
     return hashlib.sha256(content).hexdigest()
 
 
 def _digest_if_there(notebook: Path) -> str | None:
-    return _digest(notebook) if notebook.exists() else None
+    return _digest(notebook.read_bytes()) if notebook.exists() else None
 
 
 def _without_bookkeeping(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_bookkeeping(value[key]) for key in value.keys() - _NOT_THE_LEARNERS}
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
-        return "".join(value)  # a text may be stored as a list of its lines
-    if isinstance(value, list):
-        return [_without_bookkeeping(each) for each in value]
-    return value
-
-
-def _numbered(source: Path, number: str) -> Path:
-    wanted = number.strip().zfill(2)
-    for original in lessons(source):
-        if original.name.split("_")[0] == wanted:
-            return original
-    numbers = ", ".join(original.name.split("_")[0] for original in lessons(source))
-    raise ValueError(f"there is no lesson {number!r}; choose one of {numbers}")
+    if not isinstance(value, list):
+        return value
+    kept = [each for each in value if not fresh.is_to_come(each)]
+    if all(isinstance(each, str) for each in kept):
+        return "".join(kept)  # a text may be stored as a list of its lines
+    return [_without_bookkeeping(each) for each in kept]
 
 
 def _locked(folder: Path) -> Any:

@@ -29,3 +29,11 @@ def checkout_above(start: Path) -> Path | None:
 def lessons(folder: Path) -> list[Path]:
     """List the lessons in a folder of originals, in their order."""
     return sorted(folder.glob("[0-9][0-9]_*.ipynb"))
+
+
+def numbered(folder: Path, number: str) -> Path:
+    """Return the lesson of a folder by its number, ``"03"`` or ``"3"``; ValueError names those there are."""
+    found = {path.name.split("_")[0]: path for path in lessons(folder)}
+    if number.strip().zfill(2) not in found:
+        raise ValueError(f"there is no lesson {number!r}; choose one of {', '.join(found)}")
+    return found[number.strip().zfill(2)]

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from amp_lessons.material.models import PIXELS, seeded
+from amp_lessons.text.bars import with_bar
 
 TIMES = 1000
 TIME_CHANNELS = 64
@@ -73,7 +74,8 @@ def draw(
     left = signal_left()
     times = torch.linspace(TIMES - 1, 0, steps).long()
     image = torch.randn(count, PIXELS, generator=torch.Generator().manual_seed(seed))
-    for time, following in zip(times, [*times[1:], None], strict=True):
+    pairs = list(zip(times, [*times[1:], None], strict=True))
+    for time, following in with_bar(pairs, "drawing"):
         noise = predict(image, time.expand(count).float()).float()
         clean = ((image - (1 - left[time]).sqrt() * noise) / left[time].sqrt()).clamp(-1, 1)
         if following is None:

@@ -42,11 +42,22 @@ class Question:
 @functools.cache
 def questions() -> dict[str, Question]:
     """Return every question of the course by its id, in the order of the lessons."""
+    return {each.id: each for asked in _by_lesson().values() for each in asked}
+
+
+def of_lesson(number: str) -> tuple[Question, ...]:
+    """Return the questions of a lesson, by its number, ``"03"``; none where there is no such lesson."""
+    return _by_lesson().get(number, ())
+
+
+@functools.cache
+def _by_lesson() -> dict[str, tuple[Question, ...]]:
+    """Read every file; its name begins with its lesson's number."""
     folder = resources.files(__name__)
     files = sorted(
         (path for path in folder.iterdir() if path.name.endswith(".json")), key=lambda path: path.name
     )
-    return {entry["id"]: _question(entry) for path in files for entry in json.loads(path.read_text("utf-8"))}
+    return {path.name[:2]: tuple(map(_question, json.loads(path.read_text("utf-8")))) for path in files}
 
 
 def question(id: str) -> Question:

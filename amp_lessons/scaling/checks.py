@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from amp_lessons.arguments import require
-from amp_lessons.autocast.running import require_normal_parameters
-from amp_lessons.formats import FORMATS, parse
+from amp_lessons.formats import FORMATS
 from amp_lessons.precisions import HALVES
 
 AUTOCAST_DTYPES = (*HALVES.values(), torch.float32)
@@ -39,6 +38,8 @@ def parse_scale(text: str) -> float:
 
     Raises ValueError, in words for a learner, for what is no number, or not positive and finite in fp32.
     """
+    from amp_lessons.formats.typed import parse  # only for what somebody types
+
     value = parse(text, FORMATS["fp32"]).value
     try:
         return check_scale(float(value))
@@ -89,6 +90,8 @@ def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     Raises TypeError unless ``model`` is a module; ValueError if no parameter requires a gradient, or one is
     not fp32 (under autocast the parameters stay fp32) or was made under inference_mode.
     """
+    from amp_lessons.autocast.running import require_normal_parameters  # a census alone runs no model
+
     if not isinstance(model, nn.Module):
         raise TypeError(f"the model is a torch.nn.Module, not {type(model).__name__}")
     parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}

@@ -6,6 +6,8 @@ import re
 
 from markupsafe import Markup
 
+from amp_lessons.text.words import superscripts
+
 _CODE = re.compile(r"`([^`]+)`")
 _MEANS_SOMETHING = re.compile(r"([\\`*_<])")
 
@@ -17,6 +19,20 @@ def as_html(text: str) -> Markup:
     )
 
 
+def blocks_as_html(text: str) -> Markup:
+    """Render for HTML paragraphs that blank lines part, and lists, whose items begin with ``- ``."""
+    return Markup("").join(map(_block, re.split(r"\n{2,}", text)))
+
+
+def _block(text: str) -> Markup:
+    if not text.startswith("- "):
+        return Markup("<p>{}</p>").format(as_html(text))
+    items = re.split(r"^- ", text, flags=re.MULTILINE)[1:]
+    return Markup("<ul>{}</ul>").format(
+        Markup("").join(Markup("<li>{}</li>").format(as_html(each)) for each in items)
+    )
+
+
 def as_markdown(text: str) -> str:
     """Render for markdown: ``2**n`` outside backticks is a power, and not the beginning of bold type."""
     return "".join(
@@ -25,5 +41,5 @@ def as_markdown(text: str) -> str:
 
 
 def _pieces(text: str) -> list[tuple[bool, str]]:
-    """Split a sentence into words and code, in turn, and say of each piece whether it is code."""
-    return [(bool(i % 2), piece) for i, piece in enumerate(_CODE.split(text))]
+    """Split a sentence into words, exponents raised, and code, in turn; say of each whether it is code."""
+    return [(bool(i % 2), piece) for i, piece in enumerate(_CODE.split(superscripts(text)))]

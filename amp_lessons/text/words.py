@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from decimal import Decimal
 
 _LONGEST_DECIMAL = 29  # characters: enough for 0.1 in fp32
 _SMALLEST_DECIMAL = 1e-4  # below it one counts zeros
 _UNITS = ("KiB", "MiB", "GiB", "TiB")
+_RAISED = str.maketrans("+-−0123456789", "⁺⁻⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+# What is no prose, and stays as it is: code, calls without backticks, formulas, addresses, links, tags.
+_NO_PROSE = re.compile(
+    r"(```.*?```|``.*?``|`[^`]*`|[A-Za-z]\w*[._][\w.]*\([^()]*\)|\$[^$\n]+\$"
+    r"|https?://\S+|\]\([^)\s]*\)|<[^<>\n]+>)",
+    re.DOTALL,
+)
+_ENDS = r"(?![\w^]|\.\d|\*\*)"
+_BEGINS = r"(?<![\w.^=])"  # ``lr=1e-3`` is code, with backticks or without
+_POWER = re.compile(rf"{_BEGINS}(\d+(?:\.\d+)?)(?:\^|\*\*)(?:\(([-+−]?\d+)\)|([-+−]?\d+)){_ENDS}")
+_SCIENTIFIC = re.compile(rf"{_BEGINS}(\d+(?:\.\d+)?)[eE]([-+−]?\d+){_ENDS}")
 
 
 def listed(words: Sequence[str]) -> str:
@@ -17,10 +29,44 @@ def listed(words: Sequence[str]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
+def counted(count: int, what: str) -> str:
+    """Return ``1 exercise``, ``3 exercises``, ``0 exercises``."""
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
+def power(base: int, exponent: int) -> str:
+    """Return a power as people read it: ``2⁻¹⁴``, ``10⁶``."""
+    return f"{base}{str(exponent).translate(_RAISED)}"
+
+
+def number(value: float, digits: int = 4) -> str:
+    """Return a number in at most so many digits: ``0.25``, ``1234``, ``5.96·10⁻⁸``, ``inf``."""
+    return superscripts(f"{value:.{digits}g}")
+
+
+def superscripts(text: str) -> str:
+    """Return ``text`` with exponents of numbers raised: ``2^-14`` is ``2⁻¹⁴``, ``6e-08`` is ``6·10⁻⁸``.
+
+    What stands between backticks, formulas, addresses and tags stay as they are, and so does what has no
+    number above it, such as ``2^k``. What was raised once stays as it is.
+    """
+    pieces = _NO_PROSE.split(text)
+    return "".join(piece if i % 2 else _raised(piece) for i, piece in enumerate(pieces))
+
+
+def _raised(prose: str) -> str:
+    prose = _POWER.sub(lambda found: f"{found[1]}{(found[2] or found[3]).translate(_RAISED)}", prose)
+    return _SCIENTIFIC.sub(lambda found: _in_powers_of_ten(found[1], int(found[2].replace("−", "-"))), prose)
+
+
+def _in_powers_of_ten(factor: str, exponent: int) -> str:
+    return power(10, exponent) if factor == "1" else f"{factor}·{power(10, exponent)}"
+
+
 def power_of_two(value: float) -> str:
-    """Return ``2^10`` for 1024.0 and at most four digits for what is no power of two."""
+    """Return ``2¹⁰`` for 1024.0 and at most four digits for what is no power of two."""
     mantissa, exponent = math.frexp(value)
-    return f"2^{exponent - 1}" if mantissa == 0.5 else f"{value:.4g}"
+    return power(2, exponent - 1) if mantissa == 0.5 else number(value)
 
 
 def share(count: int, total: int) -> str:
@@ -68,7 +114,7 @@ def three_digits(amount: float) -> str:
 
 
 def exact(value: float, most_exponent: int | None = None) -> str:
-    """Return a number exactly: as a decimal where that is short, else as ``13421773 × 2^-27 ≈ 0.1``.
+    """Return a number exactly: as a decimal where that is short, else as ``13421773 × 2⁻²⁷ ≈ 0.1``.
 
     With ``most_exponent`` the power of two is no higher than that one, so that numbers side by side share it.
     """
@@ -77,7 +123,7 @@ def exact(value: float, most_exponent: int | None = None) -> str:
     decimal = f"{Decimal(value):f}"
     if len(decimal) <= _LONGEST_DECIMAL and abs(value) >= _SMALLEST_DECIMAL:
         return decimal
-    return f"{_in_powers_of_two(value, most_exponent)} ≈ {value:.5g}"
+    return f"{_in_powers_of_two(value, most_exponent)} ≈ {number(value, 5)}"
 
 
 def _in_powers_of_two(value: float, most_exponent: int | None) -> str:
@@ -86,17 +132,23 @@ def _in_powers_of_two(value: float, most_exponent: int | None) -> str:
     exponent = twos - (denominator.bit_length() - 1)
     excess = 0 if most_exponent is None else max(0, exponent - most_exponent)
     exponent, count = exponent - excess, numerator >> twos << excess
-    return f"{'-' * (count < 0)}2^{exponent}" if abs(count) == 1 else f"{count} × 2^{exponent}"
+    scale = power(2, exponent)
+    return f"{'-' * (count < 0)}{scale}" if abs(count) == 1 else f"{count} × {scale}"
 
 
 def short(value: float) -> str:
-    """Return a number in at most nine digits, with ``…`` where that is not all of it."""
+    """Return a number in at most nine digits, five with a power of ten; ``…`` where that is not all of it."""
     text = f"{value:.9g}"
-    return text if not math.isfinite(value) or float(text) == value else f"{text}…"
+    if "e" in text and math.isfinite(value):
+        text = f"{value:.5g}"
+    if not math.isfinite(value) or float(text) == value:
+        return superscripts(text)
+    digits, e, exponent = text.partition("e")
+    return f"{digits}…·{power(10, int(exponent))}" if e else f"{text}…"
 
 
 def relative(error: float) -> str:
-    """Return a relative error as a percentage where that can be read, else as ``1.5e-08``."""
-    if 1e-5 <= error < 1:
+    """Return a relative error as a percentage where that can be read, else as ``1.5·10⁻⁸``."""
+    if 1e-5 <= error < 0.1:
         return f"{100 * error:.2g} %"
-    return f"{100 * error:.0f} %" if 1 <= error < 100 else f"{error:.1e}"
+    return f"{100 * error:.0f} %" if 0.1 <= error < 100 else superscripts(f"{error:.1e}")

@@ -246,7 +246,7 @@ def _trained(
     steps = training_steps(model, loader, optimizer, loss_fn, epochs, device_type=device.type, dtype=dtype)
     if progress:
         total = len(loader) * epochs if isinstance(loader, Sized) else None
-        steps = bars.with_bar(steps, total, f"training in {precision_name(dtype)}")
+        steps = bars.with_bar(steps, f"training in {precision_name(dtype)}", total)
     collected = tuple(_by_pass(steps, device))
     if len(collected) < epochs:
         raise ValueError(

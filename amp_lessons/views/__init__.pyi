@@ -6,9 +6,9 @@ Python reads it to find a view when it is first used, editors and type checkers 
 from .base.still import Still as Still
 from .base.tables import Table as Table
 from .base.tables import format_table as format_table
-from .pages.advice import advice_page as advice_page
-from .pages.audit import audit_page as audit_page
 from .pages.interview import report_page as report_page
+from .pages.reports import advice_page as advice_page
+from .pages.reports import audit_page as audit_page
 from .pages.sheet import sheet_page as sheet_page
 from .pages.sheet import sheet_pdf as sheet_pdf
 from .widgets.accumulator import AccumulatorView as AccumulatorView
@@ -28,6 +28,7 @@ from .widgets.exercise import ExerciseCard as ExerciseCard
 from .widgets.flash_cards import FlashCards as FlashCards
 from .widgets.images import image_rows as image_rows
 from .widgets.ledger import LedgerView as LedgerView
+from .widgets.lesson_end import LessonEnd as LessonEnd
 from .widgets.loss_curves import CurveQuiz as CurveQuiz
 from .widgets.loss_curves import loss_curves as loss_curves
 from .widgets.loss_scale import CensusView as CensusView

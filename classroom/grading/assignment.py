@@ -9,7 +9,7 @@ from typing import Any
 from amp_lessons import exercises
 from amp_lessons.exercises import Exercise
 from amp_lessons.exercises.exercise import cell_id
-from amp_lessons.lessons import originals
+from amp_lessons.lessons import fresh, originals
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
 _NBGRADER_CONFIG = """\
@@ -92,14 +92,10 @@ def points_of(exercise: Exercise) -> int:
 
 
 def _lesson(lesson: str) -> tuple[dict[str, Any], str]:
-    """Return a lesson, without what it shows, and its name."""
+    """Return a lesson, as every learner gets it, and its name."""
     exercises_of(lesson)
     path = next(originals().glob(f"{lesson}_*.ipynb"))
-    written = json.loads(path.read_text("utf-8"))
-    for cell in written["cells"]:
-        if cell["cell_type"] == "code":
-            cell.update(outputs=[], execution_count=None)
-    return written, path.stem
+    return json.loads(fresh.text_of(path)), path.stem
 
 
 def _cell(written: dict[str, Any], exercise: Exercise, part: str) -> dict[str, Any]:

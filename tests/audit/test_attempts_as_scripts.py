@@ -142,18 +142,25 @@ def quick():
     yield
     torch.set_num_threads(threads)
     torch.compiler.set_stance("default")
-    gc.unfreeze()
 
 
-def loops(kind: str, every: int = 1) -> list:
-    """List the attempts that are loops, for parametrize."""
+def loops(kind: str) -> list:
+    """List the attempts that are loops, for parametrize: the first of each code to be run each time."""
+    found = [
+        (table, name, (table.exercise_id if kind == "right" else "", attempt[0]))
+        for table in TABLES.values()
+        for name, attempt in getattr(table, kind).items()
+        if callable(attempt[-1]) and attempt[0] not in NO_LOOPS
+    ]
+    first = {of: (table, name) for table, name, of in reversed(found)}
     return [
         pytest.param(
-            table, name, id=f"{table.exercise_id}-{name}", marks=pytest.mark.slow if i % every else ()
+            table,
+            name,
+            id=f"{table.exercise_id}-{name}",
+            marks=() if first[of] == (table, name) else pytest.mark.attempt(table.exercise_id),
         )
-        for table in TABLES.values()
-        for i, (name, attempt) in enumerate(getattr(table, kind).items())
-        if callable(attempt[-1]) and attempt[0] not in NO_LOOPS
+        for table, name, of in found
     ]
 
 
@@ -179,13 +186,13 @@ def named(code: str, codes: set[str]) -> bool:
     return code in codes or any((code, other) in EQUIVALENT for other in codes)
 
 
-@pytest.mark.parametrize(("table", "name"), loops("wrong", every=12))
+@pytest.mark.parametrize(("table", "name"), loops("wrong"))
 def test_wrong_attempts_are_named_or_cannot_be(table, name):
     codes = found(table, name)
     assert named(table.wrong[name][0], codes) != unseen(table, name), codes
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(("code", "other"), EQUIVALENT)
 def test_what_is_said_to_be_equivalent_is_all_that_is_seen(code, other):
     alike = [
@@ -195,7 +202,7 @@ def test_what_is_said_to_be_equivalent_is_all_that_is_seen(code, other):
     assert any(other in codes and code not in codes for codes in seen)
 
 
-@pytest.mark.parametrize(("table", "name"), loops("right", every=4))
+@pytest.mark.parametrize(("table", "name"), loops("right"))
 @pytest.mark.parametrize("run", [POISONED, BF16], ids=["poisoned", "bf16"])
 def test_right_attempts_get_no_finding(table, name, run):
     report = watched(table.right[name][-1], table.exercise_id, run)

@@ -50,9 +50,9 @@ def test_a_patient_is_named_as_no_other_is_and_a_mended_one_is_clean(id):
 @pytest.mark.parametrize(
     ("id", "name"),
     [
-        pytest.param(id, name, id=f"{id}-{name}", marks=pytest.mark.slow if i else ())
+        pytest.param(id, name, id=f"{id}-{name}", marks=pytest.mark.attempt(id))
         for id, table in TABLES.items()
-        for i, name in enumerate(table.right)
+        for name in table.right
     ],
 )
 def test_other_good_ways_to_mend_a_patient_are_clean(id, name):

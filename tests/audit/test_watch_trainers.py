@@ -35,8 +35,10 @@ def check(train: Any) -> audit.Report:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bf16", [False, True], ids=["fp32", "bf16"])
-@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize(
+    "bf16", [pytest.param(False, marks=pytest.mark.thorough), True], ids=["fp32", "bf16"]
+)
+@pytest.mark.parametrize("accumulate", [pytest.param(1, marks=pytest.mark.thorough), 2])
 def test_transformers_trainer(tmp_path, bf16, accumulate):
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
@@ -84,7 +86,7 @@ def test_a_transformers_model_in_a_plain_loop():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("accumulate", [pytest.param(1, marks=pytest.mark.thorough), 2])
 def test_accelerate(accumulate):
     accelerate = pytest.importorskip("accelerate")
 

@@ -15,7 +15,7 @@ from amp_lessons.bench.cases import Case, all_cases
 from amp_lessons.bench.folders import file_name, unreadable
 from amp_lessons.bench.results import Recording, Result, read, write
 from amp_lessons.bench.runner import outstanding, resume, run_cases
-from amp_lessons.keeping.files import were_set_aside
+from amp_lessons.files import were_set_aside
 from tests.bench.test_results import SETUP
 
 NAME = file_name(SETUP, "small")

@@ -42,9 +42,10 @@ def test_the_page_itself_never_scrolls_sideways(page):
 
 
 def test_all_there_is_to_scroll_or_to_open_is_reached_by_keyboard(page):
-    wanted = page.locator("[role=region]:not(details *), summary").count()  # what is folded, is hidden
+    scrolls = "[role=region], .amp-scroll"
+    wanted = page.locator(f":is({scrolls}):not(details *), summary").count()  # what is folded, is hidden
     reached = []
     for _ in range(wanted):
         page.keyboard.press("Tab")
-        reached.append(page.evaluate("document.activeElement.matches('[role=region], summary')"))
+        reached.append(page.evaluate(f"document.activeElement.matches('summary, {scrolls}')"))
     assert reached == [True] * wanted

@@ -20,6 +20,7 @@ PAGE = """<!doctype html>
 const heard = {}, sent = [];
 const model = {
   state: STATE,
+  over: "The time is over.",
   get: (name) => model[name],
   on: (name, call) => (heard[name] = call),
   off: (name) => delete heard[name],
@@ -76,7 +77,7 @@ def test_it_ticks_and_only_minutes_are_heard(show):
     page.clock.run_for(60_000)
     assert heard(page) == "1 minute left"
     page.clock.run_for(62_000)
-    assert seen(page) == heard(page) == "The time is over: this answer is the last one."
+    assert seen(page) == heard(page) == "The time is over."
     assert page.evaluate("document.activeElement.textContent") == "Answer"
 
 

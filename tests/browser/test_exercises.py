@@ -8,6 +8,7 @@ from playwright.sync_api import Locator, expect
 
 from amp_lessons import exercises
 from tests.exercises.spots import exercises_alone
+from tools.browser.jupyter_page import LIVE
 
 NOTEBOOK = "notebooks/exercises_of_lesson_03.ipynb"
 FORGETS = "            self._clean_steps = 0\n        else:"  # what an overflow does to the count
@@ -22,7 +23,7 @@ class Spot:
         self.solution = self.exercise.solution_source
 
     def card(self) -> Locator:
-        return self.cell(f'views.ExerciseCard("{self.id}")').locator(".amp-card")
+        return self.cell(f'views.ExerciseCard("{self.id}")').locator(f".amp-card{LIVE}")
 
     def button(self, name) -> Locator:
         return self.card().get_by_role("button", name=name, exact=True)
@@ -114,7 +115,7 @@ def test_a_scaler_is_drawn_beside_pytorchs(lesson, scaler):
     wrong = scaler.solution.replace(FORGETS, "        else:")
     report = scaler.write_and_check(wrong)
     expect(report).to_contain_text("counter_not_reset")
-    drawing = report.get_by_role("img", name="at iteration 7 yours is 2^5 instead of 2^3")
+    drawing = report.get_by_role("img", name="at iteration 7 yours is 2⁵ instead of 2³")
     expect(drawing).to_be_visible()
     expect(report.locator("table")).to_be_hidden()
     report.get_by_text("The numbers").press("Enter")

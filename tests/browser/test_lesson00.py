@@ -2,11 +2,45 @@
 
 from __future__ import annotations
 
+import json
 import re
+import time
 
 from playwright.sync_api import expect
 
+from tests.browser.next_morning import expect_it_the_next_morning
+from tools.browser.jupyter_page import REPOSITORY
+
 NOTEBOOK = "notebooks/00_start_here.ipynb"
+
+
+def test_a_newcomer_runs_a_cell_stops_one_and_restarts_and_the_page_answers(open_notebook, write_notebook):
+    cells = {each["id"]: each for each in json.loads((REPOSITORY / NOTEBOOK).read_text("utf-8"))["cells"]}
+    steps = ["".join(cells[f"how-{step}"]["source"]) for step in ("run", "stop", "restart")]
+    opened = open_notebook(write_notebook("first_steps.ipynb", *steps, "print(2 + 2)"))
+
+    def run(number):
+        cell = opened.page.locator(".jp-CodeCell").nth(number)
+        cell.locator(".cm-content").click()
+        opened.page.keyboard.press("Shift+Enter")
+        return cell.locator(".jp-OutputArea-output")
+
+    expect(run(0)).to_contain_text("You ran it.", timeout=30_000)
+    time.sleep(3)  # sooner, and it would be Run All
+    said = run(1)
+    expect(said).to_contain_text("Stop me: ")
+    opened.page.keyboard.press("i")
+    opened.page.keyboard.press("i")
+    expect(said).to_contain_text("You stopped it.")
+    expect(run(2)).to_contain_text("Python still knows `ran_at`")
+    opened.page.keyboard.press("0")
+    opened.page.keyboard.press("0")
+    opened.page.locator(".jp-Dialog .jp-mod-accept").press("Enter")
+    expect(opened.page.locator(".jp-Dialog")).to_have_count(0)
+    opened.page.wait_for_timeout(500)  # what is run from here on waits for the new kernel
+    expect(run(2)).to_contain_text("You restarted", timeout=30_000)
+    opened.run_all()  # at once: nobody has to wait half a minute for a cell that is there to be stopped
+    expect(opened.page.locator(".jp-CodeCell").nth(1)).to_contain_text("has ended by itself. Run it again")
 
 
 def test_the_slider_runs_the_cell_that_the_learner_read(lesson):
@@ -25,6 +59,7 @@ def test_the_slider_runs_the_cell_that_the_learner_read(lesson):
 def test_a_prediction_is_answered_and_nothing_keeps_anyone_out(lesson):
     lesson.page.get_by_role("button", name="The activations saved for backward").press("Enter")
     expect(lesson.page.get_by_text("Yes. The inputs of matrix products")).to_be_visible()
+    expect(lesson.page.locator(".amp-strip")).to_contain_text("1 of 2 questions right at the first answer")
     assert lesson.serious_axe_violations() == []
     assert lesson.errors == []
 
@@ -50,3 +85,13 @@ def test_a_newcomer_is_led_through_the_view_by_keyboard(lesson):
     lesson.page.get_by_role("slider", name="batch size").press("ArrowRight")
     expect(said).to_contain_text("This is how every view works", timeout=30_000)
     expect(outlined).to_have_count(0)
+
+
+def test_the_next_morning_each_view_says_how_to_get_its_controls(lesson):
+    expect_it_the_next_morning(lesson)
+
+
+def test_the_end_of_the_lesson_leads_on(lesson):
+    lesson.page.get_by_role("link", name="lesson 01 · Number formats").click()
+    expect(lesson.page.locator(".lm-TabBar-tabLabel", has_text="01_number_formats")).to_be_visible()
+    expect(lesson.page.get_by_role("heading", name="01 · Number formats")).to_be_visible(timeout=30_000)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import Locator, expect
 
 from amp_lessons.formats import FORMATS
 from amp_lessons.views import BitView, RulerView, UpdateView
-from tools.browser.jupyter_page import NotebookPage
+from tests.browser.next_morning import expect_it_the_next_morning
+from tools.browser.jupyter_page import LIVE, NotebookPage
 
 NOTEBOOK = "notebooks/01_number_formats.ipynb"
 
@@ -57,7 +60,7 @@ def bits(lesson):
 def test_bits_flip_by_mouse(bits):
     bits.bit(0).click()
     bits.expect(BitView("0x3801", "fp16").caption)
-    expect(bits.caption).to_contain_text("is normal: 2^-1 × (1 + 1/1024) = 0.50048828125")
+    expect(bits.caption).to_contain_text("is normal: 2⁻¹ × (1 + 1/1024) = 0.50048828125")
     expect(bits.bit(0)).to_have_attribute("aria-pressed", "true")
     expect(bits.typing).to_have_value("0.50048828125")
     bits.bit(15).click()
@@ -103,9 +106,12 @@ def test_what_is_typed_is_understood(bits, typed):
 @pytest.mark.parametrize(("typed", "answer"), [("abc", "“abc” is not a number"), ("", "Nothing typed yet")])
 def test_what_is_not_a_number_is_answered_in_words(bits, typed, answer):
     bits.type(typed)
-    expect(bits.caption).to_contain_text(answer)
+    expect(bits.output.locator(".amp-field")).to_contain_text(answer)
+    expect(bits.typing).to_have_attribute("aria-invalid", "true")
+    expect(bits.typing).to_have_accessible_description(re.compile(answer))
     bits.bit(14).click()
     bits.expect(BitView("0x7800", "fp16").caption)
+    expect(bits.typing).to_have_attribute("aria-invalid", "false")
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if name != "fp16"])
@@ -122,14 +128,14 @@ def test_the_ruler_zooms_travels_and_answers(lesson):
     ruler.slider("Zoom").press("ArrowRight")
     ruler.expect(RulerView(zoom=1).caption)
     ruler.slider("Around").press("ArrowRight")
-    ruler.expect(RulerView(around="2^-11", zoom=1).caption)
+    ruler.expect(RulerView(around="2⁻¹¹", zoom=1).caption)
     ruler.type("2048")
     ruler.expect(RulerView(around="2048", zoom=1).caption)
-    expect(ruler.slider("Around")).to_have_attribute("aria-valuetext", "2^11")
+    expect(ruler.slider("Around")).to_have_attribute("aria-valuetext", "2¹¹")
     ruler.slider("Zoom").press("End")
     ruler.expect(RulerView(around="2048", zoom=12).caption)
     ruler.type("-3")
-    expect(ruler.caption).to_contain_text("no place on this ruler")
+    expect(ruler.output.locator(".amp-field")).to_contain_text("no place on this ruler")
 
 
 def test_the_update_changes_its_size_and_format(lesson):
@@ -152,6 +158,26 @@ def test_a_question_is_answered_by_keyboard(lesson):
     expect(lesson.view_with(answer)).to_contain_text("Yes. bf16's next value after 1 is 1.0078.")
 
 
+def test_keys_in_a_view_are_the_views_and_not_jupyterlabs(lesson):
+    def cells():
+        return lesson.page.evaluate("() => window.jupyterapp.shell.currentWidget.content.widgets.length")
+
+    before = cells()
+    answer = lesson.page.get_by_role("button", name="b) 1.0")
+    answer.press("b")  # outside a view: a cell more, in which the keyboard is then
+    expect(answer).to_be_focused()
+    assert cells() == before
+    formats = lesson.page.locator(f"{LIVE} select:visible").first
+    formats.focus()
+    formats.press("ArrowDown")  # outside a view: the next cell
+    expect(formats).to_be_focused()
+
+
 def test_nothing_of_ours_keeps_anyone_out(lesson):
     assert lesson.serious_axe_violations() == []
     assert lesson.errors == []
+
+
+@pytest.mark.thorough  # lessons 00, 03, 06 and 10 show it in every run
+def test_the_next_morning_each_view_says_how_to_get_its_controls(lesson):
+    expect_it_the_next_morning(lesson)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Locator, expect
 
+from tests.browser.next_morning import expect_it_the_next_morning
 from tools.browser.jupyter_page import OUTPUTS
 
 NOTEBOOK = "notebooks/02_autocast.ipynb"
@@ -34,7 +35,7 @@ def expect_names(atlas, names):
 
 
 def sentence(atlas):
-    return atlas.locator("p[aria-live]")
+    return atlas.locator(".widget-html p[aria-live]")
 
 
 def computed_names(lesson, arguments):
@@ -138,3 +139,8 @@ def test_a_question_is_answered_by_keyboard(lesson):
 def test_nothing_of_ours_keeps_anyone_out(lesson):
     assert lesson.serious_axe_violations() == []
     assert lesson.errors == []
+
+
+@pytest.mark.thorough  # lessons 00, 03, 06 and 10 show it in every run
+def test_the_next_morning_each_view_says_how_to_get_its_controls(lesson):
+    expect_it_the_next_morning(lesson)

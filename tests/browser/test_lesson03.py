@@ -8,6 +8,9 @@ import time
 import pytest
 from playwright.sync_api import Locator, expect
 
+from amp_lessons.text.words import power
+from tests.browser.next_morning import expect_it_the_next_morning
+
 NOTEBOOK = "notebooks/03_loss_scaling.ipynb"
 BUTTONS = ("Train 20 more steps", "Inject an overflow", "Start again", "Next phase")
 
@@ -61,18 +64,18 @@ def test_the_slider_moved_by_keyboard_runs_a_backward_pass_and_redraws(lesson, l
     for exponent, key in ((1, "ArrowRight"), (2, "ArrowRight"), (40, "End"), (0, "Home")):
         before = outlines(live)
         slider.press(key)
-        expect(caption(live)).to_contain_text(f"Scale 2^{exponent}:")
+        expect(caption(live)).to_contain_text(f"Scale {power(2, exponent)}:")
         assert caption(live).inner_text() == computed(lesson, exponent)
         expected = computed_outlines(lesson, exponent)
         assert drawn(live, expected) == expected != before
-        expect(live.get_by_role("img", name=f"Scale 2^{exponent}:")).to_be_visible()
+        expect(live.get_by_role("img", name=f"Scale {power(2, exponent)}:")).to_be_visible()
     assert lesson.errors == []
 
 
 def test_the_arrow_keys_stay_with_the_slider(lesson, live):
     slider = live.get_by_role("slider", name="Loss scale")
     slider.press("ArrowUp")
-    expect(caption(live)).to_contain_text("Scale 2^1:")
+    expect(caption(live)).to_contain_text("Scale 2¹:")
     assert slider.evaluate("element => element === document.activeElement")
     slider.press("Home")
 
@@ -80,14 +83,16 @@ def test_the_arrow_keys_stay_with_the_slider(lesson, live):
 def test_a_typed_scale_is_understood_or_answered(lesson, live):
     typed = live.get_by_label("or type one")
     for text, answer in (
-        ("2^10", "Scale 2^10:"),
+        ("2^10", "Scale 2¹⁰:"),
+        ("2⁹", "Scale 2⁹:"),
         ("0", "positive"),
         ("abc", "number"),
         ("1000", "Scale 1000:"),
     ):
         typed.fill(text)
         typed.press("Enter")
-        expect(caption(live)).to_contain_text(answer)
+        expect(live).to_contain_text(answer)
+        expect(typed).to_have_attribute("aria-invalid", str(not answer.startswith("Scale")).lower())
 
 
 def test_dtype_and_layer_are_chosen_by_name(lesson, live):
@@ -120,7 +125,7 @@ def test_every_button_of_the_scaler_does_what_it_says(lesson):
     view.get_by_role("button", name="Start again").click()
     expect(caption(view)).to_contain_text("40 steps")
     view.get_by_role("slider", name="init_scale").press("Home")
-    expect(caption(view)).to_contain_text("from a scale of 2^0: 0 skipped")
+    expect(caption(view)).to_contain_text("from a scale of 2⁰: 0 skipped")
     view.get_by_role("slider", name="growth_interval").press("Home")
     expect(caption(view)).to_contain_text("of 1 towards")
     view.get_by_label("growth_factor").select_option(label="4.0")
@@ -155,9 +160,13 @@ def test_the_cycle_walks_through_a_clean_step_and_a_skipped_one(lesson):
 
 
 def test_a_question_is_answered_by_keyboard(lesson):
-    lesson.expect_a_question_to_answer("1.3 · 2^-25, with fewer bits", right="b")
+    lesson.expect_a_question_to_answer("1.3 · 2⁻²⁵, with fewer bits", right="b")
 
 
 def test_nothing_of_ours_keeps_anyone_out(lesson):
     assert lesson.serious_axe_violations() == []
     assert lesson.errors == []
+
+
+def test_the_next_morning_each_view_says_how_to_get_its_controls(lesson):
+    expect_it_the_next_morning(lesson)

@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from amp_lessons import exercises
+from tests.browser.next_morning import expect_it_the_next_morning
 
 NOTEBOOK = "notebooks/04_fp32_vs_amp.ipynb"
 FIRST, SECOND = 0, 1
@@ -112,10 +113,16 @@ def test_a_check_follows_what_is_in_the_stub_cell(lesson):
     lesson.page.keyboard.press("Shift+Enter")
     expect(check).to_contain_text("passed", timeout=60_000)
     expect(check.locator("img")).to_have_count(1)
-    card = lesson.page.locator(".amp-card").first
+    exercise = next(each for each in exercises.catalog() if each.id == "train_with_amp")
+    card = lesson.card(exercise.title)
     expect(card).to_contain_text("solved")
 
 
 def test_nothing_of_ours_keeps_anyone_out(lesson):
     assert lesson.serious_axe_violations() == []
     assert lesson.errors == []
+
+
+@pytest.mark.thorough  # lessons 00, 03, 06 and 10 show it in every run
+def test_the_next_morning_each_view_says_how_to_get_its_controls(lesson):
+    expect_it_the_next_morning(lesson)

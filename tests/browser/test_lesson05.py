@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from amp_lessons import exercises
+from tests.browser.next_morning import expect_it_the_next_morning
 from tools.browser.jupyter_page import OUTPUTS
 
 NOTEBOOK = "notebooks/05_speed_and_memory.ipynb"
@@ -132,7 +133,7 @@ def test_the_calculator_answers_for_each_of_several_ranks_by_keyboard(lesson, ca
 @pytest.mark.parametrize("exercise_id", ["time_step", "activation_bytes"])
 def test_hints_open_one_after_the_other(lesson, exercise_id):
     exercise = next(each for each in exercises.catalog() if each.id == exercise_id)
-    card = lesson.page.locator(OUTPUTS).locator(".amp-card").filter(has_text=exercise.title)
+    card = lesson.card(exercise.title)
     card.get_by_role("button", name="Hint 1").click()
     expect(card).to_contain_text(_as_shown(exercise.hints[0]), timeout=PATIENCE_MS)
     card.get_by_role("button", name="Hint 2").press("Enter")
@@ -151,3 +152,8 @@ def test_nothing_of_ours_keeps_anyone_out(lesson):
 def _as_shown(prose: str) -> str:
     """Return what a page shows of it: code in a font of its own, without the backticks."""
     return prose.replace("`", "")
+
+
+@pytest.mark.thorough  # lessons 00, 03, 06 and 10 show it in every run
+def test_the_next_morning_each_view_says_how_to_get_its_controls(lesson):
+    expect_it_the_next_morning(lesson)

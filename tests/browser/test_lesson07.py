@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.sync_api import expect
 
 from amp_lessons.quizzes import question
+from tests.browser.next_morning import expect_it_the_next_morning
 
 NOTEBOOK = "notebooks/07_real_models.ipynb"
 PATIENCE_MS = 20_000
@@ -30,3 +32,8 @@ def test_the_ledger_tells_the_residual_network_from_a_layer_of_minilm(lesson):
 def test_nothing_of_ours_keeps_anyone_out(lesson):
     assert lesson.serious_axe_violations() == []
     assert lesson.errors == []
+
+
+@pytest.mark.thorough  # lessons 00, 03, 06 and 10 show it in every run
+def test_the_next_morning_each_view_says_how_to_get_its_controls(lesson):
+    expect_it_the_next_morning(lesson)

@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from amp_lessons.quizzes import question
+from tests.browser.next_morning import expect_it_the_next_morning
 
 NOTEBOOK = "notebooks/08_many_gpus.ipynb"
 
@@ -56,3 +57,8 @@ def test_a_question_says_why_an_answer_is_wrong_and_takes_the_right_one(lesson, 
 def test_nothing_of_ours_keeps_anyone_out(lesson):
     assert lesson.serious_axe_violations() == []
     assert lesson.errors == []
+
+
+@pytest.mark.thorough  # lessons 00, 03, 06 and 10 show it in every run
+def test_the_next_morning_each_view_says_how_to_get_its_controls(lesson):
+    expect_it_the_next_morning(lesson)

@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from amp_lessons import exercises
+from tests.browser.next_morning import expect_it_the_next_morning
 
 NOTEBOOK = "notebooks/09_fp8_and_fp4.ipynb"
 PATIENCE_MS = 60_000  # the longest sums take a second, on a busy machine many
@@ -23,9 +24,9 @@ def accumulator(lesson) -> Locator:
 
 def test_a_scale_by_hand_is_the_compute_rooms_answer(lesson, scale):
     caption, slider = scale.locator("figcaption"), scale.get_by_role("slider", name="Multiply by")
-    expect(caption).to_contain_text("Multiplied by 2^15")
+    expect(caption).to_contain_text("Multiplied by 2¹⁵")
     slider.press("ArrowRight")
-    expect(caption).to_contain_text("Multiplied by 2^16")
+    expect(caption).to_contain_text("Multiplied by 2¹⁶")
     error = lesson.evaluate(
         "print(f'{fp8.place_by_hand(gradient, formats.FORMATS[\"fp8_e4m3\"], 16).relative_error():.1%}')"
     ).strip()
@@ -41,7 +42,7 @@ def test_an_outlier_ruins_four_bits_and_blocks_rescue_them(lesson, scale):
     outlier = scale.get_by_role("slider", name="Outlier")
     for _ in range(10):
         outlier.press("ArrowRight")
-    expect(caption).to_contain_text("One element is 2^10 = 1,024 times the largest")
+    expect(caption).to_contain_text("One element is 2¹⁰ = 1,024 times the largest")
     expect(caption).to_contain_text("Error: 100 % of the norm of all others")
     scale.get_by_label("scale", exact=True).select_option(label="one per 1 × 16, from its largest")
     expect(caption).to_contain_text("One scale per 1 × 16, in fp4_e2m1")
@@ -62,7 +63,7 @@ def test_the_accumulator_is_emptied_by_keyboard(lesson, accumulator):
 @pytest.mark.parametrize("exercise_id", ["scaled_cast", "fp8_linear", "mx_scale"])
 def test_hints_open_by_keyboard(lesson, exercise_id):
     exercise = next(each for each in exercises.catalog() if each.id == exercise_id)
-    card = lesson.page.locator(".amp-card").filter(has_text=exercise.title)
+    card = lesson.card(exercise.title)
     card.get_by_role("button", name="Hint 1").press("Enter")
     expect(card).to_contain_text(exercise.hints[0].replace("`", "")[:60], timeout=PATIENCE_MS)
 
@@ -74,3 +75,8 @@ def test_a_prediction_is_made_by_keyboard(lesson):
 def test_nothing_of_ours_keeps_anyone_out(lesson):
     assert lesson.serious_axe_violations() == []
     assert lesson.errors == []
+
+
+@pytest.mark.thorough  # lessons 00, 03, 06 and 10 show it in every run
+def test_the_next_morning_each_view_says_how_to_get_its_controls(lesson):
+    expect_it_the_next_morning(lesson)

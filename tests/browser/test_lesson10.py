@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 
 from amp_lessons import interview
 from amp_lessons.interview import drills
+from tests.browser.next_morning import expect_it_the_next_morning
 
 NOTEBOOK = "notebooks/10_interview_room.ipynb"
 WHY = interview.question("loss_scaling.why")
@@ -43,8 +44,10 @@ def test_a_proof_is_shown_by_keyboard(lesson):
 
 
 def test_a_drill_is_answered_by_keyboard_and_the_next_one_follows(lesson):
-    view = lesson.view_with(lesson.button("Next drill"))
+    view = lesson.page.locator(".amp-drills")
     first, second = list(drills(0, 8))[:2]
+    view.get_by_role("button", name="Start").press("Enter")
+    expect(view.get_by_role("timer", name="time left")).to_contain_text("left")
     view.get_by_role("button", name=first.question.answer.text).press("Enter")
     expect(view).to_contain_text("Right and in time: 1 of 1, of 8 in all.")
     view.get_by_role("button", name="Next drill").press("Enter")
@@ -53,11 +56,17 @@ def test_a_drill_is_answered_by_keyboard_and_the_next_one_follows(lesson):
 
 @pytest.fixture
 def room(lesson):
-    view = lesson.view_with(lesson.button("Begin"))
-    view.get_by_role("button", name="Begin").press("Enter")
+    view = lesson.view_with(lesson.button("End it here"))
+    view.get_by_role("button", name="Start").press("Enter")
     yield view
     if view.get_by_role("button", name="End it here").is_enabled():
-        view.get_by_role("button", name="End it here").click()
+        end(view)
+
+
+def end(room):
+    """End the interview, and be sure of it."""
+    room.get_by_role("button", name="End it here").press("Enter")
+    room.get_by_role("button", name="Yes").press("Enter")
 
 
 def test_a_mock_interview_asks_for_the_point_that_was_left_out(lesson, room):
@@ -68,7 +77,7 @@ def test_a_mock_interview_asks_for_the_point_that_was_left_out(lesson, room):
     room.get_by_role("checkbox", name=asked.points[0]).press("Space")
     room.get_by_role("button", name="Next question").press("Enter")
     expect(room).to_contain_text(f"You have not come to this yet: {asked.points[1]}")
-    room.get_by_role("button", name="End it here").press("Enter")
+    end(room)
     expect(room.get_by_role("heading", name="To repeat")).to_be_visible()
 
 
@@ -87,5 +96,9 @@ def test_the_clock_ticks_by_itself_and_leaves_the_keyboard_where_it_is(lesson, r
     expect(clock).to_contain_text(re.compile("4[34]:[0-9][0-9] left"))  # no longer 45:00
     expect(reveal).to_be_focused()
     assert clock.get_attribute("aria-live") == "off"
-    room.get_by_role("button", name="End it here").press("Enter")
+    end(room)
     expect(room.locator(".amp-countdown")).to_be_hidden()
+
+
+def test_the_next_morning_each_view_says_how_to_get_its_controls(lesson):
+    expect_it_the_next_morning(lesson)

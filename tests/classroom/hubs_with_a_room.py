@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -16,10 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-from classroom.jupyterhub.children import end_with_the_parent
 from tools.ports import free_port
+from tools.programs import Program
 
 REPOSITORY = Path(__file__).parents[2]
 START_TIMEOUT_S = 90
@@ -129,20 +125,10 @@ def running_hub(folder: Path) -> Iterator[Hub]:
     hub = Hub(folder)
     config = CONFIG.format(password=PASSWORD, teacher=TEACHER, **vars(hub))
     (folder / "jupyterhub_config.py").write_text(config)
-    with (folder / "hub.log").open("w") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "jupyterhub", "--config", "jupyterhub_config.py"],
-            cwd=folder,
-            env=environment(),
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            preexec_fn=end_with_the_parent if sys.platform == "linux" else None,
-        )
-        try:
-            wait_until_up(hub, process)
-            yield hub
-        finally:
-            end(process)
+    command = [sys.executable, "-m", "jupyterhub", "--config", "jupyterhub_config.py"]
+    with Program(command, folder / "hub.log", cwd=folder, env=environment()) as program:
+        program.wait_until(lambda: answers(hub), START_TIMEOUT_S)
+        yield hub
 
 
 def environment() -> dict[str, str]:
@@ -151,29 +137,9 @@ def environment() -> dict[str, str]:
     return {**kept, "PYTHONPATH": os.pathsep.join(filter(None, [str(REPOSITORY), kept.get("PYTHONPATH")]))}
 
 
-def wait_until_up(hub: Hub, process: subprocess.Popen[bytes]) -> None:
-    """Wait until the room answers through the proxy."""
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            if ask("GET", hub.page + "room.css", None, {}).status == 200:
-                return
-        except OSError:
-            pass
-        time.sleep(0.1)
-    raise RuntimeError(f"the hub did not start:\n{(hub.folder / 'hub.log').read_text()}")
-
-
-def end(process: subprocess.Popen[bytes]) -> None:
-    """End a hub and all that it has started."""
-    family = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
-    process.terminate()
+def answers(hub: Hub) -> bool:
+    """Say whether the room answers through the proxy."""
     try:
-        process.wait(timeout=15)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    for each in family:
-        if each.is_running():
-            each.kill()
-    psutil.wait_procs(family, timeout=10)
+        return ask("GET", hub.page + "room.css", None, {}).status == 200
+    except OSError:
+        return False

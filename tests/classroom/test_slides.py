@@ -66,7 +66,7 @@ def test_a_page_needs_nothing_beside_itself():
     assert not re.findall(r'<(?:script|link|img|iframe)[^>]+(?:src|href)="(?!data:)', made)
     assert not re.search(r"@import|url\((?!data:)", made)
     assert not re.findall(r'<a href="(?!https:)[^"]*"', page(read(NOTEBOOKS[0])))
-    assert 'alt="[measured] Scale 2^0:' in made
+    assert 'alt="[measured] Scale 2⁰:' in made
 
 
 def test_the_command_names_the_lessons_that_there_are(tmp_path, capsys):

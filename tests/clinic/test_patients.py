@@ -21,7 +21,7 @@ VARIANTS = pytest.mark.parametrize(
         pytest.param(
             clinic.patient(patient.id, seed),
             id=f"{patient.id}-{seed}",
-            marks=pytest.mark.slow if seed > 1 else (),
+            marks=pytest.mark.thorough if seed > 1 else (),
         )
         for patient in PATIENTS
         for seed in SEEDS

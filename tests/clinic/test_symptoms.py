@@ -39,10 +39,26 @@ def somebodys_script(dtype=torch.float16):
     return {**locals(), "loss_fn": F.cross_entropy, "torch": torch}
 
 
-def test_every_symptom_of_the_lesson_is_there_and_every_way_ends_within_three_questions():
+def test_every_symptom_of_the_lesson_is_there_and_every_way_ends_within_four_questions():
     assert len(symptoms.SYMPTOMS.answers) == 8
     assert len(PATHS) >= 25
-    assert max(len(path.answered) for path in PATHS) <= 3
+    assert max(len(path.answered) for path in PATHS) <= 4
+
+
+def test_who_trains_in_bf16_never_ends_where_only_fp16_is_wrong():
+    only_fp16 = (causes.FORWARD, causes.HIDDEN, causes.PAST_SCALER, causes.UNDERFLOW, causes.GROWS)
+    in_bf16 = [path for path in PATHS if any("bf16" in answer.text for _, answer in path.answered)]
+    assert len(in_bf16) >= 9
+    assert not [path.end.cause for path in in_bf16 if path.end in only_fp16]
+    for path in PATHS:  # and no way leads there but one on which fp16, or its scaler, was answered
+        said = " ".join(answer.text for _, answer in path.answered)
+        assert path.end not in only_fp16 or "fp16" in said, said
+
+
+def test_nan_asks_for_the_dtype_first():
+    after_nan = symptoms.SYMPTOMS.answers[0]
+    assert "NaN" in after_nan.text
+    assert [answer.text for answer in after_nan.then.answers] == ["fp16", "bf16", "fp32"]
 
 
 def test_no_question_repeats_an_answer_or_leaves_no_choice():

@@ -94,7 +94,9 @@ def test_what_cannot_be_used_gets_a_sentence(module, capsys, maker, words):
 
 
 def test_where_the_page_cannot_be_written(module, capsys):
-    assert main(["advise", f"{module}:make_model", "--html", "no/such/folder/a.html"]) == 2
+    with pytest.raises(SystemExit) as stopped:
+        main(["advise", f"{module}:make_model", "--html", "no/such/folder/a.html"])
+    assert stopped.value.code == 2
     assert "cannot be written" in capsys.readouterr().err
 
 

@@ -132,8 +132,9 @@ def test_its_own_exit_status_is_told(tmp_path):
         (["lesson.ipynb"], "with audit.watch(model)"),
         ([], "name one script"),
         (["-m", "a", "b.py"], "name one script"),
-        (["s.py", "--steps", "0"], "not above 0"),
-        (["s.py", "--lr", "0.1"], "unrecognized arguments: --lr 0.1"),
+        (["s.py", "--steps", "0"], "not a whole number of at least 1"),
+        (["s.py", "--lr", "0.1"], "go behind --, as in: amp-lessons audit s.py -- --lr 0.1"),
+        (["."], ". is a folder; name the Python file in it"),
         (["s.py", "--json", "nowhere/report.json"], "cannot be written"),
         (["s.py", "--html", "."], "cannot be written"),
     ],
@@ -182,6 +183,7 @@ def test_mistakes_are_told_after_the_script_and_in_files(tmp_path):
     assert [finding["count"] for finding in document["findings"]] == [5]
     assert [step["sampled"] for step in document["steps"]] == [True, False, True, False, True]
     assert "clip_before_unscale" in (tmp_path / "r.html").read_text("utf-8")
+    assert done.stderr.endswith("wrote r.json\nwrote r.html\n")
 
 
 @pytest.mark.slow

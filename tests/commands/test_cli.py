@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
@@ -30,12 +31,85 @@ def test_every_command_explains_itself(name, capsys):
     assert f"amp-lessons {name}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["doctor", "--nonsense"]])
-def test_what_it_does_not_know_is_refused(arguments, capsys):
+@pytest.mark.parametrize("arguments", [[], ["interview"]])
+def test_without_a_word_it_helps(arguments, capsys):
+    assert cli.main(arguments) == 0
+    printed = capsys.readouterr()
+    assert printed.out.startswith("usage: amp-lessons")
+    assert printed.err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["adit"], "there is no command 'adit'; did you mean audit"),
+        (["doctor", "--nonsense"], "it does not know --nonsense; there are: -h, --help"),
+        (["progress", "--rest"], "did you mean --reset"),
+        (["doctor", "nonsense"], "it does not know nonsense, and takes nothing more"),
+        (["audit", "t.py", "--epochs", "1"], "go behind --, as in: amp-lessons audit t.py -- --epochs 1"),
+        (["audit", "t.py", "--steps", "abc"], "--steps: 'abc' is not a whole number of at least 1"),
+        (["audit", "t.py", "--every", "0"], "--every: 0 is not a whole number of at least 1"),
+        (["advise", "m:f", "--seconds", "nan"], "--seconds: 'nan' is not a number above 0"),
+        (["grade", ".", "--memory", "much"], "--memory: 'much' is not a number above 0"),
+        (["groups", "--seed", "x"], "--seed: 'x' is not a whole number"),
+        (["lab", "--port", "eighty"], "--port: 'eighty' is not a whole number of at least 1"),
+        (["interview", "mock", "--minutes", "3"], "--minutes: 3 is not a whole number of at least 5"),
+        (["interview", "drill", "--number", "-2"], "--number: -2 is not a whole number of at least 1"),
+    ],
+)
+def test_what_it_does_not_know_is_refused_with_what_would_be_right(arguments, said, capsys):
     with pytest.raises(SystemExit) as stopped:
         cli.main(arguments)
     assert stopped.value.code == 2
-    assert "usage: amp-lessons" in capsys.readouterr().err
+    printed = capsys.readouterr().err
+    assert printed.startswith("usage: amp-lessons")
+    assert said in printed
+
+
+WRITING = [
+    ["audit", "s.py", "--html"],
+    ["audit", "s.py", "--json"],
+    ["advise", "m:f", "--html"],
+    ["progress", "--csv"],
+    ["progress", "--json"],
+    ["interview", "mock", "--html"],
+    ["interview", "sheet", "--pdf"],
+    ["interview", "export", "--anki"],
+    ["interview", "export", "--csv"],
+]
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_anything_begins(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for command in WRITING:
+        for name, said in (
+            ("nowhere/file", f"there is no folder {tmp_path / 'nowhere'}; make it first"),
+            (".", "it is a folder; name a file in it"),
+            ("", "its name is empty"),
+        ):
+            with pytest.raises(SystemExit) as stopped:
+                cli.main([*command, name])
+            assert stopped.value.code == 2
+            assert said in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_a_file_is_refused_before_anything_begins(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    for command in (["grade", ".", "--out"], ["groups", "--seed", "1", "--handouts"]):
+        for name in ("file", "file/below"):
+            with pytest.raises(SystemExit):
+                cli.main([*command, str(tmp_path / name)])
+            assert f"{tmp_path / 'file'} is a file; name a folder" in capsys.readouterr().err
+
+
+def test_a_device_is_written_to_and_never_replaced(tmp_path, capsys):
+    pipe = tmp_path / "pipe"
+    pipe.symlink_to(os.devnull)
+    assert cli.main(["progress", "--csv", str(pipe)]) == 0
+    assert pipe.is_symlink()
+    assert Path(os.devnull).is_char_device()
+    assert capsys.readouterr() == ("", f"wrote {pipe}\n")
 
 
 def test_a_command_that_passes_options_on_gets_them(monkeypatch):
@@ -61,7 +135,7 @@ def test_two_dashes_mean_to_other_commands_what_they_always_did(monkeypatch, cap
     assert seen == ["--folder"]
     with pytest.raises(SystemExit):
         cli.main(["doctor", "--", "nonsense"])
-    assert "nonsense" in capsys.readouterr().err
+    assert "it does not know nonsense" in capsys.readouterr().err
 
 
 def test_help_does_not_wait_for_pytorch():

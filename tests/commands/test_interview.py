@@ -91,20 +91,46 @@ def test_a_drill_says_yes_or_what_is_right(answer, kind, number):
     drawn = [interview.drill(7000 + i, kind) for i in range(number)]
     right = ["abcdefgh"[drill.right] for drill in drawn]
     words = ["drill", "--seed", "7", "--number", str(number), "--kind", kind]
-    status, out = answer(*words, lines=right)
+    status, out = answer(*words, lines=entered(right))
     assert status == 0
     assert f"Right and in time: {number} of {number}." in out
     assert plain(out)
-    _, out = answer(*words, lines=["b" if letter == "a" else "a" for letter in right])
+    _, out = answer(*words, lines=entered("b" if letter == "a" else "a" for letter in right))
     assert f"Right and in time: 0 of {number}." in out
     assert out.count("No: ") == number
+
+
+def entered(letters):
+    """Yield the lines that answer a drill: Enter starts each question."""
+    for letter in letters:
+        yield from ("", letter)
+
+
+def test_no_clock_runs_before_enter_and_what_is_not_begun_is_no_report(answer, monkeypatch, tmp_path):
+    monkeypatch.setattr(command, "Mock", None)  # it would start its clock
+    for way in ("drill", "mock"):
+        for lines in ((), ("q",)):
+            status, out = answer(way, "--seed", "1", lines=lines)
+            assert status == 0
+            assert "Nothing was started." in out
+            assert "---" not in out
+
+
+def test_q_asks_before_it_ends(answer):
+    right = ["abcdefgh"[interview.drill(1000 + i, "cast").right] for i in range(2)]
+    words = ("drill", "--seed", "1", "--number", "2", "--kind", "cast")
+    _, out = answer(*words, lines=["", "q", "", right[0], "", "q", "y"])
+    assert out.count("End it here?") == 2
+    assert "Right and in time: 1 of 1." in out
+    _, out = answer("mock", "--seed", "4", lines=["", "q", "q"])
+    assert "0 questions" in out[out.index("--- report") :]
 
 
 def test_a_late_answer_does_not_count(answer, monkeypatch):
     ticks = iter(range(0, 10_000, 60))
     monkeypatch.setattr("amp_lessons.commands.interview.drill.time.monotonic", lambda: next(ticks))
     right = "abcdefgh"[interview.drill(1000, "cast").right]
-    _, out = answer("drill", "--seed", "1", "--number", "1", "--kind", "cast", lines=[right])
+    _, out = answer("drill", "--seed", "1", "--number", "1", "--kind", "cast", lines=["", right])
     assert "That took 60 seconds." in out
     assert "Right and in time: 0 of 1." in out
 
@@ -127,7 +153,7 @@ def conversation(mock):
 
 
 def test_a_mock_interview_from_a_pipe(answer, tmp_path):
-    lines = list(conversation(interview.Mock("senior", 45, 4)))
+    lines = ["", *conversation(interview.Mock("senior", 45, 4))]
     status, out = answer("mock", "--seed", "4", lines=lines)
     assert status == 0
     assert "Mock interview, level senior, seed 4" in out
@@ -142,7 +168,7 @@ def test_a_mock_interview_from_a_pipe(answer, tmp_path):
 def test_each_question_says_how_much_time_is_left(answer, monkeypatch):
     ticks = itertools.count(step=70.0)
     monkeypatch.setattr(command, "Mock", lambda *words: interview.Mock(*words, clock=lambda: next(ticks)))
-    _, out = answer("mock", "--seed", "4", "--minutes", "5", "--level", "entry", lines=["", "all"] * 9)
+    _, out = answer("mock", "--seed", "4", "--minutes", "5", "--level", "entry", lines=["", *["", "all"] * 9])
     left = re.findall(r"^--- .*, (\d+ (?:minute|second)s? left) -", out, re.MULTILINE)
     assert left[0] == "4 minutes left"
     assert "The time is over." in out
@@ -171,7 +197,7 @@ def test_code_is_checked_from_a_file(answer, tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(mock.exercise.solution_source)
     again = interview.Mock("senior", 60, 4)
-    lines = []
+    lines = [""]
     while again.asked.kind != "code":
         lines += ["", ""] if again.asked.kind == "question" else ["-1"]
         again.answer() if again.asked.kind == "question" else again.guess(-1)
@@ -211,7 +237,7 @@ def test_ctrl_c_loses_nothing(way):
     with subprocess.Popen(
         [*command, *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        process.stdin.write("\nall\n\n" if way == "cards" else "\nall\n")
+        process.stdin.write("\nall\n\n" if way == "cards" else "\n\nall\n")
         process.stdin.flush()
         for _ in range(600):
             if practice.read().reviews:
@@ -238,8 +264,9 @@ def test_the_sheet_is_printed_or_written(answer, tmp_path):
 
 
 def test_what_cannot_be_written_is_told_in_words(answer, tmp_path, capsys):
-    assert cli.main(["interview", "sheet", "--pdf", str(tmp_path / "nowhere" / "sheet.pdf")]) == 1
-    assert "No such file or directory" in capsys.readouterr().err
+    (tmp_path / "sheet.html.tmp").mkdir()  # where the unfinished file would be
+    assert cli.main(["interview", "sheet", "--html", str(tmp_path / "sheet.html")]) == 1
+    assert "sheet.html cannot be written: Is a directory" in capsys.readouterr().err
 
 
 def test_the_bank_is_exported(answer, tmp_path):

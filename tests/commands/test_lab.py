@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import importlib.util
 import json
 import os
 from pathlib import Path
@@ -71,6 +72,29 @@ def test_what_an_option_is_set_to_is_not_taken_for_the_folder(originals, here, l
     assert list(here.iterdir()) == launched == []
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--bogus"], "Neither the course nor JupyterLab has an option '--bogus'"),
+        (["--debugg"], "did you mean --debug"),
+        (["--port=99999"], "--port=99999: ports end at 65535"),
+        (["--colaborative=1"], "did you mean --collaborative"),
+        (["mine", "other"], "'other' is one too many: lab takes one folder"),
+    ],
+)
+def test_what_jupyterlab_does_not_know_is_refused_before_anything_is_made(
+    originals, here, launched, capsys, words, said
+):
+    assert amp_lessons("lab", *words) == 1
+    assert said in capsys.readouterr().err
+    assert list(here.iterdir()) == launched == []
+
+
+def test_traits_of_any_extension_are_passed_on(originals, here, launched):
+    assert amp_lessons("lab", "--YDocExtension.disable_rtc=True", "-y", "--ServerApp.port=8899") == 0
+    assert launched[0][-3:] == ["--YDocExtension.disable_rtc=True", "-y", "--ServerApp.port=8899"]
+
+
 def test_an_option_that_takes_no_value_may_stand_before_the_folder(originals, here, launched):
     assert amp_lessons("lab", "--debug", "mine") == 0
     assert launched[0][0] == f"--ServerApp.root_dir={here / 'mine'}"
@@ -132,7 +156,8 @@ def test_the_users_own_jupyter_settings_come_first():
 
 
 def test_without_jupyterlab_it_says_what_to_do(originals, here, launched, monkeypatch, capsys):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    find = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "jupyterlab" else find(name))
     assert amp_lessons("lab") == 1
     assert "-m pip install jupyterlab" in capsys.readouterr().err
     assert launched == []
@@ -166,6 +191,12 @@ def test_a_folder_that_cannot_be_written_is_refused_in_words(
     assert reason in said
     assert str(here / "my_lessons") in said
     assert "amp-lessons lab FOLDER" in said
+
+
+def test_a_file_is_no_folder_for_lessons(originals, here, launched, capsys):
+    (here / "file").touch()
+    assert amp_lessons("lab", "file") == 1
+    assert f"{here / 'file'} is a file, and has to be a folder" in capsys.readouterr().err
 
 
 def test_no_free_port_is_refused_in_words(originals, here, launched, monkeypatch, capsys):

@@ -69,6 +69,28 @@ def test_reset_of_one_exercise_when_told_yes(solved, capsys):
     assert "nothing is recorded for 'unknown'" in capsys.readouterr().err
 
 
+def test_an_exercise_may_be_named_by_its_title_or_by_how_it_begins(capsys):
+    title = exercises.shelf.find("loss_scaler").title
+    for name in (title, title.upper(), title[:8], "loss_sc"):
+        progress.record_try("loss_scaler", True)
+        assert call("--reset", name, "--yes") == 0
+        assert f'forgot the record of "{title}" (loss_scaler)' in capsys.readouterr().out
+        assert progress.read().records == {}
+
+
+def test_a_beginning_that_several_share_forgets_nothing(capsys):
+    for each in ("heal_snail", "heal_standstill", "no_longer_there"):
+        progress.record_try(each, True)
+    assert call("--reset", "heal", "--yes") == 1
+    said = capsys.readouterr().err
+    assert "write more of it" in said
+    for each in ("heal_snail", "heal_standstill"):
+        assert f'"{exercises.shelf.find(each).title}" ({each})' in said
+    assert "no_longer_there" not in said
+    assert len(progress.read().records) == 3
+    assert call("--reset", "no_longer", "--yes") == 0
+
+
 def test_trouble_is_told_in_words(monkeypatch, tmp_path, capsys):
     (tmp_path / "progress").mkdir()
     progress.path().write_text('{"schema": 99, "exercises": {}}')

@@ -14,8 +14,9 @@ from tests.exercises.verdicts import (
     tables,
 )
 
-# lessons 04 and 06 have files of their own: tests are shared out by file, and their loops take longest
-TABLES = [table for table in tables() if lesson_of(table) not in ("04", "06")]
+TABLES = [
+    table for table in tables() if lesson_of(table) not in ("04", "06")
+]  # which have files of their own
 
 
 @pytest.mark.parametrize(("table", "name"), cases(TABLES, "wrong"))

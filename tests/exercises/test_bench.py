@@ -8,10 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from amp_lessons.audit.watching.device import device_type
-from amp_lessons.audit.watching.spies import spying
-from amp_lessons.audit.watching.stale import is_stale
-from amp_lessons.audit.watching.tape import Call, Tape
+from amp_lessons.audit.recorder.stale import is_stale
 from amp_lessons.exercises.containment import sandbox
 from amp_lessons.exercises.train_with_amp.check import train_with_amp
 from amp_lessons.exercises.training_loops import examine
@@ -22,6 +19,9 @@ from amp_lessons.exercises.training_loops.testbed import (
     make_model,
     run_loop,
 )
+from amp_lessons.exercises.watching.device import device_type
+from amp_lessons.exercises.watching.spies import spying
+from amp_lessons.exercises.watching.tape import Call, Tape
 
 PROBLEM = Problem(seed=1, dtype=torch.float16)
 DEVICE = device_type()

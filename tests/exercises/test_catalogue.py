@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ast
 import csv
+import functools
 import io
 import json
 
 import pytest
 import torch
 
-from amp_lessons import exercises
+from amp_lessons import clinic, exercises
 from amp_lessons.keeping import progress
+from tests.exercises.spots import notebook_cell
 
 EXERCISES = exercises.catalog()
 
@@ -62,13 +64,48 @@ def test_stub_is_not_attempted_yet(exercise):
     assert [finding.kind for finding in report.findings] == ["todo"]
     for text in report._repr_mimebundle_().values():
         assert "not attempted yet" in text
+        assert "not_attempted" not in text
     assert progress.read().of(exercise.id).tries == 0
 
 
+PATIENTS = [each for each in EXERCISES if each.is_patient]
+
+
+@pytest.mark.parametrize("exercise", PATIENTS, ids=id_of, indirect=True)
+@pytest.mark.parametrize("above", ["", "# my notes\n\n"])
+def test_a_patient_as_it_came_stands_unjudged(exercise, above):
+    commented = exercise.stub.replace("\n    ", "\n    # here\n    ", 1)
+    came = exercise.defined_in(notebook_cell(above + commented))
+    report = exercises.check(exercise.id, came)
+    (finding,) = report.findings
+    assert finding.kind == "todo"
+    assert report.points == 0.0
+    for name in exercise.names:
+        assert name in finding.message
+    assert clinic.patient(exercise.id).case.code not in str(report)
+    assert progress.read().records == {}
+
+
 @pytest.mark.parametrize(
-    "exercise", [each for each in EXERCISES if each.is_patient], ids=id_of, indirect=True
+    "change",
+    [
+        lambda ill: notebook_cell(PATIENTS[0].stub.replace("history = []", "history = list()"))[ill.__name__],
+        lambda ill: functools.wraps(ill)(lambda *args, **kwargs: ill(*args, **kwargs)),
+        functools.partial,
+        lambda ill: None,
+    ],
+    ids=["a line", "a wrapper", "a partial", "nothing"],
 )
+def test_a_patient_that_was_changed_at_all_is_judged(change):
+    (name,) = PATIENTS[0].names
+    report = exercises.check(PATIENTS[0].id, change(notebook_cell(PATIENTS[0].stub)[name]))
+    assert report.status == "not passed"
+    assert progress.read().of(PATIENTS[0].id).tries == 1
+
+
+@pytest.mark.parametrize("exercise", PATIENTS, ids=id_of, indirect=True)
 def test_a_patients_stub_runs_and_is_wrong(exercise):
+    """Without its source nobody can tell that it is the stub, and it is examined."""
     report = exercises.check(exercise.id, attempt(exercise, exercise.stub))
     assert report.status == "not passed"
     assert report.findings[0].kind == "failed"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import linecache
 import runpy
 from datetime import timedelta
 
@@ -12,6 +11,7 @@ import pytest
 from amp_lessons import exercises, views
 from amp_lessons.exercises import own_code, repetition
 from amp_lessons.keeping import practice, progress, written
+from tests.exercises.spots import notebook_cell
 
 ID = "decode_bits"
 
@@ -118,15 +118,6 @@ def test_a_day_that_somebody_has_edited_is_no_trouble(edited):
     assert due() == []
 
 
-def notebook_cell(source):
-    """Run a cell as a notebook does: its text is known to Python, and is no file."""
-    name = f"<ipython-input-{hash(source)}>"
-    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
-    namespace = {}
-    exec(compile(source, name, "exec"), namespace)
-    return namespace
-
-
 @pytest.fixture
 def hand_in():
     """Check a cell that holds the exercise, whose code is the solution's, below these lines."""
@@ -192,7 +183,7 @@ def test_a_patient_that_is_ill_again_begins_the_repetition():
     content["exercises"][ill.id] |= {"solved_at": days_ago(5).isoformat()}
     progress.path().write_text(json.dumps(content))
     assert repetition.handed_in_again(ill.id, ill.solution_source)[0] is not None
-    repetition.record_check(ill.id, False, ill.stub)
+    assert not exercises.check(ill.id, notebook_cell(ill.stub)["train_snail"]).attempted
     assert practice.read().of(ill.id) == ()
     assert repetition.handed_in_again(ill.id, ill.solution_source)[0] is None
 

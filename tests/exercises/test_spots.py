@@ -49,16 +49,11 @@ def test_card_stub_and_check_follow_each_other_and_the_stub_is_the_catalogues(le
         assert stub.source.rstrip("\n") == exercise.stub.rstrip("\n")
 
 
-def unsolved(exercise):
-    """Return what a check says of the stub as it is: a patient's runs, and is wrong."""
-    return "not passed" if exercise.is_patient else "not attempted yet"
-
-
 @pytest.mark.parametrize("lesson", LESSONS)
 def test_the_stored_checks_say_that_nothing_is_solved(lesson):
     cells = code_cells(NOTEBOOKS[lesson])
     for exercise in of_lesson(lesson):
-        assert unsolved(exercise) in shown(named(cells, exercise.id, "check"))
+        assert "not attempted yet" in shown(named(cells, exercise.id, "check"))
 
 
 def shown(cell):
@@ -66,35 +61,48 @@ def shown(cell):
 
 
 @pytest.fixture(scope="module", params=LESSONS)
-def tried(request):
-    """Each check's text with the stub as it is and with the solution in its place, run in one kernel.
+def tried(request, tmp_path_factory):
+    """Each check's text with the stub as it is and with the solution in its place, and the tries in between.
 
-    Only the imports, the stubs and the checks run: the rest of a lesson trains networks, and no check needs
-    it. That the rest runs with the stubs as they are is nbval's business.
+    All run in one kernel, as somebody does who runs all cells and begins to work then. Only the imports, the
+    stubs and the checks run: the rest of a lesson trains networks, and no check needs it. That the rest runs
+    with the stubs as they are is nbval's business.
     """
-    cells = code_cells(NOTEBOOKS[request.param])
-    plan = [imports_of(cells)]
-    for exercise in of_lesson(request.param):
-        stub, check = (named(cells, exercise.id, part) for part in ("stub", "check"))
-        for written in (stub.source, exercises.solution(exercise.id).source):
-            plan += [new_code_cell(written), new_code_cell(check.source)]
+    cells, found = code_cells(NOTEBOOKS[request.param]), of_lesson(request.param)
+    stubs, checks = ([named(cells, each.id, part).source for each in found] for part in ("stub", "check"))
+    solutions = [exercises.solution(each.id).source for each in found]
+    plan = [imports_of(cells), *cells_of(stubs, checks), new_code_cell(TRIES), *cells_of(solutions, checks)]
     notebook = new_notebook(cells=plan)
     client = NotebookClient(notebook, kernel_name="python3", timeout=CHECK_TIMEOUT_S)
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    client.execute(env={**os.environ, "PYTHONPATH": path})
-    texts = [shown(cell) for cell in notebook.cells[2::2]]
-    return list(zip(of_lesson(request.param), texts[::2], texts[1::2], strict=True))
+    home = str(tmp_path_factory.mktemp("home"))
+    client.execute(env={**os.environ, "PYTHONPATH": path, "AMP_LESSONS_HOME": home})
+    between = 1 + 2 * len(found)
+    before, after = notebook.cells[1:between], notebook.cells[between + 1 :]
+    unsolved, solved = (map(shown, part[1::2]) for part in (before, after))
+    return list(zip(found, unsolved, solved, strict=True)), notebook.cells[between].outputs[0].text
+
+
+TRIES = """from amp_lessons.keeping import progress
+print({name: record.tries for name, record in progress.read().records.items()})"""
+
+
+def cells_of(written, checks):
+    return [new_code_cell(source) for pair in zip(written, checks, strict=True) for source in pair]
 
 
 @pytest.mark.slow
-def test_unsolved_every_check_says_so(tried):
-    for exercise, text, _ in tried:
-        assert text.startswith(f"{exercise.title}: {unsolved(exercise)}")
+def test_unsolved_every_check_says_so_and_no_try_is_booked(tried):
+    texts, tries = tried
+    for exercise, text, _ in texts:
+        assert text.startswith(f"{exercise.title}: not attempted yet")
+        assert len(text.splitlines()) <= 3, text
+    assert tries == "{}\n"
 
 
 @pytest.mark.slow
 def test_with_the_solution_in_the_stubs_place_every_check_passes(tried):
-    for exercise, _, solved in tried:
+    for exercise, _, solved in tried[0]:
         assert solved.startswith(f"{exercise.title}: passed"), solved
 
 

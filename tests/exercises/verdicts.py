@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -24,20 +25,24 @@ def lesson_of(table: Table) -> str:
     return shelf.find(table.exercise_id).lesson
 
 
-_QUICKLY_ONE_OF = 12
+@cache
+def firsts() -> set[tuple[str, str]]:
+    """Return for each code of a finding one wrong attempt that earns it, by exercise and name."""
+    wrong = [(table, name) for table in tables() for name in table.wrong]
+    return set({table.wrong[name][0]: (table.exercise_id, name) for table, name in reversed(wrong)}.values())
 
 
 def cases(tables: Iterable[Table], kind: str) -> list[Any]:
-    """List the wrong or right attempts of some tables for parametrize; ``make quick`` takes some of each."""
+    """List the wrong or right attempts of some tables for parametrize: the first of each code runs always."""
     return [
         pytest.param(
             table,
             name,
             id=f"{table.exercise_id}-{name}",
-            marks=pytest.mark.slow if index % _QUICKLY_ONE_OF else (),
+            marks=() if (table.exercise_id, name) in firsts() else pytest.mark.attempt(table.exercise_id),
         )
         for table in tables
-        for index, name in enumerate(getattr(table, kind))
+        for name in getattr(table, kind)
     ]
 
 
@@ -48,22 +53,40 @@ _REALLY_MEASURES = "mean_by_a_clock_out_of_reach"
 def sample(tables: Iterable[Table]) -> list[Any]:
     """List some attempts of each kind: what a check sees does not depend on where it runs."""
     tables = list(tables)
-    found = cases(tables, "wrong")[::12] + cases(tables, "right")[::6]
-    return [case for case in found if case.values[1] != _REALLY_MEASURES]
+    found = [case.values for case in cases(tables, "wrong")[::12] + cases(tables, "right")[::6]]
+    return [
+        pytest.param(
+            table, name, id=f"{table.exercise_id}-{name}", marks=pytest.mark.attempt(table.exercise_id)
+        )
+        for table, name in found
+        if name != _REALLY_MEASURES
+    ]
+
+
+@cache
+def loaded(exercise_id: str) -> None:
+    """Load in this process what a check imports when it runs, or each forked child would by itself."""
+    exercises.check(exercise_id, exercises.solution(exercise_id).function, isolation="inprocess")
 
 
 def assert_wrong(table: Table, name: str) -> None:
     """Check that a wrong attempt is rejected for the reason in the table."""
+    loaded(table.exercise_id)
     code, word, attempt = table.wrong[name]
     report = exercises.check(table.exercise_id, attempt)
     assert report.status == "not passed", report
     assert report.findings[0].code == code, report
     assert word in report.findings[0].message, report
-    assert report.findings[0].hint
+    hint = report.findings[0].hint
+    assert hint
+    assert hint.count("scaler.") <= 2, (
+        "a check suggests the next step; the order of all calls is the exercise"
+    )
 
 
 def assert_right(table: Table, name: str) -> None:
     """Check that a right attempt passes, with the notes in the table."""
+    loaded(table.exercise_id)
     notes, attempt = table.right[name]
     report = exercises.check(table.exercise_id, attempt)
     assert report.passed, report
@@ -74,6 +97,7 @@ def assert_same_both_ways(table: Table, name: str) -> None:
     """Check that a child process and this one come to the same verdict."""
     if not isolation.can_fork():
         pytest.skip("there is only one way on this machine")
+    loaded(table.exercise_id)
     attempt = table.wrong[name][2] if name in table.wrong else table.right[name][1]
     reports = [exercises.check(table.exercise_id, attempt, isolation=way) for way in ("fork", "inprocess")]
     assert reports[0].findings == reports[1].findings

@@ -43,9 +43,9 @@ def sample():
         table = import_module(f"amp_lessons.exercises.{exercise_id}.attempts").TABLE
         attempts = {**{name: each[2] for name, each in table.wrong.items()}}
         attempts |= {name: each[1] for name, each in table.right.items()}
-        for index, (name, attempt) in enumerate(attempts.items()):
-            marks = pytest.mark.slow if index % 12 else ()
-            yield pytest.param(exercise_id, attempt, id=f"{exercise_id}-{name}", marks=marks)
+        mark = pytest.mark.attempt(exercise_id)
+        for name, attempt in attempts.items():
+            yield pytest.param(exercise_id, attempt, id=f"{exercise_id}-{name}", marks=mark)
 
 
 # what an attempt leaves behind in its own process is not looked for

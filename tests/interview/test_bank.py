@@ -39,8 +39,17 @@ NUMBER_WORDS = re.compile(
 )
 
 
-def asked(name):
-    return pytest.mark.parametrize(name, QUESTIONS, ids=IDS)
+def of_each_question(check):
+    """Make one test of a check of all questions: as many cases would cost more than the checks."""
+
+    def test():
+        for question in QUESTIONS:
+            try:
+                check(question)
+            except AssertionError as error:
+                raise AssertionError(f"{question.id}: {error}") from error
+
+    return test
 
 
 def test_ids_are_unique_and_begin_with_the_topic():
@@ -67,7 +76,7 @@ def test_every_file_is_a_topic():
     assert files == {f"{topic}.yaml" for topic in interview.TOPICS}
 
 
-@asked("question")
+@of_each_question
 def test_nothing_is_missing(question):
     assert question.topic in interview.TOPICS
     assert question.level in interview.LEVELS
@@ -81,7 +90,7 @@ def test_nothing_is_missing(question):
     assert "?" in question.question_template or question.question_template.endswith(".")
 
 
-@asked("question")
+@of_each_question
 def test_an_answer_takes_a_minute(question):
     assert 40 <= len(question.answer.split()) <= MOST_WORDS
 
@@ -94,7 +103,7 @@ def numbers_typed(template):
     return re.findall(r"\d+", prose) + NUMBER_WORDS.findall(prose)
 
 
-@asked("question")
+@of_each_question
 def test_no_number_is_typed_into_an_answer(question):
     assert numbers_typed(question.answer_template) == []
 
@@ -106,26 +115,26 @@ def test_a_typed_number_would_be_seen():
     assert numbers_typed("sixteen bytes") == ["sixteen"]
 
 
-@asked("question")
+@of_each_question
 def test_follow_ups_are_questions(question):
     for follow_up in interview.follow_ups(question.id):
         assert follow_up != question
         assert "?" in follow_up.question or follow_up.question.endswith(".")
 
 
-@pytest.mark.parametrize("follow_up", OWN, ids=lambda follow_up: follow_up.after)
-def test_a_follow_up_of_a_question_alone_is_held_to_the_same(follow_up):
-    assert 30 <= len(follow_up.answer.split()) <= MOST_WORDS
-    assert 2 <= len(follow_up.points) <= 4
-    assert numbers_typed(follow_up.answer_template) == []
+def test_a_follow_up_of_a_question_alone_is_held_to_the_same():
+    for follow_up in OWN:
+        assert 30 <= len(follow_up.answer.split()) <= MOST_WORDS, follow_up.after
+        assert 2 <= len(follow_up.points) <= 4, follow_up.after
+        assert numbers_typed(follow_up.answer_template) == [], follow_up.after
 
 
-@asked("question")
+@of_each_question
 def test_its_source_can_be_looked_up(question):
     assert any("https://" in source for source in question.source)
 
 
-@asked("question")
+@of_each_question
 def test_only_what_is_drawn_by_a_seed_has_placeholders_in_its_question(question):
     assert bool(placeholders(question.question_template)) == bool(question.asks_for_a_number)
 

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from amp_lessons import clinic, interview, quizzes
 from amp_lessons.interview.drilling import KINDS
 from tests.autocast import pytorch_lists
+from tests.raised import lowered
 
 TORCH = {
     "fp16": torch.float16,
@@ -42,8 +43,8 @@ def test_each_has_one_right_answer_among_different_ones(kind):
 
 
 def number(text):
-    """Read a number as drills write it: ``65519``, ``0.75 × 2^-24``."""
-    factor, _, power = text.partition(" × ")
+    """Read a number as drills write it: ``65519``, ``0.75 × 2⁻²⁴``."""
+    factor, _, power = lowered(text).partition(" × ")
     return float(factor.rstrip("…")) * (2.0 ** int(power.removeprefix("2^")) if power else 1.0)
 
 

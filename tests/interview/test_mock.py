@@ -99,13 +99,13 @@ def test_all_covered_leads_deeper():
     assert mock.asked.text in {each.question for each in interview.follow_ups(first.question_id)}
 
 
-@pytest.mark.parametrize("question", interview.QUESTIONS, ids=lambda question: question.id)
-def test_each_follow_up_is_asked_by_some_interviewer(question):
+def test_each_follow_up_is_asked_by_some_interviewer():
     """A follow-up that no seed leads to would be written for nobody."""
-    asked = asked_question(question)
-    everything = tuple(range(len(asked.points)))
-    found = {follow_up(asked, everything, {question.id}, seed).text for seed in range(40)}
-    assert found == {each.question for each in interview.follow_ups(question.id)}
+    for question in interview.QUESTIONS:
+        asked = asked_question(question)
+        everything = tuple(range(len(asked.points)))
+        found = {follow_up(asked, everything, {question.id}, seed).text for seed in range(40)}
+        assert found == {each.question for each in interview.follow_ups(question.id)}, question.id
 
 
 def test_a_follow_up_of_its_own_comes_with_an_answer_and_points():
@@ -119,7 +119,8 @@ def test_a_follow_up_of_its_own_comes_with_an_answer_and_points():
     mock.asked = follows
     mock.answer(0)
     assert practice.read().reviews == {}, "it is part of another card"
-    assert "loss_scaling.two_optimizers" in str(mock.report)
+    first = interview.question("loss_scaling.two_optimizers").question
+    assert f"{first} What if both losses share parameters?" in " ".join(str(mock.report).split())
 
 
 def test_when_all_follow_ups_are_known_a_wrong_belief_is_to_be_put_right():
@@ -185,7 +186,8 @@ def test_the_report_names_strengths_and_what_to_repeat():
     assert first.topic not in report.strengths
     (weak,) = [turn for turn in report.to_repeat if turn.asked == first]
     assert weak.missed == first.points
-    assert first.question_id in str(report)
+    assert first.question_id not in str(report), "an id is nothing to read"
+    assert first.text in " ".join(str(report).split())
     assert first.points[0] in " ".join(str(report).split())
 
     perfect = Mock("senior", 45, 0, Clock())

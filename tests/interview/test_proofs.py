@@ -32,10 +32,10 @@ def test_the_proof_holds_and_fills_the_answer(question):
         assert str(proof.values[name]) in proof.output
 
 
-@asked
-def test_the_proof_asserts_something(question):
-    if not question.asks_for_a_number:  # an estimate is a calculation
-        assert question.proof.count("assert ") + question.proof.count("raises(") >= 1
+def test_the_proof_asserts_something():
+    for question in QUESTIONS:
+        if not question.asks_for_a_number:  # an estimate is a calculation
+            assert question.proof.count("assert ") + question.proof.count("raises(") >= 1, question.id
 
 
 @pytest.mark.parametrize("topic", interview.TOPICS)

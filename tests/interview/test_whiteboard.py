@@ -11,6 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from amp_lessons import interview, views
 from amp_lessons.interview import whiteboard
 from amp_lessons.views.pages.sheet import sheet_figure
+from tests.raised import as_float, lowered
 
 
 @pytest.fixture(scope="module")
@@ -24,9 +25,9 @@ def test_formats_are_those_of_pytorch(sheet):
     dtypes |= {"fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}
     for name, dtype in dtypes.items():
         info = torch.finfo(dtype)
-        assert float(rows[name]["largest"]) == pytest.approx(info.max, rel=1e-4)
+        assert as_float(rows[name]["largest"]) == pytest.approx(info.max, rel=1e-4)
         for column, value in (("epsilon", info.eps), ("smallest normal", info.tiny)):
-            assert 2.0 ** int(rows[name][column].removeprefix("2^")) == value
+            assert 2.0 ** int(lowered(rows[name][column]).removeprefix("2^")) == value
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
@@ -49,7 +50,7 @@ def test_the_rules_are_those_that_run_on_this_cpu(sheet):
 
 def test_the_scalers_defaults_are_its_own(sheet):
     said, scaler = str(sheet.tables[2]), torch.amp.GradScaler("cpu")
-    assert f"2^{int(scaler.get_scale()).bit_length() - 1} at first" in said
+    assert f"2^{int(scaler.get_scale()).bit_length() - 1} at first" in lowered(said)
     assert f"after {scaler.get_growth_interval():,} in a row" in said
 
 

@@ -52,6 +52,7 @@ def alone(*options):
 
 # rarely a rank of gloo's aborts at its end, in C++: "terminate called without an active exception"
 @pytest.mark.flaky(reruns=2, only_rerun="SIGABRT")
+@pytest.mark.thorough
 def test_losses_do_not_depend_on_ranks_that_go_on_from_each_others_checkpoints(tmp_path):
     options = ("--device=cpu", "--strategy=fsdp2", "--dtype=fp16", "--batch=96")
     straight = alone(*options, "--steps=6")

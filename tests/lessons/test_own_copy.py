@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from amp_lessons import lessons
-from amp_lessons.keeping import files
+from amp_lessons import files, lessons
 from amp_lessons.lessons import own_copy
 
 NAMES = ("00_start_here.ipynb", "01_number_formats.ipynb", "02_autocast.ipynb")
@@ -37,6 +36,11 @@ def said(path):
 
 def seen(folder):
     return sorted(path.name for path in folder.iterdir() if path.suffix == ".ipynb")
+
+
+PICTURE = {"text/plain": ["A loss\n", "of 2.3"], "image/png": "iVBORw0KGgo="}
+VIEW = {"output_type": "execute_result", "execution_count": 1, "metadata": {}, "data": PICTURE}
+SHOWS_A_VIEW = notebook("views.LossScaleView(model)", outputs=[VIEW])
 
 
 @pytest.fixture
@@ -65,6 +69,23 @@ def test_the_first_visit_makes_a_copy(folder, source):
     assert lessons.is_copy(folder)
     assert [said(folder / name) for name in NAMES] == [f"{name}, version 1" for name in NAMES]
     assert os.listdir(folder.parent) == ["my_lessons"]
+
+
+def test_a_lesson_comes_with_nothing_run(folder, source):
+    printed = [{"output_type": "stream", "name": "stdout", "text": ["2.3\n"]}]
+    cells = [
+        *json.loads(SHOWS_A_VIEW)["cells"],
+        *json.loads(notebook("print(loss)", outputs=printed))["cells"],
+    ]
+    (source / NAMES[0]).write_text(json.dumps({**json.loads(SHOWS_A_VIEW), "cells": cells}))
+    lessons.bring(folder, source)
+    came = (folder / NAMES[0]).read_text()
+    assert "2.3" not in came
+    assert [cell["source"] for cell in json.loads(came)["cells"]] == [cell["source"] for cell in cells]
+    view, prints = (cell["outputs"] for cell in json.loads(came)["cells"])
+    assert view[0]["data"]["text/plain"] == "Run this cell (Shift+Enter) to get a picture with controls."
+    assert len(view) == 1
+    assert prints == []
 
 
 def test_what_assistants_are_asked_comes_once_and_stays_away_when_it_was_deleted(folder, source):
@@ -142,6 +163,81 @@ def test_a_lesson_that_jupyterlab_only_wrote_in_its_own_way_was_not(copy, source
     (copy / NAMES[0]).write_text(json.dumps(as_stored, indent=1) + "\n")
     say(source, "version 2")
     assert lessons.bring(copy, source).updated == (NAMES[0],)
+
+
+# what the course's list says of SHOWS_A_VIEW where it was delivered as stored, before lessons came fresh
+DELIVERED_AS_STORED = "93dd806536ba452dfe825d29524bc461abe314affc470f463d5d7ba5ac9fe223"
+
+
+@pytest.fixture
+def view_copy(folder, source):
+    """A copy whose first lesson shows a view."""
+    (source / NAMES[0]).write_text(SHOWS_A_VIEW)
+    lessons.bring(folder, source)
+    return folder
+
+
+def test_an_untouched_copy_that_came_with_outputs_gives_way_to_a_fresh_one(view_copy, source):
+    (view_copy / NAMES[0]).write_text(SHOWS_A_VIEW)
+    own_list = view_copy / ".amp-lessons" / "delivered.json"
+    own_list.write_text(json.dumps({**json.loads(own_list.read_text()), NAMES[0]: DELIVERED_AS_STORED}))
+    assert lessons.bring(view_copy, source) == lessons.Brought(view_copy, updated=(NAMES[0],))
+    assert "2.3" not in (view_copy / NAMES[0]).read_text()
+    assert lessons.bring(view_copy, source) == lessons.Brought(view_copy)
+
+
+def test_one_that_was_run_stays_and_the_fresh_one_is_beside_it(view_copy, source):
+    own_list = view_copy / ".amp-lessons" / "delivered.json"
+    own_list.write_text(json.dumps({**json.loads(own_list.read_text()), NAMES[0]: DELIVERED_AS_STORED}))
+    (view_copy / NAMES[0]).write_text(SHOWS_A_VIEW.replace("2.3", "2.4"))
+    (beside,) = lessons.bring(view_copy, source).beside.values()
+    assert "2.4" in (view_copy / NAMES[0]).read_text()
+    assert "2.3" not in beside.read_text()
+
+
+@pytest.mark.parametrize("touched", [True, False])
+def test_a_version_that_differs_in_what_is_stored_alone_brings_nothing(view_copy, source, touched):
+    if touched:
+        say(view_copy, "my work")
+    (source / NAMES[0]).write_text(SHOWS_A_VIEW.replace("2.3", "2.4"))
+    before = (view_copy / NAMES[0]).read_bytes()
+    assert lessons.bring(view_copy, source) == lessons.Brought(view_copy)
+    assert (view_copy / NAMES[0]).read_bytes() == before
+    assert seen(view_copy) == list(NAMES)
+
+
+def rewritten(notebook, outputs):
+    """Write a notebook as JupyterLab does: texts by lines, a count in each cell, the kernel's version."""
+    content = json.loads(notebook.read_text())
+    for cell in content["cells"]:
+        cell |= {"execution_count": None, "source": cell["source"].splitlines(keepends=True)}
+        cell["outputs"] = outputs(cell["outputs"])
+    content["metadata"]["language_info"] = {"version": "3.99"}
+    notebook.write_text(json.dumps(content, indent=1) + "\n")
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        lambda lines: [
+            {**each, "data": {kind: [text] for kind, text in each["data"].items()}} for each in lines
+        ],
+        lambda lines: [],  # all outputs cleared
+    ],
+)
+def test_a_view_that_was_never_run_is_nobodys_work(view_copy, source, outputs):
+    rewritten(view_copy / NAMES[0], outputs)
+    assert lessons.bring(view_copy, source) == lessons.Brought(view_copy)
+    say(source, "version 2")
+    assert lessons.bring(view_copy, source).updated == (NAMES[0],)
+
+
+def test_a_view_that_was_run_is_the_learners(view_copy, source):
+    rewritten(view_copy / NAMES[0], lambda lines: [VIEW])
+    assert lessons.reset(view_copy, source, "00").kept is not None
+    rewritten(view_copy / NAMES[0], lambda lines: [VIEW])
+    say(source, "version 2")
+    assert list(lessons.bring(view_copy, source).beside) == [NAMES[0]]
 
 
 @pytest.mark.parametrize("content", ["", "no JSON", "[]", '{"cells": 3}'])

@@ -33,6 +33,7 @@ def of_two_steps(fit):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_every_cell_runs_and_what_to_install_is_said(bare, capsys):
     names = {}
     for name, cell in CELLS.items():

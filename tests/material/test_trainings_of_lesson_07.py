@@ -33,7 +33,7 @@ def vision():
 
 
 @needs_weights
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.thorough)])
 def test_a_network_that_knows_one_sort_of_digits_learns_another_from_few(vision, seed):
     """It is ten points ahead at least, and by less than half of it with new statistics."""
     fit, accuracy, few = vision["fit"], vision["accuracy"], vision["few"]
@@ -68,7 +68,7 @@ def language():
 
 
 @needs_weights
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.thorough)])
 def test_the_encoder_names_packages_and_random_weights_name_fewer(language, seed):
     """Seven in ten at least, and three points more than random weights at their better rate."""
     tuned = language["upper"]()
@@ -105,7 +105,7 @@ def averages(diffusion):
     return {seed: diffusion["train_diffusion"](seed=seed) for seed in (1, 2)}
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.thorough)])
 def test_diffusion_draws_digits_unless_its_average_is_kept_in_bf16(diffusion, averages, seed):
     """A distance below 1, against 4 and more."""
     distances = {

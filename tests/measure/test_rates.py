@@ -159,10 +159,11 @@ def test_bad_arguments_are_named(call: object, words: str) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
-def test_bf16_products_reach_what_a_plain_sweep_finds() -> None:
+@pytest.mark.parametrize(("precision", "dtype"), [("fp16", torch.float16), ("bf16", torch.bfloat16)])
+def test_products_reach_what_a_plain_sweep_finds(precision: str, dtype: torch.dtype) -> None:
     best = 0.0
     for size in (1024, 2048, 3072, 4096, 5120, 6144, 7168, 8192, 10240, 12288, 16384):
-        a, b = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+        a, b = (torch.randn(size, size, device="cuda", dtype=dtype) for _ in range(2))
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         for _ in range(3):
             a @ b
@@ -172,5 +173,5 @@ def test_bf16_products_reach_what_a_plain_sweep_finds() -> None:
         end.record()
         end.synchronize()
         best = max(best, 10 * 2 * size**3 / (start.elapsed_time(end) / 1e3))
-    found = max(rate.flop_per_s for rate in product_rates("bf16", device="cuda"))
+    found = max(rate.flop_per_s for rate in product_rates(precision, device="cuda"))
     assert found >= 0.95 * best

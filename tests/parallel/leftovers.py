@@ -10,11 +10,32 @@ from collections.abc import Callable
 
 import psutil
 
+_NOT_OURS: set[int] = set()
+
+
+def remember_what_runs() -> None:
+    """Keep out of sight what other tests of this process have started and still use: a browser, a server."""
+    _NOT_OURS.update(each.pid for each in psutil.Process().children(recursive=True) if not is_host(each))
+
 
 def processes(of: int | None = None) -> list[psutil.Process]:
     """Return what this process, or another, has started, but for the host, which may wait for a job."""
+    return [each for each in everything(of) if not is_host(each)]
+
+
+def everything(of: int | None = None) -> list[psutil.Process]:
+    """Return what this process, or another, has started, the host as well."""
     started = psutil.Process(of).children(recursive=True)
-    return [each for each in started if not is_host(each) and "resource_tracker" not in commandline(each)]
+    ours = [each for each in started if not _is_of_others(each)]
+    return [each for each in ours if "resource_tracker" not in commandline(each)]
+
+
+def _is_of_others(process: psutil.Process) -> bool:
+    """Whether a process, or one that it comes from, was there before."""
+    try:
+        return any(each.pid in _NOT_OURS for each in (process, *process.parents()))
+    except psutil.NoSuchProcess:
+        return False
 
 
 def is_host(process: psutil.Process) -> bool:

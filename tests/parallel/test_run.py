@@ -28,6 +28,11 @@ from amp_lessons.parallel import launcher
 from tests.parallel import leftovers
 
 
+@pytest.fixture(autouse=True, scope="module")
+def others():
+    leftovers.remember_what_runs()
+
+
 @pytest.fixture(autouse=True)
 def nothing_is_left():
     before = leftovers.folders(), leftovers.listening()
@@ -309,7 +314,7 @@ def test_the_first_start_takes_less_than_eight_seconds_of_work():
 def test_stop_leaves_nothing_at_all():
     parallel.run(ranks_sum, 2, 0)
     parallel.stop()
-    assert psutil.Process().children(recursive=True) == []
+    assert leftovers.everything() == []
     parallel.stop()
 
 
@@ -320,7 +325,7 @@ def test_the_users_interrupt_ends_the_ranks():
     with pytest.raises(KeyboardInterrupt):
         parallel.run(misbehave, 2, "sleep")
     assert time.monotonic() - start < 30
-    assert psutil.Process().children(recursive=True) == []  # not even the host
+    assert leftovers.everything() == []  # not even the host
 
 
 def test_a_host_that_cannot_start_says_why(monkeypatch):
@@ -371,7 +376,7 @@ def test_a_host_that_nobody_needs_ends_by_itself(monkeypatch):
     parallel.stop()
     monkeypatch.setattr(launcher, "_IDLE_S", 0.1)
     parallel.run(ranks_sum, 2, 0)
-    assert leftovers.soon(lambda: psutil.Process().children(recursive=True) == [])
+    assert leftovers.soon(lambda: leftovers.everything() == [])
 
 
 @pytest.mark.slow
@@ -387,7 +392,7 @@ def test_a_fork_of_the_notebook_leaves_its_host_alone():
     assert parallel.run(lambda: os.getppid(), 1) == [host]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_200_starts_leave_nothing():
     start_and_start_again(200)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from amp_lessons.scaling import LossScaleProbe, backward_by_layer
+from amp_lessons.scaling import LossScaleProbe, backward_by_layer, census, gradients
 
 SCALE = 2.0**12
 
@@ -208,3 +208,25 @@ def test_on_a_gpu_dropout_drops_the_same_values_in_every_pass(batch) -> None:
     torch.rand(1, device="cuda")
     probe.at(1.0)
     assert probe.at(SCALE, torch.bfloat16) == first
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        "cpu",
+        pytest.param(
+            "cuda",
+            marks=[
+                pytest.mark.gpu,
+                pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
+            ],
+        ),
+    ],
+)
+def test_on_a_device_the_slider_counts_as_fresh_passes_do_and_the_cpu_counts_the_same(device, batch) -> None:
+    model, on_device = perceptron().to(device), tuple(part.to(device) for part in batch)
+    probe = LossScaleProbe(model, on_device, small_loss)
+    for exponent in (0, 10, 23):
+        assert probe.at(2.0**exponent) == backward_by_layer(model, on_device, small_loss, 2.0**exponent)
+    for layer, each in gradients(model, on_device, small_loss).items():
+        assert census(each, scale=SCALE) == census(each.cpu(), scale=SCALE), layer

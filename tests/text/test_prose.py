@@ -22,6 +22,15 @@ def test_without_the_escapes_a_power_would_turn_bold():
     assert "<strong>" in markdown2html_mistune("2**n, then 3**m")
 
 
+def test_paragraphs_and_lists_stay_what_they_are():
+    text = "Write `f`:\n\n- `a < b`\n- 2**n\n\nThat is all."
+    shown = (
+        "<p>Write <code>f</code>:</p><ul><li><code>a &lt; b</code></li><li>2**n</li></ul><p>That is all.</p>"
+    )
+    assert "".join(prose.blocks_as_html(text).splitlines()) == shown
+    assert "".join(markdown2html_mistune(prose.as_markdown(text)).splitlines()) == shown
+
+
 @pytest.mark.parametrize("exercise", exercises.catalog(), ids=lambda exercise: exercise.id)
 def test_the_exercises_close_what_they_open(exercise):
     for text in (exercise.task, *exercise.hints, exercise.explanation):

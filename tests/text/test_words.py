@@ -16,11 +16,13 @@ from amp_lessons.text.words import (
     relative,
     share,
     short,
+    superscripts,
 )
+from tests.raised import lowered
 
 
 @pytest.mark.parametrize(
-    ("value", "words"), [(1.0, "2^0"), (65536.0, "2^16"), (2.0**-24, "2^-24"), (1000.0, "1000"), (0.1, "0.1")]
+    ("value", "words"), [(1.0, "2⁰"), (65536.0, "2¹⁶"), (2.0**-24, "2⁻²⁴"), (1000.0, "1000"), (0.1, "0.1")]
 )
 def test_a_scale_is_a_power_of_two_where_it_is_one(value, words):
     assert power_of_two(value) == words
@@ -58,9 +60,9 @@ def test_a_fraction_is_never_rounded_to_nothing_or_everything(part, words):
         (-0.0, "-0"),
         (math.inf, "inf"),
         (math.nan, "nan"),
-        (2.0**-24, "2^-24 ≈ 5.9605e-08"),
-        (-3 * 2.0**-149, "-3 × 2^-149 ≈ -4.2039e-45"),
-        (2.0**120, "2^120 ≈ 1.3292e+36"),
+        (2.0**-24, "2⁻²⁴ ≈ 5.9605·10⁻⁸"),
+        (-3 * 2.0**-149, "-3 × 2⁻¹⁴⁹ ≈ -4.2039·10⁻⁴⁵"),
+        (2.0**120, "2¹²⁰ ≈ 1.3292·10³⁶"),
     ],
 )
 def test_a_number_is_said_exactly(value, words):
@@ -69,7 +71,7 @@ def test_a_number_is_said_exactly(value, words):
 
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))
 def test_what_is_said_exactly_is_exact(value):
-    said = exact(value).split(" ≈ ")[0].replace("-2^", "-1 × 2^")
+    said = lowered(exact(value)).split(" ≈ ")[0].replace("-2^", "-1 × 2^")
     count, power = re.fullmatch(r"(-?[\d.]+)(?: × 2\^(-?\d+))?", re.sub(r"^2\^", "1 × 2^", said)).groups()
     assert Fraction(count) * Fraction(2) ** int(power or 0) == Fraction(value)
 
@@ -83,7 +85,14 @@ def test_a_number_cut_short_shows_it(value, words):
 
 @pytest.mark.parametrize(
     ("error", "words"),
-    [(0.00024414, "0.024 %"), (0.5, "50 %"), (2.27, "227 %"), (1.5e-8, "1.5e-08"), (4.2e6, "4.2e+06")],
+    [
+        (0.00024414, "0.024 %"),
+        (0.5, "50 %"),
+        (0.999, "100 %"),
+        (2.27, "227 %"),
+        (1.5e-8, "1.5·10⁻⁸"),
+        (4.2e6, "4.2·10⁶"),
+    ],
 )
 def test_a_relative_error_is_a_percentage_where_that_can_be_read(error, words):
     assert relative(error) == words
@@ -124,3 +133,25 @@ def test_a_part_is_said_in_percent(part, whole, said):
 )
 def test_a_rate_is_said_in_three_digits(flop_per_s, said):
     assert flop_rate(flop_per_s) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "raised"),
+    [
+        ("2^-14 and 2**16, 2^(-3).", "2⁻¹⁴ and 2¹⁶, 2⁻³."),
+        ("1e-08, 6.1e-05, -1e9, 3.4e+38", "10⁻⁸, 6.1·10⁻⁵, -10⁹, 3.4·10³⁸"),
+        ("0.998^768 times", "0.998⁷⁶⁸ times"),
+        ("2^k up to 2^(k+1), e4m3, 0x1e5, lr=1e-3", "2^k up to 2^(k+1), e4m3, 0x1e5, lr=1e-3"),
+        ("`2^-14`, x.fill_(1e-3), $2^{3}$", "`2^-14`, x.fill_(1e-3), $2^{3}$"),
+        ("https://a.org/2^5/1e5 [a](b/1e5) <b id=1e5>", "https://a.org/2^5/1e5 [a](b/1e5) <b id=1e5>"),
+        ("2⁻¹⁴ is 6.1·10⁻⁵", "2⁻¹⁴ is 6.1·10⁻⁵"),
+    ],
+)
+def test_exponents_are_raised_in_prose_and_nowhere_else(text, raised):
+    assert superscripts(text) == raised
+    assert superscripts(raised) == raised
+
+
+def test_a_number_with_a_power_of_ten_is_short():
+    assert short(50 * 2.0**-24) == "2.9802…·10⁻⁶"
+    assert short(3e38) == "3·10³⁸"

@@ -14,11 +14,11 @@ from torch import nn
 
 from amp_lessons import audit, views
 from amp_lessons.audit import Report
+from amp_lessons.audit.page.layers import map_picture
+from amp_lessons.audit.page.timeline import timeline_picture
 from amp_lessons.audit.report.losses import AS_TRAINED, LossMap
 from amp_lessons.views import AuditView
 from amp_lessons.views.figures.audit import MOST_ROWS, audit_picture
-from amp_lessons.views.figures.audit_layers import map_picture
-from amp_lessons.views.figures.audit_timeline import timeline_picture
 from amp_lessons.views.widgets import audit as widget
 from tests.audit.report.samples import report
 
@@ -48,7 +48,7 @@ def training(steps):
 def test_the_caption_says_what_there_is_to_see(view):
     assert view.caption == (
         "Audit of train.py: 1 mistake in 4 optimizer steps. Optimizer 1: 1 of 4 steps skipped. "
-        "The loss scale: 2^4, 2^3 from step 3. "
+        "The loss scale: 2⁴, 2³ from step 3. "
         "In fp16, as trained, by norm: body loses most, <0.1 % at its worst step."
     )
 

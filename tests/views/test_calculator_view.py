@@ -114,7 +114,8 @@ def test_the_optimizer_changes_the_state(view):
 )
 def test_a_number_that_cannot_be_used_is_answered_and_the_view_lives_on(view, batch, size, wrong):
     view.batch, view.size = batch, size
-    assert view.caption.startswith(f"The {wrong} is a whole number from 1 to")
+    (error,) = filter(None, (field.error for field in (view._batch, view._size, view._ranks)))
+    assert error.startswith(f"The {wrong} is a whole number from 1 to")
     assert view.footprint is None
     assert view.largest_batch is None
     assert "opacity" in view.page_html()
@@ -131,7 +132,7 @@ def test_choosing_a_model_fills_in_what_it_is_trained_with(view):
     assert "The lessons' perceptron, 32 images, SGD" in view.caption
     view.model = CONV_NET
     assert (view.batch, view.size) == ("32", "8")
-    assert view._size.description == "image side"
+    assert view._size.label == "image side"
 
 
 def test_a_step_that_does_not_fit_is_said_and_hatched():
@@ -171,7 +172,7 @@ def test_choices_in_a_row_answer_at_once_and_only_the_last_is_computed(monkeypat
     caption = asyncio.run(learner())
     assert asked[-1] == 8
     assert len(asked) <= 2
-    assert all(words.endswith("computing …") for words in began)
+    assert all(words.endswith("working …") for words in began)
     assert caption.startswith("The lessons' conv net, 8 images")
 
 
@@ -330,7 +331,7 @@ def test_ranks_and_strategy_are_said_and_drawn_and_make_room_for_larger_batches(
 @pytest.mark.parametrize("ranks", ["0", "-1", "two", "1.5", "1e9", ""])
 def test_ranks_that_cannot_be_are_answered(view, ranks):
     view.ranks = ranks
-    assert view.caption.startswith("The number of ranks is a whole number from 1 to 4,096")
+    assert view._ranks.error.startswith("The number of ranks is a whole number from 1 to 4,096")
     assert view.footprint is None
     view.ranks = 1
     assert view.footprint is not None

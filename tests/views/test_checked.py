@@ -55,7 +55,7 @@ def test_a_scaler_is_drawn_beside_pytorchs():
     expected, yours = (line.get_ydata().tolist() for line in shown.picture.figure.axes[0].lines[:2])
     (comparison,) = shown.report.comparisons
     assert (expected, yours) == (list(comparison.expected), list(comparison.yours))
-    assert "at iteration 7 yours is 2^5 instead of 2^3; up to there it is the same." in shown.caption
+    assert "at iteration 7 yours is 2⁵ instead of 2³; up to there it is the same." in shown.caption
     html = shown._repr_mimebundle_()["text/html"]
     assert html.index("counter_not_reset") < html.index("<img alt=") < html.index("<summary>The numbers")
     assert html.count("<table>") == 1
@@ -90,8 +90,8 @@ def test_where_nothing_can_be_drawn_the_report_stands_alone():
     [
         ((1.0, 0.5, 0.25), "yours follows the expected one all the way"),
         ((1.001, 0.499, 0.2501), "yours follows the expected one all the way"),
-        ((1.0, 0.5, 0.9), "at epoch 3 yours is 0.9 instead of 2^-2; up to there it is the same."),
-        ((3.0, 0.5, 0.25), "Loss: at epoch 1 yours is 3 instead of 2^0."),
+        ((1.0, 0.5, 0.9), "at epoch 3 yours is 0.9 instead of 2⁻²; up to there it is the same."),
+        ((3.0, 0.5, 0.25), "Loss: at epoch 1 yours is 3 instead of 2⁰."),
         ((1.0, math.nan, 0.25), "at epoch 2 yours is nan"),
         ((1.0, math.inf), "at epoch 2 yours is inf"),
         ((1.0, 0.5), "yours ends at epoch 2, not 3; up to there it is the same"),

@@ -1,6 +1,6 @@
 import pytest
 
-from amp_lessons.views.base.controls import Slider, SliderWithField, row, text_field
+from amp_lessons.views.base.controls import Slider, SliderWithField, align_sliders, row, text_field
 
 
 @pytest.fixture
@@ -48,3 +48,13 @@ def test_a_row_breaks_where_the_page_is_narrow():
     controls = [text_field("a", ""), text_field("b", "")]
     assert list(row(*controls).children) == controls
     assert row(*controls).layout.flex_flow == "row wrap"
+
+
+def test_sliders_of_one_view_share_the_width_of_their_labels_and_readouts():
+    short, long = (
+        Slider("Zoom", 0, 3, 0, words=str),
+        Slider("Inner dimension", 0, 3, 0, words=lambda _: "never"),
+    )
+    align_sliders([row(short), long])
+    assert (short.label_width, short.readout_width) == (len("Inner dimension"), len("never"))
+    assert (long.label_width, long.readout_width) == (short.label_width, short.readout_width)

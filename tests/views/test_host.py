@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from types import ModuleType, SimpleNamespace
 
-import ipywidgets
 import pytest
 
 from amp_lessons.views.base import host
@@ -13,10 +12,10 @@ from amp_lessons.views.base.controls import Slider
 
 
 @pytest.fixture(autouse=True)
-def at_home(monkeypatch):
-    """JupyterLab's kernel with ipywidgets 8, whatever runs these tests; nothing has been asked yet."""
-    monkeypatch.setattr(ipywidgets, "__version__", "8.1.9")
-    monkeypatch.delenv("KAGGLE_KERNEL_RUN_TYPE", raising=False)
+def nowhere(monkeypatch):
+    """A kernel without a page, whatever runs these tests; nothing has been asked yet."""
+    for name in ("JPY_SESSION_NAME", "KAGGLE_KERNEL_RUN_TYPE"):
+        monkeypatch.delenv(name, raising=False)
     host.enable_widgets_on_colab.cache_clear()
     yield
     host.enable_widgets_on_colab.cache_clear()
@@ -38,32 +37,27 @@ def colab(monkeypatch):
     return pretend
 
 
-def test_at_home_controls_are_known_to_work():
-    assert host.shows_controls()
+def test_a_program_that_runs_cells_has_no_page():
+    assert not host.has_page()
 
 
-@pytest.mark.parametrize("version", ["7.7.1", "7.6.0"])
-def test_ipywidgets_7_is_not_known_to_show_them(version, monkeypatch):
-    monkeypatch.setattr(ipywidgets, "__version__", version)
-    assert not host.shows_controls()
+@pytest.mark.parametrize("name", ["JPY_SESSION_NAME", "KAGGLE_KERNEL_RUN_TYPE"])
+def test_a_jupyter_server_and_kaggle_have_a_page(name, monkeypatch):
+    monkeypatch.setenv(name, "whatever they say")
+    assert host.has_page()
 
 
-def test_kaggle_is_not_known_to_show_them(monkeypatch):
-    monkeypatch.setenv("KAGGLE_KERNEL_RUN_TYPE", "Interactive")
-    assert not host.shows_controls()
-
-
-def test_vscode_is_not_known_to_show_them(monkeypatch):
+def test_vscode_has_a_page(monkeypatch):
     shell = SimpleNamespace(user_ns={"__vsc_ipynb_file__": "/course/notebooks/00_start_here.ipynb"})
     monkeypatch.setattr("IPython.get_ipython", lambda: shell)
-    assert not host.shows_controls()
+    assert host.has_page()
     shell.user_ns.clear()
-    assert host.shows_controls()
+    assert not host.has_page()
 
 
-def test_colab_is_not_known_to_show_them(colab):
+def test_colab_has_a_page(colab):
     colab()
-    assert not host.shows_controls()
+    assert host.has_page()
 
 
 def test_colab_is_asked_once_for_other_widgets(colab):

@@ -1,11 +1,14 @@
 import io
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from amp_lessons.views.base.picture import Picture, caption_strip, picture_html
+from amp_lessons import audit, views
+from amp_lessons.views.base.picture import LEGIBLE_PX, PX_PER_INCH, Picture, caption_strip, picture_html
 
 
 def bars(heights):
@@ -52,6 +55,37 @@ def test_two_drawings_of_the_same_thing_are_the_same_bytes():
 
 
 def test_the_html_escapes_what_a_learner_typed():
-    page = picture_html(b"", caption="<script>", alt='a "quoted" <thing>', size=(300, 200))
+    page = picture_html(Picture(bars([1])[0]), caption="<script>", alt='a "quoted" <thing>')
     assert "<script>" not in page
     assert 'alt="a &#34;quoted&#34; &lt;thing&gt;"' in page
+
+
+def test_each_line_of_a_caption_stands_on_its_own():
+    assert len(caption_strip("What is it?\na) this\nb) that", 800)) > len(
+        caption_strip("What is it? a) b)", 800)
+    )
+
+
+def test_a_picture_keeps_the_width_at_which_its_smallest_text_can_be_read():
+    figure, _ = bars([1])  # 3 inches wide
+    figure.text(0, 0, "small", fontsize=9)  # 12.5 CSS pixels at 100 to an inch
+    assert Picture(figure).narrowest == 264
+    figure.text(0, 0, "tiny", fontsize=7)  # 9.7: it takes all the width there is
+    assert Picture(figure).narrowest == 300
+
+
+def test_a_picture_scrolls_where_it_would_be_too_narrow_and_can_be_turned_over_for_a_dark_page():
+    picture = Picture(bars([1])[0])
+    page = picture_html(picture, "A caption.", "A phrase.")
+    assert f"min-width:{picture.narrowest}px" in page
+    assert 'tabindex="0"' in page
+    assert page.count("amp-paper") == 2  # the rule, and what it is about
+
+
+def test_no_picture_asks_for_text_that_is_below_11_pixels_at_its_full_size():
+    sizes = re.compile(r"(?:font|label)size=(\d+(?:\.\d+)?)")
+    drawing = [*Path(views.__file__).parent.rglob("*.py"), *Path(audit.__file__).parent.rglob("*.py")]
+    asked = {(file.name, float(size)) for file in drawing for size in sizes.findall(file.read_text("utf-8"))}
+    assert len(asked) > 20
+    too_small = {each for each in asked if each[1] * PX_PER_INCH / 72 < LEGIBLE_PX}
+    assert too_small == set()

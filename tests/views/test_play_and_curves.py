@@ -38,6 +38,28 @@ def test_an_error_of_the_function_is_said_and_the_view_lives_on(view):
     assert view.caption.startswith("width 4.")
 
 
+def test_the_picture_is_faded_and_says_so_while_the_function_runs():
+    seen = []
+
+    def slow(width):
+        seen.append((view.caption, "opacity" in view.page_html()) if seen else None)
+        return squares(width)
+
+    view = Play(slow, "width", [2, 4], start=4)
+    view.value = 2
+    assert seen[1] == ("width 2: working …", True)
+    assert "opacity" not in view.page_html()
+
+
+def test_axes_only_grow(view):
+    def ends():
+        return [axes.get_xlim()[1] for axes in view.picture.figure.axes]
+
+    before = ends()
+    view.value = 2
+    assert ends() == before
+
+
 def test_a_value_off_the_list_is_refused_in_words(view):
     with pytest.raises(ValueError, match="one of 2, 4, 7"):
         view.value = 3

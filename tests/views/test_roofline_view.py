@@ -134,10 +134,11 @@ def test_the_precision_of_the_product_is_chosen(view, measured):
 @pytest.mark.parametrize("typed", ["0", "-1", "abc", "1e9", "2.5", ""])
 def test_a_size_that_is_none_is_answered_and_the_view_lives_on(view, measured, typed):
     view.size = typed
-    assert view.caption.startswith("The matrix size is a whole number from 1 to 65,536, which “")
+    assert view._typed.error.startswith("The matrix size is a whole number from 1 to 65,536, which “")
     assert measured == []
     view.size = 64
     assert view.caption.startswith("64 × 64")
+    assert view._typed.error == ""
 
 
 def test_a_product_that_would_take_minutes_is_refused(view, measured):

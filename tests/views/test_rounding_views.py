@@ -23,7 +23,7 @@ def test_the_plain_weight_is_the_one_that_pytorch_arrives_at(exponent):
 def test_the_fp32_copy_arrives_at_the_rounded_exact_sum():
     view = UpdateView(-10, steps=300)
     exact = 1 + 300 * 2.0**-10
-    assert f"1 plus 300 times 2^-10 is {exact:.6g}." in view.caption
+    assert f"1 plus 300 times 2⁻¹⁰ is {exact:.6g}." in view.caption
     assert f"fp32 copy {torch.tensor(exact).bfloat16().item():.6g}," in view.caption
 
 
@@ -67,9 +67,9 @@ def test_the_outlier_costs_fp4_everything_and_a_block_only_itself():
 
 def test_without_an_outlier_little_is_lost():
     view = OutlierView(normal_matrix(), 0, [per_tensor(FORMATS["fp8_e4m3"])])
-    assert view.caption == "One element of 2,048 is 2^0 = 1. These become zero: fp8_e4m3 per tensor none."
+    assert view.caption == "One element of 2,048 is 2⁰ = 1. These become zero: fp8_e4m3 per tensor none."
     view.exponent = 16
-    assert "2^16 = 65,536" in view.caption
+    assert "2¹⁶ = 65,536" in view.caption
     assert "none" not in view.caption
 
 

@@ -10,6 +10,7 @@ from amp_lessons.formats import FORMATS
 from amp_lessons.text.words import relative, share
 from amp_lessons.views import ScaleView
 from amp_lessons.views.widgets.scale import BY_HAND, ELEMENTS, WAYS
+from tests.raised import lowered
 
 
 @pytest.fixture
@@ -32,7 +33,9 @@ def test_the_caption_says_what_pytorchs_own_cast_does(view, tensor, exponent):
     view.exponent = exponent
     cast = (tensor * 2.0**exponent).clamp(-448, 448).to(torch.float8_e4m3fn).float()
     error = ((cast * 2.0**-exponent).double() - tensor.double()).norm() / tensor.double().norm()
-    assert view.caption.startswith(f"Multiplied by 2^{exponent} (scale 2^{-exponent}), in fp8_e4m3: ")
+    assert lowered(view.caption).startswith(
+        f"Multiplied by 2^{exponent} (scale 2^{-exponent}), in fp8_e4m3: "
+    )
     assert f"{share(int((cast == 0).sum()), 4096)} of 4,096 elements become zero" in view.caption
     assert f"Error: {relative(error.item())} of the norm." in view.caption
 
@@ -78,7 +81,7 @@ def test_an_outlier_costs_four_bits_the_tensor_and_a_block_only_itself(view):
     before = errors_drawn(view)
     view.outlier = 6
     after = errors_drawn(view)
-    assert "One element is 2^6 = 64 times the largest." in view.caption
+    assert "One element is 2⁶ = 64 times the largest." in view.caption
     assert "of the norm of all others." in view.caption
     assert after["tensor"] > 0.9 > 4 * before["tensor"]
     assert after["1 × 16"] < 0.2
@@ -96,7 +99,7 @@ def test_an_outlier_that_float32_cannot_hold_is_answered_and_the_view_lives_on()
     view.outlier = 20
     assert "finite numbers" in view.caption
     view.outlier = 1
-    assert "One element is 2^1 = 2 times the largest." in view.caption
+    assert "One element is 2¹ = 2 times the largest." in view.caption
 
 
 @pytest.mark.parametrize("format", ELEMENTS)

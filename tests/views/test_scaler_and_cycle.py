@@ -25,7 +25,7 @@ def cycle_view(batches):
 
 def test_the_caption_counts_what_the_timeline_holds(scaler_view):
     timeline = scaler_view.timeline
-    assert scaler_view.caption.startswith("12 steps from a scale of 2^24:")
+    assert scaler_view.caption.startswith("12 steps from a scale of 2²⁴:")
     assert f"{len(timeline.skipped)} skipped" in scaler_view.caption
     assert f"{timeline.steps[-1].growth_tracker} clean steps of 4" in scaler_view.caption
 
@@ -45,7 +45,7 @@ def test_more_steps_continue_the_run(scaler_view):
 def test_a_turned_knob_starts_the_run_again(scaler_view):
     press(scaler_view, "Train 20 more steps")
     scaler_view._init_exponent.value = 3
-    assert scaler_view.caption.startswith("12 steps from a scale of 2^3: 0 skipped")
+    assert scaler_view.caption.startswith("12 steps from a scale of 2³: 0 skipped")
     assert scaler_view.timeline.grown == (3, 7, 11)
 
 
@@ -67,12 +67,12 @@ def test_a_clean_step_changes_the_parameters_and_a_skipped_one_does_not(cycle_vi
     assert cycle_view.caption.startswith("The step was skipped")
     assert cycle_view.snapshot.weights == stepped
     press(cycle_view, "Next phase")
-    assert cycle_view.caption.startswith("The scale was halved to 2^15")
+    assert cycle_view.caption.startswith("The scale was halved to 2¹⁵")
 
 
 def test_the_scale_doubles_after_three_clean_steps(cycle_view):
     cycle_view.advance(3 * 7 - 1)
-    assert cycle_view.caption.startswith("Enough clean steps in a row: the scale was doubled to 2^17")
+    assert cycle_view.caption.startswith("Enough clean steps in a row: the scale was doubled to 2¹⁷")
 
 
 def test_unscaling_divides_the_gradients_by_exactly_the_scale(cycle_view):

@@ -31,10 +31,10 @@ def test_every_way_can_be_pressed_to_its_end(tree):
 
 def test_back_takes_one_answer_back_and_start_again_all(tree):
     tree.answer("the loss is NaN or inf")
-    tree.answer("from the first batch")
+    tree.answer("bf16")
     press(tree, "Back")
     assert tree.answers == tuple(each.text for each in SYMPTOMS.answers[0].then.answers)
-    tree.answer("from the first batch")
+    tree.answer("bf16")
     press(tree, "Start again")
     assert tree.answers == tuple(each.text for each in SYMPTOMS.answers)
     press(tree, "Back")

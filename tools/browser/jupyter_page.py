@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import secrets
-import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,11 @@ from playwright.sync_api import ConsoleMessage, Locator, Page, expect
 from amp_lessons.commands import lab
 from amp_lessons.lessons.shipped import FIRST
 from tools.ports import free_port
+from tools.programs import Program
 
 REPOSITORY = Path(__file__).parents[2]
 OUTPUTS = ".jp-Notebook .jp-OutputArea"
+LIVE = "[class*=amp-live-]"  # the controls of a view, and not what stands in for them in the same cell
 START_TIMEOUT_S = 60
 RUN_TIMEOUT_S = 300
 
@@ -54,23 +56,17 @@ class LabServer:
 
     def __enter__(self) -> LabServer:
         self._draw_every_cell()
-        with self.log.open("w") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", *self._start, *self._options()],
-                cwd=self.root,
-                env=self._environment(),
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-        self._wait_until_up()
+        command = [sys.executable, "-m", *self._start, *self._options()]
+        self._program = Program(command, self.log, cwd=self.root, env=self._environment())
+        try:
+            self._program.wait_until(self._is_up, START_TIMEOUT_S)
+        except BaseException:
+            self._program.end()
+            raise
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
+        self._program.end()
 
     def url(self, path: str = "/lab") -> str:
         """Return the address of a page of this server, token included."""
@@ -110,16 +106,11 @@ class LabServer:
             "PYTHONPATH": os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")])),
         }
 
-    def _wait_until_up(self) -> None:
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while time.monotonic() < deadline and self._process.poll() is None:
-            try:
-                urllib.request.urlopen(self.url("/api/status"), timeout=5).close()
-                return
-            except (urllib.error.URLError, ConnectionError, TimeoutError):
-                time.sleep(0.2)
-        self.__exit__()
-        raise RuntimeError(f"JupyterLab did not start:\n{self.log.read_text()}")
+    def _is_up(self) -> bool:
+        with suppress(urllib.error.URLError, ConnectionError, TimeoutError):
+            urllib.request.urlopen(self.url("/api/status"), timeout=5).close()
+            return True
+        return False
 
 
 @dataclass
@@ -129,6 +120,7 @@ class NotebookPage:
     page: Page
     server: LabServer
     errors: list[str] = field(default_factory=list)
+    path: str = ""
 
     def __post_init__(self) -> None:
         self.page.on("pageerror", lambda error: self.errors.append(f"page: {error}"))
@@ -137,6 +129,7 @@ class NotebookPage:
     def open(self, path: str) -> NotebookPage:
         """Open the notebook at ``path``, relative to the server's root, and wait for its kernel."""
         # In a workspace of its own: the default one brings back whatever another window had open.
+        self.path = path
         self.page.goto(self.server.url(f"/lab/workspaces/{secrets.token_hex(4)}/tree/{path}"))
         expect(self.page.locator(".jp-Notebook")).to_be_visible(timeout=1000 * START_TIMEOUT_S)
         self._in_jupyterlab(
@@ -156,6 +149,55 @@ class NotebookPage:
         assert not raised, "; ".join(raised)
         self.wait_idle()
         return self
+
+    def run_down_to(self, shown: Locator) -> NotebookPage:
+        """Run the cell in whose output ``shown`` is, and all above it."""
+        cell = shown.locator("xpath=ancestor::*[contains(@class, 'jp-Cell ')][1]")
+        number = cell.evaluate("cell => [...cell.parentElement.children].indexOf(cell)")
+        self._in_jupyterlab(
+            """panel.content.activeCellIndex = argument;
+            await app.commands.execute('notebook:run-all-above');
+            await app.commands.execute('notebook:run-cell');""",
+            argument=number,
+        )
+        return self
+
+    def restart(self) -> None:
+        """Restart the kernel, as the button does, and leave what is on the page."""
+        self._in_jupyterlab("await panel.sessionContext.restartKernel()")
+
+    def end_kernel(self) -> None:
+        """Save the notebook and end its kernel, as who goes home."""
+        self._in_jupyterlab(
+            "await app.commands.execute('docmanager:save'); await panel.sessionContext.shutdown()"
+        )
+
+    def reopen(self) -> NotebookPage:
+        """Open the same notebook again, in the same window; if it has no kernel, it gets a new one."""
+        return self.open(self.path)
+
+    def lose_widgets(self) -> None:
+        """From now on keep the page from hearing of new widgets, as where it begins to listen too late."""
+        self._in_jupyterlab(
+            """panel.sessionContext.session.kernel.registerCommTarget(
+                'jupyter.widget', comm => { comm.close(); });"""
+        )
+
+    def watch_for(self, *words: str) -> Callable[[], list[str]]:
+        """Watch the notebook from now on; return what says which of ``words`` could be read there, ever."""
+        self.page.evaluate(
+            """words => {
+                const notebook = document.querySelector('.jp-Notebook');
+                window.ampRead = [];
+                const read = () => {
+                    const text = notebook.innerText;
+                    window.ampRead.push(...words.filter(each => text.includes(each)));
+                };
+                new MutationObserver(read).observe(notebook, { subtree: true, childList: true });
+            }""",
+            words,
+        )
+        return lambda: sorted(set(self.page.evaluate("window.ampRead")))
 
     def wait_idle(self) -> None:
         """Wait until the kernel has dealt with everything sent to it, widget events included."""
@@ -177,6 +219,10 @@ class NotebookPage:
     def button(self, label: str) -> Locator:
         """Return the button with this text in a notebook's outputs."""
         return self.page.locator(OUTPUTS).get_by_role("button", name=label, exact=True)
+
+    def card(self, title: str) -> Locator:
+        """Return the live card of the exercise with this title."""
+        return self.page.locator(f"{OUTPUTS} .amp-card{LIVE}").filter(has_text=title)
 
     def view_with(self, control: Locator, nth: int = 0) -> Locator:
         """Return the output that the ``nth`` match of ``control`` belongs to."""
@@ -223,7 +269,7 @@ class NotebookPage:
             for node in violation["nodes"]
         ]
 
-    def _in_jupyterlab(self, statements: str, timeout_s: float = RUN_TIMEOUT_S, argument: str = "") -> Any:
+    def _in_jupyterlab(self, statements: str, timeout_s: float = RUN_TIMEOUT_S, argument: object = "") -> Any:
         """Run JavaScript with ``app``, the open notebook's ``panel`` and ``argument``; return its value."""
         return self.page.evaluate(
             f"""async ([seconds, argument]) => {{

@@ -1,167 +1,70 @@
-"""A recording as a page in Markdown: first what did not agree, then what did, with every figure.
-
-Nothing on the page is typed, and each table says on what, when and with which PyTorch it was measured.
-"""
+"""A recording as a page in Markdown: what failed, what could not be run, and all that was found."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from amp_lessons.text.prose import as_markdown
 from amp_lessons.text.tables import Table
-from amp_lessons.text.words import flop_rate, memory
-from tools.gpu.found import Agreement, Amount, Figure
-from tools.gpu.recording import Part, Recording, Setup, StepRecord
-
-_AGREEMENT_HEAD = ("what", "claimed", "measured", "claimed / measured", "tolerance")
+from tools.gpu.recording import Part, Recording
 
 
-def page(recording: Recording, source: str) -> str:
-    """Return the page of a recording, which the file ``source`` beside it holds."""
-    steps = tuple(recording.steps.values())
+def page(recording: Recording, source: Path) -> str:
+    """Return the page of a recording, which the file ``source`` beside it holds. Nothing on it is typed."""
+    parts = recording.parts
+    results = [result for part in parts.values() for result in part.results]
     pieces = [
         f"# {as_markdown(recording.setup.device)}, torch {as_markdown(recording.setup.torch)}",
-        f"Made by `make gpu` from [{source}]({source}); nothing here is edited by hand.",
-        _in_detail(recording),
-        _overview(recording),
-        "## What did not agree",
-        *(_disagreements(recording) or ["Nothing: whatever was measured agrees with what was claimed."]),
-        "## What could not be measured",
-        *(_troubles(steps) or ["Nothing: all parts ran to their end."]),
-        "## What agreed",
-        *(_tables(recording, agrees=True) or ["Nothing yet."]),
-        "## Figures",
-        *(_figures(recording) or ["None yet."]),
-        *_lines(recording),
+        f"Made by `make gpu` from [{source.name}]({source.name}); nothing here is edited by hand.",
+        _provenance(recording),
+        "## What failed",
+        _listed(f"`{each.name}`: {each.message}" for each in results if each.outcome == "failed"),
+        "## What did not run to its end",
+        _listed(f"`{name}`: {p.status}: {p.message}" for name, p in parts.items() if p.status != "done"),
+        "## All parts",
+        _table(("part", "outcome", "passed", "failed", "skipped", "took"), map(_row, parts, parts.values())),
+        "## All results",
+        _table(("what", "outcome", ""), [(f"`{each.name}`", each.outcome, each.message) for each in results]),
+        *(_lines(name, part) for name, part in parts.items() if part.lines),
     ]
     return "\n\n".join(pieces) + "\n"
 
 
-def provenance(setup: Setup, parts: Iterable[Part]) -> str:
-    """Return the label under which something is shown: on what, when, with which PyTorch."""
-    days = sorted({part.at[:10] for part in parts})
-    date = " to ".join(dict.fromkeys((days[0], days[-1]))) if days else "no results yet"
-    return f"recorded on {setup.device}, {date}, torch {setup.torch}"
-
-
-def _in_detail(recording: Recording) -> str:
-    setup = recording.setup
-    commits = ", ".join(dict.fromkeys(part.commit or "unknown" for part in recording.parts)) or "unknown"
+def _provenance(recording: Recording) -> str:
+    setup, parts = recording.setup, recording.parts.values()
+    days = sorted({part.at[:10] for part in parts}) or ["no day yet"]
+    date = " to ".join(dict.fromkeys((days[0], days[-1])))
+    commits = ", ".join(dict.fromkeys(part.commit or "unknown" for part in parts))
     named = {
         "compute capability": setup.capability,
         "driver": setup.driver,
         "CUDA": setup.cuda,
-        "cuDNN": setup.cudnn,
         "Python": setup.python,
         "transformers": setup.transformers,
         "amp-lessons": setup.course,
         "commit": commits,
-        "CPU": setup.cpu,
         "threads": str(setup.threads),
     }
     words = ", ".join(f"{name} {value}" for name, value in named.items() if value)
-    label = provenance(setup, recording.parts)
-    return as_markdown(f"{label[0].upper()}{label[1:]}: {words}.")
+    return as_markdown(f"Recorded on {setup.device}, {date}, torch {setup.torch}: {words}.")
 
 
-def _overview(recording: Recording) -> str:
-    rows = []
-    for step in recording.steps.values():
-        done = sum(part.status == "done" for part in step.parts)
-        agreed = sum(each.agrees for each in step.agreements)
-        counts = f"{done} of {len(step.wanted)}", f"{agreed} of {len(step.agreements)}"
-        rows.append((step.name, step.status, *counts, f"{step.seconds:.0f} s"))
-    head = ("step", "outcome", "parts done", "agreements that hold", "took")
-    return Table(head, rows, provenance(recording.setup, recording.parts)).as_markdown()
+def _row(name: str, part: Part) -> tuple[str, ...]:
+    outcomes = [result.outcome for result in part.results]
+    counts = [str(outcomes.count(each)) for each in ("passed", "failed", "skipped")]
+    return (f"`{name}`", part.status, *counts, f"{part.seconds:.0f} s")
 
 
-def _disagreements(recording: Recording) -> list[str]:
-    return _tables(recording, agrees=False)
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    several = list(rows)
+    return Table(head, several).as_markdown() if several else "Nothing yet."
 
 
-def _tables(recording: Recording, *, agrees: bool) -> list[str]:
-    """Return one table per step that has agreements which hold, or which do not."""
-    tables = []
-    for step in recording.steps.values():
-        found = [each for each in step.agreements if each.agrees is agrees]
-        if found:
-            rows, notes = [_agreement(each) for each in found], dict.fromkeys(map(_tolerance, found))
-            tables.append(_table(recording.setup, step, _AGREEMENT_HEAD, rows, notes))
-    return tables
+def _listed(items: Iterable[str]) -> str:
+    return "\n".join(f"- {as_markdown(item)}" for item in items) or "Nothing."
 
 
-def _figures(recording: Recording) -> list[str]:
-    tables = []
-    for step in recording.steps.values():
-        rows = [(part.name, each.name, _figure(each)) for part in step.parts for each in part.figures]
-        if rows:
-            tables.append(_table(recording.setup, step, ("part", "what", "measured"), rows))
-    return tables
-
-
-def _table(
-    setup: Setup,
-    step: StepRecord,
-    head: tuple[str, ...],
-    rows: Sequence[tuple[str, ...]],
-    notes: Iterable[str] = (),
-) -> str:
-    return Table(head, rows, f"{step.name}: {provenance(setup, step.parts)}", notes).as_markdown()
-
-
-def _troubles(steps: Iterable[StepRecord]) -> list[str]:
-    """Say of each part that was not done why, and of each step what is left."""
-    lines = []
-    for step in steps:
-        lines += [
-            f"- {as_markdown(f'{step.name}: {part.name}: {part.status}: {part.message}')}"
-            for part in step.parts
-            if part.status != "done"
-        ]
-        if step.untried or not (step.wanted or step.parts):
-            left = ", ".join(step.untried) or "all of it"
-            lines.append(f"- {as_markdown(f'{step.name}: left for another call: {left}')}")
-    return ["\n".join(lines)] if lines else []
-
-
-def _lines(recording: Recording) -> list[str]:
-    """Return the text that parts kept as it is."""
-    pieces = []
-    for step in recording.steps.values():
-        for part in step.parts:
-            if part.lines:
-                label = as_markdown(f"{step.name}: {part.name}, {provenance(recording.setup, [part])}")
-                text = "\n".join(part.lines).replace("```", "'''")
-                pieces.append(f"### {label}\n\n```text\n{text}\n```")
-    return ["## Text", *pieces] if pieces else []
-
-
-def _agreement(each: Agreement) -> tuple[str, ...]:
-    ratio = "" if each.ratio is None else f"{each.ratio:.3f}"
-    amounts = _amount(each.claimed, each.unit), _amount(each.measured, each.unit)
-    return (each.about, *amounts, ratio, _within(each))
-
-
-def _within(each: Agreement) -> str:
-    return f"{each.tolerance:.0%}" if each.tolerance else "none"
-
-
-def _tolerance(each: Agreement) -> str:
-    """Say why a tolerance is what it is."""
-    return f"Tolerance {_within(each)}: {each.reason}."
-
-
-def _figure(each: Figure) -> str:
-    return _amount(each.value, each.unit)
-
-
-def _amount(value: Amount, unit: str) -> str:
-    """Put an amount into words: bytes and rates in their own units, others in four digits."""
-    if isinstance(value, str):
-        return " ".join(value.split())
-    if unit == "bytes":
-        return memory(int(value))
-    if unit == "FLOP/s":
-        return flop_rate(value)
-    number = f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
-    return f"{number} {unit}".strip()
+def _lines(name: str, part: Part) -> str:
+    text = "\n".join(part.lines).replace("```", "'''")
+    return f"### `{name}`, {part.at[:10]}\n\n```text\n{text}\n```"

@@ -19,8 +19,8 @@ from torch.nn.modules.module import register_module_forward_hook
 from amp_lessons.audit.numbers.naming import Names
 from amp_lessons.audit.recorder.later import Later, is_batched
 from amp_lessons.audit.recorder.local import local
+from amp_lessons.audit.recorder.stale import is_stale
 from amp_lessons.audit.seen import Frame, Nonfinite, Phase, StepSeen
-from amp_lessons.audit.watching.stale import is_stale
 from amp_lessons.precisions import HALVES
 
 _KEPT = 21  # frames, up to the first inf or NaN

@@ -25,7 +25,7 @@ from amp_lessons.audit.recorder.later import is_free_to_read
 from amp_lessons.audit.recorder.local import local
 from amp_lessons.audit.recorder.places import is_own
 from amp_lessons.audit.recorder.recorder import Recorder
-from amp_lessons.audit.watching.spies.replacing import replaced
+from amp_lessons.audit.recorder.replacing import replaced
 from amp_lessons.precisions import HALVES
 
 _HALVES = frozenset(HALVES.values())

@@ -21,8 +21,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.later import scale_of
 from amp_lessons.audit.recorder.recorder import Recorder
+from amp_lessons.audit.recorder.replacing import replaced
 from amp_lessons.audit.recorder.warned import passing_over_spies
-from amp_lessons.audit.watching.spies.replacing import replaced
 
 Spy = Callable[[Recorder, Callable[..., Any]], Callable[..., Any]]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from amp_lessons.audit.watching.spies.replacing import replaced
+from amp_lessons.audit.recorder.replacing import replaced
 
 _AUDIT = str(Path(__file__).parents[1])
 

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import json
-import math
-from typing import Any, cast
+from typing import Any
 
 from amp_lessons.audit.report.document import SCHEMA, VERSION, Document
-
-# As protobuf's JSON does it, and Python's float() reads it: "Infinity", "-Infinity", "NaN".
-_IN_WORDS = {math.inf: "Infinity", -math.inf: "-Infinity"}
-_NUMBERS = ("scale", "loss", "gradient_norm", "learning_rate", "largest", "norm", "underflowed_norm")
-_SHARES = ("underflow_norm_fraction",)
+from amp_lessons.typed_json import finite, made
 
 
 def dumps(document: Document, indent: int | None = None) -> str:
     """Write a document as JSON; the same document always gives the same text."""
-    return json.dumps(_finite(document), indent=indent, allow_nan=False, ensure_ascii=False)
+    return json.dumps(finite(document), indent=indent, allow_nan=False, ensure_ascii=False)
 
 
 def loads(text: str) -> Document:
     """Read a document. Raises ValueError for text that is none, or of a version that is not known here."""
     try:
-        document = json.loads(text, object_hook=_with_numbers)
+        document = json.loads(text)
     except RecursionError:
         raise ValueError("this is no report of an audit: it is nested too deeply") from None
     return checked(document)
@@ -39,10 +34,10 @@ def checked(document: Any) -> Document:
             f"this report is of version {document.get('version')!r}, and only versions up to {VERSION} are "
             "known here: read it with the amp-lessons that wrote it"
         )
-    missing = Document.__required_keys__ - document.keys()
-    if missing:
-        raise ValueError(f"this report is damaged: it lacks {', '.join(sorted(missing))}")
-    return cast(Document, document)
+    try:
+        return made(Document, document, unknown_too=True)
+    except TypeError as error:
+        raise ValueError(f"this report is damaged: {error}") from error
 
 
 def _of_version_1(document: dict[str, Any]) -> dict[str, Any]:
@@ -62,19 +57,3 @@ def _new_keys(document: dict[str, Any]) -> dict[str, Any]:
         "first_nonfinite": found | {"rank": None} if found else None,
         "ranks": [],
     }
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return _IN_WORDS.get(value, "NaN")
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    return [_finite(each) for each in value] if isinstance(value, (list, tuple)) else value
-
-
-def _with_numbers(entry: dict[str, Any]) -> dict[str, Any]:
-    """Turn back the strings where a number belongs; a layer may be called NaN."""
-    for key in (*_NUMBERS, *_SHARES):
-        if isinstance(entry.get(key), str):
-            entry[key] = float(entry[key])
-    return entry

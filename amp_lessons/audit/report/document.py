@@ -6,9 +6,10 @@ keys there are; ``VERSION`` goes up when one changes its meaning or goes away, n
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import TypedDict
 
-from amp_lessons.audit.findings import Place, Sighting
+from amp_lessons.audit.findings import Sighting
+from amp_lessons.typed_json import made
 
 SCHEMA = "amp-lessons audit report"
 VERSION = 2  # 1 knew one process only
@@ -225,11 +226,5 @@ def empty(of: str = "") -> Document:
 
 
 def finding_of(entry: FindingEntry) -> Sighting:
-    """Make the finding of an entry."""
-    fields: Any = {key: value for key, value in entry.items() if key not in ("certainty", "place", "ranks")}
-    return Sighting(**fields, place=place_of(entry["place"]), ranks=tuple(entry["ranks"]))
-
-
-def place_of(entry: PlaceEntry | None) -> Place | None:
-    """Make the place of an entry."""
-    return None if entry is None else Place(**entry)
+    """Make the finding of an entry, which says its certainty besides."""
+    return made(Sighting, entry, unknown_too=True)

@@ -18,7 +18,7 @@ _WIDTH = 100
 
 def text_lines(finding: Finding) -> list[str]:
     """Render a finding for a terminal."""
-    head = f"{MARK[finding.kind]} {finding.code}: {finding.message}"
+    head = f"{MARK[finding.kind]} {f'{finding.code}: ' if _has_a_name(finding) else ''}{finding.message}"
     lines = textwrap.wrap(head, _WIDTH, initial_indent="  ", subsequent_indent="    ")
     for heading, sentence in _parts(finding):
         if heading == "at":  # a line of code stays one
@@ -32,7 +32,8 @@ def text_lines(finding: Finding) -> list[str]:
 
 def as_markdown(finding: Finding) -> str:
     """Render a finding as an item of a list."""
-    item = f"- {MARK[finding.kind]} `{finding.code}` {prose.as_markdown(finding.message)}"
+    name = f"`{finding.code}` " if _has_a_name(finding) else ""
+    item = f"- {MARK[finding.kind]} {name}{prose.as_markdown(finding.message)}"
     parts = [f"*{heading.capitalize()}:* {prose.as_markdown(said)}" for heading, said in _parts(finding)]
     return "\\\n  ".join([item, *parts])
 
@@ -42,17 +43,22 @@ def as_html(finding: Finding) -> Markup:
     part = Markup("<br><em>{}:</em> {}")
     return Markup(
         '<li class="amp-{kind}" style="margin:.4em 0"><span aria-hidden="true">{mark}</span> '
-        "<strong>{word}</strong> <code>{code}</code> {message}{parts}</li>"
+        "<strong>{word}</strong> {name}{message}{parts}</li>"
     ).format(
         kind=finding.kind,
         mark=MARK[finding.kind],
         word=_WORD[finding.kind],
-        code=finding.code,
+        name=Markup("<code>{}</code> ").format(finding.code) if _has_a_name(finding) else "",
         message=prose.as_html(finding.message),
         parts=Markup("").join(
             part.format(heading.capitalize(), prose.as_html(said)) for heading, said in _parts(finding)
         ),
     )
+
+
+def _has_a_name(finding: Finding) -> bool:
+    """Whether the code helps a reader, who can look it up: what is still to do says all there is to say."""
+    return finding.kind != "todo"
 
 
 def _parts(finding: Finding) -> Iterator[tuple[str, str]]:

@@ -13,8 +13,6 @@ from importlib import metadata
 
 import torch
 
-from amp_lessons.devices import cpu_name
-
 
 @dataclass(frozen=True)
 class How:
@@ -73,7 +71,11 @@ def device_name(device: torch.device) -> str:
     """Return the product's name of a CPU or a CUDA GPU, of others their type."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return cpu_name() if device.type == "cpu" else device.type
+    if device.type != "cpu":
+        return device.type
+    from amp_lessons.devices import cpu_name  # only when a report is made
+
+    return cpu_name()
 
 
 @cache

@@ -11,7 +11,7 @@ from amp_lessons.audit.findings import Finding
 from amp_lessons.audit.judging.lessons import lesson_of
 from amp_lessons.audit.report.document import Document, FindingEntry, LayerEntry, StepEntry
 from amp_lessons.audit.report.ranks import ranks_in_words
-from amp_lessons.text.words import listed
+from amp_lessons.text.words import listed, number
 
 Ranks = Mapping[int, Document]
 _SAME = 1e-6  # of a norm: all ranks hold the same bits after an all-reduce
@@ -114,7 +114,7 @@ def _say_gradients(reports: Ranks, index: int) -> str:
 
 
 def _numbers(values: set[float]) -> str:
-    return listed([f"{value:.6g}" for value in sorted(values)])
+    return listed([number(value, 6) for value in sorted(values)])
 
 
 def _entry(finding: Finding, step: int, reports: Ranks) -> FindingEntry:

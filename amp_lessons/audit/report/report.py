@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
+from typing import Any, cast
 
+import torch
 from markupsafe import Markup
 
 from amp_lessons.audit.explaining import Explanation
 from amp_lessons.audit.findings import Sighting
 from amp_lessons.audit.report import as_json, rendering
-from amp_lessons.audit.report.document import Document
+from amp_lessons.audit.report.document import SCHEMA, VERSION, Document
 from amp_lessons.audit.report.how import How
-from amp_lessons.audit.report.reading import fields_of
-from amp_lessons.audit.report.writing import document_of
 from amp_lessons.audit.seen import LayerSeen, Nonfinite, RankSeen, StepSeen
+from amp_lessons.formats.dtypes import dtype_name
+from amp_lessons.typed_json import hints_of, made, written
 
 
 @dataclass(frozen=True)
@@ -52,12 +54,15 @@ class Report:
 
     def to_dict(self) -> Document:
         """Return the report as plain numbers and words, under the keys of ``audit.report.document``."""
-        return document_of(self)
+        head: dict[str, Any] = {"schema": SCHEMA, "version": VERSION}
+        rest = {name: hint for name, hint in hints_of(Document).items() if name not in head}
+        names = {torch.dtype: dtype_name}
+        return cast(Document, head | {n: written(hint, getattr(self, n), names) for n, hint in rest.items()})
 
     @classmethod
     def from_dict(cls, document: Document) -> Report:
         """Return the report that ``to_dict`` made a document of. Raises ValueError for anything else."""
-        return cls(**fields_of(as_json.checked(document)))
+        return _report_of(as_json.checked(document))
 
     def as_json(self, indent: int | None = None) -> str:
         """Return the same as JSON; inf and NaN become "Infinity", "-Infinity" and "NaN"."""
@@ -66,7 +71,7 @@ class Report:
     @classmethod
     def from_json(cls, text: str) -> Report:
         """Return the report that ``as_json`` has written. Raises ValueError for anything else."""
-        return cls(**fields_of(as_json.loads(text)))
+        return _report_of(as_json.loads(text))
 
     def __str__(self) -> str:
         return rendering.as_text(self.to_dict())
@@ -88,3 +93,20 @@ class Report:
             "text/markdown": rendering.as_markdown(document),
             "text/html": rendering.as_html(document),
         }
+
+
+def _report_of(document: Document) -> Report:
+    """Make the report of a document; what it says of shares and certainty follows from the rest."""
+    layers = {each["name"]: each for each in document["layers"]}
+    return made(Report, {**document, "layers": layers}, {torch.dtype: _dtype}, unknown_too=True)
+
+
+@cache
+def _dtypes() -> dict[str, torch.dtype]:
+    return {dtype_name(each): each for each in vars(torch).values() if isinstance(each, torch.dtype)}
+
+
+def _dtype(name: str) -> torch.dtype:
+    if name not in _dtypes():
+        raise ValueError(f"this PyTorch ({torch.__version__}) has no dtype {name!r}")
+    return _dtypes()[name]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from amp_lessons.audit.findings import Sighting
+from amp_lessons.audit.findings import Place, Sighting
 from amp_lessons.audit.report import steps
-from amp_lessons.audit.report.document import Document, finding_of, place_of
+from amp_lessons.audit.report.document import Document, finding_of
 from amp_lessons.audit.report.losses import AS_TRAINED, LayerRow, Loss, formats_of, layer_rows, used_format
 from amp_lessons.audit.report.ranks import ranks_table
 from amp_lessons.text.tables import Table
-from amp_lessons.text.words import fraction
+from amp_lessons.text.words import fraction, number
 
 STEPS, LAYERS = "Steps", "Layers, the worst first"
 MOST_LAYERS = 12
@@ -79,12 +79,12 @@ def _first_nonfinite(document: Document) -> Iterator[Section]:
     at = f" ({found['operation']})" if found["operation"] else ""
     on = f" on rank {found['rank']}" if found["rank"] is not None else ""
     said = f"In `{found['module']}`{at}{on}, in the {found['phase']} pass before step {found['step'] + 1}."
-    place = place_of(found["place"])
-    items = [("at", f"{place}  `{place.source}`")] if place is not None else []
+    place = found["place"]
+    items = [("at", f"{Place(**place)}  `{place['source']}`")] if place is not None else []
     if found["recovered"]:
         items.append(("recovered", "the scaler skipped that step, as it is there for, and training went on"))
     rows = [
-        (frame["module"], frame["kind"], f"{frame['largest']:.3g}", frame["dtype"])
+        (frame["module"], frame["kind"], number(frame["largest"], 3), frame["dtype"])
         for frame in found["before"][-MOST_FRAMES:]
     ]
     head = ("module", "kind", "largest magnitude", "dtype")

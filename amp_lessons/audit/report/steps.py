@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from amp_lessons.audit.report.document import Document, StepEntry
 from amp_lessons.text.tables import Table
-from amp_lessons.text.words import fraction, power_of_two
+from amp_lessons.text.words import fraction, number, power_of_two
 
 _HEAD = ("optimizer", "steps", "skipped", "loss", "gradient norm", "lost updates")
 _MOST_NAMED = 6
@@ -30,8 +30,8 @@ def by_optimizer(document: Document) -> dict[int, list[StepEntry]]:
 def remarks(document: Document) -> Iterator[str]:
     """Say for each optimizer where its loss scale went, and which steps were skipped."""
     optimizers = by_optimizer(document)
-    for number, steps in optimizers.items():
-        of = f" of optimizer {number + 1}" if len(optimizers) > 1 else ""
+    for at, steps in optimizers.items():
+        of = f" of optimizer {at + 1}" if len(optimizers) > 1 else ""
         path = scale_path(steps)
         if path != [(steps[0]["index"], 1.0)]:
             yield f"The loss scale{of}: {_say_path(path)}."
@@ -66,7 +66,7 @@ def _from_to(numbers: Sequence[float | None]) -> str:
     known = [number for number in numbers if number is not None]
     if not known:
         return "–"
-    return f"{known[0]:.3g}" if len(known) == 1 else f"{known[0]:.3g} → {known[-1]:.3g}"
+    return number(known[0], 3) if len(known) == 1 else f"{number(known[0], 3)} → {number(known[-1], 3)}"
 
 
 def _say_path(path: Sequence[tuple[int, float]]) -> str:

@@ -16,12 +16,13 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
+from amp_lessons import files
 from amp_lessons.audit.report import as_json, rendering
 from amp_lessons.audit.report.document import Document
+from amp_lessons.commands import typed
 from amp_lessons.commands.audit import outcome, over, ranks, together
 from amp_lessons.commands.audit.meeting import Meeting
 from amp_lessons.commands.audit.options import Options
-from amp_lessons.keeping import files
 
 _EPILOG = (
     "The script's own output and input pass through; the report is printed to stderr when it has ended. "
@@ -37,21 +38,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the command; what stands after ``--`` is the script's."""
     parser.usage = "amp-lessons audit [options] (SCRIPT | -m MODULE) [-- the script's own arguments]"
     parser.epilog = _EPILOG
-    parser.set_defaults(after_dashes=[], parser=parser)
+    parser.set_defaults(after_dashes=[])
     parser.add_argument("script", nargs="?", metavar="SCRIPT", help="the Python file to run")
     parser.add_argument("-m", "--module", metavar="MODULE", help="run a module instead, as python -m does")
     parser.add_argument(
-        "--steps", type=_positive, metavar="N", help="end it after N optimizer steps, skipped ones included"
+        "--steps",
+        type=typed.whole(),
+        metavar="N",
+        help="end it after N optimizer steps, skipped ones included",
     )
     parser.add_argument(
         "--every",
-        type=_positive,
+        type=typed.whole(),
         default=10,
         metavar="K",
         help="look closely at every K-th step of each optimizer (default: 10)",
     )
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write the report as a page with pictures")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the report for programs to read")
+    parser.add_argument(
+        "--html", type=typed.file_to_write, metavar="FILE", help="write the report as a page with pictures"
+    )
+    parser.add_argument(
+        "--json", type=typed.file_to_write, metavar="FILE", help="write the report for programs to read"
+    )
     parser.add_argument(
         "--shared",
         type=Path,
@@ -104,34 +112,33 @@ def _tell(args: argparse.Namespace, document: Document, status: int) -> int:
     if args.steps and len(document["steps"]) >= args.steps:
         document["not_seen"].append(f"what comes after step {args.steps}, where --steps ended the script")
     print(f"\n{rendering.as_text(document)}", file=sys.stderr)
-    if args.json:
-        files.replace(args.json, as_json.dumps(document, indent=1) + "\n")
-    if args.html:
-        from amp_lessons.views.pages.audit import page  # it loads matplotlib
-
-        files.replace(args.html, page(document))
+    try:
+        _write(args, document)
+    except OSError as error:
+        print(f"amp-lessons audit: {error}", file=sys.stderr)
+        return outcome.NOT_RUN
     return outcome.exit_status(document, status)
+
+
+def _write(args: argparse.Namespace, document: Document) -> None:
+    if args.json:
+        typed.write(args.json, as_json.dumps(document, indent=1) + "\n")
+    if args.html:
+        from amp_lessons.audit.page.page import page  # it loads matplotlib
+
+        typed.write(args.html, page(document))
 
 
 def _obstacle(args: argparse.Namespace) -> str:
     """Say what is wrong before anything runs; "" where nothing is."""
     if args.script is not None and args.script.endswith(".ipynb"):
         return f"{args.script} is a notebook; in it, use `with audit.watch(model) as seen:`"
+    if args.script is not None and Path(args.script).is_dir():
+        return f"{args.script} is a folder; name the Python file in it that trains"
     if args.script is not None and not Path(args.script).is_file():
         return f"there is no file {args.script}"
     if args.module in _LAUNCHERS:
         return f"{args.module} starts the ranks, which audit: torchrun … -m amp_lessons audit SCRIPT"
     if args.shared is not None and not (args.shared.is_dir() and files.may_write_in(args.shared)):
         return f"{args.shared} cannot be shared: name a folder that is there and yours"
-    for file in filter(None, (args.html, args.json)):
-        folder = file.absolute().parent
-        if file.is_dir() or not folder.is_dir() or not files.may_write_in(folder):
-            return f"{file} cannot be written: name a file in a folder that is there and yours"
     return ""
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is not above 0")
-    return number

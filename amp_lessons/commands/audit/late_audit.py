@@ -12,9 +12,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from amp_lessons import files
 from amp_lessons.commands.audit.options import Options
 from amp_lessons.commands.audit.when_imported import when_imported
-from amp_lessons.keeping import files
 
 if TYPE_CHECKING:
     from amp_lessons.audit import Seen

@@ -12,8 +12,8 @@ import shutil
 import time
 from pathlib import Path
 
+from amp_lessons import files
 from amp_lessons.commands.audit.ranks import Rank
-from amp_lessons.keeping import files
 
 
 class Meeting:

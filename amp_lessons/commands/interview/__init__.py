@@ -25,16 +25,20 @@ _WAYS = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the ways in, and the options of each."""
-    ways = parser.add_subparsers(title="ways in", metavar="WAY", required=True)
+    parser.set_defaults(way=None)
+    ways = parser.add_subparsers(title="ways in", metavar="WAY")
     for name, words in _WAYS:
         module = importlib.import_module(f"{__name__}.{name}")
         way = ways.add_parser(name, help=words, description=f"{words[0].upper()}{words[1:]}.")
         module.add_arguments(way)
-        way.set_defaults(way=module.run)
+        way.set_defaults(way=module.run, parser=way)
 
 
 def run(args: argparse.Namespace) -> int:
     """Go the chosen way; 1 with a sentence where that cannot be."""
+    if args.way is None:
+        args.parser.print_help()
+        return 0
     try:
         return args.way(args)
     except BrokenPipeError:  # nobody reads any more: the business of cli.main

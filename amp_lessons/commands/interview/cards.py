@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from amp_lessons import exercises, interview
+from amp_lessons.commands import typed
 from amp_lessons.commands.interview.terminal import (
     HOW_TO_LEAVE,
     InputOver,
@@ -26,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--topic", action="append", choices=interview.TOPICS, help="only these topics")
     parser.add_argument("--level", action="append", choices=interview.LEVELS, help="only these levels")
     parser.add_argument(
-        "--new", type=int, default=NEW_A_DAY, metavar="N", help="new cards a day (default: 10)"
+        "--new", type=typed.whole(0), default=NEW_A_DAY, metavar="N", help="new cards a day (default: 10)"
     )
     parser.add_argument(
         "--list", action="store_true", help="ask nothing: list the cards, and when each is due"

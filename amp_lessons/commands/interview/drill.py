@@ -6,7 +6,16 @@ import argparse
 import time
 
 from amp_lessons import clinic, interview
-from amp_lessons.commands.interview.terminal import HOW_TO_LEAVE, InputOver, ask_for, rule, say
+from amp_lessons.commands import typed
+from amp_lessons.commands.interview.terminal import (
+    HOW_TO_LEAVE,
+    InputOver,
+    ask,
+    ask_for,
+    rule,
+    say,
+    started,
+)
 from amp_lessons.interview import Drill
 from amp_lessons.interview.drilling import KINDS
 from amp_lessons.text.words import power_of_two
@@ -16,8 +25,12 @@ _LETTERS = "abcdefgh"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``amp-lessons interview drill``."""
-    parser.add_argument("--seed", type=int, help="draw the same questions again (default: others each time)")
-    parser.add_argument("--number", type=int, default=8, metavar="N", help="how many questions (default: 8)")
+    parser.add_argument(
+        "--seed", type=typed.whole(None), help="draw the same questions again (default: others each time)"
+    )
+    parser.add_argument(
+        "--number", type=typed.whole(), default=8, metavar="N", help="how many questions (default: 8)"
+    )
     parser.add_argument("--kind", choices=KINDS, help="only of this kind (default: of each in turn)")
 
 
@@ -29,9 +42,13 @@ def run(args: argparse.Namespace) -> int:
     else:
         drawn = list(interview.drills(seed, args.number))
     say(HOW_TO_LEAVE)
+    if not started(f"{len(drawn)} questions, each with a clock"):
+        return 0
     right = asked = 0
     try:
         for drill in drawn:
+            if asked:
+                ask("Press Enter for the next one:")
             right += _ask(drill)
             asked += 1
     except InputOver:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 from amp_lessons import interview
-from amp_lessons.commands.interview.terminal import say
+from amp_lessons.commands import typed
 from amp_lessons.interview.exporting import MissingExtraError, as_csv, write_anki
+from amp_lessons.text.bars import with_bar
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``amp-lessons interview export``."""
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--anki", type=Path, metavar="FILE", help="an Anki package: give it a name in .apkg")
-    what.add_argument("--csv", metavar="FILE", help="a table; - writes it to the terminal")
+    what.add_argument(
+        "--anki", type=typed.file_to_write, metavar="FILE", help="an Anki package: give it a name in .apkg"
+    )
+    what.add_argument(
+        "--csv", type=typed.file_or_terminal, metavar="FILE", help="a table; - writes it to the terminal"
+    )
     parser.add_argument("--topic", action="append", choices=interview.TOPICS, help="only these topics")
 
 
@@ -23,20 +27,14 @@ def run(args: argparse.Namespace) -> int:
     """Write the questions; 1 with a sentence where what that needs is missing."""
     chosen = [each for each in interview.QUESTIONS if each.topic in (args.topic or interview.TOPICS)]
     print(f"running {len(chosen)} proofs; all of them take a minute or two", file=sys.stderr, flush=True)
-    if args.csv == "-":
-        print(as_csv(chosen), end="")
+    proved = with_bar(chosen, "running proofs")
+    if args.csv:
+        typed.write(args.csv, as_csv(proved))
         return 0
     try:
-        _write(args, chosen)
+        write_anki(args.anki, proved)
     except MissingExtraError as error:
         print(error, file=sys.stderr)
         return 1
-    say(f"Written to {args.anki or args.csv}: {len(chosen)} cards.")
+    typed.wrote(args.anki)
     return 0
-
-
-def _write(args: argparse.Namespace, chosen: list[interview.Question]) -> None:
-    if args.anki:
-        write_anki(args.anki, chosen)
-    else:
-        Path(args.csv).write_text(as_csv(chosen), "utf-8")

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from amp_lessons import exercises, interview
+from amp_lessons.commands import typed
 from amp_lessons.commands.interview.terminal import (
     HOW_TO_LEAVE,
     InputOver,
@@ -16,6 +17,7 @@ from amp_lessons.commands.interview.terminal import (
     rule,
     say,
     say_list,
+    started,
 )
 from amp_lessons.exercises import Exercise
 from amp_lessons.interview import Asked, Mock, MockReport
@@ -25,18 +27,25 @@ from amp_lessons.interview.mock import time_left
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``amp-lessons interview mock``."""
     parser.add_argument("--level", choices=interview.LEVELS, default="senior", help="(default: senior)")
-    parser.add_argument("--minutes", type=int, default=45, help="how long it takes (default: 45)")
-    parser.add_argument("--seed", type=int, help="draw the same interview again (default: another each time)")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write the report to FILE, to be printed")
+    parser.add_argument("--minutes", type=typed.whole(5), default=45, help="how long it takes (default: 45)")
+    parser.add_argument(
+        "--seed", type=typed.whole(None), help="draw the same interview again (default: another each time)"
+    )
+    parser.add_argument(
+        "--html", type=typed.file_to_write, metavar="FILE", help="write the report to FILE, to be printed"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Lead the interview; however it ends, the report is printed."""
-    mock = Mock(args.level, args.minutes, int(time.time()) if args.seed is None else args.seed)
+    seed = int(time.time()) if args.seed is None else args.seed
     say(
-        f"Mock interview, level {mock.level}, {mock.minutes} minutes, seed {mock.seed}. Say each answer "
+        f"Mock interview, level {args.level}, {args.minutes} minutes, seed {seed}. Say each answer "
         f"aloud; you grade yourself. {HOW_TO_LEAVE}"
     )
+    if not started("its clock"):
+        return 0
+    mock = Mock(args.level, args.minutes, seed)
     try:
         while mock.asked is not None:
             _ask(mock, mock.asked)
@@ -83,7 +92,8 @@ def _ask_number(mock: Mock, asked: Asked) -> None:
 def _ask_code(mock: Mock, asked: Asked) -> None:
     assert asked.exercise is not None
     exercise = asked.exercise
-    say(exercise.task)
+    for paragraph in exercise.task.splitlines():
+        say(paragraph)
     print(f"\n{exercise.stub}")
     say("Write it into a file of its own. Check it as often as you like; Enter alone gives up.")
     while path := ask("Your file:"):
@@ -116,5 +126,4 @@ def _tell(report: MockReport, html: Path | None) -> None:
     if html is not None:
         from amp_lessons.views.pages.interview import report_page
 
-        html.write_text(report_page(report), "utf-8")
-        say(f"Written to {html}.")
+        typed.write(html, report_page(report))

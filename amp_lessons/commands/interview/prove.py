@@ -15,7 +15,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print question, answer, cell and output; 1 if the proof does not hold here."""
-    question = interview.question(args.question)
+    try:
+        question = interview.question(args.question)
+    except KeyError as error:
+        raise ValueError(f"{error.args[0]}; `amp-lessons interview cards --list` lists them all") from None
     proof = question.prove()
     say(question.question)
     print()

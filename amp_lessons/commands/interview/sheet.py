@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from amp_lessons import interview
+from amp_lessons.commands import typed
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``amp-lessons interview sheet``."""
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write it as a page that prints on A4")
-    parser.add_argument("--pdf", type=Path, metavar="FILE", help="write it as a PDF of one page")
+    parser.add_argument(
+        "--html", type=typed.file_to_write, metavar="FILE", help="write it as a page that prints on A4"
+    )
+    parser.add_argument(
+        "--pdf", type=typed.file_to_write, metavar="FILE", help="write it as a PDF of one page"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -23,9 +27,8 @@ def run(args: argparse.Namespace) -> int:
     from amp_lessons.views.pages.sheet import sheet_page, sheet_pdf
 
     if args.html:
-        args.html.write_text(sheet_page(sheet), "utf-8")
-        print(f"written to {args.html}")
+        typed.write(args.html, sheet_page(sheet))
     if args.pdf:
         args.pdf.write_bytes(sheet_pdf(sheet))
-        print(f"written to {args.pdf}")
+        typed.wrote(args.pdf)
     return 0

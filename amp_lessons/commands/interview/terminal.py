@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 _MOST_COLUMNS = 80
 _LEAVE = ("q", "quit", "exit")
-HOW_TO_LEAVE = "q or Ctrl-D ends it, and what you answered is kept."
+HOW_TO_LEAVE = "q ends it, if you say so twice, and Ctrl-D at once; what you answered is kept."
 
 
 class InputOver(Exception):  # noqa: N818 - it is no error: nobody answers any more
@@ -46,7 +46,28 @@ def rule(title: str) -> None:
 
 
 def ask(prompt: str) -> str:
-    """Return the answer to a question, without blanks at its ends. Raises InputOver for q, and for none."""
+    """Return the answer to a question, without blanks at its ends. Raises InputOver for q, and for none.
+
+    After a q it is asked whether that was meant; if not, the question is asked again.
+    """
+    while (answer := _line(prompt)).lower() in _LEAVE:
+        if _line("End it here? y ends it, Enter goes on:").lower() in ("y", "yes", *_LEAVE):
+            raise InputOver
+    return answer
+
+
+def started(what: str) -> bool:
+    """Wait for Enter, with which a clock starts; False where nobody wants to begin."""
+    try:
+        wants = _line(f"Press Enter to start {what}:").lower() not in _LEAVE
+    except InputOver:
+        wants = False
+    if not wants:
+        say("Nothing was started.")
+    return wants
+
+
+def _line(prompt: str) -> str:
     try:
         answer = input(f"{prompt} ")
     except EOFError:
@@ -54,8 +75,6 @@ def ask(prompt: str) -> str:
         raise InputOver from None
     if not sys.stdin.isatty():
         print(answer, flush=True)  # nobody has typed it, and the line has no end yet
-    if answer.strip().lower() in _LEAVE:
-        raise InputOver
     return answer.strip()
 
 

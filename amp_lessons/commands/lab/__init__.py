@@ -11,15 +11,17 @@ import argparse
 import importlib.util
 import os
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from amp_lessons import lessons
+from amp_lessons import files, lessons
+from amp_lessons.commands import typed
 from amp_lessons.commands.lab import surroundings
-from amp_lessons.keeping import files
 from amp_lessons.lessons.shipped import FIRST
+from amp_lessons.text.nearest import did_you_mean
 
 JUPYTER_CONFIG = Path(__file__).parent / "jupyter_config"
+_LAST_PORT = 65_535
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--no-browser", action="store_true", help="open no browser; the address is printed")
     parser.add_argument(
-        "--port", type=int, default=surroundings.PORT, help="the first port to try (default: 8888)"
+        "--port", type=typed.whole(), default=surroundings.PORT, help="the first port to try (default: 8888)"
     )
     parser.add_argument("--ip", default="localhost", help="where to listen (default: on this machine alone)")
     parser.add_argument("--copy-only", action="store_true", help="bring the lessons, and start nothing")
@@ -46,7 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Bring the lessons, start JupyterLab and stay until it ends; 1 with a sentence where that fails."""
     try:
-        _refuse_ambiguity(args)
+        if args.port > _LAST_PORT:
+            raise CannotOpenError(f"--port={args.port}: ports end at {_LAST_PORT}")
+        if jupyterlab_installed():
+            _refuse_unknown(args.passed_on)
+            _refuse_ambiguity(args)
         root, landing = _originals() if args.originals else _own_copy(args.folder)
         here = surroundings.look()
         if here.in_hub or args.copy_only:
@@ -138,6 +144,8 @@ def _originals() -> tuple[Path, str]:
 def _own_copy(named: Path | None) -> tuple[Path, str]:
     """Bring the lessons into the learner's folder, tell what came, and return it with the page to land on."""
     folder = own_folder(named)
+    if folder.exists() and not folder.is_dir():
+        raise CannotOpenError(f"{folder} is a file, and has to be a folder: amp-lessons lab FOLDER")
     try:
         brought = lessons.bring(folder, original_lessons())
     except OSError as error:
@@ -167,7 +175,7 @@ def told(brought: lessons.Brought) -> list[str]:
 
 def _refuse_ambiguity(args: argparse.Namespace) -> None:
     """Refuse ``--browser firefox``: firefox would be taken for the folder."""
-    if args.folder is None or not jupyterlab_installed():
+    if args.folder is None:
         return
     for option, value in zip(args.passed_on, [*args.passed_on, "--"][1:], strict=True):
         takes_a_value = option.startswith("--") and "=" not in option and option[2:] not in _flags()
@@ -178,8 +186,35 @@ def _refuse_ambiguity(args: argparse.Namespace) -> None:
             )
 
 
+def _refuse_unknown(passed_on: Sequence[str]) -> None:
+    """Refuse what JupyterLab knows no better. Traits, ``--Class.name=value``, may be any extension's."""
+    flags, known = _flags(), {*_flags(), *_aliases()}
+    for before, word in zip(["", *passed_on], passed_on, strict=False):
+        name = _name(word)
+        if word.startswith("-") and "." not in name and name not in known:
+            ours = ("no-browser", "port", "ip", "copy-only", "originals")
+            near = did_you_mean(f"--{name}", [f"--{each}" for each in {*known, *ours} if len(each) > 1])
+            raise CannotOpenError(f"Neither the course nor JupyterLab has an option {word!r}; {near}")
+        takes_it = before.startswith("-") and "=" not in before and _name(before) not in flags
+        if not word.startswith("-") and not takes_it:
+            raise CannotOpenError(f"{word!r} is one too many: lab takes one folder")
+
+
+def _name(option: str) -> str:
+    return option.lstrip("-").partition("=")[0]
+
+
 def _flags() -> Collection[str]:
-    """Return JupyterLab's options that take no value."""
+    """Return JupyterLab's options that take no value, without their dashes."""
+    from jupyter_server.serverapp import flags
     from jupyterlab.labapp import LabApp
 
-    return list(LabApp.flags)
+    return {"help", "help-all", "h", "version", *flags, *LabApp.flags}
+
+
+def _aliases() -> Collection[str]:
+    """Return JupyterLab's options that take a value, without their dashes."""
+    from jupyter_server.serverapp import aliases
+    from jupyterlab.labapp import LabApp
+
+    return {*aliases, *LabApp.aliases}

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from amp_lessons.keeping import files
+from amp_lessons import files
 
 PORT = 8888  # Jupyter's own
 NO_HOME = "Your home folder cannot be written to: JupyterLab's settings are not kept."

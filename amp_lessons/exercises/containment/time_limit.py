@@ -1,5 +1,8 @@
 """A time limit that stops the learner's code wherever it is, and nothing else of this process.
 
+It counts processor time, of which a busy machine gives code no more than an idle one: what is slow only
+because of its neighbours is not stopped. Code that sleeps or waits uses none, and is stopped by the clock.
+
 Code that catches every exception and goes on, as ``while True: try: … except BaseException: pass`` does, may
 go on after this one too, and after the user's interrupt, as it would in any cell of a notebook: only the end
 of its process is sure to end it. ``isolation`` gives it a process of its own wherever it can.
@@ -12,11 +15,12 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 from amp_lessons.exercises.containment import learners_code, other_threads
 
+PATIENCE = 3  # times the limit, by the clock: for code that waits, and code that waits for the processor
 _REPEAT_S = 0.05
 
 
@@ -24,16 +28,30 @@ class TimeUp(BaseException):
     """Raised inside the learner's code when its time is over."""
 
 
-class Deadline:
-    """The moment ``limit_s`` seconds from now."""
+def processor_s() -> float:
+    """Return the processor time of this process in seconds, all of its threads together."""
+    return time.process_time()
 
-    def __init__(self, limit_s: float) -> None:
-        self._moment = time.monotonic() + limit_s
+
+class Deadline:
+    """The moment when ``limit_s`` seconds of processor time, by ``used_s``, are used, counted from now.
+
+    It is never before ``limit_s`` seconds by the clock, for several threads use more than one second in each,
+    and never after ``PATIENCE`` times as many.
+    """
+
+    def __init__(self, limit_s: float, used_s: Callable[[], float] = processor_s) -> None:
+        self._limit_s = limit_s
+        self._used_s = used_s
+        self._began = time.monotonic(), used_s()
 
     @property
     def left_s(self) -> float:
-        """The seconds until then, negative after it."""
-        return self._moment - time.monotonic()
+        """The seconds that code still has where it runs alone, in one thread; negative after the end."""
+        began, used_s_before = self._began
+        passed_s = time.monotonic() - began
+        counted_s = min(passed_s, self._used_s() - used_s_before)
+        return min(self._limit_s - counted_s, PATIENCE * self._limit_s - passed_s)
 
     @property
     def passed(self) -> bool:
@@ -60,10 +78,8 @@ def alarm(deadline: Deadline) -> Iterator[None]:
 
 
 def _watch(ident: int, deadline: Deadline, finished: threading.Event) -> None:
-    pause_s = max(deadline.left_s, 0)
-    while not finished.wait(pause_s):
-        pause_s = _REPEAT_S
-        if learners_code.is_learners(sys._current_frames().get(ident)):
+    while not finished.wait(max(deadline.left_s, _REPEAT_S)):
+        if deadline.passed and learners_code.is_learners(sys._current_frames().get(ident)):
             other_threads.raise_in(ident, TimeUp)
             if hasattr(signal, "pthread_kill"):
                 signal.pthread_kill(ident, signal.SIGURG)

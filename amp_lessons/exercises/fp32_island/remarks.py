@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from amp_lessons.audit.findings import Finding, note
-from amp_lessons.audit.watching.tape import Tape
 from amp_lessons.exercises.fp32_island.mistakes import refusal
 from amp_lessons.exercises.fp32_island.testbed import Place, refused_dtypes
 from amp_lessons.exercises.report.common_findings import cuda_replaced, fixed_device
+from amp_lessons.exercises.watching.tape import Tape
 
 _USE_DEVICE_OF_X = "use x.device.type"
 

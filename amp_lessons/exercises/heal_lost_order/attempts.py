@@ -46,6 +46,12 @@ wrong(
     (ANGLES, "positions.float()[:, None] @ (base**-exponents)[None]"),
 )
 wrong(
+    "einsum_of_an_outer_product",
+    "angles_cast_back",
+    "not by CUDA's",
+    (ANGLES, 'torch.einsum("i,j->ij", positions.float(), base**-exponents)'),
+)
+wrong(
     "everything_stays_fp32", "wrong_return_type", "float32", (CAST, "cos, sin = angles.cos(), angles.sin()")
 )
 wrong(
@@ -105,7 +111,6 @@ wrong(
 right("the_solution")
 right("angles_in_fp64", (ANGLES, "positions.double()[:, None] * base**-exponents.double()"))
 right("outer", (ANGLES, "torch.outer(positions.float(), base**-exponents)"))
-right("einsum_of_an_outer_product", (ANGLES, 'torch.einsum("i,j->ij", positions.float(), base**-exponents)'))
 right("einsum_in_fp64", (ANGLES, 'torch.einsum("i,j->ij", positions.double(), base**-exponents.double())'))
 
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from amp_lessons.audit import known_mistakes
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.audit.watching.device import device_type
 from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject, run
+from amp_lessons.exercises.watching.device import device_type
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.text.describing import describe
 
@@ -55,6 +55,11 @@ class Case:
     def autocast_dtype(self) -> torch.dtype:
         """The dtype of autocast where it is on: what came out of an operation under it is in the same."""
         return torch.bfloat16 if self.x.dtype == torch.float32 else self.x.dtype
+
+    @property
+    def tolerance(self) -> Tensor:
+        """How far each row may be off: what rounding costs, and an angle in fp32 at its position."""
+        return _TOLERANCES[self.x.dtype] + self.positions * 2.0**-23
 
     @property
     def right(self) -> Tensor:
@@ -111,7 +116,7 @@ def _require_right(result: Any, case: Case, rotate: LearnersFunction) -> None:
             "compute the angles in fp32, and cast cos and sin to x.dtype",
         )
     errors = _errors(result, case)
-    if not (errors <= _TOLERANCES[case.x.dtype]).all():
+    if not (errors <= case.tolerance).all():
         _reject(errors, case, rotate)
 
 
@@ -131,8 +136,8 @@ def _reject(errors: Tensor, case: Case, rotate: LearnersFunction) -> NoReturn:
     if case.autocast and _is_right_without_autocast(rotate, case):
         reject(
             "angles_cast_back",
-            f"{seen}, and right without autocast: its matrix products (matmul, @) cast what they are "
-            "given to 16 bits, whatever was cast before",
+            f"{seen}, and right without autocast: its matrix products (matmul, @, einsum) cast what they "
+            "are given to 16 bits, whatever was cast before",
             "multiply without a matrix product, or switch autocast off around it",
         )
     if case.x.dtype != torch.float32 and _shares_an_angle(rotate, case):
@@ -157,7 +162,7 @@ _HAS_NOT = {torch.float16: "odd numbers above 2,048", torch.bfloat16: "odd numbe
 def _is_right_without_autocast(rotate: LearnersFunction, case: Case) -> bool:
     alone = Case(case.x, case.positions, case.base)
     result = _result(rotate, alone)
-    return isinstance(result, Tensor) and bool((_errors(result, alone) <= _TOLERANCES[case.x.dtype]).all())
+    return isinstance(result, Tensor) and bool((_errors(result, alone) <= case.tolerance).all())
 
 
 def _grows_slowly(errors: Tensor, positions: Tensor) -> bool:

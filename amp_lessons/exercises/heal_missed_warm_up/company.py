@@ -12,7 +12,7 @@ from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from amp_lessons.audit.watching.spies.replacing import replaced
+from amp_lessons.audit.recorder.replacing import replaced
 
 _DECAY = 0.9
 

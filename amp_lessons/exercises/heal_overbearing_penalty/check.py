@@ -89,7 +89,7 @@ def _vanished(window: Window) -> Iterator[Finding]:
         yield known_mistakes.loss_not_scaled(
             "torch.autograd.grad went through the loss as it is",
             "the gradients that are penalised vanish in fp16, and zeros have no norm to derive",
-            hint="call torch.autograd.grad on scaler.scale(loss), and divide by scaler.get_scale()",
+            hint="take these gradients of the scaled loss, and bring them to their true size afterwards",
         )
 
 

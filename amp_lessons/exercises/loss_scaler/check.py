@@ -9,8 +9,7 @@ from typing import Any, NoReturn
 import torch
 
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.audit.watching.device import device_type
-from amp_lessons.audit.watching.spies.replacing import replaced
+from amp_lessons.audit.recorder.replacing import replaced
 from amp_lessons.exercises.attempt import (
     Attempt,
     Rejected,
@@ -32,6 +31,7 @@ from amp_lessons.exercises.loss_scaler.scenarios import (
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.report.results import SideBySide
 from amp_lessons.exercises.report.returned_numbers import float_in
+from amp_lessons.exercises.watching.device import device_type
 from amp_lessons.text.describing import describe
 
 

@@ -161,6 +161,6 @@ def card_bundle(title: str, facts: str, task: str) -> dict[str, str]:
         "text/markdown": f"**Exercise: {title}** ({facts})\n\n{prose.as_markdown(task)}",
         "text/html": Markup(
             '<section class="amp-exercise" aria-label="Exercise">'
-            "<p><strong>Exercise: {}</strong> ({})</p><p>{}</p></section>"
-        ).format(title, facts, prose.as_html(task)),
+            "<p><strong>Exercise: {}</strong> ({})</p>{}</section>"
+        ).format(title, facts, prose.blocks_as_html(task)),
     }

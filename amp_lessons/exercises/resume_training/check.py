@@ -11,7 +11,6 @@ from typing import Any
 from torch import Tensor
 
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.audit.watching.device import device_type
 from amp_lessons.exercises.attempt import (
     Attempt,
     Rejected,
@@ -29,6 +28,7 @@ from amp_lessons.exercises.resume_training.testbed import (
     set_random_states,
     train,
 )
+from amp_lessons.exercises.watching.device import device_type
 from amp_lessons.text.describing import describe
 
 _EPOCH = 7

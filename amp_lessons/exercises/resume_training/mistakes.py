@@ -214,7 +214,7 @@ def _scaler(wanted: dict[str, Any], found: dict[str, Any]) -> Iterator[Finding]:
             "scaler_not_restored",
             f"the scaler starts with scale {found['scale']:g} instead of {wanted['scale']:g}: the first "
             "steps may be skipped until it has found its scale again",
-            "save scaler.state_dict() and call scaler.load_state_dict",
+            "treat the scaler as the optimizer is treated: it has a state too",
         )
     if not equal(wanted, found):
         yield failed(

@@ -100,7 +100,7 @@ _HINTS = {
     "infinity": "inf has lower bits of zero and needs no special case, if nothing else is done to it",
     "nan": "the rounding can turn a NaN into inf or into zero: leave NaN out with torch.where(x.isnan(), …)",
     "negative": "on the bits the sign is separate: rounding the magnitude is the same for both signs",
-    "subnormal": "subnormals have a fixed spacing, 2^-133 in bf16; arithmetic on the bits keeps it by itself",
+    "subnormal": "subnormals have a fixed spacing, 2⁻¹³³ in bf16; arithmetic on the bits keeps it by itself",
 }
 _OF_ANY_OTHER = "compare x.view(torch.int32) with the bits of the result"
 

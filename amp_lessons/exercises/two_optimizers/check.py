@@ -8,12 +8,12 @@ import torch
 
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.audit.known_mistakes import batch_left_out
-from amp_lessons.audit.watching.tape import Tape
 from amp_lessons.exercises.attempt import Attempt, require_none
 from amp_lessons.exercises.report.common_findings import cuda_replaced, fixed_device, in_place_of_cuda
 from amp_lessons.exercises.two_optimizers.mistakes import mistakes
 from amp_lessons.exercises.two_optimizers.mistakes_in_precision import inputs_cast
 from amp_lessons.exercises.two_optimizers.testbed import Gan, Problem
+from amp_lessons.exercises.watching.tape import Tape
 
 # the scale first changes after each step, so that order shows, then only by an overflow
 _PROBLEMS = (

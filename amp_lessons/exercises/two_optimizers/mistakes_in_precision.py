@@ -9,8 +9,8 @@ from torch import Tensor
 
 from amp_lessons.audit import known_mistakes
 from amp_lessons.audit.findings import Finding, failed
-from amp_lessons.audit.watching.tape import Backward, Call, Forward
 from amp_lessons.exercises.two_optimizers.testbed import GanCall, PartBackward
+from amp_lessons.exercises.watching.tape import Backward, Call, Forward
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.precisions import HALVES
 

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from amp_lessons.audit import known_mistakes
 from amp_lessons.audit.findings import Finding, failed
-from amp_lessons.audit.watching.tape import Call
 from amp_lessons.exercises.two_optimizers.mistakes_that_raise import ONCE_EACH, ONE_UPDATE, SCALE_BOTH
 from amp_lessons.exercises.two_optimizers.testbed import (
     BATCH_SIZE,
@@ -21,6 +20,7 @@ from amp_lessons.exercises.two_optimizers.testbed import (
     Truth,
     optimizer_of,
 )
+from amp_lessons.exercises.watching.tape import Call
 
 _TOLERANCE = {torch.float16: 0.01, torch.bfloat16: 0.04}
 _TELLING_SCALE = 32  # from here on even a quarter of a scaled loss has larger gradients than an unscaled one
@@ -67,7 +67,7 @@ def unscaled(call: GanCall) -> Iterator[Finding]:
             yield known_mistakes.loss_not_scaled(
                 f"at a loss scale of {call.scale:g} its gradients had the size they have without one",
                 loss=f"the {each.part}'s loss",
-                hint=f"{SCALE_BOTH}; then scaler.step({optimizer_of(each.part)})",
+                hint=SCALE_BOTH,
             )
 
 

@@ -10,12 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from amp_lessons.audit.watching.device import device_type
-from amp_lessons.audit.watching.spies import spying
-from amp_lessons.audit.watching.stale import is_stale
-from amp_lessons.audit.watching.tape import Backward, Call, Event, Forward, Tape, flat
+from amp_lessons.audit.recorder.stale import is_stale
 from amp_lessons.exercises.attempt import outcome_of
 from amp_lessons.exercises.containment.sandbox import Outcome
+from amp_lessons.exercises.watching.device import device_type
+from amp_lessons.exercises.watching.spies import spying
+from amp_lessons.exercises.watching.tape import Backward, Call, Event, Forward, Tape, flat
 
 _NOISE, _FEATURES, _HIDDEN, _BATCH = 4, 6, 12, 10
 _POISON = 1e6

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
@@ -304,13 +305,35 @@ def recreated() -> dict[str, object]:
 
 
 def all_ignored() -> dict[str, object]:
-    """Take the cross-entropy of a batch whose every label is ignored, in fp32."""
-    logits, labels = torch.randn(4, 10, requires_grad=True), torch.full((4,), -100)
-    loss = F.cross_entropy(logits, labels)
-    assert loss.isnan()
-    safe = F.cross_entropy(logits, labels, reduction="sum") / (labels != -100).sum().clamp(min=1)
+    """Take the loss of a batch whose every label is ignored, by PyTorch and by hand, and its gradients."""
+    labels = torch.full((4,), -100)
+    counted = labels != -100
+
+    def masked_mean(logits: Tensor) -> Tensor:
+        each = F.cross_entropy(logits, labels.clamp(min=0), reduction="none")
+        return (each * counted).sum() / counted.sum()
+
+    def safe_mean(logits: Tensor) -> Tensor:
+        return F.cross_entropy(logits, labels, reduction="sum") / counted.sum().clamp(min=1)
+
+    def loss_and_gradient(loss_of: Callable[[Tensor], Tensor], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        logits = torch.randn(4, 10, dtype=dtype, requires_grad=True)
+        loss = loss_of(logits)
+        loss.backward()
+        assert logits.grad is not None
+        return loss, logits.grad
+
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        loss, gradient = loss_and_gradient(lambda logits: F.cross_entropy(logits, labels), dtype)
+        assert loss.isnan()
+        assert (gradient == 0).all()  # so no scaler skips, and no weight becomes NaN
+        by_hand, its_gradient = loss_and_gradient(masked_mean, dtype)
+        assert by_hand.isnan()
+        assert its_gradient.isnan().all()
+    safe, gradient = loss_and_gradient(safe_mean, torch.float32)
     assert safe == 0
-    return {"label": "-100", "loss": f"{loss.item():g}", "safe": f"{safe.item():g}"}
+    assert (gradient == 0).all()
+    return {"label": "-100", "loss": f"{loss.item():g}", "gradient": "zero", "safe": f"{safe.item():g}"}
 
 
 def count_and_effect() -> dict[str, object]:

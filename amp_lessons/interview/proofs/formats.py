@@ -7,6 +7,7 @@ import json
 import math
 import subprocess
 import sys
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -73,10 +74,16 @@ def masters() -> dict[str, object]:
     assert weight["fp32_copy"][-1] == 2.0
     half_spacing = FORMATS["bf16"].spacing(1.0) / 2
     assert update < half_spacing
+    half_below, one = half_spacing / 2, torch.ones((), dtype=torch.bfloat16)
+    between = (half_below + half_spacing) / 2  # lost when it is added to one, and not when it is taken away
+    assert one + between == 1
+    assert one - between < 1
+    assert one - 0.99 * half_below == 1
     return {
         "update": update,
         "steps": steps,
         "half_spacing": f"{half_spacing:.4f}",
+        "half_below": f"{half_below:.4f}",
         "plain": weight["plain"][-1],
         "master": weight["fp32_copy"][-1],
     }
@@ -137,6 +144,10 @@ def kahan_or_stochastic() -> dict[str, object]:
     plain, kahan, random = final("plain"), final("kahan"), final("stochastic")
     assert (plain == 1).all()
     assert (kahan == 2).all()
+    master = torch.randn(1000, generator=draw)
+    upper, lower = (master.view(torch.int32) >> 16).to(torch.int16), master.view(torch.int32).to(torch.int16)
+    assert (upper.view(torch.bfloat16).float() - master).abs().max() < FORMATS["bf16"].spacing(4.0)
+    assert torch.equal((upper.int() << 16 | lower.int() & 0xFFFF).view(torch.float32), master)
     assert abs(random.mean() - 2) < 0.02  # right on average
     assert random.std() > 0.02  # and noisy, one by one
     return {
@@ -232,12 +243,18 @@ def epsilon() -> dict[str, object]:
     assert (zero / (zero + 1e-8)).isnan()
     assert (zero + 1e-8).log().isinf()
 
-    weight = nn.Parameter(torch.ones(1, dtype=torch.float16))
-    optimizer = torch.optim.Adam([weight], foreach=False)
-    weight.grad = torch.zeros_like(weight)
-    optimizer.step()
-    assert weight.isnan()  # 0 / (sqrt(0) + 0)
-    return {"eps": "1e-8", "smallest": f"{FORMATS['fp16'].smallest_subnormal:.0e}"}
+    def stepped(**options: Any) -> Tensor:
+        weight = nn.Parameter(torch.ones(1, dtype=torch.float16))
+        weight.grad = torch.zeros_like(weight)
+        torch.optim.Adam([weight], **options).step()
+        return weight.detach()
+
+    assert stepped(foreach=False).isnan()  # 0 / (sqrt(0) + 0)
+    assert stepped(foreach=True).isnan()
+    fused = stepped(fused=True)
+    assert fused == 1
+    smallest = FORMATS["fp16"].smallest_subnormal
+    return {"eps": "1e-8", "smallest": f"{smallest:.0e}", "fused": fused.item()}
 
 
 def too_large() -> dict[str, object]:

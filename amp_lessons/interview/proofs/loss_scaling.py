@@ -180,7 +180,7 @@ def forgotten_unscale() -> dict[str, object]:
 
 
 def below_one() -> dict[str, object]:
-    """Overflow six times in a row: no floor stops the scale, and no scale mends an overflow forward."""
+    """Let a scale fall below one: without end if the forward pass overflows, not for large gradients."""
     weight = nn.Parameter(torch.ones(()))
     optimizer = torch.optim.SGD([weight], lr=0.1)
     scaler = _scaler(init_scale=4.0)
@@ -189,10 +189,27 @@ def below_one() -> dict[str, object]:
     assert scaler.get_scale() == 4.0 / 2**6
     assert weight == 1  # not one step was made
 
+    fallen = scaler.get_scale()
+
     activation = torch.tensor(70_000.0)  # forward, before any loss is scaled
     assert activation.half().isinf()
-    largest = torch.finfo(torch.float16).max
-    return {"start": 4, "skips": 6, "scale": scaler.get_scale(), "largest": f"{largest:.0f}"}
+
+    large, settling = 1e6, _scaler(init_scale=4.0)  # true gradients above what fp16 holds
+    optimizer = torch.optim.SGD([weight], lr=1e-9)
+    for _ in range(20):
+        optimizer.zero_grad()
+        _step(settling, optimizer, weight.half().float() * large)
+    settled = settling.get_scale()
+    assert settled == 4.0 / 2**6  # the first at which they fit, and it has stayed there for 14 steps
+    assert weight < 1
+    return {
+        "start": 4,
+        "skips": 6,
+        "scale": fallen,
+        "large": "a million",
+        "settled": settled,
+        "largest": f"{torch.finfo(torch.float16).max:.0f}",
+    }
 
 
 def fp16_loss() -> dict[str, object]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import math
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Shard
+from torch.nn.parallel import DistributedDataParallel, _functions, replicate
 
 from amp_lessons import parallel
 
@@ -38,10 +41,14 @@ def ring_or_tree() -> dict[str, object]:
     assert ring.hops == (1023,)
     assert tree.hops == (10,)
     assert tree.errors[0] < 0.01 < ring.errors[0]
+    nccl_hops = (8 - 1) + int(math.log2(1024 / 8))  # a chain in the machine, a tree over machines
+    assert tree.hops[0] < nccl_hops < ring.hops[0]
     return {
         "ranks": 1024,
         "ring_hops": ring.hops[0],
         "tree_hops": tree.hops[0],
+        "node": "8 GPUs",
+        "nccl_hops": nccl_hops,
         "ring": f"{ring.errors[0]:.0%}",
         "tree": f"{tree.errors[0]:.1%}",
     }
@@ -64,6 +71,22 @@ def ddp_skips() -> dict[str, object]:
     first, second = parallel.run(train, 2)
     start = _scaler().get_scale()
     assert first == second == (1.0, start / 2)  # both skipped, both backed off
+
+    def scale_with_shards(dtensors: bool) -> float:
+        """Let the shard of rank 1 overflow, and return what this rank's scale becomes."""
+        weight, gradient = torch.ones(2), torch.full((2,), math.inf if dist.get_rank() == 1 else 1.0)
+        if dtensors:
+            mesh = init_device_mesh("cpu", (2,))
+            weight, gradient = (DTensor.from_local(each, mesh, [Shard(0)]) for each in (weight, gradient))
+        parameter, scaler = nn.Parameter(weight), _scaler()
+        parameter.grad = gradient
+        scaler.scale(torch.ones(()))  # the scaler makes its scale when it is first used
+        scaler.step(torch.optim.SGD([parameter], lr=1.0))
+        scaler.update()
+        return scaler.get_scale()
+
+    assert parallel.run(scale_with_shards, 2, False) == [start, start / 2]  # plain shards: the ranks part
+    assert parallel.run(scale_with_shards, 2, True) == [start / 2, start / 2]  # DTensors: their mesh agrees
     return {"start": f"{start:.0f}", "half": f"{start / 2:.0f}"}
 
 
@@ -120,17 +143,17 @@ def compress_hook() -> dict[str, object]:
 
 
 def not_data_parallel() -> dict[str, object]:
-    """Ask PyTorch what DataParallel does in a step: it copies the model, and runs it in threads."""
+    """Ask PyTorch what DataParallel does in a step: it copies the model, runs it in threads, adds up last."""
     forward = inspect.getsource(nn.DataParallel.forward)
     assert "self.replicate(" in forward
     assert "self.parallel_apply(" in forward
     assert "threading.Thread(" in inspect.getsource(nn.parallel.parallel_apply)
-    gradients = 4_000_000_000  # a billion parameters in fp32
-    ring = float(parallel.sent_bytes("all-reduce", gradients, 8)) / 1e9
-    # the first GPU sends the weights to all others and takes all their gradients
-    first = 7 * gradients / 1e9
-    assert first > 3 * ring
-    return {"ranks": 8, "parameters": "a billion", "first": f"{first:.0f}", "ring": f"{ring:.0f}"}
+    # all weights go out in one node of the graph, whose backward adds up all gradients: it comes after theirs
+    copying = importlib.import_module(replicate.__module__)
+    assert "Broadcast.apply(devices, *tensors)" in inspect.getsource(copying)
+    assert "ReduceAddCoalesced.apply(" in inspect.getsource(_functions.Broadcast.backward)
+    gigabytes = 1_000_000_000 * torch.float32.itemsize / 1e9
+    return {"parameters": "a billion", "gigabytes": f"{gigabytes:g}"}
 
 
 def fsdp_policy() -> dict[str, object]:

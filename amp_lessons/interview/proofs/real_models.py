@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from amp_lessons import autocast, formats, measure
 from amp_lessons.formats import BLOCK_FORMATS, FORMATS
+from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.material import data, models
 
 
@@ -177,13 +179,21 @@ def logits() -> dict[str, object]:
         head, hidden, precision_name="bf16", loss_fn=lambda out: F.cross_entropy(out, labels), optimizer=None
     )
     in_bf16, in_fp32 = tokens * vocabulary * 2, tokens * vocabulary * 4
-    assert found.peak_bytes > in_bf16 + in_fp32
+    assert found.peak_bytes > 2 * in_bf16 + in_fp32
+    with autocast.cuda_rules(), torch.autocast("cpu", dtype=torch.bfloat16):
+        few = nn.Linear(4, 8)(torch.ones(1, 4))
+        loss = F.cross_entropy(few, torch.zeros(1, dtype=torch.long))
+    read_by_the_loss: Any = loss.grad_fn
+    log_softmax = read_by_the_loss.next_functions[0][0].next_functions[0][0]._saved_result  # behind the cast
+    assert few.dtype == log_softmax.dtype == torch.bfloat16
+    assert loss.dtype == torch.float32
     return {
         "tokens": tokens,
         "vocabulary": vocabulary,
         "bf16": f"{in_bf16 / 1e9:.1f}",
         "fp32": f"{in_fp32 / 1e9:.1f}",
         "peak": f"{found.peak_bytes / 1e9:.0f}",
+        "log_softmax": dtype_name(log_softmax.dtype),
     }
 
 

@@ -177,23 +177,32 @@ def evaluation() -> dict[str, object]:
 
 
 def history() -> dict[str, object]:
-    """Keep losses as tensors, and as numbers, and see whether their graphs live on."""
+    """Keep losses as tensors and as numbers, before and after backward, and see what lives on."""
+    weight = torch.randn(8, 8, requires_grad=True)
 
-    def kept_alive(keep: Any) -> int:
-        graphs, kept = [], []
+    def kept_alive(keep: Any, backward: bool) -> int:
+        """Return how many activations are alive after five steps of which ``keep`` keeps something."""
+        activations, kept = [], []
         for _ in range(5):
-            hidden = torch.randn(8, 8, requires_grad=True)
-            loss = (hidden * 1).square().mean()
-            graphs.append(weakref.ref(hidden))
+            hidden = torch.randn(8, 8) @ weight
+            loss = hidden.square().mean()
+            if backward:
+                loss.backward()
+            activations.append(weakref.ref(hidden))
             kept.append(keep(loss))
             del hidden, loss
         gc.collect()
-        return sum(graph() is not None for graph in graphs)
+        return sum(each() is not None for each in activations)
 
-    as_tensors, as_numbers = kept_alive(lambda loss: loss), kept_alive(lambda loss: loss.item())
-    assert as_tensors == 5
-    assert as_numbers == kept_alive(lambda loss: loss.detach()) == 0
-    return {"steps": 5, "tensors": as_tensors, "numbers": as_numbers}
+    without, after = (kept_alive(lambda loss: loss, backward) for backward in (False, True))
+    assert (without, after) == (5, 0)
+    loss = (torch.randn(8, 8) @ weight).square().mean()
+    loss.backward()
+    assert loss.grad_fn is not None
+    assert loss.grad_fn.next_functions
+    numbers = kept_alive(lambda loss: loss.item(), backward=False)
+    assert numbers == kept_alive(lambda loss: loss.detach(), backward=False) == 0
+    return {"steps": 5, "without": without, "after": after, "numbers": numbers}
 
 
 def fused() -> dict[str, object]:

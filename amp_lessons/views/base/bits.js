@@ -39,7 +39,7 @@ function render({ model, el }) {
     field.className = "amp-bits-field";
     field.style.setProperty("--colour", colour);
     field.style.setProperty("--tint", tint);
-    row.className = "amp-bits-row";
+    row.className = "amp-bits-row amp-paper";
     label.className = "amp-bits-label";
     label.textContent = name;
     row.append(...bits.map(makeButton));

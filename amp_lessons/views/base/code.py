@@ -9,7 +9,7 @@ from pygments.lexers import PythonLexer
 from pygments.style import Style
 from pygments.token import Comment, Keyword, Number, Operator, String, Token
 
-from amp_lessons.views.base.style import FIELD_COLOURS, GRID, INK, PAPER, QUIET
+from amp_lessons.views.base.style import FIELD_COLOURS, GRID, INK, PAPER, PAPER_STYLE, QUIET
 
 _PRE_STYLE = (
     f"margin:8px 0;padding:8px 12px;background:{PAPER};color:{INK};border:1px solid {GRID};border-radius:4px;"
@@ -34,5 +34,5 @@ class _HouseStyle(Style):
 def code_html(source: str, label: str) -> Markup:
     """Return ``source`` as a block of highlighted Python that the keyboard can scroll, called ``label``."""
     coloured = highlight(source, PythonLexer(), HtmlFormatter(style=_HouseStyle, noclasses=True, nowrap=True))
-    block = Markup('<pre style="{}" tabindex="0" role="region" aria-label="{}">{}</pre>')
-    return block.format(_PRE_STYLE, label, Markup(coloured))
+    block = Markup('{}<pre class="amp-paper" style="{}" tabindex="0" role="region" aria-label="{}">{}</pre>')
+    return block.format(PAPER_STYLE, _PRE_STYLE, label, Markup(coloured))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Generic, TypeVar, overload
 
 import anywidget
 import ipywidgets
 import traitlets
+from markupsafe import Markup
+
+from amp_lessons.views.base.picture import CAPTION_STYLE
 
 T = TypeVar("T")
 
@@ -25,6 +28,9 @@ class Slider(anywidget.AnyWidget):
     value = traitlets.Int(0).tag(sync=True, echo_update=False)
     readouts = traitlets.List(traitlets.Unicode()).tag(sync=True)
     disabled = traitlets.Bool(False).tag(sync=True)
+    # How much room label and readout take, in characters: those of one view share it.
+    label_width = traitlets.Int(0).tag(sync=True)
+    readout_width = traitlets.Int(0).tag(sync=True)
 
     def __init__(
         self,
@@ -47,6 +53,40 @@ class Slider(anywidget.AnyWidget):
         return max(self.min, min(self.max, proposal["value"]))
 
 
+def align_sliders(controls: Iterable[ipywidgets.Widget]) -> None:
+    """Let the sliders among ``controls``, and in their rows, begin and end below each other."""
+    sliders = list(_sliders(controls))
+    labels = max((len(each.label) for each in sliders), default=0)
+    readouts = max((len(words) for each in sliders for words in each.readouts), default=0)
+    for each in sliders:
+        each.label_width, each.readout_width = labels, readouts
+
+
+def _sliders(controls: Iterable[ipywidgets.Widget]) -> Iterator[Slider]:
+    for each in controls:
+        if isinstance(each, Slider):
+            yield each
+        yield from _sliders(getattr(each, "children", ()))
+
+
+class Field(anywidget.AnyWidget):
+    """A field to type in, with a label; it reports when the learner presses Enter or leaves it.
+
+    ``error`` says what is wrong with what was typed: it stands below the field, which is marked, until it is
+    emptied again.
+    """
+
+    _esm = Path(__file__).with_name("field.js")
+    _css = Path(__file__).with_name("field.css")
+    label = traitlets.Unicode().tag(sync=True)
+    # The page knows what was typed there: sent back, it would overwrite what is typed meanwhile.
+    value = traitlets.Unicode().tag(sync=True, echo_update=False)
+    placeholder = traitlets.Unicode().tag(sync=True)
+    disabled = traitlets.Bool(False).tag(sync=True)
+    error = traitlets.Unicode().tag(sync=True)
+    width = traitlets.Unicode("230px").tag(sync=True)
+
+
 class SliderWithField:
     """A slider and a field for one number: the field takes also what lies between two of the positions.
 
@@ -56,7 +96,7 @@ class SliderWithField:
     def __init__(
         self,
         slider: Slider,
-        field: ipywidgets.Text,
+        field: Field,
         moved: Callable[[int], None],
         typed: Callable[[str], None],
     ) -> None:
@@ -74,7 +114,7 @@ class SliderWithField:
         """Move the slider to the position nearest to ``number``; that is not reported as a move."""
         self._put(self._slider, round(number))
 
-    def _put(self, control: ipywidgets.DOMWidget, value: int | str) -> None:
+    def _put(self, control: Slider | Field, value: int | str) -> None:
         self._quiet = True
         control.value = value
         self._quiet = False
@@ -82,6 +122,7 @@ class SliderWithField:
     def _slider_moved(self, change: dict[str, Any]) -> None:
         if not self._quiet:
             self._put(self._field, "")
+            self._field.error = ""
             self._moved(change["new"])
 
     def _field_typed(self, change: dict[str, Any]) -> None:
@@ -109,19 +150,12 @@ class ControlValue(Generic[T]):
 
     def __set__(self, view: ipywidgets.Widget, value: T) -> None:
         control = getattr(view, self._control)
-        control.value = str(value) if isinstance(control, ipywidgets.Text) else value
+        control.value = str(value) if isinstance(control, Field) else value
 
 
-def text_field(label: str, value: str, placeholder: str = "") -> ipywidgets.Text:
-    """Return a field for typing, which reports when the learner presses Enter or leaves it."""
-    return ipywidgets.Text(
-        value=value,
-        description=label,
-        placeholder=placeholder,
-        continuous_update=False,
-        style={"description_width": "initial"},
-        layout={"width": "230px"},
-    )
+def text_field(label: str, value: str, placeholder: str = "", width: str = "230px") -> Field:
+    """Return a field for typing; label and field together are as wide as ``width``."""
+    return Field(label=label, value=value, placeholder=placeholder, width=width)
 
 
 def dropdown(label: str, options: list[Any], value: Any) -> ipywidgets.Dropdown:
@@ -143,3 +177,42 @@ def button(text: str, hint: str = "") -> ipywidgets.Button:
 def row(*controls: ipywidgets.Widget) -> ipywidgets.HBox:
     """Return controls side by side, on several lines where the page is narrow."""
     return ipywidgets.HBox(controls, layout={"flex_flow": "row wrap"})
+
+
+class AreYouSure(ipywidgets.VBox):
+    """A question before what cannot be taken back, with a button for either answer; hidden at first."""
+
+    def __init__(self, question: str, yes: str, no: str, confirmed: Callable[[], None]) -> None:
+        """Call ``confirmed`` if the answer is ``yes``; both are what stands on the buttons."""
+        asked = ipywidgets.HTML(
+            Markup('<p role="alert" style="margin:0;{}">{}</p>').format(CAPTION_STYLE, question)
+        )
+        self._confirmed = confirmed
+        self._asked_by: ipywidgets.Widget | None = None
+        self._no = button(no)
+        agree = button(yes)
+        agree.on_click(lambda _: self._answer(True))
+        self._no.on_click(lambda _: self._answer(False))
+        super().__init__([asked, row(agree, self._no)], layout={"display": "none"})
+
+    def ask(self, asked_by: ipywidgets.Widget) -> None:
+        """Ask, and move the keyboard to what changes nothing; the answer brings it back to ``asked_by``."""
+        self._asked_by = asked_by
+        self.layout.display = ""
+        focus(self._no)
+
+    def hide(self) -> None:
+        """Put the question away."""
+        self.layout.display = "none"
+
+    def _answer(self, yes: bool) -> None:
+        self.hide()
+        focus(self._asked_by)
+        if yes:
+            self._confirmed()
+
+
+def focus(control: ipywidgets.Widget) -> None:
+    """Move the keyboard to a control, where ipywidgets can: from version 8 on."""
+    if hasattr(control, "focus"):
+        control.focus()

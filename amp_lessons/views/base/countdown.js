@@ -1,6 +1,4 @@
 // A clock that runs down on the page. Seconds are for the eye alone; a screen reader hears of each minute.
-const OVER = "The time is over: this answer is the last one.";
-
 const clock = (seconds) => `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")} left`;
 const minutes = (count) => `${count} minute${count === 1 ? "" : "s"} left`;
 
@@ -22,9 +20,9 @@ function render({ model, el }) {
   const tick = () => {
     const left = Math.max(0, Math.ceil((endsAt - performance.now()) / 1000 - 0.001));
     const whole = Math.ceil(left / 60);
-    seen.textContent = left ? clock(left) : OVER;
+    seen.textContent = left ? clock(left) : model.get("over");
     seen.classList.toggle("amp-countdown-over", left === 0);
-    if (said !== null && whole !== said) heard.textContent = left ? minutes(whole) : OVER;
+    if (said !== null && whole !== said) heard.textContent = left ? minutes(whole) : model.get("over");
     said = whole;
   };
   const set = () => {

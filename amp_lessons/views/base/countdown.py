@@ -22,9 +22,14 @@ class Countdown(anywidget.AnyWidget):
     # ``set`` numbers the times that it was set: the same rest may be meant anew.
     state: Any = traitlets.Dict({"left_s": 0.0, "running": False, "set": 0}).tag(sync=True)
 
-    def __init__(self, left_s: Callable[[], float]) -> None:
-        """Show nothing yet; ``left_s`` says how many seconds are left, once it runs."""
-        super().__init__()
+    over = traitlets.Unicode().tag(sync=True)
+
+    def __init__(self, left_s: Callable[[], float], over: str) -> None:
+        """Show nothing yet; ``left_s`` says how many seconds are left, once it runs.
+
+        ``over`` is what it says when there are none.
+        """
+        super().__init__(over=over)
         self._left_s = left_s
         self.on_msg(lambda *_: self.correct())  # a page that is opened later asks what is left by now
 

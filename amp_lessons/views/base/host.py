@@ -1,4 +1,4 @@
-"""What the page is that the views are shown on, and what of them it is known to show."""
+"""Whether there is a page that the views are shown on, and what that page has to be asked for."""
 
 from __future__ import annotations
 
@@ -7,21 +7,13 @@ import sys
 from functools import cache
 from typing import Any
 
-import ipywidgets
 
+def has_page() -> bool:
+    """Say whether there is a page on which somebody looks: a Jupyter server's, a host's or an editor's.
 
-def shows_controls() -> bool:
-    """Say whether controls are known to work here: ipywidgets 8, and a page that comes with it.
-
-    Colab and Kaggle draw widgets with what their page brings along, whichever version the kernel has; VS Code
-    fetches it from the net, if it may.
+    There is none where a program runs the cells, to store what they show or to compare it.
     """
-    return ipywidgets_major() >= 8 and not (on_colab() or on_kaggle() or in_vscode())
-
-
-def ipywidgets_major() -> int:
-    """Return the first number of the version of ipywidgets: 7 displays a widget otherwise than 8."""
-    return int(ipywidgets.__version__.partition(".")[0])
+    return "JPY_SESSION_NAME" in os.environ or on_colab() or on_kaggle() or in_vscode()
 
 
 def on_colab() -> bool:

@@ -2,13 +2,14 @@
 // is some text in an attribute, so that the picture keeps up with a slider.
 function render({ model, el }) {
   const figure = document.createElement("figure");
-  const drawing = document.createElement("div");
   const caption = document.createElement("figcaption");
   figure.className = "amp-picture";
   figure.style.margin = "0";
   caption.style.cssText = model.get("caption_style");
   caption.setAttribute("aria-live", "polite");
-  figure.append(drawing, caption);
+  figure.innerHTML = model.get("box");
+  const drawing = figure.querySelector(".amp-scroll");
+  figure.append(caption);
   el.append(figure);
 
   const move = () => {
@@ -19,7 +20,11 @@ function render({ model, el }) {
   const draw = () => {
     drawing.innerHTML = model.get("drawing");
     figure.style.maxWidth = drawing.firstElementChild ? `${model.get("width")}px` : "none";
-    drawing.firstElementChild?.setAttribute("role", "img");
+    if (drawing.firstElementChild) {
+      drawing.firstElementChild.setAttribute("role", "img");
+      drawing.firstElementChild.classList.add("amp-paper");
+      drawing.firstElementChild.style.minWidth = `${model.get("narrowest")}px`;
+    }
     move();
     describe();
   };

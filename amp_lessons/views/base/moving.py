@@ -18,8 +18,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.path import Path as Outline
 
-from amp_lessons.views.base.picture import CAPTION_STYLE, Picture
-from amp_lessons.views.base.style import house_style
+from amp_lessons.views.base.picture import CAPTION_STYLE, SCROLLING_BOX, Picture
+from amp_lessons.views.base.style import PAPER_STYLE, house_style
 from amp_lessons.views.base.view import View
 
 SVG_DPI = 72  # matplotlib writes SVG in points
@@ -32,10 +32,12 @@ class MovingPage(anywidget.AnyWidget):
     _esm = Path(__file__).with_name("moving.js")
     _css = Path(__file__).with_name("moving.css")
     drawing = traitlets.Unicode().tag(sync=True)
+    box = traitlets.Unicode(PAPER_STYLE + SCROLLING_BOX, read_only=True).tag(sync=True)
     outlines: Any = traitlets.Dict().tag(sync=True)
     caption = traitlets.Unicode().tag(sync=True)
     alt = traitlets.Unicode().tag(sync=True)
     width = traitlets.Int().tag(sync=True)
+    narrowest = traitlets.Int().tag(sync=True)
     caption_style = traitlets.Unicode(CAPTION_STYLE, read_only=True).tag(sync=True)
 
     def __init__(self) -> None:
@@ -50,7 +52,8 @@ class MovingPage(anywidget.AnyWidget):
             if picture is None:
                 return
             if picture is not self._drawn:
-                self._drawn, self.drawing, self.width = picture, svg(picture), picture.size[0]
+                self._drawn, self.drawing = picture, svg(picture)
+                self.width, self.narrowest = picture.size[0], picture.narrowest
             self.outlines = {_name(k): svg_outline(patch) for k, patch in enumerate(picture.moving)}
 
 

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 import textwrap
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 from markupsafe import Markup
 from matplotlib.artist import Artist
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from PIL import Image
 
-from amp_lessons.views.base.style import INK, house_style
+from amp_lessons.views.base.style import INK, PAPER_STYLE, house_style
 
 DPI = 120
+PX_PER_INCH = 100  # CSS pixels, where the page is wide enough
+LEGIBLE_PX = 11
 
 
 class Picture:
@@ -41,7 +46,15 @@ class Picture:
     def size(self) -> tuple[int, int]:
         """Return the width and height in CSS pixels."""
         width, height = self.figure.get_size_inches()
-        return round(width * 100), round(height * 100)
+        return round(width * PX_PER_INCH), round(height * PX_PER_INCH)
+
+    @cached_property
+    def narrowest(self) -> int:
+        """Return the width in CSS pixels below which its smallest text cannot be read; its own at most."""
+        width, _ = self.size
+        texts = [text for text in self.figure.findobj(Text) if text.get_visible() and text.get_text()]
+        smallest_px = min((float(text.get_fontsize()) for text in texts), default=100.0) * PX_PER_INCH / 72
+        return min(width, math.ceil(width * LEGIBLE_PX / smallest_px))
 
     def pixels(self) -> np.ndarray:
         """Draw the current frame and return it as (height, width, 3) bytes."""
@@ -82,7 +95,8 @@ def with_caption(frame: Image.Image, caption: str) -> Image.Image:
 
 def caption_strip(caption: str, width_px: int) -> np.ndarray:
     """Return a white strip of ``width_px`` with the caption on it, as (height, width, 3) bytes."""
-    lines = textwrap.wrap(caption, max(20, round(width_px / DPI * 13)))
+    width = max(20, round(width_px / DPI * 13))
+    lines = [piece for line in caption.splitlines() for piece in textwrap.wrap(line, width)]
     figure = Figure(figsize=((width_px + 0.5) / DPI, 0.22 * len(lines) + 0.12), dpi=DPI)
     canvas = FigureCanvasAgg(figure)
     with house_style():
@@ -92,36 +106,42 @@ def caption_strip(caption: str, width_px: int) -> np.ndarray:
 
 
 def picture_html(
-    png: bytes,
-    caption: str,
-    alt: str,
-    size: tuple[int, int],
-    *,
-    faded: bool = False,
-    announced: bool = True,
+    picture: Picture, caption: str, alt: str, *, faded: bool = False, announced: bool = True
 ) -> Markup:
     """Return the HTML of a picture: the image with its alternative text, and the caption below it.
 
-    The image keeps its place while the next one loads (``aspect-ratio``), so the page never jumps. It is
-    ``faded`` while it shows something else than the caption speaks of. A screen reader speaks a new caption
-    if it is ``announced``.
+    The image keeps its place while the next one loads (``aspect-ratio``), so the page never jumps. Where the
+    page is too narrow to read it, it scrolls. It is ``faded`` while it shows something else than the caption
+    speaks of. A screen reader speaks a new caption if it is ``announced``.
     """
-    width, height = size
+    width, height = picture.size
     return Markup(
-        '<figure class="amp-picture" style="margin:0;max-width:{width}px">'
-        '<img alt="{alt}" src="data:image/png;base64,{source}" '
-        'style="display:block;width:100%;aspect-ratio:{width}/{height};border-radius:4px{opacity}">'
+        '{paper}<figure class="amp-picture" style="display:grid;grid-template-columns:minmax(0,1fr);margin:0;'
+        'max-width:{width}px">{box}'
+        '<img alt="{alt}" class="amp-paper" src="data:image/png;base64,{source}" '
+        'style="display:block;width:100%;min-width:{narrowest}px;aspect-ratio:{width}/{height};'
+        'border-radius:4px{opacity}"></div>'
         '<figcaption aria-live="{live}" style="{style}">{caption}</figcaption></figure>'
     ).format(
+        paper=PAPER_STYLE,
+        box=SCROLLING_BOX,
         alt=alt,
-        source=base64.b64encode(png).decode(),
+        source=base64.b64encode(picture.png()).decode(),
         width=width,
         height=height,
+        narrowest=picture.narrowest,
         opacity=";opacity:0.3" if faded else "",
         live="polite" if announced else "off",
         style=CAPTION_STYLE,
         caption=caption,
     )
+
+
+# Its arrow keys are its own: JupyterLab would move between cells.
+SCROLLING_BOX = Markup(
+    '<div class="amp-scroll" style="overflow-x:auto" tabindex="0" role="group" aria-label="Picture" '
+    "onkeydown=\"event.key.startsWith('Arrow') &amp;&amp; event.stopPropagation()\">"
+)
 
 
 def sentence_html(sentence: str) -> Markup:

@@ -10,7 +10,7 @@ from amp_lessons.text.words import exact, relative, short
 
 def describe_error(representation: Representation) -> str:
     """Say in a few words what became of the number."""
-    float_format, value = representation.format, representation.fields.value
+    value = representation.fields.value
     if representation.outcome == "nan":
         return "nan" if math.isnan(value) else "has no nan"
     if representation.outcome == "overflow":
@@ -22,9 +22,14 @@ def describe_error(representation: Representation) -> str:
         return "exact"
     if math.isinf(representation.relative_error):
         return "has no zero"
-    if not float_format.signed and representation.error > value:
+    if lost_its_sign(representation):
         return "has no sign"
     return relative(representation.relative_error)
+
+
+def lost_its_sign(representation: Representation) -> bool:
+    """Whether the number was negative, and the format has positive ones only."""
+    return not representation.format.signed and representation.error > representation.fields.value
 
 
 def describe_significand(representation: Representation) -> str:

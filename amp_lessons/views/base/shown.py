@@ -1,9 +1,8 @@
 """What a view is on the page: controls, or where they cannot be drawn, what stands in for them.
 
-JupyterLab with ipywidgets 8 takes one output that holds both, and shows the richer. Elsewhere nobody knows
-beforehand what a page will draw, so there the page decides. The cell has two outputs: what stands in, and
-the controls, which stay hidden. Among these is a widget of which nothing is seen but that it is drawn: then
-the one is put away, and the others come out.
+Nobody knows beforehand what a page will draw: today, or tomorrow, when the kernel is gone. So the page
+decides. A cell has two outputs: what stands in, and the controls, which stay hidden. Among these is a widget
+of which nothing is seen but that it is drawn: then the one is put away, and the others come out.
 """
 
 from __future__ import annotations
@@ -17,34 +16,48 @@ import traitlets
 from markupsafe import Markup
 
 from amp_lessons.views.base import host
+from amp_lessons.views.base.picture import CAPTION_STYLE
 
 host.enable_widgets_on_colab()  # before there is an anywidget, which would show an exception of it
 
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
-# What JupyterLab says in the place of a widget that it cannot draw is hidden as well.
+# What JupyterLab says in the place of a widget that it cannot draw is hidden as well. What stands in keeps
+# its place unseen for a moment, in which the controls mostly come.
 _HIDE = """
 .{live} {{ display: none !important }}
 .jp-OutputArea-child:has(.{stand_in}) + .jp-OutputArea-child:not(:has(.{live})) {{ display: none }}
+@keyframes amp-waits {{ from, to {{ visibility: hidden }} }}
+.{stand_in} {{ animation: amp-waits 0.5s }}
 """
-# The class twice: more particular than the rule that hides the controls.
+# The class twice: more particular than the rule that hides the controls. Those of a kernel that was restarted
+# are dead, and JupyterLab marks them.
 _SHOW = """
-.{stand_in} {{ display: none }}
-.{live}.{live} {{ display: flex !important }}
+:root:has(.{live}:not(.jupyter-widgets-disconnected)) .{stand_in} {{ display: none }}
+.{live}.{live}:not(.jupyter-widgets-disconnected) {{ display: flex !important }}
 """
+_HOW = Markup(
+    '<p class="amp-how" style="margin:0;{}">▶ Run this cell (Shift+Enter) to get the controls. Where Python '
+    "was restarted, first those above it: menu <em>Run</em>, <em>Run All Above Selected Cell</em>.</p>"
+)
 
 
 class Arrival(anywidget.AnyWidget):
-    """A widget that puts ``rules``, in CSS, on the page, as long as it is drawn there."""
+    """A widget that puts ``rules``, in CSS, on the page, as long as it is drawn there.
+
+    Meanwhile keys that are pressed in the view, the element of the class ``view``, are the view's own.
+    """
 
     _esm = Path(__file__).with_name("arrival.js")
     rules = traitlets.Unicode().tag(sync=True)
+    view = traitlets.Unicode().tag(sync=True)
 
 
 class Shown(ipywidgets.VBox):
     """Controls one below the other, and what can be read where they cannot be used."""
 
     children: Any
+    has_controls = True
 
     def __init__(self, children: Any = (), **layout_and_more: Any) -> None:
         """Lay out ``children``; further arguments are those of ``ipywidgets.VBox``."""
@@ -62,25 +75,42 @@ class Shown(ipywidgets.VBox):
         return {WIDGET_VIEW: {"version_major": 2, "version_minor": 0, "model_id": self.model_id}}
 
     def _ipython_display_(self, **kwargs: Any) -> None:
-        """Let the page decide what it shows, unless it is known: then the bundle is asked for, as always."""
-        if host.shows_controls() or self.comm is None:
+        """Let the page decide what it shows; where there is none, the bundle is asked for."""
+        if self.comm is None or not host.has_page():
             raise NotImplementedError  # says to IPython: go on with _repr_mimebundle_
-        self._await_arrival()
-        bundle = self._repr_mimebundle_()
-        live = bundle.pop(WIDGET_VIEW)
-        host.publish({**bundle, "text/html": self._hiding_controls(self.stand_in())})
-        host.publish({WIDGET_VIEW: live, "text/plain": ""})
+        bundle = self._repr_mimebundle_()  # where work goes on, it waits: what stands in comes after
+        host.publish({"text/html": self._hiding_controls(), "text/plain": bundle["text/plain"]})
+        if self.has_controls:
+            self._await_arrival()
+            host.publish({WIDGET_VIEW: bundle[WIDGET_VIEW], "text/plain": ""})
 
-    def _hiding_controls(self, stand_in: Markup) -> Markup:
-        return Markup('<style>{}</style><div class="{}">{}</div>').format(
-            Markup(_HIDE.format(live=self._live, stand_in=self._stand_in)), self._stand_in, stand_in
+    def _hiding_controls(self) -> Markup:
+        if not self.has_controls:
+            return self.stand_in()
+        return Markup('<style>{}</style><div class="{}">{}{}</div>').format(
+            Markup(_HIDE.format(live=self._live, stand_in=self._stand_in)),
+            self._stand_in,
+            _HOW.format(CAPTION_STYLE),
+            self.stand_in(),
         )
 
     def _await_arrival(self) -> None:
         if self._arrival is None:
             self.add_class(self._live)
-            self._arrival = Arrival(rules=_SHOW.format(live=self._live, stand_in=self._stand_in))
-            self.children = (*self.children, self._arrival)
+            rules = _SHOW.format(live=self._live, stand_in=self._stand_in)
+            self._arrival = Arrival(rules=rules, view=self._live)
+            self.children = (self._arrival, *self.children)
+
+    @traitlets.validate("children")
+    def _with_arrival(self, proposal: dict[str, Any]) -> tuple[ipywidgets.Widget, ...]:
+        """Keep the sign of arrival where a view replaces its controls: they would be hidden without it.
+
+        It comes first, because a page draws anew what stands behind the first child that is another one.
+        """
+        children: tuple[ipywidgets.Widget, ...] = proposal["value"]
+        if self._arrival is None or self._arrival in children:
+            return children
+        return (self._arrival, *children)
 
     @property
     def _live(self) -> str:

@@ -14,6 +14,8 @@ function render({ model, el }) {
   };
   const show = () => {
     name.textContent = model.get("label");
+    name.style.minWidth = `${model.get("label_width")}ch`;
+    readout.style.minWidth = `${model.get("readout_width")}ch`;
     input.min = model.get("min");
     input.max = model.get("max");
     input.value = model.get("value");

@@ -7,7 +7,9 @@ from amp_lessons.views.base.view import View
 
 
 class Still(View):
-    """A picture with its caption, shown as every other view is, without anything to press."""
+    """A picture with its caption, without anything to press: on a page it is no widget."""
+
+    has_controls = False
 
     def __init__(self, picture: Picture, caption: str, alt: str, *, mark: str = "") -> None:
         """Show ``picture``; ``alt`` says in a phrase what it is of."""

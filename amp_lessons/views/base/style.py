@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
+from markupsafe import Markup
 from matplotlib.colors import LinearSegmentedColormap
 
 if TYPE_CHECKING:
@@ -113,14 +114,30 @@ def _name(dtype: torch.dtype) -> str:
     return dtype_name(dtype)
 
 
+# Two runs may lie on top of each other, which is often the point: width and dashes keep both in sight.
+STROKES: tuple[dict[str, Any], ...] = (
+    {"color": ACCENT, "lw": 5, "alpha": 0.35},
+    {"color": ZONES["underflowed"].colour, "lw": 2, "ls": (0, (5, 2))},
+    {"color": INK, "lw": 1.4, "ls": (0, (3, 4))},
+    {"color": "#009E73", "lw": 2, "ls": (0, (1, 1.5))},
+)
+
 # From nothing lost to all lost; what is not known has a colour that lies on no way between them.
 LOST = LinearSegmentedColormap.from_list("lost", [PAPER, "#E69F00", "#D55E00", "#5b1f00"])
 UNKNOWN = GRID
+
+# What is drawn on paper, on a dark page: black for white, and every hue stays what it was. It is one rule for
+# JupyterLab, VS Code and Colab, and goes with what it is about, for each output may be a page by itself.
+PAPER_STYLE = Markup(
+    "<style>:is([data-jp-theme-light=false], .vscode-dark, [theme=dark]) .amp-paper "
+    "{ filter: invert(0.93) hue-rotate(180deg) }</style>"
+)
 
 RC: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 10,
     "axes.edgecolor": QUIET,
+    "axes.formatter.use_mathtext": True,  # an exponent beside an axis is raised, as everywhere
     "axes.labelcolor": INK,
     "axes.linewidth": 0.8,
     "axes.spines.top": False,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from amp_lessons.formats import FORMATS, FloatFormat
 from amp_lessons.text.tables import Table
-from amp_lessons.text.words import power_of_two
+from amp_lessons.text.words import number, power_of_two
 
 
 def format_table(names: Sequence[str] = tuple(FORMATS)) -> Table:
@@ -25,7 +25,7 @@ def _row(each: FloatFormat) -> dict[str, object]:
         "format": each.name,
         "bits": each.bits,
         "s/e/m": f"{int(each.signed)}/{each.exponent_bits}/{each.mantissa_bits}",
-        "largest": f"{each.max:.5g}",
+        "largest": number(each.max, 5),
         "smallest normal": power_of_two(each.smallest_normal),
         "smallest": power_of_two(smallest),
         "epsilon": power_of_two(each.epsilon),

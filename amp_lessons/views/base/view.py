@@ -10,6 +10,8 @@ from typing import Any
 import ipywidgets
 from markupsafe import Markup
 
+from amp_lessons.text.words import superscripts
+from amp_lessons.views.base.controls import Field, align_sliders
 from amp_lessons.views.base.picture import Picture, picture_html, sentence_html
 from amp_lessons.views.base.shown import Shown
 
@@ -29,6 +31,8 @@ class View(Shown):
         self._caption = ""
         self._mark = ""
         self._announced = True
+        self._is_working = False
+        align_sliders(controls)
         super().__init__([*controls, self._page])
 
     @property
@@ -48,8 +52,8 @@ class View(Shown):
         may differ elsewhere. A caption that changes many times a second is better not ``announced``: a screen
         reader would speak of nothing else.
         """
-        self._picture, self._caption, self._mark = picture, caption, mark
-        self._announced = announced
+        self._picture, self._caption, self._mark = picture, superscripts(caption), mark
+        self._announced, self._is_working = announced, False
         self.turn_page()
 
     def new_page(self) -> Any:
@@ -73,34 +77,45 @@ class View(Shown):
         """Return what a live view shows: the picture and its caption, unless a view knows better."""
         assert self._picture is not None
         return picture_html(
-            self._picture.png(),
-            self._caption,
-            self.alt,
-            self._picture.size,
-            faded=self.is_outdated,
-            announced=self._announced,
+            self._picture, self._caption, self.alt, faded=self.is_outdated, announced=self._announced
         )
 
     @property
     def is_outdated(self) -> bool:
         """Whether the picture shows something else than the controls ask for."""
-        return False
+        return self._is_working
+
+    def begin_work(self, words: str) -> None:
+        """Fade the picture and say that ``words`` are worked on; ``show`` brings what came of it.
+
+        Whatever answers a control noticeably later than it was moved begins with this, so that no picture
+        contradicts its control unmarked.
+        """
+        self._is_working = True
+        self.say(f"{words}: working …")
 
     def say(self, sentence: str) -> None:
         """Keep the picture and replace its caption: what an input that cannot be used is answered with."""
-        if self._picture is not None:
-            self.show(self._picture, sentence)
-            return
-        self._caption, self._mark = sentence, ""
+        self._caption, self._mark, self._announced = superscripts(sentence), "", True
         self.turn_page()
 
     @contextmanager
-    def answering(self) -> Iterator[None]:
-        """Turn an error about the learner's input into the caption, so that the view lives on."""
+    def answering(self, field: Field | None = None) -> Iterator[None]:
+        """Turn an error about the learner's input into words, so that the view lives on.
+
+        They stand at the ``field`` that was typed into, which is marked until it is mended; without a field,
+        or where there is no picture yet, they are the caption.
+        """
         try:
             yield
         except (ValueError, TypeError) as error:
-            self.say(str(error))
+            if field is not None:
+                field.error = str(error)
+            if field is None or self._picture is None:
+                self.say(str(error))
+        else:
+            if field is not None:
+                field.error = ""
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         bundle = super()._repr_mimebundle_(**kwargs)

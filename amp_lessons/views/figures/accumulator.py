@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, NullLocator
+from matplotlib.ticker import NullLocator
 
-from amp_lessons.text.words import relative
 from amp_lessons.views.base.lines import MovingLines, MovingMark
 from amp_lessons.views.base.picture import Picture
 from amp_lessons.views.base.style import ACCENT, GRID, INK, PAPER, QUIET, ZONES, house_style
+from amp_lessons.views.figures.zones import powers_of_ten
 
 LEAST_ERROR, MOST_ERROR = 1e-8, 1.5
 _DASHES = ["-", (0, (4, 2)), (0, (1, 1.5))]
@@ -49,8 +49,7 @@ class AccumulatorPicture(Picture):
         axes.set(xlabel="inner dimension: products per sum", ylabel="relative error of the sums")
         axes.set_xticks(self._lengths, [f"{length:,}" for length in self._lengths], fontsize=9)
         axes.xaxis.set_minor_locator(NullLocator())
-        axes.yaxis.set_minor_locator(NullLocator())
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda error, _: relative(error)))
+        powers_of_ten(axes.yaxis)
         axes.grid(color=GRID)
 
     def update(self, errors: Sequence[float], length: int) -> None:

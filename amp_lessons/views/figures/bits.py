@@ -57,7 +57,8 @@ def _draw_decoded(axes: Axes, chosen: Representation) -> None:
     fields, float_format = chosen.fields, chosen.format
     draw_chip(axes, CHIP, IS_Y, float_format.name)
     value = describe_value(chosen, fields.value)
-    axes.text(PARTS[0], IS_Y, f"{fields.kind}: {value}", va="center", fontsize=12, fontweight="bold")
+    said = value if fields.kind in ("inf", "nan") else f"{fields.kind}: {value}"
+    axes.text(PARTS[0], IS_Y, said, va="center", fontsize=12, fontweight="bold")
     if fields.kind not in ("normal", "subnormal"):
         return
     power = max(fields.exponent, int(float_format.has_zero))

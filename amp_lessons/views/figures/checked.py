@@ -11,8 +11,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from amp_lessons.exercises import SideBySide
 from amp_lessons.views.base.picture import Picture
-from amp_lessons.views.base.style import GRID, INK, ZONES, house_style
-from amp_lessons.views.figures.curves import STROKES
+from amp_lessons.views.base.style import GRID, INK, STROKES, ZONES, house_style
 
 LOG_FROM_RATIO = 100  # where linear axes would press the smaller values flat
 

@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from amp_lessons.views.base.picture import Picture
-from amp_lessons.views.base.style import ACCENT, GRID, INK, ZONES, house_style
-
-# Two runs may lie on top of each other, which is often the point: width and dashes keep both in sight.
-STROKES: tuple[dict[str, Any], ...] = (
-    {"color": ACCENT, "lw": 5, "alpha": 0.35},
-    {"color": ZONES["underflowed"].colour, "lw": 2, "ls": (0, (5, 2))},
-    {"color": INK, "lw": 1.4, "ls": (0, (3, 4))},
-    {"color": "#009E73", "lw": 2, "ls": (0, (1, 1.5))},
-)
+from amp_lessons.views.base.style import GRID, STROKES, house_style
 
 
 def curves_picture(

@@ -68,7 +68,7 @@ def _draw_row(axes: Axes, line: int, row: Row, number: int, ran: bool) -> None:
     if len(row.input_dtypes) > _CHIPS_PER_CELL:
         more = f"+{len(row.input_dtypes) - _CHIPS_PER_CELL}"
         x = _COLUMNS["called with"] + _CHIPS_PER_CELL * _CHIP_WIDTH - 0.006
-        axes.text(x, y, more, va="center", fontsize=7, color=QUIET)
+        axes.text(x, y, more, va="center", fontsize=8, color=QUIET)
     _draw_casts(axes, _COLUMNS["casts"], y, row)
     if row.output_dtype is not None:
         _draw_chip(axes, _COLUMNS["result"], y, dtype_name(row.output_dtype))
@@ -85,7 +85,7 @@ def _draw_casts(axes: Axes, x: float, y: float, row: Row) -> None:
 
 
 def _draw_chip(axes: Axes, left: float, y: float, name: str) -> None:
-    draw_chip(axes, left + 0.02, y, name, fontsize=7)
+    draw_chip(axes, left + 0.02, y, name, fontsize=8)
 
 
 def _operation(row: Row) -> str:

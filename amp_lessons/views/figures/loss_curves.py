@@ -50,7 +50,7 @@ def gallery_picture(curves: Sequence[LossCurve]) -> Picture:
             if curve.scales:
                 _draw_scales(each.twinx(), curve, small=True)
         for each in figure.axes:
-            each.tick_params(labelsize=7, length=2)
+            each.tick_params(labelsize=8, length=2)
     return Picture(figure)
 
 

@@ -101,7 +101,7 @@ def _draw_layers(axes: Axes, footprints: Footprints, stacks: Mapping[str, list[S
         _beside(axes, number * pitch + (len(footprints) - 1) / 2, name, 0.06)
         for place, (precision, stack) in enumerate(zip(footprints, layer, strict=True)):
             y = number * pitch + place
-            _beside(axes, y, precision, 0.008, fontsize=7.5, color=dtype_colour(precision))
+            _beside(axes, y, precision, 0.008, fontsize=8, color=dtype_colour(precision))
             _draw_stack(axes, y, stack)
     kinds = sorted({kind for layer in stacks.values() for stack in layer for kind in stack}, key=_in_order)
     _finish(axes, "Saved for the backward pass, layer by layer", len(stacks) * pitch - 0.9)
@@ -113,7 +113,7 @@ def _draw_stack(axes: Axes, y: float, stack: Stack) -> None:
     for kind in sorted(stack, key=_in_order):
         axes.barh(y, stack[kind], left=left, height=0.86, **_saved_style(*kind))
         left += stack[kind]
-    axes.text(left, y, f" {memory(left)}" if left else " nothing", va="center", fontsize=7.5, color=INK)
+    axes.text(left, y, f" {memory(left)}" if left else " nothing", va="center", fontsize=8, color=INK)
 
 
 def _in_order(kind: tuple[torch.dtype, bool]) -> tuple[bool, int, str]:

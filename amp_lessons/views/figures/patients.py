@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from amp_lessons.clinic import Curve, Observed
+from amp_lessons.text.words import number
 from amp_lessons.views.base.picture import Picture
 from amp_lessons.views.base.style import ACCENT, GRID, INK, ZONES, house_style
 
@@ -24,9 +25,9 @@ def observed_picture(observed: Observed) -> Picture:
         figure = Figure(figsize=(_WIDTH, height))
         for place, curve in enumerate(observed.curves):
             _draw(figure.add_axes(_panel(place, len(observed.curves), words / height, height)), curve)
-        for line, (name, number) in enumerate(reversed(observed.numbers.items())):
+        for line, (name, amount) in enumerate(reversed(observed.numbers.items())):
             y = (0.5 * _MARGIN + _LINE * (line + 0.5)) / height
-            figure.text(0.11, y, f"{number:.4g}", color=ACCENT, weight="bold", ha="right", va="center")
+            figure.text(0.11, y, number(amount), color=ACCENT, weight="bold", ha="right", va="center")
             figure.text(0.125, y, name, color=INK, va="center")
     return Picture(figure)
 

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, MultipleLocator, NullLocator
+from matplotlib.ticker import MultipleLocator, NullLocator
 
 from amp_lessons.parallel import Addition, Growth
-from amp_lessons.text.words import relative
 from amp_lessons.views.base.lines import MovingLines, MovingMark, Points
 from amp_lessons.views.base.picture import Picture
 from amp_lessons.views.base.style import ACCENT, GRID, INK, PAPER, QUIET, dtype_colour, house_style, tint
+from amp_lessons.views.figures.zones import powers_of_ten
 
 LEAST_ERROR, MOST_ERROR = 1e-8, 2.0
 MOST_DRAWN = 8  # ranks whose additions are drawn
@@ -74,8 +74,7 @@ def _draw_errors(axes: Axes, ranks: Sequence[int]) -> None:
     axes.set(xlabel="ranks", ylabel="relative error of the mean")
     axes.set_xticks(ranks, [f"{count:,}" for count in ranks], fontsize=9)
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda error, _: relative(error)))
+    powers_of_ten(axes.yaxis)
     axes.grid(color=GRID)
 
 

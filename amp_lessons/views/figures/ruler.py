@@ -15,6 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from amp_lessons.formats import FloatFormat
+from amp_lessons.text.words import number
 from amp_lessons.views.base.picture import Picture
 from amp_lessons.views.base.style import ACCENT, GRID, INK, QUIET, dtype_colour, house_style, tint
 from amp_lessons.views.figures.chips import draw_chip
@@ -66,7 +67,7 @@ def _has_subnormals(float_format: FloatFormat, low: float, high: float) -> bool:
 def _label_sizes(axes: Axes, low: float, high: float) -> None:
     if high - low <= DECIMAL_BINADES:
         sizes = [size for size in MaxNLocator(7).tick_values(2.0**low, 2.0**high) if size > 0]
-        axes.set_xticks([math.log2(size) for size in sizes], [f"{size:.6g}" for size in sizes])
+        axes.set_xticks([math.log2(size) for size in sizes], [number(size, 6) for size in sizes])
         axes.set_xlim(low, high)
     else:
         powers_of_two(axes, step=2 ** max(0, math.ceil(math.log2((high - low) / 14))))
@@ -121,7 +122,7 @@ def _draw_tensors(axes: Axes, tensors: Mapping[str, np.ndarray], low: float, hig
         axes.stairs(bars, edges, baseline=floor, fill=True, color=ACCENT, alpha=0.75)
         axes.text(-0.015, row + 0.7, name, transform=beside, ha="right", color=INK, fontsize=9)
         axes.text(1.015, row + 0.6, f"{int(counts.sum()):,}", transform=beside, fontsize=9)
-        axes.text(1.015, row + 0.92, "non-zero elements", transform=beside, fontsize=7, color=QUIET)
+        axes.text(1.015, row + 0.92, "non-zero elements", transform=beside, fontsize=8, color=QUIET)
 
 
 def sizes_in_order(tensor: Tensor) -> np.ndarray:

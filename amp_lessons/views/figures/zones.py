@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, MultipleLocator
+from matplotlib.axis import Axis
+from matplotlib.ticker import FuncFormatter, MultipleLocator, NullLocator
 
 from amp_lessons.formats import FloatFormat
+from amp_lessons.text.words import power
 from amp_lessons.views.base.style import INK, QUIET, ZONES
 
 
@@ -47,6 +49,12 @@ def draw_zones(axes: Axes, number_format: FloatFormat, low: int, high: int, *, n
     for edge in edges[1:-1]:
         if low < edge < high:
             axes.axvline(edge, color=QUIET, lw=0.8)
+
+
+def powers_of_ten(axis: Axis) -> None:
+    """Label a logarithmic axis with powers of ten, all of them written alike."""
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: power(10, round(math.log10(value)))))
 
 
 def powers_of_two(axes: Axes, step: int = 4, clipped: tuple[int, int] | None = None) -> None:

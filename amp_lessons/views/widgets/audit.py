@@ -9,6 +9,7 @@ import ipywidgets
 from markupsafe import Markup
 
 from amp_lessons.audit import Report, Seen
+from amp_lessons.audit.page.page import document_of, say_format, say_worst
 from amp_lessons.audit.report import finding
 from amp_lessons.audit.report.document import Document, finding_of
 from amp_lessons.audit.report.losses import AS_TRAINED, By, formats_of, layer_curves, loss_map
@@ -20,7 +21,6 @@ from amp_lessons.text.words import fraction
 from amp_lessons.views.base.controls import ControlValue, dropdown, row
 from amp_lessons.views.base.view import View
 from amp_lessons.views.figures.audit import audit_picture
-from amp_lessons.views.pages.audit import document_of, say_format, say_worst
 
 ALL_LAYERS = "all layers"
 _BY: list[tuple[str, By]] = [("by norm", "norm"), ("by count", "count")]
@@ -50,8 +50,9 @@ class AuditView(View):
         self._layer = dropdown("layer", [ALL_LAYERS], ALL_LAYERS)
         self._findings = ipywidgets.HTML()
         choices = [self._format, self._by, self._layer]
+        self._choices = row(*choices)
         super().__init__(
-            [self._findings, row(*choices)], alt="Loss and loss scale by step, and what each layer loses."
+            [self._findings, self._choices], alt="Loss and loss scale by step, and what each layer loses."
         )
         for choice in choices:
             choice.observe(lambda _: self._draw(), "value")
@@ -88,12 +89,17 @@ class AuditView(View):
             return
         self._findings.value = self._findings_html()
         layer = "" if self.layer == ALL_LAYERS else self.layer
-        caption = describe(self._document, self.number_format, self.by, layer)
+        self._choices.layout.display = "" if self._document["steps"] else "none"
         if not self._document["steps"]:
-            self.say(caption)
+            self.say(f"{headline(self._document)}{self._to_come()}.")
             return
+        caption = describe(self._document, self.number_format, self.by, layer)
         picture = audit_picture(self._document, self.number_format, self.by, layer)
         self.show(picture, caption, mark=MEASURED_MARK, announced=announced)
+
+    def _to_come(self) -> str:
+        """Say of a training that is to come where its picture will be."""
+        return " yet; with the first one the picture comes here" if isinstance(self._audit, Seen) else ""
 
     def _findings_html(self) -> Markup:
         found = tuple(map(finding_of, self._document["findings"]))

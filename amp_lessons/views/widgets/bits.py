@@ -8,10 +8,15 @@ from fractions import Fraction
 from typing import Any
 
 from amp_lessons.formats import FORMATS, Representation, parse, side_by_side
-from amp_lessons.text.words import exact, power_of_two, relative, short
+from amp_lessons.text.words import exact, power, power_of_two, relative, short
 from amp_lessons.views.base.bit_row import BitRow
 from amp_lessons.views.base.controls import ControlValue, dropdown, row, text_field
-from amp_lessons.views.base.representations import describe_error, describe_significand, describe_value
+from amp_lessons.views.base.representations import (
+    describe_error,
+    describe_significand,
+    describe_value,
+    lost_its_sign,
+)
 from amp_lessons.views.base.view import View
 from amp_lessons.views.figures.bits import bits_picture
 
@@ -25,8 +30,9 @@ class BitView(View):
         """Show ``typed`` (a number, or with 0x or 0b in front the bits of one) in the format of that name."""
         self._row = BitRow()
         self._format = dropdown("format", list(FORMATS), format)
-        self._field = text_field("type a number or its bits", "", placeholder="0.1, 2^-24, 0x7bff")
-        self._field.layout.width = "380px"
+        self._field = text_field(
+            "type a number or its bits", "", placeholder="0.1, 2^-24, 0x7bff", width="380px"
+        )
         super().__init__([row(self._format, self._field), self._row], alt="")
         self._text = ""
         self._understand(str(typed))
@@ -70,7 +76,7 @@ class BitView(View):
     def _number_typed(self, change: dict[str, Any]) -> None:
         if change["new"] != self._text:
             self._text = change["new"]
-            with self.answering():
+            with self.answering(self._field):
                 self._understand(change["new"])
 
     def _format_changed(self, _change: object) -> None:
@@ -84,7 +90,7 @@ class BitView(View):
         """Show ``code`` and what every format makes of ``value``; ``text`` is how the learner wrote it."""
         self._value, self._code = value, code
         self._text = self._understood = text or str(value).removesuffix(".0")
-        self._field.value = self._text
+        self._field.value, self._field.error = self._text, ""
         self._row.show(FORMATS[self.format], code)
         found = self.representations
         self._alt = f"Bits of {self._text} in {len(found)} formats. {'; '.join(map(_line, found.values()))}."
@@ -126,14 +132,14 @@ def _became(chosen: Representation, text: str) -> str:
         return f"{text} is beyond {name}, which makes it {nearest}."
     if chosen.outcome == "underflow":
         return f"{text} is too small for {name}, which makes it {nearest}."
-    if not math.isfinite(chosen.relative_error):
+    if not math.isfinite(chosen.relative_error) or lost_its_sign(chosen):
         return f"{name} {describe_error(chosen)}."
     return f"The {name} value nearest to {text} is off by {relative(chosen.relative_error)}."
 
 
 def _product(chosen: Representation) -> str:
-    power = f"{'−' * chosen.fields.sign}2^{chosen.format.power(chosen.fields.bits)}"
-    return f"{power} × ({describe_significand(chosen)})" if chosen.format.mantissa_bits else power
+    scale = f"{'−' * chosen.fields.sign}{power(2, chosen.format.power(chosen.fields.bits))}"
+    return f"{scale} × ({describe_significand(chosen)})" if chosen.format.mantissa_bits else scale
 
 
 def _neighbours(chosen: Representation) -> list[str]:

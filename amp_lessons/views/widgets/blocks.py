@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from amp_lessons.formats import BLOCK_FORMATS, FORMATS, ScaledFormat, per_tensor, scaling_error
-from amp_lessons.text.words import share
+from amp_lessons.text.words import power, share
 from amp_lessons.views.base.controls import ControlValue, Slider
 from amp_lessons.views.base.view import View
 from amp_lessons.views.figures.blocks import outlier_picture
@@ -35,7 +35,7 @@ class OutlierView(View):
         self._matrix = matrix.detach().clone()
         self._place = (matrix.shape[0] // 2, matrix.shape[1] // 2)
         self._formats = scaled_formats
-        self._slider = Slider("Outlier", 0, LARGEST_EXPONENT, exponent, words=lambda e: f"2^{e} = {2**e:,}")
+        self._slider = Slider("Outlier", 0, LARGEST_EXPONENT, exponent, words=_in_words)
         super().__init__([self._slider], alt="Maps of a matrix: which elements each format turns into zero.")
         self._refresh()
         self._slider.observe(self._refresh, "value")
@@ -49,6 +49,9 @@ class OutlierView(View):
         )
         self.show(
             outlier_picture(errors, self._place),
-            f"One element of {matrix.numel():,} is 2^{self.exponent} = {2**self.exponent:,}. "
-            f"These become zero: {words}.",
+            f"One element of {matrix.numel():,} is {_in_words(self.exponent)}. These become zero: {words}.",
         )
+
+
+def _in_words(exponent: int) -> str:
+    return f"{power(2, exponent)} = {2**exponent:,}"

@@ -8,7 +8,18 @@ from typing import Any
 from torch import nn
 
 from amp_lessons import parallel
-from amp_lessons.bench.calculator import SUBJECTS, Question, Subject, ask, largest_batch, own_subject, predict
+from amp_lessons.bench.calculator import (
+    SUBJECTS,
+    Question,
+    Subject,
+    ask,
+    largest_batch,
+    own_subject,
+    parse_batch,
+    parse_ranks,
+    parse_size,
+    predict,
+)
 from amp_lessons.measure import GPUS, OPTIMIZERS, Footprint, LargestBatch
 from amp_lessons.measure.batch import LARGEST_BATCH
 from amp_lessons.measure.gpus import CONTEXT_BYTES
@@ -94,7 +105,7 @@ class CalculatorView(View):
 
     @property
     def footprint(self) -> Footprint | None:
-        """What the step needs; waits for it. None if there is no answer: the caption says why."""
+        """What the step needs; waits for it. None if there is no answer: field or caption says why."""
         self.wait()
         return self._footprint
 
@@ -125,7 +136,7 @@ class CalculatorView(View):
         """Put into the fields what the chosen model is usually trained with, and name its size."""
         subject, self._is_filling = self._subject, True
         self._batch.value = str(subject.batch if batch is None else batch)
-        self._size.description = subject.size_name or "size"
+        self._size.label = subject.size_name or "size"
         self._size.disabled = not subject.size_name
         self._size.value = str(subject.size if size is None else size) if subject.size_name else ""
         self._is_filling = False
@@ -143,13 +154,24 @@ class CalculatorView(View):
         if self._is_filling:  # the fields change one by one, and only all of them make a question
             return
         self._question = self._footprint = self._largest = None
-        with self.answering():
-            sharing = self.ranks, self.strategy
-            question = ask(self._subject, self.batch, self.size, self.optimizer, self.precision, *sharing)
-            self._question = question
-            self.say(f"{_in_words(question)}: computing …")
-            gpu = self.gpu
-            self._latest.ask(lambda ticket: _answers(question, gpu, ticket))
+        if not self._understood():
+            self.turn_page()  # the picture is of an earlier choice, and is faded
+            return
+        sharing = self.ranks, self.strategy
+        question = ask(self._subject, self.batch, self.size, self.optimizer, self.precision, *sharing)
+        self._question, gpu = question, self.gpu
+        self.begin_work(_in_words(question))
+        self._latest.ask(lambda ticket: _answers(question, gpu, ticket))
+
+    def _understood(self) -> bool:
+        """Whether what stands in the fields can be used; what is wrong with it stands at each of them."""
+        with self.answering(self._batch):
+            parse_batch(self.batch)
+        with self.answering(self._size):
+            parse_size(self.size, self._subject)
+        with self.answering(self._ranks):
+            parse_ranks(self.ranks)
+        return not any(field.error for field in (self._batch, self._size, self._ranks))
 
     def _deliver(self, found: Footprint | LargestBatch | Exception) -> None:
         if self._question is None:  # a number that cannot be used was typed meanwhile
@@ -160,7 +182,7 @@ class CalculatorView(View):
             self._footprint = found
             usable, ranks = GPUS[self.gpu].usable_bytes, self._question.ranks
             picture = calculator_picture(found, self.gpu, usable, ranks)
-            self.show(picture, self._with_answer("The largest batch: computing …"))
+            self.show(picture, self._with_answer("The largest batch: working …"))
         else:
             self._largest = found
             self.say(self._with_answer(_say_largest(found)))

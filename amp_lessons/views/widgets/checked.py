@@ -16,6 +16,7 @@ from amp_lessons.views.base.picture import Picture, picture_html
 from amp_lessons.views.base.style import STATUS_COLOURS
 from amp_lessons.views.figures.checked import comparison_picture
 from amp_lessons.views.widgets.exercise import refresh_cards
+from amp_lessons.views.widgets.lesson_end import refresh_strips
 
 SAME_WITHIN = 0.02  # what 16-bit arithmetic in another order may well change
 
@@ -49,7 +50,7 @@ class Checked:
         if self.picture is None:
             return Markup("")
         alt = f"Expected beside yours. {self.caption}"
-        drawing = picture_html(self.picture.png(), self.caption, alt, self.picture.size)
+        drawing = picture_html(self.picture, self.caption, alt)
         tables = map(rendering.comparison_table, self.report.comparisons)
         numbers = Markup("").join(table.as_html() for table in tables)
         return Markup("{}<details><summary>The numbers</summary>{}</details>").format(drawing, numbers)
@@ -59,6 +60,7 @@ def check(exercise_id: str, attempt: Any, *, time_limit_s: float = 10.0) -> Chec
     """Check an attempt with ``exercises.check``, show the report and draw the result; raises as that does."""
     checked = Checked(exercises.check(exercise_id, attempt, time_limit_s=time_limit_s))
     refresh_cards(exercise_id)
+    refresh_strips()
     return checked
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.scaling import PHASES, AmpCycle, PhaseSnapshot, make_scaler
 from amp_lessons.text.marks import MEASURED_MARK
-from amp_lessons.text.words import power_of_two
+from amp_lessons.text.words import number, power_of_two
 from amp_lessons.views.base.controls import button, row
 from amp_lessons.views.base.picture import Picture
 from amp_lessons.views.base.view import View
@@ -127,7 +127,7 @@ def _row(
         return None
     values = values if isinstance(values, tuple) else (values,)
     fresh = now.phase in changed_by and not (field == "weights" and now.skipped)
-    text = "".join(f"{value:<12.4g}" for value in values)
+    text = "".join(number(value).ljust(12) for value in values)
     bad = not _finite(values)
     name = name.format(size="scaled" if now.phase == "backward" else "true size")
     return Quantity(name, dtype_name(now.dtypes[dtype]), text, fresh, bad)

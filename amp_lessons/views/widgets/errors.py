@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping, Sequence
 
 from amp_lessons.formats import FORMATS, repeated_update
-from amp_lessons.text.words import relative
+from amp_lessons.text.words import number, power, relative
 from amp_lessons.views.base.controls import ControlValue, Slider, dropdown, row
 from amp_lessons.views.base.still import Still
 from amp_lessons.views.base.view import View
@@ -59,6 +59,7 @@ class UpdateView(View):
 
     def _refresh(self, _change: object = None) -> None:
         update = 2.0**self.exponent
+        self.begin_work(f"Adding {_in_words(self.exponent)} to a weight in {self.format}")
         weights = _weights(update, FORMATS[self.format], self._steps)
         picture = curves_picture(
             {METHOD_NAMES[method]: line for method, line in weights.items()}, "step", "weight"
@@ -67,10 +68,10 @@ class UpdateView(View):
         exact = 1 + self._steps * update
         self.show(
             picture,
-            f"1 plus {self._steps} times 2^{self.exponent} is {exact:.6g}. "
+            f"1 plus {self._steps} times {power(2, self.exponent)} is {exact:.6g}. "
             f"A weight kept in {self.format} arrives at: {ends}.",
         )
 
 
 def _in_words(exponent: int) -> str:
-    return f"2^{exponent} = {2.0**exponent:.3g}"
+    return f"{power(2, exponent)} = {number(2.0**exponent, 3)}"

@@ -15,19 +15,20 @@ from amp_lessons.keeping import practice, progress
 from amp_lessons.keeping.progress import Record
 from amp_lessons.text import prose
 from amp_lessons.views.base.code import code_html
-from amp_lessons.views.base.controls import button, row
+from amp_lessons.views.base.controls import AreYouSure, button, row
 from amp_lessons.views.base.picture import CAPTION_STYLE
 from amp_lessons.views.base.shown import Shown
 from amp_lessons.views.base.style import ACCENT, GRID
 
 STYLE = Markup(
     f"<style>.amp-card {{ border: 1px solid {GRID}; border-left: 5px solid {ACCENT}; border-radius: 4px; "
-    "padding: 4px 14px 8px; overflow: visible } .amp-card p { margin: 4px 0 } "
+    "padding: 4px 14px 8px; overflow: visible } .amp-card p, .amp-card ul { margin: 4px 0 } "
     ".amp-card .widget-html, .amp-card .widget-html-content { min-width: 0; margin: 0 } "
     ".amp-card .amp-exercise > p:first-child { font-size: 16px } "
     ".amp-card code { padding: 1px 3px; background: var(--jp-layout-color2, #eeeeee) }</style>"
 )
 SHOW_SOLUTION = "Show solution"
+_SURE = "The solution gives the whole answer away, and your progress will say that you have seen it."
 _DUE = f"It is {repetition.DUE}: empty the cell, check it once, and write it again from memory."
 
 
@@ -45,7 +46,7 @@ class ExerciseCard(Shown):
         self._solution_button.on_click(lambda _: self._solution_wanted())
         shown = (ipywidgets.HTML() for _ in range(5))
         self._status, self._again, self._hints_html, self._solution_html, self._ways_html = shown
-        self._question = self._are_you_sure()
+        self._question = AreYouSure(_SURE, "Show it anyway", "Keep trying", self.show_solution)
         task = ipywidgets.HTML(STYLE + self._task())
         buttons = row(*self._hint_buttons.values(), self._solution_button)
         below = (self._hints_html, self._question, self._solution_html, self._ways_html)
@@ -70,7 +71,7 @@ class ExerciseCard(Shown):
     def show_solution(self) -> None:
         """Show the solution, as a click on “Show it anyway” does."""
         found = exercises.solution(self.exercise.id)
-        self._question.layout.display = "none"
+        self._question.hide()
         self._solution_shown = True
         self._solution_html.value = Markup('<div aria-live="polite">{}<p style="{}">{}</p>{}</div>').format(
             code_html(found.source, "Source of the solution"),
@@ -120,32 +121,12 @@ class ExerciseCard(Shown):
         )
         self.refresh()
 
-    def _are_you_sure(self) -> ipywidgets.VBox:
-        warning = (
-            "The solution gives the whole answer away, and your progress will say that you have seen it."
-        )
-        anyway = button("Show it anyway", "show the solution now")
-        keep = button("Keep trying", "back to the exercise")
-        anyway.on_click(lambda _: self._answer(show=True))
-        keep.on_click(lambda _: self._answer(show=False))
-        asked = ipywidgets.HTML(Markup('<p role="alert" style="{}">{}</p>').format(CAPTION_STYLE, warning))
-        return ipywidgets.VBox([asked, row(anyway, keep)], layout={"display": "none"})
-
     def _solution_wanted(self) -> None:
         """Ask first, unless there is nothing left to give away."""
         if self._solution_shown or self._record.solved:
             self.show_solution()
         else:
-            self._question.layout.display = ""
-
-    def _answer(self, show: bool) -> None:
-        """Show the solution or not; the question goes away, and the keyboard back to where it came from."""
-        if show:
-            self.show_solution()
-        else:
-            self._question.layout.display = "none"
-        if hasattr(self._solution_button, "focus"):  # from ipywidgets 8 on
-            self._solution_button.focus()
+            self._question.ask(self._solution_button)
 
     def stand_in(self) -> Markup:
         """Return the task; the hints can be unfolded, and the solution is one call away."""

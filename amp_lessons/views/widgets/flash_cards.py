@@ -12,10 +12,10 @@ from amp_lessons.interview.deck import suggested_grade, wait
 from amp_lessons.keeping.practice import GRADES
 from amp_lessons.keeping.progress import ProgressError
 from amp_lessons.text import prose
-from amp_lessons.views.base.controls import button, row
+from amp_lessons.views.base.controls import button, focus, row
 from amp_lessons.views.base.picture import CAPTION_STYLE
 from amp_lessons.views.base.shown import Shown
-from amp_lessons.views.widgets.rubric import Rubric, focus, told
+from amp_lessons.views.widgets.rubric import Rubric, told
 
 _HOW = (
     "Say the answer aloud, turn the card, tick what you covered, and grade yourself. The grade says when the "
@@ -64,6 +64,7 @@ class FlashCards(Shown):
     def prove(self) -> None:
         """Show the proof of the answer, as its button does."""
         assert self.card is not None
+        self._proof.value = told(Markup("<p>The cell that proves it: working …</p>"))
         self._proof.value = told(self.card.prove().as_html())
 
     def grade(self, grade: str | None = None) -> None:

@@ -87,6 +87,7 @@ class LedgerView(View):
     def _ledger(self) -> Ledger:
         chosen = (self.network, self.device_type, self.dtype)
         if chosen not in self._ledgers:
+            self.begin_work(f"Recording the operations of {self.network}")
             record = self._networks[self.network]
             self._ledgers[chosen] = record(device_type=self.device_type, dtype=self.dtype)
         return self._ledgers[chosen]

@@ -78,7 +78,7 @@ class CurveQuiz(View):
 
     def turn_page(self) -> None:
         """Bring the page up to date: the question stands below it."""
-        self._page.value = self.page_html() if self.picture else ""
+        self._page.value = View.stand_in(self)
 
     def stand_in(self) -> Markup:
         """Return the questions one below the other; each answer can be unfolded."""
@@ -86,6 +86,7 @@ class CurveQuiz(View):
 
     def _turn(self, _change: object = None) -> None:
         at = int(self._choice.value)
+        self.begin_work(f"Curve {at + 1}, a training")
         curve = clinic.loss_curve(clinic.LOSS_CURVES[at])
         self._quiz = Quiz(self._questions[at], lambda choice: self._answered(at, choice))
         self.show(loss_curve_picture(curve), f"Curve {at + 1}: {describe(curve)}", mark=MEASURED_MARK)

@@ -13,7 +13,7 @@ from amp_lessons import scaling
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.scaling import Census
 from amp_lessons.text.marks import MEASURED_MARK
-from amp_lessons.text.words import power_of_two, relative, share
+from amp_lessons.text.words import power, power_of_two, relative, share
 from amp_lessons.views.base.controls import ControlValue, Slider, SliderWithField, dropdown, row, text_field
 from amp_lessons.views.base.moving import MovingView
 from amp_lessons.views.figures.loss_scale import CensusPicture
@@ -63,7 +63,7 @@ class _ScaleView(MovingView):
         self._refresh()
 
     def _scale_typed(self, text: str) -> None:
-        with self.answering():
+        with self.answering(self._typed):
             self._scale = scaling.parse_scale(text)
             self._chosen.follow(math.log2(self._scale))
             self._refresh()
@@ -134,7 +134,7 @@ class LossScaleView(_ScaleView):
 
 
 def _two_to(exponent: int) -> str:
-    return f"2^{exponent} = {2**exponent:,}"
+    return f"{power(2, exponent)} = {2**exponent:,}"
 
 
 def describe(census: Census) -> str:

@@ -83,6 +83,7 @@ class MemoryView(View):
     def _footprint(self, precision: str) -> Footprint:
         chosen = (self.network, precision, self.optimizer)
         if chosen not in self._found:
+            self.begin_work(f"The memory of {self.network}, {precision}, {self.optimizer}")
             predict = self._networks[self.network]
             self._found[chosen] = predict(precision_name=precision, optimizer=OPTIMIZERS[self.optimizer])
         return self._found[chosen]

@@ -11,15 +11,16 @@ from markupsafe import Markup
 
 from amp_lessons import exercises
 from amp_lessons.exercises import Report
+from amp_lessons.formats import FORMATS, parse
 from amp_lessons.interview import LEVELS, Asked, Mock, MockReport
 from amp_lessons.interview.mock import time_left
 from amp_lessons.text import prose
 from amp_lessons.views.base.code import code_html
-from amp_lessons.views.base.controls import button, dropdown, row, text_field
+from amp_lessons.views.base.controls import AreYouSure, button, dropdown, focus, row, text_field
 from amp_lessons.views.base.countdown import Countdown
 from amp_lessons.views.base.picture import CAPTION_STYLE
 from amp_lessons.views.base.shown import Shown
-from amp_lessons.views.widgets.rubric import Rubric, focus, told
+from amp_lessons.views.widgets.rubric import Rubric, told
 
 
 class MockInterview(Shown):
@@ -33,16 +34,19 @@ class MockInterview(Shown):
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Offer an interview, whose clock begins with Begin. Raises ValueError for one that cannot be."""
+        """Offer an interview, whose clock begins with Start. Raises ValueError for one that cannot be."""
         Mock(level, minutes, seed)  # refuses now what could not begin later
         self._seed, self._clock = seed, clock
         self.mock: Mock | None = None
         self._level = dropdown("level", list(LEVELS), level)
         self._minutes = dropdown("minutes", sorted({20, 30, 45, 60, 90, minutes}), minutes)
-        self._begin, self._end = button("Begin", "start the clock"), button("End it here", "show the report")
+        self._begin, self._end = button("Start", "start the clock"), button("End it here", "show the report")
         self._begin.on_click(lambda _: self.begin())
-        self._end.on_click(lambda _: self.end())
-        self._countdown = Countdown(lambda: self.mock.left_s if self.mock else 0.0)
+        self._sure = AreYouSure("End the interview?", "Yes", "Go on", self.end)
+        self._end.on_click(lambda _: self._sure.ask(self._end))
+        self._countdown = Countdown(
+            lambda: self.mock.left_s if self.mock else 0.0, "The time is over: this answer is the last one."
+        )
         self._said = ipywidgets.HTML()
         self._reveal = button("Show the model answer", "after you have said yours aloud")
         self._reveal.on_click(lambda _: self.reveal())
@@ -55,7 +59,9 @@ class MockInterview(Shown):
         self._give_up.on_click(lambda _: self._handed_in(False))
         controls = (self._reveal, self._rubric, self._next, self._number, self._give_up)
         started = row(self._level, self._minutes, self._begin, self._end)
-        super().__init__([started, self._countdown, self._said, *controls], layout={"max_width": "900px"})
+        super().__init__(
+            [started, self._sure, self._countdown, self._said, *controls], layout={"max_width": "900px"}
+        )
         self._show_only()
         self._end.disabled = True
         self._say(Markup("<p>{}</p>").format(self._what()))
@@ -69,13 +75,13 @@ class MockInterview(Shown):
     def report(self) -> MockReport:
         """How it went, so far. Raises ValueError before it has begun."""
         if self.mock is None:
-            raise ValueError("the interview has not begun: press Begin")
+            raise ValueError("the interview has not begun: press Start")
         return self.mock.report
 
     def begin(self) -> None:
         """Begin, as the button does; what was asked before is over."""
         self.mock = Mock(self._level.value, self._minutes.value, self._seed, self._clock)
-        self._end.disabled = False
+        self._begin.disabled, self._end.disabled = True, False
         self._ask()
 
     def reveal(self) -> None:
@@ -100,7 +106,7 @@ class MockInterview(Shown):
         return report
 
     def end(self) -> None:
-        """End it here, as the button does."""
+        """End it here, as the button does once it is sure."""
         assert self.mock is not None
         self.mock.end()
         self._ask()
@@ -114,9 +120,9 @@ class MockInterview(Shown):
         if not text or self.mock is None or self.asked is None or self.asked.kind != "estimate":
             return
         try:
-            number = float(text.replace(",", ""))
-        except ValueError:
-            self._say(self._question(self.asked) + Markup("<p>Answer with a number, such as 16.</p>"))
+            number = float(parse(text, FORMATS["fp32"]).value)
+        except (ValueError, OverflowError):
+            self._number.error = f"“{text}” is not a number. Answer with one, such as 16 or 2^-14."
             return
         before = self.asked
         assert before.estimate is not None
@@ -129,17 +135,18 @@ class MockInterview(Shown):
         self._rubric.hide()
         if self.asked is None:
             self._countdown.stop()
+            self._sure.hide()
             self._show_only()
-            self._end.disabled = True
+            self._begin.disabled, self._end.disabled = False, True
             self._say(before + self.report.as_html() + _how_to_print())
             focus(self._begin)
             return
         self._countdown.start()
         self._say(before + self._question(self.asked))
         control = {"question": self._reveal, "estimate": self._number, "code": self._give_up}[self.asked.kind]
-        self._number.value = ""
+        self._number.value = self._number.error = ""
         unit = self.asked.estimate.unit if self.asked.estimate else ""
-        self._number.description = f"your number, in {unit}" if unit else "your number"
+        self._number.label = f"your number, in {unit}" if unit else "your number"
         self._show_only(control)
         focus(control)
 
@@ -150,11 +157,11 @@ class MockInterview(Shown):
         if asked.exercise is None:
             return html
         how = Markup(
-            "<p>{}</p>{}<p>Write it in a cell of your own, and hand it in: <code>room.hand_in(…)</code>, "
+            "{}{}<p>Write it in a cell of your own, and hand it in: <code>room.hand_in(…)</code>, "
             "where room is what this view is called.</p>"
         )
         return html + how.format(
-            prose.as_html(asked.exercise.task), code_html(asked.exercise.stub, "The stub")
+            prose.blocks_as_html(asked.exercise.task), code_html(asked.exercise.stub, "The stub")
         )
 
     def _show_only(self, *controls: ipywidgets.Widget) -> None:

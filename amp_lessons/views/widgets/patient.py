@@ -79,7 +79,7 @@ class Patient(View):
         asked = self._quiz._repr_mimebundle_()["text/plain"].splitlines()
         bundle["text/plain"] = "\n".join([bundle["text/plain"], *asked])
         if self.picture is not None:
-            bundle["image/png"] = base64.b64encode(self.picture.png(" ".join(asked))).decode()
+            bundle["image/png"] = base64.b64encode(self.picture.png("\n".join(asked))).decode()
         return bundle
 
 

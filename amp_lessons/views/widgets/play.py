@@ -33,6 +33,7 @@ class Play(View):
         """
         self._function, self._name, self._values = function, name, list(values)
         at = self._values.index(start)
+        self._most: dict[str, float] = {}  # of each quantity so far: axes that only grow
         self._slider = Slider(name, 0, len(self._values) - 1, at, words=lambda i: f"{self._values[i]:,}")
         control = row(self._slider)
         super().__init__([control], alt="Bars for each precision.")
@@ -48,7 +49,8 @@ class Play(View):
             [
                 Stop(
                     control,
-                    f"This is a slider. Go to it with the Tab key and press Home, or drag it to {first}.",
+                    f"This is a slider. Drag it to {first}, or go to it with Tab (Shift+Tab goes back) and "
+                    "press Home.",
                     self._slider,
                     done=lambda position: position == 0,
                 ),
@@ -59,7 +61,8 @@ class Play(View):
                 ),
                 Stop(
                     control,
-                    "Now press the right arrow key. The function runs again, and the bars are its answer.",
+                    "Go back to the slider and press the right arrow key. The function runs again, and "
+                    "the bars are its answer.",
                     self._slider,
                     done=lambda position: position > 0,
                 ),
@@ -79,9 +82,12 @@ class Play(View):
         self._slider.value = self._values.index(value)
 
     def _refresh(self, _change: object = None) -> None:
+        self.begin_work(f"{self._name} {self.value:,}")
         with self.answering():
             panels = self._function(self.value)
-            self.show(panels_picture(panels), self._describe(panels), mark=MEASURED_MARK)
+            for quantity, bars in panels.items():
+                self._most[quantity] = max(self._most.get(quantity, 0.0), *bars.values())
+            self.show(panels_picture(panels, self._most), self._describe(panels), mark=MEASURED_MARK)
 
     def _describe(self, panels: Panels) -> str:
         said = "; ".join(

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import ipywidgets
 from markupsafe import Markup
 
 from amp_lessons import classroom
-from amp_lessons.quizzes import Choice, Question, question
+from amp_lessons.keeping import answers, progress
+from amp_lessons.quizzes import Choice, Question, question, questions
 from amp_lessons.views.base.picture import CAPTION_STYLE
 from amp_lessons.views.base.shown import Shown
+from amp_lessons.views.widgets.lesson_end import refresh_strips
 
 LETTERS = "abcdefgh"
-# ipywidgets centres the text of its buttons and cuts it off, and offers no setting for either.
-STYLE = Markup(
-    "<style>.amp-quiz .jupyter-button { height: auto; line-height: 1.5; padding: 4px 14px; "
-    "text-align: left; white-space: normal }</style>"
-)
+# The look of whatever is asked: a view with the class ``amp-quiz``, its answers with ``amp-choice``.
+STYLE = Markup("<style>{}</style>").format(Markup(Path(__file__).with_name("quiz.css").read_text("utf-8")))
+_SIGNS = {True: "amp-right", False: "amp-wrong"}
 
 
 class Quiz(Shown):
@@ -43,19 +44,32 @@ class Quiz(Shown):
         self._choose(letters.index(letter))
 
     def _button(self, i: int, choice: Choice) -> ipywidgets.Button:
-        made = ipywidgets.Button(description=f"{LETTERS[i]})  {choice.text}", layout={"width": "auto"})
+        made = choice_button(f"{LETTERS[i]})  {choice.text}")
         made.on_click(lambda _: self._choose(i))
         return made
 
     def _choose(self, i: int) -> None:
         self.chosen = self.question.choices[i]
         for button, choice in zip(self._buttons, self.question.choices, strict=True):
-            button.icon = "" if choice is not self.chosen else ("check" if choice.right else "times")
+            button.remove_class(_SIGNS[choice.right])
+            if choice is self.chosen:
+                button.add_class(_SIGNS[choice.right])
         why = Markup('<div aria-live="polite" style="{}">{}</div>')
-        said = " ".join(filter(None, [self.verdict, classroom.predicted(self.question, i)]))
-        self._why.value = why.format(CAPTION_STYLE, said)
+        said = [self.verdict, classroom.predicted(self.question, i), self._keep()]
+        self._why.value = why.format(CAPTION_STYLE, " ".join(filter(None, said)))
         if self._then is not None:
             self._then(self.chosen)
+
+    def _keep(self) -> str:
+        """Keep the first answer to a question of the lessons; return what is to be said of it."""
+        if self.chosen is None or questions().get(self.question.id) is not self.question:
+            return ""  # drawn for a drill, say: it will not be asked again
+        try:
+            said = answers.record(self.question.id, self.chosen.right)
+        except progress.ProgressError as error:
+            return str(error)
+        refresh_strips()
+        return said
 
     @property
     def verdict(self) -> str:
@@ -91,3 +105,10 @@ class Quiz(Shown):
             + f"\n\n<details><summary>Answer</summary>\n\n{answer.text}: {answer.why}\n\n</details>"
         )
         return bundle
+
+
+def choice_button(text: str) -> ipywidgets.Button:
+    """Return the button of an answer, which looks like one below an ``amp-quiz``."""
+    made = ipywidgets.Button(description=text, layout={"width": "auto"})
+    made.add_class("amp-choice")
+    return made

@@ -101,7 +101,7 @@ class RooflineView(View):
 
     @size.setter
     def size(self, size: int | str) -> None:
-        with self.answering():
+        with self.answering(self._typed):
             self._measure(parse_whole(size, "The matrix size", LARGEST_TYPED))
 
     def _begin(self, size: int) -> None:
@@ -120,6 +120,7 @@ class RooflineView(View):
         self.size = text
 
     def _measure(self, size: int) -> None:
+        self.begin_work(f"{size:,} × {size:,} in {self.precision}")
         with self.answering():
             product = self._survey.measure_product(size, self.precision)
             self._survey = self._survey.with_product(product)

@@ -8,7 +8,9 @@ import ipywidgets
 from markupsafe import Markup
 
 from amp_lessons.text import prose
+from amp_lessons.views.base.controls import focus
 from amp_lessons.views.base.picture import CAPTION_STYLE
+from amp_lessons.views.widgets.quiz import STYLE
 
 
 class Rubric(ipywidgets.VBox):
@@ -19,6 +21,7 @@ class Rubric(ipywidgets.VBox):
         self._answer = ipywidgets.HTML()
         self._points = ipywidgets.VBox()
         super().__init__([self._answer, self._points], layout={"display": "none"})
+        self.add_class("amp-quiz")
 
     @property
     def covered(self) -> tuple[int, ...]:
@@ -30,7 +33,7 @@ class Rubric(ipywidgets.VBox):
         weak = Markup("<p><em>A weak answer:</em> {}</p>").format(prose.as_html(weak_answer))
         said = Markup("<p>{}</p>{}<p>Tick what you covered:</p>")
         said = said.format(prose.as_html(answer), weak if weak_answer else "")
-        self._answer.value = told(said)
+        self._answer.value = STYLE + told(said)
         self._points.children = tuple(map(_box, points))
         self.layout.display = ""
         focus(self._points.children[0])
@@ -44,12 +47,6 @@ class Rubric(ipywidgets.VBox):
 def told(html: Markup) -> Markup:
     """Return HTML that a screen reader announces when it changes."""
     return Markup('<div aria-live="polite" style="{}">{}</div>').format(CAPTION_STYLE, html)
-
-
-def focus(control: ipywidgets.Widget) -> None:
-    """Move the keyboard to a control, where ipywidgets can: from version 8 on."""
-    if hasattr(control, "focus"):
-        control.focus()
 
 
 def _box(point: str) -> ipywidgets.Checkbox:

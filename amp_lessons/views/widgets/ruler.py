@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from amp_lessons.formats import FORMATS, parse
-from amp_lessons.text.words import power_of_two
+from amp_lessons.text.words import power, power_of_two
 from amp_lessons.views.base.controls import ControlValue, Slider, SliderWithField, row, text_field
 from amp_lessons.views.base.view import View
 from amp_lessons.views.figures.ruler import ruler_picture, sizes_in_order
@@ -34,9 +34,8 @@ class RulerView(View):
         """
         self._sizes = {name: sizes_in_order(tensor) for name, tensor in (tensors or {}).items()}
         self._zoom = Slider("Zoom", 0, MOST_ZOOM, zoom, words=_width_in_words)
-        self._power = Slider("Around", _LOWEST, _HIGHEST, 0, words=lambda power: f"2^{power}")
-        self._field = text_field("or around the number", "", placeholder="2048 or 0.1")
-        self._field.layout.width = "300px"
+        self._power = Slider("Around", _LOWEST, _HIGHEST, 0, words=lambda exponent: power(2, exponent))
+        self._field = text_field("or around the number", "", placeholder="2048 or 0.1", width="300px")
         super().__init__([self._zoom, self._power, row(self._field)], _alt(self._sizes))
         self._middle_chosen = SliderWithField(self._power, self._field, self._look_at, self._number_typed)
         self._look_at(_binade_of(str(around)))
@@ -52,7 +51,7 @@ class RulerView(View):
         self._field.value = str(number)
 
     def _number_typed(self, text: str) -> None:
-        with self.answering():
+        with self.answering(self._field):
             self._look_at(_binade_of(text))
 
     def _look_at(self, middle: float) -> None:
@@ -72,14 +71,18 @@ def _binade_of(text: str) -> float:
     number = _FP32.decode(parse(text, _FP32).code)
     if not 0 < number <= _FP32.max:
         raise ValueError(
-            f"“{text}” has no place on this ruler: type a positive number from 2^{_LOWEST} to 2^{_HIGHEST}."
+            f"“{text}” has no place on this ruler: type a positive number from {power(2, _LOWEST)} to "
+            f"{power(2, _HIGHEST)}."
         )
     return math.log2(number)
 
 
 def _alt(sizes: Mapping[str, np.ndarray]) -> str:
     spans = {name: (each[0], each[-1]) for name, each in sizes.items() if len(each)}
-    lie = [f"{name} lie from 2^{low:.0f} to 2^{high:.0f}." for name, (low, high) in spans.items()]
+    lie = [
+        f"{name} lie from {power(2, round(low))} to {power(2, round(high))}."
+        for name, (low, high) in spans.items()
+    ]
     return " ".join(["The values that each number format can represent, on a logarithmic ruler.", *lie])
 
 

@@ -12,7 +12,7 @@ from amp_lessons.formats import FORMATS
 from amp_lessons.fp8 import Placement, Quantized
 from amp_lessons.material import tensors
 from amp_lessons.text.marks import COMPUTED_MARK
-from amp_lessons.text.words import relative, share
+from amp_lessons.text.words import power, relative, share
 from amp_lessons.views.base.controls import ControlValue, Slider, dropdown, row
 from amp_lessons.views.base.moving import MovingView
 from amp_lessons.views.figures.scale import ScalePicture
@@ -171,8 +171,8 @@ def _cost(made: Quantized) -> str:
 
 
 def _multiplier(exponent: int) -> str:
-    return f"2^{exponent} (scale 2^{-exponent})"
+    return f"{power(2, exponent)} (scale {power(2, -exponent)})"
 
 
 def _outlier_words(exponent: int) -> str:
-    return f"2^{exponent} = {2**exponent:,} times the largest" if exponent else "none"
+    return f"{power(2, exponent)} = {2**exponent:,} times the largest" if exponent else "none"

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from amp_lessons.scaling import ScalerTimeline
 from amp_lessons.text.marks import MEASURED_MARK
-from amp_lessons.text.words import power_of_two
+from amp_lessons.text.words import power, power_of_two
 from amp_lessons.views.base.controls import Slider, button, dropdown, row
 from amp_lessons.views.base.view import View
 from amp_lessons.views.figures.scaler import timeline_picture
@@ -34,7 +34,7 @@ class ScalerView(View):
         """Train a copy of ``model`` with SGD for ``steps`` steps, and wait for what the learner presses."""
         self._start, self._loader, self._loss_fn, self._first_steps = model, loader, loss_fn, steps
         exponent = torch.tensor(init_scale).log2().round().int().item()
-        self._init_exponent = Slider("init_scale", 0, 40, int(exponent), words=lambda e: f"2^{e}")
+        self._init_exponent = Slider("init_scale", 0, 40, int(exponent), words=lambda e: power(2, e))
         self._interval = Slider("growth_interval", 1, 40, growth_interval, words=lambda n: f"{n} clean steps")
         self._growth = dropdown("growth_factor", [1.5, 2.0, 4.0], 2.0)
         self._backoff = dropdown("backoff_factor", [0.25, 0.5, 0.75], 0.5)
@@ -70,6 +70,7 @@ class ScalerView(View):
 
     def train(self, steps: int) -> None:
         """Continue the run for ``steps`` training steps."""
+        self.begin_work(f"Training {steps} steps")
         for _ in range(steps):
             self.timeline.advance()
         self._refresh()

@@ -15,6 +15,7 @@ from amp_lessons.bench import (
 )
 from amp_lessons.bench.confrontation import Measured, recorded
 from amp_lessons.measure import Difference
+from amp_lessons.text.bars import with_bar
 from amp_lessons.text.tables import Table
 
 UNKNOWN = "—"
@@ -41,7 +42,8 @@ def source_table(
         f"Memory: the share of the peak that is saved. Predicted: full size, AdamW, {precision} autocast, "
         f"CUDA's rules. {_missing_extra()}"
     )
-    return Table.of([row for model in models for row in _rows(model, precision, known)], caption.strip())
+    each = with_bar(tuple(models), "predicting memory of models")
+    return Table.of([row for model in each for row in _rows(model, precision, known)], caption.strip())
 
 
 def _rows(model: str, precision: str, known: tuple[Recording, ...]) -> Iterator[dict[str, object]]:

@@ -16,7 +16,7 @@ from amp_lessons.views.base.code import code_html
 from amp_lessons.views.base.controls import button, row
 from amp_lessons.views.base.picture import CAPTION_STYLE
 from amp_lessons.views.base.shown import Shown
-from amp_lessons.views.widgets.quiz import STYLE
+from amp_lessons.views.widgets.quiz import STYLE, choice_button
 
 _MOST_ANSWERS = max(len(question.answers) for path in paths() for question, _ in path.answered)
 
@@ -84,7 +84,7 @@ class SymptomTree(Shown):
         return "the new cell below holds the lines; its names are those of the lesson, or yours"
 
     def _button(self, place: int) -> ipywidgets.Button:
-        made = ipywidgets.Button(layout={"width": "auto"})
+        made = choice_button("")
         made.on_click(lambda _: self._choose(place))
         return made
 

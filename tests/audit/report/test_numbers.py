@@ -100,7 +100,7 @@ def taken(scales, optimizer=0):
 def test_the_path_of_the_scale_names_where_it_changed():
     document = replace(report(), steps=taken([16.0, 16.0, 8.0, 16.0])).to_dict()
     assert steps.scale_path(document["steps"]) == [(0, 16.0), (2, 8.0), (3, 16.0)]
-    assert list(steps.remarks(document)) == ["The loss scale: 2^4, 2^3 from step 3, 2^4 from step 4."]
+    assert list(steps.remarks(document)) == ["The loss scale: 2⁴, 2³ from step 3, 2⁴ from step 4."]
 
 
 def test_a_long_path_is_told_by_its_ends():
@@ -120,6 +120,6 @@ def test_each_optimizer_has_a_row():
     table = steps.steps_table(document)
     assert [row[:3] for row in table.rows] == [("1", "2", "none"), ("2", "1", "1 (100 %)")]
     assert list(steps.remarks(document)) == [
-        "The loss scale of optimizer 2: 2^2.",
+        "The loss scale of optimizer 2: 2².",
         "Skipped steps of optimizer 2: 3.",
     ]

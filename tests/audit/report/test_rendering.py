@@ -29,7 +29,7 @@ How it ended
     lesson: 02 explains it
 
 Steps
-  The loss scale: 2^4, 2^3 from step 3.
+  The loss scale: 2⁴, 2³ from step 3.
   Skipped steps: 2.
   What each optimizer was asked for, and what came of it, from first to last
   optimizer  steps     skipped      loss  gradient norm  lost updates
@@ -47,7 +47,7 @@ The first inf or NaN
   In `head` (Addmm), in the forward pass before step 2.
   How it grew, from one module to the next
   module    kind  largest magnitude  dtype
-  body    Linear              6e+04   fp16
+  body    Linear              6·10⁴   fp16
   head    Linear                inf   fp16
 
 Not seen

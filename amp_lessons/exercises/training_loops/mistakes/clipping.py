@@ -121,8 +121,8 @@ def _never_clipped(window: Window, norm: float) -> Finding:
     return failed(
         "not_clipped",
         f"{applied}: {_why_never_clipped(window)}",
-        "call torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm) after scaler.unscale_(optimizer); "
-        "clip_grad_value_ limits single numbers, not the norm",
+        "once the gradients have their true size, clip the norm of all of them together, as "
+        "torch.nn.utils.clip_grad_norm_ does; clip_grad_value_ limits single numbers, not the norm",
     )
 
 

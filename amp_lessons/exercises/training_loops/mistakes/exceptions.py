@@ -10,9 +10,9 @@ import torch
 
 from amp_lessons.audit import known_mistakes
 from amp_lessons.audit.findings import Finding, failed, first
-from amp_lessons.audit.watching.tape import Call, flat
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.training_loops.testbed import Run
+from amp_lessons.exercises.watching.tape import Call, flat
 
 
 def explained(run: Run, when: str = "") -> Finding:
@@ -164,7 +164,7 @@ def _never_scaled(run: Run) -> Finding:
         return known_mistakes.scaled_by_hand(start)
     return known_mistakes.loss_not_scaled(
         "scaler.scale(loss) was never called",
-        "gradients below 2^-25 vanish in fp16, and the scaler has no scale to undo",
+        "gradients below 2⁻²⁵ vanish in fp16, and the scaler has no scale to undo",
     )
 
 

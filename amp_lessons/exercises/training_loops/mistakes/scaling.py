@@ -30,9 +30,8 @@ def not_scaled(window: Window) -> Iterator[Finding]:
     yield known_mistakes.loss_not_scaled(why_unscaled(window.run), vanished(window), hint=SCALING_HINT)
 
 
-SCALING_HINT = (
-    "make scaler = torch.amp.GradScaler(device_type, enabled=dtype == torch.float16) once, then "
-    "scaler.scale(loss).backward(), scaler.step(optimizer), scaler.update()"
+SCALING_HINT = (  # the first step alone: the whole order of calls would be the exercise
+    "multiply the loss before backward: a torch.amp.GradScaler does, made once and enabled in fp16"
 )
 
 
@@ -56,7 +55,7 @@ def vanished(window: Window) -> str:
         return "small gradients vanish in fp16"
     zero_fraction = float(((found == 0) & (true != 0)).sum() / (true != 0).sum())
     if zero_fraction < 0.01:
-        return "gradients below 2^-25 vanish in fp16"
+        return "gradients below 2⁻²⁵ vanish in fp16"
     return f"{zero_fraction:.0%} of the gradients of the first batch became zero"
 
 

@@ -9,9 +9,9 @@ import torch
 
 from amp_lessons.audit import known_mistakes
 from amp_lessons.audit.findings import Finding, failed
-from amp_lessons.audit.watching.tape import Call, Event
 from amp_lessons.exercises.training_loops.mistakes import exceptions, scaling
 from amp_lessons.exercises.training_loops.window import Window, factor_of, is_near, same, tolerance
+from amp_lessons.exercises.watching.tape import Call, Event
 
 
 def moved_within(window: Window) -> Finding:

@@ -1,0 +1,134 @@
+"""The report of an audit as one HTML file: findings first, readable in the dark and aloud.
+
+matplotlib draws its pictures. Where that is not installed the page is made without them, and says so.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from markupsafe import Markup
+
+from amp_lessons.audit.report.document import Document
+from amp_lessons.audit.report.losses import AS_TRAINED, LossMap, formats_of, loss_map, used_format
+from amp_lessons.audit.report.rendering import section_html
+from amp_lessons.audit.report.sections import LAYERS, STEPS, Section, headline, sections_of
+from amp_lessons.text.page import whole_page
+from amp_lessons.text.words import fraction
+
+if TYPE_CHECKING:
+    from amp_lessons.audit import Report, Seen
+
+_MOST_LAYERS = _MOST_ROWS = 40
+_TO_SPEAK_OF = 0.001  # less is told in words
+_NO_PICTURES = "Pictures of the steps and the layers are drawn by matplotlib: pip install matplotlib"
+_STYLE = Path(__file__).with_name("page.css")
+
+
+def audit_page(audit: Seen | Report) -> str:
+    """Return a whole HTML page of what an audit has seen, so far or at the end. Raises TypeError otherwise.
+
+    ``Path("audit.html").write_text(views.audit_page(seen), "utf-8")`` writes it; it needs no network.
+    """
+    return page(document_of(audit))
+
+
+def document_of(audit: Seen | Report) -> Document:
+    """Return the document of a report, or of what was seen so far. Raises TypeError for anything else."""
+    report = getattr(audit, "report", audit)
+    if not hasattr(report, "to_dict"):
+        raise TypeError(f"what audit.watch gives, or its report, can be shown, not {type(audit).__name__}")
+    return report.to_dict()
+
+
+def page(document: Document) -> str:
+    """Return a whole HTML page of a report's document."""
+    return page_of(headline(document), Markup("\n").join(sections_with_pictures(document)))
+
+
+def page_of(title: str, sections: Markup) -> str:
+    """Return a whole HTML page in the style of an audit's report."""
+    return whole_page(title, sections, _STYLE)
+
+
+def sections_with_pictures(document: Document) -> Iterator[Markup]:
+    """Yield the sections of a report, each with what is to be seen of it."""
+    shown = _pictures if _can_draw() else _instead_of_pictures
+    for section in sections_of(document, _MOST_LAYERS):
+        pictures = Markup("\n").join(shown(section, document))
+        yield Markup("<section>{}</section>").format(section_html(section, "h2", pictures))
+
+
+def _can_draw() -> bool:
+    try:
+        importlib.import_module("matplotlib.figure")
+    except ImportError:
+        return False
+    return True
+
+
+def _instead_of_pictures(section: Section, document: Document) -> Iterator[Markup]:
+    if section.title == STEPS:
+        yield Markup("<p>{}</p>").format(_NO_PICTURES)
+    elif section.title == LAYERS:
+        for name in formats_of(document):
+            yield _in_words(document, name, loss_map(document, name, "norm", _MOST_ROWS))
+
+
+def _in_words(document: Document, name: str, losses: LossMap) -> Markup:
+    return Markup("<p>In {}: {}</p>").format(say_format(document, name), say_worst(losses))
+
+
+def _pictures(section: Section, document: Document) -> Iterator[Markup]:
+    if section.title == STEPS:
+        from amp_lessons.audit.page.timeline import timeline_picture
+        from amp_lessons.views.base.picture import picture_html
+
+        caption = "The loss and the loss scale at every step; crosses mark the steps that were skipped."
+        yield picture_html(
+            timeline_picture(document), caption, " ".join([caption, *section.sentences]), announced=False
+        )
+    elif section.title == LAYERS:
+        yield from _loss_maps(document)
+
+
+def _loss_maps(document: Document) -> Iterator[Markup]:
+    """Yield what is lost in the format that was used: a map where there is something to speak of.
+
+    Maps of the formats that were not used are folded.
+    """
+    maps = {name: loss_map(document, name, "norm", _MOST_ROWS) for name in formats_of(document)}
+    used = maps.pop(AS_TRAINED, None)
+    if used is not None:
+        telling = used.most >= _TO_SPEAK_OF
+        name = say_format(document, AS_TRAINED)
+        yield _figure_of(used, name) if telling else _in_words(document, AS_TRAINED, used)
+    if maps:
+        folded = Markup("\n").join(_figure_of(losses, name) for name, losses in maps.items())
+        yield Markup("<details><summary>What a cast to {} would lose</summary>{}</details>").format(
+            " or ".join(maps), folded
+        )
+
+
+def say_format(document: Document, name: str) -> str:
+    """Name a format for people."""
+    return f"{used_format(document)}, as trained" if name == AS_TRAINED else name
+
+
+def _figure_of(losses: LossMap, number_format: str) -> Markup:
+    from amp_lessons.audit.page.layers import map_picture
+    from amp_lessons.views.base.picture import picture_html
+
+    caption = f"In {number_format}: the share of each layer's gradient, by norm, that becomes zero."
+    return picture_html(map_picture(losses), caption, f"{caption} {say_worst(losses)}", announced=False)
+
+
+def say_worst(losses: LossMap) -> str:
+    """Say which layer loses most, and how much at most."""
+    if losses.most == 0:
+        return "no layer loses anything."
+    known = [share for share in losses.shares[0] if share is not None]
+    return f"{losses.layers[0]} loses most, {fraction(max(known))} at its worst step."

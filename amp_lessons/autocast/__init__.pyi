@@ -1,0 +1,29 @@
+"""Where what ``amp_lessons.autocast`` offers lies; Python reads it to load a name when it is first used."""
+
+from .cast_policy import RULES as RULES
+from .cast_policy import UNLISTED as UNLISTED
+from .cast_policy import Entry as Entry
+from .cast_policy import Operation as Operation
+from .cast_policy import Policy as Policy
+from .cast_policy import UnreadablePyTorchError as UnreadablePyTorchError
+from .cast_policy import atlas as atlas
+from .cast_policy import differences as differences
+from .cast_policy import entries as entries
+from .cast_policy import explain as explain
+from .cast_policy import operations as operations
+from .cast_policy import policy as policy
+from .cuda_on_cpu import RulesStatus as RulesStatus
+from .cuda_on_cpu import cuda_rules as cuda_rules
+from .cuda_on_cpu import region as region
+from .islands import Island as Island
+from .islands import Islands as Islands
+from .islands import find_islands as find_islands
+from .islands import in_fp32 as in_fp32
+from .ledger import Cast as Cast
+from .ledger import Ledger as Ledger
+from .ledger import RecordingError as RecordingError
+from .ledger import Row as Row
+from .ledger import Summary as Summary
+from .ledger import record as record
+from .running import fake_copy as fake_copy
+from .running import fake_tensors as fake_tensors

@@ -1,0 +1,60 @@
+"""How the questions of the lessons were answered at first: a section of the progress file.
+
+The first answer says what somebody knew. Whoever tries the others afterwards reads why, and loses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from amp_lessons.keeping.practice import utc_now
+from amp_lessons.keeping.sections import DamagedError, Section
+from amp_lessons.typed_json import made
+
+SECTION = "answers"
+_KEPT = Section(SECTION, "your answers to questions")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The first answer to a question: whether it was right, and when it was given (UTC, ISO 8601)."""
+
+    right: bool
+    at: str
+
+
+@dataclass(frozen=True)
+class Answers:
+    """First answers by the id of the question; ``message`` names a damaged file, if there was one."""
+
+    first: Mapping[str, Answer]
+    message: str = ""
+
+
+def read() -> Answers:
+    """Return how questions were answered at first. Raises ProgressError as ``progress.read`` does."""
+    return Answers(*_KEPT.read(_answers))
+
+
+def record(question_id: str, right: bool) -> str:
+    """Note an answer, if it is the first; return and raise as ``progress.record_try``."""
+    found = read()  # a later answer, the usual one in a lesson that is read again, writes nothing
+    if question_id in found.first:
+        return found.message
+    answer = asdict(Answer(right, utc_now().isoformat(timespec="seconds")))
+
+    def add(kept: Any) -> Any:
+        _answers(kept)
+        return {question_id: answer} | (kept or {})
+
+    return " ".join(filter(None, (found.message, _KEPT.change(add))))
+
+
+def _answers(kept: Any) -> dict[str, Answer]:
+    """Read the section, every answer checked."""
+    try:
+        return {question_id: made(Answer, entry) for question_id, entry in (kept or {}).items()}
+    except (TypeError, AttributeError) as error:
+        raise DamagedError from error

@@ -1,0 +1,72 @@
+"""A lesson as a learner gets it: nothing was run yet, so nothing is given away.
+
+The course's own notebooks are stored with what their cells show, for readers on GitHub. To a learner that
+would be the answer below each question, and the verdict below each check. In a fresh lesson one line stands
+where a cell will show a view: how to run the cell, and what for.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+Notebook = dict[str, Any]
+
+_TO_COME = "amp_lessons_to_come"  # in the metadata of that line: what was never run is nobody's work
+_VIEW = re.compile(r"\bviews\.(\w+)\(")
+_WHAT_FOR = {
+    "AuditFindings": "see what the audit has found",
+    "CurveQuiz": "diagnose loss curves",
+    "DrillView": "get a drill",
+    "ExerciseCard": "see the exercise and get its hints",
+    "FlashCards": "get flash cards",
+    "MockInterview": "get a mock interview",
+    "Patient": "see how this patient is doing, and diagnose it",
+    "Quiz": "answer a question",
+    "SymptomTree": "begin with a symptom",
+    "check": "have your code checked",
+    "format_table": "see a table",
+    "source_table": "see a table",
+}
+
+
+def text_of(stored: Path) -> str:
+    """Return what the file of a fresh lesson holds, made of the notebook ``stored``."""
+    fresh = without_outputs(json.loads(stored.read_text(encoding="utf-8")))
+    return json.dumps(fresh, indent=1, ensure_ascii=False) + "\n"
+
+
+def without_outputs(notebook: Notebook) -> Notebook:
+    """Return a notebook with nothing run: of what its cells show, only that there will be something."""
+    return {**notebook, "cells": [_not_run(cell) for cell in notebook["cells"]]}
+
+
+def is_to_come(value: Any) -> bool:
+    """Say whether a part of a notebook is the line that stands where a view will be."""
+    return isinstance(value, dict) and _TO_COME in (value.get("metadata") or {})
+
+
+def _not_run(cell: dict[str, Any]) -> dict[str, Any]:
+    if cell.get("cell_type") != "code":
+        return cell
+    return {**cell, "execution_count": None, "outputs": _to_come(cell)}
+
+
+def _to_come(cell: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the line that stands in a cell that will show a view; a cell that prints has none."""
+    views = _VIEW.findall("".join(cell["source"]))
+    shown = [kind for output in cell["outputs"] for kind in output.get("data", {})]
+    if not views or not shown:
+        return []
+    line = f"Run this cell (Shift+Enter) to {_what_for(views[-1], shown)}."
+    data = {"text/markdown": f"*{line}*", "text/plain": line}
+    return [{"output_type": "display_data", "metadata": {_TO_COME: True}, "data": data}]
+
+
+def _what_for(view: str, shown: list[str]) -> str:
+    """Say what a cell is run for, by its last view and the MIME types of what stands stored."""
+    if view in _WHAT_FOR or not any(kind.startswith("image/") for kind in shown):
+        return _WHAT_FOR.get(view, "see what it shows")
+    return "get a picture with controls" if view[0].isupper() else "see a picture"

@@ -1,0 +1,39 @@
+"""A notebook that was run and saved, opened again when its kernel is gone: what is asked of every lesson."""
+
+from __future__ import annotations
+
+from playwright.sync_api import Locator, expect
+
+from tools.browser.jupyter_page import LIVE, NotebookPage
+
+HOW = "Run this cell (Shift+Enter) to get the controls."
+JUPYTERS_OWN = ("Error displaying widget", "Loading widget", "model not found")
+
+
+def expect_it_the_next_morning(lesson: NotebookPage) -> None:
+    """Save a lesson that was run, end its kernel, open it again: each view can be read, and comes back."""
+    shown = lesson.page.locator(LIVE).count()
+    lesson.end_kernel()
+    lesson.reopen()
+    expect_what_stands_in(lesson, shown)
+    first = stand_ins(lesson).first
+    lesson.run_down_to(first)
+    expect(first).to_be_hidden()
+    expect(lesson.page.locator(LIVE).first).to_be_visible()
+    expect(stand_ins(lesson).last).to_be_visible()
+
+
+def expect_what_stands_in(notebook: NotebookPage, number: int) -> None:
+    """Expect ``number`` views to stand there as something to read that says how to get the controls."""
+    expect(stand_ins(notebook)).to_have_count(number)
+    for stand_in in stand_ins(notebook).all():
+        expect(stand_in).to_be_visible()
+        assert stand_in.inner_text().startswith(f"▶ {HOW}")
+        assert stand_in.inner_text().count("\n") > 1, "there is nothing to read"
+    seen = notebook.page.locator(".jp-Notebook").inner_text()
+    assert [words for words in JUPYTERS_OWN if words in seen] == []
+
+
+def stand_ins(notebook: NotebookPage) -> Locator:
+    """Return what stands in for the notebook's views, one by one."""
+    return notebook.page.locator("[class^=amp-stand-in]")

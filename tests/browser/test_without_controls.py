@@ -1,0 +1,80 @@
+"""A page shows a view's controls if it can draw them and they have a kernel, and else what stands in."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.next_morning import HOW, expect_what_stands_in, stand_ins
+
+SHOWN = {
+    "view": "import torch\nfrom amp_lessons import views\nviews.CensusView(torch.logspace(-9, 3, 99))",
+    "quiz": "views.Quiz('scaling.floor')",
+    "card": "views.ExerciseCard('decode_bits')",
+}
+
+
+@pytest.fixture
+def opened(open_notebook, write_notebook):
+    """Open a notebook of these views in JupyterLab as it is, or ``without`` a part of it."""
+
+    def open_(name, **without):
+        return open_notebook(write_notebook(name, *SHOWN.values()), **without)
+
+    return open_
+
+
+def expect_controls_alone(notebook):
+    expect(notebook.page.get_by_role("slider", name="Loss scale")).to_be_visible()
+    expect(notebook.button("Hint 1")).to_be_visible()
+    expect(notebook.page.locator(".amp-quiz").get_by_role("button")).to_have_count(3)
+    expect(stand_ins(notebook)).to_have_count(len(SHOWN))
+    for stand_in in stand_ins(notebook).all():
+        expect(stand_in).to_be_hidden()
+
+
+def test_controls_are_shown_alone_until_the_kernel_is_restarted_and_when_the_cells_are_run_again(opened):
+    notebook = opened("controls.ipynb").run_all()
+    expect_controls_alone(notebook)
+    slider = notebook.page.get_by_role("slider", name="Loss scale")
+    slider.press("ArrowRight")
+    expect(notebook.view_with(slider).locator("figcaption")).to_contain_text("Scale 2¹:")
+    notebook.restart()
+    expect_what_stands_in(notebook, len(SHOWN))
+    expect(slider).to_be_hidden()
+    expect_controls_alone(notebook.run_all())
+    assert notebook.errors == []
+
+
+def test_a_page_that_is_slow_shows_no_error_before_the_controls(opened):
+    notebook = opened("slow.ipynb")
+    notebook.page.context.new_cdp_session(notebook.page).send("Emulation.setCPUThrottlingRate", {"rate": 8})
+    seen = notebook.watch_for("Error displaying widget", "Loading widget")
+    expect_controls_alone(notebook.run_all())
+    assert seen() == []
+
+
+def test_a_page_that_has_lost_the_controls_shows_what_stands_in_until_it_is_loaded_again(opened):
+    notebook = opened("lost.ipynb")
+    notebook.lose_widgets()
+    notebook.run_all()
+    expect_what_stands_in(notebook, len(SHOWN))
+    expect_controls_alone(notebook.reopen().run_all())
+
+
+def test_a_page_that_cannot_draw_them_shows_what_stands_in_and_no_error(opened):
+    notebook = opened("stand_in.ipynb", without="**/anywidget/**").run_all()
+    expect_what_stands_in(notebook, len(SHOWN))
+    view, quiz, card = stand_ins(notebook).all()
+    expect(view.get_by_role("img")).to_be_visible()
+    expect(view.locator("figcaption")).to_contain_text("Scale 2⁰:")
+    quiz.get_by_text("Answer", exact=True).click()
+    expect(quiz.locator("details")).to_have_attribute("open", "")
+    card.get_by_text("Hint 1").click()
+    expect(card.locator("details").first).to_have_attribute("open", "")
+    shown = notebook.page.locator(".jp-Notebook").inner_text()
+    assert shown.count(HOW) == len(SHOWN)
+    assert "rror" not in shown
+    assert "Failed" not in shown
+    assert notebook.page.get_by_role("slider").count() == 0
+    assert notebook.serious_axe_violations() == []

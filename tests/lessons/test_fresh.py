@@ -1,0 +1,110 @@
+"""A fresh lesson gives nothing away: no verdict, no diagnosis, no number that a question above asks for."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import nbformat
+import pytest
+
+from amp_lessons import clinic, quizzes, views
+from amp_lessons.audit import codes
+from amp_lessons.lessons import fresh, originals
+
+LESSONS = {path.stem[:2]: path for path in sorted(originals().glob("[0-9][0-9]_*.ipynb"))}
+QUIZ = re.compile(r'views\.Quiz\("([\w.]+)"\)')
+NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?")
+VERDICTS = (": passed", "not passed", "✗", "✓")
+DIAGNOSES = [each.text for patient in clinic.patients() for each in patient.diagnoses]
+
+
+def stored(lesson):
+    return json.loads(LESSONS[lesson].read_text(encoding="utf-8"))
+
+
+def given_to_a_learner(lesson):
+    return json.loads(fresh.text_of(LESSONS[lesson]))
+
+
+def output_texts(cells):
+    """Return all that cells show, pictures left out, as one text."""
+    outputs = [output for cell in cells for output in cell.get("outputs", [])]
+    shown = [output.get("text", "") for output in outputs]
+    for output in outputs:
+        shown += [text for kind, text in output.get("data", {}).items() if kind.startswith("text/")]
+    return "\n".join(map("".join, shown))
+
+
+def pictures(notebook):
+    outputs = [output for cell in notebook["cells"] for output in cell.get("outputs", [])]
+    return [kind for output in outputs for kind in output.get("data", {}) if kind.startswith("image/")]
+
+
+def answers_in_sight(lesson, notebook):
+    """List the numbers of right answers that ``notebook`` shows below the question, and stored one prints.
+
+    A number that a learner is asked for is one of the right choice alone, and one that a later cell shows.
+    """
+    found = []
+    for place, cell in enumerate(stored(lesson)["cells"]):
+        for question in map(quizzes.question, QUIZ.findall("".join(cell["source"]))):
+            wrong = " ".join(each.text for each in question.choices if not each.right)
+            asked = numbers(question.answer.text) - numbers(question.text) - numbers(wrong)
+            shown_later = numbers(output_texts(notebook["cells"][place + 1 :]))
+            found += [(question.id, number) for number in asked & shown_later]
+    return found
+
+
+def numbers(text):
+    return {each.replace(",", "") for each in NUMBER.findall(text)}
+
+
+def test_what_is_looked_for_is_in_the_stored_lessons():
+    everything = "\n".join(output_texts(stored(lesson)["cells"]) for lesson in LESSONS)
+    assert sum(len(answers_in_sight(lesson, stored(lesson))) for lesson in LESSONS) > 10
+    assert sum(each in everything for each in DIAGNOSES) > 50
+    assert "not passed" in everything or "not attempted yet" in everything
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_a_fresh_lesson_gives_nothing_away(lesson):
+    learners = given_to_a_learner(lesson)
+    shown = output_texts(learners["cells"])
+    assert answers_in_sight(lesson, learners) == []
+    assert pictures(learners) == []
+    told = (*VERDICTS, "not attempted yet", *DIAGNOSES, *codes.CODES)
+    assert [each for each in told if each in shown] == []
+    assert numbers(shown) == set()
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_it_is_the_stored_lesson_but_for_what_cells_show(lesson):
+    learners, original = given_to_a_learner(lesson), stored(lesson)
+    nbformat.validate(nbformat.from_dict(learners))
+    left_out = {"outputs": None, "execution_count": None}
+    assert [{**cell, **left_out} for cell in learners["cells"]] == [
+        {**cell, **left_out} for cell in original["cells"]
+    ]
+    assert {cell.get("execution_count") for cell in learners["cells"]} == {None}
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_each_cell_that_will_show_a_view_says_how_to_get_it(lesson):
+    """A cell that ends in a view has one line; which that is does not hang on what stands stored."""
+    for cell in given_to_a_learner(lesson)["cells"]:
+        if cell["cell_type"] == "code" and re.search(r"^views\.\w+\(", "".join(cell["source"]), re.MULTILINE):
+            (line,) = cell["outputs"]
+            assert re.match(r"Run this cell \(Shift\+Enter\) to [a-z]", line["data"]["text/plain"])
+
+
+def test_what_stays_stored_for_readers_has_its_answers_folded():
+    for lesson in LESSONS:
+        for cell in stored(lesson)["cells"]:
+            shown = re.sub(r"<details>.*?</details>", "", output_texts([cell]), flags=re.DOTALL)
+            for question in map(quizzes.question, QUIZ.findall("".join(cell["source"]))):
+                assert [choice.why for choice in question.choices if choice.why in shown] == []
+
+
+def test_the_words_are_of_views_that_there_are():
+    assert [name for name in fresh._WHAT_FOR if not hasattr(views, name)] == []
