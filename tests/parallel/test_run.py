@@ -10,6 +10,7 @@ import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
@@ -31,6 +32,16 @@ from tests.parallel import leftovers
 @pytest.fixture(autouse=True, scope="module")
 def others():
     leftovers.remember_what_runs()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def a_folder_of_our_own(tmp_path_factory):
+    """Other workers' ranks keep their files in the machine's folder for temporary files at the same time."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = str(tmp_path_factory.mktemp("ranks"))
+        patch.setenv("TMPDIR", folder)
+        patch.setattr(tempfile, "tempdir", folder)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -84,7 +84,7 @@ def test_a_view_to_play_with_has_a_tour_where_it_is_asked_for():
 
     view = views.Play(cost, "size", [1, 2, 4], start=4, tour=True)
     tour = view.children[0]
-    assert "drag it to 1." in tour.sentence
+    assert "Drag it to 1," in tour.sentence
     view.value = 1
     assert "a bar for each precision" in tour.sentence
     press(tour, "Next")
