@@ -25,7 +25,7 @@ def examine(exercise: Exercise, attempt: Any, time_limit_s: float, way: isolatio
     if exercise.on_ranks:  # the learner's code runs in processes of its own, which this one has to start
         ranks.prepare()
         way = "inprocess"
-    elif _has_to_hold_on_cuda_too(exercise):
+    if _has_to_hold_on_cuda_too(exercise):
         _read_cuda_rules()
     result = isolation.run(lambda: _said(exercise, Attempt(attempt, exercise.names)), time_limit_s, way)
     said = result.value if result.ending == "finished" else (ended_early(result, time_limit_s),)
@@ -60,7 +60,7 @@ def _read_cuda_rules() -> None:
 
 
 def _has_to_hold_on_cuda_too(exercise: Exercise) -> bool:
-    return exercise.meets_autocast and not exercise.on_ranks and device_type() == "cpu"
+    return exercise.meets_autocast and device_type() == "cpu"
 
 
 def _refused(said: tuple[Finding | SideBySide, ...]) -> bool:

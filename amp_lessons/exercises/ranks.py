@@ -18,6 +18,7 @@ import torch.distributed as dist
 
 from amp_lessons import parallel
 from amp_lessons.audit.findings import Finding, failed, todo
+from amp_lessons.autocast.cuda_on_cpu.rules import cuda_rules, cuda_rules_apply
 from amp_lessons.exercises.attempt import Rejected
 from amp_lessons.exercises.containment import sandbox
 from amp_lessons.exercises.containment.time_limit import PATIENCE, TimeUp
@@ -44,7 +45,14 @@ def run(task: Callable[..., Any], *args: Any) -> list[Any]:
     with tempfile.TemporaryDirectory() as folder:
         try:
             ended = parallel.run(
-                _be_rank, RANKS, task, args, limit_s * _OF_ITS_OWN, folder, timeout_s=PATIENCE * limit_s
+                _be_rank,
+                RANKS,
+                task,
+                args,
+                limit_s * _OF_ITS_OWN,
+                folder,
+                cuda_rules_apply(),
+                timeout_s=PATIENCE * limit_s,
             )
         except parallel.RankError as error:
             raise Rejected(*(_left_word(Path(folder)) or (_ended(error, limit_s),))) from error
@@ -59,9 +67,12 @@ def run(task: Callable[..., Any], *args: Any) -> list[Any]:
     return [value for value, _ in ended]
 
 
-def _be_rank(task: Callable[..., Any], args: tuple[Any, ...], limit_s: float, folder: str) -> tuple[Any, str]:
+def _be_rank(
+    task: Callable[..., Any], args: tuple[Any, ...], limit_s: float, folder: str, by_cuda_rules: bool
+) -> tuple[Any, str]:
     said: tuple[Finding | SideBySide, ...] = ()
-    with sandbox.contained(limit_s) as session:
+    rules = cuda_rules() if by_cuda_rules else contextlib.nullcontext()
+    with rules, sandbox.contained(limit_s) as session:
         try:
             value = task(*args)
         except Rejected as rejected:

@@ -11,8 +11,9 @@ import threading
 import pytest
 import torch
 
-from amp_lessons import exercises
-from amp_lessons.exercises.containment import isolation
+from amp_lessons import autocast, exercises
+from amp_lessons.exercises import ranks
+from amp_lessons.exercises.containment import isolation, sandbox
 from amp_lessons.exercises.sharded_masters.keeping import kept_in_fp32
 
 
@@ -75,6 +76,20 @@ def test_whatever_a_rank_does_ends_in_a_finding_and_leaves_nothing(attempt, code
     report = exercises.check("ddp_step", attempt, time_limit_s=2.0)
     assert [finding.code for finding in report.findings] == [code]
     assert list(folder.iterdir()) == []
+
+
+def dtype_of_exp():
+    with torch.autocast("cpu", dtype=torch.float16):
+        return torch.ones(1, dtype=torch.float16).exp().dtype
+
+
+def test_ranks_follow_cudas_autocast_rules_where_the_check_does():
+    """CUDA's autocast takes exp in fp32, a CPU's leaves it as it comes."""
+    ranks.prepare()
+    with sandbox.contained(60.0):
+        assert ranks.run(dtype_of_exp) == [torch.float16] * ranks.RANKS
+        with autocast.cuda_rules():
+            assert ranks.run(dtype_of_exp) == [torch.float32] * ranks.RANKS
 
 
 def test_what_is_kept_is_found_wherever_it_is_and_counted_once():
