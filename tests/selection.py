@@ -5,6 +5,9 @@ that it is given. ``make test`` sets AMP_LESSONS_SHARE to ``auto``: all attempts
 has changed run, and of the others one eighth, the next one with the next commit. The header of the run names
 the share and how to run the same again. A test that is to be shared out has the mark
 ``attempt("exercise_id")``; the first attempt that earns a code of a finding has none, and runs always.
+
+Other tests with many cases that take long have the mark ``in_turn``: of their cases an eighth runs as well,
+at least one, and all of them where the test's file has changed.
 """
 
 from __future__ import annotations
@@ -42,21 +45,22 @@ class Choice:
     def __str__(self) -> str:
         if self.of == 1:
             return "attempts at exercises: all"
-        whole = f"; all at {', '.join(sorted(self.changed))}" if self.changed else ""
+        whole = f"; all of {', '.join(sorted(self.changed))}" if self.changed else ""
         again = f"{SHARE}={self.number + 1}/{self.of} {CHANGED}={','.join(sorted(self.changed))}"
         return f"attempts at exercises: share {self.number + 1} of {self.of}{self.why}{whole}; again: {again}"
 
-    def takes(self, exercise_id: str, index: int) -> bool:
-        """Whether the ``index``-th of a test's attempts at an exercise is run."""
-        mine = (index + zlib.crc32(exercise_id.encode())) % self.of == self.number
-        return mine or exercise_id in self.changed
+    def takes(self, of_what: str, index: int, cases: int = SHARES) -> bool:
+        """Whether the ``index``-th of ``cases`` is run, of a test of an exercise, or of a test file."""
+        shares = min(self.of, cases)  # where there are fewer cases than shares, each run takes one
+        mine = (index + zlib.crc32(of_what.encode())) % shares == self.number % shares
+        return mine or of_what in self.changed
 
 
 def choice(asked: str, changed: str | None = None, root: Path = ROOT) -> Choice:
     """Return what the two variables of the environment ask for. Raises UsageError for what is no share."""
     if asked == "auto":
         number, why = _turn(root)
-        return Choice(number % SHARES, SHARES, changed_exercises(root), why)
+        return Choice(number % SHARES, SHARES, changed_exercises(root) | changed_tests(root), why)
     found = re.fullmatch(r"(\d+)/(\d+)", asked or "1/1")
     if not found or not 1 <= int(found[1]) <= int(found[2]):
         raise pytest.UsageError(f"{SHARE} is 'auto' or a share such as 3/{SHARES}, not {asked!r}")
@@ -76,13 +80,21 @@ def changed_exercises(root: Path = ROOT) -> frozenset[str]:
     Content is the folder, and what its modules import of ``amp_lessons.exercises`` that not every exercise
     does. Nothing has changed where git does not know.
     """
+    files = {Path(name) for name in _differing(root)}
+    return frozenset(name for name, sources in contents(root).items() if files & sources)
+
+
+def changed_tests(root: Path = ROOT) -> frozenset[str]:
+    """Name the test files that differ in the same way, relative to ``root``."""
+    return frozenset(name for name in _differing(root) if re.fullmatch(r"tests/.*test_\w+\.py", name))
+
+
+def _differing(root: Path) -> list[str]:
     base = _base(root)
     if not base:
-        return frozenset()
+        return []
     differing = _git(root, "diff", "--name-only", base).splitlines()
-    differing += _git(root, "ls-files", "--others", "--exclude-standard").splitlines()
-    files = {Path(name) for name in differing}
-    return frozenset(name for name, sources in contents(root).items() if files & sources)
+    return differing + _git(root, "ls-files", "--others", "--exclude-standard").splitlines()
 
 
 def _base(root: Path) -> str:
@@ -162,17 +174,27 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the attempts that have no turn."""
-    chosen, counted, kept, left_out = config.stash[_CHOICE], Counter[tuple[str, str]](), [], []
+    """Leave out what has no turn."""
+    chosen = config.stash[_CHOICE]
+    cases, counted = Counter(map(_test_of, items)), Counter[tuple[str, str]]()
+    kept: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
     for item in items:
-        attempt = item.get_closest_marker("attempt")
-        test = (item.nodeid.partition("[")[0], attempt.args[0] if attempt else "")
-        takes = attempt is None or chosen.takes(attempt.args[0], counted[test])
-        counted[test] += 1
+        test, of_what = _test_of(item)
+        takes = not of_what or chosen.takes(of_what, counted[test, of_what], cases[test, of_what])
+        counted[test, of_what] += 1
         (kept if takes else left_out).append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = kept
+
+
+def _test_of(item: pytest.Item) -> tuple[str, str]:
+    """Name an item's test, and of what it is a case: of an exercise, of a file of tests, or of nothing."""
+    test = item.nodeid.partition("[")[0]
+    if attempt := item.get_closest_marker("attempt"):
+        return test, attempt.args[0]
+    return test, test.partition("::")[0] if item.get_closest_marker("in_turn") else ""
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -67,6 +67,7 @@ def test_import_time_is_measured_beyond_torch():
     assert 0 < import_time.import_ms("amp_lessons") < import_time.import_ms("matplotlib.pyplot")
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "package",
     [
@@ -96,6 +97,7 @@ def test_a_view_that_does_not_exist_is_answered_with_those_that_do():
         views.BitsView  # noqa: B018
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "package",
     [

@@ -36,6 +36,19 @@ def test_without_a_share_and_of_an_exercise_that_changed_all_run():
     assert len(taken(chosen, "three")) == len(ALL) // SHARES
 
 
+@pytest.mark.parametrize("cases", [1, 2, 7, 8, 30])
+def test_of_cases_in_turn_each_run_takes_one_at_least_and_eight_runs_take_all(cases):
+    def run(number):
+        chosen = choice(f"{number}/{SHARES}")
+        return {index for index in range(cases) if chosen.takes("tests/test_one.py", index, cases)}
+
+    runs = [run(number) for number in range(1, SHARES + 1)]
+    assert all(runs)
+    assert set.union(*runs) == set(range(cases))
+    assert max(map(len, runs)) <= cases // SHARES + 1
+    assert choice("1/8", "tests/test_one.py").takes("tests/test_one.py", 5, cases)
+
+
 @pytest.mark.parametrize("asked", ["0/8", "9/8", "3", "some", "-1/8"])
 def test_what_is_no_share_is_refused(asked):
     with pytest.raises(pytest.UsageError, match="is 'auto' or a share such as 3/8"):
@@ -68,6 +81,15 @@ def repository(tmp_path):
 
 def changed(root):
     return set(selection.changed_exercises(root))
+
+
+def test_a_file_of_tests_that_changed_runs_whole(repository):
+    root, _, git = repository
+    git("commit", "--allow-empty", "-m", "Another")
+    (root / "tests").mkdir()
+    (root / "tests" / "test_one.py").write_text("")
+    (root / "tests" / "help.py").write_text("")
+    assert selection.changed_tests(root) == {"tests/test_one.py"}
 
 
 @pytest.mark.parametrize(

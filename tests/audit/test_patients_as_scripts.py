@@ -38,6 +38,7 @@ def seen_in(id: str, code: object) -> set[str]:
     return mistakes(watch_call(lambda: PATIENTS[id].observe(as_script(code))))
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("id", PATIENTS)
 def test_a_patient_is_named_as_no_other_is_and_a_mended_one_is_clean(id):
     patient = PATIENTS[id]

@@ -149,6 +149,7 @@ def some_ids(name, way):
     return TOUCHY_IDS if way == "inprocess" else TOUCHY_IDS[:1]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", SETTINGS)
 def test_the_solutions_pass_and_the_setting_stays(name, way):
@@ -169,6 +170,7 @@ def settings_in_a_check(way):
     return run(lambda: str(settings()), 10).value.replace("ieee", "none")  # two names for float32
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", SETTINGS)
 def test_the_code_finds_what_it_would_find_without_the_setting(name, way):

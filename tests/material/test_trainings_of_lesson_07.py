@@ -67,6 +67,7 @@ def language():
     return names_of(*cells, "random-blank")
 
 
+@pytest.mark.thorough  # `make test` runs lesson 07, whose cells assert it for one seed
 @needs_weights
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.thorough)])
 def test_the_encoder_names_packages_and_random_weights_name_fewer(language, seed):
@@ -78,6 +79,7 @@ def test_the_encoder_names_packages_and_random_weights_name_fewer(language, seed
     assert 0.3 < language["from_nothing"](1e-3, seed) < right - 0.03
 
 
+@pytest.mark.thorough  # `make test` runs lesson 07, whose cells assert it for one seed
 @needs_weights
 def test_pure_bf16_stalls_at_a_small_rate_and_random_rounding_does_not(language):
     """At 2e-5, seed 1: below three in ten without, and within eight points of fp32 with it."""
@@ -105,6 +107,7 @@ def averages(diffusion):
     return {seed: diffusion["train_diffusion"](seed=seed) for seed in (1, 2)}
 
 
+@pytest.mark.thorough  # `make test` runs lesson 07, whose cells assert it for one seed
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.thorough)])
 def test_diffusion_draws_digits_unless_its_average_is_kept_in_bf16(diffusion, averages, seed):
     """A distance below 1, against 4 and more."""
@@ -114,6 +117,7 @@ def test_diffusion_draws_digits_unless_its_average_is_kept_in_bf16(diffusion, av
     assert distances["fp32"] < 1 < 4 < distances["bf16"]
 
 
+@pytest.mark.thorough  # `make test` runs lesson 07, whose cells assert it for one seed
 def test_times_that_collide_do_not_hurt_what_is_drawn(diffusion, averages):
     """Seed 1: the distance is that of a training with all times apart, within 0.05."""
     collided = diffusion["train_diffusion"](channels=diffusion["coarse"], seed=1)["fp32"]
@@ -121,6 +125,7 @@ def test_times_that_collide_do_not_hurt_what_is_drawn(diffusion, averages):
     assert found == pytest.approx(diffusion["distance"](diffusion["drawn"](averages[1]["fp32"])), abs=0.05)
 
 
+@pytest.mark.thorough  # `make test` runs lesson 07, whose cells assert it for one seed
 @pytest.mark.parametrize("dtype", [None, torch.bfloat16])
 def test_the_gan_gets_nearer_to_digits(dtype):
     """Seed 1: from a distance above 8 to one below 6.5."""
