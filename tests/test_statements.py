@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from amp_lessons import autocast, bench, data, formats, measure, models, scaling
+from amp_lessons import autocast, bench, clinic, data, formats, measure, models, scaling
 from amp_lessons.autocast import fake_tensors
 from amp_lessons.measure import operations
 
@@ -406,3 +406,106 @@ def test_a_scaler_that_is_switched_off_steps_on_nan(enabled, finite):
     weight = torch.nn.Parameter(torch.ones(1))
     scaled_steps(torch.optim.SGD([weight], lr=1.0), weight, [float("nan")], enabled=enabled)
     assert weight.isfinite().all() == finite
+
+
+def _clipped_run(optimizer_class, lr, unscaled, epochs=3):
+    """How far the weights of the digits' model moved, and the share it names, clipped before or after."""
+    batches, test = data.batches(data.digits().train, batch_size=64), data.digits().test
+    model, scaler = models.digits_classifier(64), torch.amp.GradScaler("cpu")
+    optimizer = optimizer_class(model.parameters(), lr=lr)
+    start = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+    for inputs, targets in batches * epochs:
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.float16):
+            loss = cross_entropy(model(inputs), targets)
+        scaler.scale(loss).backward()
+        if unscaled:
+            scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+    moved = (torch.nn.utils.parameters_to_vector(model.parameters()) - start).norm().item()
+    return moved, (model(test.images).argmax(1) == test.labels).float().mean().item()
+
+
+@pytest.mark.parametrize(
+    ("make", "lr", "hidden"), [(torch.optim.SGD, 0.1, False), (torch.optim.Adam, 1e-3, True)]
+)
+def test_clipping_before_unscaling_stops_sgd_and_adam_hides_it(make, lr, hidden):
+    (right, right_share), (wrong, wrong_share) = (
+        _clipped_run(make, lr, unscaled) for unscaled in (True, False)
+    )
+    assert (wrong > right / 2) == hidden
+    assert hidden or wrong < right / 10_000
+    assert (abs(wrong_share - right_share) < 0.05) == hidden
+
+
+def test_a_silent_patients_gradients_may_be_infinite_while_its_losses_are_not():
+    snail = clinic.patient("heal_snail")
+    assert snail.silent
+    space = {}
+    exec(snail.source, space)
+    batches = data.batches(data.digits().train, batch_size=64)
+    model, infinite = models.digits_classifier(64), []
+    model.net[0].weight.register_post_accumulate_grad_hook(
+        lambda weight: infinite.append(not weight.grad.isfinite().all())
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def loud(outputs, targets):
+        return 512 * cross_entropy(outputs, targets)
+
+    history = space["train_snail"](
+        model, batches[:8], optimizer, loud, 4, device_type="cpu", dtype=torch.float16
+    )
+    assert torch.tensor(history).isfinite().all()
+    assert sum(infinite) > len(infinite) / 2
+
+
+@pytest.mark.parametrize(("fused", "hooks_ran"), [(False, 0), (True, 1)])
+def test_the_hook_after_a_step_runs_after_a_skipped_one_where_the_optimizer_is_fused(fused, hooks_ran):
+    weight, ran = torch.nn.Parameter(torch.ones(4)), []
+    optimizer = torch.optim.SGD([weight], lr=0.1, fused=fused)
+    optimizer.register_step_post_hook(lambda *_: ran.append(True))
+    scaled_steps(optimizer, weight, [float("inf")])
+    assert torch.equal(weight, torch.ones(4))
+    assert len(ran) == hooks_ran
+
+
+@pytest.mark.parametrize(("masked_by_hand", "zero"), [(False, True), (True, False)])
+def test_a_batch_of_ignored_labels_has_gradients_of_zero_unless_the_mean_is_by_hand(masked_by_hand, zero):
+    logits, labels = torch.zeros(4, 3, requires_grad=True), torch.full((4,), -100)
+    loss = cross_entropy(logits, labels)
+    if masked_by_hand:
+        each = cross_entropy(logits, labels.clamp(min=0), reduction="none")
+        loss = (each * (labels != -100)).sum() / (labels != -100).sum()
+    loss.backward()
+    assert loss.isnan()
+    assert bool((logits.grad == 0).all()) == zero
+    assert bool(logits.grad.isnan().all()) != zero
+
+
+def test_at_2e_5_most_steps_of_a_bf16_weight_are_rounded_away_and_at_1e_3_hardly_any():
+    weights = 0.05 * torch.randn(10_000, generator=torch.Generator().manual_seed(0))
+    moved = {}
+    for lr in (2e-5, 1e-3):
+        weight = torch.nn.Parameter(weights.bfloat16())
+        weight.grad = torch.ones_like(weight)
+        torch.optim.AdamW([weight], lr=lr).step()
+        moved[lr] = (weight != weights.bfloat16()).float().mean()
+    assert moved[2e-5] < 0.3 < 0.8 < moved[1e-3]
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_scalers_flag_is_of_fp32_and_can_be_reduced_by_hand(fused):
+    """What lesson 08's cure for two meshes rests on: a private method, looked at in this PyTorch."""
+    weight = torch.nn.Parameter(torch.ones(2))
+    optimizer, scaler = torch.optim.SGD([weight], lr=1.0, fused=fused), torch.amp.GradScaler("cpu")
+    scaler.scale(weight.sum()).backward()
+    scaler.unscale_(optimizer)
+    for found in scaler._found_inf_per_device(optimizer).values():
+        found.fill_(1.0)
+    scaler.step(optimizer)
+    scaler.update()
+    assert torch.equal(weight, torch.ones(2))
+    assert scaler.get_scale() == 2.0**15
