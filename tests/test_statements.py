@@ -509,3 +509,81 @@ def test_a_scalers_flag_is_of_fp32_and_can_be_reduced_by_hand(fused):
     scaler.update()
     assert torch.equal(weight, torch.ones(2))
     assert scaler.get_scale() == 2.0**15
+
+
+def test_in_fp16_the_loss_of_a_probability_of_zero_is_100_and_its_gradient_infinite():
+    probability = torch.zeros(1, dtype=torch.float16, requires_grad=True)
+    loss = torch.nn.functional.binary_cross_entropy(probability, torch.ones(1, dtype=torch.float16))
+    loss.backward()
+    assert loss == 100
+    assert probability.grad.isinf()
+
+
+def test_the_cpus_autocast_does_not_refuse_binary_cross_entropy():
+    with torch.autocast("cpu", torch.float16):
+        loss = torch.nn.functional.binary_cross_entropy(torch.tensor([0.3]), torch.ones(1))
+    assert loss.isfinite()
+
+
+def test_a_momentum_of_zero_stops_batchnorms_statistics_and_not_its_count():
+    norm, x = torch.nn.BatchNorm1d(3, momentum=0.0), torch.randn(8, 3)
+    norm(x)
+    assert torch.equal(norm.running_mean, torch.zeros(3))
+    assert norm.num_batches_tracked == 1
+
+
+@pytest.mark.parametrize(("momentum", "left"), [(0.1, 0.04), (0.01, 0.74)])
+def test_what_thirty_steps_leave_of_old_statistics(momentum, left):
+    norm = torch.nn.BatchNorm1d(1, momentum=momentum)
+    for _ in range(30):  # of numbers whose mean is zero: what the running mean holds is left of the old one
+        norm.running_mean += 1.0 * (norm.num_batches_tracked == 0)
+        norm(torch.tensor([[-1.0], [1.0]]))
+    assert norm.running_mean.item() == pytest.approx(left, abs=0.005)
+
+
+def test_a_scaler_does_not_look_again_at_gradients_that_were_mended_after_unscale():
+    weight = torch.nn.Parameter(torch.ones(1))
+    optimizer, scaler = torch.optim.SGD([weight], lr=1.0), torch.amp.GradScaler("cpu")
+    scaler.scale((weight * float("inf")).sum()).backward()
+    scaler.unscale_(optimizer)
+    weight.grad.fill_(1.0)
+    scaler.step(optimizer)
+    assert weight == 1
+
+
+def test_a_second_step_after_the_scalers_uses_the_same_unscaled_gradients_and_asks_nobody():
+    weight = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    scaler = scaled_steps(optimizer, weight, [0.5])
+    optimizer.step()
+    assert weight == -1
+    optimizer.zero_grad()
+    scaler.scale((weight * float("inf")).sum()).backward()
+    scaler.step(optimizer)
+    assert weight == -1
+    optimizer.step()
+    assert not weight.isfinite()
+
+
+def test_bf16_has_numbers_above_09_and_they_lie_0004_apart():
+    numbers = torch.linspace(0.9, 1, 10_000).bfloat16().unique().float()
+    assert numbers[numbers < 1].max().item() == pytest.approx(0.996, abs=5e-4)
+    assert {gap.item() for gap in numbers.diff()} == {2.0**-8}
+
+
+def test_lora_keeps_most_activations_and_freezing_from_the_bottom_keeps_none_of_them():
+    peft = pytest.importorskip("peft")
+
+    def kept(model):
+        return sum(measure.saved_activation_bytes(model, torch.randn(256, 64)).values())
+
+    def stack():
+        return torch.nn.Sequential(
+            *(each for _ in range(3) for each in (torch.nn.Linear(64, 64), torch.nn.GELU()))
+        )
+
+    whole, frozen = stack(), stack()
+    frozen[:4].requires_grad_(False)
+    lora = peft.get_peft_model(stack(), peft.LoraConfig(r=2, target_modules=["0", "2", "4"]))
+    assert kept(lora) > 0.7 * kept(whole)
+    assert kept(frozen) < 0.4 * kept(whole)
