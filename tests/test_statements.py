@@ -288,10 +288,10 @@ def test_partial_sums_of_a_split_product_may_be_added_in_16_bits():
     assert torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction is True
 
 
-def moments_and_whether_they_moved(dtype):
+def moments_and_whether_they_moved(dtype, beta2=0.999):
     """AdamW's moments once gradients became a tenth as large, and the share that the last step moved."""
     weight, draw = torch.nn.Parameter(torch.zeros(1000, dtype=dtype)), torch.Generator().manual_seed(0)
-    optimizer = torch.optim.AdamW([weight])
+    optimizer = torch.optim.AdamW([weight], betas=(0.9, beta2))
     for step in range(2000):
         before = {name: moment.clone() for name, moment in optimizer.state[weight].items()}
         size = 1.0 if step < 1000 else 0.1
@@ -308,6 +308,12 @@ def test_in_plain_bf16_adamws_second_moment_cannot_fall_and_its_first_one_moves(
     assert moved["exp_avg_sq"] == 0
     assert moved["exp_avg"] > 0.98
     assert torch.corrcoef(torch.stack([half["exp_avg"].float(), full["exp_avg"]]))[0, 1] > 0.999
+
+
+def test_with_a_beta2_of_095_adamws_second_moment_falls_in_bf16_as_well():
+    full, _ = moments_and_whether_they_moved(torch.float32, beta2=0.95)
+    half, _ = moments_and_whether_they_moved(torch.bfloat16, beta2=0.95)
+    assert half["exp_avg_sq"].float().mean() < 1.5 * full["exp_avg_sq"].mean()
 
 
 def test_a_bf16_number_less_a_thousandth_of_it_is_rounded_back():
