@@ -9,6 +9,7 @@ from itertools import cycle, islice
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from amp_lessons import autocast, bench, clinic, data, formats, measure, models, scaling
 from amp_lessons.autocast import fake_tensors
@@ -593,3 +594,54 @@ def test_lora_keeps_most_activations_and_freezing_from_the_bottom_keeps_none_of_
     lora = peft.get_peft_model(stack(), peft.LoraConfig(r=2, target_modules=["0", "2", "4"]))
     assert kept(lora) > 0.7 * kept(whole)
     assert kept(frozen) < 0.4 * kept(whole)
+
+
+class _Dtypes(TorchDispatchMode):
+    """The operations that run, with the dtype of what each returns."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        result = operation(*args, **(kwargs or {}))
+        first = result[0] if isinstance(result, tuple) else result
+        self.seen.append((str(operation).split(".")[1], first.dtype))
+        return result
+
+
+def test_by_cudas_rules_the_loss_casts_16_bit_log_probabilities_and_not_logits():
+    logits, labels = torch.randn(4, 10).bfloat16(), torch.arange(4)
+    with autocast.region("cuda", torch.bfloat16), _Dtypes() as ran:
+        assert cross_entropy(logits, labels).dtype == torch.float32
+    names = [name for name, _ in ran.seen]
+    softmax, cast, loss = (names.index(name) for name in ("_log_softmax", "_to_copy", "nll_loss_forward"))
+    assert softmax < cast < loss
+    assert [ran.seen[at][1] for at in (softmax, cast)] == [torch.bfloat16, torch.float32]
+
+
+def test_a_checkpoint_in_bf16_loads_in_bf16_and_trainer_leaves_weights_and_moments_so(tmp_path):
+    transformers = pytest.importorskip("transformers", minversion="5")
+    pytest.importorskip("accelerate")
+    config = transformers.BertConfig(
+        vocab_size=50, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64
+    )
+    transformers.BertForSequenceClassification(config).bfloat16().save_pretrained(tmp_path / "file")
+    model = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "file")
+    start = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+    options = transformers.TrainingArguments(
+        str(tmp_path / "run"), bf16=True, learning_rate=2e-5, max_steps=3, use_cpu=True, report_to=[],
+        disable_tqdm=True, logging_strategy="no", save_strategy="no",
+    )  # fmt: skip
+    rows = [{"input_ids": torch.full((8,), n), "labels": torch.tensor(n % 2)} for n in range(24)]
+    trainer = transformers.Trainer(model, options, train_dataset=rows)
+    trainer.train()
+    moments = {
+        value.dtype for state in trainer.optimizer.state.values() for value in state.values() if value.dim()
+    }
+    assert moments == {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
+    end = torch.nn.utils.parameters_to_vector(model.parameters())
+    assert (start != end).float().mean() < 0.3
+    gains = [gain for name, gain in model.named_parameters() if name.endswith("LayerNorm.weight")]
+    assert len(gains) == 3
+    assert all((gain == 1).all() for gain in gains)
