@@ -9,8 +9,9 @@ from itertools import cycle, islice
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from amp_lessons import autocast, bench, data, formats, measure, models, scaling
+from amp_lessons import autocast, bench, clinic, data, formats, measure, models, scaling
 from amp_lessons.autocast import fake_tensors
 from amp_lessons.measure import operations
 
@@ -288,10 +289,10 @@ def test_partial_sums_of_a_split_product_may_be_added_in_16_bits():
     assert torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction is True
 
 
-def moments_and_whether_they_moved(dtype):
+def moments_and_whether_they_moved(dtype, beta2=0.999):
     """AdamW's moments once gradients became a tenth as large, and the share that the last step moved."""
     weight, draw = torch.nn.Parameter(torch.zeros(1000, dtype=dtype)), torch.Generator().manual_seed(0)
-    optimizer = torch.optim.AdamW([weight])
+    optimizer = torch.optim.AdamW([weight], betas=(0.9, beta2))
     for step in range(2000):
         before = {name: moment.clone() for name, moment in optimizer.state[weight].items()}
         size = 1.0 if step < 1000 else 0.1
@@ -308,6 +309,12 @@ def test_in_plain_bf16_adamws_second_moment_cannot_fall_and_its_first_one_moves(
     assert moved["exp_avg_sq"] == 0
     assert moved["exp_avg"] > 0.98
     assert torch.corrcoef(torch.stack([half["exp_avg"].float(), full["exp_avg"]]))[0, 1] > 0.999
+
+
+def test_with_a_beta2_of_095_adamws_second_moment_falls_in_bf16_as_well():
+    full, _ = moments_and_whether_they_moved(torch.float32, beta2=0.95)
+    half, _ = moments_and_whether_they_moved(torch.bfloat16, beta2=0.95)
+    assert half["exp_avg_sq"].float().mean() < 1.5 * full["exp_avg_sq"].mean()
 
 
 def test_a_bf16_number_less_a_thousandth_of_it_is_rounded_back():
@@ -406,3 +413,235 @@ def test_a_scaler_that_is_switched_off_steps_on_nan(enabled, finite):
     weight = torch.nn.Parameter(torch.ones(1))
     scaled_steps(torch.optim.SGD([weight], lr=1.0), weight, [float("nan")], enabled=enabled)
     assert weight.isfinite().all() == finite
+
+
+def _clipped_run(optimizer_class, lr, unscaled, epochs=3):
+    """How far the weights of the digits' model moved, and the share it names, clipped before or after."""
+    batches, test = data.batches(data.digits().train, batch_size=64), data.digits().test
+    model, scaler = models.digits_classifier(64), torch.amp.GradScaler("cpu")
+    optimizer = optimizer_class(model.parameters(), lr=lr)
+    start = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+    for inputs, targets in batches * epochs:
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.float16):
+            loss = cross_entropy(model(inputs), targets)
+        scaler.scale(loss).backward()
+        if unscaled:
+            scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+    moved = (torch.nn.utils.parameters_to_vector(model.parameters()) - start).norm().item()
+    return moved, (model(test.images).argmax(1) == test.labels).float().mean().item()
+
+
+@pytest.mark.parametrize(
+    ("make", "lr", "hidden"), [(torch.optim.SGD, 0.1, False), (torch.optim.Adam, 1e-3, True)]
+)
+def test_clipping_before_unscaling_stops_sgd_and_adam_hides_it(make, lr, hidden):
+    (right, right_share), (wrong, wrong_share) = (
+        _clipped_run(make, lr, unscaled) for unscaled in (True, False)
+    )
+    assert (wrong > right / 2) == hidden
+    assert hidden or wrong < right / 10_000
+    assert (abs(wrong_share - right_share) < 0.05) == hidden
+
+
+def test_a_silent_patients_gradients_may_be_infinite_while_its_losses_are_not():
+    snail = clinic.patient("heal_snail")
+    assert snail.silent
+    space = {}
+    exec(snail.source, space)
+    batches = data.batches(data.digits().train, batch_size=64)
+    model, infinite = models.digits_classifier(64), []
+    model.net[0].weight.register_post_accumulate_grad_hook(
+        lambda weight: infinite.append(not weight.grad.isfinite().all())
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def loud(outputs, targets):
+        return 512 * cross_entropy(outputs, targets)
+
+    history = space["train_snail"](
+        model, batches[:8], optimizer, loud, 4, device_type="cpu", dtype=torch.float16
+    )
+    assert torch.tensor(history).isfinite().all()
+    assert sum(infinite) > len(infinite) / 2
+
+
+@pytest.mark.parametrize(("fused", "hooks_ran"), [(False, 0), (True, 1)])
+def test_the_hook_after_a_step_runs_after_a_skipped_one_where_the_optimizer_is_fused(fused, hooks_ran):
+    weight, ran = torch.nn.Parameter(torch.ones(4)), []
+    optimizer = torch.optim.SGD([weight], lr=0.1, fused=fused)
+    optimizer.register_step_post_hook(lambda *_: ran.append(True))
+    scaled_steps(optimizer, weight, [float("inf")])
+    assert torch.equal(weight, torch.ones(4))
+    assert len(ran) == hooks_ran
+
+
+@pytest.mark.parametrize(("masked_by_hand", "zero"), [(False, True), (True, False)])
+def test_a_batch_of_ignored_labels_has_gradients_of_zero_unless_the_mean_is_by_hand(masked_by_hand, zero):
+    logits, labels = torch.zeros(4, 3, requires_grad=True), torch.full((4,), -100)
+    loss = cross_entropy(logits, labels)
+    if masked_by_hand:
+        each = cross_entropy(logits, labels.clamp(min=0), reduction="none")
+        loss = (each * (labels != -100)).sum() / (labels != -100).sum()
+    loss.backward()
+    assert loss.isnan()
+    assert bool((logits.grad == 0).all()) == zero
+    assert bool(logits.grad.isnan().all()) != zero
+
+
+def test_at_2e_5_most_steps_of_a_bf16_weight_are_rounded_away_and_at_1e_3_hardly_any():
+    weights = 0.05 * torch.randn(10_000, generator=torch.Generator().manual_seed(0))
+    moved = {}
+    for lr in (2e-5, 1e-3):
+        weight = torch.nn.Parameter(weights.bfloat16())
+        weight.grad = torch.ones_like(weight)
+        torch.optim.AdamW([weight], lr=lr).step()
+        moved[lr] = (weight != weights.bfloat16()).float().mean()
+    assert moved[2e-5] < 0.3 < 0.8 < moved[1e-3]
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_scalers_flag_is_of_fp32_and_can_be_reduced_by_hand(fused):
+    """What lesson 08's cure for two meshes rests on: a private method, looked at in this PyTorch."""
+    weight = torch.nn.Parameter(torch.ones(2))
+    optimizer, scaler = torch.optim.SGD([weight], lr=1.0, fused=fused), torch.amp.GradScaler("cpu")
+    scaler.scale(weight.sum()).backward()
+    scaler.unscale_(optimizer)
+    for found in scaler._found_inf_per_device(optimizer).values():
+        found.fill_(1.0)
+    scaler.step(optimizer)
+    scaler.update()
+    assert torch.equal(weight, torch.ones(2))
+    assert scaler.get_scale() == 2.0**15
+
+
+def test_in_fp16_the_loss_of_a_probability_of_zero_is_100_and_its_gradient_infinite():
+    probability = torch.zeros(1, dtype=torch.float16, requires_grad=True)
+    loss = torch.nn.functional.binary_cross_entropy(probability, torch.ones(1, dtype=torch.float16))
+    loss.backward()
+    assert loss == 100
+    assert probability.grad.isinf()
+
+
+def test_the_cpus_autocast_does_not_refuse_binary_cross_entropy():
+    with torch.autocast("cpu", torch.float16):
+        loss = torch.nn.functional.binary_cross_entropy(torch.tensor([0.3]), torch.ones(1))
+    assert loss.isfinite()
+
+
+def test_a_momentum_of_zero_stops_batchnorms_statistics_and_not_its_count():
+    norm, x = torch.nn.BatchNorm1d(3, momentum=0.0), torch.randn(8, 3)
+    norm(x)
+    assert torch.equal(norm.running_mean, torch.zeros(3))
+    assert norm.num_batches_tracked == 1
+
+
+@pytest.mark.parametrize(("momentum", "left"), [(0.1, 0.04), (0.01, 0.74)])
+def test_what_thirty_steps_leave_of_old_statistics(momentum, left):
+    norm = torch.nn.BatchNorm1d(1, momentum=momentum)
+    for _ in range(30):  # of numbers whose mean is zero: what the running mean holds is left of the old one
+        norm.running_mean += 1.0 * (norm.num_batches_tracked == 0)
+        norm(torch.tensor([[-1.0], [1.0]]))
+    assert norm.running_mean.item() == pytest.approx(left, abs=0.005)
+
+
+def test_a_scaler_does_not_look_again_at_gradients_that_were_mended_after_unscale():
+    weight = torch.nn.Parameter(torch.ones(1))
+    optimizer, scaler = torch.optim.SGD([weight], lr=1.0), torch.amp.GradScaler("cpu")
+    scaler.scale((weight * float("inf")).sum()).backward()
+    scaler.unscale_(optimizer)
+    weight.grad.fill_(1.0)
+    scaler.step(optimizer)
+    assert weight == 1
+
+
+def test_a_second_step_after_the_scalers_uses_the_same_unscaled_gradients_and_asks_nobody():
+    weight = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    scaler = scaled_steps(optimizer, weight, [0.5])
+    optimizer.step()
+    assert weight == -1
+    optimizer.zero_grad()
+    scaler.scale((weight * float("inf")).sum()).backward()
+    scaler.step(optimizer)
+    assert weight == -1
+    optimizer.step()
+    assert not weight.isfinite()
+
+
+def test_bf16_has_numbers_above_09_and_they_lie_0004_apart():
+    numbers = torch.linspace(0.9, 1, 10_000).bfloat16().unique().float()
+    assert numbers[numbers < 1].max().item() == pytest.approx(0.996, abs=5e-4)
+    assert {gap.item() for gap in numbers.diff()} == {2.0**-8}
+
+
+def test_lora_keeps_most_activations_and_freezing_from_the_bottom_keeps_none_of_them():
+    peft = pytest.importorskip("peft")
+
+    def kept(model):
+        return sum(measure.saved_activation_bytes(model, torch.randn(256, 64)).values())
+
+    def stack():
+        return torch.nn.Sequential(
+            *(each for _ in range(3) for each in (torch.nn.Linear(64, 64), torch.nn.GELU()))
+        )
+
+    whole, frozen = stack(), stack()
+    frozen[:4].requires_grad_(False)
+    lora = peft.get_peft_model(stack(), peft.LoraConfig(r=2, target_modules=["0", "2", "4"]))
+    assert kept(lora) > 0.7 * kept(whole)
+    assert kept(frozen) < 0.4 * kept(whole)
+
+
+class _Dtypes(TorchDispatchMode):
+    """The operations that run, with the dtype of what each returns."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        result = operation(*args, **(kwargs or {}))
+        first = result[0] if isinstance(result, tuple) else result
+        self.seen.append((str(operation).split(".")[1], first.dtype))
+        return result
+
+
+def test_by_cudas_rules_the_loss_casts_16_bit_log_probabilities_and_not_logits():
+    logits, labels = torch.randn(4, 10).bfloat16(), torch.arange(4)
+    with autocast.region("cuda", torch.bfloat16), _Dtypes() as ran:
+        assert cross_entropy(logits, labels).dtype == torch.float32
+    names = [name for name, _ in ran.seen]
+    softmax, cast, loss = (names.index(name) for name in ("_log_softmax", "_to_copy", "nll_loss_forward"))
+    assert softmax < cast < loss
+    assert [ran.seen[at][1] for at in (softmax, cast)] == [torch.bfloat16, torch.float32]
+
+
+def test_a_checkpoint_in_bf16_loads_in_bf16_and_trainer_leaves_weights_and_moments_so(tmp_path):
+    transformers = pytest.importorskip("transformers", minversion="5")
+    pytest.importorskip("accelerate")
+    config = transformers.BertConfig(
+        vocab_size=50, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64
+    )
+    transformers.BertForSequenceClassification(config).bfloat16().save_pretrained(tmp_path / "file")
+    model = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "file")
+    start = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+    options = transformers.TrainingArguments(
+        str(tmp_path / "run"), bf16=True, learning_rate=2e-5, max_steps=3, use_cpu=True, report_to=[],
+        disable_tqdm=True, logging_strategy="no", save_strategy="no",
+    )  # fmt: skip
+    rows = [{"input_ids": torch.full((8,), n), "labels": torch.tensor(n % 2)} for n in range(24)]
+    trainer = transformers.Trainer(model, options, train_dataset=rows)
+    trainer.train()
+    moments = {
+        value.dtype for state in trainer.optimizer.state.values() for value in state.values() if value.dim()
+    }
+    assert moments == {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
+    end = torch.nn.utils.parameters_to_vector(model.parameters())
+    assert (start != end).float().mean() < 0.3
+    gains = [gain for name, gain in model.named_parameters() if name.endswith("LayerNorm.weight")]
+    assert len(gains) == 3
+    assert all((gain == 1).all() for gain in gains)

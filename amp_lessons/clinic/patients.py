@@ -38,7 +38,7 @@ class Patient:
 
     @property
     def silent(self) -> bool:
-        """Whether nothing is raised, PyTorch does not warn, and nothing becomes inf or NaN."""
+        """Whether nothing is raised, PyTorch does not warn, and no loss becomes inf or NaN."""
         return self.case.silent
 
     @property

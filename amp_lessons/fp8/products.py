@@ -102,7 +102,7 @@ def choose_engine(
         return Engine("emulated", "asked for")
     refused = kernels.refusal(left, right, device, dtype)
     if accumulation.bits is not None:
-        refused = f"no kernel lets its accumulator be chosen: {accumulation}"
+        refused = f"kernels accumulate fast or in full, and not as asked: {accumulation}"
     if refused is None and engine == "auto" and device.type == "cpu":
         refused = "a CPU has no FP8 units: its kernel gives the same numbers and takes longer"
     if refused is None:

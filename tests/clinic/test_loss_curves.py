@@ -148,6 +148,14 @@ def test_a_high_rate_jumps_and_comes_to_nothing_in_fp32():
     assert all(map(math.isfinite, curve.losses))
 
 
+def test_after_a_high_rate_no_unit_of_the_last_relu_lets_a_gradient_through():
+    run = loss_curves._HighRate()
+    run.run()
+    *_, last = (n for n, layer in enumerate(run.model.net) if isinstance(layer, torch.nn.ReLU))
+    images = torch.cat([inputs for inputs, _ in run.make_batches()])
+    assert not run.model.net[: last + 1](images).any()
+
+
 def test_without_scaling_it_stands_where_fp32_goes_on():
     curve = clinic.loss_curve("unscaled")
     run = type("InFp32", (loss_curves._Unscaled,), {"dtype": None})()

@@ -31,7 +31,7 @@ class Sighting:
 class Case:
     """One patient, as the ``CASE`` in its folder's ``patient.py``.
 
-    ``silent`` says that nothing is raised, PyTorch does not warn, and nothing becomes inf or NaN. ``symptom``
+    ``silent`` says that nothing is raised, PyTorch does not warn, and no loss becomes inf or NaN. ``symptom``
     is one sentence that a person would report, without a diagnosis. ``code`` is that of the finding which the
     stub deserves.
     ``observe`` takes whatever the exercise's check takes, and a seed which picks model and data, runs it for
