@@ -13,7 +13,7 @@ import torch
 
 from amp_lessons import exercises
 from amp_lessons.exercises.containment import isolation
-from amp_lessons.exercises.sharded_masters.keeping import kept_in_fp32
+from amp_lessons.exercises.sharded_masters.mistakes import kept_in_fp32
 
 
 @pytest.mark.parametrize("way", ["fork", "inprocess"])
