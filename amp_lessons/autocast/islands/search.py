@@ -13,11 +13,16 @@ from torch import nn
 
 from amp_lessons.arguments import require, require_number
 from amp_lessons.autocast.cuda_on_cpu import region
-from amp_lessons.autocast.islands.calls import Call, CallLog
-from amp_lessons.autocast.islands.draws import same_draws
-from amp_lessons.autocast.islands.errors import largest_magnitude
 from amp_lessons.autocast.islands.fp32 import in_fp32
-from amp_lessons.autocast.islands.replay import Dtypes, island_error, own_error
+from amp_lessons.autocast.islands.replay import (
+    Call,
+    CallLog,
+    Dtypes,
+    island_error,
+    largest_magnitude,
+    own_error,
+    same_draws,
+)
 from amp_lessons.autocast.running import PreparedRun, prepare
 from amp_lessons.precisions import HALVES
 

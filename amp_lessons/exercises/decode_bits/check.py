@@ -16,8 +16,7 @@ from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.report.returned_numbers import float_in, number_in, remark_on_type
 from amp_lessons.text.describing import describe
 
-# --- codes of formats that follow the IEEE rules, what kind of number each stands for, and its exact
-# value
+# --- codes of formats that follow the IEEE rules, what kind of number each stands for, and its exact value
 
 Kind = Literal["normal", "negative", "zero", "subnormal", "infinity", "nan"]
 KINDS: tuple[Kind, ...] = ("normal", "negative", "zero", "subnormal", "infinity", "nan")

@@ -262,8 +262,7 @@ def not_cast(name: str, what: str) -> Finding:
     )
 
 
-# --- one product of a linear function, held against the same in fp64, and the mistakes that explain
-# another
+# --- one product of a linear function, held against the same in fp64, and the mistakes that explain another
 
 _OF_A_SUM = 1e-5  # of the sum of magnitudes: fp32 adds a few dozen products far more exactly
 _OF_16_BITS = 0.02

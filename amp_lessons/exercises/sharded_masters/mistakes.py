@@ -251,8 +251,7 @@ def _members(value: Any) -> Iterator[Any]:
         yield getattr(value, "__dict__", None)
 
 
-# --- the same training in one process: all masters in one fp32 tensor, every rank's gradient computed
-# here
+# --- the same training in one process: all masters in one fp32 tensor, every rank's gradient computed here
 
 LossFn = Callable[[nn.Module, Tensor, Tensor], Tensor]
 
