@@ -61,7 +61,8 @@ def communication(
       dtype that they have: there is no ``reduce_dtype``.
     - a function of model and mesh that returns the model, distributed as it likes, with its own dtypes.
 
-    Bytes are those of the algorithms that send the fewest (``sent_bytes``). Raises TypeError or ValueError for
+    Bytes are those of the algorithms that send the fewest (``sent_bytes``).
+    Raises TypeError or ValueError for
     other arguments, RuntimeError in a process that is a rank already, and NotImplementedError for a strategy
     of your own that calls other collectives than those.
     """
