@@ -139,7 +139,7 @@ def _islands(facts: Facts) -> Iterator[Section]:
 
 
 def _memory(facts: Facts) -> Iterator[Section]:
-    """Tell the memory of a step by kind, and what each module keeps for the backward pass."""
+    """Tabulate the memory of a step by kind, and what each module keeps for the backward pass."""
     if not facts.memory:
         return
     prints = facts.memory

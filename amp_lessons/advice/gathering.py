@@ -54,7 +54,7 @@ def gathered(
     start: float,
     seconds: float,
 ) -> Facts:
-    """Ask every instrument about the model. What one of them cannot tell does not stop the others.
+    """Run every instrument on the model, and return what they found; where one fails, the others still run.
 
     The ``seconds`` count from ``start``, a reading of ``time.monotonic``. What would take longer than what is
     left of them is not begun, as far as that can be known: steps are reckoned by the one that was taken, and

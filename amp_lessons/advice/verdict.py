@@ -68,7 +68,7 @@ def _saved_share(facts: Facts) -> float:
 
 
 def _of_time(facts: Facts) -> Iterator[str]:
-    """Tell both bounds and their ratio, which is none of real steps: those take longer, each in its way."""
+    """Report both lower bounds of the time, and their ratio, which is not that of real steps."""
     speed = _speed(facts)
     if speed is not None:
         times = [f"{bound.ms:.3g} ms {facts.told(name)}" for name, bound in facts.bounds.items()]
@@ -155,7 +155,7 @@ _MOST_NAMED = 8
 
 
 def claims_of_islands(facts: Facts) -> Iterator[Claim]:
-    """Tell the islands in the dtype of the advice one by one, those in the other dtype together."""
+    """Yield a claim for each island in the dtype of the advice, and one for all in the other dtype."""
     for dtype, islands in facts.islands.items():
         name = dtype_name(dtype)
         if dtype is facts.dtype:
@@ -289,7 +289,7 @@ def claims_of_gradients(facts: Facts) -> Iterator[Claim]:
 
 
 def claims_of_steps(facts: Facts) -> Iterator[Claim]:
-    """Tell every mistake that the audit saw, or that it saw none."""
+    """Yield a claim for every mistake that the audit found, or one that it found none."""
     report = facts.audit
     if report is None or facts.audited_in is None:
         return

@@ -156,7 +156,7 @@ class Moment(NamedTuple):
 
     @property
     def total_bytes(self) -> int:
-        """All kinds together."""
+        """Bytes of all kinds together."""
         return sum(self.live_bytes.values())
 
 

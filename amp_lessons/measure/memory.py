@@ -304,7 +304,7 @@ def optimizer_bytes(
 
 
 def check_optimizer(optimizer: Factory | None) -> None:
-    """Refuse what cannot make an optimizer. Raises ``TypeError`` for it."""
+    """Raise ``TypeError`` unless ``optimizer`` can be called, or is None."""
     if optimizer is not None:
         require_callable(optimizer, "optimizer", "what makes one, such as torch.optim.AdamW, or None")
 
@@ -357,7 +357,7 @@ def state_tensors(optimizer: Optimizer, *device_types: str) -> list[torch.Tensor
 
 
 def _update_together(optimizer: Optimizer) -> None:
-    """Choose what PyTorch chooses by default where parameters are on a GPU."""
+    """Set ``foreach`` as PyTorch sets it by default for parameters on a GPU."""
     group: dict[str, Any]
     for group in optimizer.param_groups:
         if group.get("foreach", True) is None and not group.get("fused"):

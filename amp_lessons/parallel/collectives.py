@@ -50,7 +50,7 @@ class Collective:
 
 
 class CollectiveLog(TorchDispatchMode):
-    """Note the collectives of a block; set ``phase`` to what is going on."""
+    """Record the collectives of a block in ``calls``, each with the ``phase`` that is set at that time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ class Traffic:
 
     @property
     def sent_bytes(self) -> Fraction:
-        """What each rank sends in a step, all times together; see ``sent_bytes``."""
+        """The bytes that each rank sends in a step for all these collectives, by ``sent_bytes``."""
         return self.times * sent_bytes(self.collective, self.whole_bytes, self.ranks)
 
 

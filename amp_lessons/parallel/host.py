@@ -27,7 +27,7 @@ _OTHERS_MAY_END_S = 0.3  # after the first failure: what comes in this time is t
 
 
 class NotebookGoneError(Exception):
-    """Nobody waits for the results any more."""
+    """The process that asked for the results has ended, or has closed the connection."""
 
 
 def main(descriptor: int, idle_s: float) -> None:
@@ -45,7 +45,7 @@ def main(descriptor: int, idle_s: float) -> None:
 
 
 def _serve(connection: Connection, parent: int) -> None:
-    """Do one job, of which nothing is kept."""
+    """Receive one job, run it, and send the endings of its ranks back."""
     job = pickle.loads(connection.recv_bytes())
     connection.send_bytes(ACCEPTED)
     connection.send_bytes(pickle.dumps(_run(job, connection, parent)))
@@ -71,7 +71,7 @@ def _asked(connection: Connection, parent: int, idle_s: float) -> bool:
 
 
 def _check(parent: int) -> None:
-    """Notice the end of the notebook where its socket does not: a fork of it may hold that open."""
+    """Raise NotebookGoneError if the parent process has ended; a fork of it may hold its socket open."""
     if os.getppid() != parent:
         raise NotebookGoneError
 
@@ -110,7 +110,7 @@ def _fork(job: Job, number: int, siblings: list[HostedRank], connection: Connect
 
 
 def _supervise(living: list[HostedRank], timeout_s: float, connection: Connection, parent: int) -> bool:
-    """Hear the ranks until all have reported, or one has failed, or the time is over: then return False."""
+    """Read from the ranks until all have reported or one has failed; return False at the time limit."""
     deadline = time.monotonic() + timeout_s
     failed_at: float | None = None
     with selectors.DefaultSelector() as selector:
@@ -119,7 +119,7 @@ def _supervise(living: list[HostedRank], timeout_s: float, connection: Connectio
             selector.register(each.report, selectors.EVENT_READ, each.received.extend)
             selector.register(each.output, selectors.EVENT_READ, each.printed.add)
         while (now := time.monotonic()) < deadline:
-            _hear(selector, _POLL_S)
+            _read_pipes(selector, _POLL_S)
             _check(parent)
             for each in living:
                 each.reap()
@@ -132,18 +132,18 @@ def _supervise(living: list[HostedRank], timeout_s: float, connection: Connectio
         for each in living:  # those that have not reported say where they are
             if each.running:
                 os.kill(each.pid, ranks.ASK_WHERE)
-        _hear_for(selector, _OTHERS_MAY_END_S)
+        _read_pipes_for(selector, _OTHERS_MAY_END_S)
     return False
 
 
-def _hear_for(selector: selectors.BaseSelector, seconds: float) -> None:
+def _read_pipes_for(selector: selectors.BaseSelector, seconds: float) -> None:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        _hear(selector, _POLL_S)
+        _read_pipes(selector, _POLL_S)
 
 
-def _hear(selector: selectors.BaseSelector, seconds: float) -> None:
-    """Take what has come, a piece from everyone. Raises NotebookGoneError when the notebook says anything."""
+def _read_pipes(selector: selectors.BaseSelector, seconds: float) -> None:
+    """Read one piece from each pipe that has some. Raises NotebookGoneError at the connection's end."""
     for key, _ in selector.select(seconds):
         if key.data is None:  # nothing is to be said while ranks run: this is the end of the connection
             raise NotebookGoneError
@@ -169,7 +169,7 @@ class BoundedOutput:
         self._left_out = 0
 
     def add(self, chunk: bytes) -> None:
-        """Take what comes next."""
+        """Append bytes: the first ``kept_at_each_end`` are kept, and of all others the last as many."""
         room = self._most - len(self._head)
         self._head += chunk[:room]
         self._tail += chunk[room:]
@@ -224,14 +224,14 @@ class HostedRank:
         return self.received.startswith(RAISED, _HEADER.size)
 
     def reap(self) -> None:
-        """Notice its end."""
+        """Record the exit status if the process has ended."""
         if self.status is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
                 self.status = os.waitstatus_to_exitcode(status)
 
     def drain(self) -> None:
-        """Take what lies in the pipes, at most what fits into them: a rank may still be printing."""
+        """Read what the pipes hold, at most their capacity: a rank may still be printing."""
         for descriptor, add in ((self.report, self.received.extend), (self.output, self.printed.add)):
             for _ in range(_PIPE_PIECES):
                 chunk = read_piece(descriptor)
@@ -240,7 +240,7 @@ class HostedRank:
                 add(chunk)
 
     def ending(self, in_time: bool) -> Ending:
-        """Say how it ended; ``in_time`` is whether it was not for the time that it did not report."""
+        """Return how the rank ended; ``in_time`` is False where the limit passed before it had reported."""
         printed = self.printed.text()
         if self.reported:
             kind: Kind = "raised" if self._raised else "returned"
@@ -250,7 +250,7 @@ class HostedRank:
         return Ending("stopped" if in_time else "running", bytes(self.received), printed)
 
     def end(self) -> None:
-        """End a rank and what it started, and forget it."""
+        """Kill the rank and its child processes, wait for it, and close its pipes."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         if self.status is None:

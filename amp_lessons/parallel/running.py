@@ -180,7 +180,7 @@ def _trace(ending: Ending) -> str:
 
 
 def _others(endings: Sequence[Ending], guilty: list[int]) -> str:
-    """Say in brackets what the other ranks did: it takes two to hang."""
+    """Return in brackets what the other ranks did: a rank that hangs in a collective waits for another."""
     told = [f"{_named(guilty[1:])} too"] if len(guilty) > 1 else []
     for kind, did in (("died", "died"), ("raised", "raised"), ("returned", "had returned")):
         others = [rank for rank, each in enumerate(endings) if each.kind == kind and rank not in guilty]

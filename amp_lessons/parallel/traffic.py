@@ -61,10 +61,9 @@ def communication(
       dtype that they have: there is no ``reduce_dtype``.
     - a function of model and mesh that returns the model, distributed as it likes, with its own dtypes.
 
-    Bytes are those of the algorithms that send the fewest (``sent_bytes``).
-    Raises TypeError or ValueError for
-    other arguments, RuntimeError in a process that is a rank already, and NotImplementedError for a strategy
-    of your own that calls other collectives than those.
+    Bytes are those of the algorithms that send the fewest (``sent_bytes``). Raises TypeError or ValueError
+    for other arguments, RuntimeError in a process that is a rank already, and NotImplementedError for a
+    strategy of your own that calls other collectives than those.
     """
     dtypes = {"param_dtype": param_dtype, "reduce_dtype": reduce_dtype}
     _check_each(model, world_size, strategy, dtypes, plan, loss_fn)
@@ -116,7 +115,7 @@ def _check_each(
 
 
 def _check_together(strategy: str | Strategy, dtypes: dict[str, Any], units: Any, plan: Any) -> None:
-    """Refuse what this strategy would not look at: who gives it expects something of it."""
+    """Raise ValueError for arguments that this strategy would ignore."""
     if units is not None and strategy != "fsdp2":
         raise ValueError('units is for the strategy "fsdp2", which gathers them one at a time')
     if (plan is None) == (strategy == "tp"):
@@ -228,7 +227,7 @@ def buffers_by_dtype(model: nn.Module) -> dict[torch.dtype, int]:
 
 @contextmanager
 def fake_group(world_size: int) -> Iterator[DeviceMesh]:
-    """Be rank 0 of ``world_size`` ranks that are not there. Raises RuntimeError inside a real group.
+    """Make this process rank 0 of ``world_size`` ranks, the others absent. Raises RuntimeError inside a real group.
 
     The mesh is for the CPU. Make it before any ``FakeTensorMode``: it looks at the values of tensors.
     """

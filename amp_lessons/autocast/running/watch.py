@@ -81,7 +81,7 @@ def watching(observer: Observer, python_below: bool) -> Iterator[None]:
 
 
 def unwatched() -> AbstractContextManager[Any]:
-    """Within a watched block: calls that nobody needs to see."""
+    """Within a watched block, make calls that are not recorded."""
     return torch._C._ExcludeDispatchKeyGuard(_key_set())
 
 

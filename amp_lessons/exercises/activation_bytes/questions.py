@@ -35,22 +35,22 @@ class Question(NamedTuple):
 
     @property
     def elements(self) -> int:
-        """The numbers that arrive."""
+        """How many elements the input has."""
         return self.tokens * self.width
 
     @property
     def size(self) -> int:
-        """The bytes of each number that arrives."""
+        """The bytes of one element of the input."""
         return 2 if self.autocast else 4
 
     @property
     def right(self) -> int:
-        """The bytes that autograd keeps."""
+        """The bytes that autograd keeps for the backward pass, measured on fake tensors."""
         return sum(_bytes_by_dtype(self).values())
 
     @property
     def numbers(self) -> int:
-        """How many numbers are kept, of whatever size."""
+        """How many elements are kept for the backward pass, whatever their dtype."""
         return sum(kept // dtype.itemsize for dtype, kept in _bytes_by_dtype(self).items())
 
     def __str__(self) -> str:

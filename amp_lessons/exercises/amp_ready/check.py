@@ -21,7 +21,7 @@ _ONCE = {"second call": 11, "first call": 23, "large weights": 11, "products": 2
 
 
 def check(attempt: Attempt) -> Iterator[Finding]:
-    """Ask for the islands of models of eight kinds."""
+    """Compare the names returned for models of eight kinds, made anew, with those that need fp32."""
     amp_ready = attempt.function(torch.nn.Identity(), torch.zeros(1))
     cases = [(kind, seed) for seed in _SEEDS for kind in KINDS if _ONCE.get(kind, seed) == seed]
     for kind, seed in cases:
@@ -197,7 +197,7 @@ class Snapshot:
         return not torch.equal(self._batch, self._values)
 
     def changes(self) -> str:
-        """Say what is another than it was, "" where nothing is."""
+        """Name what has changed since the snapshot, for a message; "" where nothing has."""
         if self._batch.requires_grad:
             return "the batch requires a gradient"
         now = dict(self._model.named_modules())

@@ -85,7 +85,7 @@ _WITHOUT_SCALER = (
 
 
 def of_reductions(runs: list[SeenRun]) -> Iterator[Finding]:
-    """Look at what was sent: small tensors, of counts and losses, do not matter."""
+    """Find gradients reduced in 16 bits, or for every batch; tensors of up to four elements are ignored."""
     for run in runs:
         large = [call for call in run.reductions if call.elements > 4]
         for call in large:

@@ -84,7 +84,7 @@ class Code:
 
     @property
     def noun(self) -> str:
-        """What it stands for: "a subnormal number of fp16"."""
+        """What the code stands for, in words: "a subnormal number of fp16"."""
         nouns = {"infinity": "an infinity", "nan": "a NaN", "zero": "a zero"}
         return f"{nouns.get(self.kind, f'a {self.kind} number')} of {self.format.name}"
 
@@ -159,7 +159,7 @@ class Answer:
 
     @property
     def case(self) -> str:
-        """For which code, and what instead of what."""
+        """The code, the value that was returned for it, and the right one, as a message says it."""
         return f"{self.code.call} returned {self.value!r} instead of {self.right!r}, {self.code.noun}"
 
 
@@ -248,7 +248,7 @@ _BY_KIND = {
 
 
 def _reject_if_sign_bit_misread(answer: Answer) -> None:
-    """Name what became of the sign bit, where one look at the value tells."""
+    """Reject a value whose sign is wrong: the sign bit was left out, or read as something else."""
     if answer.value == -answer.right:
         hint = "the highest bit, above all of exponent and mantissa, is the sign: 1 means negative"
         reject("sign", f"{answer.case}: only the sign is wrong", hint)
@@ -283,7 +283,7 @@ def _reject_if_systematic(answer: Answer, answers: list[Answer]) -> None:
 
 
 def _reject_another_format(answer: Answer, answers: list[Answer]) -> NoReturn:
-    """Name a mistake in another format than fp16, which is tried first."""
+    """Reject a wrong value in a format other than fp16, whose codes were all right."""
     if all(_is_right_or_overflowed(each) for each in answers):
         reject(
             "overflow_on_the_way",

@@ -174,7 +174,7 @@ class Case:
 
     @property
     def what(self) -> str:
-        """How to tell this case from the others."""
+        """The mask and the dtype of this case, as a message names them."""
         return f"{dtype_name(self.dtype)}, {self.about}"
 
     @property

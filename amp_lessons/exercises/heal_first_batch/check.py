@@ -46,7 +46,7 @@ class Case:
 
     @property
     def what(self) -> str:
-        """How to tell this case from the others."""
+        """The rows of this case, their dtype and eps, as a message names them."""
         return f"{self.about} in {dtype_name(self.x.dtype)} with eps={self.eps:g}"
 
     def right(self, x: Tensor) -> Tensor:

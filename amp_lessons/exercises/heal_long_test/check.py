@@ -186,7 +186,7 @@ class Problem:
 
     @property
     def what(self) -> str:
-        """How to tell this problem from the others."""
+        """The samples, their batches and dtype, as a message names them."""
         batches = f"batches of {self.batch}" if self.batch > 1 else "batches of one"
         return f"{self.samples:,} samples in {batches} and {dtype_name(self.dtype)}"
 

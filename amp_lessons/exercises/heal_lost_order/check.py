@@ -42,7 +42,7 @@ class Case:
 
     @property
     def what(self) -> str:
-        """How to tell this case from the others."""
+        """The positions and dtypes of this case, as a message names them."""
         where = (
             f"position {int(self.positions[0])}"
             if len(self.positions) == 1

@@ -115,7 +115,7 @@ def _update(window: Window) -> Iterator[Finding]:
 
 
 def _weight(window: Window, weight: float) -> Iterator[Finding]:
-    """Say what the weight of the penalty in the update tells."""
+    """Report the mistake behind a wrong weight of the penalty in the update."""
     if weight > math.sqrt(window.scale) > 1:  # the scale, unless the penalty was made smaller against it
         yield known_mistakes.penalty_on_scaled_gradients(f"{weight:.5g} times")
     if abs(weight) < 0.05:

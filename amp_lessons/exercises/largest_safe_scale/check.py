@@ -98,12 +98,12 @@ class Answer:
 
     @property
     def lands_at(self) -> float:
-        """Where the scale takes the gradient of the largest magnitude."""
+        """The largest magnitude of the gradients, multiplied by the scale that was returned."""
         return self.scale * max(float(gradient.abs().max()) for gradient in self.gradients)
 
     @property
     def case(self) -> str:
-        """For which gradients, and what instead of what."""
+        """The gradients, the scale that was returned for them, and the right one, as a message says it."""
         return f"for {self.what} ({self.scale:g} instead of {self.right:g})"
 
 

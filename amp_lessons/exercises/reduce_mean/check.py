@@ -18,7 +18,7 @@ from amp_lessons.text.describing import describe
 
 
 def check(attempt: Attempt) -> Iterator[Finding]:
-    """Reduce the gradients of several numbers of ranks, over a network that remembers everything."""
+    """Reduce gradients over several numbers of ranks, on a simulated network that records every message."""
     reduce_mean = attempt.function([], 0, 1, None, None).function
     for scenario in scenarios():
         network, given = Network(scenario.ranks), scenario.chunks()
@@ -48,7 +48,7 @@ _FP32_BYTES = 4
 
 
 def of_network(network: Network, scenario: Scenario) -> Iterator[Finding]:
-    """Look for ranks that could not go on, and for what nobody read."""
+    """Find ranks that raised or waited forever, and messages that were never received."""
     if network.faults:
         yield network.faults[min(network.faults)]
     if network.stuck:
@@ -70,7 +70,7 @@ def of_network(network: Network, scenario: Scenario) -> Iterator[Finding]:
 
 
 def of_inputs(given: list[list[Tensor]], scenario: Scenario) -> Iterator[Finding]:
-    """Look for chunks that are no longer what they were."""
+    """Find input chunks that the function has changed."""
     for chunks, before in zip(given, scenario.chunks(), strict=True):
         if len(chunks) != len(before) or not all(map(_same, chunks, before)):
             yield common_findings.inputs_changed(
@@ -85,7 +85,7 @@ def _same(a: Tensor, b: Tensor) -> bool:
 
 
 def of_traffic(network: Network, scenario: Scenario) -> Iterator[Finding]:
-    """Look at who sent what to whom."""
+    """Find messages to ranks that are no neighbours, in another dtype than fp32, or longer than needed."""
     yield from _strangers(network, scenario)
     yield from _other_dtypes(network, scenario)
     total, ranks = scenario.gradients.shape[1] * _FP32_BYTES, scenario.ranks
@@ -145,7 +145,7 @@ def _too_much(seen: str, total: int, scenario: Scenario) -> Finding:
 
 
 def of_results(results: list[Any], scenario: Scenario) -> Iterator[Finding]:
-    """Look at what the ranks returned."""
+    """Find results of a wrong shape or dtype, that are not the mean, or that differ between ranks."""
     for result in results:
         yield from _no_vector(result, scenario)
     for rank, result in enumerate(results):
@@ -211,7 +211,7 @@ def _explained(result: Tensor, rank: int, scenario: Scenario) -> Finding:
 
 
 def _wrong_mean(result: Tensor, who: str, scenario: Scenario) -> Finding:
-    """Tell numbers that were rounded from those that were not added up."""
+    """Report whether a wrong mean comes from rounding or from a sum that lacks terms."""
     magnitude = scenario.gradients.double().abs().mean(0)
     share = float(((result.double() - scenario.mean).abs() / magnitude).nan_to_num(0.0).max())
     dtype = scenario.gradients.dtype

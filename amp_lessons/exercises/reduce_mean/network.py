@@ -24,7 +24,7 @@ _SENT_PER_RANK = 64  # times the number of ranks: the longest way round a ring n
 
 
 class _Stopped(BaseException):
-    """Raised in a rank to which nothing can happen any more."""
+    """Raised in a rank that would otherwise wait forever."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Message:
 
     @property
     def nbytes(self) -> int:
-        """The bytes that were on the way."""
+        """The bytes of the tensor that was sent."""
         return self.values.numel() * self.values.element_size()
 
 
@@ -56,7 +56,7 @@ class Network:
 
     @property
     def unread(self) -> list[tuple[int, int]]:
-        """The pairs of sender and receiver between which something was left lying."""
+        """The pairs (sender, receiver) with messages that were never received."""
         return sorted(pair for pair, mail in self._mail.items() if mail)
 
     def send(self, rank: int, tensor: Any, to: Any) -> None:
@@ -100,7 +100,7 @@ class Network:
             self._changed.notify_all()
 
     def _look_whether_stuck(self) -> None:
-        """End the ranks that are left if each of them waits for what nobody is left to send."""
+        """End the remaining ranks if each of them waits for a message that no running rank can send."""
         idle = self._running == self._waiting.keys()
         if self._running and idle and not any(self._mail[s, r] for r, s in self._waiting.items()):
             self.stuck = self.stuck or dict(sorted(self._waiting.items()))
@@ -190,7 +190,7 @@ class Scenario:
 
     @property
     def what(self) -> str:
-        """Say which reduction this is."""
+        """The name of this reduction and its number of ranks, as a message names them."""
         ranks = "1 rank" if self.ranks == 1 else f"{self.ranks} ranks"
         return f"for {self.name} on {ranks}"
 

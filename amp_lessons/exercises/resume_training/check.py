@@ -305,7 +305,7 @@ def _tensors(state: dict[int, dict[str, Any]]) -> list[Tensor]:
 
 
 def _optimizer_state(wanted: list[Tensor], found: list[Tensor]) -> Finding:
-    """Say what became of the optimizer's state, which did not come back as it was."""
+    """Report what of the optimizer's state differs after loading from what was saved."""
     for dtype in (torch.float16, torch.bfloat16):
         rounded = [tensor.to(dtype).float() for tensor in wanted]
         if found and equal(rounded, [tensor.float() for tensor in found]):

@@ -106,7 +106,7 @@ _OF_ANY_OTHER = "compare x.view(torch.int32) with the bits of the result"
 
 
 class _CastWatch(TorchFunctionMode):
-    """Notice when PyTorch rounds to bf16; taking up what bf16 has already is no rounding."""
+    """Record whether PyTorch rounded to bf16; a cast that changes no value does not count."""
 
     seen = False
 

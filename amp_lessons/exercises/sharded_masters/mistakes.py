@@ -24,7 +24,7 @@ _MOST_GATHERED = 1.5  # times the weights in compute_dtype: there may be a messa
 
 
 def of_shard(model: nn.Module, sharded: Any, beside: Beside) -> Iterator[Finding]:
-    """Look at what is kept from the beginning."""
+    """Find a shard that is no parameter, is not in fp32, or is not this rank's equal share of all weights."""
     shard = getattr(sharded, "shard", None)
     if not isinstance(shard, Tensor) or not shard.requires_grad or not shard.is_leaf:
         yield failed(
@@ -88,7 +88,7 @@ def _padded_with_more(padding: Tensor, what: str) -> Iterator[Finding]:
 
 
 def of_gathering(model: nn.Module, sharded: Any, beside: Beside, sent: list[Collective]) -> Iterator[Finding]:
-    """Look at the weights that forward will compute with."""
+    """Find gathered weights of a wrong dtype or value, and more bytes sent for them than 16 bits need."""
     seen = sorted({dtype_name(p.dtype) for p in model.parameters() if p.dtype != beside.dtype})
     if seen:
         yield failed(
@@ -121,7 +121,7 @@ def of_gathering(model: nn.Module, sharded: Any, beside: Beside, sent: list[Coll
 def of_reducing(
     model: nn.Module, sharded: Any, shard: Tensor, beside: Beside, sent: list[Collective]
 ) -> Iterator[Finding]:
-    """Look at the gradient that the optimizer will apply."""
+    """Find a shard that was replaced, sums in 16 bits, and a gradient that is not the mean over ranks."""
     if sharded.shard is not shard:
         yield failed(
             "shard_replaced",

@@ -211,7 +211,7 @@ class Device:
     _free_at: float = 0.0
 
     def start(self, time: Time) -> Device:
-        """Begin with the pending work, by this time."""
+        """Start the device at the present moment, busy with its pending work."""
         self._time = time
         self._free_at = time.now() + self.pending_ms / 1e3
         return self
@@ -287,17 +287,17 @@ class Seen:
 
     @property
     def everything(self) -> list[float]:
-        """How long the device worked on each call, the warm-up included."""
+        """How long the device worked on each call, warm-up included, in milliseconds."""
         return [call.work_ms for call in self.device.calls]
 
     @property
     def samples(self) -> list[float]:
-        """How long it worked on each call that was to be timed."""
+        """How long the device worked on each timed call, in milliseconds."""
         return [call.work_ms for call in self.timed]
 
     @property
     def right(self) -> float:
-        """The median of the samples."""
+        """The median of the samples, in milliseconds."""
         return statistics.median(self.samples)
 
     @property

@@ -107,7 +107,7 @@ def _remarks(tapes: list[Tape]) -> Iterator[Finding]:
 
 
 def mistakes(call: GanCall) -> Iterator[Finding]:
-    """Look for what went wrong in one call, one that may be the cause of others first."""
+    """Find the mistakes of one call, root causes first."""
     if call.outcome.error is not None:
         yield explained(call)
     yield from precision(call)

@@ -33,7 +33,7 @@ _TELLING_SCALE = 32  # from here on even a quarter of a scaled loss has larger g
 
 
 def overflow(call: GanCall) -> Iterator[Finding]:
-    """Look at a call whose gradients are not finite: weights must stay, and the scale must fall.
+    """Find mistakes in a call whose gradients are not finite: weights must stay, and the scale must fall.
 
     Fake images that are inf reach the discriminator, too.
     """
