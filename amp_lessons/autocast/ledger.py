@@ -23,8 +23,8 @@ from amp_lessons.autocast.cast_policy import (
 )
 from amp_lessons.autocast.cuda_on_cpu import policy_on_cpu
 from amp_lessons.autocast.running import (
-    Call,
     ModulePaths,
+    OperationCall,
     PreparedRun,
     as_in_inference_mode,
     counting_saved,
@@ -211,7 +211,7 @@ def record(
         require(backward, bool, "backward", "True, False, or a function that takes the output")
     with _mode(bool(backward)):
         prepared = prepare(model, inputs, named_inputs, device_type, dtype)
-        recorder = Recorder(prepared)
+        recorder = LedgerRecorder(prepared)
         with prepared.without_trace(), counting_saved(model, backward_follows=bool(backward)) as saved:
             targets = recorder.record_forward(backward)
             saved_bytes = saved.by_dtype
@@ -273,7 +273,7 @@ class _Frame:
         self.through: _Frame | None = None
 
 
-class Recorder:
+class LedgerRecorder:
     """Turns the calls that it is shown into rows."""
 
     def __init__(self, prepared: PreparedRun) -> None:
@@ -325,7 +325,7 @@ class Recorder:
             except Exception as error:
                 raise RecordingError(self._failed(error), tuple(self.rows)) from error
 
-    def called(self, call: Call, run: Callable[[bool], Any]) -> Any:
+    def called(self, call: OperationCall, run: Callable[[bool], Any]) -> Any:
         """Follow one call: a row if the model made it, a cast if autocast did."""
         rule = self.policies.get(call.name) if call.keys.has(self.autocast_key) else None
         look_inside = rule is not None or is_composite(call.name)

@@ -227,7 +227,7 @@ def buffers_by_dtype(model: nn.Module) -> dict[torch.dtype, int]:
 
 @contextmanager
 def fake_group(world_size: int) -> Iterator[DeviceMesh]:
-    """Make this process rank 0 of ``world_size`` ranks, the others absent. Raises RuntimeError inside a real group.
+    """Make this process rank 0 of ``world_size`` that nobody else joins. Raises RuntimeError in a group.
 
     The mesh is for the CPU. Make it before any ``FakeTensorMode``: it looks at the values of tensors.
     """

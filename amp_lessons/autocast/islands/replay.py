@@ -24,7 +24,7 @@ from amp_lessons.precisions import HALVES
 Dtypes = tuple[torch.dtype | None, ...]
 
 
-def own_error(call: Call, inputs: Dtypes, outputs: Callable[[Call], Dtypes]) -> float:
+def own_error(call: ModuleCall, inputs: Dtypes, outputs: Callable[[ModuleCall], Dtypes]) -> float:
     """Return the error that a module's own operations make where it is called, relative to fp32.
 
     The modules that it calls are not run: they return what they returned in fp32, in the dtype that they
@@ -32,11 +32,11 @@ def own_error(call: Call, inputs: Dtypes, outputs: Callable[[Call], Dtypes]) -> 
     are the dtypes of what goes in.
     """
     errors: list[float] = []
-    called: dict[nn.Module, list[Call]] = defaultdict(list)
+    called: dict[nn.Module, list[ModuleCall]] = defaultdict(list)
     for child in call.children:
         called[child.module].append(child)
 
-    def answer(calls: list[Call]) -> Callable[..., Any]:
+    def answer(calls: list[ModuleCall]) -> Callable[..., Any]:
         remaining = iter(calls)
 
         def forward(*args: Any, **kwargs: Any) -> Any:
@@ -54,7 +54,7 @@ def own_error(call: Call, inputs: Dtypes, outputs: Callable[[Call], Dtypes]) -> 
     return max(errors)
 
 
-def island_error(call: Call, inputs: Dtypes) -> float:
+def island_error(call: ModuleCall, inputs: Dtypes) -> float:
     """Return the error of a module that runs in fp32 with all that it calls, on the same inputs."""
     args, kwargs = widened(as_dtypes(copies((call.args, call.kwargs)), inputs))
     with autocast_off([args, kwargs]):
@@ -74,7 +74,7 @@ def _as(leaf: Any, dtype: torch.dtype | None) -> Any:
     return leaf.to(dtype) if cast else leaf
 
 
-def _run(call: Call, inputs: Dtypes) -> Any:
+def _run(call: ModuleCall, inputs: Dtypes) -> Any:
     args, kwargs = as_dtypes(copies((call.args, call.kwargs)), inputs)
     return _called(call.module, args, kwargs)
 
@@ -103,7 +103,7 @@ def _replaced_hooks(module: nn.Module, kind: str, hooks: dict[int, Callable[...,
 
 
 @dataclass(eq=False)
-class Call:
+class ModuleCall:
     """One call of one module: what went in, what came out, and the calls that it made in turn, in order."""
 
     path: str
@@ -111,9 +111,9 @@ class Call:
     args: Any
     kwargs: Any
     output: Any = None
-    children: list[Call] = field(default_factory=list)
+    children: list[ModuleCall] = field(default_factory=list)
 
-    def below(self) -> Iterator[Call]:
+    def below(self) -> Iterator[ModuleCall]:
         """Yield all calls that were made within this one, and then itself."""
         for child in self.children:
             yield from child.below()
@@ -125,7 +125,7 @@ class Call:
         return _dtypes((self.args, self.kwargs)), _dtypes(self.output)
 
 
-class CallLog:
+class ModuleCallLog:
     """Writes down the calls of a model's modules within ``following``; values are copied if asked for.
 
     Without copies, only tensors' dtypes are to be read: their values may have been overwritten since.
@@ -133,8 +133,8 @@ class CallLog:
 
     def __init__(self, *, copied: bool) -> None:
         self._keep = copies if copied else _emptied
-        self._open: list[Call] = []
-        self.roots: list[Call] = []
+        self._open: list[ModuleCall] = []
+        self.roots: list[ModuleCall] = []
 
     @contextmanager
     def following(self, model: nn.Module) -> Iterator[None]:
@@ -148,7 +148,7 @@ class CallLog:
 
     def _entering(self, path: str, module: nn.Module) -> Any:
         def enter(_: nn.Module, args: Any, kwargs: Any) -> None:
-            call = Call(path, module, self._keep(args), self._keep(kwargs))
+            call = ModuleCall(path, module, self._keep(args), self._keep(kwargs))
             (self._open[-1].children if self._open else self.roots).append(call)
             self._open.append(call)
 

@@ -13,11 +13,11 @@ from amp_lessons.autocast.running.fake_models import (
     without_collecting,
 )
 from amp_lessons.autocast.running.prepared_run import ModulePaths, PreparedRun, loss_tensors, prepare
-from amp_lessons.autocast.running.watch import Call, counting_saved, watching
+from amp_lessons.autocast.running.watch import OperationCall, counting_saved, watching
 
 __all__ = [
-    "Call",
     "ModulePaths",
+    "OperationCall",
     "PreparedRun",
     "as_in_inference_mode",
     "counting_saved",

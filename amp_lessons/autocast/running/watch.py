@@ -25,7 +25,7 @@ _KEY_NAME = "TESTING_ONLY_GenericMode"
 _NAMESPACES_LEFT_OUT = ("prim", "prims", "debugprims", "rngprims", "profiler")
 
 
-class Call(NamedTuple):
+class OperationCall(NamedTuple):
     """One call of one operation: its dispatcher name, its arguments and the dispatch keys still to come."""
 
     name: str
@@ -35,9 +35,9 @@ class Call(NamedTuple):
 
 
 class Observer(Protocol):
-    """Whoever wants to see the calls."""
+    """What is given every call of an operation before it runs, and decides how it runs."""
 
-    def called(self, call: Call, run: Callable[[bool], Any]) -> Any:
+    def called(self, call: OperationCall, run: Callable[[bool], Any]) -> Any:
         """Handle one call and return its result: ``run(True)`` also shows the calls that it makes in turn."""
 
 
@@ -143,7 +143,7 @@ def _watching_kernel(name: str) -> Callable[..., Any]:
                 return overload(name)(*args, **kwargs)
 
         observer = _watch.observer
-        return observer.called(Call(name, keys, args, kwargs), run) if observer else run(False)
+        return observer.called(OperationCall(name, keys, args, kwargs), run) if observer else run(False)
 
     return kernel
 

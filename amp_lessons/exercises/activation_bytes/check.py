@@ -12,8 +12,8 @@ from amp_lessons.exercises.activation_bytes.questions import (
     OF_ANY_LAYER,
     OF_LAYER,
     SOMETHING_ELSE,
+    LayerQuestion,
     Mistake,
-    Question,
     questions,
 )
 from amp_lessons.exercises.attempt import Attempt, reject
@@ -25,7 +25,7 @@ def check(attempt: Attempt) -> Iterator[Finding]:
     """Ask for every layer, with autocast and without, and hold the answers against what autograd keeps."""
     activation_bytes = attempt.function("linear", 8, 4, True)
     returned: list[Any] = []
-    answers: dict[Question, int] = {}
+    answers: dict[LayerQuestion, int] = {}
     for question in questions():
         returned.append(activation_bytes(*question, about=f"for {question}"))
         answers[question] = _whole_number(returned[-1], question)
@@ -37,7 +37,7 @@ def _what_holds(count: int) -> Finding:
     return passed("bytes", f"all {count} predictions equal what autograd keeps by CUDA's rules, to the byte")
 
 
-def _whole_number(value: Any, question: Question) -> int:
+def _whole_number(value: Any, question: LayerQuestion) -> int:
     number = number_in(value)
     if number is None or number != number // 1:
         reject(
@@ -55,7 +55,7 @@ def _remarks(returned: Iterable[Any]) -> Iterator[Finding]:
 
 # --- which mistake explains wrong predictions of what a layer keeps
 
-Answers = dict[Question, int]
+Answers = dict[LayerQuestion, int]
 
 
 def mistakes(answers: Answers) -> Iterator[Finding]:
@@ -71,11 +71,11 @@ def mistakes(answers: Answers) -> Iterator[Finding]:
         yield _mistake_in_layer([question for question in wrong if question.layer == layer], answers)
 
 
-def _explains(mistake: Mistake, questions: Iterable[Question], answers: Answers) -> bool:
+def _explains(mistake: Mistake, questions: Iterable[LayerQuestion], answers: Answers) -> bool:
     return all(answers[question] in mistake.gives(question) for question in questions)
 
 
-def _mistake_in_layer(wrong: list[Question], answers: Answers) -> Finding:
+def _mistake_in_layer(wrong: list[LayerQuestion], answers: Answers) -> Finding:
     """Name the mistake that explains most: all wrong answers, or those in one precision."""
     same_precision = [question for question in wrong if question.autocast == wrong[0].autocast]
     known = (*OF_LAYER[wrong[0].layer], *OF_ANY_LAYER)
@@ -86,6 +86,6 @@ def _mistake_in_layer(wrong: list[Question], answers: Answers) -> Finding:
     return _finding(wrong[0], answers, SOMETHING_ELSE)
 
 
-def _finding(question: Question, answers: Answers, mistake: Mistake) -> Finding:
+def _finding(question: LayerQuestion, answers: Answers, mistake: Mistake) -> Finding:
     bytes_ = f"autograd keeps {question.right:,} bytes, not {answers[question]:,}"
     return failed(mistake.code, f"{question}: {bytes_}. {mistake.why}", mistake.hint)

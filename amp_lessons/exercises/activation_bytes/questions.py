@@ -25,7 +25,7 @@ LAYERS: dict[str, Callable[[int], nn.Module]] = {
 _SHAPES = ((96, 64), (24, 160))
 
 
-class Question(NamedTuple):
+class LayerQuestion(NamedTuple):
     """How many bytes does ``layer`` keep, for an input of shape (tokens, width)?"""
 
     layer: str
@@ -59,7 +59,7 @@ class Question(NamedTuple):
 
 
 @cache
-def _bytes_by_dtype(question: Question) -> dict[torch.dtype, int]:
+def _bytes_by_dtype(question: LayerQuestion) -> dict[torch.dtype, int]:
     """Measure what autograd keeps, by CUDA's rules and kernels, without a GPU."""
     dtype = torch.float16 if question.autocast else None
     with fake_tensors():
@@ -69,12 +69,12 @@ def _bytes_by_dtype(question: Question) -> dict[torch.dtype, int]:
         return saved_activation_bytes(module, x, dtype=dtype, device_type="cuda")
 
 
-def questions() -> Iterator[Question]:
+def questions() -> Iterator[LayerQuestion]:
     """Ask for every layer, with autocast and without, in two shapes."""
     for layer in LAYERS:
         for autocast in (False, True):
             for tokens, width in _SHAPES:
-                yield Question(layer, tokens, width, autocast)
+                yield LayerQuestion(layer, tokens, width, autocast)
 
 
 # --- known mistakes in predicting what a layer keeps, and the numbers that each of them gives
@@ -86,15 +86,15 @@ class Mistake(NamedTuple):
     code: str
     why: str
     hint: str
-    gives: Callable[[Question], set[int]]
+    gives: Callable[[LayerQuestion], set[int]]
 
 
-def _under_autocast(gives: Callable[[Question], set[int]]) -> Callable[[Question], set[int]]:
+def _under_autocast(gives: Callable[[LayerQuestion], set[int]]) -> Callable[[LayerQuestion], set[int]]:
     """Restrict a mistake to questions under autocast."""
     return lambda question: gives(question) if question.autocast else set()
 
 
-def _without_copy(q: Question) -> int:
+def _without_copy(q: LayerQuestion) -> int:
     """Return what linear keeps, its weight's copy left out."""
     return q.right - (q.width**2 * q.size if q.autocast else 0)
 
@@ -143,7 +143,7 @@ _AUTOCAST_FORGOTTEN = Mistake(
 )
 
 
-def _fp32_list(how: str, gives: Callable[[Question], set[int]]) -> Mistake:
+def _fp32_list(how: str, gives: Callable[[LayerQuestion], set[int]]) -> Mistake:
     return Mistake(
         "fp32_list_forgotten",
         f"On CUDA this operation is in autocast's fp32 list: {how}, and fp32 is what it keeps",

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
 
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.exercises.amp_ready.models import KINDS, Case, case_of
+from amp_lessons.exercises.amp_ready.models import KINDS, ModelCase, case_of
 from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.text.describing import describe
@@ -30,7 +30,7 @@ def check(attempt: Attempt) -> Iterator[Finding]:
     yield passed("as_it_was", "each model was left as it was: weights, mode, hooks, forward")
 
 
-def _ask(amp_ready: LearnersFunction, case: Case) -> None:
+def _ask(amp_ready: LearnersFunction, case: ModelCase) -> None:
     before = Snapshot(case.model, case.batch)
     answer: Any = amp_ready(case.model, case.batch, about=f"for {case.what}")
     require_as_it_was(before, case)
@@ -46,7 +46,7 @@ _LIST = (
 )
 
 
-def require_as_it_was(before: Snapshot, case: Case) -> None:
+def require_as_it_was(before: Snapshot, case: ModelCase) -> None:
     """Reject an attempt that changed the model or the batch."""
     if before.batch_changed:
         raise Rejected(
@@ -60,7 +60,7 @@ def require_as_it_was(before: Snapshot, case: Case) -> None:
         )
 
 
-def names_in(answer: Any, case: Case) -> set[str]:
+def names_in(answer: Any, case: ModelCase) -> set[str]:
     """Return the names that were named. Rejects what are no names of modules."""
     if not isinstance(answer, (list, tuple, set, frozenset)) or {*map(type, answer)} - {str}:
         raise Rejected(
@@ -75,7 +75,7 @@ def names_in(answer: Any, case: Case) -> set[str]:
     return set(answer)
 
 
-def require_no_other(names: set[str], case: Case) -> None:
+def require_no_other(names: set[str], case: ModelCase) -> None:
     """Reject names of modules that are right in fp16."""
     others = names - case.expected
     if not others:
@@ -104,7 +104,7 @@ def require_no_other(names: set[str], case: Case) -> None:
     )
 
 
-def _reject_parents(names: set[str], case: Case) -> None:
+def _reject_parents(names: set[str], case: ModelCase) -> None:
     for name in sorted(names, key=len, reverse=True):
         parts = {
             each for each in case.expected if each != name and each.startswith(name + "." if name else "")
@@ -120,7 +120,7 @@ def _reject_parents(names: set[str], case: Case) -> None:
             )
 
 
-def require_all(names: set[str], case: Case) -> None:
+def require_all(names: set[str], case: ModelCase) -> None:
     """Reject where a module that needs an island is not named."""
     missing = case.expected - names
     longer = [name for name in names for short in missing if name.startswith(short)]
@@ -137,7 +137,7 @@ def require_all(names: set[str], case: Case) -> None:
         _reject_missing(_said(names), missing, case)
 
 
-def _reject_missing(named: str, missing: set[str] | frozenset[str], case: Case) -> NoReturn:
+def _reject_missing(named: str, missing: set[str] | frozenset[str], case: ModelCase) -> NoReturn:
     reject(
         case.missed,
         f"you named {named} of {case.what}, but {_said(missing)} {_WHY[case.missed]}",

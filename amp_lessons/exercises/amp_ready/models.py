@@ -101,7 +101,7 @@ class Scale(nn.Module):
 
 
 @dataclass(frozen=True)
-class Case:
+class ModelCase:
     """A model in eval mode with a batch, the names that need fp32, and the finding for one that is missing.
 
     ``what`` describes the model; ``missed`` is the code of the finding where a name is missing.
@@ -114,7 +114,7 @@ class Case:
     expected: frozenset[str]
 
 
-def case_of(kind: str, seed: int) -> Case:
+def case_of(kind: str, seed: int) -> ModelCase:
     """Make a model of one of ``KINDS`` from a seed: its weights, its batch, and the names of its parts."""
     draw, names = torch.Generator().manual_seed(seed), random.Random(seed)
     what, missed, make = KINDS[kind]
@@ -126,7 +126,7 @@ def case_of(kind: str, seed: int) -> Case:
     for name, part in called.items():
         model.add_module(name, part)
     expected = frozenset(f"{list(called)[place]}{rest}" for place, rest in wrong)
-    return Case(what, missed, model.eval(), torch.randn(6, WIDTH, generator=draw), expected)
+    return ModelCase(what, missed, model.eval(), torch.randn(6, WIDTH, generator=draw), expected)
 
 
 _Parts = tuple[list[nn.Module], list[tuple[int, str]]]

@@ -138,7 +138,7 @@ def check(attempt: Attempt) -> Iterator[Finding]:
 
 
 @dataclass(frozen=True)
-class Answer:
+class DecodedCode:
     """What a learner's function returns for a code; ``value`` is the number in it, NaN if there is none."""
 
     code: Code
@@ -163,7 +163,7 @@ class Answer:
         return f"{self.code.call} returned {self.value!r} instead of {self.right!r}, {self.code.noun}"
 
 
-def _answers(decode_bits: LearnersFunction, asked: list[Code]) -> list[Answer]:
+def _answers(decode_bits: LearnersFunction, asked: list[Code]) -> list[DecodedCode]:
     """Decode all codes in one go: what goes with every run of learner's code takes longer than decoding."""
     returned: list[Any] = []
 
@@ -178,12 +178,12 @@ def _answers(decode_bits: LearnersFunction, asked: list[Code]) -> list[Answer]:
     return [_answer(code, value) for code, value in zip(asked, returned, strict=True)]
 
 
-def _answer(code: Code, returned: Any) -> Answer:
+def _answer(code: Code, returned: Any) -> DecodedCode:
     value = float_in(returned)
-    return Answer(code, returned, math.nan if value is None else value)
+    return DecodedCode(code, returned, math.nan if value is None else value)
 
 
-def _require_number(answer: Answer) -> None:
+def _require_number(answer: DecodedCode) -> None:
     call, number = answer.code.call, number_in(answer.returned)
     if number is None:
         reject(
@@ -199,7 +199,7 @@ def _require_number(answer: Answer) -> None:
         )
 
 
-def _reject_wrong(answer: Answer, answers: list[Answer]) -> NoReturn:
+def _reject_wrong(answer: DecodedCode, answers: list[DecodedCode]) -> NoReturn:
     """Name the mistake behind a wrong answer, where the others of its format tell more about it."""
     if answer.code.format != _FIRST:
         _reject_another_format(answer, answers)
@@ -247,7 +247,7 @@ _BY_KIND = {
 }
 
 
-def _reject_if_sign_bit_misread(answer: Answer) -> None:
+def _reject_if_sign_bit_misread(answer: DecodedCode) -> None:
     """Reject a value whose sign is wrong: the sign bit was left out, or read as something else."""
     if answer.value == -answer.right:
         hint = "the highest bit, above all of exponent and mantissa, is the sign: 1 means negative"
@@ -262,7 +262,7 @@ def _reject_if_sign_bit_misread(answer: Answer) -> None:
         )
 
 
-def _reject_if_systematic(answer: Answer, answers: list[Answer]) -> None:
+def _reject_if_systematic(answer: DecodedCode, answers: list[DecodedCode]) -> None:
     """Name the mistake that explains every positive normal number, if one does."""
     normal = [each for each in answers if each.code.kind == "normal" and not math.isnan(each.value)]
     found, right = [each.value for each in normal], [each.right for each in normal]
@@ -282,7 +282,7 @@ def _reject_if_systematic(answer: Answer, answers: list[Answer]) -> None:
         reject("mantissa_misread", f"{answer.case}; the exponent is right, the mantissa is not", hint)
 
 
-def _reject_another_format(answer: Answer, answers: list[Answer]) -> NoReturn:
+def _reject_another_format(answer: DecodedCode, answers: list[DecodedCode]) -> NoReturn:
     """Reject a wrong value in a format other than fp16, whose codes were all right."""
     if all(_is_right_or_overflowed(each) for each in answers):
         reject(
@@ -314,12 +314,12 @@ _DERIVE_EVERYTHING = (
 )
 
 
-def _is_rounded(answer: Answer) -> bool:
+def _is_rounded(answer: DecodedCode) -> bool:
     """Whether the value is right, but for rounding to fp32."""
     return answer.value in (answer.right, torch.tensor(answer.right, dtype=torch.float32).item())
 
 
-def _is_right_or_overflowed(answer: Answer) -> bool:
+def _is_right_or_overflowed(answer: DecodedCode) -> bool:
     """Whether the value is right, but for infinity where ``2**mantissa_bits`` times it fits no float."""
     overflows = math.isinf(answer.right * 2.0**answer.code.format.mantissa_bits)
     return answer.is_right or (overflows and answer.value == math.copysign(math.inf, answer.right))

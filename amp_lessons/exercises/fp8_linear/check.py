@@ -13,7 +13,7 @@ from torch import Tensor
 
 from amp_lessons.audit.findings import Finding, failed, passed
 from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject, require_none, run
-from amp_lessons.exercises.fp8_linear.cases import Case, cases
+from amp_lessons.exercises.fp8_linear.cases import ProductsCase, cases
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.small_formats import mistakes
 from amp_lessons.exercises.small_formats.watching import BEHAVIOURS, FORMAT_OF, CastWatch, SeenCast
@@ -44,7 +44,7 @@ class Ran:
     backward: list[SeenCast]
 
 
-def _run(fp8_linear: LearnersFunction, case: Case, behaviour: str, what: str) -> Ran:
+def _run(fp8_linear: LearnersFunction, case: ProductsCase, behaviour: str, what: str) -> Ran:
     x, weight = (each.clone().requires_grad_() for each in (case.x, case.weight))
     output, forward = _watched(lambda: fp8_linear.function(x, weight), behaviour, f"forward, for {what}")
     _require_output(output, case, what)
@@ -73,7 +73,7 @@ def _watched(code: Callable[[], Any], behaviour: str, about: str) -> tuple[Any, 
     return run(watched, about=about), watch.seen
 
 
-def _require_output(output: Any, case: Case, what: str) -> None:
+def _require_output(output: Any, case: ProductsCase, what: str) -> None:
     shape = (case.x.shape[0], case.weight.shape[0])
     if not isinstance(output, Tensor) or output.shape != shape or output.dtype != case.x.dtype:
         raise Rejected(
@@ -95,11 +95,11 @@ def _require_graph(flows: bool, to: str, what: str) -> None:
         )
 
 
-def _matrices(case: Case) -> Mapping[str, Tensor]:
+def _matrices(case: ProductsCase) -> Mapping[str, Tensor]:
     return {"x": case.x.double(), "weight": case.weight.double(), "gradient": case.gradient.double()}
 
 
-def _require_forward(output: Tensor, casts: list[SeenCast], case: Case, what: str) -> None:
+def _require_forward(output: Tensor, casts: list[SeenCast], case: ProductsCase, what: str) -> None:
     matrices = {name: matrix for name, matrix in _matrices(case).items() if name != "gradient"}
     where = f"forward, for {what}"
     require_none(mistakes_in_casts(casts, matrices, ("x", "weight"), where))
@@ -108,7 +108,7 @@ def _require_forward(output: Tensor, casts: list[SeenCast], case: Case, what: st
     require_none(mistakes_in_product(output, left, right.turned(), f"the output, for {what}"))
 
 
-def _require_backward(ran: Ran, case: Case) -> None:
+def _require_backward(ran: Ran, case: ProductsCase) -> None:
     matrices = _matrices(case)
     casts = ran.forward + ran.backward
     require_none(mistakes_in_casts(casts, matrices, ("x", "weight", "gradient"), f"backward, for {ran.what}"))
@@ -119,7 +119,7 @@ def _require_backward(ran: Ran, case: Case) -> None:
         require_none(mistakes_in_product(result, left, right, f"the gradient of {name}, for {ran.what}"))
 
 
-def _require_finite(ran: Ran, case: Case) -> None:
+def _require_finite(ran: Ran, case: ProductsCase) -> None:
     """Reject NaN, and numbers for zeros, where an operand is all zeros, or has one element or none."""
     x, weight, gradient = _matrices(case).values()
     results = {
@@ -133,7 +133,7 @@ def _require_finite(ran: Ran, case: Case) -> None:
             raise Rejected(mistakes.zero_amax(f"for {ran.what}", effect))
 
 
-def _require_not_finite(ran: Ran, case: Case) -> None:
+def _require_not_finite(ran: Ran, case: ProductsCase) -> None:
     """Reject finite results of an operand that is not."""
     results = {"gradient of weight": ran.to_weight}
     results["output" if not case.x.isfinite().all() else "gradient of x"] = (

@@ -38,7 +38,7 @@ def check(attempt: Attempt) -> Iterator[Finding]:
     )
 
 
-def _result(attend: LearnersFunction, case: Case, inputs: list[Tensor]) -> Tensor:
+def _result(attend: LearnersFunction, case: MaskCase, inputs: list[Tensor]) -> Tensor:
     allowed, dtypes = case.allowed.clone(), ProductDtypes()
 
     def watched() -> Any:
@@ -68,7 +68,7 @@ def _result(attend: LearnersFunction, case: Case, inputs: list[Tensor]) -> Tenso
     return result
 
 
-def _require_empty_rows(result: Tensor, case: Case) -> None:
+def _require_empty_rows(result: Tensor, case: MaskCase) -> None:
     rows = result[case.empty]
     if rows.isnan().any():
         nan_of = f"for {case.what}, a query that may see no key gives NaN"
@@ -82,7 +82,7 @@ def _require_empty_rows(result: Tensor, case: Case) -> None:
         )
 
 
-def _require_values(result: Tensor, case: Case) -> None:
+def _require_values(result: Tensor, case: MaskCase) -> None:
     right = _in_fp64(case, case.allowed)
     if _near(result, right, case):
         return
@@ -108,11 +108,11 @@ def _require_values(result: Tensor, case: Case) -> None:
     )
 
 
-def _in_fp64(case: Case, allowed: Tensor) -> Tensor:
+def _in_fp64(case: MaskCase, allowed: Tensor) -> Tensor:
     return case.right(case.queries.double(), case.keys.double(), case.values.double(), allowed)
 
 
-def _require_gradients(result: Tensor, case: Case, inputs: list[Tensor]) -> None:
+def _require_gradients(result: Tensor, case: MaskCase, inputs: list[Tensor]) -> None:
     queries, keys, values = wide = [each.detach().double().requires_grad_() for each in inputs]
     weights = torch.linspace(-1, 1, result.numel(), device=result.device).reshape(result.shape)
     if not result.requires_grad:
@@ -134,7 +134,7 @@ def _require_gradients(result: Tensor, case: Case, inputs: list[Tensor]) -> None
         )
 
 
-def _near(seen: Tensor, right: Tensor, case: Case, factor: float = 1.0) -> bool:
+def _near(seen: Tensor, right: Tensor, case: MaskCase, factor: float = 1.0) -> bool:
     tolerance = factor * _TOLERANCES[case.dtype] * max(1.0, float(right.abs().max()))
     return bool(((seen.double() - right).abs() <= tolerance).all())
 
@@ -145,7 +145,7 @@ def _require_nan(attend: LearnersFunction) -> None:
         if case.about == "one text empty":
             queries = case.queries.clone()
             queries[0, 0, 0] = torch.nan
-            poisoned = Case(case.about, queries, case.keys, case.values, case.allowed)
+            poisoned = MaskCase(case.about, queries, case.keys, case.values, case.allowed)
             result = _result(attend, poisoned, poisoned.inputs())
             if result[0, 0, 0].isfinite().any():
                 raise Rejected(nan_hidden(f"what depends on it ({case.what})"))
@@ -158,7 +158,7 @@ FAINT = "the only allowed key far below the others"
 
 
 @dataclass(frozen=True)
-class Case:
+class MaskCase:
     """Tensors of shape (batch, heads, rows, 8), and which keys each query may see; ``about`` says which."""
 
     about: str
@@ -194,7 +194,7 @@ class Case:
         return scores.masked_fill(~allowed & some, -torch.inf).softmax(-1) * allowed @ values
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[MaskCase]:
     """Yield what to try, from what the broken code can do to the last corner."""
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
         yield _case("every key allowed", dtype, torch.ones(2, 1, 5, 6, dtype=torch.bool))
@@ -219,7 +219,7 @@ def _causal_behind_padding(count: int) -> Tensor:
     return ((places[None] <= places[:, None]) & (places >= 2))[None, None]
 
 
-def _case(about: str, dtype: torch.dtype, allowed: Tensor, queries: int = 0) -> Case:
+def _case(about: str, dtype: torch.dtype, allowed: Tensor, queries: int = 0) -> MaskCase:
     draw = torch.Generator().manual_seed(len(about))
     batch, keys = allowed.shape[0], allowed.shape[-1]
     rows = allowed.shape[-2] if allowed.shape[-2] > 1 else queries or keys
@@ -227,10 +227,10 @@ def _case(about: str, dtype: torch.dtype, allowed: Tensor, queries: int = 0) -> 
     def drawn(count: int) -> Tensor:
         return torch.randn(batch, 3, count, _WIDTH, generator=draw).to(device_type(), dtype)
 
-    return Case(about, drawn(rows), drawn(keys), drawn(keys), allowed.to(device_type()))
+    return MaskCase(about, drawn(rows), drawn(keys), drawn(keys), allowed.to(device_type()))
 
 
-def _equal_scores(about: str, dtype: torch.dtype, size: float, allowed: list[bool]) -> Case:
+def _equal_scores(about: str, dtype: torch.dtype, size: float, allowed: list[bool]) -> MaskCase:
     """Return a case in which allowed keys have scores of about -2.8 times size², and others of 0.
 
     Where no key is allowed, all have those scores.

@@ -41,7 +41,7 @@ def check(attempt: Attempt) -> Iterator[Finding | SideBySide]:
     yield SideBySide("mean loss", "epoch", tuple(losses), tuple(history))
 
 
-def _history(train: LearnersFunction, given: Problem) -> list[float]:
+def _history(train: LearnersFunction, given: FrozenProblem) -> list[float]:
     dtypes = ProductDtypes()
 
     def watched() -> Any:
@@ -58,7 +58,7 @@ def _history(train: LearnersFunction, given: Problem) -> list[float]:
     return history
 
 
-def _require_batches(given: Problem, before: list[tuple[Tensor, Tensor]]) -> None:
+def _require_batches(given: FrozenProblem, before: list[tuple[Tensor, Tensor]]) -> None:
     pairs = zip(given.loader, before, strict=False)
     if len(given.loader) != len(before) or not all(
         torch.equal(new, old) for one, other in pairs for new, old in zip(one, other, strict=True)
@@ -66,7 +66,7 @@ def _require_batches(given: Problem, before: list[tuple[Tensor, Tensor]]) -> Non
         reject("inputs_changed", "the batches were changed in place", "cast into new tensors")
 
 
-def _require_parameters(given: Problem, start: dict[str, Tensor]) -> None:
+def _require_parameters(given: FrozenProblem, start: dict[str, Tensor]) -> None:
     now = dict(given.model.named_parameters())
     for name, before in start.items():
         if name not in now or now[name].shape != before.shape or not now[name].isfinite().all():
@@ -77,7 +77,7 @@ def _require_parameters(given: Problem, start: dict[str, Tensor]) -> None:
             )
 
 
-def _require_moved(given: Problem, start: dict[str, Tensor], ways: dict[str, Tensor]) -> None:
+def _require_moved(given: FrozenProblem, start: dict[str, Tensor], ways: dict[str, Tensor]) -> None:
     """Reject a training in which a parameter came less, or more, than most of the way that it has in fp32."""
     now = {name: each.detach().float() for name, each in given.model.named_parameters()}
     still = {name: _unmoved(now[name], start[name]) for name in start}
@@ -148,7 +148,7 @@ _HIDDEN = 64
 
 
 @dataclass
-class Problem:
+class FrozenProblem:
     """A model in fp32, batches of inputs (batch, 8) and labels, all drawn from one seed."""
 
     model: nn.Module
@@ -159,7 +159,7 @@ class Problem:
         return {name: each.detach().float().clone() for name, each in self.model.named_parameters()}
 
 
-def problem(seed: int) -> Problem:
+def problem(seed: int) -> FrozenProblem:
     """Make a classifier with a layer norm, whose gains begin at 1, and data that another one labels."""
     draw = torch.Generator().manual_seed(seed)
     torch.manual_seed(seed)
@@ -168,10 +168,10 @@ def problem(seed: int) -> Problem:
     inputs = torch.randn(_BATCHES * _BATCH, 8, generator=draw)
     labels = (inputs @ torch.randn(8, 4, generator=draw)).argmax(1)
     pairs = zip(inputs.to(device).split(_BATCH), labels.to(device).split(_BATCH), strict=True)
-    return Problem(nn.Sequential(*layers).to(device), list(pairs))
+    return FrozenProblem(nn.Sequential(*layers).to(device), list(pairs))
 
 
-def in_fp32(problem: Problem) -> tuple[dict[str, Tensor], list[float]]:
+def in_fp32(problem: FrozenProblem) -> tuple[dict[str, Tensor], list[float]]:
     """Train a copy in fp32 by plain SGD; return how far each parameter came, and the losses."""
     model, start, history = copy.deepcopy(problem.model), problem.start(), []
     for _ in range(EPOCHS):

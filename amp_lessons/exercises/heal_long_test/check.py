@@ -53,7 +53,7 @@ def check(attempt: Attempt) -> Iterator[Finding | SideBySide]:
     yield SideBySide("accuracy", "problem", right, counted)
 
 
-def _numbers(evaluate: LearnersFunction, given: Problem) -> tuple[float, float, tuple[Any, Any]]:
+def _numbers(evaluate: LearnersFunction, given: EvaluationProblem) -> tuple[float, float, tuple[Any, Any]]:
     dtypes = ProductDtypes()
     watch = given.samples <= _WATCHED  # a watch doubles the time of small products
 
@@ -79,7 +79,7 @@ def _numbers(evaluate: LearnersFunction, given: Problem) -> tuple[float, float, 
     return numbers[0], numbers[1], (pair[0], pair[1])
 
 
-def _require_accuracy(accuracy: float, given: Problem) -> None:
+def _require_accuracy(accuracy: float, given: EvaluationProblem) -> None:
     right = given.right[1]
     if math.isclose(accuracy, right, abs_tol=0.1 / given.samples):
         return
@@ -109,7 +109,7 @@ def _require_accuracy(accuracy: float, given: Problem) -> None:
     )
 
 
-def _is_round(counted: float, given: Problem) -> bool:
+def _is_round(counted: float, given: EvaluationProblem) -> bool:
     """Whether a count is one at which sums in 16 bits stop, or a quotient of it."""
     return any(math.isclose(counted, _stop(given.dtype) * 2**power, rel_tol=0.01) for power in range(4))
 
@@ -119,19 +119,19 @@ def _stop(dtype: torch.dtype) -> float:
     return 2 / torch.finfo(dtype).eps
 
 
-def _reject_stopped(seen: str, given: Problem) -> NoReturn:
+def _reject_stopped(seen: str, given: EvaluationProblem) -> NoReturn:
     half = dtype_name(given.dtype)
     stopped = f"for {given.what} {seen}"
     raise Rejected(known_mistakes.metric_stops(stopped, half, _stop(given.dtype)))
 
 
-def _mean_of_batches(given: Problem) -> float:
+def _mean_of_batches(given: EvaluationProblem) -> float:
     with torch.no_grad():
         shares = [(given.model(x).argmax(1) == y).double().mean() for x, y in given.loader]
     return float(torch.stack(shares).mean())
 
 
-def _require_loss(loss: float, given: Problem) -> None:
+def _require_loss(loss: float, given: EvaluationProblem) -> None:
     right = given.right[0]
     if math.isclose(loss, right, rel_tol=_LOSS_TOLERANCE):
         return
@@ -150,7 +150,7 @@ def _require_loss(loss: float, given: Problem) -> None:
     )
 
 
-def _sum_of_means(given: Problem) -> float:
+def _sum_of_means(given: EvaluationProblem) -> float:
     """Return the sum of the batches' mean losses over the number of samples: one division too many."""
     with torch.no_grad():
         means = [F.cross_entropy(given.model(x).double(), y) for x, y in given.loader]
@@ -175,7 +175,7 @@ _SHARE_MISLED = 0.1  # of the samples: so many have another label than the model
 
 
 @dataclass(frozen=True)
-class Problem:
+class EvaluationProblem:
     """A model in 16 bits and ``samples`` samples, in batches of up to ``batch``."""
 
     dtype: torch.dtype
@@ -199,7 +199,7 @@ class Problem:
         return float(F.cross_entropy(logits, labels)), int((logits.argmax(1) == labels).sum()) / self.samples
 
 
-def problem(dtype: torch.dtype, samples: int, batch: int, seed: int) -> Problem:
+def problem(dtype: torch.dtype, samples: int, batch: int, seed: int) -> EvaluationProblem:
     """Make a linear classifier in ``dtype``, and samples of which it names nine in ten."""
     draw = torch.Generator().manual_seed(seed)
     device = device_type()
@@ -210,6 +210,6 @@ def problem(dtype: torch.dtype, samples: int, batch: int, seed: int) -> Problem:
     labels = model(inputs).argmax(1)
     misled = (torch.rand(samples, generator=draw) < _SHARE_MISLED).to(device)
     labels = (labels + misled) % _CLASSES
-    return Problem(
+    return EvaluationProblem(
         dtype, samples, batch, model, list(zip(inputs.split(batch), labels.split(batch), strict=True))
     )

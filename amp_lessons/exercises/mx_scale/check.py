@@ -11,7 +11,7 @@ import torch
 from amp_lessons.audit import known_mistakes
 from amp_lessons.audit.findings import Finding, failed, note, passed
 from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, require_none
-from amp_lessons.exercises.mx_scale.questions import ELEMENT, EXPONENTS, NAN, Question, questions
+from amp_lessons.exercises.mx_scale.questions import ELEMENT, EXPONENTS, NAN, BlockQuestion, questions
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.report.returned_numbers import number_in, remark_on_type
 from amp_lessons.exercises.small_formats import mistakes as of_scales
@@ -36,7 +36,7 @@ def check(attempt: Attempt) -> Iterator[Finding]:
     yield from notes.values()
 
 
-def _returned(mx_scale: LearnersFunction, question: Question) -> Any:
+def _returned(mx_scale: LearnersFunction, question: BlockQuestion) -> Any:
     block = question.block.clone()
     returned = mx_scale(block, about=f"for {question.what}")
     if not torch.equal(block.nan_to_num(), question.block.nan_to_num()):
@@ -46,7 +46,7 @@ def _returned(mx_scale: LearnersFunction, question: Question) -> Any:
     return returned
 
 
-def _whole(returned: Any, question: Question) -> int:
+def _whole(returned: Any, question: BlockQuestion) -> int:
     number = number_in(returned)
     if number is None or not math.isfinite(number) or number != int(number):
         raise Rejected(
@@ -57,7 +57,7 @@ def _whole(returned: Any, question: Question) -> int:
     return int(number)
 
 
-def _remarks(returned: Any, exponent: int, question: Question) -> Iterator[Finding]:
+def _remarks(returned: Any, exponent: int, question: BlockQuestion) -> Iterator[Finding]:
     yield from remark_on_type(returned, int)
     if exponent < question.smallest:
         yield note(
@@ -71,10 +71,10 @@ def _remarks(returned: Any, exponent: int, question: Question) -> Iterator[Findi
 
 # --- by which mistake an exponent is wrong
 
-Answer: TypeAlias = tuple[Question, int]
+Answer: TypeAlias = tuple[BlockQuestion, int]
 
 
-def mistakes(exponent: int, question: Question, earlier: Sequence[Answer]) -> Iterator[Finding]:
+def mistakes(exponent: int, question: BlockQuestion, earlier: Sequence[Answer]) -> Iterator[Finding]:
     """Yield what is wrong with this exponent, the root cause first; nothing where it is right.
 
     ``earlier`` are answers that were right: they tell ways of rounding apart that agree here.
@@ -85,7 +85,7 @@ def mistakes(exponent: int, question: Question, earlier: Sequence[Answer]) -> It
         yield from _rounding(exponent, question, earlier)
 
 
-def _confusions(exponent: int, question: Question) -> Iterator[Finding]:
+def _confusions(exponent: int, question: BlockQuestion) -> Iterator[Finding]:
     """Find out whether the right exponent was found and handed over as something else."""
     what = _said(exponent, question)
     if not math.isfinite(question.amax) or question.amax == 0:
@@ -99,18 +99,18 @@ def _confusions(exponent: int, question: Question) -> Iterator[Finding]:
             "return the exponent itself, without the bias",
         )
     largest = float(question.block.max())
-    if 0 < largest < question.amax and exponent in Question("", question.block.clamp(min=0)).right:
+    if 0 < largest < question.amax and exponent in BlockQuestion("", question.block.clamp(min=0)).right:
         yield known_mistakes.signs_ignored(
             f"{what}: the largest number decides here, {largest:.3g}, and a larger magnitude is negative",
             "magnitudes decide: block.abs().max()",
         )
 
 
-def _said(exponent: int, question: Question) -> str:
+def _said(exponent: int, question: BlockQuestion) -> str:
     return f"for {question.what}, with the exponent {exponent}"
 
 
-def _special(exponent: int, question: Question) -> Iterator[Finding]:
+def _special(exponent: int, question: BlockQuestion) -> Iterator[Finding]:
     what = _said(exponent, question)
     if not math.isfinite(question.amax):
         yield of_scales.inf_hidden(what, f"only {NAN}, E8M0's NaN, lets the block be seen for what it is")
@@ -125,7 +125,7 @@ def _special(exponent: int, question: Question) -> Iterator[Finding]:
         )
 
 
-def _rounding(exponent: int, question: Question, earlier: Sequence[Answer]) -> Iterator[Finding]:
+def _rounding(exponent: int, question: BlockQuestion, earlier: Sequence[Answer]) -> Iterator[Finding]:
     """Say what the exponent does to the block, and by which way of rounding one comes to it."""
     what, lands_at = _said(exponent, question), question.lands_at(exponent)
     so_far = [*earlier, (question, exponent)]

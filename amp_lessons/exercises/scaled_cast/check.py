@@ -15,7 +15,7 @@ from amp_lessons.audit.findings import Finding, failed, passed
 from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject, require_none, run
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.report.returned_numbers import float_in
-from amp_lessons.exercises.scaled_cast.cases import Case, cases
+from amp_lessons.exercises.scaled_cast.cases import CastCase, cases
 from amp_lessons.exercises.small_formats import mistakes
 from amp_lessons.exercises.small_formats.watching import BEHAVIOURS, FORMAT_OF, CastWatch
 from amp_lessons.formats import FloatFormat
@@ -27,12 +27,14 @@ _HALF_A_STEP = 0.51  # a hundredth of a step for a division or multiplication th
 _BY_16_BITS = 0.6  # half a unit of bf16 is up to a sixteenth of a step of E4M3, and less of E5M2
 
 
-def require_close(values: Tensor, scale: float, case: Case, element: FloatFormat, what: str) -> None:
+def require_close(values: Tensor, scale: float, case: CastCase, element: FloatFormat, what: str) -> None:
     """Reject what is further from x than half a step, by the mistake that leads there."""
     require_none(_mistakes(values, scale, case, element, what))
 
 
-def _mistakes(values: Tensor, scale: float, case: Case, element: FloatFormat, what: str) -> Iterator[Finding]:
+def _mistakes(
+    values: Tensor, scale: float, case: CastCase, element: FloatFormat, what: str
+) -> Iterator[Finding]:
     x = case.x.double()
     if not scale > 0:
         yield _not_a_scale(scale, what)
@@ -76,7 +78,7 @@ def _confusions(
         yield mistakes.not_scaled(what, *(float(each.double().mean()) for each in (underflowed, saturated)))
 
 
-def _wrong_amax(scale: float, case: Case, element: FloatFormat, what: str) -> Iterator[Finding]:
+def _wrong_amax(scale: float, case: CastCase, element: FloatFormat, what: str) -> Iterator[Finding]:
     """Find out whether the scale comes from something else than the largest magnitude."""
     largest, smallest = float(case.x.max()), float(case.x.min())
     if 0 < largest < -smallest and math.isclose(scale * element.max, largest, rel_tol=0.01):
@@ -105,7 +107,7 @@ def _imprecise(values: Tensor, wanted: Tensor, element: FloatFormat, what: str) 
     )
 
 
-def require_zero(values: Tensor, scale: float, case: Case, element: FloatFormat, what: str) -> None:
+def require_zero(values: Tensor, scale: float, case: CastCase, element: FloatFormat, what: str) -> None:
     """Reject anything but small finite values by a finite scale, where fp32 has no scale for the numbers."""
     if scale > 0 and values.isfinite().all():
         largest = case.amax if case.x.numel() else 0.0
@@ -124,7 +126,7 @@ def require_zero(values: Tensor, scale: float, case: Case, element: FloatFormat,
     )
 
 
-def require_not_finite(values: Tensor, scale: float, case: Case, element: FloatFormat, what: str) -> None:
+def require_not_finite(values: Tensor, scale: float, case: CastCase, element: FloatFormat, what: str) -> None:
     """Reject a finite result where x is inf or NaN; other elements may become NaN too."""
     hidden = (values * scale).isfinite() & ~case.x.isfinite()
     if hidden.any():
@@ -159,7 +161,7 @@ _JUDGES = {
 
 
 @dataclass(frozen=True)
-class Answer:
+class ReturnedCast:
     """What a learner's function made of a case: values in fp64, and the scale."""
 
     values: Tensor
@@ -167,7 +169,9 @@ class Answer:
     what: str
 
 
-def _answer(scaled_cast: LearnersFunction, case: Case, dtype: torch.dtype, behaviour: str) -> Answer:
+def _answer(
+    scaled_cast: LearnersFunction, case: CastCase, dtype: torch.dtype, behaviour: str
+) -> ReturnedCast:
     what = f"for {case.what} to {FORMAT_OF[dtype].name}"
     x = case.x.clone()
 
@@ -182,7 +186,7 @@ def _answer(scaled_cast: LearnersFunction, case: Case, dtype: torch.dtype, behav
         )
     values, scale = _pair(returned, what)
     _require_values(values, case, dtype, what)
-    return Answer(values.detach().double(), _number(scale, case, what), what)
+    return ReturnedCast(values.detach().double(), _number(scale, case, what), what)
 
 
 def _pair(returned: Any, what: str) -> tuple[Any, Any]:
@@ -197,14 +201,14 @@ def _wrong_type(expected: str, seen: Any, what: str) -> Finding:
     )
 
 
-def _require_values(values: Any, case: Case, dtype: torch.dtype, what: str) -> None:
+def _require_values(values: Any, case: CastCase, dtype: torch.dtype, what: str) -> None:
     if not isinstance(values, Tensor) or values.dtype != dtype:
         raise Rejected(_wrong_type(f"values of dtype {dtype} were", values, what))
     if values.shape != case.x.shape:
         raise Rejected(_wrong_type(f"values of shape {tuple(case.x.shape)} were", values, what))
 
 
-def _number(scale: Any, case: Case, what: str) -> float:
+def _number(scale: Any, case: CastCase, what: str) -> float:
     """Return the one number that the scale is: a Python float, or a tensor of fp32 with one element."""
     if isinstance(scale, Tensor) and scale.numel() > 1:
         _reject_several(scale, case, what)
@@ -216,7 +220,7 @@ def _number(scale: Any, case: Case, what: str) -> float:
     return number if math.isfinite(number) else math.nan
 
 
-def _reject_several(scale: Tensor, case: Case, what: str) -> None:
+def _reject_several(scale: Tensor, case: CastCase, what: str) -> None:
     if scale.numel() == case.x.numel():
         reject(
             "amax_per_element",

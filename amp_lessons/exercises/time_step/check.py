@@ -21,12 +21,12 @@ from amp_lessons.exercises.time_step.fake_clockwork import (
     PROCESSOR_CLOCKS,
     STEADY,
     UNSTEADY,
-    Case,
     Device,
     RealTime,
     Seen,
     SimulatedTime,
     Time,
+    TimingCase,
 )
 from amp_lessons.text.describing import describe
 
@@ -102,7 +102,7 @@ def _whole_milliseconds(seen: Seen) -> Iterator[Finding]:
         )
 
 
-def warm_up_counted(case: Case) -> Finding:
+def warm_up_counted(case: TimingCase) -> Finding:
     """Say that samples of the warm-up are among those that were used."""
     return failed(
         "warm_up_counted",
@@ -259,7 +259,7 @@ _OTHER_STATISTICS: tuple[tuple[str, Callable[[list[float]], float], str], ...] =
 
 # --- the check
 
-_JUDGEMENTS: tuple[tuple[tuple[Case, ...], Callable[..., Iterator[Finding]]], ...] = (
+_JUDGEMENTS: tuple[tuple[tuple[TimingCase, ...], Callable[..., Iterator[Finding]]], ...] = (
     ((STEADY,), mistakes_when_steady),
     ((LAUNCHED,), mistakes_with_launches),
     (UNSTEADY, mistakes_in_statistic),
@@ -285,7 +285,7 @@ def check(attempt: Attempt) -> Iterator[Finding]:
     yield from _digits_lost(seen)
 
 
-def _tried(time_step: LearnersFunction, case: Case) -> Seen:
+def _tried(time_step: LearnersFunction, case: TimingCase) -> Seen:
     """Run a case in simulated time, and in real time if the attempt's clock is out of the simulation's reach.
 
     In real time a mistake returns every time, a disturbance hardly.
@@ -298,7 +298,7 @@ def _tried(time_step: LearnersFunction, case: Case) -> Seen:
     return seen
 
 
-def _run(time_step: LearnersFunction, case: Case, time: Time) -> Seen:
+def _run(time_step: LearnersFunction, case: TimingCase, time: Time) -> Seen:
     device = case.make().start(time)
     with time.shown_to(time_step.function):
         returned = time_step(
@@ -326,7 +326,7 @@ def _duration(returned: Any) -> float:
     return value
 
 
-def _require_calls(case: Case, calls: int) -> None:
+def _require_calls(case: TimingCase, calls: int) -> None:
     wanted = case.warmup + case.repeats
     if calls == wanted:
         return

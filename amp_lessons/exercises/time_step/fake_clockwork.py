@@ -244,7 +244,7 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Case:
+class TimingCase:
     """One run: on which device, with which arguments; ``what`` completes "for …"."""
 
     what: str
@@ -254,16 +254,18 @@ class Case:
 
 
 # digits behind the point: who rounds to whole milliseconds loses most of a fast step
-STEADY = Case("a step of 4.637 ms that returns when it is done", lambda: Device((4.6374,)), 2, 4)
-LAUNCHED = Case("a step of 6 ms that is only launched", lambda: Device((6.0,), waits=False), 1, 3)
-BUSY = Case("a launched step while the device is busy", lambda: Device((6.0,), False, pending_ms=40.0), 2, 1)
+STEADY = TimingCase("a step of 4.637 ms that returns when it is done", lambda: Device((4.6374,)), 2, 4)
+LAUNCHED = TimingCase("a step of 6 ms that is only launched", lambda: Device((6.0,), waits=False), 1, 3)
+BUSY = TimingCase(
+    "a launched step while the device is busy", lambda: Device((6.0,), False, pending_ms=40.0), 2, 1
+)
 _SLOW_AT_FIRST = (80.0, 60.0)
 _ODD = (27.0, 9.0, 3.5, 38.5, 34.5, 2.5, 5.0, 33.0, 6.5)
 _EVEN = (16.0, 39.0, 8.0, 21.5, 3.0, 2.5)
 # chosen so that no other statistic comes near the median, and no two of them agree in both
 UNSTEADY = (
-    Case("nine samples after a slow warm-up", lambda: Device(_SLOW_AT_FIRST + _ODD), 2, len(_ODD)),
-    Case("six samples", lambda: Device(_EVEN), 0, len(_EVEN)),
+    TimingCase("nine samples after a slow warm-up", lambda: Device(_SLOW_AT_FIRST + _ODD), 2, len(_ODD)),
+    TimingCase("six samples", lambda: Device(_EVEN), 0, len(_EVEN)),
 )
 
 
@@ -274,7 +276,7 @@ class Seen:
     ``value`` is the number in what it ``returned``.
     """
 
-    case: Case
+    case: TimingCase
     device: Device
     returned: Any
     value: float

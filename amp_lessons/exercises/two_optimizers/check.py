@@ -29,8 +29,8 @@ from amp_lessons.exercises.two_optimizers.mistakes_in_updates import (
 from amp_lessons.exercises.two_optimizers.testbed import (
     Gan,
     GanCall,
+    GanProblem,
     PartBackward,
-    Problem,
     Truth,
     optimizer_of,
     truth,
@@ -42,10 +42,10 @@ from amp_lessons.text.describing import describe
 
 # the scale first changes after each step, so that order shows, then only by an overflow
 _PROBLEMS = (
-    Problem(torch.float16, seed=0),
-    Problem(torch.float16, seed=1),
-    Problem(torch.bfloat16, seed=2),
-    Problem(
+    GanProblem(torch.float16, seed=0),
+    GanProblem(torch.float16, seed=1),
+    GanProblem(torch.bfloat16, seed=2),
+    GanProblem(
         torch.float16,
         seed=3,
         init_scale=1024.0,
@@ -53,7 +53,7 @@ _PROBLEMS = (
         poisoned_call=1,
         poisoned_part="discriminator",
     ),
-    Problem(
+    GanProblem(
         torch.float16,
         seed=4,
         init_scale=1024.0,
