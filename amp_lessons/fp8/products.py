@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -151,9 +151,6 @@ def _scale_at(operand: Quantized, column: int) -> Tensor:
 
 
 # --- the device's own scaled matrix products, and why one cannot be used: asked by trying a small one
-
-if TYPE_CHECKING:
-    from amp_lessons.fp8.quantized import Quantized
 
 _SHARED_SCALES: dict[Block, str] = {TENSOR: "TensorWise", ROW: "RowWise"}
 _MULTIPLE = 16  # CUDA's kernels want sides that are multiples of this
