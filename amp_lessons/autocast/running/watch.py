@@ -171,7 +171,7 @@ def _tensor_places(name: str) -> tuple[int, ...]:
 class SavedBytes:
     """The storages that autograd saved, each once; those of a model's parameters and buffers are not counted.
 
-    ``measure.footprint.StorageLog`` counts them too, in its own way, and tests hold the two beside each other:
+    ``measure.footprint.StorageLog`` counts them too, in its own way, and tests compare the two:
     they are two witnesses on purpose. This one sees saved tensors alone, and costs a ledger almost nothing.
 
     Storages are held until the count is dropped: a freed one could lend its address to the next and hide it.
