@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from amp_lessons import autocast, formats, fp8, measure, parallel, scaling
-from amp_lessons.measure import operations, rates, stopwatch, surveys
+from amp_lessons.measure import operations, rates, stopwatch
 
 ROOMS: tuple[ModuleType, ...] = (formats, scaling, measure, autocast, fp8, parallel)
 
@@ -355,7 +355,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setattr(
             room, "random_values", lambda shape, kind, draw: torch.empty(shape, dtype=kind.dtype)
         )
-    monkeypatch.setattr(surveys, "operation_rates_in_turns", lambda *_, **__: ())
+    monkeypatch.setattr(operations, "operation_rates_in_turns", lambda *_, **__: ())
     monkeypatch.setattr(rates, "_product_sizes", lambda place: [8])
     monkeypatch.setattr(rates, "_copy_sizes", lambda place: [64])
     with warnings.catch_warnings():

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import nn
 
 from amp_lessons.advice.advice import Advice
-from amp_lessons.advice.gathering import gathered
-from amp_lessons.advice.sections import sections_of
-from amp_lessons.advice.subject import Loss, subject_of
-from amp_lessons.advice.twenty_steps import Optimizers, default_optimizer
+from amp_lessons.advice.facts import Facts
+from amp_lessons.advice.gathering import Optimizers, default_optimizer, gathered
+from amp_lessons.advice.subject import Loss, plain_path, subject_of
 from amp_lessons.advice.verdict import verdict
 from amp_lessons.arguments import require, require_callable, require_number, require_whole
-from amp_lessons.measure import GPUS
+from amp_lessons.audit.report.sections import Section, headline
+from amp_lessons.formats.dtypes import dtype_name
+from amp_lessons.measure import GPUS, Footprint
+from amp_lessons.measure.batch import LARGEST_BATCH
+from amp_lessons.text.tables import Table
+from amp_lessons.text.words import flop_rate, memory, relative
 
 DEFAULT_GPU = "A100 SXM 40 GB"
 
@@ -73,3 +79,179 @@ def advise(
         sections=tuple(sections_of(facts)),
         not_done=tuple(facts.not_done),
     )
+
+
+# --- what stands below a verdict: the numbers that it rests on, as tables
+
+_MOST_ROWS = 16
+
+
+def sections_of(facts: Facts) -> Iterator[Section]:
+    """Yield one section for each instrument that has something to say."""
+    yield from _ledger(facts)
+    yield from _islands(facts)
+    yield from _memory(facts)
+    yield from _largest_batch(facts)
+    yield from _roofline(facts)
+    yield from _steps(facts)
+
+
+def _ledger(facts: Facts) -> Iterator[Section]:
+    ledger = facts.ledger
+    if ledger is None:
+        return
+    rows = [
+        (
+            rule,
+            f"{each.operations:,}",
+            _dtypes(each.output_dtypes),
+            f"{each.casts:,}",
+            memory(each.cast_bytes),
+        )
+        for rule, each in ledger.by_rule().items()
+    ]
+    head = ("rule", "operations", "results in", "casts", "written by casts")
+    said = f"[computed] One forward and backward pass: {ledger.where}."
+    yield Section("Ledger: what autocast decides", (said,), table=Table(head, rows))
+
+
+def _dtypes(counts: object) -> str:
+    assert isinstance(counts, dict)
+    return ", ".join(f"{dtype_name(dtype)} {count:,}" for dtype, count in counts.items())
+
+
+def _islands(facts: Facts) -> Iterator[Section]:
+    rows = [
+        (
+            plain_path(each.module) or "(model)",
+            each.kind,
+            dtype_name(dtype),
+            "inf or NaN" if each.overflows else relative(each.error),
+            relative(each.island_error) if each.island_error else "0",
+            f"{each.largest:.3g}",
+        )
+        for dtype, islands in facts.islands.items()
+        for each in islands.found
+    ]
+    if rows:
+        head = ("module", "kind", "in", "error", "error as an island", "largest result")
+        yield Section("Islands of fp32", ("[measured] Each module run by itself.",), table=Table(head, rows))
+
+
+def _memory(facts: Facts) -> Iterator[Section]:
+    """Tabulate the memory of a step by kind, and what each module keeps for the backward pass."""
+    if not facts.memory:
+        return
+    prints = facts.memory
+    kinds = [
+        kind
+        for kind in next(iter(prints.values())).at_peak
+        if any(p.at_peak.get(kind) for p in prints.values())
+    ]
+    rows = [(kind, *(memory(each.at_peak.get(kind, 0)) for each in prints.values())) for kind in kinds]
+    rows.append(("in all", *(memory(each.peak_bytes) for each in prints.values())))
+    source = next(iter(prints.values())).source
+    count = facts.subject.samples
+    samples = "one sample" if count == 1 else f"{count:,} samples"
+    warning = next((f" {each.warning}" for each in prints.values() if each.warning), "")
+    said = f"A training step on {samples}, at its worst moment; {source}.{warning}"
+    yield Section(
+        "Memory",
+        (f"[{'computed' if 'computed' in source else 'measured'}] {said}",),
+        table=Table(("at the peak", *prints), rows),
+    )
+    yield Section("Memory by module", table=_by_module(facts))
+
+
+def _by_module(facts: Facts) -> Table:
+    depth = _depth(facts)
+    saved = {name: _saved(each, depth) for name, each in facts.memory.items()}
+    weights = _weight_bytes(facts, depth)
+    paths = list(dict.fromkeys([*weights, *(path for each in saved.values() for path in each)]))
+    largest = sorted(paths, key=lambda path: -weights[path] - max(each[path] for each in saved.values()))
+    kept = set(largest[:_MOST_ROWS])
+    rows = [
+        (path, memory(weights[path]), *(memory(each[path]) for each in saved.values()))
+        for path in paths
+        if path in kept
+    ]
+    more = len(paths) - len(kept)
+    notes = (
+        []
+        if not more
+        else ["One more module needs less." if more == 1 else f"{more} more modules need less."]
+    )
+    head = ("module", "weights", *(f"kept for backward, {name}" for name in saved))
+    return Table(head, rows, notes=notes)
+
+
+def _depth(facts: Facts) -> int:
+    """Return how many names of a path tell modules apart in a table that can be read."""
+    paths = [name.rpartition(".")[0] for name, _ in facts.subject.training.named_parameters()]
+    fitting = [depth for depth in range(1, 7) if len({_cut(path, depth) for path in paths}) <= _MOST_ROWS]
+    return max(fitting, default=1)
+
+
+def _cut(path: str, depth: int) -> str:
+    """Return the first names of a path in the learner's model."""
+    return ".".join(plain_path(path).split(".")[:depth]) or "(the model itself)"
+
+
+def _saved(footprint: Footprint, depth: int) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for each in footprint.saved:
+        counts[_cut(each.module, depth)] += each.nbytes
+    return counts
+
+
+def _weight_bytes(facts: Facts, depth: int) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for name, parameter in facts.subject.training.named_parameters():
+        counts[_cut(name.rpartition(".")[0], depth)] += parameter.nbytes
+    return counts
+
+
+def _largest_batch(facts: Facts) -> Iterator[Section]:
+    if not facts.largest_batch:
+        return
+    rows = [
+        (name, f"{each.batch:,}{' or more' if each.batch == LARGEST_BATCH else ''}")
+        for name, each in facts.largest_batch.items()
+    ]
+    room = memory(facts.sheet.usable_bytes)
+    warning = next((f" {each.warning}" for each in facts.largest_batch.values() if each.warning), "")
+    said = (
+        f"[computed] What fits into the {room} that the {facts.gpu} has for tensors. Samples are counted "
+        f"along the first dimension of the batch's first tensor.{warning}"
+    )
+    yield Section("Largest batch", (said,), table=Table(("precision", "samples"), rows))
+
+
+def _roofline(facts: Facts) -> Iterator[Section]:
+    if not facts.bounds:
+        return
+    rows = [
+        (
+            name,
+            f"{bound.ms:.3g} ms",
+            f"{100 * bound.product_ms / bound.ms:.0f} %",
+            flop_rate(facts.sheet.flop_per_s[name]),
+            f"{sum(bound.product_flops.values()) / 1e9:,.3g}",
+            memory(bound.moved_bytes),
+        )
+        for name, bound in facts.bounds.items()
+    ]
+    head = ("precision", "at least", "of it bound by products", "peak", "GFLOP", "moved")
+    said = (
+        f"[computed] A forward and backward pass on the {facts.gpu}, every operation at the roof of the data "
+        f"sheet ({facts.sheet.source}), none fused. Real steps take longer."
+    )
+    yield Section("What the roofline promises", (said,), table=Table(head, rows))
+
+
+def _steps(facts: Facts) -> Iterator[Section]:
+    if facts.audit is not None and facts.audited_in is not None:
+        yield Section(
+            "Audited steps",
+            (f"[measured] In {dtype_name(facts.audited_in)}: {headline(facts.audit.to_dict())}.",),
+        )

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from math import isfinite
 
 import torch
 
 from amp_lessons import devices
 from amp_lessons.advice.advice import Claim
-from amp_lessons.advice.claims_of_modules import claims_of_islands, claims_of_weights
-from amp_lessons.advice.claims_of_steps import claims_of_gradients, claims_of_steps
 from amp_lessons.advice.facts import Facts
+from amp_lessons.advice.subject import plain_path
+from amp_lessons.autocast import Island
 from amp_lessons.formats.dtypes import dtype_name
-from amp_lessons.text.words import memory
+from amp_lessons.precisions import HALVES
+from amp_lessons.text.words import fraction, listed, memory, relative
 
 # A gain smaller than this is none: a roofline's promise is the most that can be had.
 _WORTH_TIMES, _WORTH_SHARE = 1.2, 0.1
@@ -65,7 +68,7 @@ def _saved_share(facts: Facts) -> float:
 
 
 def _of_time(facts: Facts) -> Iterator[str]:
-    """Tell both bounds and their ratio, which is none of real steps: those take longer, each in its way."""
+    """Report both lower bounds of the time, and their ratio, which is not that of real steps."""
     speed = _speed(facts)
     if speed is not None:
         times = [f"{bound.ms:.3g} ms {facts.told(name)}" for name, bound in facts.bounds.items()]
@@ -144,3 +147,180 @@ def _refused(facts: Facts) -> Iterator[Claim]:
     if facts.refused is not None:
         text = f"By CUDA's autocast rules the model raises an error. {facts.refused.cure}"
         yield Claim("mend", text, f"{facts.refused.said} {facts.refused.meaning}", "computed")
+
+
+# --- claims about single modules: those that need an island of fp32, and the dtypes of weights
+
+_MOST_NAMED = 8
+
+
+def claims_of_islands(facts: Facts) -> Iterator[Claim]:
+    """Yield a claim for each island in the dtype of the advice, and one for all in the other dtype."""
+    for dtype, islands in facts.islands.items():
+        name = dtype_name(dtype)
+        if dtype is facts.dtype:
+            for island in islands.found:
+                where = _named(island.module)
+                yield Claim(
+                    "mend",
+                    f"{where[0].upper()}{where[1:]} needs an island of fp32.",
+                    _because(island, name),
+                    "measured",
+                    island.module,
+                )
+        elif islands.found:
+            yield Claim(
+                "watch",
+                f"In {name}, {_all_named(islands.names)} would need an island of fp32.",
+                _because(islands.found[0], name),
+                "measured",
+            )
+        if islands.beyond:
+            yield Claim(
+                "mend" if dtype is facts.dtype else "watch",
+                f"In {name}, fp32 does not help {_all_named(islands.beyond)}: what goes in is wrong already.",
+                "its error is above tolerance under autocast, and also as an island of fp32.",
+                "measured",
+            )
+    yield from _no_islands(facts)
+
+
+def _named(path: str) -> str:
+    """Name a module by its path in the learner's model."""
+    return {"": "the loss", "model": "the model itself"}.get(path, f"`{plain_path(path)}`")
+
+
+def _all_named(paths: Sequence[str]) -> str:
+    more = [f"{len(paths) - _MOST_NAMED} more"] if len(paths) > _MOST_NAMED else []
+    return listed([*map(_named, paths[:_MOST_NAMED]), *more])
+
+
+def _off(error: float) -> str:
+    return f"{relative(error)} off" if error else "exactly right"
+
+
+def _because(island: Island, name: str) -> str:
+    went = "inf or NaN come out" if island.overflows else f"it is {_off(island.error)}"
+    return (
+        f"its own operations run by autocast's rules in {name} on what it is given in fp32: {went}; as an "
+        f"island it is {_off(island.island_error)}. The largest number that it returns is "
+        f"{island.largest:.3g}."
+    )
+
+
+def _no_islands(facts: Facts) -> Iterator[Claim]:
+    clean = [dtype for dtype, islands in facts.islands.items() if not (islands.found or islands.beyond)]
+    if not clean or not any(facts.islands[dtype].examined for dtype in clean):
+        return
+    names = " or ".join(map(dtype_name, clean))
+    examined = min(facts.islands[dtype].examined for dtype in clean)
+    left = max(len(facts.islands[dtype].unexamined) for dtype in clean)
+    rest = f"; {left} could not be, or there was no time" if left else ""
+    modules = (
+        "one module was run by itself" if examined == 1 else f"{examined} modules were run by themselves"
+    )
+    yield Claim(
+        "answer",
+        f"On this batch no module{' that was run' if left else ''} needs an island of fp32 in {names}.",
+        f"{modules} by autocast's rules and in fp32{rest}.",
+        "measured",
+    )
+
+
+def claims_of_weights(facts: Facts) -> Iterator[Claim]:
+    """Say what the weights' own dtypes mean to autocast; those that are frozen lose nothing to rounding."""
+    trained: Counter[torch.dtype] = Counter()
+    for each in facts.subject.model.parameters():
+        if each.requires_grad:
+            trained[each.dtype] += each.numel()
+    for dtype, count in trained.items():
+        name = dtype_name(dtype)
+        because = f"{count:,} of the {trained.total():,} numbers that are trained are {name}"
+        if dtype in HALVES.values():
+            yield Claim(
+                "mend",
+                "Load the weights in fp32; autocast makes the 16-bit copies.",
+                f"{because}: nothing keeps them in fp32, and their updates are rounded.",
+                "measured",
+            )
+        elif dtype is torch.float64:
+            yield Claim(
+                "mend",
+                "Make the model fp32 first, with `model.float()`, and what goes in too.",
+                f"{because}, which autocast leaves alone.",
+                "measured",
+            )
+        elif dtype.is_complex:
+            yield Claim(
+                "watch",
+                "Expect nothing of autocast for complex numbers.",
+                f"{because}, which it leaves alone.",
+                "measured",
+            )
+
+
+# --- claims that rest on the steps that were audited: on their gradients, their loss, and their mistakes
+
+_TO_SPEAK_OF = 0.001  # of a gradient's norm
+
+
+def claims_of_gradients(facts: Facts) -> Iterator[Claim]:
+    """Say what fp16 would do to the gradients that were seen, without a scaler."""
+    if facts.audit is None:
+        return
+    worst = ("", 0.0, 0.0)
+    for name, layer in facts.audit.layers.items():
+        census = layer.counterfactual.get("fp16")
+        if census is not None and (census.underflow_norm_fraction or 0.0) > worst[2]:
+            worst = name, census.underflow_fraction, census.underflow_norm_fraction or 0.0
+    name, count, norm = worst
+    if norm < _TO_SPEAK_OF:
+        return
+    text = (
+        "With fp16 the gradient scaler is no ornament."
+        if facts.dtype is torch.float16
+        else "On a GPU without bf16, where it has to be fp16, take a gradient scaler."
+    )
+    because = (
+        f"of the gradients of `{name}`, {fraction(count)} would be zero in fp16 without one, "
+        f"{fraction(norm)} of their norm."
+    )
+    yield Claim("watch", text, because, "measured")
+
+
+def claims_of_steps(facts: Facts) -> Iterator[Claim]:
+    """Yield a claim for every mistake that the audit found, or one that it found none."""
+    report = facts.audit
+    if report is None or facts.audited_in is None:
+        return
+    name = dtype_name(facts.audited_in)
+    for finding in report.findings:
+        yield Claim(
+            "watch" if finding.ok else "mend",
+            f"{finding.message[0].upper()}{finding.message[1:]}.",
+            f"seen by the audit of {len(report.steps)} steps in {name}"
+            + (f"; {finding.hint}." if finding.hint else "."),
+            "measured",
+        )
+    lost = [step.lost_updates for step in report.steps if step.lost_updates]
+    rest = f" Of the updates at most {fraction(max(lost))} were lost." if lost else ""
+    if bad := next((step for step in report.steps if not isfinite(step.loss or 0.0)), None):
+        yield Claim(
+            "mend",
+            f"The loss became {bad.loss} in step {bad.index + 1} in {name}.",
+            f"without autocast its first loss was finite; {_losses(facts)}",
+            "measured",
+        )
+    elif report.passed and report.steps:
+        count = "One step" if len(report.steps) == 1 else f"{len(report.steps)} steps"
+        yield Claim(
+            "answer", f"{count} of training in {name} showed no mistake.", _losses(facts) + rest, "measured"
+        )
+
+
+def _losses(facts: Facts) -> str:
+    assert facts.audit is not None
+    losses = [step.loss for step in facts.audit.steps if step.loss is not None]
+    skipped = sum(not step.happened for step in facts.audit.steps)
+    went = f"the loss went from {losses[0]:.4g} to {losses[-1]:.4g}" if losses else "no loss was seen"
+    return f"{went}; {skipped} of {len(facts.audit.steps)} steps were skipped."

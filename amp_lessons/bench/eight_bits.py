@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
 from amp_lessons import fp8
-from amp_lessons.fp8 import kernels
+from amp_lessons.fp8 import products
 from amp_lessons.measure import PRECISIONS as WIDER_PRECISIONS
 from amp_lessons.measure import precisions_on as wider_precisions_on
 
@@ -100,4 +100,4 @@ def _multiply(left: Tensor, right: Tensor, scales: tuple[Tensor, Tensor], dtype:
     rows, columns = left.contiguous(), right.contiguous().t()
     # A CPU's kernel is made of a product that autocast would cast
     with torch.autocast(left.device.type, enabled=False):
-        return kernels.scaled_mm(rows, columns, *scales, fp8.TENSOR, dtype)
+        return products.scaled_mm(rows, columns, *scales, fp8.TENSOR, dtype)

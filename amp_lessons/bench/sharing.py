@@ -9,7 +9,7 @@ from torch import nn
 
 from amp_lessons import parallel
 from amp_lessons.measure import Footprint
-from amp_lessons.measure.storages import Moment
+from amp_lessons.measure.footprint import Moment
 
 MOST_RANKS = 4096
 _HELD = {"parameters": "weights", "gradients": "gradients", "optimizer state": "Adam's moments"}
@@ -77,7 +77,7 @@ def sharing(model: nn.Module, ranks: int, stage: str, itemsize: int) -> Sharing:
 
 def _gathered(model: nn.Module) -> int:
     """Return how many parameters FSDP2 holds whole at a time, sharded by blocks, as it usually is."""
-    from amp_lessons.parallel.strategies import units_of  # it loads DTensor
+    from amp_lessons.parallel.traffic import units_of  # it loads DTensor
 
     blocks = [_count(model.get_submodule(name)) for name in units_of(model)]
     return min(_count(model), _count(model) - sum(blocks) + 2 * max(blocks, default=0))

@@ -4,7 +4,7 @@
   ``FORMATS``.
 - ``rounding``: the arithmetic that rounds whole tensors on any device.
 - ``typed``: what a learner types, understood; ``compare``: what rounding did to a number.
-- ``sums`` and ``products``: additions and matrix products in which every step is rounded.
+- ``sums``: additions and matrix products in which every step is rounded.
 - ``blocks``: formats whose elements share a scale (MX, NVFP4, one scale per tensor).
 """
 

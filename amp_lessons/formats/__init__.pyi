@@ -14,12 +14,12 @@ from .compare import side_by_side as side_by_side
 from .floats import Fields as Fields
 from .floats import FloatFormat as FloatFormat
 from .floats import Specials as Specials
-from .products import product as product
-from .products import product_errors as product_errors
-from .products import tf32_product as tf32_product
 from .sums import SUM_METHODS as SUM_METHODS
+from .sums import product as product
+from .sums import product_errors as product_errors
 from .sums import repeated_update as repeated_update
 from .sums import running_sum as running_sum
+from .sums import tf32_product as tf32_product
 from .typed import Typed as Typed
 from .typed import parse as parse
 from .typed import parse_whole as parse_whole

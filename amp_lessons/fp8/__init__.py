@@ -1,28 +1,26 @@
 """Training in eight and four bits: recipes as data, scaled products, linear layers that compute by them.
 
-- ``recipes``: what a recipe is; ``catalogue``: ``RECIPES``, those that models are trained with.
-- ``scale_rules``: from the largest magnitude to the scale; ``quantized``: a tensor beside its scales.
+- ``recipes``: what a recipe is, and ``RECIPES``, those that models are trained with.
+- ``scale_rules``: from the largest magnitude, of this step or of earlier ones, to the scale; ``quantized``: a
+  tensor beside its scales.
 - ``placement``: where a scale puts a tensor on the number line, and what that costs.
 - ``accumulators``: sums in few bits; ``long_sums``: what becomes of them as they get longer.
-- ``transforms``: outliers spread; ``history``: scales of earlier steps.
-- ``products`` and ``kernels``: one product, emulated or by the device's kernel, and which of them ran.
-- ``functional``, ``layers`` and ``conversion``: the function, the layer, the whole model; ``operands``: what
-  is cast once and what again; ``recording``: what was cast while somebody looked.
+- ``transforms``: outliers spread.
+- ``products``: one product, emulated or by the device's kernel, and which of them ran.
+- ``functional`` and ``conversion``: the function, the layer, the whole model; ``recording``: what was cast
+  while somebody looked.
 """
 
 from amp_lessons.fp8.accumulators import FP32, Accumulation, accumulate
-from amp_lessons.fp8.catalogue import RECIPES
-from amp_lessons.fp8.conversion import Conversion, Layer, convert
+from amp_lessons.fp8.conversion import Conversion, Layer, ScaledLinear, convert
 from amp_lessons.fp8.functional import linear
-from amp_lessons.fp8.history import AmaxHistory
-from amp_lessons.fp8.layers import ScaledLinear
 from amp_lessons.fp8.long_sums import LongSums, long_sums
 from amp_lessons.fp8.placement import Placement, fitting_exponent, granularities, place, place_by_hand
 from amp_lessons.fp8.products import Engine, ScaledProduct, engines, scaled_product
 from amp_lessons.fp8.quantized import Quantized, quantize
-from amp_lessons.fp8.recipes import PRODUCTS, ROLES, ROW, RULES, TENSOR, Cast, Product, Recipe
+from amp_lessons.fp8.recipes import PRODUCTS, RECIPES, ROLES, ROW, RULES, TENSOR, Cast, Product, Recipe
 from amp_lessons.fp8.recording import CastMade, ProductMade, record
-from amp_lessons.fp8.scale_rules import Scales, scales
+from amp_lessons.fp8.scale_rules import AmaxHistory, Scales, scales
 from amp_lessons.fp8.transforms import hadamard, random_hadamard
 
 __all__ = [

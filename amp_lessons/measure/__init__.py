@@ -2,12 +2,17 @@
 
 from amp_lessons.devices import fp32_products
 from amp_lessons.measure.batch import LargestBatch, predict_largest_batch, search_largest_batch
-from amp_lessons.measure.bounds import Bound, predict_bound
-from amp_lessons.measure.footprint import Footprint, Saved
-from amp_lessons.measure.gpus import GPUS, DataSheet
-from amp_lessons.measure.memory import measure_memory, predict_memory, saved_activation_bytes
-from amp_lessons.measure.operations import OPERATIONS, Operation, operation_rates
-from amp_lessons.measure.optimizers import OPTIMIZERS, OptimizerBytes, optimizer_bytes
+from amp_lessons.measure.bounds import GPUS, Bound, DataSheet, predict_bound
+from amp_lessons.measure.footprint import KINDS, Footprint, Moment, Saved
+from amp_lessons.measure.memory import (
+    OPTIMIZERS,
+    OptimizerBytes,
+    measure_memory,
+    optimizer_bytes,
+    predict_memory,
+    saved_activation_bytes,
+)
+from amp_lessons.measure.operations import OPERATIONS, Operation, Survey, operation_rates, survey
 from amp_lessons.measure.rates import (
     Promise,
     Rate,
@@ -20,10 +25,7 @@ from amp_lessons.measure.rates import (
     product_rates,
     roofline,
 )
-from amp_lessons.measure.stopwatch import time_step, time_steps
-from amp_lessons.measure.storages import KINDS, Moment
-from amp_lessons.measure.surveys import Survey, survey
-from amp_lessons.measure.timing import Difference, Timing
+from amp_lessons.measure.stopwatch import Difference, Timing, time_step, time_steps
 from amp_lessons.precisions import PRECISIONS, Precision, precision
 
 __all__ = [

@@ -16,14 +16,8 @@ from torch.utils.flop_counter import flop_registry
 from amp_lessons.arguments import require
 from amp_lessons.autocast.cast_policy import tensors_in
 from amp_lessons.autocast.cuda_on_cpu import cuda_kernels
-from amp_lessons.autocast.running import (
-    gradients_on,
-    loss_tensors,
-    on_fake_cpu,
-    prepare,
-    without_collecting,
-)
-from amp_lessons.measure.gpus import DataSheet
+from amp_lessons.autocast.running import gradients_on, loss_tensors, on_fake_cpu, prepare, without_collecting
+from amp_lessons.measure.rates import Roof
 from amp_lessons.precisions import precision
 
 _PRECISION_OF = {torch.float16: "fp16", torch.bfloat16: "bf16"}
@@ -140,3 +134,97 @@ class _Work(TorchDispatchMode):
                 f"a product is in {name}, for which {self._sheet.name} has no rate, only for {known}"
             )
         return self._sheet.flop_per_s[name]
+
+
+# --- what data sheets promise of some GPUs, to be read beside what was measured
+
+# What the driver, the CUDA context and the libraries take before the first tensor exists, roughly.
+CONTEXT_BYTES = 2**29
+
+
+@dataclass(frozen=True)
+class DataSheet:
+    """A GPU as its data sheet describes it.
+
+    ``flop_per_s`` holds the peak rate of dense matrix products by precision, accumulated in fp32; a precision
+    without an entry has no tensor cores there. ``source`` is the document. Data sheets like to print the
+    rates for sparse matrices, which are twice as high. ``memory_bytes`` is not the data sheet's round number
+    but what PyTorch says such a device has, ``torch.cuda.get_device_properties(0).total_memory``.
+    """
+
+    name: str
+    memory_bytes: int
+    bytes_per_s: float
+    flop_per_s: Mapping[str, float]
+    source: str
+
+    @property
+    def usable_bytes(self) -> int:
+        """Memory that is left for tensors, estimated: what the device has less ``CONTEXT_BYTES``."""
+        return self.memory_bytes - CONTEXT_BYTES
+
+    def roof(self, precision: str) -> Roof:
+        """Return what the data sheet promises of one precision."""
+        return Roof(precision, self.flop_per_s[precision], self.bytes_per_s)
+
+    @property
+    def roofs(self) -> list[Roof]:
+        """The roofs of all precisions that the data sheet knows."""
+        return [self.roof(precision) for precision in self.flop_per_s]
+
+    def ridge_point(self, precision: str) -> float:
+        """Return the intensity (FLOP per byte) above which products, not memory, are what bounds."""
+        return self.roof(precision).ridge_point
+
+    def attainable_flop_per_s(self, precision: str, intensity: float) -> float:
+        """Return the most that the roof allows an operation of this intensity (FLOP per byte)."""
+        return self.roof(precision).attainable_flop_per_s(intensity)
+
+
+_VOLTA = (
+    "https://images.nvidia.com/content/technologies/volta/pdf/volta-v100-datasheet-update-us-1165301-r5.pdf"
+)
+_TURING = "https://www.nvidia.com/content/dam/en-zz/Solutions/Data-Center/tesla-t4/t4-tensor-core-datasheet-951643.pdf"
+_AMPERE = (
+    "https://www.nvidia.com/content/dam/en-zz/Solutions/Data-Center/a100/pdf/"
+    "nvidia-a100-datasheet-us-nvidia-1758950-r4-web.pdf"
+)
+_GA102 = "https://www.nvidia.com/content/PDF/nvidia-ampere-ga-102-gpu-architecture-whitepaper-v2.1.pdf"
+_ADA = "https://images.nvidia.com/aem-dam/Solutions/geforce/ada/nvidia-ada-gpu-architecture.pdf"
+_L4 = "https://www.nvidia.com/en-us/data-center/l4/"
+_HOPPER = "https://resources.nvidia.com/en-us-tensor-core"
+_H200 = "https://www.nvidia.com/en-us/data-center/h200/"
+_HOPPER_RATES = {"fp32": 66.9, "tf32": 494.7, "fp16": 989.4, "bf16": 989.4, "fp8_e4m3": 1978.9}
+
+
+def _sheet(name: str, memory_gib: float, gb_per_s: float, source: str, **tflop_per_s: float) -> DataSheet:
+    rates = {precision: rate * 1e12 for precision, rate in tflop_per_s.items()}
+    return DataSheet(name, round(memory_gib * 2**30), gb_per_s * 1e9, rates, source)
+
+
+# The memory in GiB is the "total capacity" in PyTorch's out-of-memory errors on such devices, as people have
+# reported them: data sheets print round numbers, and driver and error correction keep some of it. Of several
+# that were found the smallest is taken; it varies by some 0.2 GiB with the driver and its settings.
+#   T4 https://github.com/Zheng-Chong/CatVTON/issues/133
+#   V100 https://github.com/kchengiva/Shift-GCN/issues/34, https://github.com/haotian-liu/LLaVA/issues/812
+#   RTX 3090 https://github.com/GaoLii/DSP/issues/10
+#   A100 https://github.com/TianheWu/CoSeR/issues/10, https://github.com/HiDream-ai/VAREdit/issues/6
+#   L4 https://github.com/ArcInstitute/evo2/issues/190
+#   RTX 4090 https://github.com/ali-vilab/VGen/issues/104
+#   H100 https://github.com/vllm-project/vllm/issues/27508
+#   H200 139.80 stands in several public logs of such machines; no thread to cite was found
+GPUS: dict[str, DataSheet] = {
+    sheet.name: sheet
+    for sheet in (
+        _sheet("T4", 14.56, 320, _TURING, fp32=8.1, fp16=65),
+        _sheet("V100 SXM2 16 GB", 15.78, 900, _VOLTA, fp32=15.7, fp16=125),
+        _sheet("V100 SXM2 32 GB", 31.74, 900, _VOLTA, fp32=15.7, fp16=125),
+        _sheet("RTX 3090", 23.70, 936, _GA102, fp32=35.6, tf32=35.6, fp16=71, bf16=71),
+        _sheet("A100 SXM 40 GB", 39.50, 1555, _AMPERE, fp32=19.5, tf32=156, fp16=312, bf16=312),
+        _sheet("A100 SXM 80 GB", 79.25, 2039, _AMPERE, fp32=19.5, tf32=156, fp16=312, bf16=312),
+        _sheet("L4", 22.03, 300, _L4, fp32=30.3, tf32=60, fp16=121, bf16=121, fp8_e4m3=242.5),
+        _sheet("RTX 4090", 23.64, 1008, _ADA, fp32=82.6, tf32=82.6, fp16=165.2, bf16=165.2, fp8_e4m3=330.3),
+        _sheet("H100 SXM", 79.11, 3350, _HOPPER, **_HOPPER_RATES),
+        _sheet("H200 SXM", 139.80, 4800, _H200, **_HOPPER_RATES),
+    )
+}

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any, Literal, NamedTuple
 
 import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from amp_lessons.measure.storages import Moment, Storage, StorageLog
+from amp_lessons.autocast.cast_policy import tensors_in
+from amp_lessons.autocast.running import ModulePaths
 
 COMPUTED = "computed (no GPU needed)"
 MEASURED = "measured here"
@@ -121,3 +128,215 @@ def _thinned(moments: list[Moment]) -> list[Moment]:
     stretch = -(-len(moments) // _MOMENTS)
     numbered = groupby(enumerate(moments), key=lambda item: item[0] // stretch)
     return [max((moment for _, moment in group), key=lambda m: m.total_bytes) for _, group in numbered]
+
+
+# --- follow every storage of a training step, of real or fake tensors, until it is freed
+
+Kind = Literal[
+    "parameters",
+    "buffers",
+    "inputs",
+    "optimizer state",
+    "gradients",
+    "weight copies",
+    "saved activations",
+    "temporary",
+]
+_DEVICE_OF = torch.ops.prim.device.default
+_RECURRENT_KERNEL = torch.ops.aten.mkldnn_rnn_layer.default
+_ADD = torch.ops.aten.add.Tensor
+KINDS: tuple[Kind, ...] = Kind.__args__  # type: ignore[attr-defined]
+
+
+class Moment(NamedTuple):
+    """What was allocated after one event, by kind, in bytes."""
+
+    phase: str
+    live_bytes: Mapping[str, int]
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all kinds together."""
+        return sum(self.live_bytes.values())
+
+
+class _Sum(NamedTuple):
+    """A sum of gradients that autograd just made: the storages of its first term and of itself, its event."""
+
+    of: int
+    into: int
+    event: int
+
+
+@dataclass(eq=False)
+class Storage:
+    """One storage: its size, what it turned out to be for, and which module saved it in which dtype."""
+
+    nbytes: int
+    kind: Kind = "temporary"
+    saved_dtype: torch.dtype | None = None
+    saved_by: str = ""
+
+
+class StorageLog(TorchDispatchMode):
+    """Within this context, write down when storages appear and when they are freed.
+
+    ``phase`` is written down with each event. What a kernel allocates and frees inside itself is not seen.
+    Where a tensor's gradient has several parts, autograd adds each in place to the first if nobody else holds
+    that, but to new memory as soon as anybody watches, as this log does. Within ``adding_gradients`` it is
+    written down as it would be if nobody watched.
+
+    ``saw_recurrent_kernel`` says whether a recurrent layer ran in one kernel, as an LSTM does on a CPU with
+    oneDNN. Its workspace is larger than all that is seen, and fake tensors know nothing of it.
+
+    Of saved tensors ``autocast``'s ledger keeps a count of its own, which knows nothing of this one: two
+    witnesses on purpose, which tests compare.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.phase = ""
+        self.saw_recurrent_kernel = False
+        self._live: dict[int, Storage] = {}
+        self._events: list[tuple[str, Storage, int]] = []
+        self._watches: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+        self._paths = ModulePaths()
+        self._finished_node: torch.autograd.graph.Node | None = None
+        self._last_sum: _Sum | None = None
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else each call goes through a wrapper for the compiler, which nobody uses here
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is _DEVICE_OF:  # half of the calls of a step on fake tensors, and it allocates nothing
+            return args[0].fake_device if isinstance(args[0], FakeTensor) else func(*args)
+        self._last_sum = None
+        self.saw_recurrent_kernel |= func is _RECURRENT_KERNEL
+        result = func(*args, **(kwargs or {}))
+        is_weight_copy = func is torch.ops.aten._to_copy.default and self._is_parameter(args[0])
+        for tensor in tensors_in(result):
+            self._note(tensor, "weight copies" if is_weight_copy else "temporary")
+        if func is _ADD and self._adds_gradients(*args):
+            self._last_sum = _Sum(_key(args[0]), _key(result), len(self._events) - 1)
+        return result
+
+    def note_all(self, tensors: Iterable[torch.Tensor], kind: Kind) -> None:
+        """Follow the storages of these tensors, and say what they are for unless that is known."""
+        for tensor in tensors:
+            storage = self._note(tensor, kind)
+            if storage.kind == "temporary":
+                storage.kind = kind
+
+    def note_bytes(self, nbytes: int, kind: Kind) -> None:
+        """Count bytes that no storage stands for."""
+        self._born(-len(self._events) - 1, Storage(nbytes, kind))
+
+    @property
+    def live(self) -> list[Storage]:
+        """The storages that are allocated now."""
+        return list(self._live.values())
+
+    @property
+    def live_bytes(self) -> int:
+        """Bytes that are allocated now."""
+        return sum(storage.nbytes for storage in self._live.values())
+
+    def live_bytes_by_kind(self) -> Counter[Kind]:
+        """Return the bytes that are allocated now, by what they are for."""
+        counts: Counter[Kind] = Counter()
+        for storage in self._live.values():
+            counts[storage.kind] += storage.nbytes
+        return counts
+
+    @contextmanager
+    def following(self, model: nn.Module) -> Iterator[None]:
+        """Also write down what autograd saves in this block, and for which module of ``model``."""
+        with self._paths.following(model), torch.autograd.graph.saved_tensors_hooks(self._pack, _unpack):
+            yield
+
+    @contextmanager
+    def adding_gradients(self, losses: Iterable[torch.Tensor]) -> Iterator[None]:
+        """Within the backward pass from ``losses``, let sums of gradients take the memory that they would."""
+        for node in _nodes_above_leaves(losses):
+            node.register_hook(self._node_finished)
+        try:
+            yield
+        finally:
+            self._finished_node = None
+
+    def moments(self) -> Iterator[Moment]:
+        """Go through all events again, now that it is known what each storage was for."""
+        live: Counter[Kind] = Counter()
+        for phase, storage, sign in self._events:
+            live[storage.kind] += sign * storage.nbytes
+            yield Moment(phase, {kind: live[kind] for kind in KINDS if live[kind]})
+
+    def _note(self, tensor: torch.Tensor, kind: Kind) -> Storage:
+        storage, key = tensor.untyped_storage(), _key(tensor)
+        if key not in self._live:
+            self._watches[key] = weakref.ref(storage, lambda _: self._freed(key))
+            self._born(key, Storage(storage.nbytes(), kind))
+        return self._live[key]
+
+    def _born(self, key: int, storage: Storage) -> None:
+        self._live[key] = storage
+        self._events.append((self.phase, storage, 1))
+
+    def _freed(self, key: int) -> None:
+        del self._watches[key]
+        storage = self._live.pop(key)
+        if self._last_sum and self._last_sum.of == key:  # so nobody else held it, and it would be the sum now
+            self._live[self._last_sum.into] = storage
+            del self._events[self._last_sum.event]
+            self._last_sum = None
+        else:
+            self._events.append((self.phase, storage, -1))
+
+    def _node_finished(self, *_: Any) -> None:
+        self._finished_node = torch._C._current_autograd_node()
+
+    def _adds_gradients(self, first: torch.Tensor, second: Any) -> bool:
+        """Say whether autograd adds parts of a gradient, and into the first but for being watched.
+
+        It does so when an operation's own backward has run, and before the next one's does. A view shares
+        memory with the tensor that it is of, so it is never added to; nor is a tensor added to itself. See
+        ``can_accumulate_inplace`` in PyTorch's ``torch/csrc/autograd/input_buffer.cpp``.
+        """
+        if self._finished_node is None or torch.is_grad_enabled():
+            return False
+        between_nodes = torch._C._current_autograd_node() is self._finished_node
+        return between_nodes and not first._is_view() and _key(first) != _key(second)
+
+    def _is_parameter(self, tensor: torch.Tensor) -> bool:
+        storage = self._live.get(_key(tensor))
+        return storage is not None and storage.kind == "parameters"
+
+    def _pack(self, tensor: torch.Tensor) -> torch.Tensor:
+        storage = self._note(tensor, "temporary")
+        if storage.kind == "temporary":
+            storage.kind = "saved activations"
+        if storage.kind not in ("parameters", "buffers") and storage.saved_dtype is None:
+            storage.saved_dtype, storage.saved_by = tensor.dtype, self._paths.current
+        # An operation's result would keep the operation alive that saved it; nothing else has to be detached
+        return tensor if tensor.grad_fn is None else tensor.detach()
+
+
+def _key(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+def _nodes_above_leaves(losses: Iterable[torch.Tensor]) -> set[torch.autograd.graph.Node]:
+    """Return the nodes of the graph of ``losses``, but for the last ones, which hand gradients to leaves."""
+    found: set[torch.autograd.graph.Node] = set()
+    waiting = [loss.grad_fn for loss in losses]
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in found and node.next_functions:
+            found.add(node)
+            waiting.extend(following for following, _ in node.next_functions)
+    return found
+
+
+def _unpack(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor

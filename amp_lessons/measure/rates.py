@@ -10,8 +10,7 @@ import torch
 
 from amp_lessons.arguments import require_items, require_number, require_whole
 from amp_lessons.devices import fp32_products, free_bytes, tensor_core_formats
-from amp_lessons.measure.stopwatch import time_step, usable_device
-from amp_lessons.measure.timing import Timing
+from amp_lessons.measure.stopwatch import Timing, time_step, usable_device
 from amp_lessons.precisions import PRECISIONS, Precision, precision
 from amp_lessons.text.describing import describe
 

@@ -1,10 +1,8 @@
 """What notebooks and scripts import from ``amp_lessons.parallel``."""
 
-from .averaging import AVERAGINGS as AVERAGINGS
-from .averaging import Averaging as Averaging
-from .averaging import Factors as Factors
-from .endings import RankError as RankError
-from .endings import RankTimeoutError as RankTimeoutError
+from .collectives import Communication as Communication
+from .collectives import Traffic as Traffic
+from .collectives import sent_bytes as sent_bytes
 from .growing import Addition as Addition
 from .growing import Growth as Growth
 from .growing import additions as additions
@@ -15,20 +13,22 @@ from .installed import GlooFacts as GlooFacts
 from .installed import default_reduce_dtype as default_reduce_dtype
 from .installed import gloo_facts as gloo_facts
 from .launcher import stop as stop
-from .ledger import Communication as Communication
-from .ledger import Traffic as Traffic
 from .memory import CONVENTIONS as CONVENTIONS
 from .memory import STAGES as STAGES
 from .memory import Convention as Convention
 from .memory import RankMemory as RankMemory
 from .memory import memory_per_rank as memory_per_rank
 from .reductions import ALGORITHMS as ALGORITHMS
+from .reductions import AVERAGINGS as AVERAGINGS
+from .reductions import Averaging as Averaging
+from .reductions import Factors as Factors
 from .reductions import Hop as Hop
 from .reductions import Reduction as Reduction
 from .reductions import reduce as reduce
 from .reductions import reduction as reduction
+from .running import RankError as RankError
+from .running import RankTimeoutError as RankTimeoutError
 from .running import Results as Results
 from .running import run as run
 from .traffic import STRATEGIES as STRATEGIES
 from .traffic import communication as communication
-from .volumes import sent_bytes as sent_bytes

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import torch
@@ -10,6 +13,8 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import _resolve_process_group
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+from amp_lessons.arguments import require_whole
 
 # By the beginning of the operation's name, in c10d and in _c10d_functional; the longer name first
 _COLLECTIVES = {
@@ -45,7 +50,7 @@ class Collective:
 
 
 class CollectiveLog(TorchDispatchMode):
-    """Note the collectives of a block; set ``phase`` to what is going on."""
+    """Record the collectives of a block in ``calls``, each with the ``phase`` that is set at that time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,3 +86,109 @@ def _ranks(parts: tuple[Any, ...]) -> int:
             return dist.ProcessGroup.unbox(part).size()
     name = next(part for part in reversed(parts) if isinstance(part, str))
     return _resolve_process_group(name).size()  # type: ignore[arg-type]
+
+
+# --- the ledger of what a step sends: which collective, of what, how often, and what for
+
+_OF_PARAMETERS = {
+    ("all-gather", "forward"): "parameters for the forward pass",
+    ("all-gather", "backward"): "parameters for the backward pass",
+    ("reduce-scatter", "backward"): "gradients",
+}
+_OF_ACTIVATIONS = {"forward": "activations", "backward": "gradients of activations"}
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Equal collectives of one step: ``elements`` of the whole tensor, among ``ranks``, ``times`` a step."""
+
+    collective: str
+    dtype: torch.dtype
+    elements: int
+    ranks: int
+    times: int
+    purpose: str
+
+    @property
+    def whole_bytes(self) -> int:
+        """The size of the whole tensor, once."""
+        return self.elements * self.dtype.itemsize
+
+    @property
+    def sent_bytes(self) -> Fraction:
+        """The bytes that each rank sends in a step for all these collectives, by ``sent_bytes``."""
+        return self.times * sent_bytes(self.collective, self.whole_bytes, self.ranks)
+
+
+@dataclass(frozen=True)
+class Communication:
+    """What each rank sends in one step of training, in the order of first occurrence."""
+
+    strategy: str
+    world_size: int
+    rows: tuple[Traffic, ...]
+
+    @property
+    def sent_bytes(self) -> int:
+        """The bytes that each rank sends in a step, to the nearest one."""
+        return round(sum((row.sent_bytes for row in self.rows), Fraction(0)))
+
+    @property
+    def calls(self) -> int:
+        """How many collectives a step has."""
+        return sum(row.times for row in self.rows)
+
+    def by_purpose(self) -> dict[str, int]:
+        """Return the bytes that each rank sends, by what for."""
+        sums: dict[str, Fraction] = {}
+        for row in self.rows:
+            sums[row.purpose] = sums.get(row.purpose, Fraction(0)) + row.sent_bytes
+        return {purpose: round(nbytes) for purpose, nbytes in sums.items()}
+
+
+def rows_of(calls: Iterable[Collective], strategy: str) -> tuple[Traffic, ...]:
+    """Count equal calls together, in the order of their first.
+
+    Raises NotImplementedError for calls of which no formula says what they send.
+    """
+    counts = Counter(calls)
+    unknown = sorted({call.name for call in counts} - set(PASSES))
+    if unknown:
+        raise NotImplementedError(f"what a rank sends in {', '.join(unknown)} is not known here")
+    return tuple(
+        Traffic(call.name, call.dtype, call.elements, call.ranks, times, _purpose(call, strategy))
+        for call, times in counts.items()
+    )
+
+
+def _purpose(call: Collective, strategy: str) -> str:
+    """Say what a collective is for; of somebody's own strategy, only when it comes."""
+    if strategy == "ddp":
+        return "buffers" if call.name == "broadcast" else "gradients"
+    if strategy == "fsdp2":
+        return _OF_PARAMETERS[call.name, call.phase]
+    return _OF_ACTIVATIONS[call.phase] if strategy == "tp" else f"{call.phase} pass"
+
+
+# --- how many bytes a rank sends in each collective, by the algorithms that send the fewest.
+#
+# Each is a closed formula in the size of the whole tensor, the one that an all-gather leaves and a
+# reduce-scatter starts from (NVIDIA/nccl-tests, doc/PERFORMANCE.md, derives them). Gloo's all-reduce,
+# all-gather and broadcast send as much; its reduce-scatter is an all-reduce, and sends twice as much
+# (torch/csrc/distributed/c10d/ProcessGroupGloo.cpp, reduce_scatter_tensor_coalesced).
+
+# How often the whole tensor, but for a rank's own n-th part, passes through each rank, on average over ranks
+PASSES = {"all-reduce": 2, "all-gather": 1, "reduce-scatter": 1, "broadcast": 1, "all-to-all": 1}
+
+
+def sent_bytes(collective: str, nbytes: int, ranks: int) -> Fraction:
+    """Return the bytes that each rank sends for a whole tensor of ``nbytes``: (n − 1)/n of it, or twice that.
+
+    For a broadcast, in which the last rank sends nothing, it is the average over ranks. Raises ValueError for
+    a collective that is none of ``PASSES``.
+    """
+    if collective not in PASSES:
+        raise ValueError(f"there is no collective {collective!r}; there are {', '.join(PASSES)}")
+    require_whole(nbytes, "nbytes", least=0)
+    require_whole(ranks, "ranks")
+    return PASSES[collective] * nbytes * Fraction(ranks - 1, ranks)

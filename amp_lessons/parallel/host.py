@@ -12,19 +12,22 @@ import os
 import pickle
 import selectors
 import shutil
+import signal
+import struct
 import time
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
 from amp_lessons.parallel import rank as ranks
-from amp_lessons.parallel.hosted import HostedRank, read_piece
-from amp_lessons.parallel.job import ACCEPTED, READY, Ending, Job
+from amp_lessons.parallel.job import ACCEPTED, READY, Ending, Job, Kind
+from amp_lessons.parallel.rank import RAISED
 
 _POLL_S = 0.05
 _OTHERS_MAY_END_S = 0.3  # after the first failure: what comes in this time is told too
 
 
 class NotebookGoneError(Exception):
-    """Nobody waits for the results any more."""
+    """The process that asked for the results has ended, or has closed the connection."""
 
 
 def main(descriptor: int, idle_s: float) -> None:
@@ -42,7 +45,7 @@ def main(descriptor: int, idle_s: float) -> None:
 
 
 def _serve(connection: Connection, parent: int) -> None:
-    """Do one job, of which nothing is kept."""
+    """Receive one job, run it, and send the endings of its ranks back."""
     job = pickle.loads(connection.recv_bytes())
     connection.send_bytes(ACCEPTED)
     connection.send_bytes(pickle.dumps(_run(job, connection, parent)))
@@ -68,7 +71,7 @@ def _asked(connection: Connection, parent: int, idle_s: float) -> bool:
 
 
 def _check(parent: int) -> None:
-    """Notice the end of the notebook where its socket does not: a fork of it may hold that open."""
+    """Raise NotebookGoneError if the parent process has ended; a fork of it may hold its socket open."""
     if os.getppid() != parent:
         raise NotebookGoneError
 
@@ -107,7 +110,7 @@ def _fork(job: Job, number: int, siblings: list[HostedRank], connection: Connect
 
 
 def _supervise(living: list[HostedRank], timeout_s: float, connection: Connection, parent: int) -> bool:
-    """Hear the ranks until all have reported, or one has failed, or the time is over: then return False."""
+    """Read from the ranks until all have reported or one has failed; return False at the time limit."""
     deadline = time.monotonic() + timeout_s
     failed_at: float | None = None
     with selectors.DefaultSelector() as selector:
@@ -116,7 +119,7 @@ def _supervise(living: list[HostedRank], timeout_s: float, connection: Connectio
             selector.register(each.report, selectors.EVENT_READ, each.received.extend)
             selector.register(each.output, selectors.EVENT_READ, each.printed.add)
         while (now := time.monotonic()) < deadline:
-            _hear(selector, _POLL_S)
+            _read_pipes(selector, _POLL_S)
             _check(parent)
             for each in living:
                 each.reap()
@@ -129,18 +132,18 @@ def _supervise(living: list[HostedRank], timeout_s: float, connection: Connectio
         for each in living:  # those that have not reported say where they are
             if each.running:
                 os.kill(each.pid, ranks.ASK_WHERE)
-        _hear_for(selector, _OTHERS_MAY_END_S)
+        _read_pipes_for(selector, _OTHERS_MAY_END_S)
     return False
 
 
-def _hear_for(selector: selectors.BaseSelector, seconds: float) -> None:
+def _read_pipes_for(selector: selectors.BaseSelector, seconds: float) -> None:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        _hear(selector, _POLL_S)
+        _read_pipes(selector, _POLL_S)
 
 
-def _hear(selector: selectors.BaseSelector, seconds: float) -> None:
-    """Take what has come, a piece from everyone. Raises NotebookGoneError when the notebook says anything."""
+def _read_pipes(selector: selectors.BaseSelector, seconds: float) -> None:
+    """Read one piece from each pipe that has some. Raises NotebookGoneError at the connection's end."""
     for key, _ in selector.select(seconds):
         if key.data is None:  # nothing is to be said while ranks run: this is the end of the connection
             raise NotebookGoneError
@@ -149,3 +152,120 @@ def _hear(selector: selectors.BaseSelector, seconds: float) -> None:
             key.data(chunk)
         elif chunk is not None:
             selector.unregister(key.fileobj)
+
+
+# --- the output of a rank: all of a little, the beginning and the end of much
+
+_KEPT_AT_EACH_END = 8_000  # bytes
+
+
+class BoundedOutput:
+    """Bytes that a rank printed: as many as fit, from both ends, however many there are."""
+
+    def __init__(self, kept_at_each_end: int = _KEPT_AT_EACH_END) -> None:
+        self._most = kept_at_each_end
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._left_out = 0
+
+    def add(self, chunk: bytes) -> None:
+        """Append bytes: the first ``kept_at_each_end`` are kept, and of all others the last as many."""
+        room = self._most - len(self._head)
+        self._head += chunk[:room]
+        self._tail += chunk[room:]
+        excess = max(0, len(self._tail) - self._most)
+        del self._tail[:excess]
+        self._left_out += excess
+
+    def text(self) -> str:
+        """Return what was kept; a line says how much is missing where something is."""
+        head, tail = (part.decode("utf-8", "replace") for part in (self._head, self._tail))
+        gap = f"\n… {self._left_out:,} bytes left out …\n" if self._left_out else ""
+        return head + gap + tail
+
+
+# --- one rank, as its host sees it: what it sent, what it printed, how it ended
+
+_HEADER = struct.Struct("!Q")
+_PIPE_PIECES = 16  # of 64 KiB: what a pipe can hold, at most
+
+
+@dataclass
+class HostedRank:
+    """A rank and the host's ends of its two pipes."""
+
+    pid: int
+    report: int
+    output: int
+    received: bytearray = field(default_factory=bytearray)
+    printed: BoundedOutput = field(default_factory=BoundedOutput)
+    status: int | None = None
+
+    @property
+    def reported(self) -> bool:
+        """Whether all of its report has come."""
+        if len(self.received) < _HEADER.size:
+            return False
+        (length,) = _HEADER.unpack_from(self.received)
+        return len(self.received) >= _HEADER.size + length
+
+    @property
+    def running(self) -> bool:
+        """Whether there is something to wait for."""
+        return not self.reported and self.status is None
+
+    @property
+    def failed(self) -> bool:
+        """Whether it raised, or ended without a report."""
+        return self._raised if self.reported else self.status is not None
+
+    @property
+    def _raised(self) -> bool:
+        return self.received.startswith(RAISED, _HEADER.size)
+
+    def reap(self) -> None:
+        """Record the exit status if the process has ended."""
+        if self.status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.status = os.waitstatus_to_exitcode(status)
+
+    def drain(self) -> None:
+        """Read what the pipes hold, at most their capacity: a rank may still be printing."""
+        for descriptor, add in ((self.report, self.received.extend), (self.output, self.printed.add)):
+            for _ in range(_PIPE_PIECES):
+                chunk = read_piece(descriptor)
+                if not chunk:
+                    break
+                add(chunk)
+
+    def ending(self, in_time: bool) -> Ending:
+        """Return how the rank ended; ``in_time`` is False where the limit passed before it had reported."""
+        printed = self.printed.text()
+        if self.reported:
+            kind: Kind = "raised" if self._raised else "returned"
+            return Ending(kind, bytes(self.received[_HEADER.size + len(RAISED) :]), printed)
+        if self.status is not None:
+            return Ending("died", bytes(self.received), printed, self.status)
+        return Ending("stopped" if in_time else "running", bytes(self.received), printed)
+
+    def end(self) -> None:
+        """Kill the rank and its child processes, wait for it, and close its pipes."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        if self.status is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)  # it may not have made a group of its own yet
+            os.waitpid(self.pid, 0)
+        os.close(self.report)
+        os.close(self.output)
+
+
+def read_piece(descriptor: int) -> bytes | None:
+    """Return what is there; nothing at the end, None if nothing has come yet."""
+    try:
+        return os.read(descriptor, 1 << 16)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return b""

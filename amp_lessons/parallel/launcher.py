@@ -38,7 +38,7 @@ class HostError(RuntimeError):
 
 
 class Host:
-    """The process that hosts the ranks, seen from here."""
+    """The process that hosts the ranks, and this process's end of the connection to it."""
 
     def __init__(self) -> None:
         self.owner = os.getpid()
@@ -54,15 +54,15 @@ class Host:
         threading.Thread(target=self._process.wait, daemon=True).start()
 
     def _greet(self) -> None:
-        """Wait until it is ready. Raises HostError with its own words where it cannot be."""
+        """Wait until the host is ready. Raises HostError with what it printed if it ends before."""
         assert self._process.stderr is not None
         with self._process.stderr as stderr:
-            if self._hears(_START_S) != READY:
+            if self._receives(_START_S) != READY:
                 self.end()
                 said = stderr.read(4000).decode("utf-8", "replace").strip()
                 raise HostError(f"the process that hosts the ranks could not start:\n{said}")
 
-    def _hears(self, seconds: float) -> bytes | None:
+    def _receives(self, seconds: float) -> bytes | None:
         """Return the next message, None where none comes."""
         try:
             return self._connection.recv_bytes() if self._connection.poll(seconds) else None
@@ -70,16 +70,16 @@ class Host:
             return None
 
     def takes(self, job: Job) -> bool:
-        """Hand it a job; False if it is no more."""
+        """Send a job to the host; return False if the host has ended."""
         try:
             self._connection.send_bytes(pickle.dumps(job))
         except OSError:
             return False
-        return self._hears(_ACCEPT_S) == ACCEPTED
+        return self._receives(_ACCEPT_S) == ACCEPTED
 
     def answer(self, job: Job) -> list[Ending]:
         """Return how the job that it took ended on each rank. Raises HostError if it was ended itself."""
-        message = self._hears(job.timeout_s + _BEYOND_S)
+        message = self._receives(job.timeout_s + _BEYOND_S)
         if message is None:
             raise HostError("the process that hosts the ranks ended, or hangs; was it killed for memory?")
         return pickle.loads(message)
@@ -149,7 +149,7 @@ def _end_host() -> None:
 
 
 def stop() -> None:
-    """End the process that waits for the next ``run``: now, not in a minute or with the kernel."""
+    """End the process that waits for the next ``run``; a later ``run`` starts another, in seconds."""
     with _one_at_a_time:
         _end_host()
 

@@ -81,7 +81,7 @@ CONVENTIONS = {
 
 @dataclass(frozen=True)
 class RankMemory:
-    """What one rank holds, in bytes, by what; ``gathered`` is what it holds whole for a while."""
+    """What one rank holds, in bytes; ``gathered`` are those of what it holds unsharded for a while."""
 
     parameters: int
     world_size: int
@@ -92,12 +92,12 @@ class RankMemory:
 
     @property
     def total(self) -> int:
-        """All of it, in bytes."""
+        """The bytes of all parts together."""
         return sum(self.held.values()) + self.gathered
 
     @property
     def bytes_per_parameter(self) -> float:
-        """All of it by the number of the model's parameters."""
+        """The bytes of all parts, divided by the number of parameters of the whole model."""
         return self.total / self.parameters
 
 

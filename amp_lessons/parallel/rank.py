@@ -34,10 +34,13 @@ _LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
 
 def be_rank(job: Job, rank: int, host: int, report: int, output: int) -> NoReturn:
-    """Be rank ``rank`` of ``job``. ``report`` and ``output`` are the pipes to the host of this process id."""
+    """Run ``job`` as rank ``rank`` in this process, and never return.
+
+    ``host`` is the host's process id, ``report`` and ``output`` are the descriptors of the pipes to it.
+    """
     try:
         _end_with(host)
-        _speak_into(output, report)
+        _redirect_output(output, report)
         message = _message(job, rank)
         with contextlib.suppress(Exception):
             sys.stdout.flush()
@@ -67,8 +70,8 @@ def _watch(host: int) -> None:
     os._exit(70)
 
 
-def _speak_into(output: int, report: int) -> None:
-    """Send what is printed to ``output``, by whatever language; let a crash say where it was."""
+def _redirect_output(output: int, report: int) -> None:
+    """Redirect both standard streams to ``output``, C code's too; the stack of a crash goes to ``report``."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((nothing, 0), (output, 1), (output, 2)):
         os.dup2(source, target)
@@ -81,22 +84,22 @@ def _speak_into(output: int, report: int) -> None:
 def _message(job: Job, rank: int) -> bytes:
     """Return the report: the result, pickled, or what went wrong."""
     try:
-        _settle(job, rank)
+        _restore_surroundings(job, rank)
         fn, args = pickle.loads(job.payload)
         _join(job, rank)
         result = fn(*args)
     except BaseException as error:
-        return RAISED + _told(error).encode("utf-8", "replace")
+        return RAISED + _described(error).encode("utf-8", "replace")
     try:
         return RETURNED + cloudpickle.dumps(result)
     except BaseException as error:
         kind = type(result).__name__
-        why = _told(error).removeprefix("raised ")
+        why = _described(error).removeprefix("raised ")
         return RAISED + f"returned a {kind}, which cannot be pickled: {why}".encode("utf-8", "replace")
 
 
-def _settle(job: Job, rank: int) -> None:
-    """Take over the notebook's surroundings, and say what torchrun would say in the environment."""
+def _restore_surroundings(job: Job, rank: int) -> None:
+    """Restore the notebook's environment, folder and path, and set the variables that torchrun would set."""
     os.environ.clear()
     os.environ.update(job.environment)
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank))
@@ -118,7 +121,7 @@ def _join(job: Job, rank: int) -> None:
     dist.init_process_group("gloo", store=store, rank=rank, world_size=job.world_size, timeout=limit)
 
 
-def _told(error: BaseException) -> str:
+def _described(error: BaseException) -> str:
     """Return what was raised in a line, then its traceback without the frames of this file."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:

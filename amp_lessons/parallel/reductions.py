@@ -16,9 +16,127 @@ from torch import Tensor
 
 from amp_lessons.arguments import require, require_items
 from amp_lessons.formats import FloatFormat
-from amp_lessons.parallel.arithmetic import Arithmetic, arithmetic
-from amp_lessons.parallel.averaging import AVERAGINGS
+from amp_lessons.text.describing import describe
 from amp_lessons.text.nearest import did_you_mean
+
+# --- arithmetic in a format, done in a wider one and rounded after each operation
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """What fits into a dtype, or into a format that PyTorch has no dtype for.
+
+    Values are kept in ``wide``, rounded: float64 for itself, float32 for all others. That gives the rounding
+    of the exact sum, as float32 has more than twice the digits of any narrower format, and two (S. A.
+    Figueroa, "When is double rounding innocuous?", SIGNUM Newsletter 30(3), 1995).
+    """
+
+    of: torch.dtype | FloatFormat
+
+    @property
+    def wide(self) -> torch.dtype:
+        """The dtype that values are kept in."""
+        return torch.float64 if self.of is torch.float64 else torch.float32
+
+    def rounded(self, values: Tensor) -> Tensor:
+        """Round values, of ``wide``, to the format."""
+        if isinstance(self.of, FloatFormat):
+            return self.of.quantize(values)
+        return values if self.of is self.wide else values.to(self.of).to(self.wide)
+
+    def rounded_number(self, number: float) -> float:
+        """Round one number to the format."""
+        return self.rounded(torch.tensor(number, dtype=self.wide)).item()
+
+    def stored(self, values: Tensor) -> Tensor:
+        """Return rounded values in the dtype itself; in ``wide`` where PyTorch has none."""
+        return values if isinstance(self.of, FloatFormat) else values.to(self.of)
+
+
+def arithmetic(dtype: torch.dtype | FloatFormat) -> Arithmetic:
+    """Return the arithmetic of a dtype. Raises TypeError for what is no floating dtype."""
+    floating = isinstance(dtype, torch.dtype) and dtype.is_floating_point
+    if not floating and not isinstance(dtype, FloatFormat):
+        raise TypeError(f"dtype is a floating dtype such as torch.bfloat16, not {describe(dtype)}")
+    if dtype in _WITHOUT_SUMS:
+        raise TypeError(
+            f"dtype is one that sums can be kept in, as torch.bfloat16; {dtype} holds no sign or pairs"
+        )
+    return Arithmetic(dtype)
+
+
+_WITHOUT_SUMS = {getattr(torch, name, None) for name in ("float8_e8m0fnu", "float4_e2m1fn_x2")} - {None}
+
+
+# --- where the mean over ranks is divided: before the sum, after it, or a part here and a part there.
+#
+# Before it, small gradients fall below what the format can hold; after it, large sums above. Each way
+# below is one that a library takes, with the place in its source where it does.
+
+
+@dataclass(frozen=True)
+class Factors:
+    """What each rank multiplies its values by before the sum, and what the sum is divided by."""
+
+    before: float = 1.0
+    after: float = 1.0
+
+
+@dataclass(frozen=True)
+class Averaging:
+    """A way to come from values of several ranks to one: who does it so, and by which factors."""
+
+    name: str
+    who: str
+    source: str
+    factors: Callable[[int, Arithmetic], Factors]
+
+
+def _nccl(ranks: int, format: Arithmetic) -> Factors:
+    return Factors(before=format.rounded_number(1 / ranks))  # the factor itself is of the tensor's dtype
+
+
+def _fsdp(ranks: int, format: Arithmetic) -> Factors:
+    if format.of in (torch.float32, torch.bfloat16):
+        return _nccl(ranks, format)
+    power = 1
+    while ranks % power == 0 and ranks / power > power:
+        power *= 2
+    return Factors(before=1 / power, after=ranks / power)
+
+
+AVERAGINGS = {
+    way.name: way
+    for way in (
+        Averaging("sum", "a sum, no mean", "", lambda ranks, format: Factors()),
+        Averaging(
+            "mean",
+            "gloo's ReduceOp.AVG: the sum, then divided",
+            "torch/csrc/distributed/c10d/ProcessGroupGloo.cpp: tensors[0] /= context_->size",
+            lambda ranks, format: Factors(after=ranks),
+        ),
+        Averaging(
+            "ddp",
+            "DistributedDataParallel: each gradient times 1/n as it enters its bucket, then the sum",
+            "torch/csrc/distributed/c10d/reducer.cpp, mark_variable_ready_dense: mul_out by 1 / div_factor_",
+            lambda ranks, format: Factors(before=1 / ranks),
+        ),
+        Averaging(
+            "nccl_avg",
+            "NCCL's ncclAvg for floating dtypes: each value times 1/n rounded to the dtype, then the sum",
+            "NCCL 2.30.7, src/enqueue.cc, hostToDevRedOp: ncclDevPreMulSum; its symmetric-memory kernels for "
+            "reduce-scatter divide after the sum instead (src/device/symmetric/generate.py: FuncSumPostDiv)",
+            _nccl,
+        ),
+        Averaging(
+            "fsdp",
+            "FSDP2 with NCCL: ncclAvg in fp32 and bf16; else a power of two near √n before, the rest after",
+            "torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py, _get_gradient_divide_factors",
+            _fsdp,
+        ),
+    )
+}
+
 
 _GLOO_SEGMENT_BYTES = 1024 * 1024  # gloo/allreduce.h, kMaxSegmentSize
 

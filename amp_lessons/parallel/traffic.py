@@ -6,21 +6,27 @@ processes; DistributedDataParallel is asked for its buckets. What they call is n
 
 from __future__ import annotations
 
+import inspect
+import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
+import torch.distributed
+import torch.distributed as dist
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import unset_fake_temporarily
-from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor.parallel import parallelize_module
+from torch.nn.parallel import DistributedDataParallel
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from amp_lessons.arguments import require, require_callable, require_items, require_whole
 from amp_lessons.autocast.running import fake_copy, fake_mode_of, loss_tensors, on_fake_cpu, require_module
-from amp_lessons.parallel import buckets, strategies
-from amp_lessons.parallel.collectives import Collective, CollectiveLog
-from amp_lessons.parallel.fake_group import fake_group
-from amp_lessons.parallel.ledger import Communication, rows_of
+from amp_lessons.parallel.collectives import Collective, CollectiveLog, Communication, rows_of
 from amp_lessons.text.nearest import did_you_mean
 
 LossFn = Callable[[Any], torch.Tensor]
@@ -55,9 +61,9 @@ def communication(
       dtype that they have: there is no ``reduce_dtype``.
     - a function of model and mesh that returns the model, distributed as it likes, with its own dtypes.
 
-    Bytes are those of the algorithms that send the fewest (``volumes``). Raises TypeError or ValueError for
-    other arguments, RuntimeError in a process that is a rank already, and NotImplementedError for a strategy
-    of your own that calls other collectives than those.
+    Bytes are those of the algorithms that send the fewest (``sent_bytes``). Raises TypeError or ValueError
+    for other arguments, RuntimeError in a process that is a rank already, and NotImplementedError for a
+    strategy of your own that calls other collectives than those.
     """
     dtypes = {"param_dtype": param_dtype, "reduce_dtype": reduce_dtype}
     _check_each(model, world_size, strategy, dtypes, plan, loss_fn)
@@ -72,10 +78,10 @@ def communication(
             "ignore", "FSDP2-wrapped module"
         )  # of in-place additions, which are its author's
         if strategy == "fsdp2":
-            names = strategies.units_of(model) if named is None else named
-            model = strategies.fsdp2(model, mesh, names, param_dtype, reduce_dtype)
+            names = units_of(model) if named is None else named
+            model = fsdp2(model, mesh, names, param_dtype, reduce_dtype)
         elif strategy == "tp":
-            model = strategies.tensor_parallel(model, mesh, plan or {}, param_dtype)
+            model = tensor_parallel(model, mesh, plan or {}, param_dtype)
         else:
             assert callable(strategy)
             with unset_fake_temporarily():  # it may make meshes, which looks at the values of tensors
@@ -109,7 +115,7 @@ def _check_each(
 
 
 def _check_together(strategy: str | Strategy, dtypes: dict[str, Any], units: Any, plan: Any) -> None:
-    """Refuse what this strategy would not look at: who gives it expects something of it."""
+    """Raise ValueError for arguments that this strategy would ignore."""
     if units is not None and strategy != "fsdp2":
         raise ValueError('units is for the strategy "fsdp2", which gathers them one at a time')
     if (plan is None) == (strategy == "tp"):
@@ -129,10 +135,10 @@ def _of_ddp(
 ) -> list[Collective]:
     with _fake_mode(model):
         model.train()
-        filled = buckets.gradient_buckets(model, lambda: _backward(_losses(model, given, loss_fn)))
+        filled = gradient_buckets(model, lambda: _backward(_losses(model, given, loss_fn)))
     calls = [
         Collective("broadcast", dtype, elements, ranks, "forward")
-        for dtype, elements in buckets.buffers_by_dtype(model).items()
+        for dtype, elements in buffers_by_dtype(model).items()
     ]
     for bucket in filled:
         elements = sum(parameter.numel() for parameter in bucket)
@@ -173,3 +179,109 @@ def _in_dtype(given: Any, dtype: torch.dtype | None) -> Any:
     return torch.utils._pytree.tree_map_only(
         torch.Tensor, lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor, given
     )
+
+
+# --- what DistributedDataParallel sends: its buckets of gradients, by its own rule of assignment.
+#
+# Its reducer reads tensors' values, so it cannot run on fake ones; but it lets itself be asked for the
+# buckets.
+
+_MIB = 2**20
+_USUAL_BUCKET_MIB = 25  # where the signature says None: torch/nn/parallel/distributed.py
+
+
+def gradient_buckets(model: nn.Module, backward: Callable[[], None]) -> list[list[Tensor]]:
+    """Return the parameters of each bucket, as they are from the second step on, in the order of sending.
+
+    DDP fills buckets in the order in which gradients are ready; ``backward`` is run to see it.
+    """
+    ready: list[Tensor] = []
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    handles = [each.register_post_accumulate_grad_hook(ready.append) for each in trained]
+    try:
+        backward()
+    finally:
+        for handle in handles:
+            handle.remove()
+    limits = [torch.distributed._DEFAULT_FIRST_BUCKET_BYTES, _bucket_bytes()]
+    dense, order = [False] * len(ready), list(range(len(ready)))
+    indices, _ = torch.distributed._compute_bucket_assignment_by_size(ready, limits, dense, order)
+    return [[ready[index] for index in bucket] for bucket in indices]
+
+
+def _bucket_bytes() -> int:
+    default = inspect.signature(DistributedDataParallel).parameters["bucket_cap_mb"].default
+    return int((_USUAL_BUCKET_MIB if default is None else default) * _MIB)
+
+
+def buffers_by_dtype(model: nn.Module) -> dict[torch.dtype, int]:
+    """Return the elements of buffers, which DDP broadcasts from rank 0 before each forward pass."""
+    elements: dict[torch.dtype, int] = {}
+    for buffer in model.buffers():
+        elements[buffer.dtype] = elements.get(buffer.dtype, 0) + buffer.numel()
+    return elements
+
+
+# --- a process group of any size in one process, whose collectives do nothing
+
+
+@contextmanager
+def fake_group(world_size: int) -> Iterator[DeviceMesh]:
+    """Make this process rank 0 of ``world_size`` that nobody else joins. Raises RuntimeError in a group.
+
+    The mesh is for the CPU. Make it before any ``FakeTensorMode``: it looks at the values of tensors.
+    """
+    if dist.is_initialized():
+        raise RuntimeError(
+            "this process is a rank of a group already; ask before init_process_group, or after "
+            "destroy_process_group"
+        )
+    excepthook = sys.excepthook  # which each init_process_group wraps, so that tracebacks name the rank
+    dist.init_process_group("fake", rank=0, world_size=world_size, store=FakeStore())
+    try:
+        yield init_device_mesh("cpu", (world_size,))
+    finally:
+        dist.destroy_process_group()
+        sys.excepthook = excepthook
+
+
+# --- how PyTorch's own engines distribute a model over a mesh of ranks
+
+
+def units_of(model: nn.Module) -> tuple[str, ...]:
+    """Name the modules that FSDP2 is usually told to gather one at a time: those of the outermost lists.
+
+    Those are a transformer's blocks; a model without such a list is gathered as a whole.
+    """
+    lists = [name for name, module in model.named_modules() if isinstance(module, nn.ModuleList)]
+    outermost = [name for name in lists if not any(name.startswith(f"{other}.") for other in lists)]
+    return tuple(f"{name}.{i}" for name in outermost for i in range(len(model.get_submodule(name))))  # type: ignore[arg-type]
+
+
+def fsdp2(
+    model: nn.Module,
+    mesh: DeviceMesh,
+    units: Iterable[str],
+    param_dtype: torch.dtype | None,
+    reduce_dtype: torch.dtype | None,
+) -> nn.Module:
+    """Shard the ``units``, then what is left of the model. Raises ValueError for a name that is none."""
+    policy = MixedPrecisionPolicy(param_dtype=param_dtype, reduce_dtype=reduce_dtype)
+    for name in units:
+        fully_shard(_submodule(model, name), mesh=mesh, mp_policy=policy)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
+    return model
+
+
+def tensor_parallel(
+    model: nn.Module, mesh: DeviceMesh, plan: Mapping[str, Any], param_dtype: torch.dtype | None
+) -> nn.Module:
+    """Split the modules of the plan, the model in ``param_dtype``."""
+    return parallelize_module(model.to(param_dtype) if param_dtype else model, mesh, dict(plan))
+
+
+def _submodule(model: nn.Module, name: str) -> nn.Module:
+    try:
+        return model.get_submodule(name)
+    except AttributeError as error:
+        raise ValueError(f"units are names of the model's modules; {name!r} is none") from error

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from amp_lessons.scaling.checks import check_dtype, check_scale
-from amp_lessons.scaling.histogram import Tally, layout_of
-from amp_lessons.scaling.thresholds import fate_thresholds
+from amp_lessons.scaling.histogram import Tally, fate_thresholds, layout_of
 
 FATES = ("underflowed", "subnormal", "normal", "overflowed")
 

@@ -12,7 +12,7 @@ from amp_lessons import advise
 from amp_lessons.advice.subject import Training
 from amp_lessons.autocast import find_islands, in_fp32, region
 from amp_lessons.autocast.cuda_on_cpu import Float16Products
-from amp_lessons.autocast.islands.draws import same_draws
+from amp_lessons.autocast.islands.replay import same_draws
 from tests.advice import architectures
 
 transformers = pytest.importorskip("transformers")

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from amp_lessons import autocast
-from amp_lessons.autocast.cuda_on_cpu.products import Float16Products
+from amp_lessons.autocast.cuda_on_cpu.gpu_kernels import Float16Products
 
 
 def half(*shape: int) -> torch.Tensor:

@@ -14,7 +14,7 @@ import torch
 from amp_lessons import autocast, exercises
 from amp_lessons.exercises import ranks
 from amp_lessons.exercises.containment import isolation, sandbox
-from amp_lessons.exercises.sharded_masters.keeping import kept_in_fp32
+from amp_lessons.exercises.sharded_masters.mistakes import kept_in_fp32
 
 
 @pytest.mark.parametrize("way", ["fork", "inprocess"])

@@ -118,14 +118,14 @@ def test_a_kernel_that_fails_is_refused_with_its_own_words(monkeypatch: pytest.M
     def refuse(*_: object, **__: object) -> None:
         raise NotImplementedError("only on Mars\nand more")
 
-    fp8.kernels._tried.cache_clear()
+    fp8.products._tried.cache_clear()
     monkeypatch.setattr(F, "scaled_mm", refuse, raising=False)
     try:
         left, right = operands(fp8.TENSOR)
         with pytest.raises(RuntimeError, match="cpu refuses it: only on Mars; engine='auto' emulates it"):
             fp8.scaled_product(left, right, engine="device")
     finally:
-        fp8.kernels._tried.cache_clear()
+        fp8.products._tried.cache_clear()
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is there")

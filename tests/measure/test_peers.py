@@ -15,7 +15,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from amp_lessons.autocast.cast_policy import tensors_in
 from amp_lessons.measure import measure_memory, predict_memory
-from amp_lessons.measure.optimizers import Factory
+from amp_lessons.measure.memory import Factory
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from amp_lessons.measure import rates
 from amp_lessons.measure.operations import OPERATIONS, operation_rates, operation_rates_in_turns
 from amp_lessons.measure.rates import Rate, Roofline, copy_rates, precisions_on, product_rate, product_rates
-from amp_lessons.measure.timing import ROUNDS, Timing
+from amp_lessons.measure.stopwatch import ROUNDS, Timing
 
 QUICK = {"device": "cpu", "seconds": 0.01}
 

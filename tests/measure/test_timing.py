@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from amp_lessons.measure.timing import Difference, Timing
+from amp_lessons.measure.stopwatch import Difference, Timing
 
 
 def _noise(kind: str, n: int, rng: np.random.Generator) -> np.ndarray:

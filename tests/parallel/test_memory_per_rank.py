@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from amp_lessons import parallel
-from amp_lessons.parallel.fake_group import fake_group
+from amp_lessons.parallel.traffic import fake_group
 
 
 def gigabytes(parameters, ranks, stage, convention="zero"):

@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from amp_lessons import parallel
 from amp_lessons.formats import FORMATS
-from amp_lessons.parallel.arithmetic import arithmetic
+from amp_lessons.parallel.reductions import arithmetic
 
 HALVES = (torch.float16, torch.bfloat16)
 SIZES = (1, 5, 37, 1000, 100_003)

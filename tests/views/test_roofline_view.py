@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from amp_lessons.measure import GPUS, Rate, Roofline, Survey
-from amp_lessons.measure.timing import Timing
+from amp_lessons.measure.stopwatch import Timing
 from amp_lessons.views import RooflineView, roofline_of
 from amp_lessons.views.base.style import dtype_colour
 from amp_lessons.views.figures.roofline import roofline_picture
@@ -44,7 +44,7 @@ def measured(monkeypatch):
         asked.append((size, precision_name))
         return product(precision_name, size, 150.0 if size == 1000 else 50.0)
 
-    monkeypatch.setattr("amp_lessons.measure.surveys.product_rate", quickly)
+    monkeypatch.setattr("amp_lessons.measure.operations.product_rate", quickly)
     return asked
 
 

@@ -9,7 +9,7 @@ from amp_lessons.autocast.cast_policy.dispatcher import (
     tensors_in,
     without_overload,
 )
-from amp_lessons.autocast.cast_policy.explanations import explain
+from amp_lessons.autocast.cast_policy.explanations import RULES, UNLISTED, Operation, explain, operations
 from amp_lessons.autocast.cast_policy.policies import (
     CUDNN_RNN,
     RECURRENT,
@@ -20,7 +20,6 @@ from amp_lessons.autocast.cast_policy.policies import (
     entries,
     policy,
 )
-from amp_lessons.autocast.cast_policy.search import RULES, UNLISTED, Operation, operations
 
 __all__ = [
     "CUDNN_RNN",

@@ -7,15 +7,66 @@ the matrix of attention weights, while the CPU stores it as soon as there is dro
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import wraps
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from amp_lessons.autocast.cuda_on_cpu.libraries import library, shared
+from amp_lessons.autocast.cast_policy import map_tensors
 from amp_lessons.precisions import HALVES
+
+# --- put kernels into PyTorch's table, which all threads share, for as long as somebody is inside a block
+
+Manager = Callable[[], AbstractContextManager[None]]
+
+
+def shared(manager: Manager) -> Manager:
+    """Enter ``manager()`` once for all threads: the first to come enters it, the last to go leaves it."""
+    lock, entered, users = threading.Lock(), ExitStack(), 0
+
+    @wraps(manager)
+    @contextmanager
+    def block() -> Iterator[None]:
+        nonlocal users
+        with lock:
+            if users == 0:
+                entered.enter_context(manager())
+            users += 1
+        try:
+            yield
+        finally:
+            with lock:
+                users -= 1
+                if users == 0:
+                    entered.close()
+
+    return block
+
+
+@contextmanager
+def library(dispatch_key: str, kernels: Mapping[str, Callable[..., Any]], **options: bool) -> Iterator[None]:
+    """Use these kernels, by ATen name without ``aten::``, for calls under ``dispatch_key`` in this block.
+
+    ``options`` are those of ``torch.library.Library.impl``.
+    """
+    installed = torch.library.Library("aten", "IMPL", dispatch_key)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of kernels being replaced, which is the point
+            for name, kernel in kernels.items():
+                installed.impl(name, kernel, **options)
+        yield
+    finally:
+        installed._destroy()
+
+
+# --- what kernels of a GPU do otherwise
 
 Tensor = torch.Tensor
 
@@ -73,3 +124,44 @@ def _bias(mask: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:
     if mask.dtype == torch.bool:
         mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(mask.logical_not(), float("-inf"))
     return mask.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
+
+
+# --- matrix products of float16 tensors on processors that have no instructions for them
+
+_ATTENTION = "aten::_scaled_dot_product_flash_attention_for_cpu"
+_PRODUCTS = {
+    "aten::mm",
+    "aten::addmm",
+    "aten::bmm",
+    "aten::baddbmm",
+    "aten::convolution",
+    "aten::convolution_backward",
+    _ATTENTION,
+    f"{_ATTENTION}_backward",
+}
+
+
+class Float16Products(TorchDispatchMode):
+    """Compute float16 products in float32 and round the result, as tensor cores do.
+
+    Without float16 instructions a CPU takes some fifty times as long to multiply float16 as float32. Dtypes,
+    shapes and what autograd saves stay the same; values are at least as accurate.
+    """
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func._schema.name not in _PRODUCTS or not _float16(args[0]):
+            return func(*args, **kwargs)
+        named = {name: map_tensors(_widened, value) for name, value in kwargs.items()}
+        result = func(*map_tensors(_widened, args), **named)
+        if func._schema.name == _ATTENTION:
+            return result[0].half(), *result[1:]  # the second result, a logarithm, is float32 in any case
+        return map_tensors(torch.Tensor.half, result)
+
+
+def _float16(tensor: torch.Tensor) -> bool:
+    return tensor.dtype is torch.float16
+
+
+def _widened(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.float() if _float16(tensor) else tensor

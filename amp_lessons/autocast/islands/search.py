@@ -13,11 +13,16 @@ from torch import nn
 
 from amp_lessons.arguments import require, require_number
 from amp_lessons.autocast.cuda_on_cpu import region
-from amp_lessons.autocast.islands.calls import Call, CallLog
-from amp_lessons.autocast.islands.draws import same_draws
-from amp_lessons.autocast.islands.errors import largest_magnitude
 from amp_lessons.autocast.islands.fp32 import in_fp32
-from amp_lessons.autocast.islands.replay import Dtypes, island_error, own_error
+from amp_lessons.autocast.islands.replay import (
+    Dtypes,
+    ModuleCall,
+    ModuleCallLog,
+    island_error,
+    largest_magnitude,
+    own_error,
+    same_draws,
+)
 from amp_lessons.autocast.running import PreparedRun, prepare
 from amp_lessons.precisions import HALVES
 
@@ -119,7 +124,7 @@ class _Search:
         self.prepared, self.limit, self.deadline = prepared, limit, deadline
         self.calls = self._written_down(None, copied=True)
         self.found: dict[str, Island] = {}
-        self.beyond: dict[str, tuple[Call, float]] = {}
+        self.beyond: dict[str, tuple[ModuleCall, float]] = {}
         self.unexamined: dict[str, None] = {}
         self._situations: dict[int, Any] = {}
 
@@ -156,10 +161,10 @@ class _Search:
             len({call.path for call in self.calls} - self.unexamined.keys()),
         )
 
-    def _islands(self) -> Iterator[Call]:
+    def _islands(self) -> Iterator[ModuleCall]:
         return (call for call in self.calls if call.path in self.found)
 
-    def _examine(self, call: Call, dtypes: _Dtypes) -> None:
+    def _examine(self, call: ModuleCall, dtypes: _Dtypes) -> None:
         """Run one module by itself; note whether an island helps if it goes wrong."""
         if call.path in self.unexamined or time.monotonic() > self.deadline:
             self.unexamined[call.path] = None
@@ -174,7 +179,7 @@ class _Search:
         except Exception:  # whatever a module may raise that runs by itself
             self.unexamined[call.path] = None
 
-    def _judge(self, call: Call, error: float, inputs: Dtypes) -> None:
+    def _judge(self, call: ModuleCall, error: float, inputs: Dtypes) -> None:
         """Note what an error means: nothing, for a module that in fp32 is not the same each time it runs."""
         with self._passing(None):
             again = own_error(call, call.dtypes[0], lambda child: child.dtypes[1])
@@ -185,7 +190,7 @@ class _Search:
             if not self._found(call, error, inputs):
                 self.beyond[call.path] = call, error
 
-    def _found(self, call: Call, error: float, inputs: Dtypes) -> bool:
+    def _found(self, call: ModuleCall, error: float, inputs: Dtypes) -> bool:
         """Note an island if the module is right in fp32."""
         left = island_error(call, inputs)
         if left > self.limit:
@@ -204,9 +209,9 @@ class _Search:
                 if any(self._found(caller, error, dtypes.of(caller)[0]) for caller in callers):
                     del self.beyond[path]
 
-    def _written_down(self, dtype: torch.dtype | None, *, copied: bool) -> list[Call]:
+    def _written_down(self, dtype: torch.dtype | None, *, copied: bool) -> list[ModuleCall]:
         """Run the model and return all calls, those of inner modules before those that made them."""
-        log = CallLog(copied=copied)
+        log = ModuleCallLog(copied=copied)
         with self._passing(dtype), log.following(self.prepared.model):
             self.prepared.forward()
         return [call for root in log.roots for call in root.below()]
@@ -220,11 +225,11 @@ class _Search:
 class _Dtypes:
     """The dtypes that calls have in a pass under autocast; calls of one path are taken to be alike."""
 
-    def __init__(self, calls: list[Call]) -> None:
+    def __init__(self, calls: list[ModuleCall]) -> None:
         self._of_path: dict[str, list[tuple[Dtypes, Dtypes]]] = {}
         for call in calls:
             self._of_path.setdefault(call.path, []).append(call.dtypes)
 
-    def of(self, call: Call) -> tuple[Dtypes, Dtypes]:
+    def of(self, call: ModuleCall) -> tuple[Dtypes, Dtypes]:
         """Return the dtypes of what goes in and comes out; of a call that did not happen, its own."""
         return self._of_path.get(call.path, [call.dtypes])[0]

@@ -9,9 +9,11 @@ anywhere else.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
+from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -23,7 +25,7 @@ _KEY_NAME = "TESTING_ONLY_GenericMode"
 _NAMESPACES_LEFT_OUT = ("prim", "prims", "debugprims", "rngprims", "profiler")
 
 
-class Call(NamedTuple):
+class OperationCall(NamedTuple):
     """One call of one operation: its dispatcher name, its arguments and the dispatch keys still to come."""
 
     name: str
@@ -33,9 +35,9 @@ class Call(NamedTuple):
 
 
 class Observer(Protocol):
-    """Whoever wants to see the calls."""
+    """What is given every call of an operation before it runs, and decides how it runs."""
 
-    def called(self, call: Call, run: Callable[[bool], Any]) -> Any:
+    def called(self, call: OperationCall, run: Callable[[bool], Any]) -> Any:
         """Handle one call and return its result: ``run(True)`` also shows the calls that it makes in turn."""
 
 
@@ -79,7 +81,7 @@ def watching(observer: Observer, python_below: bool) -> Iterator[None]:
 
 
 def unwatched() -> AbstractContextManager[Any]:
-    """Within a watched block: calls that nobody needs to see."""
+    """Within a watched block, make calls that are not recorded."""
     return torch._C._ExcludeDispatchKeyGuard(_key_set())
 
 
@@ -141,7 +143,7 @@ def _watching_kernel(name: str) -> Callable[..., Any]:
                 return overload(name)(*args, **kwargs)
 
         observer = _watch.observer
-        return observer.called(Call(name, keys, args, kwargs), run) if observer else run(False)
+        return observer.called(OperationCall(name, keys, args, kwargs), run) if observer else run(False)
 
     return kernel
 
@@ -161,3 +163,51 @@ def _tensor_places(name: str) -> tuple[int, ...]:
         for i, argument in enumerate(arguments)
         if str(argument.type) == "Tensor" and not argument.kwarg_only
     )
+
+
+# --- count what autograd keeps for the backward pass
+
+
+class SavedBytes:
+    """The storages that autograd saved, each once; those of a model's parameters and buffers are not counted.
+
+    ``measure.footprint.StorageLog`` counts them too, in its own way, and tests compare the two:
+    they are two witnesses on purpose. This one sees saved tensors alone, and costs a ledger almost nothing.
+
+    Storages are held until the count is dropped: a freed one could lend its address to the next and hide it.
+    """
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        owned = chain(model.parameters(), model.buffers())
+        self._owned = {tensor.untyped_storage()._cdata for tensor in owned}
+        self._held: dict[int, tuple[torch.UntypedStorage, torch.dtype]] = {}
+
+    def add(self, tensor: torch.Tensor) -> None:
+        """Count the storage behind a saved tensor, under the dtype of the first tensor saved from it."""
+        storage = tensor.untyped_storage()
+        if storage._cdata not in self._owned:
+            self._held.setdefault(storage._cdata, (storage, tensor.dtype))
+
+    @property
+    def by_dtype(self) -> dict[torch.dtype, int]:
+        """Bytes per dtype, most first."""
+        counts: Counter[torch.dtype] = Counter()
+        for storage, dtype in self._held.values():
+            counts[dtype] += storage.nbytes()
+        return dict(counts.most_common())
+
+
+@contextmanager
+def counting_saved(model: torch.nn.Module, backward_follows: bool) -> Iterator[SavedBytes]:
+    """Count what autograd saves in this block; what is saved is kept only if a backward pass is to follow."""
+    saved = SavedBytes(model)
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor | None:
+        with unwatched():
+            saved.add(tensor)
+            return (
+                tensor.detach() if backward_follows else None
+            )  # a tensor itself would keep its own graph alive
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept):
+        yield saved

@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.exercises.activation_bytes.mistakes import mistakes
-from amp_lessons.exercises.activation_bytes.questions import Question, questions
+from amp_lessons.audit.findings import Finding, failed, passed
+from amp_lessons.exercises.activation_bytes.questions import (
+    LAYERS,
+    OF_ALL_LAYERS,
+    OF_ANY_LAYER,
+    OF_LAYER,
+    SOMETHING_ELSE,
+    LayerQuestion,
+    Mistake,
+    questions,
+)
 from amp_lessons.exercises.attempt import Attempt, reject
 from amp_lessons.exercises.report.returned_numbers import number_in, remark_on_type
 from amp_lessons.text.describing import describe
@@ -17,7 +25,7 @@ def check(attempt: Attempt) -> Iterator[Finding]:
     """Ask for every layer, with autocast and without, and hold the answers against what autograd keeps."""
     activation_bytes = attempt.function("linear", 8, 4, True)
     returned: list[Any] = []
-    answers: dict[Question, int] = {}
+    answers: dict[LayerQuestion, int] = {}
     for question in questions():
         returned.append(activation_bytes(*question, about=f"for {question}"))
         answers[question] = _whole_number(returned[-1], question)
@@ -29,7 +37,7 @@ def _what_holds(count: int) -> Finding:
     return passed("bytes", f"all {count} predictions equal what autograd keeps by CUDA's rules, to the byte")
 
 
-def _whole_number(value: Any, question: Question) -> int:
+def _whole_number(value: Any, question: LayerQuestion) -> int:
     number = number_in(value)
     if number is None or number != number // 1:
         reject(
@@ -43,3 +51,41 @@ def _whole_number(value: Any, question: Question) -> int:
 def _remarks(returned: Iterable[Any]) -> Iterator[Finding]:
     for value in returned:
         yield from remark_on_type(value, int)
+
+
+# --- which mistake explains wrong predictions of what a layer keeps
+
+Answers = dict[LayerQuestion, int]
+
+
+def mistakes(answers: Answers) -> Iterator[Finding]:
+    """Yield one mistake that explains all wrong answers, or else one for each layer."""
+    wrong = [question for question, seen in answers.items() if seen != question.right]
+    layers = [layer for layer in LAYERS if any(question.layer == layer for question in wrong)]
+    if len(layers) > 1:
+        for mistake in OF_ALL_LAYERS:
+            if _explains(mistake, answers, answers):
+                yield _finding(wrong[0], answers, mistake)
+                return
+    for layer in layers:
+        yield _mistake_in_layer([question for question in wrong if question.layer == layer], answers)
+
+
+def _explains(mistake: Mistake, questions: Iterable[LayerQuestion], answers: Answers) -> bool:
+    return all(answers[question] in mistake.gives(question) for question in questions)
+
+
+def _mistake_in_layer(wrong: list[LayerQuestion], answers: Answers) -> Finding:
+    """Name the mistake that explains most: all wrong answers, or those in one precision."""
+    same_precision = [question for question in wrong if question.autocast == wrong[0].autocast]
+    known = (*OF_LAYER[wrong[0].layer], *OF_ANY_LAYER)
+    for asked in (wrong, same_precision):
+        for mistake in known:
+            if _explains(mistake, asked, answers):
+                return _finding(asked[0], answers, mistake)
+    return _finding(wrong[0], answers, SOMETHING_ELSE)
+
+
+def _finding(question: LayerQuestion, answers: Answers, mistake: Mistake) -> Finding:
+    bytes_ = f"autograd keeps {question.right:,} bytes, not {answers[question]:,}"
+    return failed(mistake.code, f"{question}: {bytes_}. {mistake.why}", mistake.hint)

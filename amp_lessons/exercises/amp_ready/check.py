@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook
 
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.exercises.amp_ready import mistakes
-from amp_lessons.exercises.amp_ready.models import KINDS, Case, case_of
-from amp_lessons.exercises.amp_ready.snapshot import Snapshot
-from amp_lessons.exercises.attempt import Attempt, LearnersFunction
+from amp_lessons.exercises.amp_ready.models import KINDS, ModelCase, case_of
+from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject
+from amp_lessons.exercises.report import common_findings
+from amp_lessons.text.describing import describe
 
 _SEEDS = (11, 23)
 # Of two kinds in which the same is tried from two sides, one model each: the check has ten seconds.
@@ -19,7 +21,7 @@ _ONCE = {"second call": 11, "first call": 23, "large weights": 11, "products": 2
 
 
 def check(attempt: Attempt) -> Iterator[Finding]:
-    """Ask for the islands of models of eight kinds."""
+    """Compare the names returned for models of eight kinds, made anew, with those that need fp32."""
     amp_ready = attempt.function(torch.nn.Identity(), torch.zeros(1))
     cases = [(kind, seed) for seed in _SEEDS for kind in KINDS if _ONCE.get(kind, seed) == seed]
     for kind, seed in cases:
@@ -28,10 +30,210 @@ def check(attempt: Attempt) -> Iterator[Finding]:
     yield passed("as_it_was", "each model was left as it was: weights, mode, hooks, forward")
 
 
-def _ask(amp_ready: LearnersFunction, case: Case) -> None:
+def _ask(amp_ready: LearnersFunction, case: ModelCase) -> None:
     before = Snapshot(case.model, case.batch)
     answer: Any = amp_ready(case.model, case.batch, about=f"for {case.what}")
-    mistakes.require_as_it_was(before, case)
-    names = mistakes.names_in(answer, case)
-    mistakes.require_no_other(names, case)
-    mistakes.require_all(names, case)
+    require_as_it_was(before, case)
+    names = names_in(answer, case)
+    require_no_other(names, case)
+    require_all(names, case)
+
+
+# --- what is wrong with a list of islands, from what it is to the names that are missing
+
+_LIST = (
+    "end with return names, a list of strings as model.named_modules() gives them; [] where none is needed"
+)
+
+
+def require_as_it_was(before: Snapshot, case: ModelCase) -> None:
+    """Reject an attempt that changed the model or the batch."""
+    if before.batch_changed:
+        raise Rejected(
+            common_findings.inputs_changed("the batch's numbers", "run modules on copies: batch.clone()")
+        )
+    if change := before.changes():
+        reject(
+            "model_left_changed",
+            f"after you looked at {case.what}, {change}: whoever trains it next trains something else",
+            "remove hooks by their handles, in finally, and put back whatever you replace",
+        )
+
+
+def names_in(answer: Any, case: ModelCase) -> set[str]:
+    """Return the names that were named. Rejects what are no names of modules."""
+    if not isinstance(answer, (list, tuple, set, frozenset)) or {*map(type, answer)} - {str}:
+        raise Rejected(
+            common_findings.wrong_return_type(
+                "a list of names was", f"{describe(answer)}, for {case.what}", _LIST
+            )
+        )
+    known = {name for name, _ in case.model.named_modules()}
+    for name in answer:
+        if name not in known:
+            reject("no_such_module", f"{case.what} has no module {name!r}, only {_said(known)}", _LIST)
+    return set(answer)
+
+
+def require_no_other(names: set[str], case: ModelCase) -> None:
+    """Reject names of modules that are right in fp16."""
+    others = names - case.expected
+    if not others:
+        return
+    modules = dict(case.model.named_modules())
+    if len(others) >= len(modules) - len(case.expected) - 1:
+        reject(
+            "everything_named",
+            f"of {case.what} you named {len(names)} of {len(modules)} modules: that is not mixed precision",
+            "name only what goes wrong: compare what a module returns under autocast with fp32",
+        )
+    _reject_parents(names, case)
+    norms = {name for name, module in modules.items() if isinstance(module, (nn.LayerNorm, nn.BatchNorm1d))}
+    if others & norms:
+        reject(
+            "named_by_type",
+            f"{_said(others & norms)} of {case.what} {_are(others & norms)} right under autocast, though "
+            f"{'it is a norm' if len(others & norms) == 1 else 'they are norms'}",
+            "a type says nothing; run the module and look at what comes out",
+        )
+    reject(
+        "healthy_named",
+        f"{_said(others)} of {case.what} {_are(others)} right under autocast, within 5 %, on the inputs of "
+        "the fp32 pass",
+        "compare each module on the inputs of the fp32 pass: an inf that goes in is not its own",
+    )
+
+
+def _reject_parents(names: set[str], case: ModelCase) -> None:
+    for name in sorted(names, key=len, reverse=True):
+        parts = {
+            each for each in case.expected if each != name and each.startswith(name + "." if name else "")
+        }
+        if parts - names and case.missed in ("later_call_missed", "first_call_missed"):
+            _reject_missing(_said(names), parts - names, case)
+        if parts:
+            reject(
+                "parent_named",
+                f"you named {name or 'the model itself'!r} of {case.what}: all of it would be in fp32, and "
+                f"only {_said(parts)} in it has to be",
+                "of a module and one within it that both come out wrong, name the inner one",
+            )
+
+
+def require_all(names: set[str], case: ModelCase) -> None:
+    """Reject where a module that needs an island is not named."""
+    missing = case.expected - names
+    longer = [name for name in names for short in missing if name.startswith(short)]
+    if longer:
+        reject(
+            "prefix_not_a_part",
+            f"you left out {_said(missing)} of {case.what}; {longer[0]!r} begins with the same letters, "
+            "but is no part of it",
+            "a part's name begins with that of the whole and a dot",
+        )
+    if missing and not names:
+        _reject_missing("none of its modules" if case.missed == "island_missed" else "nothing", missing, case)
+    if missing:
+        _reject_missing(_said(names), missing, case)
+
+
+def _reject_missing(named: str, missing: set[str] | frozenset[str], case: ModelCase) -> NoReturn:
+    reject(
+        case.missed,
+        f"you named {named} of {case.what}, but {_said(missing)} {_WHY[case.missed]}",
+        _HINTS[case.missed],
+    )
+
+
+_WHY = {
+    "finite_but_wrong": "returns zeros in fp16: a sum in it is inf, and what is divided by that is finite",
+    "own_operations_missed": "multiplies what its layers return, which overflows, though each layer is right",
+    "hidden_by_the_first": "goes wrong too, once the one before it is an island and its inputs are finite",
+    "later_call_missed": "is called twice, and goes wrong at the second call",
+    "first_call_missed": "is called twice, and goes wrong at the first call",
+    "island_missed": "adds up more than fp16 holds, though its weights are like any other's",
+}
+_HINTS = {
+    "finite_but_wrong": "do not only look for inf and NaN: compare with what the module returns in fp32",
+    "own_operations_missed": "look at every module, also at those with children, not at leaves alone",
+    "hidden_by_the_first": "take the inputs of each module from a pass in fp32, where nothing is inf",
+    "later_call_missed": "keep all calls of a module, not one by its name",
+    "first_call_missed": "keep all calls of a module, not one by its name",
+    "island_missed": "run the module on what it is given: weights and types tell nothing",
+}
+
+
+def _are(names: set[str]) -> str:
+    return "is" if len(names) == 1 else "are"
+
+
+def _said(names: set[str] | frozenset[str]) -> str:
+    return ", ".join(repr(name) for name in sorted(names)[:6]) or "nothing"
+
+
+# --- what a model was before an attempt looked at it
+
+_PLAIN = (bool, int, float, str, tuple, type(None))  # attributes that can be compared
+
+
+class Snapshot:
+    """A model with its batch, to be compared with what they are later."""
+
+    def __init__(self, model: nn.Module, batch: Tensor) -> None:
+        self._model, self._batch, self._values = model, batch, batch.clone()
+        self._state = {
+            name: (tensor, tensor.clone()) for name, tensor in model.state_dict(keep_vars=True).items()
+        }
+        self._modules = dict(model.named_modules())
+        self._training = {name: module.training for name, module in self._modules.items()}
+        self._attributes = {name: dict(vars(module)) for name, module in self._modules.items()}
+        self._hooks = {name: _hooks(module) for name, module in self._modules.items()}
+        self._trained = {name: each.requires_grad for name, each in model.named_parameters()}
+        self._hooked_everywhere = _has_any_global_hook()
+
+    @property
+    def batch_changed(self) -> bool:
+        """Whether the batch holds other values now."""
+        return not torch.equal(self._batch, self._values)
+
+    def changes(self) -> str:
+        """Name what has changed since the snapshot, for a message; "" where nothing has."""
+        if self._batch.requires_grad:
+            return "the batch requires a gradient"
+        now = dict(self._model.named_modules())
+        if now != self._modules:
+            return "it has other modules than before"
+        for name, (before, values) in self._state.items():
+            tensor = self._model.state_dict(keep_vars=True)[name]
+            if tensor is not before or not torch.equal(tensor, values):
+                return f"{name} is not what it was"
+        if any(parameter.grad is not None for parameter in self._model.parameters()):
+            return "its parameters have gradients"
+        for name, parameter in self._model.named_parameters():
+            if parameter.requires_grad is not self._trained[name]:
+                return f"{name}.requires_grad is {parameter.requires_grad}"
+            if parameter._backward_hooks:
+                return f"a hook is left on {name}"
+        if _has_any_global_hook() and not self._hooked_everywhere:
+            return "a hook is left on all modules that there are"
+        return next(filter(None, map(self._changed, now)), "")
+
+    def _changed(self, name: str) -> str:
+        module, shown = self._modules[name], name or "the model"
+        if _hooks(module) != self._hooks[name]:
+            return f"a hook is left on {shown}"
+        if module.training is not self._training[name]:
+            return f"{shown} is in {'training' if module.training else 'eval'} mode"
+        before, now = self._attributes[name], dict(vars(module))
+        others = before.keys() ^ now.keys() or {each for each in now if _other(before[each], now[each])}
+        return f"{shown} has another {min(others)}" if others else ""
+
+
+def _hooks(module: nn.Module) -> dict[str, list[Any]]:
+    """Return the hooks of every kind, also of those that later versions of PyTorch may have."""
+    kinds = [kind for kind in vars(module) if kind.endswith(("_hooks", "_pre_hooks"))]
+    return {kind: list(vars(module)[kind].values()) for kind in kinds if vars(module)[kind]}
+
+
+def _other(before: Any, now: Any) -> bool:
+    return before is not now and not (isinstance(now, _PLAIN) and before == now)

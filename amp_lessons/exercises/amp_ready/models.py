@@ -17,7 +17,7 @@ class Normalise(nn.Module):
     """Divide each row by its norm; the sum of squares overflows, and a finite 0 comes out."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Compute that, for rows of ``WIDTH`` numbers."""
+        """Map (rows, ``WIDTH``) to the same shape."""
         return x / (x * x).sum(-1, keepdim=True).sqrt()
 
 
@@ -25,7 +25,7 @@ class Lengths(nn.Module):
     """Add to a row its length, by a matrix product of the row with itself that overflows to inf."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Compute that, for rows of ``WIDTH`` numbers."""
+        """Map (rows, ``WIDTH``) to the same shape."""
         return x + (x.unsqueeze(-2) @ x.unsqueeze(-1)).squeeze(-1).sqrt()
 
 
@@ -37,7 +37,7 @@ class Averaged(nn.Module):
         self.weight = nn.Parameter(torch.rand(WIDTH, WIDTH))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Compute that, for rows of ``WIDTH`` numbers."""
+        """Map (rows, ``WIDTH``) to the same shape."""
         return nn.functional.linear(x.abs(), self.weight) / WIDTH
 
 
@@ -49,7 +49,7 @@ class Gated(nn.Module):
         self.left, self.right = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Compute that, for rows of ``WIDTH`` numbers."""
+        """Map (rows, ``WIDTH``) to the same shape."""
         product = self.left(x) * self.right(x)
         return product / (1 + product.abs().amax(-1, keepdim=True))
 
@@ -62,7 +62,7 @@ class Residual(nn.Module):
         self.norm, self.inner = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WIDTH)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Compute that, for rows of ``WIDTH`` numbers."""
+        """Map (rows, ``WIDTH``) to the same shape."""
         return x + self.inner(self.norm(x))
 
 
@@ -74,7 +74,7 @@ class Twice(nn.Module):
         self.shared, self.factors = shared, factors
 
     def forward(self, x: Tensor) -> Tensor:
-        """Compute that, for rows of ``WIDTH`` numbers."""
+        """Map (rows, ``WIDTH``) to the same shape."""
         first, second = self.factors
         return self.shared(x * first) + self.shared(x * second)
 
@@ -83,7 +83,7 @@ class Paired(nn.Module):
     """Multiply neighbours by an operation that autocast runs in fp32, on every device."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Compute that, for rows of ``WIDTH`` numbers."""
+        """Map (rows, ``WIDTH``) to the same shape."""
         products = torch.stack([x, x.roll(1, -1)]).prod(0)
         return products / (1 + products.abs().amax(-1, keepdim=True))
 
@@ -96,13 +96,13 @@ class Scale(nn.Module):
         self.factor = factor
 
     def forward(self, x: Tensor) -> Tensor:
-        """Compute that, for rows of ``WIDTH`` numbers."""
+        """Map (rows, ``WIDTH``) to the same shape."""
         return x * self.factor
 
 
 @dataclass(frozen=True)
-class Case:
-    """A model in eval mode with a batch, the names that are right, and what somebody who errs here missed.
+class ModelCase:
+    """A model in eval mode with a batch, the names that need fp32, and the finding for one that is missing.
 
     ``what`` describes the model; ``missed`` is the code of the finding where a name is missing.
     """
@@ -114,7 +114,7 @@ class Case:
     expected: frozenset[str]
 
 
-def case_of(kind: str, seed: int) -> Case:
+def case_of(kind: str, seed: int) -> ModelCase:
     """Make a model of one of ``KINDS`` from a seed: its weights, its batch, and the names of its parts."""
     draw, names = torch.Generator().manual_seed(seed), random.Random(seed)
     what, missed, make = KINDS[kind]
@@ -126,7 +126,7 @@ def case_of(kind: str, seed: int) -> Case:
     for name, part in called.items():
         model.add_module(name, part)
     expected = frozenset(f"{list(called)[place]}{rest}" for place, rest in wrong)
-    return Case(what, missed, model.eval(), torch.randn(6, WIDTH, generator=draw), expected)
+    return ModelCase(what, missed, model.eval(), torch.randn(6, WIDTH, generator=draw), expected)
 
 
 _Parts = tuple[list[nn.Module], list[tuple[int, str]]]

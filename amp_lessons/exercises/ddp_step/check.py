@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import torch
+from torch import Tensor
 
-from amp_lessons.audit.findings import Finding, passed
+from amp_lessons.audit import known_mistakes, mistakes_of_ranks
+from amp_lessons.audit.findings import Finding, failed, passed
 from amp_lessons.exercises import ranks
 from amp_lessons.exercises.attempt import Attempt, require_none
-from amp_lessons.exercises.ddp_step import mistakes, on_ranks
+from amp_lessons.exercises.ddp_step import on_ranks
+from amp_lessons.exercises.ddp_step.on_ranks import SeenRun, SeenWindow
+from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.training_loops.testbed import Problem
+from amp_lessons.formats.dtypes import dtype_name
+from amp_lessons.text.describing import describe
 
 _STEPS = 2
 # as many batches on both ranks, of other sizes: 27 samples and 20; the last window of an epoch is shorter
@@ -23,10 +32,10 @@ def check(attempt: Attempt) -> Iterator[Finding]:
     problems = _problems()
     seen = ranks.run(on_ranks.train, loop, problems)
     for of_ranks, *runs in zip(problems, *seen, strict=True):
-        require_none(mistakes.of_reductions(runs))
-        require_none(mistakes.of_updates(runs, of_ranks))
+        require_none(of_reductions(runs))
+        require_none(of_updates(runs, of_ranks))
         if not any(problem.poisoned for problem in of_ranks):
-            require_none(mistakes.of_histories(runs, of_ranks[0]))
+            require_none(of_histories(runs, of_ranks[0]))
     yield from _what_holds()
 
 
@@ -63,3 +72,199 @@ def _what_holds() -> Iterator[Finding]:
     yield passed("updates_of_all", "every update is plain SGD on the mean over all samples of all ranks")
     yield passed("skipped_together", "where one rank overflowed, both skipped the step and lowered the scale")
     yield passed("history_of_all", "the history holds the mean loss over the samples of both ranks")
+
+
+# --- mistakes that show only beside the other rank
+
+_TOLERANCE = {torch.float16: 0.02, torch.bfloat16: 0.03}  # of the gradient's norm: what forward rounds
+_CLOSE = 2e-3  # of a mean loss
+_WITHOUT_SCALER = (
+    "scaler.step asks whether all gradients are finite, and skips if not; without a scaler that is yours to "
+    "do: on every rank, of the gradients that are reduced already, before optimizer.step()"
+)
+
+
+def of_reductions(runs: list[SeenRun]) -> Iterator[Finding]:
+    """Find gradients reduced in 16 bits, or for every batch; tensors of up to four elements are ignored."""
+    for run in runs:
+        large = [call for call in run.reductions if call.elements > 4]
+        for call in large:
+            if call.dtype.itemsize < torch.float32.itemsize:
+                yield failed(
+                    "reduced_in_half",
+                    f"gradients were sent and added up in {dtype_name(call.dtype)}, which rounds the sum",
+                    "leave the gradients in fp32, as autocast leaves them; compress only what has to be",
+                )
+        sent = sum(call.elements for call in large) / run.parameters
+        if sent >= len(run.windows) + 1:
+            yield failed(
+                "reduced_every_batch",
+                f"all gradients were sent {sent:.3g} times for {len(run.windows)} steps: the result is the "
+                "same, and the network carries more than it needs",
+                "for all batches of a window but the last one, run forward and backward inside with "
+                "ddp.no_sync(): (the forward pass too: it is what tells DDP whether to send)",
+            )
+
+
+def of_updates(runs: list[SeenRun], problems: tuple[Problem, ...]) -> Iterator[Finding]:
+    """Compare the ranks, window by window, then the update with the one wanted; at last ask the scalers."""
+    left = torch.zeros_like(runs[0].given)  # what the window before had applied
+    for number, of_ranks in enumerate(zip(*(run.windows for run in runs), strict=True), start=1):
+        yield from _apart_before(number, of_ranks)
+        if number == 1:
+            yield from _not_rank_zeros(of_ranks[0], runs)
+        if any(window.overflowed for window in of_ranks) or _poisoned(number, problems):
+            yield from _at_overflow(of_ranks)
+        else:
+            yield from _apart_after(number, of_ranks)
+            yield from _wrong_update(number, of_ranks, problems[0], left)
+        left = _applied(of_ranks[0], problems[0])
+    yield from (run.of_scaler for run in runs if run.of_scaler is not None)
+
+
+def _poisoned(number: int, problems: tuple[Problem, ...]) -> bool:
+    """Whether a batch of this window was made to overflow on any rank."""
+    steps = problems[0].accumulation_steps
+    per_epoch = math.ceil(len(problems[0].batch_sizes) / steps)
+    at = (number - 1) % per_epoch
+    return any(index // steps == at for problem in problems for index, _ in problem.poisoned)
+
+
+def _apart_before(number: int, of_ranks: tuple[SeenWindow, ...]) -> Iterator[Finding]:
+    if number == 1 and not _same([window.before for window in of_ranks]):
+        yield failed(
+            "ranks_start_apart",
+            "the ranks began with different weights: each has drawn its own, and nothing gave them the same",
+            "wrap the model, DistributedDataParallel(model), which hands out rank 0's weights, before the "
+            "first forward pass",
+        )
+    if not _same([torch.tensor(window.scale) for window in of_ranks]):
+        scales = " and ".join(f"{window.scale:g}" for window in of_ranks)
+        yield mistakes_of_ranks.scales_apart(
+            f"the ranks went into window {number} with different loss scales, {scales}"
+        )
+
+
+def _not_rank_zeros(window: SeenWindow, runs: list[SeenRun]) -> Iterator[Finding]:
+    if not torch.equal(window.before, runs[0].given):
+        yield failed(
+            "not_rank_zeros_weights",
+            "all ranks began with the same weights, but not with those that rank 0 was given",
+            "let rank 0 hand out its own: DistributedDataParallel(model), or "
+            "dist.broadcast(parameter.data, src=0) for each parameter",
+        )
+
+
+def _apart_after(number: int, of_ranks: tuple[SeenWindow, ...]) -> Iterator[Finding]:
+    if not _same([window.after for window in of_ranks]):
+        yield mistakes_of_ranks.weights_apart(f"after window {number} the ranks had different weights")
+
+
+def _at_overflow(of_ranks: tuple[SeenWindow, ...]) -> Iterator[Finding]:
+    moved = [not torch.equal(window.before, window.after) for window in of_ranks]
+    by_scaler = any(window.by_scaler for window in of_ranks)
+    if moved == [False] * len(moved):
+        return
+    if all(moved):
+        yield failed(
+            "overflow_stepped_on",
+            "one rank's gradients overflowed, and both ranks made the step",
+            "let scaler.step look at the gradients after they were reduced: inf on one is inf in the sum"
+            if by_scaler
+            else _WITHOUT_SCALER,
+        )
+    stepped = moved.index(True)
+    who = f"gradients overflowed on one rank, and rank {stepped} made the step that the other skipped"
+    apart = mistakes_of_ranks.skipped_apart(who)
+    yield apart if by_scaler else replace(apart, hint=_WITHOUT_SCALER)
+
+
+def _applied(window: SeenWindow, problem: Problem) -> Tensor:
+    """Return the gradient that the change of the weights amounts to."""
+    return (window.before - window.after) / problem.learning_rate
+
+
+def _wrong_update(
+    number: int, of_ranks: tuple[SeenWindow, ...], problem: Problem, left: Tensor
+) -> Iterator[Finding]:
+    applied = _applied(of_ranks[0], problem)
+    samples, batches = (sum(getattr(w, name) for w in of_ranks) for name in ("samples", "batches"))
+    wanted = torch.stack([window.summed for window in of_ranks]).sum(0) / samples
+    if _near(applied, wanted, problem):
+        return
+    of_means = torch.stack([window.of_means for window in of_ranks]).sum(0) / batches
+    # a short window may have been divided by the length of a full one
+    full = of_means * batches / (problem.accumulation_steps * len(of_ranks))
+    if _near(applied, of_means, problem) or _near(applied, full, problem):
+        yield failed(
+            "mean_of_means",
+            f"the update of window {number} is the mean of the batches' means: a sample of a small batch "
+            "weighs more than one of a large batch",
+            "weight each loss by its number of samples, and divide by how many all ranks have in this window",
+        )
+    of_means = torch.stack([window.summed / window.samples for window in of_ranks])
+    if any(_near(applied, means, problem) for means in (of_means.mean(0), of_means.sum(0))):
+        yield failed(
+            "mean_of_means",
+            f"the update of window {number} is made of each rank's own mean: a sample of a rank that has few "
+            "in this window weighs more than one of a rank that has many",
+            "all_reduce the number of samples before you divide by it",
+        )
+    if left.any() and _near(applied - wanted, left, problem):
+        yield known_mistakes.no_zero_grad()
+    factor = float(applied @ wanted / (wanted @ wanted))
+    off = float((applied - factor * wanted).norm() / max(abs(factor) * float(wanted.norm()), 1e-30))
+    by_scaler = any(window.by_scaler for window in of_ranks)
+    unscales = "scaler.step by the loss scale" if by_scaler else "and nobody but you by a loss scale"
+    seen = f"{factor:.4g} times the right one" if off < 0.1 else "off in direction"
+    yield failed(
+        "wrong_update_of_all",
+        f"the update of window {number} is not the gradient of the mean loss over all samples of both ranks: "
+        f"it is {seen}",
+        f"DDP divides the sum over ranks by their number, {unscales}; what is left to you is each batch's "
+        "share of all the samples in its window",
+    )
+
+
+def _near(applied: Tensor, wanted: Tensor, problem: Problem) -> bool:
+    return bool((applied - wanted).norm() <= _TOLERANCE[problem.dtype] * wanted.norm())
+
+
+def _same(tensors: list[Tensor]) -> bool:
+    return all(torch.equal(tensor.nan_to_num(7.0), tensors[0].nan_to_num(7.0)) for tensor in tensors)
+
+
+def of_histories(runs: list[SeenRun], problem: Problem) -> Iterator[Finding]:
+    """Compare what the ranks returned with the mean over all samples."""
+    for run in runs:
+        yield from _no_list_of_floats(run.history, problem.epochs)
+    wanted = _means([run.losses for run in runs], problem.epochs)
+    for run in runs:
+        if not all(math.isclose(a, b, rel_tol=_CLOSE) for a, b in zip(run.history, wanted, strict=True)):
+            own = _means([run.losses], problem.epochs)
+            alone = all(math.isclose(a, b, rel_tol=_CLOSE) for a, b in zip(run.history, own, strict=True))
+            what = "this rank's own mean loss" if alone else "something else than the mean loss"
+            yield failed(
+                "history_not_of_all",
+                f"the history holds {what}: {run.history[0]:.5g} instead of {wanted[0]:.5g}, the mean "
+                "over all samples of both ranks",
+                "add up losses times samples, and samples, on every rank; all_reduce both at the end of an "
+                "epoch, and divide",
+            )
+
+
+def _no_list_of_floats(history: Any, epochs: int) -> Iterator[Finding]:
+    right = isinstance(history, list) and all(isinstance(each, float) for each in history)
+    if not right or len(history) != epochs:
+        yield common_findings.wrong_return_type(
+            f"a list of {epochs} floats was", describe(history), "append one .item() per epoch, and return it"
+        )
+
+
+def _means(losses: list[tuple[tuple[float, int], ...]], epochs: int) -> list[float]:
+    means = []
+    for epoch in range(epochs):
+        per_epoch = [each[len(each) * epoch // epochs : len(each) * (epoch + 1) // epochs] for each in losses]
+        pairs = [pair for of_rank in per_epoch for pair in of_rank]
+        means.append(sum(loss * size for loss, size in pairs) / sum(size for _, size in pairs))
+    return means

@@ -6,16 +6,106 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import torch
 
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, outcome_of, reject
-from amp_lessons.exercises.decode_bits.bit_patterns import Code, Format, codes
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.report.returned_numbers import float_in, number_in, remark_on_type
 from amp_lessons.text.describing import describe
+
+# --- codes of formats that follow the IEEE rules, what kind of number each stands for, and its exact value
+
+Kind = Literal["normal", "negative", "zero", "subnormal", "infinity", "nan"]
+KINDS: tuple[Kind, ...] = ("normal", "negative", "zero", "subnormal", "infinity", "nan")
+_CODES_PER_FORMAT = 500
+
+
+@dataclass(frozen=True)
+class Format:
+    """A floating point format by the IEEE rules, called ``name``."""
+
+    exponent_bits: int
+    mantissa_bits: int
+    name: str
+
+
+@dataclass(frozen=True)
+class Code:
+    """A number of a format as an integer: sign, exponent and mantissa, from the highest bit down."""
+
+    bits: int
+    format: Format
+
+    @property
+    def arguments(self) -> tuple[int, int, int]:
+        """What the learner's function is called with."""
+        return self.bits, self.format.exponent_bits, self.format.mantissa_bits
+
+    @property
+    def fields(self) -> tuple[int, int, int]:
+        """The sign, the exponent and the mantissa, each as an integer."""
+        above, mantissa = divmod(self.bits, 2**self.format.mantissa_bits)
+        sign, exponent = divmod(above, 2**self.format.exponent_bits)
+        return sign, exponent, mantissa
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of number; ``negative`` is a normal number with the sign bit set."""
+        sign, exponent, mantissa = self.fields
+        if exponent == 2**self.format.exponent_bits - 1:
+            return "nan" if mantissa else "infinity"
+        if exponent == 0:
+            return "subnormal" if mantissa else "zero"
+        return "negative" if sign else "normal"
+
+    @property
+    def value(self) -> float:
+        """The exact value, of every format whose values fit a Python float."""
+        if self.kind in ("infinity", "nan"):
+            size = math.inf if self.kind == "infinity" else math.nan
+        else:
+            size = self._finite_size
+        return -size if self.fields[0] else size
+
+    @property
+    def _finite_size(self) -> float:
+        _, exponent, mantissa = self.fields
+        bias = 2 ** (self.format.exponent_bits - 1) - 1
+        hidden = 2**self.format.mantissa_bits if exponent else 0
+        return math.ldexp(hidden + mantissa, max(exponent, 1) - bias - self.format.mantissa_bits)
+
+    @property
+    def call(self) -> str:
+        """The call that decodes it, as a learner would write it."""
+        return f"decode_bits(0x{self.bits:X}, {self.format.exponent_bits}, {self.format.mantissa_bits})"
+
+    @property
+    def noun(self) -> str:
+        """What the code stands for, in words: "a subnormal number of fp16"."""
+        nouns = {"infinity": "an infinity", "nan": "a NaN", "zero": "a zero"}
+        return f"{nouns.get(self.kind, f'a {self.kind} number')} of {self.format.name}"
+
+
+def codes(number_format: Format) -> list[Code]:
+    """List codes of every kind, the simplest kind first: of a small format all, of a large one some."""
+    found = [Code(bits, number_format) for bits in sorted(set(_bits(number_format)))]
+    return sorted(found, key=lambda code: KINDS.index(code.kind))
+
+
+def _bits(number_format: Format) -> Iterator[int]:
+    """Yield integers in equal steps, then those next to where one kind ends and another begins."""
+    sign = 1 << (number_format.exponent_bits + number_format.mantissa_bits)
+    yield from range(0, 2 * sign, 2 * sign // _CODES_PER_FORMAT | 1)  # odd, so that the lowest bits differ
+    infinity = sign - 2**number_format.mantissa_bits
+    smallest_normal = 2**number_format.mantissa_bits
+    for edge in (0, 1, smallest_normal - 1, smallest_normal, infinity - 1, infinity, infinity + 1):
+        yield from (edge, sign + edge)
+
+
+# --- the check
 
 _FIRST = Format(5, 10, "fp16")
 _E4M3 = Format(4, 3, "8-bit E4M3 by IEEE rules")
@@ -48,7 +138,7 @@ def check(attempt: Attempt) -> Iterator[Finding]:
 
 
 @dataclass(frozen=True)
-class Answer:
+class DecodedCode:
     """What a learner's function returns for a code; ``value`` is the number in it, NaN if there is none."""
 
     code: Code
@@ -69,11 +159,11 @@ class Answer:
 
     @property
     def case(self) -> str:
-        """For which code, and what instead of what."""
+        """The code, the value that was returned for it, and the right one, as a message says it."""
         return f"{self.code.call} returned {self.value!r} instead of {self.right!r}, {self.code.noun}"
 
 
-def _answers(decode_bits: LearnersFunction, asked: list[Code]) -> list[Answer]:
+def _answers(decode_bits: LearnersFunction, asked: list[Code]) -> list[DecodedCode]:
     """Decode all codes in one go: what goes with every run of learner's code takes longer than decoding."""
     returned: list[Any] = []
 
@@ -88,12 +178,12 @@ def _answers(decode_bits: LearnersFunction, asked: list[Code]) -> list[Answer]:
     return [_answer(code, value) for code, value in zip(asked, returned, strict=True)]
 
 
-def _answer(code: Code, returned: Any) -> Answer:
+def _answer(code: Code, returned: Any) -> DecodedCode:
     value = float_in(returned)
-    return Answer(code, returned, math.nan if value is None else value)
+    return DecodedCode(code, returned, math.nan if value is None else value)
 
 
-def _require_number(answer: Answer) -> None:
+def _require_number(answer: DecodedCode) -> None:
     call, number = answer.code.call, number_in(answer.returned)
     if number is None:
         reject(
@@ -109,7 +199,7 @@ def _require_number(answer: Answer) -> None:
         )
 
 
-def _reject_wrong(answer: Answer, answers: list[Answer]) -> NoReturn:
+def _reject_wrong(answer: DecodedCode, answers: list[DecodedCode]) -> NoReturn:
     """Name the mistake behind a wrong answer, where the others of its format tell more about it."""
     if answer.code.format != _FIRST:
         _reject_another_format(answer, answers)
@@ -157,8 +247,8 @@ _BY_KIND = {
 }
 
 
-def _reject_if_sign_bit_misread(answer: Answer) -> None:
-    """Name what became of the sign bit, where one look at the value tells."""
+def _reject_if_sign_bit_misread(answer: DecodedCode) -> None:
+    """Reject a value whose sign is wrong: the sign bit was left out, or read as something else."""
     if answer.value == -answer.right:
         hint = "the highest bit, above all of exponent and mantissa, is the sign: 1 means negative"
         reject("sign", f"{answer.case}: only the sign is wrong", hint)
@@ -172,7 +262,7 @@ def _reject_if_sign_bit_misread(answer: Answer) -> None:
         )
 
 
-def _reject_if_systematic(answer: Answer, answers: list[Answer]) -> None:
+def _reject_if_systematic(answer: DecodedCode, answers: list[DecodedCode]) -> None:
     """Name the mistake that explains every positive normal number, if one does."""
     normal = [each for each in answers if each.code.kind == "normal" and not math.isnan(each.value)]
     found, right = [each.value for each in normal], [each.right for each in normal]
@@ -192,8 +282,8 @@ def _reject_if_systematic(answer: Answer, answers: list[Answer]) -> None:
         reject("mantissa_misread", f"{answer.case}; the exponent is right, the mantissa is not", hint)
 
 
-def _reject_another_format(answer: Answer, answers: list[Answer]) -> NoReturn:
-    """Name a mistake in another format than fp16, which is tried first."""
+def _reject_another_format(answer: DecodedCode, answers: list[DecodedCode]) -> NoReturn:
+    """Reject a wrong value in a format other than fp16, whose codes were all right."""
     if all(_is_right_or_overflowed(each) for each in answers):
         reject(
             "overflow_on_the_way",
@@ -224,12 +314,12 @@ _DERIVE_EVERYTHING = (
 )
 
 
-def _is_rounded(answer: Answer) -> bool:
+def _is_rounded(answer: DecodedCode) -> bool:
     """Whether the value is right, but for rounding to fp32."""
     return answer.value in (answer.right, torch.tensor(answer.right, dtype=torch.float32).item())
 
 
-def _is_right_or_overflowed(answer: Answer) -> bool:
+def _is_right_or_overflowed(answer: DecodedCode) -> bool:
     """Whether the value is right, but for infinity where ``2**mantissa_bits`` times it fits no float."""
     overflows = math.isinf(answer.right * 2.0**answer.code.format.mantissa_bits)
     return answer.is_right or (overflows and answer.value == math.copysign(math.inf, answer.right))

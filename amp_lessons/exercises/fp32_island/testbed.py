@@ -37,7 +37,7 @@ def _place(given: Tensor) -> Place:
 
 @dataclass
 class DtypesSeen:
-    """What ran in which dtype during one forward pass."""
+    """The dtypes that each part of the model met in one forward pass, call by call."""
 
     body: list[torch.dtype] = field(default_factory=list)
     head: list[torch.dtype] = field(default_factory=list)
@@ -124,7 +124,7 @@ class Pass:
 
     @property
     def when(self) -> str:
-        """How to tell this pass from the others."""
+        """The autocast of this pass, as a message names it."""
         return f"under autocast in {dtype_name(self.dtype)}" if self.under_autocast else "without autocast"
 
 

@@ -13,7 +13,7 @@ Kind = Literal["ordinary", "finite", "not finite"]
 
 
 @dataclass(frozen=True)
-class Case:
+class ProductsCase:
     """``x`` (rows, inputs), ``weight`` (outputs, inputs), ``gradient`` (rows, outputs), in one dtype."""
 
     what: str
@@ -23,7 +23,7 @@ class Case:
     kind: Kind = "ordinary"
 
 
-def cases() -> list[Case]:
+def cases() -> list[ProductsCase]:
     """List what to try, from the simplest to the last corner."""
     plain = _case("fp32 operands", 0)
     return [
@@ -34,11 +34,15 @@ def cases() -> list[Case]:
         _case("fp16 operands", 4, dtype=torch.float16, sizes=(1.0, 0.05, 1e-3)),
         _case("x of zeros", 5, sizes=(0.0, 0.05, 1e-6), kind="finite"),
         _case("gradients of zeros", 6, sizes=(1.0, 0.05, 0.0), kind="finite"),
-        Case("one element", plain.x[:1, :1], plain.weight[:1, :1], plain.gradient[:1, :1], "finite"),
-        Case("x without rows", plain.x[:0], plain.weight, plain.gradient[:0], "finite"),
-        Case("a gradient with inf", plain.x, plain.weight, _with(plain.gradient, math.inf), "not finite"),
-        Case("a gradient with NaN", plain.x, plain.weight, _with(plain.gradient, math.nan), "not finite"),
-        Case("x with inf", _with(plain.x, math.inf), plain.weight, plain.gradient, "not finite"),
+        ProductsCase("one element", plain.x[:1, :1], plain.weight[:1, :1], plain.gradient[:1, :1], "finite"),
+        ProductsCase("x without rows", plain.x[:0], plain.weight, plain.gradient[:0], "finite"),
+        ProductsCase(
+            "a gradient with inf", plain.x, plain.weight, _with(plain.gradient, math.inf), "not finite"
+        ),
+        ProductsCase(
+            "a gradient with NaN", plain.x, plain.weight, _with(plain.gradient, math.nan), "not finite"
+        ),
+        ProductsCase("x with inf", _with(plain.x, math.inf), plain.weight, plain.gradient, "not finite"),
     ]
 
 
@@ -48,7 +52,7 @@ def _case(
     sizes: tuple[float, float, float] = (1.0, 0.05, 1e-6),
     dtype: torch.dtype = torch.float32,
     kind: Kind = "ordinary",
-) -> Case:
+) -> ProductsCase:
     """Draw operands of these sizes; no side is as long as another, so that no matrix passes for another."""
     rows, inputs, outputs = 24, 40, 16
     x, weight, gradient = ((rows, inputs), (outputs, inputs), (rows, outputs))
@@ -56,7 +60,7 @@ def _case(
         (_spread(10 * seed + at, shape) * size).to(dtype)
         for at, (shape, size) in enumerate(zip((x, weight, gradient), sizes, strict=True))
     ]
-    return Case(what, drawn[0], drawn[1], drawn[2], kind)
+    return ProductsCase(what, drawn[0], drawn[1], drawn[2], kind)
 
 
 def _spread(seed: int, shape: tuple[int, int]) -> Tensor:

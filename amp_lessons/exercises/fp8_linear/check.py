@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from amp_lessons.audit.findings import Finding, passed
+from amp_lessons.audit.findings import Finding, failed, passed
 from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject, require_none, run
-from amp_lessons.exercises.fp8_linear.cases import Case, cases
-from amp_lessons.exercises.fp8_linear.operands import mistakes_in_casts, recognised
-from amp_lessons.exercises.fp8_linear.products import mistakes_in_product, side
+from amp_lessons.exercises.fp8_linear.cases import ProductsCase, cases
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.small_formats import mistakes
-from amp_lessons.exercises.small_formats.watching import BEHAVIOURS, CastWatch, SeenCast
+from amp_lessons.exercises.small_formats.watching import BEHAVIOURS, FORMAT_OF, CastWatch, SeenCast
 from amp_lessons.text.describing import describe
 
 
@@ -44,7 +44,7 @@ class Ran:
     backward: list[SeenCast]
 
 
-def _run(fp8_linear: LearnersFunction, case: Case, behaviour: str, what: str) -> Ran:
+def _run(fp8_linear: LearnersFunction, case: ProductsCase, behaviour: str, what: str) -> Ran:
     x, weight = (each.clone().requires_grad_() for each in (case.x, case.weight))
     output, forward = _watched(lambda: fp8_linear.function(x, weight), behaviour, f"forward, for {what}")
     _require_output(output, case, what)
@@ -73,7 +73,7 @@ def _watched(code: Callable[[], Any], behaviour: str, about: str) -> tuple[Any, 
     return run(watched, about=about), watch.seen
 
 
-def _require_output(output: Any, case: Case, what: str) -> None:
+def _require_output(output: Any, case: ProductsCase, what: str) -> None:
     shape = (case.x.shape[0], case.weight.shape[0])
     if not isinstance(output, Tensor) or output.shape != shape or output.dtype != case.x.dtype:
         raise Rejected(
@@ -95,11 +95,11 @@ def _require_graph(flows: bool, to: str, what: str) -> None:
         )
 
 
-def _matrices(case: Case) -> Mapping[str, Tensor]:
+def _matrices(case: ProductsCase) -> Mapping[str, Tensor]:
     return {"x": case.x.double(), "weight": case.weight.double(), "gradient": case.gradient.double()}
 
 
-def _require_forward(output: Tensor, casts: list[SeenCast], case: Case, what: str) -> None:
+def _require_forward(output: Tensor, casts: list[SeenCast], case: ProductsCase, what: str) -> None:
     matrices = {name: matrix for name, matrix in _matrices(case).items() if name != "gradient"}
     where = f"forward, for {what}"
     require_none(mistakes_in_casts(casts, matrices, ("x", "weight"), where))
@@ -108,7 +108,7 @@ def _require_forward(output: Tensor, casts: list[SeenCast], case: Case, what: st
     require_none(mistakes_in_product(output, left, right.turned(), f"the output, for {what}"))
 
 
-def _require_backward(ran: Ran, case: Case) -> None:
+def _require_backward(ran: Ran, case: ProductsCase) -> None:
     matrices = _matrices(case)
     casts = ran.forward + ran.backward
     require_none(mistakes_in_casts(casts, matrices, ("x", "weight", "gradient"), f"backward, for {ran.what}"))
@@ -119,7 +119,7 @@ def _require_backward(ran: Ran, case: Case) -> None:
         require_none(mistakes_in_product(result, left, right, f"the gradient of {name}, for {ran.what}"))
 
 
-def _require_finite(ran: Ran, case: Case) -> None:
+def _require_finite(ran: Ran, case: ProductsCase) -> None:
     """Reject NaN, and numbers for zeros, where an operand is all zeros, or has one element or none."""
     x, weight, gradient = _matrices(case).values()
     results = {
@@ -133,7 +133,7 @@ def _require_finite(ran: Ran, case: Case) -> None:
             raise Rejected(mistakes.zero_amax(f"for {ran.what}", effect))
 
 
-def _require_not_finite(ran: Ran, case: Case) -> None:
+def _require_not_finite(ran: Ran, case: ProductsCase) -> None:
     """Reject finite results of an operand that is not."""
     results = {"gradient of weight": ran.to_weight}
     results["output" if not case.x.isfinite().all() else "gradient of x"] = (
@@ -145,3 +145,217 @@ def _require_not_finite(ran: Ran, case: Case) -> None:
 
 
 _JUDGES = {"ordinary": _require_backward, "finite": _require_finite, "not finite": _require_not_finite}
+
+
+# --- which operand was cast, by which number it was multiplied before, and what is wrong with that
+
+WANTED = {"x": torch.float8_e4m3fn, "weight": torch.float8_e4m3fn, "gradient": torch.float8_e5m2}
+_SAME = 2.0**-7  # more than bf16 rounds, less than any cast to eight bits
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A cast of an operand: of which, the number it was multiplied by, and what it stands for afterwards."""
+
+    name: str
+    multiplier: float
+    stands_for: Tensor
+    dtype: torch.dtype
+
+
+def multiple_of(seen: Tensor, matrix: Tensor) -> float | None:
+    """Return the number that times ``matrix`` is ``seen``; None where there is none."""
+    if seen.shape != matrix.shape or not seen.any():
+        return None
+    factor = float((seen * matrix).sum() / matrix.square().sum())
+    same = (seen - factor * matrix).abs() <= _SAME * (factor * matrix).abs()
+    return factor if factor and bool(same.all()) else None
+
+
+def recognised(cast: SeenCast, matrices: Mapping[str, Tensor]) -> Operand | None:
+    """Say which operand was cast, as it is or transposed; None where it is none of them times one number."""
+    for name, matrix in matrices.items():
+        for source, values in ((cast.source, cast.values), (cast.source.mT, cast.values.mT)):
+            factor = multiple_of(source, matrix)
+            if factor is not None:
+                return Operand(name, factor, values / factor, cast.dtype)
+    return None
+
+
+def mistakes_in_casts(
+    casts: Sequence[SeenCast], matrices: Mapping[str, Tensor], needed: Sequence[str], what: str
+) -> Iterator[Finding]:
+    """Yield what is wrong with these casts; ``needed`` are the operands that have to be among them."""
+    found = [recognised(cast, matrices) for cast in casts]
+    for place, (cast, operand) in enumerate(zip(casts, found, strict=True)):
+        if operand is None:
+            yield _of_something_else(cast, casts[:place], "gradient" in needed, what)
+            continue
+        yield from _mistakes_in(operand, matrices[operand.name], what)
+    for name in needed:
+        if all(operand is None or operand.name != name for operand in found):
+            yield not_cast(name, what)
+
+
+def _mistakes_in(operand: Operand, matrix: Tensor, what: str) -> Iterator[Finding]:
+    element, of = FORMAT_OF[operand.dtype], f"{what}, the cast of {operand.name}"
+    if operand.dtype != WANTED[operand.name]:
+        yield gradient_format(what) if operand.name == "gradient" else _forward_format(operand.name, what)
+    misplaced = mistakes.misplaced(float(matrix.abs().max()), 1 / abs(operand.multiplier), element, of)
+    if misplaced is not None and operand.multiplier == 1:
+        values = operand.stands_for
+        underflowed, saturated = (values == 0) & (matrix != 0), matrix.abs() > element.max
+        yield mistakes.not_scaled(of, *(float(each.double().mean()) for each in (underflowed, saturated)))
+    if misplaced is not None:
+        yield misplaced
+
+
+def _of_something_else(cast: SeenCast, earlier: Sequence[SeenCast], backward: bool, what: str) -> Finding:
+    again = {str(place): each.values for place, each in enumerate(earlier)}
+    if recognised(cast, again) is not None:
+        return failed(
+            "quantised_twice",
+            f"{what}: what had been cast to 8 bits was taken back and cast again: it is rounded a second "
+            "time, by another scale or along another side to other numbers",
+            "transpose the 8-bit values, or cast the transposed tensor from high precision",
+        )
+    if backward and cast.dtype == torch.float8_e4m3fn:
+        return gradient_format(what)
+    return failed(
+        "unknown_cast",
+        f"{what}: a tensor of shape {tuple(cast.source.shape)} was cast to {cast.dtype}, and it is no "
+        "operand times one number",
+        "one scale per tensor; cast x, weight and gradient, and no result",
+    )
+
+
+def gradient_format(what: str) -> Finding:
+    """Report that a gradient was cast as weights are."""
+    return failed(
+        "gradient_format",
+        f"{what}: a gradient was cast to E4M3, the format of weights: autograd does so by itself where "
+        ".to(dtype) is part of its graph, and without a scale",
+        "write the backward pass: a gradient is scaled and cast to torch.float8_e5m2",
+    )
+
+
+def _forward_format(name: str, what: str) -> Finding:
+    return failed(
+        "forward_format",
+        f"{what}: {name} was cast to E5M2, which has two bits of mantissa where E4M3 has three",
+        "torch.float8_e4m3fn for x and weight, in all three products",
+    )
+
+
+def not_cast(name: str, what: str) -> Finding:
+    """Report an operand that keeps its digits."""
+    if name == "gradient":
+        return failed(
+            "gradient_not_cast",
+            f"{what}: the gradient was multiplied without a cast to 8 bits, or not seen to be cast",
+            "cast it with a scale to torch.float8_e5m2, for both products of the backward pass",
+        )
+    return failed(
+        "operand_not_cast",
+        f"{what}: {name} was multiplied without a cast to 8 bits, or not seen to be cast",
+        "cast it with a scale, tensor.to(torch.float8_e4m3fn), in all products that it is part of",
+    )
+
+
+# --- one product of a linear function, held against the same in fp64, and the mistakes that explain another
+
+_OF_A_SUM = 1e-5  # of the sum of magnitudes: fp32 adds a few dozen products far more exactly
+_OF_16_BITS = 0.02
+
+
+@dataclass(frozen=True)
+class Side:
+    """One operand of a product: as it was given, and as the casts that were seen stand for it."""
+
+    name: str
+    matrix: Tensor
+    casts: tuple[Operand, ...]
+
+    def turned(self) -> Side:
+        """Return the transpose."""
+        turned = (Operand(c.name, c.multiplier, c.stands_for.mT, c.dtype) for c in self.casts)
+        return Side(self.name, self.matrix.mT, tuple(turned))
+
+
+def mistakes_in_product(seen: Tensor, left: Side, right: Side, what: str) -> Iterator[Finding]:
+    """Yield what is wrong with ``seen``, which should be left · right; nothing where it is right."""
+    pairs = list(product(left.casts, right.casts))
+    if any(_close(seen, a.stands_for @ b.stands_for, a.stands_for, b.stands_for) for a, b in pairs):
+        return
+    for a, b in pairs:
+        yield from _wrong_scales(seen, a, b, what)
+        yield from _left_out(seen, left, right, a, b, what)
+    a, b = pairs[0]
+    yield from _another_scale(seen, a, b, what)
+    off = float((seen.double() - a.stands_for @ b.stands_for).norm() / (a.stands_for @ b.stands_for).norm())
+    if off < _OF_16_BITS:
+        yield mistakes.computed_in_16_bits(what, f"the product is off by {off:.1e} of its norm")
+    yield failed(
+        "wrong_product",
+        f"{what}: the product of what was cast is another, by {off:.2g} of its norm",
+        "multiply the 8-bit values in fp32, then by both scales; nothing else belongs to the result",
+    )
+
+
+def _close(seen: Tensor, wanted: Tensor, left: Tensor, right: Tensor, factor: float = 1.0) -> bool:
+    """Whether a result is this product times a factor, but for sums in fp32 and the rounding to its dtype."""
+    info = torch.finfo(seen.dtype)
+    allowed = abs(factor) * (_OF_A_SUM * (left.abs() @ right.abs()) + info.eps * wanted.abs()) + info.tiny
+    return bool(((seen.double() - factor * wanted).abs() <= allowed).all())
+
+
+def _wrong_scales(seen: Tensor, a: Operand, b: Operand, what: str) -> Iterator[Finding]:
+    """Find out whether the product is right but for scales."""
+    both = a.multiplier * b.multiplier
+    for factor, missing in (
+        (both, "neither scale was"),
+        (a.multiplier, f"the scale of {a.name} was not"),
+        (b.multiplier, f"the scale of {b.name} was not"),
+    ):
+        if factor != 1 and _close(seen, a.stands_for @ b.stands_for, a.stands_for, b.stands_for, factor):
+            yield _not_unscaled(f"{what}: {missing} multiplied by")
+    if _close(seen, a.stands_for @ b.stands_for, a.stands_for, b.stands_for, both * both):
+        yield mistakes.scale_inverted(what, "the product was divided by the scales")
+
+
+def _another_scale(seen: Tensor, a: Operand, b: Operand, what: str) -> Iterator[Finding]:
+    """Find out whether the product is right but for a constant, as with another operand's scale."""
+    wanted = a.stands_for @ b.stands_for
+    known = (a.multiplier, b.multiplier, a.multiplier * b.multiplier, 1)
+    factor = float((seen.double() * wanted).sum() / (wanted * wanted).sum().clamp(min=1e-300))
+    if any(math.isclose(factor, each, rel_tol=1e-3) for each in known):
+        return  # which has an explanation of its own, or is no mistake in a scale
+    if _close(seen, wanted, a.stands_for, b.stands_for, factor):
+        yield failed(
+            "not_unscaled",
+            f"{what}: the result is {factor:.3g} times the product, as if a scale were another operand's",
+            f"multiply by the scales of the two operands of this product: {a.name} and {b.name}",
+        )
+
+
+def _not_unscaled(seen: str) -> Finding:
+    return failed(
+        "not_unscaled",
+        f"{seen}: the result is that of other operands, larger or smaller by a constant",
+        "the 8-bit values stand for values · scale: multiply their product by both scales",
+    )
+
+
+def _left_out(seen: Tensor, left: Side, right: Side, a: Operand, b: Operand, what: str) -> Iterator[Finding]:
+    """Find out whether an operand took part as it was before its cast."""
+    if _close(seen, left.matrix @ b.stands_for, left.matrix, b.stands_for):
+        yield not_cast(left.name, what)
+    if _close(seen, a.stands_for @ right.matrix, a.stands_for, right.matrix):
+        yield not_cast(right.name, what)
+    if _close(seen, left.matrix @ right.matrix, left.matrix, right.matrix):
+        yield not_cast(left.name, what)
+
+
+def side(name: str, matrix: Tensor, operands: Sequence[Operand]) -> Side:
+    """Return one operand with all its casts."""
+    return Side(name, matrix, tuple(each for each in operands if each.name == name))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -12,8 +13,9 @@ from amp_lessons.audit import known_mistakes
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.audit.known_mistakes import nan_hidden
 from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject, run
-from amp_lessons.exercises.heal_fatal_batch.cases import FAINT, Case, cases
 from amp_lessons.exercises.patients.products import ProductDtypes
+from amp_lessons.exercises.watching.device import device_type
+from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.text.describing import describe
 
 _TOLERANCES = {torch.float16: 1e-2, torch.bfloat16: 6e-2, torch.float32: 1e-4}
@@ -36,7 +38,7 @@ def check(attempt: Attempt) -> Iterator[Finding]:
     )
 
 
-def _result(attend: LearnersFunction, case: Case, inputs: list[Tensor]) -> Tensor:
+def _result(attend: LearnersFunction, case: MaskCase, inputs: list[Tensor]) -> Tensor:
     allowed, dtypes = case.allowed.clone(), ProductDtypes()
 
     def watched() -> Any:
@@ -66,7 +68,7 @@ def _result(attend: LearnersFunction, case: Case, inputs: list[Tensor]) -> Tenso
     return result
 
 
-def _require_empty_rows(result: Tensor, case: Case) -> None:
+def _require_empty_rows(result: Tensor, case: MaskCase) -> None:
     rows = result[case.empty]
     if rows.isnan().any():
         nan_of = f"for {case.what}, a query that may see no key gives NaN"
@@ -80,7 +82,7 @@ def _require_empty_rows(result: Tensor, case: Case) -> None:
         )
 
 
-def _require_values(result: Tensor, case: Case) -> None:
+def _require_values(result: Tensor, case: MaskCase) -> None:
     right = _in_fp64(case, case.allowed)
     if _near(result, right, case):
         return
@@ -106,11 +108,11 @@ def _require_values(result: Tensor, case: Case) -> None:
     )
 
 
-def _in_fp64(case: Case, allowed: Tensor) -> Tensor:
+def _in_fp64(case: MaskCase, allowed: Tensor) -> Tensor:
     return case.right(case.queries.double(), case.keys.double(), case.values.double(), allowed)
 
 
-def _require_gradients(result: Tensor, case: Case, inputs: list[Tensor]) -> None:
+def _require_gradients(result: Tensor, case: MaskCase, inputs: list[Tensor]) -> None:
     queries, keys, values = wide = [each.detach().double().requires_grad_() for each in inputs]
     weights = torch.linspace(-1, 1, result.numel(), device=result.device).reshape(result.shape)
     if not result.requires_grad:
@@ -132,7 +134,7 @@ def _require_gradients(result: Tensor, case: Case, inputs: list[Tensor]) -> None
         )
 
 
-def _near(seen: Tensor, right: Tensor, case: Case, factor: float = 1.0) -> bool:
+def _near(seen: Tensor, right: Tensor, case: MaskCase, factor: float = 1.0) -> bool:
     tolerance = factor * _TOLERANCES[case.dtype] * max(1.0, float(right.abs().max()))
     return bool(((seen.double() - right).abs() <= tolerance).all())
 
@@ -143,7 +145,98 @@ def _require_nan(attend: LearnersFunction) -> None:
         if case.about == "one text empty":
             queries = case.queries.clone()
             queries[0, 0, 0] = torch.nan
-            poisoned = Case(case.about, queries, case.keys, case.values, case.allowed)
+            poisoned = MaskCase(case.about, queries, case.keys, case.values, case.allowed)
             result = _result(attend, poisoned, poisoned.inputs())
             if result[0, 0, 0].isfinite().any():
                 raise Rejected(nan_hidden(f"what depends on it ({case.what})"))
+
+
+# --- queries, keys and values to attend with, under masks from plain to empty, and what is right
+
+_WIDTH = 8
+FAINT = "the only allowed key far below the others"
+
+
+@dataclass(frozen=True)
+class MaskCase:
+    """Tensors of shape (batch, heads, rows, 8), and which keys each query may see; ``about`` says which."""
+
+    about: str
+    queries: Tensor
+    keys: Tensor
+    values: Tensor
+    allowed: Tensor
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of what goes in, and of what is to come out."""
+        return self.queries.dtype
+
+    @property
+    def what(self) -> str:
+        """The mask and the dtype of this case, as a message names them."""
+        return f"{dtype_name(self.dtype)}, {self.about}"
+
+    @property
+    def empty(self) -> Tensor:
+        """Which queries, of shape (batch, heads, queries), may see no key at all."""
+        return ~self.allowed.any(-1).expand(self.queries.shape[:-1])
+
+    def inputs(self) -> list[Tensor]:
+        """Copy queries, keys and values, so that gradients reach the copies."""
+        return [each.clone().requires_grad_() for each in (self.queries, self.keys, self.values)]
+
+    @staticmethod
+    def right(queries: Tensor, keys: Tensor, values: Tensor, allowed: Tensor) -> Tensor:
+        """Attend in the dtype of the inputs; a query without a key gives zeros."""
+        scores = queries @ keys.mT / _WIDTH**0.5
+        some = allowed.any(-1, keepdim=True)
+        return scores.masked_fill(~allowed & some, -torch.inf).softmax(-1) * allowed @ values
+
+
+def cases() -> Iterator[MaskCase]:
+    """Yield what to try, from what the broken code can do to the last corner."""
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        yield _case("every key allowed", dtype, torch.ones(2, 1, 5, 6, dtype=torch.bool))
+        yield _case("one text shorter than the others", dtype, _lengths(6, 4, 6))
+        yield _case("one text empty", dtype, _lengths(6, 0, 3))
+        yield _case("nothing but empty texts", dtype, _lengths(0, 0))
+        yield _case("some queries without a key", dtype, _causal_behind_padding(6))
+        yield _case("a single key", dtype, torch.tensor([True, False])[:, None, None, None])
+        yield _equal_scores("an empty text whose scores are about -45", dtype, 4.0, [False] * 4)
+        yield _equal_scores(FAINT, dtype, 65.0, [False, True, False, False])
+    yield _case("4,096 keys", torch.float16, _lengths(4096, 1), queries=2)
+
+
+def _lengths(*lengths: int) -> Tensor:
+    places = torch.arange(max(*lengths, 6))
+    return torch.stack([places < length for length in lengths])[:, None, None]
+
+
+def _causal_behind_padding(count: int) -> Tensor:
+    """Return the mask of a text whose first two places are padding: its first two queries see nothing."""
+    places = torch.arange(count)
+    return ((places[None] <= places[:, None]) & (places >= 2))[None, None]
+
+
+def _case(about: str, dtype: torch.dtype, allowed: Tensor, queries: int = 0) -> MaskCase:
+    draw = torch.Generator().manual_seed(len(about))
+    batch, keys = allowed.shape[0], allowed.shape[-1]
+    rows = allowed.shape[-2] if allowed.shape[-2] > 1 else queries or keys
+
+    def drawn(count: int) -> Tensor:
+        return torch.randn(batch, 3, count, _WIDTH, generator=draw).to(device_type(), dtype)
+
+    return MaskCase(about, drawn(rows), drawn(keys), drawn(keys), allowed.to(device_type()))
+
+
+def _equal_scores(about: str, dtype: torch.dtype, size: float, allowed: list[bool]) -> MaskCase:
+    """Return a case in which allowed keys have scores of about -2.8 times size², and others of 0.
+
+    Where no key is allowed, all have those scores.
+    """
+    mask = torch.tensor(allowed).expand(1, 1, 2, 4)
+    case = _case(about, dtype, mask)
+    far = mask[:, :, :1].mT.to(case.keys.device)
+    keys = torch.full_like(case.keys, -size) * (far if any(allowed) else ~far)
+    return replace(case, queries=torch.full_like(case.queries, size), keys=keys)

@@ -37,7 +37,7 @@ def check(attempt: Attempt) -> Iterator[Finding]:
 
 
 @dataclass(frozen=True)
-class Case:
+class RowsCase:
     """Rows of about one ``size``, some of them blank where ``blank`` says so."""
 
     about: str
@@ -46,7 +46,7 @@ class Case:
 
     @property
     def what(self) -> str:
-        """How to tell this case from the others."""
+        """The rows of this case, their dtype and eps, as a message names them."""
         return f"{self.about} in {dtype_name(self.x.dtype)} with eps={self.eps:g}"
 
     def right(self, x: Tensor) -> Tensor:
@@ -54,7 +54,7 @@ class Case:
         return x / (x.square().mean(-1, keepdim=True) + self.eps).sqrt()
 
 
-def _cases() -> Iterator[Case]:
+def _cases() -> Iterator[RowsCase]:
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
         yield _case("a single blank row", dtype, 0.0, (1, 8))
         yield _case(_FAINT, dtype, 1e-4)
@@ -74,14 +74,14 @@ def _case(
     *,
     eps: float = 1e-8,
     blank: bool = False,
-) -> Case:
+) -> RowsCase:
     x = torch.randn(shape, generator=torch.Generator().manual_seed(len(about))).clamp(-3, 3) * size
     if blank:
         x.flatten(0, -2)[::3] = 0
-    return Case(about, x.to(device_type(), dtype), eps)
+    return RowsCase(about, x.to(device_type(), dtype), eps)
 
 
-def _result(normalise: LearnersFunction, given: Tensor, case: Case) -> Tensor:
+def _result(normalise: LearnersFunction, given: Tensor, case: RowsCase) -> Tensor:
     result = normalise(given, case.eps, about=f"for {case.what}")
     if not torch.equal(given.nan_to_num(), case.x.nan_to_num()):
         reject("inputs_changed", "x was changed in place", "compute with new tensors")
@@ -94,7 +94,7 @@ def _result(normalise: LearnersFunction, given: Tensor, case: Case) -> Tensor:
     return result
 
 
-def _require_values(seen: Tensor, case: Case) -> None:
+def _require_values(seen: Tensor, case: RowsCase) -> None:
     right = case.right(case.x.double())
     tolerance = _TOLERANCES[case.x.dtype]
     wrong = ~((seen.double() - right).abs() <= tolerance * right.abs().amax(-1, keepdim=True)).all(-1)
@@ -102,7 +102,7 @@ def _require_values(seen: Tensor, case: Case) -> None:
         _reject(seen[wrong].double(), case.x[wrong].double(), case)
 
 
-def _reject(seen: Tensor, x: Tensor, case: Case) -> NoReturn:
+def _reject(seen: Tensor, x: Tensor, case: RowsCase) -> NoReturn:
     """Say what is wrong of rows (rows, width) that are: what eps they were divided with tells most of it."""
     half = dtype_name(case.x.dtype)
     if not x.any(-1).all() and seen[~x.any(-1)].isnan().any():
@@ -131,7 +131,7 @@ def _reject(seen: Tensor, x: Tensor, case: Case) -> NoReturn:
     )
 
 
-def _reject_eps(eps: float, case: Case) -> None:
+def _reject_eps(eps: float, case: RowsCase) -> None:
     if eps < 0.5 * case.eps:
         half = dtype_name(case.x.dtype)
         how = (
@@ -160,7 +160,7 @@ def _smallest_root(dtype: torch.dtype) -> float:
     return float((torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps / 2) ** 0.5)
 
 
-def _require_gradients(result: Tensor, given: Tensor, case: Case) -> None:
+def _require_gradients(result: Tensor, given: Tensor, case: RowsCase) -> None:
     if not result.requires_grad:
         reject(
             "gradients_cut_off", f"for {case.what}, no gradient flows", "leave out detach, .data and no_grad"
@@ -188,6 +188,6 @@ def _require_nan(normalise: LearnersFunction) -> None:
         if case.about == _SOME_BLANK:
             x = case.x.clone()
             x[1, 2] = torch.nan
-            poisoned = Case("rows with one NaN", x, case.eps)
+            poisoned = RowsCase("rows with one NaN", x, case.eps)
             if _result(normalise, x.clone(), poisoned)[1].isfinite().any():
                 raise Rejected(nan_hidden(f"its row ({poisoned.what})"))

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from amp_lessons.audit import known_mistakes
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject, run
-from amp_lessons.exercises.heal_frozen_weights.testbed import EPOCHS, LR, Problem, in_fp32, problem
 from amp_lessons.exercises.patients.products import ProductDtypes
 from amp_lessons.exercises.report.results import SideBySide
+from amp_lessons.exercises.watching.device import device_type
 from amp_lessons.text.describing import describe
 
 _LEAST, _MOST = 0.75, 1.5  # of the way, and of its length: stochastic rounding, which is right, is noisy
@@ -39,7 +41,7 @@ def check(attempt: Attempt) -> Iterator[Finding | SideBySide]:
     yield SideBySide("mean loss", "epoch", tuple(losses), tuple(history))
 
 
-def _history(train: LearnersFunction, given: Problem) -> list[float]:
+def _history(train: LearnersFunction, given: FrozenProblem) -> list[float]:
     dtypes = ProductDtypes()
 
     def watched() -> Any:
@@ -56,7 +58,7 @@ def _history(train: LearnersFunction, given: Problem) -> list[float]:
     return history
 
 
-def _require_batches(given: Problem, before: list[tuple[Tensor, Tensor]]) -> None:
+def _require_batches(given: FrozenProblem, before: list[tuple[Tensor, Tensor]]) -> None:
     pairs = zip(given.loader, before, strict=False)
     if len(given.loader) != len(before) or not all(
         torch.equal(new, old) for one, other in pairs for new, old in zip(one, other, strict=True)
@@ -64,7 +66,7 @@ def _require_batches(given: Problem, before: list[tuple[Tensor, Tensor]]) -> Non
         reject("inputs_changed", "the batches were changed in place", "cast into new tensors")
 
 
-def _require_parameters(given: Problem, start: dict[str, Tensor]) -> None:
+def _require_parameters(given: FrozenProblem, start: dict[str, Tensor]) -> None:
     now = dict(given.model.named_parameters())
     for name, before in start.items():
         if name not in now or now[name].shape != before.shape or not now[name].isfinite().all():
@@ -75,7 +77,7 @@ def _require_parameters(given: Problem, start: dict[str, Tensor]) -> None:
             )
 
 
-def _require_moved(given: Problem, start: dict[str, Tensor], ways: dict[str, Tensor]) -> None:
+def _require_moved(given: FrozenProblem, start: dict[str, Tensor], ways: dict[str, Tensor]) -> None:
     """Reject a training in which a parameter came less, or more, than most of the way that it has in fp32."""
     now = {name: each.detach().float() for name, each in given.model.named_parameters()}
     still = {name: _unmoved(now[name], start[name]) for name in start}
@@ -136,3 +138,50 @@ def _require_losses(history: list[float], losses: list[float]) -> None:
 
 def _told(values: list[float]) -> str:
     return ", ".join(f"{value:.3g}" for value in values[:8])
+
+
+# --- a model whose gains lie where bf16 is coarse, and what fp32 makes of the same training
+
+EPOCHS, LR = 4, 0.02  # no step of a gain reaches half a spacing of bf16 at 1; all of them together, ten
+_BATCHES, _BATCH = 30, 16
+_HIDDEN = 64
+
+
+@dataclass
+class FrozenProblem:
+    """A model in fp32, batches of inputs (batch, 8) and labels, all drawn from one seed."""
+
+    model: nn.Module
+    loader: list[tuple[Tensor, Tensor]]
+
+    def start(self) -> dict[str, Tensor]:
+        """Copy the parameters, in fp32."""
+        return {name: each.detach().float().clone() for name, each in self.model.named_parameters()}
+
+
+def problem(seed: int) -> FrozenProblem:
+    """Make a classifier with a layer norm, whose gains begin at 1, and data that another one labels."""
+    draw = torch.Generator().manual_seed(seed)
+    torch.manual_seed(seed)
+    layers = nn.Linear(8, _HIDDEN), nn.LayerNorm(_HIDDEN), nn.ReLU(), nn.Linear(_HIDDEN, 4)
+    device = device_type()
+    inputs = torch.randn(_BATCHES * _BATCH, 8, generator=draw)
+    labels = (inputs @ torch.randn(8, 4, generator=draw)).argmax(1)
+    pairs = zip(inputs.to(device).split(_BATCH), labels.to(device).split(_BATCH), strict=True)
+    return FrozenProblem(nn.Sequential(*layers).to(device), list(pairs))
+
+
+def in_fp32(problem: FrozenProblem) -> tuple[dict[str, Tensor], list[float]]:
+    """Train a copy in fp32 by plain SGD; return how far each parameter came, and the losses."""
+    model, start, history = copy.deepcopy(problem.model), problem.start(), []
+    for _ in range(EPOCHS):
+        losses = []
+        for inputs, labels in problem.loader:
+            loss = F.cross_entropy(model(inputs), labels)
+            gradients = torch.autograd.grad(loss, list(model.parameters()))
+            with torch.no_grad():
+                for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+                    parameter.sub_(LR * gradient)
+            losses.append(loss.item())
+        history.append(sum(losses) / len(losses))
+    return {name: each.detach() - start[name] for name, each in model.named_parameters()}, history

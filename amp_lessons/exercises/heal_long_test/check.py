@@ -5,20 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor, nn
 
 from amp_lessons.audit import known_mistakes
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.audit.known_mistakes import nan_hidden
 from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject, run
-from amp_lessons.exercises.heal_long_test.testbed import Problem, problem
 from amp_lessons.exercises.patients.products import ProductDtypes
 from amp_lessons.exercises.report.results import SideBySide
 from amp_lessons.exercises.report.returned_numbers import float_in, remark_on_type
+from amp_lessons.exercises.watching.device import device_type
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.text.describing import describe
 
@@ -52,7 +53,7 @@ def check(attempt: Attempt) -> Iterator[Finding | SideBySide]:
     yield SideBySide("accuracy", "problem", right, counted)
 
 
-def _numbers(evaluate: LearnersFunction, given: Problem) -> tuple[float, float, tuple[Any, Any]]:
+def _numbers(evaluate: LearnersFunction, given: EvaluationProblem) -> tuple[float, float, tuple[Any, Any]]:
     dtypes = ProductDtypes()
     watch = given.samples <= _WATCHED  # a watch doubles the time of small products
 
@@ -78,7 +79,7 @@ def _numbers(evaluate: LearnersFunction, given: Problem) -> tuple[float, float, 
     return numbers[0], numbers[1], (pair[0], pair[1])
 
 
-def _require_accuracy(accuracy: float, given: Problem) -> None:
+def _require_accuracy(accuracy: float, given: EvaluationProblem) -> None:
     right = given.right[1]
     if math.isclose(accuracy, right, abs_tol=0.1 / given.samples):
         return
@@ -108,7 +109,7 @@ def _require_accuracy(accuracy: float, given: Problem) -> None:
     )
 
 
-def _is_round(counted: float, given: Problem) -> bool:
+def _is_round(counted: float, given: EvaluationProblem) -> bool:
     """Whether a count is one at which sums in 16 bits stop, or a quotient of it."""
     return any(math.isclose(counted, _stop(given.dtype) * 2**power, rel_tol=0.01) for power in range(4))
 
@@ -118,19 +119,19 @@ def _stop(dtype: torch.dtype) -> float:
     return 2 / torch.finfo(dtype).eps
 
 
-def _reject_stopped(seen: str, given: Problem) -> NoReturn:
+def _reject_stopped(seen: str, given: EvaluationProblem) -> NoReturn:
     half = dtype_name(given.dtype)
     stopped = f"for {given.what} {seen}"
     raise Rejected(known_mistakes.metric_stops(stopped, half, _stop(given.dtype)))
 
 
-def _mean_of_batches(given: Problem) -> float:
+def _mean_of_batches(given: EvaluationProblem) -> float:
     with torch.no_grad():
         shares = [(given.model(x).argmax(1) == y).double().mean() for x, y in given.loader]
     return float(torch.stack(shares).mean())
 
 
-def _require_loss(loss: float, given: Problem) -> None:
+def _require_loss(loss: float, given: EvaluationProblem) -> None:
     right = given.right[0]
     if math.isclose(loss, right, rel_tol=_LOSS_TOLERANCE):
         return
@@ -149,7 +150,7 @@ def _require_loss(loss: float, given: Problem) -> None:
     )
 
 
-def _sum_of_means(given: Problem) -> float:
+def _sum_of_means(given: EvaluationProblem) -> float:
     """Return the sum of the batches' mean losses over the number of samples: one division too many."""
     with torch.no_grad():
         means = [F.cross_entropy(given.model(x).double(), y) for x, y in given.loader]
@@ -165,3 +166,50 @@ def _require_nan(evaluate: LearnersFunction) -> None:
     loss, _, _ = _numbers(evaluate, poisoned)
     if not math.isnan(loss):
         raise Rejected(nan_hidden("the mean loss"))
+
+
+# --- models in 16 bits, and loaders of small batches, with what is right of them
+
+_FEATURES, _CLASSES = 8, 5
+_SHARE_MISLED = 0.1  # of the samples: so many have another label than the model says
+
+
+@dataclass(frozen=True)
+class EvaluationProblem:
+    """A model in 16 bits and ``samples`` samples, in batches of up to ``batch``."""
+
+    dtype: torch.dtype
+    samples: int
+    batch: int
+    model: nn.Module
+    loader: list[tuple[Tensor, Tensor]]
+
+    @property
+    def what(self) -> str:
+        """The samples, their batches and dtype, as a message names them."""
+        batches = f"batches of {self.batch}" if self.batch > 1 else "batches of one"
+        return f"{self.samples:,} samples in {batches} and {dtype_name(self.dtype)}"
+
+    @property
+    def right(self) -> tuple[float, float]:
+        """Return mean loss and accuracy of the model's 16-bit logits, summed in fp64."""
+        inputs, labels = (torch.cat(each) for each in zip(*self.loader, strict=True))
+        with torch.no_grad():
+            logits = self.model(inputs).double()
+        return float(F.cross_entropy(logits, labels)), int((logits.argmax(1) == labels).sum()) / self.samples
+
+
+def problem(dtype: torch.dtype, samples: int, batch: int, seed: int) -> EvaluationProblem:
+    """Make a linear classifier in ``dtype``, and samples of which it names nine in ten."""
+    draw = torch.Generator().manual_seed(seed)
+    device = device_type()
+    model = nn.Linear(_FEATURES, _CLASSES).to(device, dtype).requires_grad_(False)
+    model.weight.copy_(torch.randn(_CLASSES, _FEATURES, generator=draw))
+    model.bias.copy_(torch.randn(_CLASSES, generator=draw))
+    inputs = torch.randn(samples, _FEATURES, generator=draw).to(device, dtype)
+    labels = model(inputs).argmax(1)
+    misled = (torch.rand(samples, generator=draw) < _SHARE_MISLED).to(device)
+    labels = (labels + misled) % _CLASSES
+    return EvaluationProblem(
+        dtype, samples, batch, model, list(zip(inputs.split(batch), labels.split(batch), strict=True))
+    )

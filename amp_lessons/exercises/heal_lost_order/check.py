@@ -32,7 +32,7 @@ def check(attempt: Attempt) -> Iterator[Finding]:
 
 
 @dataclass(frozen=True)
-class Case:
+class RotationCase:
     """Rows ``x`` of shape (..., length, width), each row's position (int64), and the base of the angles."""
 
     x: Tensor
@@ -42,7 +42,7 @@ class Case:
 
     @property
     def what(self) -> str:
-        """How to tell this case from the others."""
+        """The positions and dtypes of this case, as a message names them."""
         where = (
             f"position {int(self.positions[0])}"
             if len(self.positions) == 1
@@ -73,7 +73,7 @@ class Case:
         return torch.cat([pairs.real, pairs.imag], dim=-1)
 
 
-def _cases() -> Iterator[Case]:
+def _cases() -> Iterator[RotationCase]:
     """Yield what to try, from the simplest to the last corner."""
     all_of_them = torch.arange(4096)
     scattered = torch.tensor([100_000, 7, 65_537, 2_049, 257, 0, 4_095])
@@ -88,13 +88,13 @@ def _cases() -> Iterator[Case]:
 
 def _case(
     seed: int, positions: Tensor, dtype: torch.dtype, *, heads: tuple[int, ...] = (2,), **options: Any
-) -> Case:
+) -> RotationCase:
     draw = torch.Generator().manual_seed(seed)
     x = torch.randn(*heads, len(positions), _WIDTH, generator=draw).to(device_type(), dtype)
-    return Case(x, positions.to(x.device), **options)
+    return RotationCase(x, positions.to(x.device), **options)
 
 
-def _result(rotate: LearnersFunction, case: Case) -> Any:
+def _result(rotate: LearnersFunction, case: RotationCase) -> Any:
     x, positions = case.x.clone(), case.positions.clone()
     context = torch.autocast(x.device.type, case.autocast_dtype) if case.autocast else nullcontext()
 
@@ -108,7 +108,7 @@ def _result(rotate: LearnersFunction, case: Case) -> Any:
     return result
 
 
-def _require_right(result: Any, case: Case, rotate: LearnersFunction) -> None:
+def _require_right(result: Any, case: RotationCase, rotate: LearnersFunction) -> None:
     if not isinstance(result, Tensor) or result.dtype != case.x.dtype or result.shape != case.x.shape:
         reject(
             "wrong_return_type",
@@ -120,14 +120,14 @@ def _require_right(result: Any, case: Case, rotate: LearnersFunction) -> None:
         _reject(errors, case, rotate)
 
 
-def _errors(result: Tensor, case: Case) -> Tensor:
+def _errors(result: Tensor, case: RotationCase) -> Tensor:
     """Return how far each row is off at most, over the length of what was rotated; NaN counts as inf."""
     lengths = case.x.double().unflatten(-1, (2, -1)).norm(dim=-2).tile(2)
     errors = ((result.detach().double() - case.right).abs() / lengths).nan_to_num(nan=torch.inf)
     return errors.amax(-1).flatten(0, -2).amax(0)
 
 
-def _reject(errors: Tensor, case: Case, rotate: LearnersFunction) -> NoReturn:
+def _reject(errors: Tensor, case: RotationCase, rotate: LearnersFunction) -> NoReturn:
     worst = int(errors.argmax())
     position = int(case.positions[worst])
     seen = (
@@ -159,8 +159,8 @@ def _reject(errors: Tensor, case: Case, rotate: LearnersFunction) -> NoReturn:
 _HAS_NOT = {torch.float16: "odd numbers above 2,048", torch.bfloat16: "odd numbers above 256"}
 
 
-def _is_right_without_autocast(rotate: LearnersFunction, case: Case) -> bool:
-    alone = Case(case.x, case.positions, case.base)
+def _is_right_without_autocast(rotate: LearnersFunction, case: RotationCase) -> bool:
+    alone = RotationCase(case.x, case.positions, case.base)
     result = _result(rotate, alone)
     return isinstance(result, Tensor) and bool((_errors(result, alone) <= case.tolerance).all())
 
@@ -171,10 +171,10 @@ def _grows_slowly(errors: Tensor, positions: Tensor) -> bool:
     return bool((near < 0.5).all())
 
 
-def _shares_an_angle(rotate: LearnersFunction, case: Case) -> bool:
+def _shares_an_angle(rotate: LearnersFunction, case: RotationCase) -> bool:
     """Whether two neighbours that the dtype does not tell apart are rotated alike."""
     even = 2_048 if case.x.dtype == torch.float16 else 256
     x = case.x.flatten(0, -2)[:1].tile(2, 1)[None]
-    pair = Case(x, torch.tensor([even, even + 1], device=x.device), case.base, case.autocast)
+    pair = RotationCase(x, torch.tensor([even, even + 1], device=x.device), case.base, case.autocast)
     result = _result(rotate, pair)
     return isinstance(result, Tensor) and torch.equal(*result[0])

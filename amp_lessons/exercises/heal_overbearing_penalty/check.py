@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 
 import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from amp_lessons.audit import known_mistakes
 from amp_lessons.audit.findings import Finding, failed, first, passed
 from amp_lessons.exercises.attempt import Attempt, require_none
-from amp_lessons.exercises.heal_overbearing_penalty.testbed import Update
 from amp_lessons.exercises.training_loops.mistakes import (
     coverage,
     exceptions,
@@ -20,7 +23,7 @@ from amp_lessons.exercises.training_loops.mistakes import (
     scaling,
     steps,
 )
-from amp_lessons.exercises.training_loops.testbed import Problem, Run, run_loop
+from amp_lessons.exercises.training_loops.testbed import Classifier, Problem, Run, run_loop
 from amp_lessons.exercises.training_loops.window import Window, windows
 
 _PENALTY = 0.1
@@ -112,7 +115,7 @@ def _update(window: Window) -> Iterator[Finding]:
 
 
 def _weight(window: Window, weight: float) -> Iterator[Finding]:
-    """Say what the weight of the penalty in the update tells."""
+    """Report the mistake behind a wrong weight of the penalty in the update."""
     if weight > math.sqrt(window.scale) > 1:  # the scale, unless the penalty was made smaller against it
         yield known_mistakes.penalty_on_scaled_gradients(f"{weight:.5g} times")
     if abs(weight) < 0.05:
@@ -141,3 +144,47 @@ def _divided_by_the_first_scale(window: Window, weight: float) -> Iterator[Findi
             f"{first_scale:.0f}, the scale of the first batch; the scale is {window.scale:.0f} by now",
             "divide by what scaler.get_scale() returns in the same iteration",
         )
+
+
+# --- the gradient of a loss with a penalty, in fp32, beside what a loop applied
+
+
+@dataclass(frozen=True)
+class Update:
+    """What one batch's update was, and what it should be; all gradients are flat float32 tensors."""
+
+    window: Window
+    penalty: float
+
+    @cached_property
+    def parts(self) -> tuple[Tensor, Tensor]:
+        """The gradient of the loss, and that of ``penalty`` times the norm of it."""
+        run, batch = self.window.run, self.window.last.batch
+        assert batch is not None
+        model = Classifier()
+        nn.utils.vector_to_parameters(self.window.before.clone(), model.parameters())
+        inputs, targets = (each.float().cpu() for each in run.batches[batch])
+        loss = F.cross_entropy(model(inputs), targets.long()) * run.problem.loss_weight
+        parameters = list(model.parameters())
+        gradients = _flat(torch.autograd.grad(loss, parameters, create_graph=True))
+        of_norm = _flat(torch.autograd.grad(self.penalty * gradients.norm(), parameters))
+        return gradients.detach(), of_norm
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the update is that of loss and penalty: fp16 rounds second derivatives twice."""
+        wanted = sum(self.parts, torch.zeros(()))
+        return bool((self.window.applied - wanted).norm() <= 0.05 * wanted.norm())
+
+    @property
+    def weight(self) -> float:
+        """How often the penalty counts in the update, 1 if it is right; NaN if the rest is something else."""
+        of_loss, of_norm = self.parts
+        rest = self.window.applied - of_loss
+        weight = float(rest @ of_norm / (of_norm @ of_norm))
+        unexplained = (rest - weight * of_norm).norm()
+        return weight if bool(unexplained <= 0.2 * self.window.applied.norm()) else float("nan")
+
+
+def _flat(gradients: tuple[Tensor, ...]) -> Tensor:
+    return torch.cat([gradient.reshape(-1) for gradient in gradients])

@@ -27,7 +27,7 @@ def check(attempt: Attempt) -> Iterator[Finding]:
         before = [gradient.clone() for gradient in gradients]
         returned = largest_safe_scale(gradients, about=f"for {what}")
         _require_unchanged(gradients, before)
-        answer = Answer(_number(returned), what, gradients)
+        answer = ReturnedScale(_number(returned), what, gradients)
         _require_scale(answer)
         _require_no_overflow(answer)
         _require_largest(answer)
@@ -73,7 +73,7 @@ _BELOW = "take the power of two below it; math.frexp splits a number into a frac
 
 
 @dataclass(frozen=True)
-class Answer:
+class ReturnedScale:
     """The scale that a learner gives for some gradients; ``what`` says which."""
 
     scale: float
@@ -98,12 +98,12 @@ class Answer:
 
     @property
     def lands_at(self) -> float:
-        """Where the scale takes the gradient of the largest magnitude."""
+        """The largest magnitude of the gradients, multiplied by the scale that was returned."""
         return self.scale * max(float(gradient.abs().max()) for gradient in self.gradients)
 
     @property
     def case(self) -> str:
-        """For which gradients, and what instead of what."""
+        """The gradients, the scale that was returned for them, and the right one, as a message says it."""
         return f"for {self.what} ({self.scale:g} instead of {self.right:g})"
 
 
@@ -129,7 +129,7 @@ def _number(returned: Any) -> float:
     return scale
 
 
-def _require_scale(answer: Answer) -> None:
+def _require_scale(answer: ReturnedScale) -> None:
     """Reject what multiplies gradients by no power of two, or by that of another question."""
     scale, case = answer.scale, answer.case
     if not (math.isfinite(scale) and scale > 0):
@@ -150,7 +150,7 @@ def _require_scale(answer: Answer) -> None:
         reject("not_below_one", f"a scale may be below 1, {case}", "start below 1, and do not clamp")
 
 
-def _require_no_overflow(answer: Answer) -> None:
+def _require_no_overflow(answer: ReturnedScale) -> None:
     if answer.scale <= answer.right:
         return
     if _FROM_HERE_INF <= answer.lands_at <= 2.0**16:
@@ -178,7 +178,7 @@ def _require_no_overflow(answer: Answer) -> None:
     )
 
 
-def _require_largest(answer: Answer) -> None:
+def _require_largest(answer: ReturnedScale) -> None:
     if answer.scale in (answer.right, answer.strict):
         return
     if answer.scale == 2.0**16:
@@ -194,7 +194,7 @@ def _require_largest(answer: Answer) -> None:
     )
 
 
-def _remarks(returned: Any, answer: Answer) -> Iterator[Finding]:
+def _remarks(returned: Any, answer: ReturnedScale) -> Iterator[Finding]:
     yield from remark_on_type(returned, float)
     if answer.scale != answer.right:
         yield note(

@@ -18,7 +18,7 @@ NAN = 128  # 128 + 127 is 255, the code of its NaN
 
 
 @dataclass(frozen=True)
-class Question:
+class BlockQuestion:
     """A block; ``what`` says which."""
 
     what: str
@@ -57,7 +57,7 @@ class Question:
             return math.inf
 
 
-def questions() -> list[Question]:
+def questions() -> list[BlockQuestion]:
     """List the blocks, the plainest first."""
     return [*_ordinary(), *_next_to_a_power(), *_of_16_bits(), *_corners()]
 
@@ -71,7 +71,7 @@ def _block(seed: int, top: float, length: int = 32) -> Tensor:
     return block
 
 
-def _ordinary() -> list[Question]:
+def _ordinary() -> list[BlockQuestion]:
     # On the first all agree but the ceiling; int() saturates at 700, the nearest at 600, the floor at 500
     tops = [
         3.43,
@@ -92,14 +92,14 @@ def _ordinary() -> list[Question]:
         1.4e-9,
     ]
     return [
-        Question(f"a block up to {abs(top):g}{', the largest negative' * (top < 0)}", _block(seed, top))
+        BlockQuestion(f"a block up to {abs(top):g}{', the largest negative' * (top < 0)}", _block(seed, top))
         for seed, top in enumerate(tops)
     ]
 
 
-def _next_to_a_power() -> list[Question]:
+def _next_to_a_power() -> list[BlockQuestion]:
     return [
-        Question(f"a block up to {name}", _block(seed, top))
+        BlockQuestion(f"a block up to {name}", _block(seed, top))
         for seed, (name, top) in enumerate(
             [
                 ("448", 448.0),
@@ -115,27 +115,27 @@ def _next_to_a_power() -> list[Question]:
     ]
 
 
-def _of_16_bits() -> list[Question]:
+def _of_16_bits() -> list[BlockQuestion]:
     return [
-        Question("a block of bf16", _block(3, 0.37).bfloat16()),
-        Question("a block of fp16", _block(4, 52000.0).half()),
-        Question("a block of fp16 up to 3e-5", _block(5, 3e-5).half()),
-        Question("a block of bf16 up to 470", _block(6, 470.0).bfloat16()),
+        BlockQuestion("a block of bf16", _block(3, 0.37).bfloat16()),
+        BlockQuestion("a block of fp16", _block(4, 52000.0).half()),
+        BlockQuestion("a block of fp16 up to 3e-5", _block(5, 3e-5).half()),
+        BlockQuestion("a block of bf16 up to 470", _block(6, 470.0).bfloat16()),
     ]
 
 
-def _corners() -> list[Question]:
+def _corners() -> list[BlockQuestion]:
     return [
-        Question("a block of zeros", torch.zeros(32)),
-        Question("a shorter block, the last of its row", _block(7, 0.6, 5)),
-        Question("a block of one number", torch.tensor([-19.0])),
-        Question("a block up to 3e38", _block(8, 3e38)),
-        Question("a block up to 1e-37", _block(9, 1e-37)),
-        Question("a block of subnormal numbers of fp32", _block(10, 1e-40)),
-        Question("a block with inf", _with(math.inf)),
-        Question("a block with -inf", _with(-math.inf)),
-        Question("a block with NaN", _with(math.nan)),
-        Question("a block of bf16 with NaN", _with(math.nan).bfloat16()),
+        BlockQuestion("a block of zeros", torch.zeros(32)),
+        BlockQuestion("a shorter block, the last of its row", _block(7, 0.6, 5)),
+        BlockQuestion("a block of one number", torch.tensor([-19.0])),
+        BlockQuestion("a block up to 3e38", _block(8, 3e38)),
+        BlockQuestion("a block up to 1e-37", _block(9, 1e-37)),
+        BlockQuestion("a block of subnormal numbers of fp32", _block(10, 1e-40)),
+        BlockQuestion("a block with inf", _with(math.inf)),
+        BlockQuestion("a block with -inf", _with(-math.inf)),
+        BlockQuestion("a block with NaN", _with(math.nan)),
+        BlockQuestion("a block of bf16 with NaN", _with(math.nan).bfloat16()),
     ]
 
 

@@ -34,7 +34,7 @@ def check(attempt: Attempt) -> Iterator[Finding]:
 
 
 @dataclass(frozen=True)
-class Case:
+class RoundingCase:
     """An fp32 tensor to round; ``what`` names its values, ``code`` the finding if they come out wrong."""
 
     code: str
@@ -52,12 +52,12 @@ def _random_bits(count: int) -> Tensor:
     return values[values.isfinite()]
 
 
-_TO_ROUND = Case("cast", "values that bf16 does not have", torch.tensor([0.1, -3.14159, 1e-3]))
+_TO_ROUND = RoundingCase("cast", "values that bf16 does not have", torch.tensor([0.1, -3.14159, 1e-3]))
 _HALF_A_UNIT = 0x8000
 _LARGEST_BF16 = 0x7F7F0000
 
 
-def _cases() -> list[Case]:
+def _cases() -> list[RoundingCase]:
     """List what to try, from the simplest to the last corner."""
     ties = _from_bits(*(code << 16 | _HALF_A_UNIT for code in range(0x3F80, 0x4180, 5)))
     representable = torch.tensor([0.0, 1.0, -2.0, 0.5, 256.0, 1.5, 1.0078125, -3.140625])
@@ -66,30 +66,32 @@ def _cases() -> list[Case]:
     overflowing = _from_bits(_LARGEST_BF16 + _HALF_A_UNIT, 0x7F7FFFFF)
     nan = _from_bits(0x7FC00000, 0x7F800001, 0x7FFFFFFF, 0xFFFFFFFF, 0xFF800001)
     return [
-        Case("representable", "values that bf16 has already", representable),
-        Case(
+        RoundingCase("representable", "values that bf16 has already", representable),
+        RoundingCase(
             "truncates",
             "values nearer to the next bf16",
             _from_bits(0x3F80FFFF, 0x4049FFF0, 0x3E00C000, 0x3F808001),
         ),
-        Case(
+        RoundingCase(
             "rounds_up",
             "values nearer to the bf16 below",
             _from_bits(0x3F800001, 0x40490100, 0x3E003FFF, 0x3F807FFF),
         ),
-        Case("ties", "values exactly halfway between two bf16", ties),
-        Case("negative", "negative values", -torch.tensor([1.00390625, 3.14159, 0.1, 2.7e-20])),
-        Case("carry", "values that round up into the next binade", _from_bits(0x3FFFFFFF, 0x40FFC000)),
-        Case("subnormal", "subnormal values", subnormal),
-        Case("overflow", "values above the largest bf16", overflowing),
-        Case("infinity", "infinities", torch.tensor([torch.inf, -torch.inf])),
-        Case("nan", "NaN with any payload", nan),
-        Case("signed_zero", "negative zero", torch.tensor([-0.0])),
-        Case("random", "random bit patterns", _random_bits(4000)),
-        Case("shape", "a matrix", matrix),
-        Case("shape", "a matrix that is not contiguous", matrix.t()),
-        Case("shape", "an empty tensor", torch.empty(0)),
-        Case("shape", "a single number", torch.tensor(0.1)),
+        RoundingCase("ties", "values exactly halfway between two bf16", ties),
+        RoundingCase("negative", "negative values", -torch.tensor([1.00390625, 3.14159, 0.1, 2.7e-20])),
+        RoundingCase(
+            "carry", "values that round up into the next binade", _from_bits(0x3FFFFFFF, 0x40FFC000)
+        ),
+        RoundingCase("subnormal", "subnormal values", subnormal),
+        RoundingCase("overflow", "values above the largest bf16", overflowing),
+        RoundingCase("infinity", "infinities", torch.tensor([torch.inf, -torch.inf])),
+        RoundingCase("nan", "NaN with any payload", nan),
+        RoundingCase("signed_zero", "negative zero", torch.tensor([-0.0])),
+        RoundingCase("random", "random bit patterns", _random_bits(4000)),
+        RoundingCase("shape", "a matrix", matrix),
+        RoundingCase("shape", "a matrix that is not contiguous", matrix.t()),
+        RoundingCase("shape", "an empty tensor", torch.empty(0)),
+        RoundingCase("shape", "a single number", torch.tensor(0.1)),
     ]
 
 
@@ -106,7 +108,7 @@ _OF_ANY_OTHER = "compare x.view(torch.int32) with the bits of the result"
 
 
 class _CastWatch(TorchFunctionMode):
-    """Notice when PyTorch rounds to bf16; taking up what bf16 has already is no rounding."""
+    """Record whether PyTorch rounded to bf16; a cast that changes no value does not count."""
 
     seen = False
 
@@ -127,7 +129,7 @@ def _needs_rounding(given: Any) -> bool:
     return bool((values.isfinite() & (values.bfloat16().double() != values)).any())
 
 
-def _result(round_to_bfloat16: LearnersFunction, case: Case) -> Any:
+def _result(round_to_bfloat16: LearnersFunction, case: RoundingCase) -> Any:
     """Return what the learner's function makes of a case, without a cast and without changing the input."""
     x, watch = case.x.clone(), _CastWatch()
 
@@ -150,7 +152,7 @@ def _require_no_cast(watch: _CastWatch) -> None:
         )
 
 
-def _require_unchanged(x: Tensor, case: Case) -> None:
+def _require_unchanged(x: Tensor, case: RoundingCase) -> None:
     if not torch.equal(_bits(x), _bits(case.x)):
         reject(
             "input_changed",
@@ -177,7 +179,7 @@ def _require_fp32(result: Any) -> None:
         reject("wrong_return_type", message, hint)
 
 
-def _require_rounded(result: Tensor, case: Case) -> None:
+def _require_rounded(result: Tensor, case: RoundingCase) -> None:
     """Reject another shape, or other values than those of PyTorch's cast; any NaN is as good as another."""
     if result.shape != case.x.shape:
         reject(
@@ -191,7 +193,7 @@ def _require_rounded(result: Tensor, case: Case) -> None:
         _reject_values(result, right, wrong, case)
 
 
-def _reject_values(result: Tensor, right: Tensor, wrong: Tensor, case: Case) -> NoReturn:
+def _reject_values(result: Tensor, right: Tensor, wrong: Tensor, case: RoundingCase) -> NoReturn:
     given, seen, wanted = (float(values[wrong][0]) for values in (case.x, result, right))
     message = f"{case.what}: {given!r} became {seen!r} instead of {wanted!r}"
     positive = case.x > 0
@@ -223,7 +225,7 @@ def _reject_values(result: Tensor, right: Tensor, wrong: Tensor, case: Case) -> 
     reject(case.code, message, _HINTS.get(case.code, _OF_ANY_OTHER))
 
 
-def _reject_direction(result: Tensor, message: str, case: Case) -> NoReturn:
+def _reject_direction(result: Tensor, message: str, case: RoundingCase) -> NoReturn:
     """Name the direction in which all these values were rounded, if they went one way."""
     below = _bits(case.x) & ~0xFFFF  # the values are positive
     upwards, hint = _DIRECTIONS[case.code]

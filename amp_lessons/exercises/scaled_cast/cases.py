@@ -13,7 +13,7 @@ Kind = Literal["ordinary", "zero", "tiny", "not finite"]
 
 
 @dataclass(frozen=True)
-class Case:
+class CastCase:
     """A tensor to cast; ``kind`` says what holds of it: numbers that fp32 has a scale for, or others."""
 
     what: str
@@ -26,7 +26,7 @@ class Case:
         return float(self.x.double().abs().max())
 
 
-def cases() -> list[Case]:
+def cases() -> list[CastCase]:
     """List what to try, from the simplest to the last corner."""
     return [*_ordinary(), *_corners(), *_not_finite()]
 
@@ -39,19 +39,19 @@ def _spread(seed: int, *shape: int, factor: float = 1.0) -> Tensor:
     return numbers * factor
 
 
-def _ordinary() -> list[Case]:
+def _ordinary() -> list[CastCase]:
     # A mantissa near 2 is where a power of two rounded the wrong way saturates, one near 1 where it wastes
     near_two, near_one = math.nextafter(2.0, 0.0) * 0.97, 1.01
     return [
-        Case("weights", _spread(4, 32, 32, factor=0.1)),  # first: here no mistake makes all of them 0
-        Case("many numbers of one size", torch.linspace(0.3, -0.4, 5000)),
-        Case("small gradients", _spread(2, 40, 25, factor=1e-8)),
-        Case("large activations, the largest negative", _spread(3, 64, 16, factor=1e4)),
-        *(Case(f"numbers up to {top:.3g}", _up_to(top)) for top in (near_two, near_one, 1.5, 1.7)),
-        Case("bf16 activations", _spread(5, 64, 64).bfloat16()),
-        Case("fp16 gradients", _spread(6, 64, 64, factor=3e-6).half()),
-        Case("a transposed matrix", _spread(7, 8, 24, factor=3.0).t()),
-        Case("three dimensions", _spread(8, 2, 3, 40, factor=1e-3)),
+        CastCase("weights", _spread(4, 32, 32, factor=0.1)),  # first: here no mistake makes all of them 0
+        CastCase("many numbers of one size", torch.linspace(0.3, -0.4, 5000)),
+        CastCase("small gradients", _spread(2, 40, 25, factor=1e-8)),
+        CastCase("large activations, the largest negative", _spread(3, 64, 16, factor=1e4)),
+        *(CastCase(f"numbers up to {top:.3g}", _up_to(top)) for top in (near_two, near_one, 1.5, 1.7)),
+        CastCase("bf16 activations", _spread(5, 64, 64).bfloat16()),
+        CastCase("fp16 gradients", _spread(6, 64, 64, factor=3e-6).half()),
+        CastCase("a transposed matrix", _spread(7, 8, 24, factor=3.0).t()),
+        CastCase("three dimensions", _spread(8, 2, 3, 40, factor=1e-3)),
     ]
 
 
@@ -60,22 +60,22 @@ def _up_to(top: float) -> Tensor:
     return numbers / numbers.abs().max() * top
 
 
-def _corners() -> list[Case]:
+def _corners() -> list[CastCase]:
     return [
-        Case("a single number", torch.tensor(-0.013)),
-        Case("one element", torch.tensor([[3000.0]])),
-        Case("zeros", torch.zeros(3, 5), "zero"),
-        Case("fp16 zeros", torch.zeros(7, dtype=torch.float16), "zero"),
-        Case("an empty tensor", torch.empty(0, 4), "zero"),
-        Case("numbers up to 1e-28", _up_to(1e-28)),
-        Case("numbers up to 3e38", _up_to(3e38)),
-        Case("subnormal numbers of fp32", _up_to(1e-38) * 1e-4, "tiny"),
+        CastCase("a single number", torch.tensor(-0.013)),
+        CastCase("one element", torch.tensor([[3000.0]])),
+        CastCase("zeros", torch.zeros(3, 5), "zero"),
+        CastCase("fp16 zeros", torch.zeros(7, dtype=torch.float16), "zero"),
+        CastCase("an empty tensor", torch.empty(0, 4), "zero"),
+        CastCase("numbers up to 1e-28", _up_to(1e-28)),
+        CastCase("numbers up to 3e38", _up_to(3e38)),
+        CastCase("subnormal numbers of fp32", _up_to(1e-38) * 1e-4, "tiny"),
     ]
 
 
-def _not_finite() -> list[Case]:
+def _not_finite() -> list[CastCase]:
     return [
-        Case(f"{value} among other numbers", _with(value, dtype), "not finite")
+        CastCase(f"{value} among other numbers", _with(value, dtype), "not finite")
         for value in (math.inf, -math.inf, math.nan)
         for dtype in (torch.float32, torch.bfloat16)
     ]

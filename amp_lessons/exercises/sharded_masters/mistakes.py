@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -11,8 +15,6 @@ from torch import Tensor, nn
 
 from amp_lessons.audit import mistakes_of_ranks
 from amp_lessons.audit.findings import Finding, failed
-from amp_lessons.exercises.sharded_masters.beside import Beside
-from amp_lessons.exercises.sharded_masters.keeping import kept_in_fp32
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.parallel.collectives import Collective
 from amp_lessons.text.describing import describe
@@ -22,7 +24,7 @@ _MOST_GATHERED = 1.5  # times the weights in compute_dtype: there may be a messa
 
 
 def of_shard(model: nn.Module, sharded: Any, beside: Beside) -> Iterator[Finding]:
-    """Look at what is kept from the beginning."""
+    """Find a shard that is no parameter, is not in fp32, or is not this rank's equal share of all weights."""
     shard = getattr(sharded, "shard", None)
     if not isinstance(shard, Tensor) or not shard.requires_grad or not shard.is_leaf:
         yield failed(
@@ -86,7 +88,7 @@ def _padded_with_more(padding: Tensor, what: str) -> Iterator[Finding]:
 
 
 def of_gathering(model: nn.Module, sharded: Any, beside: Beside, sent: list[Collective]) -> Iterator[Finding]:
-    """Look at the weights that forward will compute with."""
+    """Find gathered weights of a wrong dtype or value, and more bytes sent for them than 16 bits need."""
     seen = sorted({dtype_name(p.dtype) for p in model.parameters() if p.dtype != beside.dtype})
     if seen:
         yield failed(
@@ -119,7 +121,7 @@ def of_gathering(model: nn.Module, sharded: Any, beside: Beside, sent: list[Coll
 def of_reducing(
     model: nn.Module, sharded: Any, shard: Tensor, beside: Beside, sent: list[Collective]
 ) -> Iterator[Finding]:
-    """Look at the gradient that the optimizer will apply."""
+    """Find a shard that was replaced, sums in 16 bits, and a gradient that is not the mean over ranks."""
     if sharded.shard is not shard:
         yield failed(
             "shard_replaced",
@@ -199,3 +201,94 @@ def _close(seen: Tensor, wanted: Tensor, stacked: Tensor) -> bool:
     finite = wanted.isfinite()
     near = (seen - wanted).abs()[finite] <= _TOLERANCE * stacked.abs().mean(0)[finite]
     return bool(near.all()) and torch.equal(seen.isfinite(), finite)
+
+
+# --- what an attribute keeps alive, wherever it has put it: in a list, in a module, behind a function
+
+_DEEPEST = 12  # a module within a module: four steps down
+
+
+def kept_in_fp32(value: Any, apart_from: Iterable[Tensor] = ()) -> int:
+    """Return how many fp32 numbers ``value`` keeps in memory, each once; a view keeps what it is a view of.
+
+    Those of ``apart_from`` do not count: somebody else keeps them anyway.
+    """
+    theirs = {tensor.untyped_storage().data_ptr() for tensor in apart_from}
+    storages = {
+        storage.data_ptr(): storage.nbytes() // torch.float32.itemsize
+        for tensor in _tensors(value, _DEEPEST, set())
+        if tensor.dtype == torch.float32
+        for storage in (tensor.untyped_storage(),)
+    }
+    return sum(elements for pointer, elements in storages.items() if pointer not in theirs)
+
+
+def _tensors(value: Any, depth: int, seen: set[int]) -> Iterator[Tensor]:
+    if id(value) in seen or depth == 0:
+        return
+    seen.add(id(value))
+    if isinstance(value, Tensor):
+        yield value
+        return
+    for member in _members(value):
+        yield from _tensors(member, depth - 1, seen)
+
+
+def _members(value: Any) -> Iterator[Any]:
+    """Yield what an object of Python's refers to, but not the modules and classes that it comes from."""
+    if isinstance(value, (type, ModuleType)):
+        return
+    if isinstance(value, Mapping):
+        yield from value.values()
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        yield from value
+    elif isinstance(value, (FunctionType, MethodType)):
+        yield from inspect.getclosurevars(value).nonlocals.values()
+        yield from (value.__self__,) if isinstance(value, MethodType) else (value.__defaults__,)
+    elif isinstance(value, partial):
+        yield from (value.func, value.args, value.keywords)
+    else:
+        yield getattr(value, "__dict__", None)
+
+
+# --- the same training in one process: all masters in one fp32 tensor, every rank's gradient computed here
+
+LossFn = Callable[[nn.Module, Tensor, Tensor], Tensor]
+
+
+class Beside:
+    """Weights and mean gradient as they should be: flat fp32 tensors in the order of the parameters."""
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+        self.masters = nn.utils.parameters_to_vector(model.parameters()).detach().clone()
+        self.of_ranks: list[Tensor] = []
+        self._model = copy.deepcopy(model).to(dtype)
+
+    @property
+    def gradient(self) -> Tensor:
+        """The mean of the ranks' gradients."""
+        return torch.stack(self.of_ranks).double().mean(0).float()
+
+    @property
+    def share(self) -> int:
+        """How many weights each rank keeps, padding included."""
+        return -(-len(self.masters) // dist.get_world_size())
+
+    def mine(self, flat: Tensor) -> Tensor:
+        """Return this rank's share of a flat tensor, without padding."""
+        return flat[dist.get_rank() * self.share :][: self.share]
+
+    def compute(self, batches: list[tuple[Tensor, Tensor]], loss_fn: LossFn) -> None:
+        """Compute every rank's gradient in ``dtype``, at the masters rounded to it."""
+        self.of_ranks = []
+        nn.utils.vector_to_parameters(self.masters.to(self.dtype), self._model.parameters())
+        for inputs, targets in batches:
+            self._model.zero_grad()
+            loss_fn(self._model, inputs.to(self.dtype), targets).backward()
+            gradients = [p.grad for p in self._model.parameters() if p.grad is not None]
+            self.of_ranks.append(torch.cat([each.float().flatten() for each in gradients]))
+
+    def step(self, rate: float) -> None:
+        """Take a step of plain SGD."""
+        self.masters = self.masters - rate * self.gradient

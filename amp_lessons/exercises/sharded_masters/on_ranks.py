@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from amp_lessons.exercises.attempt import require_none, run
 from amp_lessons.exercises.sharded_masters import mistakes
-from amp_lessons.exercises.sharded_masters.beside import Beside
+from amp_lessons.exercises.sharded_masters.mistakes import Beside
 from amp_lessons.parallel.collectives import Collective, CollectiveLog
 
 _FEATURES, _HIDDEN, _OUTPUTS = 5, 7, 3

@@ -3,20 +3,263 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import combinations
 from typing import Any
 
-from amp_lessons.audit.findings import Finding, note, passed
+import torch
+
+from amp_lessons.audit.findings import Finding, failed, note, passed
 from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject
 from amp_lessons.exercises.report.results import SideBySide
 from amp_lessons.exercises.report.returned_numbers import float_in, remark_on_type
-from amp_lessons.exercises.time_step.fake_clockwork import Device, RealTime, SimulatedTime, Time
-from amp_lessons.exercises.time_step.mistakes import mistakes_when_steady, mistakes_with_launches
-from amp_lessons.exercises.time_step.mistakes_in_statistic import mistakes_in_statistic
-from amp_lessons.exercises.time_step.runs import BUSY, LAUNCHED, STEADY, UNSTEADY, Case, Seen
+from amp_lessons.exercises.time_step.fake_clockwork import (
+    BUSY,
+    LAUNCHED,
+    PROCESSOR_CLOCKS,
+    STEADY,
+    UNSTEADY,
+    Device,
+    RealTime,
+    Seen,
+    SimulatedTime,
+    Time,
+    TimingCase,
+)
 from amp_lessons.text.describing import describe
 
-_JUDGEMENTS: tuple[tuple[tuple[Case, ...], Callable[..., Iterator[Finding]]], ...] = (
+# --- what is wrong with a measured time: its unit, its clock, or where the clock was read
+
+
+def mistakes_when_steady(seen: Seen) -> Iterator[Finding]:
+    """Yield what is wrong where all samples are equal, so that the statistic cannot be to blame."""
+    if seen.is_median:
+        return
+    yield from _wrong_unit(seen)
+    yield from _wrong_clock(seen)
+    yield from _wrong_count(seen)
+    yield from _whole_milliseconds(seen)
+    yield _wrong_time(seen)
+
+
+_UNITS = {"thousands of seconds": 1e-6, "seconds": 1e-3, "microseconds": 1e3, "nanoseconds": 1e6}
+
+
+def _wrong_unit(seen: Seen) -> Iterator[Finding]:
+    for unit, factor in _UNITS.items():
+        if seen.shows(seen.right, factor):
+            yield failed(
+                "wrong_unit",
+                f"the time is in {unit} for {seen.case.what}",
+                "perf_counter counts seconds: multiply the difference by 1e3",
+            )
+
+    if seen.shows(1e3 / seen.right):
+        yield failed(
+            "wrong_unit",
+            f"these are calls per second, not milliseconds per call, for {seen.case.what}",
+            "return the time itself",
+        )
+
+
+def _wrong_clock(seen: Seen) -> Iterator[Finding]:
+    if seen.time.readings & PROCESSOR_CLOCKS and seen.value < 0.05 * seen.right:
+        yield failed(
+            "not_wall_clock",
+            f"the clock stood still while the step waited for {seen.case.what}",
+            "process_time counts the processor's work for this process only; time.perf_counter() counts time",
+        )
+
+
+def _wrong_count(seen: Seen) -> Iterator[Finding]:
+    samples, everything = sum(seen.samples), sum(seen.everything)
+    if seen.shows(samples) or seen.shows(everything):
+        warm_up = "" if seen.shows(samples) else ", those of the warm-up as well"
+        yield failed(
+            "total_time",
+            f"this is the time of all calls together{warm_up} for {seen.case.what}",
+            "one sample per call, then median",
+        )
+    if seen.shows(everything / len(seen.samples)):
+        yield warm_up_counted(seen.case)
+    if seen.shows(seen.right / len(seen.samples)):
+        yield failed(
+            "divided_twice",
+            f"this is the time of one call divided by repeats for {seen.case.what}",
+            "each sample holds one call: there is nothing to divide by",
+        )
+
+
+def _whole_milliseconds(seen: Seen) -> Iterator[Finding]:
+    if seen.value == round(seen.value) and abs(seen.value - seen.right) < 1:
+        yield failed(
+            "whole_milliseconds",
+            f"the time was rounded to whole milliseconds, {seen.value:g} for {seen.case.what}: of a "
+            "step that takes less than one, 0 or 1 would be left",
+            "keep the fraction: neither int(), round() nor // has a place here",
+        )
+
+
+def warm_up_counted(case: TimingCase) -> Finding:
+    """Say that samples of the warm-up are among those that were used."""
+    return failed(
+        "warm_up_counted",
+        f"the warm-up calls were timed as well for {case.what}",
+        "keep only samples of the calls that come after the warm-up",
+    )
+
+
+def _wrong_time(seen: Seen) -> Finding:
+    return failed(
+        "wrong_time",
+        f"{seen.value:.4g} ms were returned for {seen.case.what}; {seen.right:.4g} ms would be right",
+        "clock and synchronize right before and right after one call of fn, and nothing else in between",
+    )
+
+
+def mistakes_with_launches(seen: Seen) -> Iterator[Finding]:
+    """Yield what is wrong when a call returns before its work is done."""
+    yield from _own_work_left_out(seen)
+    if not seen.is_median:
+        yield from _earlier_work_counted(seen)
+        yield _wrong_time(seen)
+
+
+def _own_work_left_out(seen: Seen) -> Iterator[Finding]:
+    case = f"for {seen.case.what}"
+    if not seen.device.synchronized:
+        yield failed(
+            "never_synchronized",
+            f"synchronize was never called, so only the launch was timed {case}",
+            "call the synchronize that you are given: before the clock starts and before it is read again",
+        )
+    if seen.value < 0.5 * min(seen.samples):
+        yield failed(
+            "no_sync_after",
+            f"the clock was read while the device was still working {case}",
+            "call synchronize() after fn() and before you read the clock",
+        )
+    if not seen.one_after_another:
+        yield failed(
+            "one_sync_for_all",
+            f"the calls were launched before the one ahead was done {case}: their times cannot be told apart",
+            "synchronize after every call; a median needs one sample per call",
+        )
+
+
+def _earlier_work_counted(seen: Seen) -> Iterator[Finding]:
+    first, case = seen.timed[0], f"for {seen.case.what}"
+    if first.made < first.began - 2e-3:
+        yield failed(
+            "no_sync_before",
+            "the clock started while the device was still busy with earlier work, and the sample includes it "
+            f"{case}",
+            "call synchronize() once more, right before the clock starts",
+        )
+    if seen.shows((first.ended - seen.device.calls[0].made) * 1e3):
+        yield failed(
+            "clock_starts_too_early",
+            f"the clock started before the device was done with earlier work {case}",
+            "first synchronize(), then start the clock",
+        )
+
+
+# --- which statistic of the samples was taken in the place of their median
+
+
+def mistakes_in_statistic(*runs: Seen) -> Iterator[Finding]:
+    """Yield which statistic gives the values of all ``runs``, unless it is the median."""
+    wrong = next((seen for seen in runs if not seen.is_median), None)
+    if wrong is None:
+        return
+    if all(seen.time.exact for seen in runs):  # real time is too coarse to tell statistics apart
+        yield from _other_statistics(runs, wrong)
+    yield _not_the_median("this is not the median", wrong)
+
+
+def _other_statistics(runs: Sequence[Seen], wrong: Seen) -> Iterator[Finding]:
+    if any(all(seen.shows(statistic(seen)) for seen in runs) for statistic in _WITH_WARM_UP):
+        yield warm_up_counted(wrong.case)
+    for name, of, why in _OTHER_STATISTICS:
+        if all(seen.shows(of(seen.samples)) for seen in runs):
+            yield _not_the_median(f"this is the {name}, not the median; {why}", wrong)
+    if all(_is_mean_of_some(seen) for seen in runs):
+        yield _not_the_median("not all samples were used: this is the median or mean of some", wrong)
+
+
+def _not_the_median(what: str, seen: Seen) -> Finding:
+    samples = ", ".join(f"{sample:.4g}" for sample in seen.samples)
+    return failed(
+        "not_the_median",
+        f"{what}. Of {samples} ms the median is {seen.right:.4g}, and {seen.value:.4g} was returned",
+        "keep every sample, and return statistics.median(samples)",
+    )
+
+
+def _is_mean_of_some(seen: Seen) -> bool:
+    """Whether the value is the mean of what is left when the fastest or slowest samples are dropped."""
+    ordered = sorted(seen.samples)
+    parts = combinations(range(len(ordered) + 1), 2)
+    return any(seen.shows(statistics.fmean(ordered[start:end])) for start, end in parts)
+
+
+def _quantile(samples: list[float], fraction: float) -> float:
+    """Interpolate as NumPy and PyTorch do."""
+    return float(torch.tensor(samples, dtype=torch.float64).quantile(fraction))
+
+
+_WITH_WARM_UP: tuple[Callable[[Seen], float], ...] = (
+    lambda seen: statistics.median(seen.everything),
+    lambda seen: statistics.median(seen.everything[max(seen.case.warmup - 1, 0) :]),
+    lambda seen: statistics.median(seen.everything[: len(seen.samples)]),
+    lambda seen: statistics.median(seen.everything[max(seen.case.warmup - 1, 0) :][: len(seen.samples)]),
+    lambda seen: statistics.fmean(seen.everything),
+)
+_ONE_CALL = "a single call says little"
+_MOVES = "one interrupted call moves it"
+_OTHER_STATISTICS: tuple[tuple[str, Callable[[list[float]], float], str], ...] = (
+    ("mean", statistics.fmean, _MOVES),
+    ("minimum", min, "no step of a training run is that lucky"),
+    ("maximum", max, "one interrupted call decides it"),
+    ("first sample", lambda samples: samples[0], _ONE_CALL),
+    ("last sample", lambda samples: samples[-1], _ONE_CALL),
+    (
+        "sample in the middle of an unsorted list",
+        lambda samples: samples[len(samples) // 2],
+        "sort the samples first",
+    ),
+    (
+        "sample in the middle of an unsorted list",
+        lambda samples: samples[(len(samples) - 1) // 2],
+        "sort the samples first",
+    ),
+    ("geometric mean", statistics.geometric_mean, _MOVES),
+    ("harmonic mean", statistics.harmonic_mean, "fast calls pull it down"),
+    *(
+        (
+            f"{percent} % quantile",
+            partial(_quantile, fraction=percent / 100),
+            "the median is the 50 % quantile",
+        )
+        for percent in (5, 10, 20, 25, 75, 80, 90, 95, 99)
+    ),
+    *(
+        (
+            f"{percent} % quantile",
+            lambda s, i=quarter: statistics.quantiles(s)[i],
+            "the median is the 50 % one",
+        )
+        for percent, quarter in ((25, 0), (75, 2))
+    ),
+    ("mean of the fastest and the slowest", lambda samples: (min(samples) + max(samples)) / 2, _MOVES),
+)
+
+
+# --- the check
+
+_JUDGEMENTS: tuple[tuple[tuple[TimingCase, ...], Callable[..., Iterator[Finding]]], ...] = (
     ((STEADY,), mistakes_when_steady),
     ((LAUNCHED,), mistakes_with_launches),
     (UNSTEADY, mistakes_in_statistic),
@@ -42,7 +285,7 @@ def check(attempt: Attempt) -> Iterator[Finding]:
     yield from _digits_lost(seen)
 
 
-def _tried(time_step: LearnersFunction, case: Case) -> Seen:
+def _tried(time_step: LearnersFunction, case: TimingCase) -> Seen:
     """Run a case in simulated time, and in real time if the attempt's clock is out of the simulation's reach.
 
     In real time a mistake returns every time, a disturbance hardly.
@@ -55,7 +298,7 @@ def _tried(time_step: LearnersFunction, case: Case) -> Seen:
     return seen
 
 
-def _run(time_step: LearnersFunction, case: Case, time: Time) -> Seen:
+def _run(time_step: LearnersFunction, case: TimingCase, time: Time) -> Seen:
     device = case.make().start(time)
     with time.shown_to(time_step.function):
         returned = time_step(
@@ -83,7 +326,7 @@ def _duration(returned: Any) -> float:
     return value
 
 
-def _require_calls(case: Case, calls: int) -> None:
+def _require_calls(case: TimingCase, calls: int) -> None:
     wanted = case.warmup + case.repeats
     if calls == wanted:
         return

@@ -2,25 +2,50 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import torch
+from torch import Tensor
 
-from amp_lessons.audit.findings import Finding, passed
+from amp_lessons.audit import known_mistakes
+from amp_lessons.audit.findings import Finding, failed, first, passed
 from amp_lessons.audit.known_mistakes import batch_left_out
 from amp_lessons.exercises.attempt import Attempt, require_none
+from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.report.common_findings import cuda_replaced, fixed_device, in_place_of_cuda
-from amp_lessons.exercises.two_optimizers.mistakes import mistakes
-from amp_lessons.exercises.two_optimizers.mistakes_in_precision import inputs_cast
-from amp_lessons.exercises.two_optimizers.testbed import Gan, Problem
-from amp_lessons.exercises.watching.tape import Tape
+from amp_lessons.exercises.two_optimizers.mistakes_in_updates import (
+    ONCE_EACH,
+    ONE_UPDATE,
+    SCALE_BOTH,
+    discriminator,
+    generator,
+    overflow,
+    unscaled,
+)
+from amp_lessons.exercises.two_optimizers.testbed import (
+    Gan,
+    GanCall,
+    GanProblem,
+    PartBackward,
+    Truth,
+    optimizer_of,
+    truth,
+)
+from amp_lessons.exercises.watching.tape import Backward, Call, Forward, Tape
+from amp_lessons.formats.dtypes import dtype_name
+from amp_lessons.precisions import HALVES
+from amp_lessons.text.describing import describe
 
 # the scale first changes after each step, so that order shows, then only by an overflow
 _PROBLEMS = (
-    Problem(torch.float16, seed=0),
-    Problem(torch.float16, seed=1),
-    Problem(torch.bfloat16, seed=2),
-    Problem(
+    GanProblem(torch.float16, seed=0),
+    GanProblem(torch.float16, seed=1),
+    GanProblem(torch.bfloat16, seed=2),
+    GanProblem(
         torch.float16,
         seed=3,
         init_scale=1024.0,
@@ -28,7 +53,7 @@ _PROBLEMS = (
         poisoned_call=1,
         poisoned_part="discriminator",
     ),
-    Problem(
+    GanProblem(
         torch.float16,
         seed=4,
         init_scale=1024.0,
@@ -76,3 +101,244 @@ def _remarks(tapes: list[Tape]) -> Iterator[Finding]:
         return
     for name in sorted({spelling for tape in tapes for spelling in tape.deprecated}):
         yield fixed_device(f"{name} names one device, whatever device_type says", hint)
+
+
+# --- what is wrong with one step of a GAN, root cause first
+
+
+def mistakes(call: GanCall) -> Iterator[Finding]:
+    """Find the mistakes of one call, root causes first."""
+    if call.outcome.error is not None:
+        yield explained(call)
+    yield from precision(call)
+    yield from another_scaler(call)
+    if call.poisoned:
+        yield from overflow(call)
+        return
+    judged_by = [truth(call, call.after.discriminator), truth(call, call.before.discriminator)]
+    yield from discriminator(call, judged_by)
+    yield from generator(call, judged_by)
+    yield from unscaled(call)
+    if call.frozen:
+        yield known_mistakes.parameters_frozen(
+            "after the step", f"the {call.frozen[0]}'s parameters", "unfreeze them before the step returns"
+        )
+    yield from _wrong_type(call.outcome.value)
+    yield from _wrong_losses(call, judged_by)
+
+
+_ADVICE = "return d_loss.item(), g_loss.item()"
+
+
+def _wrong_type(returned: Any) -> Iterator[Finding]:
+    if not isinstance(returned, (tuple, list)) or len(returned) != 2:
+        yield common_findings.wrong_return_type("two floats were", describe(returned), _ADVICE)
+    if not all(_is_float(value) for value in returned):
+        yield failed("losses_not_floats", f"the step returned {describe(returned)}, not two floats", _ADVICE)
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def _wrong_losses(call: GanCall, judged_by: list[Truth]) -> Iterator[Finding]:
+    d_seen, g_seen = map(float, call.outcome.value)
+    d_loss, g_losses = judged_by[0].d_loss, [right.g_loss for right in judged_by]
+    if _near(d_seen, [d_loss]) and _near(g_seen, g_losses):
+        return
+    if _near(g_seen, [d_loss]) and _near(d_seen, g_losses):
+        yield failed("losses_exchanged", "the two losses were returned in the wrong order", _ADVICE)
+    if call.scale > 1 and (d_seen > 0.5 * call.scale * d_loss or g_seen > 0.5 * call.scale * g_losses[0]):
+        yield failed(
+            "losses_scaled", "a scaled loss was returned; it jumps whenever the scale changes", _ADVICE
+        )
+    yield failed(
+        "wrong_losses",
+        f"the step returned ({d_seen:.4g}, {g_seen:.4g}) instead of ({d_loss:.4g}, {g_losses[0]:.4g})",
+        _ADVICE,
+    )
+
+
+def _near(seen: float, accepted: list[float]) -> bool:
+    return any(math.isclose(seen, value, rel_tol=0.02) for value in accepted)
+
+
+# --- in which dtype both networks ran, and with which scaler
+
+
+def precision(call: GanCall) -> Iterator[Finding]:
+    """Find a network outside autocast or in another dtype, stale weights, and a backward pass inside."""
+    forwards = [event for event in call.events if isinstance(event, Forward)]
+    if not forwards:
+        yield known_mistakes.no_graph() if call.forwards_without_graph else _nothing_trained()
+    if any(forward.parameter_dtype != torch.float32 for forward in forwards):
+        yield known_mistakes.half_parameters()
+    for forward in forwards:
+        yield from _forward(forward, call.dtype)
+    if any(forward.stale for forward in forwards):
+        yield known_mistakes.one_big_autocast("for each network's loss")
+    yield from _evaluation_mode(call, forwards)
+    yield from _other_noise(call, forwards)
+    yield from _loss_in_half(call)
+    if any(event.autocast for event in call.events if isinstance(event, Backward)):
+        yield known_mistakes.backward_in_autocast(call.dtype)
+
+
+def _evaluation_mode(call: GanCall, forwards: list[Forward]) -> Iterator[Finding]:
+    """Find a network in evaluation mode for its own loss; the discriminator may be for the generator's."""
+    for forward in forwards:
+        if not forward.training and (forward.part == "generator" or _same(forward.inputs, call.real)):
+            yield known_mistakes.evaluation_mode(f"while the {forward.part} was trained")
+
+
+def _other_noise(call: GanCall, forwards: list[Forward]) -> Iterator[Finding]:
+    seen = [forward.inputs for forward in forwards if forward.part == "generator"]
+    if not call.poisoned and any(x.shape == call.noise.shape and not _same(x, call.noise) for x in seen):
+        yield failed(
+            "other_noise",
+            "the generator was given other noise than the step was",
+            "make the fake images from the noise that is passed in",
+        )
+
+
+def _same(seen: Tensor, given: Tensor) -> bool:
+    """Whether inputs are the given ones, also after a cast to 16 bits."""
+    return seen.shape == given.shape and torch.allclose(seen, given, rtol=0.02, atol=1e-6)
+
+
+def _nothing_trained() -> Finding:
+    return failed(
+        "nothing_trained",
+        "neither network was called: nothing was trained",
+        "compute the discriminator's loss from its judgements of real and fake images, the generator's from "
+        "that of the fake ones",
+    )
+
+
+def _loss_in_half(call: GanCall) -> Iterator[Finding]:
+    """Find a loss that is in 16 bits when the scaler is given it, and say whose it is."""
+    for scaled in call.calls("scale"):
+        if scaled.dtype is None or scaled.dtype not in HALVES.values():
+            continue
+        loss, half = f"the {_scaled_for(call, scaled)}'s loss", dtype_name(scaled.dtype)
+        if scaled.made_by and scaled.made_by[0].startswith("ToCopy"):
+            yield known_mistakes.loss_in_half(half, loss)
+        if any(name.startswith("BinaryCrossEntropyWithLogits") for name in scaled.made_by):
+            yield known_mistakes.loss_outside_autocast(half, loss)  # under autocast it would be in fp32
+
+
+def _scaled_for(call: GanCall, scaled: Call) -> str:
+    """Return the network whose gradients came from this call of ``scaler.scale``."""
+    following = call.events[call.position(scaled) + 1 :]
+    until = next(
+        (i for i, event in enumerate(following) if isinstance(event, Call) and event.name == "scale"), None
+    )
+    reached = [event.part for event in following[:until] if isinstance(event, PartBackward)]
+    return "generator" if "generator" in reached else "discriminator"
+
+
+def inputs_cast(call: GanCall) -> Iterator[Finding]:
+    """Remark on noise or real images cast by hand; fake images come out of autocast in 16 bits by right."""
+    given = {"the noise was": call.noise, "the real images were": call.real}
+    forwards = [f for f in call.events if isinstance(f, Forward) and f.input_dtype in HALVES.values()]
+    for what, inputs in given.items():
+        if any(_same(forward.inputs, inputs) for forward in forwards):
+            yield known_mistakes.inputs_cast(what)
+
+
+def _forward(forward: Forward, asked: torch.dtype) -> Iterator[Finding]:
+    if forward.autocast_dtype is None:
+        yield known_mistakes.no_autocast(f"the {forward.part}", asked)
+    elif forward.autocast_dtype != asked:
+        yield known_mistakes.wrong_autocast_dtype(f"the {forward.part}", forward.autocast_dtype, asked)
+
+
+def another_scaler(call: GanCall) -> Iterator[Finding]:
+    """Find a scaler other than the one that was passed in."""
+    if any(each.owner != call.scaler_id for each in call.calls("scale", "scaler.step", "GradScaler")):
+        yield failed(
+            "another_scaler",
+            "another GradScaler than the one passed in was used: made anew in every step, it forgets what it "
+            "learned from overflows",
+            "use the scaler that is passed in for both losses",
+        )
+
+
+# --- what an exception in a step means
+
+
+def explained(call: GanCall) -> Finding:
+    """Turn the exception that ended a step into a finding that names the mistake behind it."""
+    return first(_meanings(call)) or common_findings.raised(call.outcome, f"in {dtype_name(call.dtype)}")
+
+
+def _meanings(call: GanCall) -> Iterator[Finding]:
+    text = call.outcome.error_text
+    if "same dtype" in text:  # half and float tensors meet where autocast is off
+        yield from precision(call)
+        yield known_mistakes.no_autocast("a network, given what another had computed in 16 bits,", call.dtype)
+    if "step() has already been called since the last update" in text:
+        yield from _stepped_twice(call)
+    if "No inf checks were recorded for this optimizer" in text:
+        yield from another_scaler(call)
+        yield _gradients_missing(call)
+    place = f" [PyTorch noticed in {call.outcome.where}]" if call.outcome.where else ""
+    for fragment, finding in _ERRORS.items():
+        if fragment in text:
+            yield replace(finding, message=finding.message + place)
+
+
+def _stepped_twice(call: GanCall) -> Iterator[Finding]:
+    stepped = [each.optimizer for each in call.calls("scaler.step")]
+    for part, optimizer in call.optimizers.items():
+        if stepped.count(optimizer) > 1:
+            yield known_mistakes.double_step(f"scaler.step({optimizer_of(part)}) was called", hint=ONCE_EACH)
+
+
+def _gradients_missing(call: GanCall) -> Finding:
+    stepped = call.calls("scaler.step")[-1].optimizer
+    part = "discriminator" if stepped == call.optimizers["discriminator"] else "generator"
+    why = (
+        "the fake images of its loss were detached or made under no_grad, so backward ended before it"
+        if part == "generator"
+        else "its loss took part in no backward pass before this step"
+    )
+    return failed(
+        "gradients_missing",
+        f"scaler.step({optimizer_of(part)}) found no gradients in the {part}: {why}, the step came too "
+        "early, or the gradients were cleared again",
+        "detach the fake images in the discriminator's loss only; after each backward, step the optimizer of "
+        "the network whose loss it was",
+    )
+
+
+_ERRORS = {
+    "unsafe to autocast": failed(
+        "bce_under_autocast",
+        "binary_cross_entropy takes probabilities, whose gradients fp16 cannot hold; CUDA's autocast "
+        "refuses it with this error",
+        "drop the sigmoid and use torch.nn.functional.binary_cross_entropy_with_logits",
+    ),
+    "_scale is None": known_mistakes.loss_not_scaled(
+        "scaler.step was called, but nothing had been multiplied by scaler.scale", hint=SCALE_BOTH
+    ),
+    "step() has already been called since the last update": known_mistakes.no_update(ONE_UPDATE),
+    "unscale_() is being called after step": known_mistakes.no_update(ONE_UPDATE),
+    "No inf checks were recorded prior to update": known_mistakes.update_without_step(
+        "without a scaler.step(optimizer) before it", ONE_UPDATE
+    ),
+    "backward through the graph a second time": known_mistakes.graph_used_twice(
+        "the fake images still carried the generator's graph, or one discriminator output served both losses",
+        "give the discriminator fake.detach() for its own loss, and run discriminator(fake) again for the "
+        "generator's",
+    ),
+    "modified by an inplace operation": failed(
+        "graph_used_after_step",
+        "the generator's backward needs discriminator weights that a step has changed since the forward pass",
+        "compute the generator's loss after the discriminator's step, or do both backward passes before "
+        "either step",
+    ),
+    "Attempting to unscale FP16 gradients": known_mistakes.half_parameters(),
+    "does not require grad": known_mistakes.no_graph(),
+    "outputs must be a Tensor or an iterable": known_mistakes.scale_needs_a_tensor(),
+}

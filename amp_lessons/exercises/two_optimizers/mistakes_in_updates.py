@@ -11,7 +11,6 @@ from torch import Tensor
 
 from amp_lessons.audit import known_mistakes
 from amp_lessons.audit.findings import Finding, failed
-from amp_lessons.exercises.two_optimizers.mistakes_that_raise import ONCE_EACH, ONE_UPDATE, SCALE_BOTH
 from amp_lessons.exercises.two_optimizers.testbed import (
     BATCH_SIZE,
     LARGEST_UNSCALED_GRADIENT,
@@ -22,12 +21,19 @@ from amp_lessons.exercises.two_optimizers.testbed import (
 )
 from amp_lessons.exercises.watching.tape import Call
 
+ONE_UPDATE = (
+    "step both optimizers, then call scaler.update() once; or finish scale, backward, step, update for one "
+    "network first"
+)
+ONCE_EACH = "train each network once per call: one backward pass for its loss, one scaler.step"
+SCALE_BOTH = "scale both losses: scaler.scale(loss).backward()"
+
 _TOLERANCE = {torch.float16: 0.01, torch.bfloat16: 0.04}
 _TELLING_SCALE = 32  # from here on even a quarter of a scaled loss has larger gradients than an unscaled one
 
 
 def overflow(call: GanCall) -> Iterator[Finding]:
-    """Look at a call whose gradients are not finite: weights must stay, and the scale must fall.
+    """Find mistakes in a call whose gradients are not finite: weights must stay, and the scale must fall.
 
     Fake images that are inf reach the discriminator, too.
     """

@@ -75,7 +75,7 @@ def optimizer_of(part: str) -> str:
 
 
 @dataclass(frozen=True)
-class Problem:
+class GanProblem:
     """One run: how often the step is called, in which dtype, with which scaler.
 
     Call number ``poisoned_call``, from 0, gives the network ``poisoned_part`` input too large for fp16. No
@@ -182,7 +182,7 @@ class GanCall:
 class Gan:
     """Both networks, their optimizers and one scaler, over several calls of the learner's step."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: GanProblem) -> None:
         self.problem, self.device = problem, device_type()
         self._draw = torch.Generator().manual_seed(problem.seed)
         self.discriminator = self._made(Part("discriminator", _FEATURES, 1))

@@ -22,7 +22,7 @@ from amp_lessons.bench.calculator import (
 )
 from amp_lessons.measure import GPUS, OPTIMIZERS, Footprint, LargestBatch
 from amp_lessons.measure.batch import LARGEST_BATCH
-from amp_lessons.measure.gpus import CONTEXT_BYTES
+from amp_lessons.measure.bounds import CONTEXT_BYTES
 from amp_lessons.precisions import HALVES
 from amp_lessons.text.nearest import did_you_mean
 from amp_lessons.text.words import memory
