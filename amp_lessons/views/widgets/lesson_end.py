@@ -16,7 +16,7 @@ from amp_lessons.keeping.progress import ProgressError
 from amp_lessons.lessons import heads
 from amp_lessons.lessons.shipped import FIRST
 from amp_lessons.text.words import counted, listed
-from amp_lessons.views.base import host
+from amp_lessons.views.base import shown
 from amp_lessons.views.base.picture import CAPTION_STYLE
 from amp_lessons.views.base.shown import Shown
 from amp_lessons.views.base.style import ACCENT, GRID
@@ -102,8 +102,8 @@ class LessonEnd(Shown):
         try:
             super()._ipython_display_(**kwargs)
         except NotImplementedError:
-            host.publish(self._repr_mimebundle_())
-        host.publish({"text/markdown": self.way_on(), "text/plain": self.way_on()})
+            shown.publish(self._repr_mimebundle_())
+        shown.publish({"text/markdown": self.way_on(), "text/plain": self.way_on()})
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         """Leave the learner's progress out, so that a stored strip is the same for everyone."""
