@@ -8,8 +8,7 @@ from torch import nn
 
 from amp_lessons import parallel
 from amp_lessons.bench import calculator
-from amp_lessons.bench.calculator import SUBJECTS, ask, largest_batch, predict
-from amp_lessons.bench.sharing import sharing
+from amp_lessons.bench.calculator import SUBJECTS, ask, largest_batch, predict, sharing
 from amp_lessons.measure import GPUS, LargestBatch
 from amp_lessons.text.words import memory
 from amp_lessons.views import CalculatorView

@@ -99,7 +99,7 @@ class FateBars:
         self.artists = [*self._parts.values()]
 
     def name(self, axes: Axes, **names: str) -> None:
-        """Say above ``axes`` what each colour means; ``names`` are those of fates called otherwise here."""
+        """Draw a legend above ``axes``; ``names`` are those of fates that are called otherwise here."""
         labels = [names.get(fate, zone.name) for fate, zone in ZONES.items()]
         axes.legend(
             self.artists,

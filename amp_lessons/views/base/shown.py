@@ -23,7 +23,7 @@ from amp_lessons.views.base.picture import CAPTION_STYLE
 
 
 def has_page() -> bool:
-    """Say whether there is a page on which somebody looks: a Jupyter server's, a host's or an editor's.
+    """Return whether there is a page on which somebody looks: a Jupyter server's, a host's or an editor's.
 
     There is none where a program runs the cells, to store what they show or to compare it.
     """
@@ -31,17 +31,17 @@ def has_page() -> bool:
 
 
 def on_colab() -> bool:
-    """Say whether this is a kernel of Google Colab, which has loaded that package before any cell runs."""
+    """Return whether this is a kernel of Google Colab, which has loaded that package before any cell runs."""
     return "google.colab" in sys.modules
 
 
 def on_kaggle() -> bool:
-    """Say whether this is a kernel of Kaggle."""
+    """Return whether this is a kernel of Kaggle."""
     return "KAGGLE_KERNEL_RUN_TYPE" in os.environ
 
 
 def in_vscode() -> bool:
-    """Say whether VS Code shows this notebook: it leaves the notebook's path in the kernel."""
+    """Return whether VS Code shows this notebook: it leaves the notebook's path in the kernel."""
     from IPython import get_ipython
 
     shell = get_ipython()
@@ -131,7 +131,7 @@ class Shown(ipywidgets.VBox):
         return {WIDGET_VIEW: {"version_major": 2, "version_minor": 0, "model_id": self.model_id}}
 
     def _ipython_display_(self, **kwargs: Any) -> None:
-        """Let the page decide what it shows; where there is none, the bundle is asked for."""
+        """Publish what stands in, and the controls; without a page IPython takes the bundle instead."""
         if self.comm is None or not has_page():
             raise NotImplementedError  # says to IPython: go on with _repr_mimebundle_
         bundle = self._repr_mimebundle_()  # where work goes on, it waits: what stands in comes after

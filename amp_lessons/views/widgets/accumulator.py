@@ -13,8 +13,7 @@ from matplotlib.ticker import NullLocator
 from amp_lessons import fp8
 from amp_lessons.fp8 import Accumulation
 from amp_lessons.fp8.accumulators import FP32_BITS
-from amp_lessons.text.marks import COMPUTED_MARK
-from amp_lessons.text.words import relative
+from amp_lessons.text.words import COMPUTED_MARK, relative
 from amp_lessons.views.base.controls import ControlValue, Slider, dropdown, row
 from amp_lessons.views.base.moving import MovingLines, MovingMark, MovingView
 from amp_lessons.views.base.number_line import powers_of_ten

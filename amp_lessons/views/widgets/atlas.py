@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 
 from amp_lessons import autocast
 from amp_lessons.autocast import UNLISTED, Operation
-from amp_lessons.text.marks import COMPUTED_MARK
 from amp_lessons.text.tables import Table
+from amp_lessons.text.words import COMPUTED_MARK
 from amp_lessons.views.base.controls import ControlValue, dropdown, row, text_field
 from amp_lessons.views.base.picture import Picture, sentence_html
 from amp_lessons.views.base.style import INK, PAPER, QUIET, RULE_COLOURS, house_style, tint
@@ -76,7 +76,7 @@ class AtlasView(View):
         )
 
     def _filters(self) -> str:
-        """Say what the dropdowns leave out."""
+        """Describe what the dropdowns leave out."""
         rule = "" if self.rule == ANY_RULE else f", only {self.rule!r} on {DEVICE_NAMES[self.device_type]}"
         return rule + (", only where CUDA and CPU differ" if self.differing else "")
 

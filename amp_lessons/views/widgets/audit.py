@@ -21,8 +21,7 @@ from amp_lessons.audit.report.rendering import section_html
 from amp_lessons.audit.report.sections import Section, headline
 from amp_lessons.audit.report.steps import by_optimizer, remarks
 from amp_lessons.text import prose
-from amp_lessons.text.marks import MEASURED_MARK
-from amp_lessons.text.words import fraction
+from amp_lessons.text.words import MEASURED_MARK, fraction
 from amp_lessons.views.base.controls import ControlValue, dropdown, row
 from amp_lessons.views.base.picture import Picture
 from amp_lessons.views.base.style import house_style
@@ -104,7 +103,7 @@ class AuditView(View):
         self.show(picture, caption, mark=MEASURED_MARK, announced=announced)
 
     def _to_come(self) -> str:
-        """Say of a training that is to come where its picture will be."""
+        """Show, before the training has taken a step, where its picture will be."""
         return " yet; with the first one the picture comes here" if isinstance(self._audit, Seen) else ""
 
     def _findings_html(self) -> Markup:
@@ -134,7 +133,7 @@ def _set_options(choice: ipywidgets.Dropdown, options: list[tuple[str, str]]) ->
 
 
 def describe(document: Document, number_format: str, by: By, layer: str = "") -> str:
-    """Say in words what the picture shows."""
+    """Describe what the picture shows."""
     said = [f"{headline(document)}."]
     for number, steps in by_optimizer(document).items():
         skipped = sum(not step["happened"] for step in steps)
@@ -149,7 +148,7 @@ def describe(document: Document, number_format: str, by: By, layer: str = "") ->
 
 
 def _say_layer(document: Document, by: By, layer: str) -> str:
-    """Say what one layer loses in each format, at its worst step."""
+    """Describe what one layer loses in each format, at its worst step."""
     curves = layer_curves(document, layer, by)
     worst = {name: max(losses.values()) for name, losses in curves.items() if losses}
     said = ", ".join(f"{fraction(share)} in {say_format(document, name)}" for name, share in worst.items())

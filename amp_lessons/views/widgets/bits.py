@@ -152,7 +152,7 @@ def _line(representation: Representation) -> str:
 
 
 def describe(chosen: Representation, value: float | Fraction, text: str) -> str:
-    """Say in words what the picture shows of the format that is taken apart."""
+    """Describe what the picture shows of the format that is taken apart."""
     fields, name = chosen.fields, chosen.format.name
     same = value == fields.value or (chosen.outcome == "nan" and fields.kind == "nan")
     sentences = [] if same else [_became(chosen, text)]
@@ -355,7 +355,7 @@ def _fields(float_format: FloatFormat) -> list[str]:
 
 
 def describe_error(representation: Representation) -> str:
-    """Say in a few words what became of the number."""
+    """Describe in a few words what became of the number."""
     value = representation.fields.value
     if representation.outcome == "nan":
         return "nan" if math.isnan(value) else "has no nan"
@@ -387,7 +387,7 @@ def describe_significand(representation: Representation) -> str:
 
 
 def describe_value(chosen: Representation, value: float) -> str:
-    """Say ``value``; beside a subnormal, which is so many times the smallest one, count in those."""
+    """Write ``value`` as text; beside a subnormal, as a multiple of the smallest one."""
     smallest = chosen.format.smallest_subnormal
     if chosen.fields.kind != "subnormal" or not smallest:
         return exact(value)

@@ -207,7 +207,7 @@ def _answers(question: Question, gpu: str, ticket: Ticket) -> Iterator[Footprint
 
 
 def describe(question: Question, found: Footprint, gpu: str) -> str:
-    """Say the peak and its largest parts, what it leaves out, and whether it fits into the GPU."""
+    """Describe the peak and its largest parts, what it leaves out, and whether it fits into the GPU."""
     parts = sorted(found.at_peak.items(), key=lambda part: -part[1])
     said = ", ".join(f"{kind} {memory(nbytes)}" for kind, nbytes in parts[:_PARTS_IN_WORDS])
     more = ", and a little more" if len(parts) > _PARTS_IN_WORDS else ""
@@ -221,7 +221,7 @@ def describe(question: Question, found: Footprint, gpu: str) -> str:
 
 
 def _say_fit(peak_bytes: int, gpu: str) -> str:
-    """Say whether a step fits into what a GPU has for tensors, and warn where it barely does."""
+    """Return whether a step fits into what a GPU has for tensors, and warn where it barely does."""
     usable = GPUS[gpu].usable_bytes
     fits = "fits into" if peak_bytes <= usable else "does not fit into"
     room = f"the {memory(usable)} that {gpu} has for tensors, after some {memory(CONTEXT_BYTES)} for itself"

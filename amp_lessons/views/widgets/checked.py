@@ -68,7 +68,7 @@ def check(exercise_id: str, attempt: Any, *, time_limit_s: float = 10.0) -> Chec
 
 
 def describe(comparison: SideBySide) -> str:
-    """Say how far the learner's numbers agree with the expected ones."""
+    """Describe how far the learner's numbers agree with the expected ones."""
     expected, yours = comparison.expected, comparison.yours
     what = comparison.quantity[0].upper() + comparison.quantity[1:]
     common = min(len(expected), len(yours))

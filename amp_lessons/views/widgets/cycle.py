@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.scaling import PHASES, AmpCycle, PhaseSnapshot, make_scaler
-from amp_lessons.text.marks import MEASURED_MARK
-from amp_lessons.text.words import number, power_of_two
+from amp_lessons.text.words import MEASURED_MARK, number, power_of_two
 from amp_lessons.views.base.controls import button, row
 from amp_lessons.views.base.number_line import draw_chip
 from amp_lessons.views.base.picture import Picture
@@ -77,7 +76,7 @@ class CycleView(View):
         return self.snapshot
 
     def inject_overflow(self) -> None:
-        """Let the coming backward leave one inf among the gradients."""
+        """Put one inf among the gradients of the next backward pass."""
         self._cycle.inject_overflow()
         self.say("The next backward will leave one inf among the gradients. Press on, and watch the scaler.")
 

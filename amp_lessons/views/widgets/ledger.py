@@ -102,7 +102,7 @@ class LedgerView(View):
 
 
 def describe(rows: tuple[Row, ...], total: int) -> str:
-    """Say the last of ``rows`` in a sentence, and what all of them add up to."""
+    """Describe the last of ``rows`` in a sentence, and what all of them add up to."""
     row, casts = rows[-1], [cast for each in rows for cast in each.casts]
     called = ", ".join(
         f"{count} {name}" for name, count in Counter(map(dtype_name, row.input_dtypes)).items()
@@ -168,7 +168,7 @@ def ledger_picture(rows: Sequence[Row], current: int) -> Picture:
 
 
 def say_rule(row: Row) -> str:
-    """Say which rule decided the dtype, and of a composite operation the one inside that it applied to."""
+    """Name the rule that decided the dtype, in a composite one with the operation that it applied to."""
     return f"{row.rule} through {row.through.removeprefix('aten::')}" if row.through else row.rule
 
 

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from amp_lessons.exercises import overviews
 from amp_lessons.exercises.overviews import Score
 from amp_lessons.keeping.progress import ProgressError
-from amp_lessons.lessons import heads
+from amp_lessons.lessons import shipped
 from amp_lessons.lessons.shipped import FIRST
 from amp_lessons.text.words import counted, listed
 from amp_lessons.views.base import shown
@@ -38,8 +38,8 @@ class LessonEnd(Shown):
 
     def __init__(self, number: str) -> None:
         """End the lesson with that number, ``"03"``; ValueError names the lessons that there are."""
-        self.lesson = heads.head_of(number)
-        self._next = heads.head_after(self.lesson)
+        self.lesson = shipped.head_of(number)
+        self._next = shipped.head_after(self.lesson)
         self._counts = ipywidgets.HTML()
         super().__init__([self._counts], layout={"max_width": "900px"})
         self.add_class("amp-strip")
@@ -112,7 +112,7 @@ class LessonEnd(Shown):
 
 
 def _due(score: Score) -> str:
-    """Say what is due for repetition, of all lessons."""
+    """Describe what is due for repetition, of all lessons."""
     due = [f"{each.title} (lesson {each.lesson})" for each in score.due]
     named, others = due[:_MOST_NAMED], len(due[_MOST_NAMED:])
     named += [f"{others} more"] if others else []

@@ -15,8 +15,7 @@ from matplotlib.ticker import FixedLocator, MaxNLocator
 from amp_lessons import clinic
 from amp_lessons.clinic import LossCurve
 from amp_lessons.quizzes import Choice, question
-from amp_lessons.text.marks import MEASURED_MARK
-from amp_lessons.text.words import power_of_two
+from amp_lessons.text.words import MEASURED_MARK, power_of_two
 from amp_lessons.views.base.controls import button, dropdown, row
 from amp_lessons.views.base.picture import Picture, sentence_html
 from amp_lessons.views.base.style import ACCENT, GRID, INK, QUIET, ZONES, house_style
@@ -113,7 +112,7 @@ class CurveQuiz(View):
 
 
 def describe(curve: clinic.LossCurve) -> str:
-    """Say in words what is drawn: losses by epoch, what was logged beside them, and the loss scale."""
+    """Describe what is drawn: losses by epoch, what was logged beside them, and the loss scale."""
     steps = curve.epoch_steps
     said = [f"{len(curve.losses)} steps in {len(curve.losses) // steps} epochs"]
     said.append(f"mean loss of the first epoch {_mean(curve.losses[:steps])}")

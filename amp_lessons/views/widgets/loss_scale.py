@@ -14,8 +14,7 @@ from amp_lessons import scaling
 from amp_lessons.formats import FORMATS
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.scaling import Census
-from amp_lessons.text.marks import MEASURED_MARK
-from amp_lessons.text.words import power, power_of_two, relative, share
+from amp_lessons.text.words import MEASURED_MARK, power, power_of_two, relative, share
 from amp_lessons.views.base.controls import ControlValue, Slider, SliderWithField, dropdown, row, text_field
 from amp_lessons.views.base.moving import MovingView
 from amp_lessons.views.base.number_line import FateBars, draw_zones, powers_of_two
@@ -142,7 +141,7 @@ def _two_to(exponent: int) -> str:
 
 
 def describe(census: Census) -> str:
-    """Say a census in one sentence, as the caption does."""
+    """Describe a census in one sentence, the caption's."""
     alive = census.at_stake
     sentence = (
         f"Scale {power_of_two(census.scale)}: "
@@ -157,7 +156,7 @@ def describe(census: Census) -> str:
 
 
 def _of_the_norm(census: Census) -> str:
-    """Say how much of the gradient's norm vanished with those that were counted, if any were."""
+    """Describe how much of the gradient's norm vanished with those that were counted, if any were."""
     return f" ({relative(census.underflow_norm_fraction)} of their norm)" if census.underflowed else ""
 
 

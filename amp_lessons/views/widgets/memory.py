@@ -14,8 +14,7 @@ from matplotlib.patches import Patch
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.measure import OPTIMIZERS, Footprint
 from amp_lessons.measure.footprint import MEASURED
-from amp_lessons.text.marks import MEASURED_MARK
-from amp_lessons.text.words import memory, percent
+from amp_lessons.text.words import MEASURED_MARK, memory, percent
 from amp_lessons.views.base.controls import ControlValue, Slider, dropdown, row
 from amp_lessons.views.base.picture import Picture
 from amp_lessons.views.base.style import GRID, INK, KIND_COLOURS, PAPER, dtype_colour, house_style, text_on
@@ -99,7 +98,7 @@ class MemoryView(View):
         self._refresh()
 
     def _fit_depth(self, depth: int | None) -> None:
-        """Let the slider go as deep as this network's modules; by default show all of them."""
+        """Set the slider's end to the depth of this network's modules; by default show all of them."""
         with self.answering():
             paths = [path for each in self.footprints.values() for path in each.saved_by_module()]
             self._depth.max = max((path.count(".") + 1 for path in paths), default=1)
@@ -113,7 +112,7 @@ class MemoryView(View):
 
 
 def describe_saved(footprints: Footprints) -> str:
-    """Say how much is saved for the backward pass in each precision, and what part of fp32's that is."""
+    """Describe how much is saved for the backward pass in each precision, and what part of fp32's that is."""
     (_, first), *others = footprints.items()
     saved = sum(first.saved_bytes.values())
     said = [_say_saved(precision, each, saved) for precision, each in others]
@@ -127,7 +126,7 @@ def _say_saved(precision: str, each: Footprint, fp32_bytes: int) -> str:
 
 
 def describe_step(footprints: Footprints) -> str:
-    """Say the peaks, and why the whole is never half: what autocast leaves as it is."""
+    """Describe the peaks, and why the whole is never half: what autocast leaves as it is."""
     (_, first), *others = footprints.items()
     unchanged = first.parameter_bytes + first.gradient_bytes + first.optimizer_bytes
     peaks = [
@@ -142,7 +141,7 @@ def describe_step(footprints: Footprints) -> str:
 
 
 def _warning(footprints: Footprints) -> str:
-    """Say after a caption what the figures leave out, once for all precisions."""
+    """Return what a caption ends with: what the figures leave out, once for all precisions."""
     return "".join(f" {said}" for said in dict.fromkeys(each.warning for each in footprints.values()) if said)
 
 
@@ -303,7 +302,7 @@ def _write_peak(axes: Axes, y: float, each: Footprint, longest: int) -> None:
 
 
 def _parts(each: Footprint) -> Iterator[tuple[int, str, int]]:
-    """Go through the kinds of memory at the peak: where each begins in the bar, its name and its bytes."""
+    """Yield the kinds of memory at the peak: where each begins in the bar, its name and its bytes."""
     left = 0
     for kind in KIND_COLOURS:
         if kind in each.at_peak:

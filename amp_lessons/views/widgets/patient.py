@@ -15,8 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from amp_lessons import clinic
 from amp_lessons.clinic import Curve, Observed
 from amp_lessons.quizzes import Choice, Question
-from amp_lessons.text.marks import MEASURED_MARK
-from amp_lessons.text.words import number
+from amp_lessons.text.words import MEASURED_MARK, number
 from amp_lessons.views.base.picture import CAPTION_STYLE, Picture
 from amp_lessons.views.base.style import ACCENT, GRID, INK, ZONES, house_style
 from amp_lessons.views.base.view import View
@@ -80,7 +79,7 @@ class Patient(View):
         return Markup("<ul>{}</ul>").format(Markup("").join(items))
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
-        """Let the stored picture and the text carry the question, for readers without a kernel."""
+        """Return picture and text with the question in them, for readers without a kernel."""
         bundle = super()._repr_mimebundle_(**kwargs)
         asked = self._quiz._repr_mimebundle_()["text/plain"].splitlines()
         bundle["text/plain"] = "\n".join([bundle["text/plain"], *asked])
@@ -90,7 +89,7 @@ class Patient(View):
 
 
 def describe(observed: clinic.Observed) -> str:
-    """Say in words what is seen of a run: where each curve begins and ends, and each number."""
+    """Describe what is seen of a run: where each curve begins and ends, and each number."""
     curves = [
         f"{each.quantity}, by {each.over}: from {each.values[0]:.4g} to {each.values[-1]:.4g}"
         for each in observed.curves

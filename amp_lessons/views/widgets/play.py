@@ -11,8 +11,7 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from amp_lessons.text.marks import MEASURED_MARK
-from amp_lessons.text.words import superscripts
+from amp_lessons.text.words import MEASURED_MARK, superscripts
 from amp_lessons.views.base.controls import Slider, button, row
 from amp_lessons.views.base.picture import CAPTION_STYLE, Picture
 from amp_lessons.views.base.style import ACCENT, INK, dtype_colour, house_style
@@ -120,7 +119,7 @@ class Play(View):
         self._slider.observe(self._refresh, "value")
 
     def _tour(self, control: ipywidgets.Box) -> Tour:
-        """Lead through slider, picture and sentence, and leave what they show for the learner to find."""
+        """Return a tour of slider, picture and sentence; what they show is left for the learner to find."""
         first = self._slider.readouts[0]
         return Tour(
             [

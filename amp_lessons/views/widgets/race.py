@@ -14,8 +14,7 @@ from matplotlib.lines import Line2D
 from amp_lessons import devices
 from amp_lessons.material.race import TASKS, Race
 from amp_lessons.precisions import HALVES as DTYPES
-from amp_lessons.text.marks import MEASURED_MARK
-from amp_lessons.text.words import relative
+from amp_lessons.text.words import MEASURED_MARK, relative
 from amp_lessons.views.base.controls import button, dropdown, row
 from amp_lessons.views.base.picture import Picture
 from amp_lessons.views.base.style import GRID, INK, ZONES, dtype_colour, house_style
@@ -173,7 +172,7 @@ def _dtype(dtype: torch.dtype | str) -> torch.dtype:
 
 
 def describe(race: Race, task: str, running: bool) -> str:
-    """Say in words how a race stands."""
+    """Describe how a race stands."""
     fp32, amp = race.fp32, race.amp
     where = f"{task}, fp32 against {amp.precision} autocast on {race.device.type}"
     if race.step == 0:
@@ -234,7 +233,7 @@ class RacePicture(Picture):
         return fp32, amp, skipped
 
     def update(self, race: Race) -> None:
-        """Let the curves grow to where ``race`` has come."""
+        """Extend the curves to the steps that ``race`` has taken."""
         steps = range(1, race.step + 1)
         fp32, amp, skipped = self._curves
         fp32.set_data(steps, race.fp32.losses[: race.step])

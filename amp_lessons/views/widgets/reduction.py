@@ -17,8 +17,7 @@ from amp_lessons import parallel
 from amp_lessons.arguments import require
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.parallel import Addition, Growth
-from amp_lessons.text.marks import COMPUTED_MARK
-from amp_lessons.text.words import relative
+from amp_lessons.text.words import COMPUTED_MARK, relative
 from amp_lessons.views.base.controls import ControlValue, Slider, dropdown, row
 from amp_lessons.views.base.moving import MovingLines, MovingMark, MovingView, Points
 from amp_lessons.views.base.number_line import powers_of_ten
@@ -135,7 +134,7 @@ def _off(error: float) -> str:
 
 
 def _size(size: float) -> str:
-    """Say how much of the mean is there, where rounding shows in it."""
+    """Describe how much of the mean is there, where rounding shows in it."""
     return f", {size:.2f} of its length" if math.isfinite(size) and abs(size - 1) >= 0.005 else ""
 
 

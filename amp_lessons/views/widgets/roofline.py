@@ -15,8 +15,7 @@ from matplotlib.ticker import FuncFormatter
 from amp_lessons import devices, measure
 from amp_lessons.formats import FORMATS, parse_whole
 from amp_lessons.measure import GPUS, Promise, Rate, Roof, Survey, Timing
-from amp_lessons.text.marks import MEASURED_MARK
-from amp_lessons.text.words import flop_rate, percent, three_digits
+from amp_lessons.text.words import MEASURED_MARK, flop_rate, percent, three_digits
 from amp_lessons.views.base.controls import ControlValue, Slider, SliderWithField, dropdown, row, text_field
 from amp_lessons.views.base.picture import Picture
 from amp_lessons.views.base.style import GRID, INK, PAPER, QUIET, dtype_colour, house_style
@@ -55,7 +54,7 @@ def roofline_of(gpu: str, product: int | None = None) -> Still:
 
 
 def _say_pair(pair: list[Promise]) -> str:
-    """Say where the same product lies in both precisions, and what it gains."""
+    """Describe where the same product lies in both precisions, and what it gains."""
     wide, half = pair
     return (
         f"{wide.size:,} × {wide.size:,} in {wide.precision}: {three_digits(wide.intensity)} FLOP per byte, "
@@ -152,7 +151,7 @@ class RooflineView(View):
 
 
 def describe_product(product: Rate, survey: Survey) -> str:
-    """Say how fast a product was, and how much of what bounds it that is."""
+    """Describe how fast a product was, and how much of what bounds it that is."""
     ridge = survey.roofline.ridge_point(product.precision)
     bound = "arithmetic" if product.intensity >= ridge else "memory"
     reached = percent(survey.fraction_of_roof(product), 1)
@@ -164,7 +163,7 @@ def describe_product(product: Rate, survey: Survey) -> str:
 
 
 def describe_roofs(survey: Survey) -> str:
-    """Say the best rates of products in all precisions, measured, and what they are on a CPU."""
+    """Describe the best rates of products in all precisions, measured, and what they are on a CPU."""
     roofline = survey.roofline
     first, *others = roofline.precisions
     said = [

@@ -99,7 +99,7 @@ def _width_in_words(zoom: int) -> str:
 
 
 def describe(low: float, high: float) -> str:
-    """Say which part of the ruler is in view, and how many values of each format lie there."""
+    """Describe which part of the ruler is in view, and how many values of each format lie there."""
     counts = {name: len(each.codes_between(2.0**low, 2.0**high)) for name, each in FORMATS.items()}
     found = ", ".join(f"{name} {count:,}" for name, count in counts.items() if count)
     none = [name for name, count in counts.items() if not count]

@@ -16,8 +16,7 @@ from amp_lessons.arguments import require
 from amp_lessons.formats import FORMATS, FloatFormat
 from amp_lessons.fp8 import Placement, Quantized
 from amp_lessons.material import tensors
-from amp_lessons.text.marks import COMPUTED_MARK
-from amp_lessons.text.words import power, relative, share
+from amp_lessons.text.words import COMPUTED_MARK, power, relative, share
 from amp_lessons.views.base.controls import ControlValue, Slider, dropdown, row
 from amp_lessons.views.base.moving import MovingView
 from amp_lessons.views.base.number_line import FateBars, draw_zones, powers_of_two
@@ -153,7 +152,7 @@ class ScaleView(MovingView):
 
 
 def describe(placement: Placement) -> str:
-    """Say in two sentences what became of the elements, and what their scales take."""
+    """Describe in two sentences what became of the elements, and what their scales take."""
     alive, made = placement.at_stake, placement.quantized
     return (
         f"{share(placement.count('underflowed'), alive)} of {alive:,} elements become zero, "
@@ -163,7 +162,7 @@ def describe(placement: Placement) -> str:
 
 
 def _cost(made: Quantized) -> str:
-    """Say what the scales take beside the elements."""
+    """Describe what the scales take beside the elements."""
     count, scale_bits = made.scales.numel(), made.cast.scale.bits
     scales = (
         f"{count:,} scales of {scale_bits} bits take"

@@ -13,8 +13,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from torch import Tensor, nn
 
 from amp_lessons.scaling import ScalerStep, ScalerTimeline
-from amp_lessons.text.marks import MEASURED_MARK
-from amp_lessons.text.words import power, power_of_two
+from amp_lessons.text.words import MEASURED_MARK, power, power_of_two
 from amp_lessons.views.base.controls import Slider, button, dropdown, row
 from amp_lessons.views.base.picture import Picture
 from amp_lessons.views.base.style import ACCENT, GRID, INK, QUIET, ZONES, house_style
@@ -90,7 +89,7 @@ class ScalerView(View):
 
 
 def describe(timeline: ScalerTimeline) -> str:
-    """Say a timeline in two sentences."""
+    """Describe a timeline in two sentences."""
     first, last = timeline.steps[0], timeline.steps[-1]
     skipped, grown = timeline.skipped, timeline.grown
     which = f" (steps {_listed(skipped)})" if skipped else ""

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from amp_lessons.text.marks import MEASURED_MARK
+from amp_lessons.text.words import MEASURED_MARK
 from amp_lessons.views.base.picture import Picture
 from amp_lessons.views.base.style import GRID, STROKES, house_style
 from amp_lessons.views.base.view import View

@@ -80,7 +80,7 @@ def source_table(
 
 
 def _rows(model: str, precision: str, known: tuple[Recording, ...]) -> Iterator[dict[str, object]]:
-    """Go through the lines of one model: its claim and prediction, and one line per measured mode."""
+    """Yield the rows of one model: its claim and prediction, and one line per measured mode."""
     claim = WORKLOADS[model].claim
     first, *others = _measured(model, precision, known) or [None]
     speed = f"{claim.speedup}x on {claim.gpu}" if claim else NO_CLAIM
