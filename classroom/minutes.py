@@ -17,7 +17,7 @@ import nbformat
 from nbformat import NotebookNode
 
 from amp_lessons.exercises import shelf
-from amp_lessons.lessons.heads import minutes_in
+from amp_lessons.lessons.shipped import minutes_in
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 OPENING = "Opening"  # what stands above the first heading

@@ -70,7 +70,7 @@ class Program:
         return None
 
     def wait_until(self, ready: Callable[[], bool], limit_s: float) -> None:
-        """Ask until it is ready. Raises RuntimeError with its last words where it ends or takes longer."""
+        """Poll until it is ready. Raises RuntimeError with its last words where it ends or takes longer."""
         deadline = time.monotonic() + limit_s
         while self.wait(_POLL_S) is None and time.monotonic() < deadline:
             if ready():
@@ -78,7 +78,7 @@ class Program:
         raise RuntimeError(f"{self._process.args[0]!r} did not get ready:\n{self.said()[-3000:]}")
 
     def end(self) -> None:
-        """Ask it to end, and after a while make it; whatever is left of its group ends with it."""
+        """Terminate it, and kill it if it does not end; whatever is left of its group ends with it."""
         self._process.terminate()
         self.wait(self._end_s)
         with suppress(ProcessLookupError, PermissionError):

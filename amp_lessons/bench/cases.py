@@ -30,7 +30,7 @@ from amp_lessons.text.words import memory
 
 
 @dataclass(frozen=True)
-class Case:
+class BenchCase:
     """What is to be measured: a model of ``WORKLOADS`` in one of its presets, in one precision and mode."""
 
     model: str
@@ -49,10 +49,10 @@ class Case:
 
 def all_cases(
     models: Iterable[str], precisions: Iterable[str], modes: Iterable[Mode], preset: str
-) -> list[Case]:
+) -> list[BenchCase]:
     """Return every combination, model by model, so that what is compared is measured close together."""
     names = tuple(precisions)
-    return [Case(model, name, mode, preset) for model in models for mode in modes for name in names]
+    return [BenchCase(model, name, mode, preset) for model in models for mode in modes for name in names]
 
 
 def fitting_batch(model: str, preset: str, device: torch.device) -> int:
@@ -78,7 +78,7 @@ def _fake_case(model: str, preset: str, batch: int) -> tuple[nn.Module, dict[str
         return fake, workload.batch(fake, batch, preset)
 
 
-def measure(case: Case, *, batch: int, device: torch.device, seconds: float) -> Result:
+def measure(case: BenchCase, *, batch: int, device: torch.device, seconds: float) -> Result:
     """Measure a case for about ``seconds``; whatever fails, except by interruption, is told in the result."""
     result = Result(*case.key, "failed", batch, datetime.now(timezone.utc).isoformat(timespec="seconds"))
     if message := _unsupported(case.precision, device):
@@ -111,7 +111,7 @@ class NothingToConvertError(ValueError):
 
 
 def _unsupported(name: str, device: torch.device) -> str:
-    """Say why this device has no such precision; nothing where it has."""
+    """Explain why this device has no such precision; nothing where it has."""
     if name in eight_bits.precisions_on(device):
         return ""
     reason = eight_bits.refusal(device) if name == eight_bits.FP8 else None
@@ -138,7 +138,7 @@ def training_step(
     return step
 
 
-def _timed(case: Case, batch: int, device: torch.device, seconds: float) -> tuple[Timing, int | None]:
+def _timed(case: BenchCase, batch: int, device: torch.device, seconds: float) -> tuple[Timing, int | None]:
     """Return the time of a step and its peak memory."""
     workload, kind = WORKLOADS[case.model], precision(eight_bits.surrounding(case.precision))
     elsewhere = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0

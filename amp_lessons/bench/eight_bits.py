@@ -33,7 +33,7 @@ def precisions_on(device: torch.device | str) -> tuple[str, ...]:
 
 
 def refusal(device: torch.device | str) -> str | None:
-    """Say why FP8 is not benchmarked on this device; None where it is. The device is asked."""
+    """Explain why FP8 is not benchmarked on this device; None where it is. The device is asked."""
     engines = fp8.engines(_RECIPE, device).values()
     return next((engine.reason for engine in engines if engine.name != "device"), None)
 
@@ -44,7 +44,7 @@ def surrounding(precision: str) -> str:
 
 
 def convert(model: nn.Module) -> int:
-    """Let linear layers compute in FP8, in place, and return how many there are now.
+    """Make linear layers compute in FP8, in place, and return how many there are now.
 
     Left alone are those with a side that is no multiple of 16, and classes derived from ``nn.Linear``.
     """

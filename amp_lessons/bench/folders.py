@@ -61,7 +61,7 @@ def file_name(setup: Setup, preset: str, number: int = 1) -> str:
 
 
 def files(folder: Path) -> Iterator[tuple[Path, Recording]]:
-    """Go through the readable files of results in a folder, by name."""
+    """Yield the readable files of results in a folder, by name."""
     for path in _paths(folder):
         with suppress(UnreadableResultsError):
             yield path, read(path)

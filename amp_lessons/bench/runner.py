@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from amp_lessons.bench.cases import Case
+from amp_lessons.bench.cases import BenchCase
 from amp_lessons.bench.folders import files, path_for
 from amp_lessons.bench.results import (
     Outcome,
@@ -45,10 +45,12 @@ def resume(folder: Path, setup: Setup, preset: str) -> tuple[Path, Recording, st
     return path, recording.with_result(ended), f"{words} {' '.join(ended.key)}: {ended.message}.".strip()
 
 
-def outstanding(cases: Sequence[Case], recording: Recording, *, fresh: bool, retry: bool) -> list[Case]:
+def outstanding(
+    cases: Sequence[BenchCase], recording: Recording, *, fresh: bool, retry: bool
+) -> list[BenchCase]:
     """Return the cases without a result; ``retry`` adds those that failed, ``fresh`` all."""
 
-    def is_done(case: Case) -> bool:
+    def is_done(case: BenchCase) -> bool:
         result = recording.results.get(case.key)
         return result is not None and not fresh and not (retry and result.outcome in FAILURES)
 
@@ -56,10 +58,10 @@ def outstanding(cases: Sequence[Case], recording: Recording, *, fresh: bool, ret
 
 
 def run_cases(
-    cases: Sequence[Case],
+    cases: Sequence[BenchCase],
     recording: Recording,
     path: Path,
-    measure: Callable[[Case], Result],
+    measure: Callable[[BenchCase], Result],
 ) -> Recording:
     """Measure the cases in order and write the file after each; an interruption leaves it complete so far."""
     for case in cases:

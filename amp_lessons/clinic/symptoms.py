@@ -10,31 +10,31 @@ from amp_lessons.clinic.causes import End
 
 
 @dataclass(frozen=True)
-class Answer:
+class SymptomAnswer:
     """One answer, and what comes after it."""
 
     text: str
-    then: Question | End
+    then: SymptomQuestion | End
 
 
 @dataclass(frozen=True)
-class Question:
+class SymptomQuestion:
     """One question about a training, with the answers that tell causes apart."""
 
     text: str
-    answers: tuple[Answer, ...]
+    answers: tuple[SymptomAnswer, ...]
 
 
 @dataclass(frozen=True)
 class Path:
     """One way through the questions: what was answered to each, and the end."""
 
-    answered: tuple[tuple[Question, Answer], ...]
+    answered: tuple[tuple[SymptomQuestion, SymptomAnswer], ...]
     end: End
 
 
-def paths(question: Question | End | None = None) -> Iterator[Path]:
-    """Go through every way from a question, by default the first, to an end."""
+def paths(question: SymptomQuestion | End | None = None) -> Iterator[Path]:
+    """Yield every path from a question, by default the first, to a leaf."""
     at = SYMPTOMS if question is None else question
     if isinstance(at, End):
         yield Path((), at)
@@ -44,11 +44,11 @@ def paths(question: Question | End | None = None) -> Iterator[Path]:
             yield Path(((at, answer), *rest.answered), rest.end)
 
 
-def _ask(text: str, answers: Mapping[str, Question | End]) -> Question:
-    return Question(text, tuple(Answer(said, then) for said, then in answers.items()))
+def _ask(text: str, answers: Mapping[str, SymptomQuestion | End]) -> SymptomQuestion:
+    return SymptomQuestion(text, tuple(SymptomAnswer(said, then) for said, then in answers.items()))
 
 
-def _do_the_weights_move(if_they_do: Question | End) -> Question:
+def _do_the_weights_move(if_they_do: SymptomQuestion | End) -> SymptomQuestion:
     return _ask(
         "Do the weights move? Compare p.norm() before and after a few steps with what an fp32 run does.",
         {

@@ -14,7 +14,7 @@ from amp_lessons import devices
 from amp_lessons.bench import cases, folders, results, runner
 from amp_lessons.bench.confrontation import MODES
 from amp_lessons.bench.eight_bits import PRECISIONS, precisions_on
-from amp_lessons.bench.report import table
+from amp_lessons.bench.results import table
 from amp_lessons.bench.workloads import MissingExtraError, benched, require_transformers
 from amp_lessons.commands import typed
 from amp_lessons.keeping.progress import ProgressError
@@ -106,12 +106,16 @@ def _bench(args: argparse.Namespace, device: torch.device, folder: Path) -> int:
 
 
 def _with_progress(
-    todo: list[cases.Case], recording: results.Recording, path: Path, device: torch.device, seconds: float
+    todo: list[cases.BenchCase],
+    recording: results.Recording,
+    path: Path,
+    device: torch.device,
+    seconds: float,
 ) -> results.Recording:
     batches = {result.model: result.batch for result in recording.results.values() if result.batch}
     with tqdm(total=len(todo), unit="case", disable=not todo) as bar:
 
-        def measure(case: cases.Case) -> results.Result:
+        def measure(case: cases.BenchCase) -> results.Result:
             bar.set_description(str(case))
             if case.model not in batches:  # the same for all cases of a model, or they could not be compared
                 batches[case.model] = cases.fitting_batch(case.model, case.preset, device)

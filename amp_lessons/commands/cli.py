@@ -129,7 +129,7 @@ def _require_command(parser: argparse.ArgumentParser, word: str) -> None:
 
 
 def _unknown(args: argparse.Namespace, unknown: list[str]) -> str:
-    """Say of arguments that a command does not know where they belong, or what may have been meant."""
+    """Return the message for arguments that a command does not know: where they belong, or what was meant."""
     unknown = [word for word in unknown if word != "--"]
     words = shlex.join(unknown)
     if hasattr(args, "after_dashes"):
@@ -143,7 +143,7 @@ def _unknown(args: argparse.Namespace, unknown: list[str]) -> str:
 
 
 def _missing_for(command: str) -> str:
-    """Say how to install the course where a command needs it and it is not there; "" otherwise."""
+    """Describe how to install the course where a command needs it and it is not there; "" otherwise."""
     if command in _INSTRUMENTS or command not in {name for name, _, _ in COMMANDS}:
         return ""
     missing = ", ".join(name for name in _OF_THE_COURSE if importlib.util.find_spec(name) is None)

@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _read() -> progress.Progress:
-    """Read progress; tell of a damaged file where it does not mix with what is exported."""
+    """Read progress; report a damaged file where that does not mix with what is exported."""
     found = progress.read()
     _warn(found.message)
     return found

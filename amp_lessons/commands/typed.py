@@ -85,12 +85,12 @@ def write(path: Path, text: str) -> None:
 
 
 def wrote(path: Path) -> None:
-    """Say which file was written, on stderr: what a command prints may be read by a program."""
+    """Print which file was written, on stderr: what a command prints may be read by a program."""
     print(f"wrote {path}", file=sys.stderr)
 
 
 def _obstacle(text: str, path: Path) -> str:
-    """Say why a file cannot be written and what would be right; "" where it can."""
+    """Explain why a file cannot be written and what would be right; "" where it can."""
     folder = path.absolute().parent
     if not text.strip():
         return "its name is empty"

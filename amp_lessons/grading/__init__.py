@@ -5,7 +5,7 @@ gets points for what it solves, and whatever it does, everybody else gets theirs
 
 **What a submission may try, and what becomes of it.** Its notebook is never run. It is read, as data, by a
 process of its own (``reader``), in which nothing of it runs; what an attempt needs is cut out of it
-(``slicing``), so a cell that assigns to ``exercises.check`` or to PyTorch is left where it is, and stored
+(``reading``), so a cell that assigns to ``exercises.check`` or to PyTorch is left where it is, and stored
 outputs count for nothing. What is cut out runs behind a wall (``wall``, ``processes``): a fresh process for
 each attempt, under a user of its own, in namespaces of its own. There it can kill no parent and no sibling,
 for it sees none; what it leaves in the background ends with its first process; it writes to an empty ``/tmp``

@@ -3,9 +3,9 @@
 from .grades import Grade as Grade
 from .grades import Graded as Graded
 from .grades import Grades as Grades
+from .grades import file_name as file_name
+from .grades import page as page
 from .grading import Terms as Terms
 from .grading import grade as grade
 from .grading import grade_notebook as grade_notebook
-from .pages import file_name as file_name
-from .pages import page as page
 from .processes import Limits as Limits

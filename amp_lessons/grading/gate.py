@@ -174,7 +174,7 @@ _CARELESS = {"weights_only": (False, None), "pickle_module": (), "allow_pickle":
 
 
 def complaints(statements: Sequence[ast.stmt]) -> list[str]:
-    """Say, each once, what the gate does not let through; nothing where all of it may run."""
+    """Return, each once, what the gate does not let through; nothing where all of it may run."""
     gate = _Gate()
     for statement in statements:
         gate.visit(statement)
@@ -182,7 +182,7 @@ def complaints(statements: Sequence[ast.stmt]) -> list[str]:
 
 
 class _Gate(ast.NodeVisitor):
-    """Go through a source and note what is not let through."""
+    """A visitor of a source that collects what is not let through."""
 
     def __init__(self) -> None:
         self.found: list[str] = []
@@ -334,7 +334,7 @@ class _Gate(ast.NodeVisitor):
 
 
 def _problem_of_part(module: str, name: str) -> str:
-    """Say what is wrong with a name that a module gives; "" where it is let through."""
+    """Describe what is wrong with a name that a module gives; "" where it is let through."""
     if module in _PARTS:
         return "" if name in _PARTS[module] else f"more of {module} than an answer needs"
     if name.startswith("_") and not (module == "torch" and name.startswith("_foreach_")):

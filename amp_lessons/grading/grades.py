@@ -1,4 +1,8 @@
-"""What grading comes to: for each learner and exercise a grade, as a table and as CSV."""
+"""What grading comes to: for each learner and exercise a grade, as a table, as CSV, and as a page.
+
+All of a page was written by somebody else: every word is escaped, and the page forbids the browser whatever
+is not on it.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,13 @@ import csv
 import io
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
+from markupsafe import Markup
+
+from amp_lessons.exercises.report import rendering
 from amp_lessons.exercises.report.results import Report
+from amp_lessons.text.page import whole_page
 from amp_lessons.text.tables import Table
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -105,3 +114,47 @@ def writable(text: str) -> str:
 
 def _no_formula(cell: str) -> str:
     return f"'{cell}" if cell.startswith(_FORMULA) else cell
+
+
+_STYLE = Path(__file__).with_name("grades.css")
+_GRADE = Markup(
+    '<section><h2 id="{id}">{title}</h2><p><strong>{status}</strong>, {points:g} of 1</p>'
+    "{remarks}{report}{source}</section>"
+)
+_SOURCE = Markup("<details><summary>The code that was judged</summary><pre><code>{}</code></pre></details>")
+_LOOK_AT = Markup('<div class="look"><p><strong>To look at</strong></p><ul>{}</ul></div>')
+_ITEM = Markup("<li>{}</li>")
+
+
+def page(graded: Graded, about: str) -> str:
+    """Return a whole HTML page of one learner's grades."""
+    rows = [(each.title, each.status, f"{each.points:g}") for each in graded.grades]
+    total = f"{graded.points:g} of {len(graded.grades)} points"
+    parts = [Markup("<p>{}</p>").format(total), _look_at(graded.problems)]
+    parts.append(Table(("exercise", "verdict", "points"), rows).as_html() if rows else Markup(""))
+    parts += map(_section, graded.grades)
+    parts.append(Markup("<p><small>{}</small></p>").format(about))
+    return writable(whole_page(shown(graded.learner), Markup("").join(parts), _STYLE))
+
+
+def file_name(graded: Graded, number: int) -> str:
+    """Return a name that is a plain one on any system, and nobody else's in this folder."""
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "_", graded.learner).strip("_")[:60]
+    return f"{number:03d}_{plain or 'learner'}.html"
+
+
+def _section(grade: Grade) -> Markup:
+    return _GRADE.format(
+        id=grade.exercise_id,
+        title=grade.title,
+        status=grade.status,
+        points=grade.points,
+        remarks=_look_at(grade.remarks),
+        report=rendering.report_html(grade.report) if grade.report else Markup(""),
+        source=_SOURCE.format(grade.source) if grade.source else Markup(""),
+    )
+
+
+def _look_at(remarks: tuple[str, ...]) -> Markup:
+    items = Markup("").join(_ITEM.format(shown(each)) for each in remarks)
+    return _LOOK_AT.format(items) if remarks else Markup("")

@@ -138,8 +138,8 @@ def _read_one(path: Path, wanted: list[Wanted]) -> dict[str, Any]:
     try:
         text = path.read_text("utf-8", errors="replace")
         with Walled("amp_lessons.grading.reader", Limits(memory_bytes=2**30), most_s=_READING_S) as reader:
-            reader.tell({"text": text, "wanted": wanted})
-            return reader.hear(_READING_S)
+            reader.send({"text": text, "wanted": wanted})
+            return reader.receive(_READING_S)
     except (EndedError, OSError) as error:
         return {"problem": f"it cannot be read: {error}"}
 
@@ -218,7 +218,7 @@ def _grade(reading: Reading, exercise: Exercise, report: Report | None) -> Grade
 
 
 def _edited(found: Found, passed: bool) -> tuple[str, ...]:
-    """Say so where the notebook shows another verdict than grading has come to."""
+    """Return a remark where the notebook shows another verdict than grading has come to."""
     if found.stored == "passed" and not passed:
         return ("the notebook shows “passed” below the check, and checking it again does not",)
     return ()

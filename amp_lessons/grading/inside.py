@@ -22,17 +22,17 @@ from amp_lessons.grading.there import defined
 
 def main() -> None:
     """Answer one request."""
-    hearing, telling = map(int, sys.argv[1:3])
-    request = frames.read(hearing)
+    incoming, outgoing = map(int, sys.argv[1:3])
+    request = frames.read(incoming)
     os.makedirs(os.environ["AMP_LESSONS_HOME"], exist_ok=True)
     exercise = shelf.find(request["exercise"])
     _ = exercise.check  # importing it takes time that is not the learner's
     isolation.load_what_pytorch_loads_late()
     if exercise.on_ranks:
         ranks.prepare()
-    frames.write(telling, {"ready": True})
+    frames.write(outgoing, {"ready": True})
     report = _report(exercise, request["source"], request["limit_s"])
-    frames.write(telling, as_data(report))
+    frames.write(outgoing, as_data(report))
 
 
 def _report(exercise: Exercise, source: str, limit_s: float) -> Report:

@@ -48,8 +48,8 @@ class Walled:
 
     def __init__(self, module: str, limits: Limits, *, most_s: float, hide_exercises: bool = False) -> None:
         """Start ``module``, that has ``most_s`` seconds of processor time on each core, and no longer."""
-        to_it, self._asking = os.pipe()
-        self._hearing, from_it = os.pipe()
+        to_it, self._outgoing = os.pipe()
+        self._incoming, from_it = os.pipe()
         self._limits = limits
         self._reason = ""
         self._apart = surroundings().apart
@@ -73,17 +73,17 @@ class Walled:
         self._watcher = threading.Thread(target=self._watch, daemon=True)
         self._watcher.start()
 
-    def tell(self, message: Any) -> None:
+    def send(self, message: Any) -> None:
         """Send a message. Raises EndedError where nobody reads it any more."""
         try:
-            frames.write(self._asking, message)
+            frames.write(self._outgoing, message)
         except OSError as error:
             raise EndedError(self._became()) from error
 
-    def hear(self, limit_s: float) -> Any:
+    def receive(self, limit_s: float) -> Any:
         """Return its next message. Raises EndedError where none comes within ``limit_s`` seconds."""
         try:
-            return frames.read(self._hearing, _ANSWERS, limit_s)
+            return frames.read(self._incoming, _ANSWERS, limit_s)
         except TimeoutError:
             raise EndedError(f"no answer came within {limit_s:g} seconds") from None
         except (frames.BrokenFrameError, OSError) as error:
@@ -94,7 +94,7 @@ class Walled:
         self._over.set()
         self._end("")
         self._watcher.join()
-        for descriptor in (self._asking, self._hearing):
+        for descriptor in (self._outgoing, self._incoming):
             os.close(descriptor)
         if self._home:
             shutil.rmtree(self._home, ignore_errors=True)
@@ -106,7 +106,7 @@ class Walled:
         self.close()
 
     def _became(self) -> str:
-        """Say why it has no answer, once that is known."""
+        """Explain why it has no answer, once that is known."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(1.0)
         code = self._process.poll()

@@ -6,22 +6,21 @@ import sys
 from dataclasses import asdict
 
 from amp_lessons.grading import frames
-from amp_lessons.grading.notebooks import UnreadableNotebookError
-from amp_lessons.grading.reading import attempts_in, lessons_in
+from amp_lessons.grading.reading import UnreadableNotebookError, attempts_in, lessons_in
 
 
 def main() -> None:
     """Answer one request: a notebook's text, and the exercises that are looked for."""
-    hearing, telling = map(int, sys.argv[1:3])
-    request = frames.read(hearing)
+    incoming, outgoing = map(int, sys.argv[1:3])
+    request = frames.read(incoming)
     try:
         lessons = sorted(lessons_in(request["text"], request["wanted"]))
         wanted = [each for each in request["wanted"] if each["lesson"] in lessons]
         found = [asdict(each) for each in attempts_in(request["text"], wanted)]
     except UnreadableNotebookError as error:
-        frames.write(telling, {"problem": str(error)})
+        frames.write(outgoing, {"problem": str(error)})
         return
-    frames.write(telling, {"lessons": lessons, "found": found})
+    frames.write(outgoing, {"lessons": lessons, "found": found})
 
 
 if __name__ == "__main__":

@@ -18,20 +18,20 @@ FILE = "<submission>"
 
 def main() -> None:
     """Serve one attempt: first its source and the name to be called, then call by call."""
-    hearing, telling = map(int, sys.argv[1:3])
-    request = frames.read(hearing)
+    incoming, outgoing = map(int, sys.argv[1:3])
+    request = frames.read(incoming)
     os.makedirs(os.environ["AMP_LESSONS_HOME"], exist_ok=True)
     import_module("torch")  # that takes time which is not the learner's
-    frames.write(telling, {"ready": True})
+    frames.write(outgoing, {"ready": True})
     try:
         namespace = defined(request["source"])
     except Exception as error:
-        frames.write(telling, {"raised": said_of(error)})
+        frames.write(outgoing, {"raised": said_of(error)})
         return
     attempt: Any = namespace.get(request["name"])
-    frames.write(telling, _described(attempt))
+    frames.write(outgoing, _described(attempt))
     while True:
-        frames.write(telling, _answer(attempt, frames.read(hearing)))
+        frames.write(outgoing, _answer(attempt, frames.read(incoming)))
 
 
 def defined(source: str) -> dict[str, Any]:

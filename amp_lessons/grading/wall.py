@@ -92,7 +92,7 @@ def _wait_for(child: int) -> NoReturn:
 
 
 def _raise_loopback() -> None:
-    """Let ranks of one exercise reach each other: the only interface there is leads nowhere else."""
+    """Bring the loopback interface up, the only one: ranks of one exercise reach each other over it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, _SET_FLAGS_OF_INTERFACE, struct.pack("16sH14x", b"lo", _UP_AND_RUNNING))
 

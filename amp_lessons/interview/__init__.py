@@ -3,10 +3,10 @@
 - ``bank``: the questions, data in ``bank/*.yaml``, one file per topic, and finding one.
 - ``proofs``: one module per topic, one function per question; its body is the cell that shows the answer is
   true, and what it returns are the numbers in the answer.
-- ``questions``: what a question is; ``proving``: running a proof; ``cells``: a function's body as a cell.
+- ``questions``: what a question is; ``proving``: a function's body as a cell, and running it.
 - ``estimates``: questions whose numbers are drawn by a seed, to be answered on paper.
 - ``deck``: the questions as flash cards that come back; ``drilling``: fifty seconds each, drawn by a seed.
-- ``mock``: a timed interview; ``planning`` and ``following`` draw its questions, ``mock_report`` tells of it.
+- ``mock``: a timed interview, its follow-ups and its report; ``planning`` draws its questions.
 - ``whiteboard``: one page to know by heart; ``exporting``: the bank for Anki, and as CSV.
 """
 

@@ -15,8 +15,8 @@ from .estimates import estimate as estimate
 from .exporting import as_csv as as_csv
 from .exporting import write_anki as write_anki
 from .mock import Mock as Mock
+from .mock import MockReport as MockReport
 from .mock import Turn as Turn
-from .mock_report import MockReport as MockReport
 from .planning import Asked as Asked
 from .proving import Proof as Proof
 from .questions import LEVELS as LEVELS

@@ -164,7 +164,7 @@ def suggested_grade(covered: int, points: int) -> str:
 
 
 def wait(time: timedelta) -> str:
-    """Say how long something is away: ``1 minute``, ``6 hours``, ``11 days``."""
+    """Return a waiting time in words: ``1 minute``, ``6 hours``, ``11 days``."""
     seconds = max(60.0, time.total_seconds())
     size, unit = next((size, unit) for size, unit in _UNITS if seconds >= size)
     count = round(seconds / size)

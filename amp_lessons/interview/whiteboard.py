@@ -64,7 +64,7 @@ class Sheet:
 
 
 def says_words(table: Table) -> bool:
-    """Say whether there are words beside the names in the first column, and not only numbers."""
+    """Return whether there are words beside the names in the first column, and not only numbers."""
     return any(" " in cell for row in table.rows for cell in row[1:])
 
 
@@ -108,7 +108,7 @@ def _rules() -> Table:
 
 
 def _cycle() -> Table:
-    """Say what a step is made of, with the defaults of the installed scaler."""
+    """Describe what a step is made of, with the defaults of the installed scaler."""
     scaler = torch.amp.GradScaler("cpu")
     down, up = scaler.get_backoff_factor(), scaler.get_growth_factor()
     clean = scaler.get_growth_interval()
@@ -138,7 +138,7 @@ def _memory() -> Table:
 
 
 def _ranks() -> Table:
-    """Say what a rank holds and sends, in units that do not depend on the model."""
+    """Describe what a rank holds and sends, in units that do not depend on the model."""
     count = _RANKS * 10**6
     stages = ("ddp", "zero1", "zero2", "zero3")
     held = {stage: parallel.memory_per_rank(count, _RANKS, stage).bytes_per_parameter for stage in stages}

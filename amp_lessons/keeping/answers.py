@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from amp_lessons.keeping.practice import utc_now
-from amp_lessons.keeping.sections import DamagedError, Section
+from amp_lessons.keeping.progress import DamagedError, Section
 from amp_lessons.typed_json import made
 
 SECTION = "answers"
@@ -18,7 +18,7 @@ _KEPT = Section(SECTION, "your answers to questions")
 
 
 @dataclass(frozen=True)
-class Answer:
+class FirstAnswer:
     """The first answer to a question: whether it was right, and when it was given (UTC, ISO 8601)."""
 
     right: bool
@@ -29,7 +29,7 @@ class Answer:
 class Answers:
     """First answers by the id of the question; ``message`` names a damaged file, if there was one."""
 
-    first: Mapping[str, Answer]
+    first: Mapping[str, FirstAnswer]
     message: str = ""
 
 
@@ -43,7 +43,7 @@ def record(question_id: str, right: bool) -> str:
     found = read()  # a later answer, the usual one in a lesson that is read again, writes nothing
     if question_id in found.first:
         return found.message
-    answer = asdict(Answer(right, utc_now().isoformat(timespec="seconds")))
+    answer = asdict(FirstAnswer(right, utc_now().isoformat(timespec="seconds")))
 
     def add(kept: Any) -> Any:
         _answers(kept)
@@ -52,9 +52,9 @@ def record(question_id: str, right: bool) -> str:
     return " ".join(filter(None, (found.message, _KEPT.change(add))))
 
 
-def _answers(kept: Any) -> dict[str, Answer]:
+def _answers(kept: Any) -> dict[str, FirstAnswer]:
     """Read the section, every answer checked."""
     try:
-        return {question_id: made(Answer, entry) for question_id, entry in (kept or {}).items()}
+        return {question_id: made(FirstAnswer, entry) for question_id, entry in (kept or {}).items()}
     except (TypeError, AttributeError) as error:
         raise DamagedError from error

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from amp_lessons.keeping.sections import DamagedError, Section
+from amp_lessons.keeping.progress import DamagedError, Section
 from amp_lessons.typed_json import made
 
 SECTION = "practice"

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import platformdirs
 
@@ -179,7 +179,7 @@ def section(name: str) -> tuple[Any, str]:
 
 
 def change_section(name: str, change: Callable[[Any], Any]) -> str:
-    """Let what is kept under ``name`` be ``change`` of it, of None at first; return as ``record_try``.
+    """Replace what is kept under ``name`` by ``change`` of it, of None at first; return as ``record_try``.
 
     It raises as ``record_try`` does. What ``change`` raises is raised, and nothing is written.
     """
@@ -309,3 +309,57 @@ def _locked() -> Iterator[None]:
         raise _NotWritableError(f"progress cannot be saved: {error}") from error
     with lock:
         yield
+
+
+T = TypeVar("T")
+
+
+class DamagedError(Exception):
+    """A section holds something else than it should."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """One section by its name; ``what`` it holds is said in the learner's words.
+
+    Where it is damaged the file is copied, and this section alone is begun anew.
+    """
+
+    name: str
+    what: str
+
+    def read(self, checked: Callable[[Any], T]) -> tuple[T, str]:
+        """Return what ``checked`` makes of the section, and what the learner should know, usually nothing.
+
+        ``checked`` takes None for a section that is not there, and raises DamagedError. Raises ProgressError
+        as ``read`` does.
+        """
+        kept, message = section(self.name)
+        try:
+            return checked(kept), message
+        except DamagedError:
+            return checked(None), self._begin_anew()
+
+    def change(self, change: Callable[[Any], Any]) -> str:
+        """Replace the section by what ``change`` makes of it; return what the learner should know.
+
+        ``change`` raises DamagedError. Raises ProgressError if the file cannot be written.
+        """
+        try:
+            return change_section(self.name, change)
+        except DamagedError:
+            said = self._begin_anew()
+            change_section(self.name, change)
+            return said
+
+    def _begin_anew(self) -> str:
+        source = path()
+        try:
+            copy = files.copy_aside(source)
+        except OSError as error:
+            raise ProgressError(
+                f"{self.what} cannot be read: that part of {source} is damaged, and the file cannot be "
+                f"copied: {error}"
+            ) from error
+        change_section(self.name, lambda _: {})
+        return f"{self.what} could not be read; the file was kept as {copy}, and that part was begun anew"

@@ -44,7 +44,7 @@ def without_outputs(notebook: Notebook) -> Notebook:
 
 
 def is_to_come(value: Any) -> bool:
-    """Say whether a part of a notebook is the line that stands where a view will be."""
+    """Return whether a part of a notebook is the line that stands where a view will be."""
     return isinstance(value, dict) and _TO_COME in (value.get("metadata") or {})
 
 
@@ -66,7 +66,7 @@ def _to_come(cell: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _what_for(view: str, shown: list[str]) -> str:
-    """Say what a cell is run for, by its last view and the MIME types of what stands stored."""
+    """Describe what a cell is run for, by its last view and the MIME types of what stands stored."""
     if view in _WHAT_FOR or not any(kind.startswith("image/") for kind in shown):
         return _WHAT_FOR.get(view, "see what it shows")
     return "get a picture with controls" if view[0].isupper() else "see a picture"

@@ -73,12 +73,12 @@ def folder_for(start: Path) -> Path:
 
 
 def is_copy(folder: Path) -> bool:
-    """Say whether a folder is a learner's copy."""
+    """Return whether a folder is a learner's copy."""
     return _list_of(folder).is_file()
 
 
 def obstacle(folder: Path) -> str:
-    """Say why a copy could not be made or brought up to date in ``folder``; nothing if it could."""
+    """Explain why a copy could not be made or brought up to date in ``folder``; nothing if it could."""
     there = files.nearest_there(folder)
     if not there.is_dir():
         return f"{there} is a file, and has to be a folder"

@@ -44,7 +44,7 @@ def missing() -> tuple[str, ...]:
 
 
 def what_is_missing() -> str:
-    """Say which packages of the extra are not installed and what stands in, or that none is missing."""
+    """Describe which packages of the extra are not installed and what stands in, or that none is missing."""
     lacking = missing()
     if not lacking:
         return "the extra pretrained is installed: real weights, real data"

@@ -18,7 +18,7 @@ class _Describing(reprlib.Repr):
 
 
 def describe(value: Any) -> str:
-    """Say in a few words what ``value`` is."""
+    """Describe in a few words what ``value`` is."""
     if value is None:
         return "None"
     if isinstance(value, torch.Tensor):

@@ -1,4 +1,4 @@
-"""Numbers in words, the same in every caption."""
+"""Numbers in words, the same in every caption; and what marks an output line that differs from run to run."""
 
 from __future__ import annotations
 
@@ -152,3 +152,7 @@ def relative(error: float) -> str:
     if 1e-5 <= error < 0.1:
         return f"{100 * error:.2g} %"
     return f"{100 * error:.0f} %" if 0.1 <= error < 100 else superscripts(f"{error:.1e}")
+
+
+MEASURED_MARK = "[measured]"  # on the machine that ran it
+COMPUTED_MARK = "[computed]"  # without any particular hardware, by the rules of the PyTorch that is installed

@@ -1,4 +1,4 @@
-"""Everything that is drawn: figures first, widgets around them.
+"""Everything that is drawn: a view, its picture and its words in one module.
 
 Names load when they are first used, so that importing this package costs neither matplotlib nor ipywidgets;
 ``__init__.pyi`` says where each of them lies.

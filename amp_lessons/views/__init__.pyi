@@ -3,9 +3,6 @@
 Python reads it to find a view when it is first used, editors and type checkers to know what it is.
 """
 
-from .base.still import Still as Still
-from .base.tables import Table as Table
-from .base.tables import format_table as format_table
 from .pages.interview import report_page as report_page
 from .pages.reports import advice_page as advice_page
 from .pages.reports import audit_page as audit_page
@@ -13,20 +10,18 @@ from .pages.sheet import sheet_page as sheet_page
 from .pages.sheet import sheet_pdf as sheet_pdf
 from .widgets.accumulator import AccumulatorView as AccumulatorView
 from .widgets.atlas import AtlasView as AtlasView
+from .widgets.audit import AuditFindings as AuditFindings
 from .widgets.audit import AuditView as AuditView
-from .widgets.audit_findings import AuditFindings as AuditFindings
 from .widgets.bits import BitView as BitView
 from .widgets.blocks import OutlierView as OutlierView
 from .widgets.calculator import CalculatorView as CalculatorView
 from .widgets.checked import check as check
-from .widgets.curves import curves as curves
 from .widgets.cycle import CycleView as CycleView
 from .widgets.drill import DrillView as DrillView
 from .widgets.errors import UpdateView as UpdateView
 from .widgets.errors import product_errors as product_errors
 from .widgets.exercise import ExerciseCard as ExerciseCard
 from .widgets.flash_cards import FlashCards as FlashCards
-from .widgets.images import image_rows as image_rows
 from .widgets.ledger import LedgerView as LedgerView
 from .widgets.lesson_end import LessonEnd as LessonEnd
 from .widgets.loss_curves import CurveQuiz as CurveQuiz
@@ -47,5 +42,10 @@ from .widgets.roofline import roofline_of as roofline_of
 from .widgets.ruler import RulerView as RulerView
 from .widgets.scale import ScaleView as ScaleView
 from .widgets.scaler import ScalerView as ScalerView
-from .widgets.sources import source_table as source_table
+from .widgets.stills import Still as Still
+from .widgets.stills import curves as curves
+from .widgets.stills import image_rows as image_rows
 from .widgets.symptoms import SymptomTree as SymptomTree
+from .widgets.tables import Table as Table
+from .widgets.tables import format_table as format_table
+from .widgets.tables import source_table as source_table

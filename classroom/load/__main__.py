@@ -74,7 +74,7 @@ def _measured(chosen: argparse.Namespace, stack: ExitStack) -> int:
 
 
 def _bears(more_mib: float, leave_gib: float) -> bool:
-    """Say whether there is memory for so much more."""
+    """Return whether there is memory for so much more."""
     left_gib = (psutil.virtual_memory().available / 2**20 - more_mib) / 1024
     if left_gib < leave_gib:
         print(f"More learners would leave {left_gib:.1f} GiB; {leave_gib:g} GiB are not touched.")

@@ -15,7 +15,7 @@ import psutil
 
 from amp_lessons import exercises, lessons
 from amp_lessons.exercises.exercise import cell_id
-from classroom.load.learner import Answer, BrokenError, Learner
+from classroom.load.learner import BrokenError, CellRun, Learner
 
 MOST_CHECKS_AT_ONCE = 10
 MOVES = 3
@@ -150,7 +150,7 @@ class Class:
         return answer.seconds
 
 
-def _note(answer: Answer, errors: list[str]) -> None:
+def _note(answer: CellRun, errors: list[str]) -> None:
     if answer.error:
         errors.append(answer.error)
 

@@ -24,7 +24,7 @@ class BrokenError(Exception):
 
 
 @dataclass
-class Answer:
+class CellRun:
     """What came of one message: how long until all of it was there, and what had gone wrong, if anything."""
 
     seconds: float
@@ -91,7 +91,7 @@ class Learner:
             raise BrokenError(f"{found['ename']}: {found['evalue']}")
         return json.loads(ast.literal_eval(found["data"]["text/plain"]))
 
-    async def run(self, code: str, timeout_s: float, expressions: Mapping[str, str] | None = None) -> Answer:
+    async def run(self, code: str, timeout_s: float, expressions: Mapping[str, str] | None = None) -> CellRun:
         """Run a cell. Raises BrokenError where nothing comes in time, or the kernel has died."""
         content = {
             "code": code,
@@ -103,7 +103,7 @@ class Learner:
         }
         return await self._send("execute_request", content, timeout_s)
 
-    async def move(self, slider: str, timeout_s: float) -> Answer:
+    async def move(self, slider: str, timeout_s: float) -> CellRun:
         """Move a slider to its next place, as a browser says it."""
         state = self.sliders[slider]
         return await self._send(
@@ -112,7 +112,7 @@ class Learner:
             timeout_s,
         )
 
-    async def _send(self, kind: str, content: dict[str, Any], timeout_s: float) -> Answer:
+    async def _send(self, kind: str, content: dict[str, Any], timeout_s: float) -> CellRun:
         if self._broken or self._socket is None:
             raise BrokenError(self._broken or "the learner has opened nothing")
         name = uuid.uuid4().hex
@@ -135,7 +135,7 @@ class Learner:
             raise BrokenError("the server closed the connection") from error
         finally:
             del self._waiting[name]
-        return Answer(time.perf_counter() - begun, _error(waiting.reply), waiting.messages, waiting.reply)
+        return CellRun(time.perf_counter() - begun, _error(waiting.reply), waiting.messages, waiting.reply)
 
     async def _read(self) -> None:
         assert self._socket is not None
@@ -161,7 +161,7 @@ class Learner:
             waiting.done.set_result(None)
 
     def _break(self, why: str) -> None:
-        """Let nobody wait for what will not come."""
+        """Fail whatever is still awaited: no answer will come."""
         self._broken = self._broken or why
         for waiting in self._waiting.values():
             if not waiting.done.done():
@@ -189,7 +189,7 @@ def _future() -> asyncio.Future[None]:
 
 
 def _is_slider(state: Mapping[str, Any]) -> bool:
-    """Tell the course's sliders, and those of ipywidgets, by their names."""
+    """Recognise the course's sliders, and those of ipywidgets, by their names."""
     name = state.get("_anywidget_id") or state.get("_model_name", "")
     return name.removesuffix("Model").endswith("Slider")
 

@@ -132,7 +132,7 @@ def write_page(folder: Path = FOLDER, page: Path = PAGE) -> None:
 
 
 def in_words(found: ClassFound) -> str:
-    """Say what was found in one line."""
+    """Describe what was found in one line."""
     told = f"{found.kernel_mib:.0f} MiB per kernel, check {_waits(found.check)}, slider {_waits(found.move)}"
     return "; ".join([told, *found.broke, *found.errors])
 

@@ -1,4 +1,4 @@
-"""How often one token may ask: what comes faster than people click is refused before the hub hears of it."""
+"""How often one token may ask: what comes faster than people click is refused before it reaches the hub."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ class LoggedIn(HubOAuthCallbackHandler):
         self.hub_auth = hub_auth
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Say what to do; a bookmark of this address is the usual reason."""
+        """Answer what to do; a bookmark of this address is the usual reason."""
         self.set_header("Content-Type", "text/plain; charset=utf-8")
         self.finish(
             f"The login did not work ({status_code}). Open the room's page again: {self.hub_auth.base_url}"

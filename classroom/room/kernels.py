@@ -60,7 +60,7 @@ class FromKernel(RequestHandler):
         return content
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Say in JSON what is wrong: of the room's own errors the message, else the status in words."""
+        """Answer in JSON what is wrong: of the room's own errors the message, else the status in words."""
         error = kwargs["exc_info"][1] if "exc_info" in kwargs else None
         status = _STATUS.get(type(error))
         if status is not None:

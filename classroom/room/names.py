@@ -30,7 +30,7 @@ def chosen(name: object) -> str:
 
 
 def same(one: str, other: str) -> bool:
-    """Say whether people would take two names for one."""
+    """Return whether people would take two names for one."""
     return _folded(one) == _folded(other)
 
 

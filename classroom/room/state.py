@@ -52,7 +52,7 @@ class Room:
     # --- what learners do
 
     def join(self, login: str, name: str | None = None) -> None:
-        """Let somebody take part, under the name they chose or without one; what they did before stays.
+        """Add a participant, under the name they chose or without one; what they did before stays.
 
         Raises NameRefusedError for a name that cannot be shown, or that somebody else has.
         """
@@ -94,7 +94,7 @@ class Room:
         self._changed()
 
     def reveal(self) -> None:
-        """Say which answer of the open prediction is right."""
+        """Reveal which answer of the open prediction is right."""
         self._revealed = self._opened is not None
         self._changed()
 

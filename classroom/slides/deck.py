@@ -73,5 +73,5 @@ def _html(cell: NotebookNode, exporter: HTMLExporter) -> str:
 
 
 def _kind(cell: NotebookNode) -> str:
-    """Say what a slide is: text, code, or a picture, which has no source."""
+    """Describe what a slide is: text, code, or a picture, which has no source."""
     return "text" if cell.cell_type == "markdown" else "code" if cell.source else "picture"

@@ -10,7 +10,14 @@ import torch
 from torch import nn
 
 from amp_lessons.bench import cases
-from amp_lessons.bench.cases import Case, all_cases, fitting_batch, measure, predicted_bytes, training_step
+from amp_lessons.bench.cases import (
+    BenchCase,
+    all_cases,
+    fitting_batch,
+    measure,
+    predicted_bytes,
+    training_step,
+)
 from amp_lessons.bench.workloads import WORKLOADS, benched
 from amp_lessons.measure import PRECISIONS
 from tests.bench.tiny import TinyModel, TinyWorkload
@@ -31,7 +38,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 def _measure(precision: str = "fp32", mode: Any = "eager", batch: int = 8) -> Any:
-    return measure(Case("Tiny", precision, mode, "small"), batch=batch, device=CPU, seconds=0.01)
+    return measure(BenchCase("Tiny", precision, mode, "small"), batch=batch, device=CPU, seconds=0.01)
 
 
 @pytest.mark.usefixtures("tiny")
@@ -59,7 +66,7 @@ def test_compiled_code_is_timed_without_a_peak(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 def test_the_compiler_really_runs() -> None:
-    case = Case("Tiny", "fp16", "compiled", "small")
+    case = BenchCase("Tiny", "fp16", "compiled", "small")
     result = measure(case, batch=8, device=torch.device("cuda"), seconds=0.1)
     assert (result.outcome, result.message) == ("measured", "")
 
@@ -167,6 +174,6 @@ def test_the_predicted_peak_is_the_gpus_within_a_tenth(model: str, precision: st
     pytest.importorskip("transformers")
     device = torch.device("cuda")
     batch = fitting_batch(model, "full", device)
-    result = measure(Case(model, precision, "eager", "full"), batch=batch, device=device, seconds=0.1)
+    result = measure(BenchCase(model, precision, "eager", "full"), batch=batch, device=device, seconds=0.1)
     assert result.outcome == "measured", result.message
     assert result.predicted_bytes == pytest.approx(result.peak_bytes, rel=0.1)

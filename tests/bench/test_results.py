@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from amp_lessons.bench.folders import recordings
-from amp_lessons.bench.report import table
 from amp_lessons.bench.results import (
     Recording,
     Result,
@@ -20,6 +19,7 @@ from amp_lessons.bench.results import (
     UnwritableResultsError,
     read,
     set_aside,
+    table,
     write,
 )
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from amp_lessons.bench.cases import Case, all_cases
+from amp_lessons.bench.cases import BenchCase, all_cases
 from amp_lessons.bench.folders import file_name, unreadable
 from amp_lessons.bench.results import Recording, Result, read, write
 from amp_lessons.bench.runner import outstanding, resume, run_cases
@@ -22,7 +22,7 @@ NAME = file_name(SETUP, "small")
 CASES = all_cases(["A", "B"], ["fp32", "fp16"], ["eager"], "small")
 
 
-def _measured(case: Case, outcome: str = "measured") -> Result:
+def _measured(case: BenchCase, outcome: str = "measured") -> Result:
     return Result(*case.key, outcome, 1, "2026-03-01T10:00:00+00:00", samples_ms=(1.0, 1.1))  # type: ignore[arg-type]
 
 
@@ -36,7 +36,7 @@ def test_all_cases_are_measured_in_order_and_kept(tmp_path: Path) -> None:
 def test_each_result_is_on_disk_before_the_next_case_starts(tmp_path: Path) -> None:
     path, seen = tmp_path / NAME, []
 
-    def measure(case: Case) -> Result:
+    def measure(case: BenchCase) -> Result:
         on_disk = read(path)
         seen.append((len(on_disk.results), on_disk.running))
         return _measured(case)
@@ -48,7 +48,7 @@ def test_each_result_is_on_disk_before_the_next_case_starts(tmp_path: Path) -> N
 def test_an_interrupted_run_keeps_what_it_has_and_goes_on_from_there(tmp_path: Path) -> None:
     path = tmp_path / NAME
 
-    def interrupted(case: Case) -> Result:
+    def interrupted(case: BenchCase) -> Result:
         if case == CASES[2]:
             raise KeyboardInterrupt
         return _measured(case)
@@ -99,7 +99,7 @@ def test_measuring_afresh_keeps_the_old_result_until_there_is_a_new_one(tmp_path
     path = tmp_path / NAME
     recording = run_cases(CASES, Recording(SETUP, "small"), path, _measured)
 
-    def fail(case: Case) -> Result:
+    def fail(case: BenchCase) -> Result:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

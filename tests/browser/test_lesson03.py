@@ -51,7 +51,7 @@ def computed(lesson, exponent, extra=""):
 def computed_outlines(lesson, exponent):
     """Return where the bars belong for a scale, on axes made for a scale of 1."""
     return lesson.evaluate(
-        "from amp_lessons.views.figures.loss_scale import CensusPicture\n"
+        "from amp_lessons.views.widgets.loss_scale import CensusPicture\n"
         "from amp_lessons.views.base.moving import svg_outline\n"
         "picture = CensusPicture(scaling.backward_at(model, batches[0], loss_fn, 1.0))\n"
         f"picture.update(scaling.backward_at(model, batches[0], loss_fn, 2.0**{exponent}))\n"

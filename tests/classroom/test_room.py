@@ -13,7 +13,6 @@ import psutil
 import pytest
 
 from amp_lessons import classroom, exercises, quizzes, views
-from amp_lessons.classroom import membership
 from tests.classroom.hubs_with_a_room import REPOSITORY, environment, running_hub
 from tools.ports import free_port
 
@@ -144,7 +143,7 @@ def kernel(hub, monkeypatch):
     monkeypatch.setenv("JUPYTERHUB_API_TOKEN", token)
     monkeypatch.setenv("JUPYTERHUB_BASE_URL", "/")
     yield token
-    membership._close()
+    classroom._close()
 
 
 def wait_for(condition, seconds=30):

@@ -11,8 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from amp_lessons import classroom, clinic, exercises, quizzes, views
-from amp_lessons.classroom import membership, outbox
-from amp_lessons.classroom.wire import wire
+from amp_lessons.classroom import wire
 
 TOKEN = "the-hubs-own-token"
 
@@ -59,7 +58,7 @@ def room(monkeypatch):
     monkeypatch.setenv("JUPYTERHUB_BASE_URL", "/base/")
     yield room
     room.hold.set()
-    membership._close()
+    classroom._close()
     room.shutdown()
     room.server_close()
 
@@ -158,12 +157,12 @@ def test_a_room_that_is_gone_is_mentioned_once_and_hears_all_when_it_is_back(roo
     room.statuses["predictions/scaling.floor"] = [503, 503]
     said = [choose(letter="a")]
     wait_for(lambda: len(room.heard) == 2)
-    wait_for(lambda: membership._outbox._to_say)
+    wait_for(lambda: classroom._outbox._to_say)
     said.append(choose(letter="b"))
     wait_for(lambda: len(room.heard) == 3)
     said.append(choose("scaling.growth"))
     wait_for(lambda: len(room.heard) == 5)
-    assert [outbox.UNREACHABLE in each for each in said] == [False, True, False]
+    assert [classroom.UNREACHABLE in each for each in said] == [False, True, False]
     assert sorted(paths(room)[-2:]) == ["predictions/scaling.floor", "predictions/scaling.growth"]
 
 
@@ -172,11 +171,11 @@ def test_a_check_passes_and_says_so_when_nobody_listens(room):
     room.shutdown()
     room.server_close()
     choose()
-    wait_for(lambda: membership._outbox._to_say)
+    wait_for(lambda: classroom._outbox._to_say)
     report = check_solved()
     assert report.passed
     assert [(each.code, each.message) for each in report.findings if each.kind == "note"] == [
-        ("live_room", outbox.UNREACHABLE)
+        ("live_room", classroom.UNREACHABLE)
     ]
     assert [each.code for each in check_solved().findings if each.kind == "note"] == []
 
@@ -186,19 +185,19 @@ def test_when_the_class_is_over_that_is_said_once_and_nothing_more_is_sent(room,
     classroom.join()
     room.statuses["predictions/scaling.floor"] = [status]
     choose()
-    wait_for(lambda: membership._outbox.closed and membership._outbox._to_say)
-    assert outbox.OVER in choose("scaling.growth")
-    assert outbox.OVER not in choose("scaling.growth")
+    wait_for(lambda: classroom._outbox.closed and classroom._outbox._to_say)
+    assert classroom.OVER in choose("scaling.growth")
+    assert classroom.OVER not in choose("scaling.growth")
     assert paths(room) == ["me", "predictions/scaling.floor"]
 
 
 def test_a_room_that_hears_too_much_is_asked_again_later(room, monkeypatch):
-    monkeypatch.setattr(outbox, "_SLOWER_S", 0.05)
+    monkeypatch.setattr(classroom, "_SLOWER_S", 0.05)
     classroom.join()
     room.statuses["predictions/scaling.floor"] = [429, 429]
     choose()
     wait_for(lambda: len(room.heard) == 4)
-    assert outbox.UNREACHABLE not in choose("scaling.growth")
+    assert classroom.UNREACHABLE not in choose("scaling.growth")
 
 
 def test_what_the_room_does_not_know_is_sent_once(room):
@@ -207,8 +206,8 @@ def test_what_the_room_does_not_know_is_sent_once(room):
     choose()
     choose("scaling.growth")
     wait_for(lambda: len(room.heard) == 3)
-    wait_for(lambda: not membership._outbox._waiting)
-    assert membership._outbox.complaint() == ""
+    wait_for(lambda: not classroom._outbox._waiting)
+    assert classroom._outbox.complaint() == ""
 
 
 def test_the_token_follows_no_redirection_and_no_proxy(room, monkeypatch):

@@ -16,9 +16,8 @@ import pytest
 from amp_lessons.audit.report import as_json
 from amp_lessons.audit.report.document import empty
 from amp_lessons.commands import cli
-from amp_lessons.commands.audit import outcome
-from amp_lessons.commands.audit.script import module_program, script_program
-from amp_lessons.commands.audit.when_imported import when_imported
+from amp_lessons.commands.audit import parent
+from amp_lessons.commands.audit.child import module_program, script_program, when_imported
 
 unix = pytest.mark.skipif(os.name == "nt", reason="signals and forks are otherwise there")
 
@@ -243,7 +242,7 @@ weight.square().sum().backward()
 weight.data.add_(weight.grad, alpha=-0.1)
 """
     done = audited(tmp_path, source)
-    assert done.returncode == outcome.NOT_RUN
+    assert done.returncode == parent.NOT_RUN
     said = " ".join(done.stderr.split())
     assert "no optimizer took a step" in said
     assert "of a loop that changes weights by hand nothing can be said" in said
@@ -335,7 +334,7 @@ def test_who_ends_the_command_ends_the_script(tmp_path):
 )
 def test_the_exit_status(passed, steps, status, expected):
     document = empty() | {"passed": passed, "steps": [{}] * steps}
-    assert outcome.exit_status(document, status) == expected
+    assert parent.exit_status(document, status) == expected
 
 
 def test_something_is_done_once_a_module_is_complete_and_not_before(tmp_path, monkeypatch):

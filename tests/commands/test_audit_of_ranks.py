@@ -13,9 +13,8 @@ import pytest
 
 from amp_lessons.audit.report import as_json
 from amp_lessons.commands import cli
-from amp_lessons.commands.audit import together
-from amp_lessons.commands.audit.meeting import Meeting
-from amp_lessons.commands.audit.ranks import Rank, of_environment
+from amp_lessons.commands.audit import ranks
+from amp_lessons.commands.audit.ranks import Meeting, Rank, of_environment
 from tools.ports import free_port
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="gloo and signals are otherwise there")
@@ -188,13 +187,13 @@ def test_all_ranks_of_a_launch_meet_in_one_folder():
 
 
 def test_a_rank_that_never_comes_is_waited_for_but_not_for_ever(tmp_path, monkeypatch):
-    monkeypatch.setattr(together, "_ABSENT_S", 0.2)
-    monkeypatch.setattr(together, "_SAYS_SO_AFTER_S", 0.0)
-    monkeypatch.setattr(together.over, "run_child", lambda *_: 0)
+    monkeypatch.setattr(ranks, "_ABSENT_S", 0.2)
+    monkeypatch.setattr(ranks, "_SAYS_SO_AFTER_S", 0.0)
+    monkeypatch.setattr(ranks.parent, "run_child", lambda *_: 0)
     told, before = [], signal.getsignal(signal.SIGTERM)
     meeting = Meeting(Rank(0, 2, (0, 1), tmp_path / "meeting"))
     try:
-        assert together.run(meeting, None, [], "s.py", lambda *seen: told.append(seen) or 2) == 2
+        assert ranks.run(meeting, None, [], "s.py", lambda *seen: told.append(seen) or 2) == 2
     finally:
         signal.signal(signal.SIGTERM, before)  # which a rank that is through ignores
     ((document, _),) = told

@@ -11,9 +11,15 @@ from packaging.specifiers import SpecifierSet
 
 from amp_lessons import bench, devices
 from amp_lessons.commands import doctor
-from amp_lessons.commands.doctor import diagnosis, report
-from amp_lessons.commands.doctor.diagnosis import diagnose, fitting_build
-from amp_lessons.commands.doctor.facts import Facts, NvidiaSmi, gather, parse_nvidia_smi, parse_version
+from amp_lessons.commands.doctor import (
+    Facts,
+    NvidiaSmi,
+    diagnose,
+    fitting_build,
+    gather,
+    parse_nvidia_smi,
+    parse_version,
+)
 from amp_lessons.devices import Cpu, Gpu, Machine
 
 try:
@@ -319,9 +325,9 @@ def test_this_machine_gives_facts():
 def test_the_oldest_versions_are_those_of_the_package():
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     (torch_needed,) = [Requirement(line) for line in project["dependencies"] if line.startswith("torch")]
-    assert torch_needed.specifier == SpecifierSet(f">={devices.dotted(diagnosis.OLDEST_TORCH)}")
+    assert torch_needed.specifier == SpecifierSet(f">={devices.dotted(doctor.OLDEST_TORCH)}")
     assert SpecifierSet(project["requires-python"]) == SpecifierSet(
-        f">={devices.dotted(diagnosis.OLDEST_PYTHON)}"
+        f">={devices.dotted(doctor.OLDEST_PYTHON)}"
     )
 
 
@@ -340,13 +346,13 @@ def test_the_exit_status_says_whether_anything_is_broken(monkeypatch, capsys, ca
 
 def test_the_report_tells_tf32_apart_from_its_setting():
     ampere = with_gpu("NVIDIA A100", (8, 0), "native")
-    assert dict(report.machine_rows(ampere))["TF32"] == "off for matrix products, on for convolutions"
-    assert dict(report.machine_rows(HEALTHY_CPU))["TF32"].startswith("this device has none")
+    assert dict(doctor.machine_rows(ampere))["TF32"] == "off for matrix products, on for convolutions"
+    assert dict(doctor.machine_rows(HEALTHY_CPU))["TF32"].startswith("this device has none")
 
 
 def test_only_what_was_recorded_is_announced():
-    assert "recorded" not in dict(report.outlook(HEALTHY_CPU))
-    found = report.outlook(replace(HEALTHY_CPU, recorded_on=("AMD EPYC", "NVIDIA H100")))
+    assert "recorded" not in dict(doctor.outlook(HEALTHY_CPU))
+    found = doctor.outlook(replace(HEALTHY_CPU, recorded_on=("AMD EPYC", "NVIDIA H100")))
     assert dict(found)["recorded"] == "training steps of well-known models on AMD EPYC, NVIDIA H100"
 
 
@@ -356,5 +362,5 @@ def test_the_recordings_are_those_that_the_lessons_show():
 
 def test_what_is_measured_is_measured_on_the_gpu_if_there_is_one():
     hopper = with_gpu("NVIDIA H100", (9, 0), "native")
-    assert dict(report.outlook(hopper))["measured here"].endswith("on this GPU")
-    assert dict(report.outlook(HEALTHY_CPU))["measured here"].endswith("on this CPU")
+    assert dict(doctor.outlook(hopper))["measured here"].endswith("on this GPU")
+    assert dict(doctor.outlook(HEALTHY_CPU))["measured here"].endswith("on this CPU")

@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from amp_lessons import exercises
-from amp_lessons.grading import gate, slicing
+from amp_lessons.grading import gate, reading
 from amp_lessons.grading.judging import BY_PROXY
 
 
@@ -21,7 +21,7 @@ IN_FRONT_OF = [each for each in exercises.catalog() if each.id not in BY_PROXY]
 @pytest.mark.parametrize("exercise", IN_FRONT_OF, ids=lambda each: each.id)
 def test_no_solution_is_held_back(exercise):
     body = ast.parse(exercise.solution_source).body
-    assert not gate.complaints(slicing.needed(exercise.names, body))
+    assert not gate.complaints(reading.needed(exercise.names, body))
 
 
 def test_few_other_ways_are_held_back():

@@ -12,7 +12,7 @@ import pytest
 import amp_lessons
 from amp_lessons import audit, exercises
 from amp_lessons.audit.findings import Sighting, failed, note, passed, todo
-from amp_lessons.interview.mock_report import MockReport
+from amp_lessons.interview.mock import MockReport
 
 
 def reports() -> list[type]:

@@ -7,9 +7,8 @@ import json
 
 import pytest
 
-from amp_lessons.grading import likeness, slicing
-from amp_lessons.grading.notebooks import UnreadableNotebookError, cells_of
-from amp_lessons.grading.reading import attempts_in
+from amp_lessons.grading import reading
+from amp_lessons.grading.reading import UnreadableNotebookError, attempts_in, cells_of
 from amp_lessons.grading.submissions import submissions_in
 
 WANTED = {
@@ -29,7 +28,7 @@ def found(*sources: str):
 
 
 def needed(source: str, *names: str) -> str:
-    return "\n".join(map(ast.unparse, slicing.needed(names, ast.parse(source).body)))
+    return "\n".join(map(ast.unparse, reading.needed(names, ast.parse(source).body)))
 
 
 def test_an_attempt_brings_what_it_mentions():
@@ -88,8 +87,8 @@ def test_a_copy_with_other_names_is_a_copy():
     renamed = ast.parse(
         source.replace("(a, b)", "(p, q)").replace("a + b", "p + q").replace("in a", "in p")
     ).body
-    assert likeness.same_as_any(renamed, [source])
-    assert not likeness.same_as_any(ast.parse(source.replace("+", "-")).body, [source])
+    assert reading.same_as_any(renamed, [source])
+    assert not reading.same_as_any(ast.parse(source.replace("+", "-")).body, [source])
 
 
 def test_learners_are_told_by_folders_and_by_names(tmp_path):

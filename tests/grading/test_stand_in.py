@@ -12,10 +12,9 @@ import torch
 
 from amp_lessons.exercises import checking, shelf
 from amp_lessons.grading import there
-from amp_lessons.grading.judging import BY_PROXY
+from amp_lessons.grading.judging import BY_PROXY, StandIn
 from amp_lessons.grading.plain_data import UnreadableError, decoded, encoded
 from amp_lessons.grading.processes import Walled
-from amp_lessons.grading.stand_in import StandIn
 
 
 class OverHere(Walled):
@@ -24,10 +23,10 @@ class OverHere(Walled):
     def __init__(self, attempt):
         self._attempt = attempt
 
-    def tell(self, message):
+    def send(self, message):
         self._call = json.loads(json.dumps(message))
 
-    def hear(self, limit_s):
+    def receive(self, limit_s):
         return json.loads(json.dumps(there._answer(self._attempt, self._call)))
 
 

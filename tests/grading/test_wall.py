@@ -22,11 +22,11 @@ def answer(body: str, limit_s: float = 60.0, limits: Limits = SMALL, **options):
     """Return what ``attempt()``, with this body, returns behind the wall."""
     source = "def attempt():\n" + "\n".join(f"    {line}" for line in body.splitlines())
     with Walled("amp_lessons.grading.there", limits, most_s=limit_s, **options) as walled:
-        walled.tell({"source": source, "name": "attempt"})
-        assert walled.hear(limits.start_s) == {"ready": True}
-        assert "parameters" in walled.hear(limits.start_s)
-        walled.tell({"args": {"tuple": []}, "kwargs": {"dict": []}})
-        return walled.hear(limit_s)
+        walled.send({"source": source, "name": "attempt"})
+        assert walled.receive(limits.start_s) == {"ready": True}
+        assert "parameters" in walled.receive(limits.start_s)
+        walled.send({"args": {"tuple": []}, "kwargs": {"dict": []}})
+        return walled.receive(limit_s)
 
 
 def test_what_an_attempt_returns_comes_back():

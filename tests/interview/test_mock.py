@@ -6,7 +6,7 @@ import pytest
 
 from amp_lessons import exercises, interview
 from amp_lessons.interview import Mock
-from amp_lessons.interview.following import follow_up
+from amp_lessons.interview.mock import follow_up
 from amp_lessons.interview.planning import asked_question
 from amp_lessons.keeping import practice, progress
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from amp_lessons import interview
-from amp_lessons.interview import cells, proving
+from amp_lessons.interview import proving
 from amp_lessons.interview.questions import fill, placeholders
 
 QUESTIONS = interview.QUESTIONS
@@ -92,7 +92,7 @@ def _raising():
     ("proof", "said"), [(_false, "`assert total == 3`"), (_raising, "KeyError: 'missing'")]
 )
 def test_a_proof_that_fails_says_where(proof, said, monkeypatch):
-    monkeypatch.setattr(proving, "proof_cell", lambda *_: cells.cell_of(proof))
+    monkeypatch.setattr(proving, "proof_cell", lambda *_: proving.cell_of(proof))
     failed = proving.prove_cell("tests.a_false_one", None)
     proving.prove_cell.cache_clear()
     assert not failed.holds
@@ -108,4 +108,4 @@ def test_a_proof_returns_once():
         return {}
 
     with pytest.raises(ValueError, match="twice must return once, at its end"):
-        cells.cell_of(twice)
+        proving.cell_of(twice)

@@ -21,7 +21,7 @@ from tools.gpu import __main__ as command
 from tools.gpu import parts
 from tools.gpu.__main__ import conduct, run_apart
 from tools.gpu.page import page
-from tools.gpu.parts import Report
+from tools.gpu.parts import PartReport
 from tools.gpu.recording import Part, Recording, Result, Setup, read, resumed
 
 SETUP = Setup("Pretended 1", "9.0", "570", "2.11.0+cu130", "13.0", "3.11.7", "5.0", "0.3.0", 8)
@@ -170,7 +170,7 @@ import sys
 from pathlib import Path
 from tools.gpu import parts
 name, root = sys.argv[1], Path(sys.argv[2])
-parts.run(name, parts.Report(root / "r.json"), "cpu", "", root)
+parts.run(name, parts.PartReport(root / "r.json"), "cpu", "", root)
 """
 
 
@@ -212,7 +212,7 @@ def test_a_notebook_runs_to_its_end_and_stays_as_it_is(tmp_path):
     path = tmp_path / "notebooks" / "00_some.ipynb"
     nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
     before = path.read_bytes()
-    report = Report(tmp_path / "r.json")
+    report = PartReport(tmp_path / "r.json")
     parts.run("notebooks: 00_some.ipynb", report, "cpu", "", tmp_path)
     assert report.part.lines[0] == "[measured] 3 ms"
     assert len(report.part.lines) == 1 + ("[computed] 5" in report.part.lines)
@@ -225,7 +225,7 @@ def test_the_bench_writes_a_recording_that_lesson_05_shows(tmp_path, monkeypatch
     pytest.importorskip("transformers")
     monkeypatch.setitem(amp_bench.WORKLOADS, "Tiny", TinyWorkload())
     cases.predicted_bytes.cache_clear()
-    report, declare = Report(tmp_path / "r.json"), bench_command.add_arguments
+    report, declare = PartReport(tmp_path / "r.json"), bench_command.add_arguments
 
     def quick(parser):
         declare(parser)

@@ -5,7 +5,7 @@ import pytest
 
 from amp_lessons import autocast
 from amp_lessons.views import AtlasView
-from amp_lessons.views.figures.atlas import ROWS_IN_A_PICTURE, atlas_picture
+from amp_lessons.views.widgets.atlas import ROWS_IN_A_PICTURE, atlas_picture
 
 
 def table(view):

@@ -18,8 +18,8 @@ from amp_lessons.audit.page.layers import map_picture
 from amp_lessons.audit.page.timeline import timeline_picture
 from amp_lessons.audit.report.losses import AS_TRAINED, LossMap
 from amp_lessons.views import AuditView
-from amp_lessons.views.figures.audit import MOST_ROWS, audit_picture
 from amp_lessons.views.widgets import audit as widget
+from amp_lessons.views.widgets.audit import MOST_ROWS, audit_picture
 from tests.audit.report.samples import report
 
 

@@ -6,9 +6,7 @@ import torch
 
 from amp_lessons.formats import FORMATS, represent
 from amp_lessons.views import BitView
-from amp_lessons.views.base.bit_row import BitRow
-from amp_lessons.views.base.representations import describe_error
-from amp_lessons.views.figures.bits import BORDER, bits_picture
+from amp_lessons.views.widgets.bits import BORDER, BitRow, bits_picture, describe_error
 
 
 def text_of(view):

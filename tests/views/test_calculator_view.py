@@ -8,14 +8,12 @@ from torch import nn
 
 from amp_lessons import parallel
 from amp_lessons.bench import calculator
-from amp_lessons.bench.calculator import SUBJECTS, ask, largest_batch, predict
-from amp_lessons.bench.sharing import sharing
+from amp_lessons.bench.calculator import SUBJECTS, ask, largest_batch, predict, sharing
 from amp_lessons.measure import GPUS, LargestBatch
 from amp_lessons.text.words import memory
 from amp_lessons.views import CalculatorView
 from amp_lessons.views.base import latest
-from amp_lessons.views.figures.calculator import calculator_picture
-from amp_lessons.views.widgets.calculator import STRATEGIES, describe
+from amp_lessons.views.widgets.calculator import STRATEGIES, calculator_picture, describe
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_loop_runs")]
 

@@ -7,8 +7,7 @@ from amp_lessons.audit.findings import failed, passed, todo
 from amp_lessons.exercises import SideBySide
 from amp_lessons.exercises.report.results import Report
 from amp_lessons.keeping import progress
-from amp_lessons.views.figures.checked import are_powers_of_two, comparison_picture
-from amp_lessons.views.widgets.checked import Checked, describe
+from amp_lessons.views.widgets.checked import Checked, are_powers_of_two, comparison_picture, describe
 
 LOSS = SideBySide("loss of each epoch", "epoch", (1.0, 0.5, 0.25), (1.0, 0.5, 0.9))
 

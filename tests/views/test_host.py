@@ -7,7 +7,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from amp_lessons.views.base import host
+from amp_lessons.views.base import shown
 from amp_lessons.views.base.controls import Slider
 
 
@@ -16,9 +16,9 @@ def nowhere(monkeypatch):
     """A kernel without a page, whatever runs these tests; nothing has been asked yet."""
     for name in ("JPY_SESSION_NAME", "KAGGLE_KERNEL_RUN_TYPE"):
         monkeypatch.delenv(name, raising=False)
-    host.enable_widgets_on_colab.cache_clear()
+    shown.enable_widgets_on_colab.cache_clear()
     yield
-    host.enable_widgets_on_colab.cache_clear()
+    shown.enable_widgets_on_colab.cache_clear()
 
 
 @pytest.fixture
@@ -38,39 +38,39 @@ def colab(monkeypatch):
 
 
 def test_a_program_that_runs_cells_has_no_page():
-    assert not host.has_page()
+    assert not shown.has_page()
 
 
 @pytest.mark.parametrize("name", ["JPY_SESSION_NAME", "KAGGLE_KERNEL_RUN_TYPE"])
 def test_a_jupyter_server_and_kaggle_have_a_page(name, monkeypatch):
     monkeypatch.setenv(name, "whatever they say")
-    assert host.has_page()
+    assert shown.has_page()
 
 
 def test_vscode_has_a_page(monkeypatch):
     shell = SimpleNamespace(user_ns={"__vsc_ipynb_file__": "/course/notebooks/00_start_here.ipynb"})
     monkeypatch.setattr("IPython.get_ipython", lambda: shell)
-    assert host.has_page()
+    assert shown.has_page()
     shell.user_ns.clear()
-    assert not host.has_page()
+    assert not shown.has_page()
 
 
 def test_colab_has_a_page(colab):
     colab()
-    assert host.has_page()
+    assert shown.has_page()
 
 
 def test_colab_is_asked_once_for_other_widgets(colab):
     asked = []
     colab(enable_custom_widget_manager=lambda: asked.append("once"))
-    host.enable_widgets_on_colab()
-    host.enable_widgets_on_colab()
+    shown.enable_widgets_on_colab()
+    shown.enable_widgets_on_colab()
     assert asked == ["once"]
 
 
 def test_elsewhere_nothing_is_asked(monkeypatch):
     monkeypatch.setitem(sys.modules, "google", None)  # importing it now raises ImportError
-    host.enable_widgets_on_colab()
+    shown.enable_widgets_on_colab()
 
 
 def refuse():
@@ -82,7 +82,7 @@ def refuse():
 )
 def test_a_colab_that_cannot_do_it_raises_neither_here_nor_in_anywidget(colab, functions):
     colab(**functions)
-    host.enable_widgets_on_colab()
+    shown.enable_widgets_on_colab()
     assert Slider("Scale", 0, 3, 1).value == 1
 
 
@@ -90,4 +90,4 @@ def test_a_colab_without_an_output_module_raises_nothing(colab, monkeypatch):
     colab()
     monkeypatch.delattr(sys.modules["google.colab"], "output")
     monkeypatch.delitem(sys.modules, "google.colab.output")
-    host.enable_widgets_on_colab()
+    shown.enable_widgets_on_colab()

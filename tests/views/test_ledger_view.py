@@ -9,8 +9,7 @@ from amp_lessons import autocast
 from amp_lessons.autocast import Policy, Row
 from amp_lessons.material import models
 from amp_lessons.views import LedgerView
-from amp_lessons.views.figures.ledger import ROWS_IN_VIEW, ledger_picture
-from amp_lessons.views.widgets.ledger import describe
+from amp_lessons.views.widgets.ledger import ROWS_IN_VIEW, describe, ledger_picture
 
 IMAGES, LABELS = torch.rand(4, 64), torch.arange(4)
 

@@ -10,7 +10,7 @@ from amp_lessons.measure import Footprint, Saved
 from amp_lessons.measure.footprint import COMPUTED, MEASURED
 from amp_lessons.text.words import memory
 from amp_lessons.views import MemoryView, activation_stack, step_memory
-from amp_lessons.views.figures.memory import LAYERS_IN_VIEW, activations_picture, step_picture
+from amp_lessons.views.widgets.memory import LAYERS_IN_VIEW, activations_picture, step_picture
 
 pytestmark = pytest.mark.slow
 

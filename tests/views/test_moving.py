@@ -8,8 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from amp_lessons.views.base import moving
-from amp_lessons.views.base.lines import MovingLines, MovingMark
-from amp_lessons.views.base.moving import MovingPage
+from amp_lessons.views.base.moving import MovingLines, MovingMark, MovingPage
 from amp_lessons.views.base.picture import Picture
 
 

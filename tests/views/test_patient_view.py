@@ -10,8 +10,7 @@ from PIL import Image
 
 from amp_lessons import clinic, views
 from amp_lessons.clinic import Curve, Observed
-from amp_lessons.views.figures.patients import observed_picture
-from amp_lessons.views.widgets.patient import describe
+from amp_lessons.views.widgets.patient import describe, observed_picture
 
 
 @pytest.fixture(scope="module")

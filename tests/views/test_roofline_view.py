@@ -7,7 +7,7 @@ from amp_lessons.measure import GPUS, Rate, Roofline, Survey
 from amp_lessons.measure.stopwatch import Timing
 from amp_lessons.views import RooflineView, roofline_of
 from amp_lessons.views.base.style import dtype_colour
-from amp_lessons.views.figures.roofline import roofline_picture
+from amp_lessons.views.widgets.roofline import roofline_picture
 
 
 def rate(operation, precision, size, flop, moved_bytes, gflop_per_s):

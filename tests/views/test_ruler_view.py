@@ -5,7 +5,7 @@ from matplotlib.collections import LineCollection
 
 from amp_lessons.formats import FORMATS
 from amp_lessons.views import RulerView
-from amp_lessons.views.figures.ruler import ruler_picture, sizes_in_order
+from amp_lessons.views.widgets.ruler import ruler_picture, sizes_in_order
 
 
 def values_of_fp16():

@@ -12,7 +12,6 @@ import torch
 from IPython.core.formatters import DisplayFormatter
 
 from amp_lessons import views
-from amp_lessons.views.base import host
 from amp_lessons.views.base.shown import WIDGET_VIEW, Arrival
 
 MAKE = {
@@ -32,14 +31,14 @@ def shown(request):
 def outputs(monkeypatch):
     """Collect what is put below the cell."""
     published = []
-    monkeypatch.setattr(host, "publish", published.append)
+    monkeypatch.setattr("amp_lessons.views.base.shown.publish", published.append)
     return published
 
 
 @pytest.fixture(params=["ipywidgets 7", "ipywidgets 8"])
 def page(request, monkeypatch):
     """A page that shows what the kernel publishes, whatever its version."""
-    monkeypatch.setattr(host, "has_page", lambda: True)
+    monkeypatch.setattr("amp_lessons.views.base.shown.has_page", lambda: True)
     if request.param == "ipywidgets 7":
         # There a widget puts itself on the page, and knows nothing of bundles.
         monkeypatch.delattr(ipywidgets.Widget, "_repr_mimebundle_", raising=False)
@@ -48,7 +47,7 @@ def page(request, monkeypatch):
 @pytest.fixture
 def no_page(monkeypatch):
     """A program that runs the cells."""
-    monkeypatch.setattr(host, "has_page", lambda: False)
+    monkeypatch.setattr("amp_lessons.views.base.shown.has_page", lambda: False)
 
 
 def displayed(thing):

@@ -100,6 +100,6 @@ def test_without_transformers_the_claims_remain_and_the_command_is_said(monkeypa
 
 
 def test_the_default_is_what_the_checkout_holds(monkeypatch):
-    monkeypatch.setattr("amp_lessons.views.widgets.sources.recordings", lambda: (recording("BERT-Large"),))
+    monkeypatch.setattr("amp_lessons.views.widgets.tables.recordings", lambda: (recording("BERT-Large"),))
     (row, *_) = source_table(models=["BERT-Large"]).records
     assert "recorded on NVIDIA H200" in row["where"]

@@ -6,7 +6,7 @@ import ipywidgets
 import pytest
 
 from amp_lessons import views
-from amp_lessons.views.base.tour import HERE, Stop, Tour
+from amp_lessons.views.widgets.play import HERE, Stop, Tour
 
 
 @pytest.fixture

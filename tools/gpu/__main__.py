@@ -168,7 +168,7 @@ def keep(path: Path, recording: Recording) -> None:
 
 
 def _setup(device: str, log: Path) -> Setup | str:
-    """Ask a process of its own, so that this one holds no GPU; return its words where there is none."""
+    """Look for a GPU in another process, so that this one holds none; return its words if there is none."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "setup.json"
         command = [sys.executable, "-m", "tools.gpu.parts", "setup", str(report), device, ""]

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from amp_lessons import files
-from amp_lessons.text.marks import COMPUTED_MARK, MEASURED_MARK
+from amp_lessons.text.words import COMPUTED_MARK, MEASURED_MARK
 from tools.gpu.recording import Part, Result, Setup
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,7 +52,7 @@ def names(step: str, root: Path = ROOT) -> list[str]:
     return [f"{step}: {model}" for model in benched()]
 
 
-class Report:
+class PartReport:
     """A part while it runs: the file holds all that is known of it so far."""
 
     def __init__(self, path: Path) -> None:
@@ -64,7 +64,7 @@ class Report:
         self._write(replace(part, results=(*part.results, *results), lines=(*part.lines, *lines)))
 
     def end(self, status: Any, message: str = "") -> None:
-        """Say how it ended."""
+        """Describe how it ended."""
         self._write(replace(self.part, status=status, message=" ".join(message.split())[:_MOST]))
 
     def _write(self, part: Part) -> None:
@@ -95,7 +95,7 @@ def _last_line(report: Any) -> str:
     return " ".join(words.split())[:_MOST]
 
 
-def run(name: str, report: Report, device: str, bench_folder: str, root: Path = ROOT) -> None:
+def run(name: str, report: PartReport, device: str, bench_folder: str, root: Path = ROOT) -> None:
     """Run one part to its end. What this machine lacks raises ModuleNotFoundError or MissingExtraError."""
     step, _, what = name.partition(": ")
     if step == "tests":
@@ -107,7 +107,7 @@ def run(name: str, report: Report, device: str, bench_folder: str, root: Path = 
     report.end("done")
 
 
-def _run_tests(name: str, report: Report, root: Path) -> None:
+def _run_tests(name: str, report: PartReport, root: Path) -> None:
     """Ask pytest for less than pyproject.toml does: marks and plugins that are not here are no error."""
     import pytest
 
@@ -115,7 +115,7 @@ def _run_tests(name: str, report: Report, root: Path) -> None:
     pytest.main([str(root / name), f"--rootdir={root}", *options], plugins=[report])
 
 
-def _run_notebook(path: Path, report: Report) -> None:
+def _run_notebook(path: Path, report: PartReport) -> None:
     """Run a notebook in its folder, to its end even where cells raise; the file stays as it is."""
     import nbformat
     from nbclient import NotebookClient
@@ -141,7 +141,7 @@ def _run_notebook(path: Path, report: Report) -> None:
     report.add(Result(path.name, "failed" if errors else "passed", said), lines=marked)
 
 
-def _run_bench(model: str, mode: str, report: Report, device: str, folder: str) -> None:
+def _run_bench(model: str, mode: str, report: PartReport, device: str, folder: str) -> None:
     """Run the command; its own file knows what was measured already, and lesson 05 shows it."""
     from amp_lessons.bench.workloads import require_transformers
     from amp_lessons.commands import bench
@@ -211,7 +211,7 @@ def main() -> None:
     if name == "setup":
         Path(path).write_text(json.dumps(asdict(setup(device))))
         return
-    report = Report(Path(path))
+    report = PartReport(Path(path))
     try:
         run(name, report, device, bench_folder)
     except ModuleNotFoundError as error:

@@ -2,9 +2,8 @@
 
 The script runs as ``__main__`` in a child process (``child``), whose ``LateAudit`` begins to watch once
 PyTorch has been imported, and keeps what it has seen in a file. Whatever ends the script, that file is there
-for the parent (``over``), which never loads PyTorch and prints the report. Under ``torchrun`` every rank is
-such a pair, and the parents meet in a folder (``ranks``, ``meeting``), where one joins the reports of all
-(``together``).
+for the parent (``parent``), which never loads PyTorch and prints the report. Under ``torchrun`` every rank is
+such a pair, and the parents meet in a folder, where one joins the reports of all (``ranks``).
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from amp_lessons import files
 from amp_lessons.audit.report import as_json, rendering
 from amp_lessons.audit.report.document import Document
 from amp_lessons.commands import typed
-from amp_lessons.commands.audit import outcome, over, ranks, together
-from amp_lessons.commands.audit.meeting import Meeting
-from amp_lessons.commands.audit.options import Options
+from amp_lessons.commands.audit import parent, ranks
+from amp_lessons.commands.audit.parent import Options
+from amp_lessons.commands.audit.ranks import Meeting
 
 _EPILOG = (
     "The script's own output and input pass through; the report is printed to stderr when it has ended. "
     "Exit status: 0, no mistake was seen; 1, mistakes were seen; 2, the script could not be run, took no "
     "optimizer step in its own process, or failed without a mistake having been seen; 130, Ctrl-C, likewise. "
-    "Under torchrun, `torchrun … -m amp_lessons audit SCRIPT`, each rank is audited, one report tells of "
+    "Under torchrun, `torchrun … -m amp_lessons audit SCRIPT`, each rank is audited, one report covers "
     "all, and all return one status. In a notebook use `with audit.watch(model) as seen:` instead."
 )
 _LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
@@ -74,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         args.parser.error("name one script, or one module with -m")
     if obstacle := _obstacle(args):
         print(f"amp-lessons audit: {obstacle}", file=sys.stderr)
-        return outcome.NOT_RUN
+        return parent.NOT_RUN
     rank = ranks.of_environment(os.environ, args.shared)
     return _run_alone(args) if rank is None else _run_as_rank(args, rank)
 
@@ -82,9 +81,9 @@ def run(args: argparse.Namespace) -> int:
 def _run_alone(args: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="amp-lessons-audit-") as folder:
         kept = Path(folder) / "report.json"
-        status = over.run_child(_options(args, kept), args.after_dashes)
-        document = outcome.report_of(kept, _name(args), status)
-    return _tell(args, document, status)
+        status = parent.run_child(_options(args, kept), args.after_dashes)
+        document = parent.report_of(kept, _name(args), status)
+    return _publish(args, document, status)
 
 
 def _run_as_rank(args: argparse.Namespace, rank: ranks.Rank) -> int:
@@ -92,11 +91,11 @@ def _run_as_rank(args: argparse.Namespace, rank: ranks.Rank) -> int:
         meeting = Meeting(rank)
     except OSError as error:
         print(f"amp-lessons audit: the ranks cannot meet: {error}", file=sys.stderr)
-        return outcome.NOT_RUN
+        return parent.NOT_RUN
     if not rank.writes_files:
         args.json = args.html = None  # they are rank 0's, which may lie on the same disk
     options = _options(args, meeting.kept)
-    return together.run(meeting, options, args.after_dashes, _name(args), partial(_tell, args))
+    return ranks.run(meeting, options, args.after_dashes, _name(args), partial(_publish, args))
 
 
 def _options(args: argparse.Namespace, kept: Path) -> Options:
@@ -107,7 +106,7 @@ def _name(args: argparse.Namespace) -> str:
     return f"-m {args.module}" if args.module else args.script
 
 
-def _tell(args: argparse.Namespace, document: Document, status: int) -> int:
+def _publish(args: argparse.Namespace, document: Document, status: int) -> int:
     """Print the report, write the files that were asked for, and return the exit status."""
     if args.steps and len(document["steps"]) >= args.steps:
         document["not_seen"].append(f"what comes after step {args.steps}, where --steps ended the script")
@@ -116,8 +115,8 @@ def _tell(args: argparse.Namespace, document: Document, status: int) -> int:
         _write(args, document)
     except OSError as error:
         print(f"amp-lessons audit: {error}", file=sys.stderr)
-        return outcome.NOT_RUN
-    return outcome.exit_status(document, status)
+        return parent.NOT_RUN
+    return parent.exit_status(document, status)
 
 
 def _write(args: argparse.Namespace, document: Document) -> None:
@@ -130,7 +129,7 @@ def _write(args: argparse.Namespace, document: Document) -> None:
 
 
 def _obstacle(args: argparse.Namespace) -> str:
-    """Say what is wrong before anything runs; "" where nothing is."""
+    """Describe what is wrong before anything runs; "" where nothing is."""
     if args.script is not None and args.script.endswith(".ipynb"):
         return f"{args.script} is a notebook; in it, use `with audit.watch(model) as seen:`"
     if args.script is not None and Path(args.script).is_dir():

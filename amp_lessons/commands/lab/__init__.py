@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _made_ready(args: argparse.Namespace, here: surroundings.Surroundings) -> tuple[str, ...]:
-    """Tell the learner what this machine makes necessary, set what must be set, and return the options."""
+    """Print what this machine needs, set the environment accordingly, and return JupyterLab's options."""
     if not jupyterlab_installed():
         raise CannotOpenError(
             f"JupyterLab is not installed for this Python. Install it with: {install_jupyterlab()}"
@@ -106,7 +106,7 @@ def config_path(already_set: str) -> str:
 
 
 def jupyterlab_installed() -> bool:
-    """Say whether this Python can start JupyterLab."""
+    """Return whether this Python can start JupyterLab."""
     return importlib.util.find_spec("jupyterlab") is not None
 
 
@@ -129,7 +129,7 @@ def original_lessons() -> Path:
 
 
 def unwritable(error: OSError, folder: Path) -> CannotOpenError:
-    """Say why ``folder`` could not be written to, and what would help."""
+    """Explain why ``folder`` could not be written to, and what would help."""
     return CannotOpenError(
         f"{files.why_unwritable(error, folder)}. Nothing of yours was changed. "
         "Another folder can be named: amp-lessons lab FOLDER"
@@ -142,7 +142,7 @@ def _originals() -> tuple[Path, str]:
 
 
 def _own_copy(named: Path | None) -> tuple[Path, str]:
-    """Bring the lessons into the learner's folder, tell what came, and return it with the page to land on."""
+    """Bring the lessons into the learner's folder, print what came; return it and the page to land on."""
     folder = own_folder(named)
     if folder.exists() and not folder.is_dir():
         raise CannotOpenError(f"{folder} is a file, and has to be a folder: amp-lessons lab FOLDER")
@@ -156,7 +156,7 @@ def _own_copy(named: Path | None) -> tuple[Path, str]:
 
 
 def told(brought: lessons.Brought) -> list[str]:
-    """Say what came into the learner's folder; nothing where nothing came."""
+    """Describe what came into the learner's folder; nothing where nothing came."""
     sentences = []
     if brought.made:
         sentences.append(f"Your own copy of the lessons is in {brought.folder}. Write in it as you like.")

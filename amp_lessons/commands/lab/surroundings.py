@@ -47,7 +47,7 @@ class Start:
 
 
 def look() -> Surroundings:
-    """Ask this machine."""
+    """Inspect this machine."""
     environment = os.environ
     return Surroundings(
         root=hasattr(os, "geteuid") and os.geteuid() == 0,
@@ -62,7 +62,7 @@ def look() -> Surroundings:
 
 
 def start(here: Surroundings, port: int, ip: str, *, no_browser: bool) -> Start:
-    """Say how JupyterLab starts here, on ``port`` or the next that is free.
+    """Describe how JupyterLab starts here, on ``port`` or the next that is free.
 
     Raises OSError if none of fifty is free.
     """
@@ -98,7 +98,7 @@ def free_port(wanted: int) -> int:
 
 
 def root_explained(ip: str) -> str:
-    """Say why JupyterLab, which refuses root, starts for root all the same; or what is unsafe about it."""
+    """Explain why JupyterLab, which refuses root, starts for root here; or what is unsafe about it."""
     if ip in _THIS_MACHINE:
         return (
             "You are root, as usual in containers and on rented machines. JupyterLab refuses root, because "
@@ -112,7 +112,7 @@ def root_explained(ip: str) -> str:
 
 
 def way_in(here: Surroundings, port: int, ip: str = "localhost") -> list[str]:
-    """Say how to get at a page that no browser of this machine will open; nothing where one will."""
+    """Describe how to get at a page that no browser of this machine will open; nothing where one will."""
     if here.ssh and ip in _THIS_MACHINE:
         return [
             f"You are here over ssh. On your own machine, run `{tunnel(here, port)}`, leave it running, and "

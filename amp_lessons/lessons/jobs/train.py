@@ -137,7 +137,7 @@ def state_of(
 
 
 def save(folder: Path | None, *parts: Any) -> None:
-    """Let every rank write its shards, beside the checkpoints that are there."""
+    """Write every rank's shards, beside the checkpoints that are there."""
     if folder is not None:
         state = state_of(*parts)
         dcp.save(state, checkpoint_id=folder / f"step-{state['step']:08}")

@@ -54,7 +54,7 @@ class Slider(anywidget.AnyWidget):
 
 
 def align_sliders(controls: Iterable[ipywidgets.Widget]) -> None:
-    """Let the sliders among ``controls``, and in their rows, begin and end below each other."""
+    """Align the sliders among ``controls``, and in their rows: labels and readouts get one width each."""
     sliders = list(_sliders(controls))
     labels = max((len(each.label) for each in sliders), default=0)
     readouts = max((len(words) for each in sliders for words in each.readouts), default=0)

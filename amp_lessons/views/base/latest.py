@@ -24,7 +24,7 @@ class Ticket:
         self.superseded = threading.Event()
 
     def check(self) -> None:
-        """Go on, unless something newer was asked for: then raises SupersededError."""
+        """Raise SupersededError if something newer was asked for; else do nothing."""
         if self.superseded.is_set():
             raise SupersededError
 

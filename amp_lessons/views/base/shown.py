@@ -2,11 +2,15 @@
 
 Nobody knows beforehand what a page will draw: today, or tomorrow, when the kernel is gone. So the page
 decides. A cell has two outputs: what stands in, and the controls, which stay hidden. Among these is a widget
-of which nothing is seen but that it is drawn: then the one is put away, and the others come out.
+of which nothing is seen but that it is drawn: then the one is put away, and the others come out. Where a
+program runs the cells there is no page (``has_page``), and no controls are sent.
 """
 
 from __future__ import annotations
 
+import os
+import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +19,62 @@ import ipywidgets
 import traitlets
 from markupsafe import Markup
 
-from amp_lessons.views.base import host
 from amp_lessons.views.base.picture import CAPTION_STYLE
 
-host.enable_widgets_on_colab()  # before there is an anywidget, which would show an exception of it
+
+def has_page() -> bool:
+    """Return whether there is a page on which somebody looks: a Jupyter server's, a host's or an editor's.
+
+    There is none where a program runs the cells, to store what they show or to compare it.
+    """
+    return "JPY_SESSION_NAME" in os.environ or on_colab() or on_kaggle() or in_vscode()
+
+
+def on_colab() -> bool:
+    """Return whether this is a kernel of Google Colab, which has loaded that package before any cell runs."""
+    return "google.colab" in sys.modules
+
+
+def on_kaggle() -> bool:
+    """Return whether this is a kernel of Kaggle."""
+    return "KAGGLE_KERNEL_RUN_TYPE" in os.environ
+
+
+def in_vscode() -> bool:
+    """Return whether VS Code shows this notebook: it leaves the notebook's path in the kernel."""
+    from IPython import get_ipython
+
+    shell = get_ipython()
+    return shell is not None and "__vsc_ipynb_file__" in shell.user_ns
+
+
+@cache
+def enable_widgets_on_colab() -> None:
+    """Have Colab's page load widgets that do not come with ipywidgets; once, and it never raises.
+
+    A learner can do nothing about it if that fails. anywidget would ask again for each of its widgets, and
+    pass the exception on: it is given something to ask that does not fail.
+    """
+    if not on_colab():
+        return
+    try:
+        from google.colab import output
+    except ImportError:
+        return
+    try:
+        output.enable_custom_widget_manager()
+    except Exception:  # whatever it is, the pictures are there without it
+        output.enable_custom_widget_manager = lambda *_, **__: None
+
+
+def publish(data: dict[str, Any]) -> None:
+    """Put an output below the running cell: ``data`` by mime type, of which the page takes the richest."""
+    from IPython.display import display
+
+    display(data, raw=True)
+
+
+enable_widgets_on_colab()  # before there is an anywidget, which would show an exception of it
 
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
@@ -75,14 +131,14 @@ class Shown(ipywidgets.VBox):
         return {WIDGET_VIEW: {"version_major": 2, "version_minor": 0, "model_id": self.model_id}}
 
     def _ipython_display_(self, **kwargs: Any) -> None:
-        """Let the page decide what it shows; where there is none, the bundle is asked for."""
-        if self.comm is None or not host.has_page():
+        """Publish what stands in, and the controls; without a page IPython takes the bundle instead."""
+        if self.comm is None or not has_page():
             raise NotImplementedError  # says to IPython: go on with _repr_mimebundle_
         bundle = self._repr_mimebundle_()  # where work goes on, it waits: what stands in comes after
-        host.publish({"text/html": self._hiding_controls(), "text/plain": bundle["text/plain"]})
+        publish({"text/html": self._hiding_controls(), "text/plain": bundle["text/plain"]})
         if self.has_controls:
             self._await_arrival()
-            host.publish({WIDGET_VIEW: bundle[WIDGET_VIEW], "text/plain": ""})
+            publish({WIDGET_VIEW: bundle[WIDGET_VIEW], "text/plain": ""})
 
     def _hiding_controls(self) -> Markup:
         if not self.has_controls:

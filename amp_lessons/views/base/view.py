@@ -48,7 +48,7 @@ class View(Shown):
     def show(self, picture: Picture, caption: str, *, mark: str = "", announced: bool = True) -> None:
         """Put ``picture`` and ``caption`` on the page, together.
 
-        ``mark``, one of ``amp_lessons.text.marks``, is what a caption begins with as text when its figures
+        ``mark``, one of ``amp_lessons.text.words``, is what a caption begins with as text when its figures
         may differ elsewhere. A caption that changes many times a second is better not ``announced``: a screen
         reader would speak of nothing else.
         """

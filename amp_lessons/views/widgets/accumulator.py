@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import NullLocator
 
 from amp_lessons import fp8
 from amp_lessons.fp8 import Accumulation
 from amp_lessons.fp8.accumulators import FP32_BITS
-from amp_lessons.text.marks import COMPUTED_MARK
-from amp_lessons.text.words import relative
+from amp_lessons.text.words import COMPUTED_MARK, relative
 from amp_lessons.views.base.controls import ControlValue, Slider, dropdown, row
-from amp_lessons.views.base.moving import MovingView
-from amp_lessons.views.figures.accumulator import AccumulatorPicture
+from amp_lessons.views.base.moving import MovingLines, MovingMark, MovingView
+from amp_lessons.views.base.number_line import powers_of_ten
+from amp_lessons.views.base.picture import Picture
+from amp_lessons.views.base.style import ACCENT, GRID, INK, PAPER, QUIET, ZONES, house_style
 
 # DeepSeek-V3 Technical Report, https://arxiv.org/abs/2412.19437, section 3.3.2: "a maximum relative error of
 # nearly 2%" for "two random matrices with K = 4096"; of which sign they were is not said.
@@ -117,3 +124,57 @@ def _interval_words(exponent: int) -> str:
         return "never"
     own = " (DeepSeek-V3)" if 2**exponent == DEEPSEEK.promote_every else ""
     return f"to fp32 every {2**exponent:,}{own}"
+
+
+LEAST_ERROR, MOST_ERROR = 1e-8, 1.5
+_DASHES = ["-", (0, (4, 2)), (0, (1, 1.5))]
+
+
+class AccumulatorPicture(Picture):
+    """Fixed lines to compare with, and one that moves, with a mark at the length in question."""
+
+    def __init__(
+        self,
+        lengths: Sequence[int],
+        fixed: Mapping[str, Sequence[float]],
+        reported: tuple[str, int, float],
+    ) -> None:
+        """Draw the ``fixed`` errors by name, one per length; ``reported`` is (name, length, error)."""
+        self._lengths = list(lengths)
+        with house_style():
+            figure = Figure(figsize=(9, 3.8))
+            axes = figure.add_axes((0.1, 0.14, 0.57, 0.82))
+            self._draw_axes(axes)
+            for dashes, (name, errors) in zip(_DASHES, fixed.items(), strict=True):
+                axes.plot(lengths, errors, color=QUIET, ls=dashes, lw=1.8, label=name)
+            name, length, error = reported
+            colour = ZONES["underflowed"].colour
+            axes.plot([length], [error], "*", ms=13, color=colour, mec=PAPER, label=name, zorder=4)
+            self._line = MovingLines(axes, edgecolor=ACCENT, lw=3)
+            self._mark = MovingMark(axes, facecolor=INK, edgecolor=PAPER)
+            _explain(axes)
+        super().__init__(figure, [self._line.artist, self._mark.artist])
+
+    def _draw_axes(self, axes: Axes) -> None:
+        axes.set(xscale="log", yscale="log", ylim=(LEAST_ERROR, MOST_ERROR))
+        axes.set_xlim(self._lengths[0] / 1.2, self._lengths[-1] * 1.2)
+        axes.set(xlabel="inner dimension: products per sum", ylabel="relative error of the sums")
+        axes.set_xticks(self._lengths, [f"{length:,}" for length in self._lengths], fontsize=9)
+        axes.xaxis.set_minor_locator(NullLocator())
+        powers_of_ten(axes.yaxis)
+        axes.grid(color=GRID)
+
+    def update(self, errors: Sequence[float], length: int) -> None:
+        """Move the line to ``errors``, one per length, and the mark to ``length`` on it."""
+        within = [min(max(error, LEAST_ERROR), MOST_ERROR) for error in errors]
+        self._line.update(list(zip(self._lengths, within, strict=True)))
+        self._mark.update((length, within[self._lengths.index(length)]))
+
+
+def _explain(axes: Axes) -> None:
+    """Name the lines beside the picture, those first that move."""
+    picked = Line2D([], [], color=ACCENT, lw=3, marker="D", ms=8, mfc=INK, mec=PAPER, label="what you picked")
+    drawn, _ = axes.get_legend_handles_labels()
+    axes.legend(
+        handles=[picked, *drawn], loc="center left", bbox_to_anchor=(1.01, 0.5), handlelength=2.6, fontsize=9
+    )

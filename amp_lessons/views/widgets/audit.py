@@ -1,4 +1,4 @@
-"""What an audit sees, while the training runs and afterwards."""
+"""What an audit sees, while the training runs and afterwards; and its findings alone."""
 
 from __future__ import annotations
 
@@ -7,20 +7,25 @@ from typing import Any
 
 import ipywidgets
 from markupsafe import Markup
+from matplotlib.figure import Figure
 
-from amp_lessons.audit import Report, Seen
+from amp_lessons.arguments import require
+from amp_lessons.audit import Report, Seen, Sighting
+from amp_lessons.audit.page.layers import CURVES_IN, draw_layer, draw_map, map_height_in
 from amp_lessons.audit.page.page import document_of, say_format, say_worst
+from amp_lessons.audit.page.timeline import HEIGHT_IN, draw_timeline
 from amp_lessons.audit.report import finding
 from amp_lessons.audit.report.document import Document, finding_of
-from amp_lessons.audit.report.losses import AS_TRAINED, By, formats_of, layer_curves, loss_map
+from amp_lessons.audit.report.losses import AS_TRAINED, By, formats_of, layer_curves, loss_map, used_format
 from amp_lessons.audit.report.rendering import section_html
 from amp_lessons.audit.report.sections import Section, headline
 from amp_lessons.audit.report.steps import by_optimizer, remarks
-from amp_lessons.text.marks import MEASURED_MARK
-from amp_lessons.text.words import fraction
+from amp_lessons.text import prose
+from amp_lessons.text.words import MEASURED_MARK, fraction
 from amp_lessons.views.base.controls import ControlValue, dropdown, row
+from amp_lessons.views.base.picture import Picture
+from amp_lessons.views.base.style import house_style
 from amp_lessons.views.base.view import View
-from amp_lessons.views.figures.audit import audit_picture
 
 ALL_LAYERS = "all layers"
 _BY: list[tuple[str, By]] = [("by norm", "norm"), ("by count", "count")]
@@ -98,7 +103,7 @@ class AuditView(View):
         self.show(picture, caption, mark=MEASURED_MARK, announced=announced)
 
     def _to_come(self) -> str:
-        """Say of a training that is to come where its picture will be."""
+        """Show, before the training has taken a step, where its picture will be."""
         return " yet; with the first one the picture comes here" if isinstance(self._audit, Seen) else ""
 
     def _findings_html(self) -> Markup:
@@ -128,7 +133,7 @@ def _set_options(choice: ipywidgets.Dropdown, options: list[tuple[str, str]]) ->
 
 
 def describe(document: Document, number_format: str, by: By, layer: str = "") -> str:
-    """Say in words what the picture shows."""
+    """Describe what the picture shows."""
     said = [f"{headline(document)}."]
     for number, steps in by_optimizer(document).items():
         skipped = sum(not step["happened"] for step in steps)
@@ -143,8 +148,78 @@ def describe(document: Document, number_format: str, by: By, layer: str = "") ->
 
 
 def _say_layer(document: Document, by: By, layer: str) -> str:
-    """Say what one layer loses in each format, at its worst step."""
+    """Describe what one layer loses in each format, at its worst step."""
     curves = layer_curves(document, layer, by)
     worst = {name: max(losses.values()) for name, losses in curves.items() if losses}
     said = ", ".join(f"{fraction(share)} in {say_format(document, name)}" for name, share in worst.items())
     return f"{layer} loses by {by}, at its worst step: {said}."
+
+
+MOST_ROWS = 24
+_TITLE = {"count": "share of the gradients' number", "norm": "share of the gradients' norm"}
+
+
+def audit_picture(document: Document, number_format: str, by: By, layer: str = "") -> Picture:
+    """Draw a training that has taken a step: all layers in one format or, if named, one layer in all.
+
+    A map of a format in which nothing is lost would be an empty one, and is left out.
+    """
+    losses = loss_map(document, number_format, by, MOST_ROWS)
+    below = CURVES_IN if layer else map_height_in(losses) if losses.most else 0
+    height = HEIGHT_IN + (below if document["layers"] else 0)
+    with house_style():
+        figure = Figure(figsize=(9, height))
+        _draw_steps(figure, document, height)
+        if layer:
+            axes = figure.add_axes((0.1, 0.5 / height, 0.68, (below - 0.9) / height))
+            axes.set_title(f"{layer}: {_TITLE[by]} that becomes zero", fontsize=10)
+            draw_layer(axes, layer_curves(document, layer, by), used_format(document))
+        elif losses.most:
+            axes = figure.add_axes((0.27, 0.5 / height, 0.53, (below - 0.95) / height))
+            axes.set_title(f"{_TITLE[by]} that becomes zero", fontsize=10, pad=16, loc="left")
+            draw_map(axes, losses)
+    return Picture(figure)
+
+
+def _draw_steps(figure: Figure, document: Document, height: float) -> None:
+    top = height - 0.3
+    loss = figure.add_axes((0.1, (top - 1.75) / height, 0.885, 1.75 / height))
+    scale = figure.add_axes((0.1, (top - 3.05) / height, 0.885, 1.15 / height), sharex=loss)
+    loss.tick_params(labelbottom=False)
+    draw_timeline(loss, scale, document)
+
+
+class AuditFindings:
+    """The verdict and the findings of an audit, in the words of its report.
+
+    A report shows itself, whole. This is for where its numbers, which differ from run to run, are not needed.
+    """
+
+    def __init__(self, report: Report) -> None:
+        """Take them from a report. Raises TypeError for anything else."""
+        require(report, Report, "report", "an audit's report such as seen.report")
+        self.headline: str = headline(report.to_dict())
+        self.findings: tuple[Sighting, ...] = report.findings
+
+    def __repr__(self) -> str:
+        return "\n".join(
+            [self.headline, *(line for each in self.findings for line in finding.text_lines(each))]
+        )
+
+    def as_markdown(self) -> str:
+        """Render for GitHub, and for notebooks without HTML."""
+        verdict = f"**{prose.as_markdown(self.headline)}**"
+        return "\n\n".join([verdict, "\n".join(map(finding.as_markdown, self.findings))]).strip()
+
+    def as_html(self) -> Markup:
+        """Render as HTML."""
+        found = (
+            section_html(Section("Findings", findings=self.findings), "h4") if self.findings else Markup("")
+        )
+        section = Markup(
+            '<section class="amp-audit" aria-label="{0}"><p><strong>{0}</strong></p>{1}</section>'
+        )
+        return section.format(self.headline, found)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/markdown": self.as_markdown(), "text/html": self.as_html()}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from torch import nn
 
 from amp_lessons import parallel
@@ -28,8 +30,10 @@ from amp_lessons.text.nearest import did_you_mean
 from amp_lessons.text.words import memory
 from amp_lessons.views.base.controls import ControlValue, Slider, dropdown, row, text_field
 from amp_lessons.views.base.latest import Latest, Ticket
+from amp_lessons.views.base.picture import Picture
+from amp_lessons.views.base.style import GRID, INK, KIND_COLOURS, ZONES, house_style
 from amp_lessons.views.base.view import View
-from amp_lessons.views.figures.calculator import calculator_picture
+from amp_lessons.views.widgets.memory import draw_peak
 
 STRATEGIES = ("DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3 (FSDP2)")  # by their stages in parallel.STAGES
 PRECISIONS = {"fp32": "fp32", **{f"{name} autocast": name for name in HALVES}}
@@ -203,7 +207,7 @@ def _answers(question: Question, gpu: str, ticket: Ticket) -> Iterator[Footprint
 
 
 def describe(question: Question, found: Footprint, gpu: str) -> str:
-    """Say the peak and its largest parts, what it leaves out, and whether it fits into the GPU."""
+    """Describe the peak and its largest parts, what it leaves out, and whether it fits into the GPU."""
     parts = sorted(found.at_peak.items(), key=lambda part: -part[1])
     said = ", ".join(f"{kind} {memory(nbytes)}" for kind, nbytes in parts[:_PARTS_IN_WORDS])
     more = ", and a little more" if len(parts) > _PARTS_IN_WORDS else ""
@@ -217,7 +221,7 @@ def describe(question: Question, found: Footprint, gpu: str) -> str:
 
 
 def _say_fit(peak_bytes: int, gpu: str) -> str:
-    """Say whether a step fits into what a GPU has for tensors, and warn where it barely does."""
+    """Return whether a step fits into what a GPU has for tensors, and warn where it barely does."""
     usable = GPUS[gpu].usable_bytes
     fits = "fits into" if peak_bytes <= usable else "does not fit into"
     room = f"the {memory(usable)} that {gpu} has for tensors, after some {memory(CONTEXT_BYTES)} for itself"
@@ -263,3 +267,69 @@ def _say_largest(found: LargestBatch) -> str:
     if found.batch == LARGEST_BATCH:
         return f"Every batch up to {LARGEST_BATCH:,} fits."
     return f"The largest batch that fits: {found.batch:,}."
+
+
+_LEFT, _RIGHT = 0.17, 0.9
+
+
+def calculator_picture(found: Footprint, gpu: str, usable_bytes: int, ranks: int = 1) -> Picture:
+    """Draw the whole peak, of each rank, against what ``gpu`` has for tensors, and each category below it."""
+    kinds = [kind for kind in KIND_COLOURS if kind in found.at_peak]
+    with house_style():
+        height = 1.0 + 0.26 * len(kinds)
+        figure = Figure(figsize=(9, height))
+        above = figure.add_axes((_LEFT, 1 - 0.72 / height, _RIGHT - _LEFT, 0.42 / height))
+        below = figure.add_axes((_LEFT, 0.1 / height, _RIGHT - _LEFT, 0.26 * len(kinds) / height))
+        _draw_whole(above, found, gpu, usable_bytes)
+        _label(above, 0, "peak of the step" if ranks == 1 else f"peak, each of {ranks:,}")
+        _draw_kinds(below, kinds, found)
+        below.set_xlim(above.get_xlim())  # one scale, so that the parts add up to the whole
+    return Picture(figure)
+
+
+def _draw_whole(axes: Axes, found: Footprint, gpu: str, usable_bytes: int) -> None:
+    """Draw the stacked bar; what lies beyond the GPU's memory is hatched as an overflow is."""
+    longest = 1.02 * max(found.peak_bytes, min(usable_bytes, 4 * found.peak_bytes))
+    draw_peak(axes, 0, found)
+    overflow = ZONES["overflowed"]
+    if found.peak_bytes > usable_bytes:
+        excess = found.peak_bytes - usable_bytes
+        style: dict[str, Any] = {
+            "facecolor": "none",
+            "edgecolor": overflow.colour,
+            "hatch": overflow.hatch,
+            "linewidth": 0,
+        }
+        axes.barh(0, excess, left=usable_bytes, height=0.8, **style)
+    if usable_bytes <= longest:
+        axes.axvline(usable_bytes, color=INK, lw=1.4, ls=(0, (4, 2)), clip_on=False)
+        side = "left" if usable_bytes < longest / 2 else "right"
+        axes.text(usable_bytes, 0.72, f" {gpu}: {memory(usable_bytes)} ", ha=side, va="bottom", fontsize=8.5)
+    else:
+        axes.text(
+            longest, 0.72, f"{gpu}: {memory(usable_bytes)}, far to the right →", ha="right", fontsize=8.5
+        )
+    axes.set_ylim(-0.55, 0.7)
+    axes.set_xlim(0, longest)
+    _bare(axes)
+
+
+def _draw_kinds(axes: Axes, kinds: list[str], found: Footprint) -> None:
+    for y, kind in enumerate(kinds):
+        nbytes = found.at_peak[kind]
+        axes.barh(y, nbytes, height=0.72, facecolor=KIND_COLOURS[kind])
+        axes.text(nbytes, y, f" {memory(nbytes)}", va="center", fontsize=8.5, color=INK)
+        _label(axes, y, kind)
+    axes.set_ylim(len(kinds) - 0.4, -0.6)
+    _bare(axes)
+
+
+def _label(axes: Axes, y: float, text: str) -> None:
+    axes.text(-0.01, y, text, ha="right", va="center", fontsize=9, transform=axes.get_yaxis_transform())
+
+
+def _bare(axes: Axes) -> None:
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.spines["bottom"].set_visible(False)
+    axes.spines["left"].set_color(GRID)

@@ -16,8 +16,7 @@ from amp_lessons.views.base.controls import button, focus, row
 from amp_lessons.views.base.countdown import Countdown
 from amp_lessons.views.base.picture import picture_html, sentence_html
 from amp_lessons.views.base.shown import Shown
-from amp_lessons.views.figures.loss_curves import loss_curve_picture
-from amp_lessons.views.widgets.loss_curves import describe
+from amp_lessons.views.widgets.loss_curves import describe, loss_curve_picture
 from amp_lessons.views.widgets.quiz import Quiz
 
 

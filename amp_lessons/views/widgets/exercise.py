@@ -82,7 +82,7 @@ class ExerciseCard(Shown):
         self.refresh()
 
     def refresh(self) -> None:
-        """Open the next hint, then say again what has been done: whoever hears it may go on at once."""
+        """Enable the next hint, then announce the record: what it speaks of can be pressed at once."""
         self._record, self._said = _read(self.exercise.id)
         self._again.value = self._empty_cell() if _DUE in self._said else ""
         seen = max([self._record.hints, *self._hints])
@@ -175,7 +175,7 @@ def _read(exercise_id: str) -> tuple[Record, str]:
 
 
 def _what_is_kept(exercise_id: str) -> str:
-    """Say where the learner's code is, or that it is in the cell alone: once code was not kept."""
+    """Describe where the learner's code is, or that it is in the cell alone: once code was not kept."""
     try:
         kept = exercises.written_by_you(exercise_id)
     except progress.ProgressError as error:

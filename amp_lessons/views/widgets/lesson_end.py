@@ -13,10 +13,10 @@ from markupsafe import Markup
 from amp_lessons.exercises import overviews
 from amp_lessons.exercises.overviews import Score
 from amp_lessons.keeping.progress import ProgressError
-from amp_lessons.lessons import heads
+from amp_lessons.lessons import shipped
 from amp_lessons.lessons.shipped import FIRST
 from amp_lessons.text.words import counted, listed
-from amp_lessons.views.base import host
+from amp_lessons.views.base import shown
 from amp_lessons.views.base.picture import CAPTION_STYLE
 from amp_lessons.views.base.shown import Shown
 from amp_lessons.views.base.style import ACCENT, GRID
@@ -38,8 +38,8 @@ class LessonEnd(Shown):
 
     def __init__(self, number: str) -> None:
         """End the lesson with that number, ``"03"``; ValueError names the lessons that there are."""
-        self.lesson = heads.head_of(number)
-        self._next = heads.head_after(self.lesson)
+        self.lesson = shipped.head_of(number)
+        self._next = shipped.head_after(self.lesson)
         self._counts = ipywidgets.HTML()
         super().__init__([self._counts], layout={"max_width": "900px"})
         self.add_class("amp-strip")
@@ -102,8 +102,8 @@ class LessonEnd(Shown):
         try:
             super()._ipython_display_(**kwargs)
         except NotImplementedError:
-            host.publish(self._repr_mimebundle_())
-        host.publish({"text/markdown": self.way_on(), "text/plain": self.way_on()})
+            shown.publish(self._repr_mimebundle_())
+        shown.publish({"text/markdown": self.way_on(), "text/plain": self.way_on()})
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         """Leave the learner's progress out, so that a stored strip is the same for everyone."""
@@ -112,7 +112,7 @@ class LessonEnd(Shown):
 
 
 def _due(score: Score) -> str:
-    """Say what is due for repetition, of all lessons."""
+    """Describe what is due for repetition, of all lessons."""
     due = [f"{each.title} (lesson {each.lesson})" for each in score.due]
     named, others = due[:_MOST_NAMED], len(due[_MOST_NAMED:])
     named += [f"{others} more"] if others else []

@@ -8,15 +8,18 @@ import operator
 from collections.abc import Callable, Iterable, Mapping
 
 import torch
+from matplotlib.figure import Figure
 
 from amp_lessons import scaling
+from amp_lessons.formats import FORMATS
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.scaling import Census
-from amp_lessons.text.marks import MEASURED_MARK
-from amp_lessons.text.words import power, power_of_two, relative, share
+from amp_lessons.text.words import MEASURED_MARK, power, power_of_two, relative, share
 from amp_lessons.views.base.controls import ControlValue, Slider, SliderWithField, dropdown, row, text_field
 from amp_lessons.views.base.moving import MovingView
-from amp_lessons.views.figures.loss_scale import CensusPicture
+from amp_lessons.views.base.number_line import FateBars, draw_zones, powers_of_two
+from amp_lessons.views.base.picture import Picture
+from amp_lessons.views.base.style import house_style
 
 ALL_LAYERS = "all layers"
 LARGEST_EXPONENT = 40
@@ -138,7 +141,7 @@ def _two_to(exponent: int) -> str:
 
 
 def describe(census: Census) -> str:
-    """Say a census in one sentence, as the caption does."""
+    """Describe a census in one sentence, the caption's."""
     alive = census.at_stake
     sentence = (
         f"Scale {power_of_two(census.scale)}: "
@@ -153,5 +156,33 @@ def describe(census: Census) -> str:
 
 
 def _of_the_norm(census: Census) -> str:
-    """Say how much of the gradient's norm vanished with those that were counted, if any were."""
+    """Describe how much of the gradient's norm vanished with those that were counted, if any were."""
     return f" ({relative(census.underflow_norm_fraction)} of their norm)" if census.underflowed else ""
+
+
+LOW, HIGH = -64, 48  # exponents in view: real gradients at 2^0, and what a scale of 2^40 makes of them
+
+
+class CensusPicture(Picture):
+    """A histogram of gradients on the number line of ``dtype``, coloured by what becomes of each value."""
+
+    def __init__(self, census: Census, headroom: float = 1.35) -> None:
+        """Draw ``census``; the y axis leaves ``headroom`` above its tallest bar for the censuses to come."""
+        self.dtype = census.dtype
+        with house_style():
+            figure = Figure(figsize=(9, 3.5))
+            axes = figure.add_axes((0.065, 0.15, 0.91, 0.8))
+            draw_zones(axes, FORMATS[dtype_name(census.dtype)], LOW, HIGH)
+            powers_of_two(axes, step=8, clipped=(LOW, HIGH))
+            axes.set_xlabel(
+                f"size of the gradient × loss scale, on the number line of {dtype_name(census.dtype)}"
+            )
+            axes.set_ylabel("% of gradients that are not zero")
+            self._bars = FateBars(axes, LOW, HIGH)
+            axes.set_ylim(0, headroom * max(self.update(census), 1.0))
+        super().__init__(figure, self._bars.artists)
+
+    def update(self, census: Census) -> float:
+        """Move the bars to ``census``, of the dtype that the picture was made for; return the tallest."""
+        heights = self._bars.update(census.fates, census.at_stake, math.log2(census.scale))
+        return float(heights.max(initial=0))

@@ -26,7 +26,7 @@ class Quiz(Shown):
     """One question with a button for each choice; choosing one says why, and another may be tried."""
 
     def __init__(self, which: str | Question, then: Callable[[Choice], None] | None = None) -> None:
-        """Ask ``which``: a question, or the id of one of the course's own; ``then`` hears each choice."""
+        """Ask ``which``: a question, or the id of one of the course's own; ``then`` gets each choice."""
         self._then = then
         self.question = question(which) if isinstance(which, str) else which
         self.chosen: Choice | None = None

@@ -9,7 +9,7 @@ from IPython.core.getipython import get_ipython
 from markupsafe import Markup
 
 from amp_lessons.clinic.causes import End
-from amp_lessons.clinic.symptoms import SYMPTOMS, Answer, Question, paths
+from amp_lessons.clinic.symptoms import SYMPTOMS, SymptomAnswer, SymptomQuestion, paths
 from amp_lessons.text import prose
 from amp_lessons.text.nearest import did_you_mean
 from amp_lessons.views.base.code import code_html
@@ -29,8 +29,8 @@ class SymptomTree(Shown):
 
     def __init__(self) -> None:
         """Ask the first question."""
-        self._answered: list[tuple[Question, Answer]] = []
-        self._at: Question | End = SYMPTOMS
+        self._answered: list[tuple[SymptomQuestion, SymptomAnswer]] = []
+        self._at: SymptomQuestion | End = SYMPTOMS
         self._said = ipywidgets.HTML()
         self._buttons = [self._button(place) for place in range(_MOST_ANSWERS)]
         self._back, self._again = button("Back", "to the question before"), button("Start again")
@@ -89,7 +89,7 @@ class SymptomTree(Shown):
         return made
 
     def _choose(self, place: int) -> None:
-        assert isinstance(self._at, Question)
+        assert isinstance(self._at, SymptomQuestion)
         answer = self._at.answers[place]
         self._answered.append((self._at, answer))
         self._at = answer.then
@@ -119,7 +119,7 @@ class SymptomTree(Shown):
         return Markup("").join(line.format(asked.text, said.text) for asked, said in self._answered)
 
     def _now(self) -> Markup:
-        if isinstance(self._at, Question):
+        if isinstance(self._at, SymptomQuestion):
             return Markup('<p style="font-weight:600;margin:4px 0">{}</p>').format(self._at.text)
         return Markup(
             '<p style="font-weight:600;margin:4px 0">{}</p><p>{}</p><p>Lesson {} explains it. To see whether '
@@ -142,7 +142,7 @@ class SymptomTree(Shown):
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         bundle = super()._repr_mimebundle_(**kwargs)
         answered = [f"{asked.text} {said.text}" for asked, said in self._answered]
-        now = [self._at.text] if isinstance(self._at, Question) else [self._at.cause, self._at.cure]
+        now = [self._at.text] if isinstance(self._at, SymptomQuestion) else [self._at.cause, self._at.cure]
         bundle["text/plain"] = "\n".join([*answered, *now, *(f"- {each}" for each in self.answers)])
         bundle["text/markdown"] = "\n\n".join(
             "\n".join([f"**{symptom}**\n", *("- {} **{}** {} (Lesson {})".format(*way) for way in found)])

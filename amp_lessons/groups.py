@@ -1,12 +1,18 @@
-"""What has variants drawn by a seed: patients, drills and estimates, with the teacher's answers."""
+"""Work for groups: each group, or learner, gets its own variant of a patient, of drills, of an estimate.
+
+A seed for each, so that no two have the same variant while there are others; the teacher gets the answers.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+import itertools
+import random
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from amp_lessons import clinic, interview
+from amp_lessons.arguments import require_whole
 from amp_lessons.text.nearest import did_you_mean
 
 _LETTERS = "abcdefgh"
@@ -104,3 +110,50 @@ def _estimate(id: str) -> Callable[[int], Variant]:
         return Variant(seed, estimate.question, answers, (asked, accepted))
 
     return drawn
+
+
+_TRIES = 100  # so many seeds in a row without a new variant: then all count as handed out
+_LARGEST_SEED = 9999  # what a teacher reads out, and a learner types
+
+
+@dataclass(frozen=True)
+class Handed:
+    """What one group gets; ``shared_with`` is the group that has the same, 0 while variants last."""
+
+    group: int
+    variant: Variant
+    shared_with: int = 0
+
+
+def hand_out(work: Work, groups: int, seed: int) -> tuple[Handed, ...]:
+    """Draw a variant for each of so many groups, counted from 1.
+
+    The same ``seed`` draws the same, and more groups change nothing for those before them. Once variants
+    are used up, they are handed out anew.
+    """
+    require_whole(groups, "groups")
+    return tuple(itertools.islice(_handed(work, seed), groups))
+
+
+def _handed(work: Work, seed: int) -> Iterator[Handed]:
+    seeds = random.Random(f"{seed} {work.id}")
+    first: dict[str, int] = {}
+    this_round: set[str] = set()
+    for group in itertools.count(1):
+        variant = _new(work, seeds, this_round)
+        if variant is None:
+            this_round.clear()
+            variant = _new(work, seeds, this_round)
+            assert variant is not None  # nothing is handed out in this round
+        this_round.add(variant.task)
+        yield Handed(group, variant, first.get(variant.task, 0))
+        first.setdefault(variant.task, group)
+
+
+def _new(work: Work, seeds: random.Random, handed: set[str]) -> Variant | None:
+    """Draw until a variant is none of those that were ``handed``; None if they seem to be all."""
+    for _ in range(_TRIES):
+        variant = work.drawn(seeds.randint(1, _LARGEST_SEED))
+        if variant.task not in handed:
+            return variant
+    return None

@@ -11,7 +11,7 @@ import contextlib
 import copy
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,8 @@ from torch import Tensor, nn
 
 from amp_lessons.precisions import HALVES, precision_name
 from amp_lessons.text import bars
-from amp_lessons.training import histories
+from amp_lessons.text.tables import Table
+from amp_lessons.text.words import MEASURED_MARK, memory
 
 Loader = Iterable[Sequence[Tensor]]
 LossFn = Callable[[Tensor, Tensor], Tensor]
@@ -93,7 +94,7 @@ class History:
         return sum(skipped for epoch in self.epochs for skipped in epoch.skipped)
 
     def __str__(self) -> str:
-        return str(histories.table({self.precision: self}))
+        return str(table({self.precision: self}))
 
     __repr__ = __str__
 
@@ -116,12 +117,12 @@ class Comparison:
         return max((relative_difference(a, b) for a, b in pairs), default=0.0)
 
     def __str__(self) -> str:
-        return str(histories.comparison(self.runs))
+        return str(comparison(self.runs))
 
     __repr__ = __str__
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return histories.comparison(self.runs)._repr_mimebundle_()
+        return comparison(self.runs)._repr_mimebundle_()
 
 
 def relative_difference(reference: float, loss: float) -> float:
@@ -337,3 +338,26 @@ def _generator_kept(loader: Loader) -> Iterator[None]:
     finally:
         if generator is not None:
             generator.set_state(state)
+
+
+def table(runs: Mapping[str, History], caption: str = "", notes: Iterable[str] = ()) -> Table:
+    """Return loss and accuracy of every epoch, with columns for each of ``runs``, which are given by name."""
+    columns = {"epoch": [str(i + 1) for i in range(len(next(iter(runs.values())).epochs))]}
+    for name, history in runs.items():
+        columns[f"{name} loss"] = [f"{loss:.3f}" for loss in history.losses]
+        if None not in history.accuracies:
+            columns[f"{name} accuracy"] = [f"{accuracy:.1%}" for accuracy in history.accuracies]
+    return Table(tuple(columns), zip(*columns.values(), strict=True), caption, notes)
+
+
+def comparison(runs: Mapping[str, History]) -> Table:
+    """Return the same of runs that began alike, and what each of them cost on this machine."""
+    caption = "Mean loss and accuracy of each epoch: same initial weights, same batches"
+    return table(
+        runs, caption, [f"{MEASURED_MARK} {name}: {_cost(history)}" for name, history in runs.items()]
+    )
+
+
+def _cost(history: History) -> str:
+    peak = "" if history.peak_mib is None else f", peak {memory(round(history.peak_mib * 2**20))}"
+    return f"{history.seconds:.2f} s on {history.device}{peak}, {history.skipped_steps} steps skipped"

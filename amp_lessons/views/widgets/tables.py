@@ -1,8 +1,12 @@
-"""The source's table of models, confronted: what it claims, what is predicted here, what was recorded."""
+"""Tables that need no controls: what follows from a format's bits, and the source's models confronted.
+
+Of each model: what the source claims, what is predicted here, what was recorded.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
 
 from amp_lessons.bench import (
     SOURCE_MODELS,
@@ -14,9 +18,38 @@ from amp_lessons.bench import (
     require_transformers,
 )
 from amp_lessons.bench.confrontation import Measured, recorded
+from amp_lessons.formats import FORMATS, FloatFormat
 from amp_lessons.measure import Difference
 from amp_lessons.text.bars import with_bar
 from amp_lessons.text.tables import Table
+from amp_lessons.text.words import number, power_of_two
+
+
+def format_table(names: Sequence[str] = tuple(FORMATS)) -> Table:
+    """Return what follows from the bit counts of each format: range, precision and number of values."""
+    return Table.of(
+        [_row(FORMATS[name]) for name in names],
+        "Computed from the bits, bias and special patterns of each format. "
+        "s/e/m: bits of sign, exponent, mantissa.",
+    )
+
+
+def _row(each: FloatFormat) -> dict[str, object]:
+    smallest = each.smallest_subnormal or each.smallest_normal  # a scale alone, as e8m0 is, has no subnormals
+    return {
+        "format": each.name,
+        "bits": each.bits,
+        "s/e/m": f"{int(each.signed)}/{each.exponent_bits}/{each.mantissa_bits}",
+        "largest": number(each.max, 5),
+        "smallest normal": power_of_two(each.smallest_normal),
+        "smallest": power_of_two(smallest),
+        "epsilon": power_of_two(each.epsilon),
+        "digits": f"{each.decimal_digits:.2f}",
+        "binades": math.frexp(each.max)[1] - math.frexp(each.smallest_normal)[1] + 1,
+        "finite values": f"{each.finite_value_count:,}",
+        "inf, nan": "both" if each.has_infinity else "nan" if each.has_nan else "none",
+    }
+
 
 UNKNOWN = "—"
 NO_CLAIM = "no claim"
@@ -47,7 +80,7 @@ def source_table(
 
 
 def _rows(model: str, precision: str, known: tuple[Recording, ...]) -> Iterator[dict[str, object]]:
-    """Go through the lines of one model: its claim and prediction, and one line per measured mode."""
+    """Yield the rows of one model: its claim and prediction, and one line per measured mode."""
     claim = WORKLOADS[model].claim
     first, *others = _measured(model, precision, known) or [None]
     speed = f"{claim.speedup}x on {claim.gpu}" if claim else NO_CLAIM

@@ -1,1 +1,0 @@
-"""Compute results as pictures with captions."""
