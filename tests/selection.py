@@ -4,7 +4,8 @@ There are over a thousand attempts, and each is judged in a process of its own. 
 that it is given. ``make test`` sets AMP_LESSONS_SHARE to ``auto``: all attempts at an exercise whose content
 has changed run, and of the others one eighth, the next one with the next commit. The header of the run names
 the share and how to run the same again. A test that is to be shared out has the mark
-``attempt("exercise_id")``; the first attempt that earns a code of a finding has none, and runs always.
+``attempt("exercise_id")``, or ``attempt("lesson 03")`` where it looks at a whole lesson; the first attempt
+that earns a code of a finding has none, and runs always.
 """
 
 from __future__ import annotations

@@ -32,6 +32,14 @@ def head_of(number: str) -> Head:
     return _read(numbered(originals(), number))
 
 
+def named(number: str) -> str:
+    """Return number and title, ``"03 · Loss scaling"``; the number alone where the lessons did not come."""
+    try:
+        return f"{number} · {head_of(number).title}"
+    except FileNotFoundError:
+        return number
+
+
 def head_after(head: Head) -> Head | None:
     """Return the head of the lesson that follows; None after the last."""
     later = [path for path in lessons(originals()) if path.name > head.file]

@@ -31,8 +31,6 @@ function render({ model, el }) {
     model.set("value", input.value);
     model.save_changes();
   });
-  // JupyterLab would take letters and arrow keys for commands of its own.
-  input.addEventListener("keydown", (event) => event.stopPropagation());
   for (const named of ["label", "placeholder", "disabled", "width"]) model.on(`change:${named}`, describe);
   model.on("change:value", write);
   model.on("change:error", complain);
