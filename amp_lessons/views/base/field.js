@@ -31,6 +31,8 @@ function render({ model, el }) {
     model.set("value", input.value);
     model.save_changes();
   });
+  // A notebook in JupyterLab hears of Enter without its shortcuts, and takes it from the field.
+  input.addEventListener("keydown", (event) => event.stopPropagation());
   for (const named of ["label", "placeholder", "disabled", "width"]) model.on(`change:${named}`, describe);
   model.on("change:value", write);
   model.on("change:error", complain);
