@@ -25,6 +25,8 @@ function render({ model, el }) {
     }
   };
   window.addEventListener("keydown", stops, true);
+  const allStop = () => document.querySelectorAll(".amp-scroll").forEach((box) => (box.tabIndex = 0));
+  window.addEventListener("resize", allStop); // until Tab is pressed: what is too wide can be reached at any time
 
   // A kernel that is shut down takes the controls with it, and Jupyter marks those of a restarted one alone.
   // Where the page does not let us hear of it (VS Code, Colab), they stay as they are.
@@ -37,6 +39,7 @@ function render({ model, el }) {
   return () => {
     window.removeEventListener("keydown", keep, true);
     window.removeEventListener("keydown", stops, true);
+    window.removeEventListener("resize", allStop);
     session?.kernelChanged.disconnect(ended);
   };
 }
