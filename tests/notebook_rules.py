@@ -92,6 +92,11 @@ def something_to_do(notebook: Notebook) -> list[str]:
     ]
 
 
+def ends_with_text(notebook: Notebook) -> list[str]:
+    """Shift+Enter on a last cell makes an empty one below it, and nobody knows what that is for."""
+    return ["the last cell is code"] if notebook["cells"][-1]["cell_type"] == "code" else []
+
+
 def small_pictures(notebook: Notebook) -> list[str]:
     """A notebook is text under version control: its pictures are downloaded with every clone."""
     heavy = [size for size in map(picture_bytes, displays(notebook)) if size > MAX_PICTURE_BYTES]
@@ -114,6 +119,7 @@ RULES: tuple[Callable[[Notebook], list[str]], ...] = (
     short_code_cells,
     short_markdown_cells,
     something_to_do,
+    ends_with_text,
     small_pictures,
     nothing_of_this_machine,
 )

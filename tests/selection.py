@@ -4,7 +4,8 @@ There are over a thousand attempts, and each is judged in a process of its own. 
 that it is given. ``make test`` sets AMP_LESSONS_SHARE to ``auto``: all attempts at an exercise whose content
 has changed run, and of the others one eighth, the next one with the next commit. The header of the run names
 the share and how to run the same again. A test that is to be shared out has the mark
-``attempt("exercise_id")``; the first attempt that earns a code of a finding has none, and runs always.
+``attempt("exercise_id")``, or ``attempt("lesson 03")`` where it looks at a whole lesson; the first attempt
+that earns a code of a finding has none, and runs always.
 
 Other tests with many cases that take long have the mark ``in_turn``: of their cases an eighth runs as well,
 at least one, and all of them where the test's file has changed.
@@ -181,7 +182,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out: list[pytest.Item] = []
     for item in items:
         test, of_what = _test_of(item)
-        takes = not of_what or chosen.takes(of_what, counted[test, of_what], cases[test, of_what])
+        few = cases[test, of_what] if item.get_closest_marker("in_turn") else SHARES
+        takes = not of_what or chosen.takes(of_what, counted[test, of_what], few)
         counted[test, of_what] += 1
         (kept if takes else left_out).append(item)
     if left_out:

@@ -47,6 +47,7 @@ GOOD = {
         code("print(0x2E66)", 4, text="[measured] 3 ms, codes 0x2E66 and 0x7f0000001111, and/or /usr/bin\n"),
         code("picture", 5, data={"text/html": '<img alt="" src="data:image/png;base64,+/tmp/a1b2==">'}),
         {**code("x = 1\n" * 25, 6), "id": "loss-scaler-stub"},
+        {"cell_type": "markdown", "metadata": {}, "source": "The end."},
     ],
 }
 
@@ -109,6 +110,10 @@ def with_pictures_alone(notebook):
     with_nothing_to_do(notebook)
 
 
+def without_an_end(notebook):
+    del notebook["cells"][-1]
+
+
 def with_a_heavy_picture(notebook):
     notebook["cells"][2]["outputs"][0]["data"]["image/png"] = "A" * 401_000
 
@@ -147,6 +152,7 @@ def with_an_address(notebook):
         (on_another_kernel, rules.runs_on_the_plain_kernel),
         (without_a_kernel, rules.runs_on_the_plain_kernel),
         (with_a_long_cell, rules.short_code_cells),
+        (without_an_end, rules.ends_with_text),
         (with_longish_cells, rules.short_code_cells),
         (with_much_to_read, rules.short_markdown_cells),
         (with_nothing_to_do, rules.something_to_do),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from amp_lessons import quizzes
@@ -10,18 +11,25 @@ from amp_lessons.exercises import shelf
 from amp_lessons.exercises.exercise import Exercise
 from amp_lessons.exercises.repetition import DUE, is_due
 from amp_lessons.keeping import answers, practice, progress, schedule
+from amp_lessons.keeping.answers import Answers
 from amp_lessons.keeping.practice import Practice
-from amp_lessons.keeping.progress import Record
+from amp_lessons.keeping.progress import Progress, Record
+from amp_lessons.lessons import shipped
 from amp_lessons.text.tables import Table
+from amp_lessons.text.words import listed
 
 
 @dataclass(frozen=True)
 class Overview:
-    """Every exercise with its record, in the order of the lessons; ``due`` are the ids of those to repeat."""
+    """Every exercise with its record, in the order of the lessons; ``due`` are the ids of those to repeat.
+
+    ``answered`` has, by lesson, whether each question that has an answer was right at first.
+    """
 
     rows: tuple[tuple[Exercise, Record], ...]
     message: str = ""
     due: frozenset[str] = frozenset()
+    answered: Mapping[str, tuple[bool, ...]] = field(default_factory=dict)
 
     @property
     def solved(self) -> int:
@@ -43,15 +51,28 @@ class Overview:
 
     def _table(self) -> Table:
         rows = [(e.title, e.lesson, "yes" if r.solved else "no", self._so_far(e, r)) for e, r in self.rows]
-        notes = [self.message] if self.message else []
+        notes = [self._questions(), *([self.message] if self.message else [])]
         return Table(("exercise", "lesson", "solved", "so far"), rows, self._heading(), notes)
 
     def _so_far(self, exercise: Exercise, record: Record) -> str:
         return f"{so_far(record)}, {DUE}" if exercise.id in self.due else so_far(record)
 
     def _heading(self) -> str:
-        goes_on = f"; next: {self.next_exercise.id}" if self.next_exercise else ""
+        then = self.next_exercise
+        goes_on = f"; next: “{then.title}”, in lesson {shipped.named(then.lesson)}" if then else ""
         return f"{self.solved} of {len(self.rows)} exercises solved{goes_on}"
+
+    def _questions(self) -> str:
+        """Say how many questions were answered, of all and of each lesson that was begun."""
+        right = [each for first in self.answered.values() for each in first]
+        said = f"{len(right)} of {len(quizzes.questions())} questions answered"
+        if not right:
+            return f"{said}."
+        lessons = [
+            f"{len(first)} of {len(quizzes.of_lesson(number))} in lesson {shipped.named(number)}"
+            for number, first in self.answered.items()
+        ]
+        return f"{said}, {sum(right)} of them right at the first answer: {listed(lessons)}."
 
 
 def so_far(record: Record) -> str:
@@ -64,10 +85,21 @@ def so_far(record: Record) -> str:
 
 def overview() -> Overview:
     """Return every exercise with what the learner has done about it. Raises ProgressError."""
-    found, practised = progress.read(), practice.read()
+    found, practised, answered = progress.read(), practice.read(), answers.read()
     rows = tuple((exercise, found.of(exercise.id)) for exercise in shelf.exercises())
     due = frozenset(exercise.id for exercise, record in rows if is_due(exercise.id, record, practised))
-    return Overview(rows, " ".join(filter(None, [found.message, practised.message])), due)
+    first = {number: _first_answers(number, answered) for number in quizzes.lessons()}
+    begun = {number: rights for number, rights in first.items() if rights}
+    return Overview(rows, _messages(found, practised, answered), due, begun)
+
+
+def _messages(*read: Progress | Practice | Answers) -> str:
+    return " ".join(filter(None, (each.message for each in read)))
+
+
+def _first_answers(lesson: str, answered: Answers) -> tuple[bool, ...]:
+    asked = [each.id for each in quizzes.of_lesson(lesson)]
+    return tuple(answered.first[id].right for id in asked if id in answered.first)
 
 
 @dataclass(frozen=True)
@@ -102,8 +134,7 @@ def score(lesson: str) -> Score:
     """Return what the learner has done of a lesson, by its number, ``"03"``. Raises ProgressError."""
     done, practised, answered = progress.read(), practice.read(), answers.read()
     every = shelf.exercises()
-    asked = [each.id for each in quizzes.of_lesson(lesson)]
-    first = [answered.first[id].right for id in asked if id in answered.first]
+    first = _first_answers(lesson, answered)
     return replace(
         untouched(lesson),
         solved=sum(done.of(each.id).solved for each in _of(lesson)),
@@ -111,7 +142,7 @@ def score(lesson: str) -> Score:
         right=sum(first),
         due=tuple(each for each in every if is_due(each.id, done.of(each.id), practised)),
         due_cards=_due_cards(practised, {each.id for each in every}),
-        message=" ".join(filter(None, [done.message, practised.message, answered.message])),
+        message=_messages(done, practised, answered),
     )
 
 

@@ -19,6 +19,7 @@ _SPACED_OPERATOR = re.compile(r"\s*(\*\*?|\^|/|^[+-])\s*")
 _UNSIGNED = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?"
 _POWER = re.compile(rf"(?:({_UNSIGNED})\*)?({_UNSIGNED})(?:\^|\*\*)\(?([+-]?[0-9]+)\)?")
 _THOUSANDS = re.compile(r"[1-9][0-9]{0,2}(,[0-9]{3})+(?![0-9,])")
+_FIELDS = re.compile(r"[01](\s+[01]+){1,2}")  # as ``FloatFormat.pattern`` writes them
 _LONGEST_TEXT = 400  # the exact decimal expansion of any fp32 value is shorter
 _MOST_BITS = 64_000  # a longer number says nothing new about any format, and takes seconds to compute with
 _BITS_PER_DIGIT = 4
@@ -41,6 +42,8 @@ class Typed:
 def parse(text: str, float_format: FloatFormat) -> Typed:
     """Return what ``text`` means in ``float_format``: a number, or with 0x or 0b in front the bits of one.
 
+    Bits in their fields, as ``pattern`` writes them (0 11110 1111111111), need nothing in front.
+
     Understands decimals of any size (rounded once, from the exact value), thousands separated by commas,
     powers (2^-24, 2⁻²⁴, 1.5*2^-3, 10**6), fractions, inf, nan and -0. A ``ValueError`` tells the learner
     what to type instead.
@@ -55,6 +58,8 @@ def parse(text: str, float_format: FloatFormat) -> Typed:
         raise ValueError(
             f"That is {len(cleaned)} characters long; {_LONGEST_TEXT} are enough for any value here."
         )
+    if _FIELDS.fullmatch(cleaned):
+        cleaned = _as_pattern(cleaned, float_format)
     if cleaned.startswith(("0x", "0b")):
         code = _code(cleaned, float_format)
         return Typed(text, float_format.decode(code), code, is_pattern=True)
@@ -76,6 +81,14 @@ def parse_whole(text: str | int, name: str, most: int) -> int:
     if not isinstance(value, Fraction) or value.denominator != 1 or not 1 <= value <= most:
         raise ValueError(f"{name} is a whole number from 1 to {most:,}, which “{typed}” is not.")
     return int(value)
+
+
+def _as_pattern(fields: str, float_format: FloatFormat) -> str:
+    """Return bits that were typed field by field with 0b in front, if the fields are those of the format."""
+    typed, its = fields.split(), float_format.pattern(0).split()
+    if list(map(len, typed)) != list(map(len, its)):
+        raise ValueError(f"Bits of {float_format.name} in their fields look like this: {' '.join(its)}.")
+    return f"0b{''.join(typed)}"
 
 
 def _code(pattern: str, float_format: FloatFormat) -> int:

@@ -19,10 +19,14 @@ _KEPT = Section(SECTION, "your answers to questions")
 
 @dataclass(frozen=True)
 class FirstAnswer:
-    """The first answer to a question: whether it was right, and when it was given (UTC, ISO 8601)."""
+    """The first answer to a question: whether it was right, and when it was given (UTC, ISO 8601).
+
+    ``chosen`` is the text of the choice; "" where a version of the course kept it that did not note it.
+    """
 
     right: bool
     at: str
+    chosen: str = ""
 
 
 @dataclass(frozen=True)
@@ -38,12 +42,12 @@ def read() -> Answers:
     return Answers(*_KEPT.read(_answers))
 
 
-def record(question_id: str, right: bool) -> str:
-    """Note an answer, if it is the first; return and raise as ``progress.record_try``."""
+def record(question_id: str, right: bool, chosen: str = "") -> str:
+    """Note an answer, ``chosen``, if it is the first; return and raise as ``progress.record_try``."""
     found = read()  # a later answer, the usual one in a lesson that is read again, writes nothing
     if question_id in found.first:
         return found.message
-    answer = asdict(FirstAnswer(right, utc_now().isoformat(timespec="seconds")))
+    answer = asdict(FirstAnswer(right, utc_now().isoformat(timespec="seconds"), chosen))
 
     def add(kept: Any) -> Any:
         _answers(kept)

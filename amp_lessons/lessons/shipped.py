@@ -86,3 +86,11 @@ def _read(path: Path) -> Head:
     if not title:
         raise ValueError(f"{path.name} begins with its number and title: # 03 · Loss scaling")
     return Head(title[1], path.name, title[2].strip(), minutes_in(first_cell))
+
+
+def named(number: str) -> str:
+    """Return number and title, ``"03 · Loss scaling"``; the number alone where the lessons did not come."""
+    try:
+        return f"{number} · {head_of(number).title}"
+    except FileNotFoundError:
+        return number

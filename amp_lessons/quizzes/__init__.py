@@ -45,6 +45,11 @@ def questions() -> dict[str, Question]:
     return {each.id: each for asked in _by_lesson().values() for each in asked}
 
 
+def lessons() -> tuple[str, ...]:
+    """Return the numbers of the lessons that ask questions."""
+    return tuple(_by_lesson())
+
+
 def of_lesson(number: str) -> tuple[Question, ...]:
     """Return the questions of a lesson, by its number, ``"03"``; none where there is no such lesson."""
     return _by_lesson().get(number, ())

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from playwright.sync_api import Locator, expect
 
+from tests.browser.legible import unreadable
 from tools.browser.jupyter_page import LIVE, NotebookPage
 
-HOW = "Run this cell (Shift+Enter) to get the controls."
+HOW = "To get the controls, click here, then menu Run, Run All Above Selected Cell, then Shift+Enter."
 JUPYTERS_OWN = ("Error displaying widget", "Loading widget", "model not found")
 
 
@@ -26,6 +27,7 @@ def expect_it_the_next_morning(lesson: NotebookPage) -> None:
 def expect_what_stands_in(notebook: NotebookPage, number: int) -> None:
     """Expect ``number`` views to stand there as something to read that says how to get the controls."""
     expect(stand_ins(notebook)).to_have_count(number)
+    assert unreadable(notebook, {}) == []
     for stand_in in stand_ins(notebook).all():
         expect(stand_in).to_be_visible()
         assert stand_in.inner_text().startswith(f"▶ {HOW}")

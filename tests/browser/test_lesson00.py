@@ -6,8 +6,10 @@ import json
 import re
 import time
 
+import pytest
 from playwright.sync_api import expect
 
+from tests.browser.legible import expect_it_readable_narrow_and_dark
 from tests.browser.next_morning import expect_it_the_next_morning
 from tools.browser.jupyter_page import REPOSITORY
 
@@ -85,6 +87,11 @@ def test_a_newcomer_is_led_through_the_view_by_keyboard(lesson):
     lesson.page.get_by_role("slider", name="batch size").press("ArrowRight")
     expect(said).to_contain_text("This is how every view works", timeout=30_000)
     expect(outlined).to_have_count(0)
+
+
+@pytest.mark.attempt("lesson 00")
+def test_it_can_be_read_on_a_narrow_page_and_on_a_dark_one(lesson):
+    expect_it_readable_narrow_and_dark(lesson)
 
 
 def test_the_next_morning_each_view_says_how_to_get_its_controls(lesson):

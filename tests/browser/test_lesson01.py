@@ -9,6 +9,7 @@ from playwright.sync_api import Locator, expect
 
 from amp_lessons.formats import FORMATS
 from amp_lessons.views import BitView, RulerView, UpdateView
+from tests.browser.legible import expect_it_readable_narrow_and_dark
 from tests.browser.next_morning import expect_it_the_next_morning
 from tools.browser.jupyter_page import LIVE, NotebookPage
 
@@ -176,6 +177,11 @@ def test_keys_in_a_view_are_the_views_and_not_jupyterlabs(lesson):
 def test_nothing_of_ours_keeps_anyone_out(lesson):
     assert lesson.serious_axe_violations() == []
     assert lesson.errors == []
+
+
+@pytest.mark.attempt("lesson 01")
+def test_it_can_be_read_on_a_narrow_page_and_on_a_dark_one(lesson):
+    expect_it_readable_narrow_and_dark(lesson)
 
 
 @pytest.mark.thorough  # lessons 00, 03, 06 and 10 show it in every run

@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from amp_lessons.text.words import power
+from tests.browser.legible import expect_it_readable_narrow_and_dark
 from tests.browser.next_morning import expect_it_the_next_morning
 
 NOTEBOOK = "notebooks/03_loss_scaling.ipynb"
@@ -166,6 +167,11 @@ def test_a_question_is_answered_by_keyboard(lesson):
 def test_nothing_of_ours_keeps_anyone_out(lesson):
     assert lesson.serious_axe_violations() == []
     assert lesson.errors == []
+
+
+@pytest.mark.attempt("lesson 03")
+def test_it_can_be_read_on_a_narrow_page_and_on_a_dark_one(lesson):
+    expect_it_readable_narrow_and_dark(lesson)
 
 
 def test_the_next_morning_each_view_says_how_to_get_its_controls(lesson):

@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from amp_lessons import exercises
+from tests.browser.legible import expect_it_readable_narrow_and_dark
 from tests.browser.next_morning import expect_it_the_next_morning
 
 NOTEBOOK = "notebooks/04_fp32_vs_amp.ipynb"
@@ -121,6 +122,11 @@ def test_a_check_follows_what_is_in_the_stub_cell(lesson):
 def test_nothing_of_ours_keeps_anyone_out(lesson):
     assert lesson.serious_axe_violations() == []
     assert lesson.errors == []
+
+
+@pytest.mark.attempt("lesson 04")
+def test_it_can_be_read_on_a_narrow_page_and_on_a_dark_one(lesson):
+    expect_it_readable_narrow_and_dark(lesson)
 
 
 @pytest.mark.thorough  # lessons 00, 03, 06 and 10 show it in every run

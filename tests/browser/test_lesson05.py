@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from amp_lessons import exercises
+from tests.browser.legible import expect_it_readable_narrow_and_dark
 from tests.browser.next_morning import expect_it_the_next_morning
 from tools.browser.jupyter_page import OUTPUTS
 
@@ -152,6 +153,11 @@ def test_nothing_of_ours_keeps_anyone_out(lesson):
 def _as_shown(prose: str) -> str:
     """Return what a page shows of it: code in a font of its own, without the backticks."""
     return prose.replace("`", "")
+
+
+@pytest.mark.attempt("lesson 05")
+def test_it_can_be_read_on_a_narrow_page_and_on_a_dark_one(lesson):
+    expect_it_readable_narrow_and_dark(lesson)
 
 
 @pytest.mark.thorough  # lessons 00, 03, 06 and 10 show it in every run

@@ -7,6 +7,7 @@ from playwright.sync_api import expect
 
 from amp_lessons import clinic
 from amp_lessons.quizzes import question
+from tests.browser.legible import expect_it_readable_narrow_and_dark
 from tests.browser.next_morning import expect_it_the_next_morning
 
 NOTEBOOK = "notebooks/06_when_amp_breaks.ipynb"
@@ -81,6 +82,11 @@ def test_what_an_audit_saw_is_looked_through_by_keyboard(lesson):
 def test_nothing_of_ours_keeps_anyone_out(lesson):
     assert lesson.serious_axe_violations() == []
     assert lesson.errors == []
+
+
+@pytest.mark.attempt("lesson 06")
+def test_it_can_be_read_on_a_narrow_page_and_on_a_dark_one(lesson):
+    expect_it_readable_narrow_and_dark(lesson)
 
 
 def test_the_next_morning_each_view_says_how_to_get_its_controls(lesson):

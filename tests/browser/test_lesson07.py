@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from amp_lessons.quizzes import question
+from tests.browser.legible import expect_it_readable_narrow_and_dark
 from tests.browser.next_morning import expect_it_the_next_morning
 
 NOTEBOOK = "notebooks/07_real_models.ipynb"
@@ -32,6 +33,11 @@ def test_the_ledger_tells_the_residual_network_from_a_layer_of_minilm(lesson):
 def test_nothing_of_ours_keeps_anyone_out(lesson):
     assert lesson.serious_axe_violations() == []
     assert lesson.errors == []
+
+
+@pytest.mark.attempt("lesson 07")
+def test_it_can_be_read_on_a_narrow_page_and_on_a_dark_one(lesson):
+    expect_it_readable_narrow_and_dark(lesson)
 
 
 @pytest.mark.thorough  # lessons 00, 03, 06 and 10 show it in every run

@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from amp_lessons.quizzes import question
+from tests.browser.legible import expect_it_readable_narrow_and_dark
 from tests.browser.next_morning import expect_it_the_next_morning
 
 NOTEBOOK = "notebooks/08_many_gpus.ipynb"
@@ -57,6 +58,11 @@ def test_a_question_says_why_an_answer_is_wrong_and_takes_the_right_one(lesson, 
 def test_nothing_of_ours_keeps_anyone_out(lesson):
     assert lesson.serious_axe_violations() == []
     assert lesson.errors == []
+
+
+@pytest.mark.attempt("lesson 08")
+def test_it_can_be_read_on_a_narrow_page_and_on_a_dark_one(lesson):
+    expect_it_readable_narrow_and_dark(lesson)
 
 
 @pytest.mark.thorough  # lessons 00, 03, 06 and 10 show it in every run

@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from amp_lessons import exercises
+from tests.browser.legible import expect_it_readable_narrow_and_dark
 from tests.browser.next_morning import expect_it_the_next_morning
 
 NOTEBOOK = "notebooks/09_fp8_and_fp4.ipynb"
@@ -75,6 +76,11 @@ def test_a_prediction_is_made_by_keyboard(lesson):
 def test_nothing_of_ours_keeps_anyone_out(lesson):
     assert lesson.serious_axe_violations() == []
     assert lesson.errors == []
+
+
+@pytest.mark.attempt("lesson 09")
+def test_it_can_be_read_on_a_narrow_page_and_on_a_dark_one(lesson):
+    expect_it_readable_narrow_and_dark(lesson)
 
 
 @pytest.mark.thorough  # lessons 00, 03, 06 and 10 show it in every run

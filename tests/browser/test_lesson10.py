@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 
 from amp_lessons import interview
 from amp_lessons.interview import drills
+from tests.browser.legible import expect_it_readable_narrow_and_dark
 from tests.browser.next_morning import expect_it_the_next_morning
 
 NOTEBOOK = "notebooks/10_interview_room.ipynb"
@@ -98,6 +99,11 @@ def test_the_clock_ticks_by_itself_and_leaves_the_keyboard_where_it_is(lesson, r
     assert clock.get_attribute("aria-live") == "off"
     end(room)
     expect(room.locator(".amp-countdown")).to_be_hidden()
+
+
+@pytest.mark.attempt("lesson 10")
+def test_it_can_be_read_on_a_narrow_page_and_on_a_dark_one(lesson):
+    expect_it_readable_narrow_and_dark(lesson)
 
 
 def test_the_next_morning_each_view_says_how_to_get_its_controls(lesson):

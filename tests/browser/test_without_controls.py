@@ -27,7 +27,7 @@ def opened(open_notebook, write_notebook):
 def expect_controls_alone(notebook):
     expect(notebook.page.get_by_role("slider", name="Loss scale")).to_be_visible()
     expect(notebook.button("Hint 1")).to_be_visible()
-    expect(notebook.page.locator(".amp-quiz").get_by_role("button")).to_have_count(3)
+    expect(notebook.page.locator(".amp-quiz .amp-choice")).to_have_count(3)
     expect(stand_ins(notebook)).to_have_count(len(SHOWN))
     for stand_in in stand_ins(notebook).all():
         expect(stand_in).to_be_hidden()
@@ -44,6 +44,31 @@ def test_controls_are_shown_alone_until_the_kernel_is_restarted_and_when_the_cel
     expect(slider).to_be_hidden()
     expect_controls_alone(notebook.run_all())
     assert notebook.errors == []
+
+
+def test_controls_whose_kernel_was_shut_down_give_way_to_what_stands_in(opened):
+    notebook = opened("shut_down.ipynb").run_all()
+    expect_controls_alone(notebook)
+    notebook.end_kernel()
+    expect_what_stands_in(notebook, len(SHOWN))
+    expect(notebook.page.get_by_role("slider", name="Loss scale")).to_be_hidden()
+
+
+def test_a_picture_is_a_tab_stop_only_where_the_page_is_too_narrow_for_it(opened):
+    notebook = opened("tab_stops.ipynb").run_all()
+    last = notebook.page.get_by_label("layer", exact=True)
+    picture = notebook.view_with(last).locator(".amp-scroll")
+    for width, focused in ((1280, False), (800, True)):
+        notebook.page.set_viewport_size({"width": width, "height": 1000})
+        last.focus()
+        notebook.page.keyboard.press("Tab")
+        expect(last).not_to_be_focused()
+        assert picture.evaluate("box => document.activeElement === box") is focused
+    before = picture.evaluate("box => box.scrollLeft")
+    picture.press("ArrowRight")
+    notebook.page.wait_for_function(
+        "([box, left]) => box.scrollLeft > left", arg=[picture.element_handle(), before]
+    )
 
 
 def test_a_page_that_is_slow_shows_no_error_before_the_controls(opened):

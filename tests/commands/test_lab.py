@@ -141,11 +141,12 @@ def test_authors_open_the_originals(originals, here, launched):
     assert list(here.iterdir()) == []
 
 
-def test_the_news_question_is_answered_beforehand(originals, here, launched):
+def test_news_are_not_asked_for_and_long_lines_of_code_are_wrapped(originals, here, launched):
     amp_lessons("lab")
     (folder,) = os.environ["JUPYTER_CONFIG_PATH"].split(os.pathsep)
     settings = json.loads((Path(folder) / "labconfig" / "default_setting_overrides.json").read_text())
     assert settings["@jupyterlab/apputils-extension:notification"]["fetchNews"] == "false"
+    assert settings["@jupyterlab/notebook-extension:tracker"]["codeCellConfig"]["lineWrap"] is True
 
 
 def test_the_users_own_jupyter_settings_come_first():

@@ -8,9 +8,10 @@ import json
 
 import pytest
 
-from amp_lessons import exercises
+from amp_lessons import exercises, quizzes
 from amp_lessons.commands import progress as command
-from amp_lessons.keeping import progress
+from amp_lessons.keeping import answers, progress
+from amp_lessons.lessons import shipped
 
 
 def call(*words):
@@ -27,10 +28,25 @@ def solved():
 
 def test_shows_what_is_solved_and_where_it_is_kept(solved, capsys):
     assert call() == 0
-    out, second = capsys.readouterr().out, exercises.catalog()[1].id
-    assert f"1 of {len(exercises.catalog())} exercises solved; next: {second}" in out
+    out, second = capsys.readouterr().out, exercises.catalog()[1]
+    lesson = f"{second.lesson} · {shipped.head_of(second.lesson).title}"
+    of = len(exercises.catalog())
+    assert f"1 of {of} exercises solved; next: “{second.title}”, in lesson {lesson}\n" in out
     assert "2 tries" in out
     assert str(progress.path()) in out
+
+
+def test_says_how_many_questions_were_answered(capsys):
+    asked = [each.id for each in quizzes.of_lesson("03")]
+    every = len(quizzes.questions())
+    assert call() == 0
+    assert f"0 of {every} questions answered.\n" in capsys.readouterr().out
+    for id, right in ((asked[0], True), (asked[1], False), (quizzes.of_lesson("00")[0].id, True)):
+        answers.record(id, right)
+    assert call() == 0
+    out = capsys.readouterr().out
+    assert f"3 of {every} questions answered, 2 of them right at the first answer: " in out
+    assert f"1 of {len(quizzes.of_lesson('00'))} in lesson 00 · Start here and 2 of {len(asked)} in" in out
 
 
 def test_exports_csv_and_json(solved, tmp_path, capsys):

@@ -71,6 +71,8 @@ def test_nan_is_understood() -> None:
         ("0x7c01", "fp16", 0x7C01),
         ("0b0 11110 1111111111", "fp16", 0x7BFF),
         ("0b0_111", "fp4_e2m1", 7),
+        (" 0  11110 1111111111", "fp16", 0x7BFF),
+        ("1 1000 001", "fp8_e4m3", 0xC1),
         ("0xff", "fp8_e4m3", 0xFF),
         ("0x7ffff", "tf32", 0x7FFFF),
     ],
@@ -80,6 +82,12 @@ def test_patterns_are_taken_bit_for_bit(text: str, name: str, code: int) -> None
     assert (typed.code, typed.is_pattern) == (code, True)
     value = FORMATS[name].decode(code)
     assert typed.value == value or math.isnan(value)
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if " " in FORMATS[name].pattern(0)])
+def test_what_a_format_writes_it_also_reads(name: str) -> None:
+    for code in (0, 1, FORMATS[name].max_code, 2 ** FORMATS[name].bits - 1):
+        assert parse(FORMATS[name].pattern(code), FORMATS[name]).code == code
 
 
 @pytest.mark.parametrize(
@@ -103,6 +111,8 @@ def test_patterns_are_taken_bit_for_bit(text: str, name: str, code: int) -> None
         ("1/0", "divides by zero"),
         ("0^-1", "divides by zero"),
         ("0x", "no bit pattern"),
+        ("0 1111 000", "Bits of fp16 in their fields look like this: 0 00000 0000000000."),
+        ("1 1", "in their fields look like this"),
         ("0xzz", "no bit pattern: after 0x come the digits 0-9 and a-f"),
         ("0b12", "no bit pattern: after 0b come the digits 0 and 1"),
         ("0x17bff", "needs 17 bits, but fp16 has 16: its last pattern is 0xffff"),

@@ -1,5 +1,6 @@
 import pytest
 
+from amp_lessons.keeping import answers
 from amp_lessons.quizzes import Choice, Question, question, questions
 from amp_lessons.views import Quiz
 
@@ -18,7 +19,7 @@ def test_each_choice_is_answered_with_its_own_reason():
     assert quiz.verdict == "Not quite. One short."
     quiz.choose("b")
     assert quiz.verdict == "Yes. Count them."
-    assert "Yes. Count them." in quiz.children[-1].value
+    assert "Yes. Count them." in quiz.children[-2].value
 
 
 def test_a_click_is_a_choice():
@@ -31,6 +32,38 @@ def test_a_click_is_a_choice():
     wrong.click()
     assert "amp-right" not in right._dom_classes
     assert "amp-wrong" in wrong._dom_classes
+
+
+def says(quiz):
+    """Return what a quiz says below its answers, and the signs on these."""
+    signs = [each._dom_classes for each in quiz.children[1:-2]]
+    return quiz.children[-2].value, [set(each) & {"amp-right", "amp-wrong"} for each in signs]
+
+
+def test_the_next_day_the_first_answer_is_shown_and_can_be_put_away():
+    floor = question("scaling.floor")
+    wrong = next(k for k, choice in enumerate(floor.choices) if not choice.right)
+    Quiz("scaling.floor").choose("abcd"[wrong])
+    later = Quiz("scaling.floor")
+    said, signs = says(later)
+    assert f"Your first answer, on {answers.read().first['scaling.floor'].at[:10]}. Not quite." in said
+    assert signs == [{"amp-wrong"} if k == wrong else set() for k in range(len(floor.choices))]
+    assert later.chosen is None, "a stored page must not hold whose answer it was"
+    later.children[-1].click()
+    assert says(later) == ("", [set()] * len(floor.choices))
+    assert later.children[-1].layout.display == "none"
+
+
+def test_an_answer_kept_by_an_older_version_is_told_without_a_sign():
+    answers.record("scaling.floor", True)
+    said, signs = says(Quiz("scaling.floor"))
+    assert "It was right." in said
+    assert not any(signs)
+
+
+def test_a_question_of_no_lesson_begins_anew_each_time():
+    Quiz(asked()).choose("a")
+    assert says(Quiz(asked()))[0] == ""
 
 
 @pytest.mark.parametrize("letter", ["c", "", "ab", "A"])

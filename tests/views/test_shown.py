@@ -81,7 +81,7 @@ def test_on_a_page_something_to_read_comes_first_and_then_the_controls(shown, ou
     still, live = outputs
     assert {*still} == {"text/html", "text/plain"}
     assert still["text/plain"]
-    assert readable(still["text/html"]).startswith("▶ Run this cell (Shift+Enter) to get the controls. ")
+    assert readable(still["text/html"]).startswith("▶ To get the controls, click here, then menu ")
     assert live == {
         WIDGET_VIEW: {"version_major": 2, "version_minor": 0, "model_id": shown.model_id},
         "text/plain": "",

@@ -176,6 +176,13 @@ class NotebookPage:
         """Open the same notebook again, in the same window; if it has no kernel, it gets a new one."""
         return self.open(self.path)
 
+    def set_theme(self, name: str) -> None:
+        """Change JupyterLab's theme to the one called ``name``: "JupyterLab Dark", say."""
+        self._in_jupyterlab(
+            "await app.commands.execute('apputils:change-theme', { theme: argument })", argument=name
+        )
+        self.page.wait_for_function("name => document.body.dataset.jpThemeName === name", arg=name)
+
     def lose_widgets(self) -> None:
         """From now on keep the page from hearing of new widgets, as where it begins to listen too late."""
         self._in_jupyterlab(

@@ -1,8 +1,9 @@
 """``amp-lessons lab``: JupyterLab, opened on the learner's own copy of the lessons.
 
-The token stays as Jupyter sets it. Three things differ from a bare ``jupyter lab``: the page it lands on,
-JupyterLab's question about news, which is answered with no, and what ``surroundings`` make necessary (root, a
-port that is taken, no screen), which is said.
+The token stays as Jupyter sets it. Four things differ from a bare ``jupyter lab``: the page it lands on,
+JupyterLab's question about news, which is answered with no, lines of code, which are wrapped where the page
+is narrower (unless the learner has set it), and what ``surroundings`` make necessary (root, a port that is
+taken, no screen), which is said.
 """
 
 from __future__ import annotations

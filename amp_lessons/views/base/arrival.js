@@ -14,7 +14,34 @@ function render({ model, el }) {
     event.target.toggleAttribute("data-lm-suppress-shortcuts", alone);
   };
   window.addEventListener("keydown", keep, true);
-  return () => window.removeEventListener("keydown", keep, true);
+
+  // Tab stops at a picture only where there is more of it than the page is wide. Asked when Tab is pressed: a
+  // picture may be a new one a moment later, and the page another width.
+  const stops = (event) => {
+    if (event.key !== "Tab") return;
+    for (const box of document.querySelectorAll(".amp-scroll")) {
+      const stop = box.scrollWidth > box.clientWidth ? 0 : -1;
+      if (box.tabIndex !== stop) box.tabIndex = stop;
+    }
+  };
+  window.addEventListener("keydown", stops, true);
+  const allStop = () => document.querySelectorAll(".amp-scroll").forEach((box) => (box.tabIndex = 0));
+  window.addEventListener("resize", allStop); // until Tab is pressed: what is too wide can be reached at any time
+
+  // A kernel that is shut down takes the controls with it, and Jupyter marks those of a restarted one alone.
+  // Where the page does not let us hear of it (VS Code, Colab), they stay as they are.
+  const session = model.widget_manager?.context?.sessionContext;
+  const ended = (_, { newValue }) => {
+    if (newValue === null) el.closest(`.${CSS.escape(model.get("view"))}`)?.classList.add("jupyter-widgets-disconnected");
+  };
+  session?.kernelChanged.connect(ended);
+
+  return () => {
+    window.removeEventListener("keydown", keep, true);
+    window.removeEventListener("keydown", stops, true);
+    window.removeEventListener("resize", allStop);
+    session?.kernelChanged.disconnect(ended);
+  };
 }
 
 export default { render };

@@ -165,13 +165,13 @@ def dropdown(label: str, options: list[Any], value: Any) -> ipywidgets.Dropdown:
         value=value,
         description=label,
         style={"description_width": "initial"},
-        layout={"width": "auto"},
+        layout={"width": "auto", "max_width": "100%"},
     )
 
 
 def button(text: str, hint: str = "") -> ipywidgets.Button:
     """Return a push button that is as wide as its text."""
-    return ipywidgets.Button(description=text, tooltip=hint, layout={"width": "auto"})
+    return ipywidgets.Button(description=text, tooltip=hint, layout={"width": "auto", "max_width": "100%"})
 
 
 def row(*controls: ipywidgets.Widget) -> ipywidgets.HBox:

@@ -31,7 +31,7 @@ function render({ model, el }) {
     model.set("value", input.value);
     model.save_changes();
   });
-  // JupyterLab would take letters and arrow keys for commands of its own.
+  // A notebook in JupyterLab hears of Enter without its shortcuts, and takes it from the field.
   input.addEventListener("keydown", (event) => event.stopPropagation());
   for (const named of ["label", "placeholder", "disabled", "width"]) model.on(`change:${named}`, describe);
   model.on("change:value", write);

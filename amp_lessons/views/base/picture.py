@@ -151,6 +151,6 @@ def sentence_html(sentence: str) -> Markup:
 
 # Ink and paper come in pairs, so that outside JupyterLab a dark page does not lie under dark words.
 CAPTION_STYLE = (
-    "padding:6px 4px;font-size:14px;line-height:1.45;"
+    "padding:6px 4px;font-size:14px;line-height:1.45;overflow-wrap:anywhere;"
     "color:var(--jp-content-font-color1,#222);background:var(--jp-layout-color0,#fff)"
 )

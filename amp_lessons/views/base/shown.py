@@ -20,6 +20,7 @@ import traitlets
 from markupsafe import Markup
 
 from amp_lessons.views.base.picture import CAPTION_STYLE
+from amp_lessons.views.base.style import ACCENT
 
 
 def has_page() -> bool:
@@ -87,14 +88,17 @@ _HIDE = """
 .{stand_in} {{ animation: amp-waits 0.5s }}
 """
 # The class twice: more particular than the rule that hides the controls. Those of a kernel that was restarted
-# are dead, and JupyterLab marks them.
+# are dead, and JupyterLab marks them, and ``arrival.js`` those of one that was shut down.
 _SHOW = """
 :root:has(.{live}:not(.jupyter-widgets-disconnected)) .{stand_in} {{ display: none }}
 .{live}.{live}:not(.jupyter-widgets-disconnected) {{ display: flex !important }}
+.{live} .widget-html, .{live} .widget-html-content {{ min-width: 0 }}
 """
+# Mostly somebody reads it in a notebook opened anew, where this cell alone would raise NameError.
 _HOW = Markup(
-    '<p class="amp-how" style="margin:0;{}">▶ Run this cell (Shift+Enter) to get the controls. Where Python '
-    "was restarted, first those above it: menu <em>Run</em>, <em>Run All Above Selected Cell</em>.</p>"
+    '<p class="amp-how" style="margin:0;{};border-left:5px solid {};padding-left:10px;font-weight:600">'
+    "▶ To get the controls, click here, then menu <em>Run</em>, <em>Run All Above Selected Cell</em>, "
+    "then Shift+Enter.</p>"
 )
 
 
@@ -146,7 +150,7 @@ class Shown(ipywidgets.VBox):
         return Markup('<style>{}</style><div class="{}">{}{}</div>').format(
             Markup(_HIDE.format(live=self._live, stand_in=self._stand_in)),
             self._stand_in,
-            _HOW.format(CAPTION_STYLE),
+            _HOW.format(CAPTION_STYLE, ACCENT),
             self.stand_in(),
         )
 

@@ -14,8 +14,8 @@ function render({ model, el }) {
   };
   const show = () => {
     name.textContent = model.get("label");
-    name.style.minWidth = `${model.get("label_width")}ch`;
-    readout.style.minWidth = `${model.get("readout_width")}ch`;
+    name.style.minWidth = `min(${model.get("label_width")}ch, 100%)`;
+    readout.style.minWidth = `min(max(5em, ${model.get("readout_width")}ch), 100%)`;
     input.min = model.get("min");
     input.max = model.get("max");
     input.value = model.get("value");
@@ -27,8 +27,6 @@ function render({ model, el }) {
     model.set("value", Number(input.value));
     model.save_changes();
   });
-  // JupyterLab would take the arrow keys for moving between cells.
-  input.addEventListener("keydown", (event) => event.stopPropagation());
   model.on("change", show);
 
   el.classList.add("amp-slider");

@@ -84,13 +84,15 @@ class AtlasView(View):
 DEVICE_NAMES = {"cuda": "CUDA", "cpu": "CPU", "mps": "MPS", "xpu": "XPU"}
 ROWS_IN_A_PICTURE = 14
 _NAME_SHARE = 0.32
-# JupyterLab aligns the cells of every table to the right, and stripes its rows.
+# JupyterLab aligns the cells of every table to the right, stripes its rows and makes its columns alike.
 _STYLE = Markup(
     "<style>.amp-atlas [role=region] {{ max-width: 900px; max-height: 420px }} "
     ".amp-atlas [role=region] {{ background: {paper}; color: {ink} }} "
-    ".amp-atlas table {{ width: 100%; border-collapse: collapse; font-size: 13px; line-height: 1.4 }} "
+    ".amp-atlas table {{ table-layout: auto; width: max-content; min-width: 100%; border-collapse: collapse; "
+    "font-size: 13px; line-height: 1.4 }} "
     ".amp-atlas caption {{ display: none }} "
-    ".amp-atlas th, .amp-atlas td {{ padding: 0; text-align: left; border: 1px solid {paper} }} "
+    ".amp-atlas th, .amp-atlas td {{ padding: 0; text-align: left; border: 1px solid {paper}; "
+    "white-space: nowrap }} "
     ".amp-atlas th, .amp-atlas td span {{ padding: 3px 10px }} "
     ".amp-atlas td span {{ display: block }}</style>"
 ).format(paper=PAPER, ink=INK)

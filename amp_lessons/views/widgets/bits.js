@@ -64,7 +64,6 @@ function render({ model, el }) {
   };
 
   el.addEventListener("keydown", (event) => {
-    event.stopPropagation(); // JupyterLab would move between cells, or delete one
     const target = { ArrowLeft: current - 1, ArrowRight: current + 1, Home: 0, End: buttons.length - 1 };
     if (event.key === "0" || event.key === "1") write(current, event.key);
     if (event.key in target || event.key === "0" || event.key === "1") {

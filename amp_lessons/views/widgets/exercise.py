@@ -21,9 +21,10 @@ from amp_lessons.views.base.shown import Shown
 from amp_lessons.views.base.style import ACCENT, GRID
 
 STYLE = Markup(
-    f"<style>.amp-card {{ border: 1px solid {GRID}; border-left: 5px solid {ACCENT}; border-radius: 4px; "
+    f"<style>.amp-card {{ border: 1px solid var(--jp-border-color2, {GRID}); "
+    f"border-left: 5px solid {ACCENT}; border-radius: 4px; "
     "padding: 4px 14px 8px; overflow: visible } .amp-card p, .amp-card ul { margin: 4px 0 } "
-    ".amp-card .widget-html, .amp-card .widget-html-content { min-width: 0; margin: 0 } "
+    ".amp-card .widget-html, .amp-card .widget-html-content { margin: 0 } "
     ".amp-card .amp-exercise > p:first-child { font-size: 16px } "
     ".amp-card code { padding: 1px 3px; background: var(--jp-layout-color2, #eeeeee) }</style>"
 )

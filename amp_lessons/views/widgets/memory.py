@@ -297,7 +297,7 @@ def _write_peak(axes: Axes, y: float, each: Footprint, longest: int) -> None:
     """Write into the parts of a bar how much they are, where there is room."""
     for left, kind, nbytes in _parts(each):
         if nbytes > 0.11 * longest:
-            style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7.5}
+            style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
             axes.text(left + nbytes / 2, y, memory(nbytes), color=text_on(KIND_COLOURS[kind]), **style)
 
 

@@ -134,7 +134,7 @@ def _draw(axes: Axes, curve: Curve) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlim(0.5, len(curve.values) + 0.5)
     axes.set_xlabel(curve.over)
-    axes.set_title(curve.quantity, fontsize=10 if len(curve.quantity) < 45 else 7, weight="normal")
+    axes.set_title(curve.quantity, fontsize=10 if len(curve.quantity) < 45 else 8, weight="normal")
     _keep_little_little(axes, curve.values)
     axes.ticklabel_format(axis="y", useOffset=False)
     axes.grid(axis="y", color=GRID)

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from amp_lessons import classroom
 from amp_lessons.keeping import answers, progress
 from amp_lessons.quizzes import Choice, Question, question, questions
+from amp_lessons.views.base.controls import button, focus
 from amp_lessons.views.base.picture import CAPTION_STYLE
 from amp_lessons.views.base.shown import Shown
 from amp_lessons.views.widgets.lesson_end import refresh_strips
@@ -32,9 +33,13 @@ class Quiz(Shown):
         self.chosen: Choice | None = None
         self._buttons = [self._button(i, choice) for i, choice in enumerate(self.question.choices)]
         self._why = ipywidgets.HTML()
+        self._again = button("Answer again", "put your earlier answer away, and choose anew")
+        self._again.on_click(lambda _: self._clear())
+        self._again.layout.display = "none"
         asked = ipywidgets.HTML(STYLE + self._asked())
-        super().__init__([asked, *self._buttons, self._why], layout={"max_width": "900px"})
+        super().__init__([asked, *self._buttons, self._why, self._again], layout={"max_width": "900px"})
         self.add_class("amp-quiz")
+        self._show_earlier_answer()
 
     def choose(self, letter: str) -> None:
         """Choose the answer with that letter, as a click on its button does."""
@@ -48,12 +53,48 @@ class Quiz(Shown):
         made.on_click(lambda _: self._choose(i))
         return made
 
+    def _show_earlier_answer(self) -> None:
+        """Show how the question was answered at first, on another day say: nobody has to remember it."""
+        earlier = self._earlier()
+        if earlier is None:
+            return
+        chosen = next((each for each in self.question.choices if each.text == earlier.chosen), None)
+        if chosen is not None:
+            self._sign(chosen)
+            said = _verdict(chosen)
+        else:
+            said = "It was right." if earlier.right else "It was not right."
+        told = Markup('<div style="{}">Your first answer, on {}. {}</div>')
+        self._why.value = told.format(CAPTION_STYLE, earlier.at[:10], said)
+        self._again.layout.display = ""
+
+    def _earlier(self) -> answers.FirstAnswer | None:
+        try:
+            return answers.read().first.get(self.question.id) if self._is_kept() else None
+        except progress.ProgressError:  # said when an answer is to be kept
+            return None
+
+    def _is_kept(self) -> bool:
+        """Whether this is a question of the lessons; one drawn for a drill, say, will not be asked again."""
+        return questions().get(self.question.id) is self.question
+
+    def _sign(self, chosen: Choice | None) -> None:
+        """Put the sign on one answer, and on no other."""
+        for made, choice in zip(self._buttons, self.question.choices, strict=True):
+            made.remove_class(_SIGNS[choice.right])
+            if choice is chosen:
+                made.add_class(_SIGNS[choice.right])
+
+    def _clear(self) -> None:
+        """Ask as if nothing had been answered; the keyboard goes to the first answer."""
+        self.chosen, self._why.value, self._again.layout.display = None, "", "none"
+        self._sign(None)
+        focus(self._buttons[0])
+
     def _choose(self, i: int) -> None:
         self.chosen = self.question.choices[i]
-        for button, choice in zip(self._buttons, self.question.choices, strict=True):
-            button.remove_class(_SIGNS[choice.right])
-            if choice is self.chosen:
-                button.add_class(_SIGNS[choice.right])
+        self._sign(self.chosen)
+        self._again.layout.display = "none"
         why = Markup('<div aria-live="polite" style="{}">{}</div>')
         said = [self.verdict, classroom.predicted(self.question, i), self._keep()]
         self._why.value = why.format(CAPTION_STYLE, " ".join(filter(None, said)))
@@ -62,10 +103,10 @@ class Quiz(Shown):
 
     def _keep(self) -> str:
         """Keep the first answer to a question of the lessons; return what is to be said of it."""
-        if self.chosen is None or questions().get(self.question.id) is not self.question:
-            return ""  # drawn for a drill, say: it will not be asked again
+        if self.chosen is None or not self._is_kept():
+            return ""
         try:
-            said = answers.record(self.question.id, self.chosen.right)
+            said = answers.record(self.question.id, self.chosen.right, self.chosen.text)
         except progress.ProgressError as error:
             return str(error)
         refresh_strips()
@@ -74,9 +115,7 @@ class Quiz(Shown):
     @property
     def verdict(self) -> str:
         """Return what is said about the chosen answer; nothing before one is chosen."""
-        if self.chosen is None:
-            return ""
-        return f"{'Yes.' if self.chosen.right else 'Not quite.'} {self.chosen.why}"
+        return "" if self.chosen is None else _verdict(self.chosen)
 
     def stand_in(self) -> Markup:
         """Return the question with its choices; the answer can be unfolded."""
@@ -105,6 +144,10 @@ class Quiz(Shown):
             + f"\n\n<details><summary>Answer</summary>\n\n{answer.text}: {answer.why}\n\n</details>"
         )
         return bundle
+
+
+def _verdict(chosen: Choice) -> str:
+    return f"{'Yes.' if chosen.right else 'Not quite.'} {chosen.why}"
 
 
 def choice_button(text: str) -> ipywidgets.Button:
