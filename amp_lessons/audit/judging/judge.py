@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 
+from amp_lessons.audit.catalogue import ROWS
 from amp_lessons.audit.findings import Finding, Sighting
 from amp_lessons.audit.judging import beside, gradients, precision, ranks, scaler  # noqa: F401  they register rules
-from amp_lessons.audit.judging.lessons import lesson_of
 from amp_lessons.audit.judging.rule import RULES, Memory, Verdict
 from amp_lessons.audit.recorder import events
 from amp_lessons.audit.recorder.places import place_of
@@ -51,7 +51,7 @@ class Judge:
                 place=place_of(line),
                 count=count,
                 first_step=first,
-                lesson=lesson_of(code),
+                lesson=ROWS[code].lesson,
             )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from amp_lessons.audit import mistakes_of_ranks
+from amp_lessons.audit import catalogue
 from amp_lessons.audit.judging.rule import Memory, Verdict, likely, on
 from amp_lessons.audit.recorder import events
 
@@ -15,4 +15,4 @@ def masters_in_half(event: events.ShardsInHalf, memory: Memory) -> Iterator[Verd
     why = (
         f"`{event.layer}` has some; an optimizer that keeps fp32 copies, or rounds at random, needs no other"
     )
-    yield likely(mistakes_of_ranks.masters_not_fp32(str(event.dtype)), why)
+    yield likely(catalogue.ranks.masters_not_fp32(str(event.dtype)), why)

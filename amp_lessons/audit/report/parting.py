@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from amp_lessons.audit import mistakes_of_ranks
+from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding
-from amp_lessons.audit.judging.lessons import lesson_of
 from amp_lessons.audit.report.document import Document, FindingEntry, LayerEntry, StepEntry
 from amp_lessons.audit.report.ranks import ranks_in_words
 from amp_lessons.text.words import listed, number
@@ -27,15 +26,15 @@ def parted(reports: Ranks) -> Iterator[FindingEntry]:
         return
     skipped, scaled, applied = _skips(reports), _scales(reports), _gradients(reports)
     if applied is not None and applied <= _never(skipped) and applied < _never(scaled):
-        yield _entry(mistakes_of_ranks.weights_apart(_say_gradients(reports, applied)), applied, reports)
+        yield _entry(catalogue.ranks.weights_apart(_say_gradients(reports, applied)), applied, reports)
     if scaled is not None and scaled <= _never(skipped):
-        yield _entry(mistakes_of_ranks.scales_apart(_say_scales(reports, scaled)), scaled, reports)
+        yield _entry(catalogue.ranks.scales_apart(_say_scales(reports, scaled)), scaled, reports)
     if skipped is not None:
-        yield _entry(mistakes_of_ranks.skipped_apart(_say_skips(reports, skipped)), skipped, reports)
+        yield _entry(catalogue.ranks.skipped_apart(_say_skips(reports, skipped)), skipped, reports)
     counts = {rank: len(document["steps"]) for rank, document in reports.items()}
     if len(set(counts.values())) > 1 and not any(document["ended"] for document in reports.values()):
         said = listed([f"{count} on rank {rank}" for rank, count in counts.items()])
-        yield _entry(mistakes_of_ranks.steps_apart(said), min(counts.values()), reports)
+        yield _entry(catalogue.ranks.steps_apart(said), min(counts.values()), reports)
 
 
 def _never(step: int | None) -> float:
@@ -130,6 +129,6 @@ def _entry(finding: Finding, step: int, reports: Ranks) -> FindingEntry:
         place=None,
         count=1,
         first_step=step,
-        lesson=lesson_of(finding.code),
+        lesson=catalogue.ROWS[finding.code].lesson,
         ranks=sorted(reports),
     )

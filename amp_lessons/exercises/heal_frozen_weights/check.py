@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from amp_lessons.audit import known_mistakes
+from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject, run
 from amp_lessons.exercises.heal_frozen_weights.testbed import EPOCHS, LR, Problem, in_fp32, problem
@@ -120,7 +120,7 @@ def _reject_lost(seen: str, still: Tensor) -> NoReturn:
             "make one update for each batch of each epoch, with the learning rate given",
         )
     count = f"{int(still.sum())} of its {still.numel()} numbers are what they were"
-    raise Rejected(known_mistakes.updates_rounded_away(f"{seen}, and {count}", "bf16"))
+    raise Rejected(catalogue.precision.updates_rounded_away(f"{seen}, and {count}", "bf16"))
 
 
 def _require_losses(history: list[float], losses: list[float]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from amp_lessons.audit import known_mistakes
+from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed, passed
 from amp_lessons.exercises.attempt import Attempt, Rejected
 from amp_lessons.exercises.heal_missed_warm_up.company import Company, growing_after
@@ -45,7 +45,7 @@ def check(attempt: Attempt) -> Iterator[Finding | SideBySide]:
 
 def _schedule(company: Company, steps: int) -> Iterator[Finding]:
     if company.schedule_steps > steps:
-        yield known_mistakes.schedule_on_skipped_step(company.schedule_steps, steps)
+        yield catalogue.scaler.schedule_on_skipped_step(company.schedule_steps, steps)
     if company.schedule_steps < steps:
         yield failed(
             "schedule_behind",
@@ -57,7 +57,7 @@ def _schedule(company: Company, steps: int) -> Iterator[Finding]:
 
 def _average(company: Company, steps: int) -> Iterator[Finding]:
     if company.average_updates > steps:
-        yield known_mistakes.average_on_skipped_step(company.average_updates, steps)
+        yield catalogue.scaler.average_on_skipped_step(company.average_updates, steps)
     if company.average_updates < steps:
         yield failed(
             "average_behind",

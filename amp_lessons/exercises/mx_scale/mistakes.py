@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
-from amp_lessons.audit import known_mistakes
+from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.exercises.mx_scale.questions import ELEMENT, EXPONENTS, NAN, Question
 from amp_lessons.exercises.small_formats import mistakes as of_scales
@@ -40,7 +40,7 @@ def _confusions(exponent: int, question: Question) -> Iterator[Finding]:
         )
     largest = float(question.block.max())
     if 0 < largest < question.amax and exponent in Question("", question.block.clamp(min=0)).right:
-        yield known_mistakes.signs_ignored(
+        yield catalogue.steps.signs_ignored(
             f"{what}: the largest number decides here, {largest:.3g}, and a larger magnitude is negative",
             "magnitudes decide: block.abs().max()",
         )

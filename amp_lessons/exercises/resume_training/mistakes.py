@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from amp_lessons.audit import known_mistakes
+from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.exercises.containment.sandbox import Outcome
 from amp_lessons.exercises.report import common_findings
@@ -136,7 +136,7 @@ def _rounded_to(
 
 def _same_parameters(resumed: Training) -> Iterator[Finding]:
     if not resumed.model.training:
-        yield known_mistakes.evaluation_mode("after loading")
+        yield catalogue.precision.evaluation_mode("after loading")
     stepped = {id(p) for group in resumed.optimizer.param_groups for p in group["params"]}
     if not all(id(parameter) in stepped for parameter in resumed.model.parameters()):
         yield failed(
@@ -147,7 +147,7 @@ def _same_parameters(resumed: Training) -> Iterator[Finding]:
         )
     frozen = [name for name, parameter in resumed.model.named_parameters() if not parameter.requires_grad]
     if frozen:
-        yield known_mistakes.parameters_frozen(
+        yield catalogue.precision.parameters_frozen(
             "after loading",
             ", ".join(frozen),
             "leave requires_grad as it is; for inference use torch.no_grad() instead",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from amp_lessons.audit import known_mistakes
+from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.exercises.attempt import Rejected, reject, require_none
 from amp_lessons.exercises.scaled_cast.cases import Case
@@ -72,7 +72,7 @@ def _wrong_amax(scale: float, case: Case, element: FloatFormat, what: str) -> It
     """Find out whether the scale comes from something else than the largest magnitude."""
     largest, smallest = float(case.x.max()), float(case.x.min())
     if 0 < largest < -smallest and math.isclose(scale * element.max, largest, rel_tol=0.01):
-        yield known_mistakes.signs_ignored(
+        yield catalogue.steps.signs_ignored(
             f"the scale comes from the largest number, {largest:.3g}, {what}, and the smallest is "
             f"{smallest:.3g}",
             "magnitudes decide: x.abs().max()",

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import torch
 
+from amp_lessons.audit.catalogue.scaler import batch_left_out
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.audit.known_mistakes import batch_left_out
 from amp_lessons.exercises.attempt import Attempt, require_none
 from amp_lessons.exercises.report.common_findings import cuda_replaced, fixed_device, in_place_of_cuda
 from amp_lessons.exercises.two_optimizers.mistakes import mistakes

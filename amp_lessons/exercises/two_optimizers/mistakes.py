@@ -7,7 +7,7 @@ import numbers
 from collections.abc import Iterator
 from typing import Any
 
-from amp_lessons.audit import known_mistakes
+from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.two_optimizers.mistakes_in_precision import another_scaler, precision
@@ -36,7 +36,7 @@ def mistakes(call: GanCall) -> Iterator[Finding]:
     yield from generator(call, judged_by)
     yield from unscaled(call)
     if call.frozen:
-        yield known_mistakes.parameters_frozen(
+        yield catalogue.precision.parameters_frozen(
             "after the step", f"the {call.frozen[0]}'s parameters", "unfreeze them before the step returns"
         )
     yield from _wrong_type(call.outcome.value)

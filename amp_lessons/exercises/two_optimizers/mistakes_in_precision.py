@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from amp_lessons.audit import known_mistakes
+from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.exercises.two_optimizers.testbed import GanCall, PartBackward
 from amp_lessons.exercises.watching.tape import Backward, Call, Forward
@@ -19,25 +19,25 @@ def precision(call: GanCall) -> Iterator[Finding]:
     """Find a network outside autocast or in another dtype, stale weights, and a backward pass inside."""
     forwards = [event for event in call.events if isinstance(event, Forward)]
     if not forwards:
-        yield known_mistakes.no_graph() if call.forwards_without_graph else _nothing_trained()
+        yield catalogue.steps.no_graph() if call.forwards_without_graph else _nothing_trained()
     if any(forward.parameter_dtype != torch.float32 for forward in forwards):
-        yield known_mistakes.half_parameters()
+        yield catalogue.precision.half_parameters()
     for forward in forwards:
         yield from _forward(forward, call.dtype)
     if any(forward.stale for forward in forwards):
-        yield known_mistakes.one_big_autocast("for each network's loss")
+        yield catalogue.precision.one_big_autocast("for each network's loss")
     yield from _evaluation_mode(call, forwards)
     yield from _other_noise(call, forwards)
     yield from _loss_in_half(call)
     if any(event.autocast for event in call.events if isinstance(event, Backward)):
-        yield known_mistakes.backward_in_autocast(call.dtype)
+        yield catalogue.precision.backward_in_autocast(dtype_name(call.dtype))
 
 
 def _evaluation_mode(call: GanCall, forwards: list[Forward]) -> Iterator[Finding]:
     """Find a network in evaluation mode for its own loss; the discriminator may be for the generator's."""
     for forward in forwards:
         if not forward.training and (forward.part == "generator" or _same(forward.inputs, call.real)):
-            yield known_mistakes.evaluation_mode(f"while the {forward.part} was trained")
+            yield catalogue.precision.evaluation_mode(f"while the {forward.part} was trained")
 
 
 def _other_noise(call: GanCall, forwards: list[Forward]) -> Iterator[Finding]:
@@ -71,9 +71,9 @@ def _loss_in_half(call: GanCall) -> Iterator[Finding]:
             continue
         loss, half = f"the {_scaled_for(call, scaled)}'s loss", dtype_name(scaled.dtype)
         if scaled.made_by and scaled.made_by[0].startswith("ToCopy"):
-            yield known_mistakes.loss_in_half(half, loss)
+            yield catalogue.steps.loss_in_half(half, loss)
         if any(name.startswith("BinaryCrossEntropyWithLogits") for name in scaled.made_by):
-            yield known_mistakes.loss_outside_autocast(half, loss)  # under autocast it would be in fp32
+            yield catalogue.steps.loss_outside_autocast(half, loss)  # under autocast it would be in fp32
 
 
 def _scaled_for(call: GanCall, scaled: Call) -> str:
@@ -92,14 +92,16 @@ def inputs_cast(call: GanCall) -> Iterator[Finding]:
     forwards = [f for f in call.events if isinstance(f, Forward) and f.input_dtype in HALVES.values()]
     for what, inputs in given.items():
         if any(_same(forward.inputs, inputs) for forward in forwards):
-            yield known_mistakes.inputs_cast(what)
+            yield catalogue.precision.inputs_cast(what)
 
 
 def _forward(forward: Forward, asked: torch.dtype) -> Iterator[Finding]:
     if forward.autocast_dtype is None:
-        yield known_mistakes.no_autocast(f"the {forward.part}", asked)
+        yield catalogue.precision.no_autocast(f"the {forward.part}", dtype_name(asked))
     elif forward.autocast_dtype != asked:
-        yield known_mistakes.wrong_autocast_dtype(f"the {forward.part}", forward.autocast_dtype, asked)
+        yield catalogue.precision.wrong_autocast_dtype(
+            f"the {forward.part}", dtype_name(forward.autocast_dtype), asked
+        )
 
 
 def another_scaler(call: GanCall) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from amp_lessons.audit import known_mistakes
+from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed, first
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.two_optimizers.mistakes_in_precision import another_scaler, precision
@@ -29,7 +29,9 @@ def _meanings(call: GanCall) -> Iterator[Finding]:
     text = call.outcome.error_text
     if "same dtype" in text:  # half and float tensors meet where autocast is off
         yield from precision(call)
-        yield known_mistakes.no_autocast("a network, given what another had computed in 16 bits,", call.dtype)
+        yield catalogue.precision.no_autocast(
+            "a network, given what another had computed in 16 bits,", dtype_name(call.dtype)
+        )
     if "step() has already been called since the last update" in text:
         yield from _stepped_twice(call)
     if "No inf checks were recorded for this optimizer" in text:
@@ -45,7 +47,7 @@ def _stepped_twice(call: GanCall) -> Iterator[Finding]:
     stepped = [each.optimizer for each in call.calls("scaler.step")]
     for part, optimizer in call.optimizers.items():
         if stepped.count(optimizer) > 1:
-            yield known_mistakes.double_step(f"scaler.step({optimizer_of(part)}) was called", hint=ONCE_EACH)
+            yield catalogue.steps.double_step(f"scaler.step({optimizer_of(part)}) was called", hint=ONCE_EACH)
 
 
 def _gradients_missing(call: GanCall) -> Finding:
@@ -72,15 +74,15 @@ _ERRORS = {
         "refuses it with this error",
         "drop the sigmoid and use torch.nn.functional.binary_cross_entropy_with_logits",
     ),
-    "_scale is None": known_mistakes.loss_not_scaled(
+    "_scale is None": catalogue.steps.loss_not_scaled(
         "scaler.step was called, but nothing had been multiplied by scaler.scale", hint=SCALE_BOTH
     ),
-    "step() has already been called since the last update": known_mistakes.no_update(ONE_UPDATE),
-    "unscale_() is being called after step": known_mistakes.no_update(ONE_UPDATE),
-    "No inf checks were recorded prior to update": known_mistakes.update_without_step(
+    "step() has already been called since the last update": catalogue.scaler.no_update(ONE_UPDATE),
+    "unscale_() is being called after step": catalogue.scaler.no_update(ONE_UPDATE),
+    "No inf checks were recorded prior to update": catalogue.scaler.update_without_step(
         "without a scaler.step(optimizer) before it", ONE_UPDATE
     ),
-    "backward through the graph a second time": known_mistakes.graph_used_twice(
+    "backward through the graph a second time": catalogue.steps.graph_used_twice(
         "the fake images still carried the generator's graph, or one discriminator output served both losses",
         "give the discriminator fake.detach() for its own loss, and run discriminator(fake) again for the "
         "generator's",
@@ -91,7 +93,7 @@ _ERRORS = {
         "compute the generator's loss after the discriminator's step, or do both backward passes before "
         "either step",
     ),
-    "Attempting to unscale FP16 gradients": known_mistakes.half_parameters(),
-    "does not require grad": known_mistakes.no_graph(),
-    "outputs must be a Tensor or an iterable": known_mistakes.scale_needs_a_tensor(),
+    "Attempting to unscale FP16 gradients": catalogue.precision.half_parameters(),
+    "does not require grad": catalogue.steps.no_graph(),
+    "outputs must be a Tensor or an iterable": catalogue.steps.scale_needs_a_tensor(),
 }

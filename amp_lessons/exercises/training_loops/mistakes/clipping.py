@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
-from amp_lessons.audit import known_mistakes
+from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.exercises.training_loops.window import Window, is_near, same, windows
 
@@ -22,18 +22,18 @@ def clipping(window: Window) -> Iterator[Finding]:
     wanted_norm = min(norm, max_norm)
     rescaled = window.start_gradient / window.scale
     if abs(rescaled - 1) > 0.01:
-        yield known_mistakes.loss_rescaled(
+        yield catalogue.steps.loss_rescaled(
             "the gradient that was to be clipped",
             rescaled,
             "the loss was multiplied by that before backward",
             "scale the loss by the scaler and by nothing else, and clip its gradients",
         )
     if window.scale > 1 and is_near(given_norm * window.scale, wanted_norm) and _unscaled_by_hand(window):
-        yield known_mistakes.unscaled_twice(window.scale)
+        yield catalogue.steps.unscaled_twice(window.scale)
     if window.scale > 1 and _clipped_while_scaled(window) and given_norm < 0.5 * wanted_norm:
         yield _clipped_before_unscale(window, given_norm)
     if window.scale > 1 and is_near(given_norm * window.scale, norm):
-        yield known_mistakes.unscaled_twice(window.scale)
+        yield catalogue.steps.unscaled_twice(window.scale)
     if float(given @ window.mean_gradient) / (norm * given_norm) < 0.99:
         yield failed(
             "clipped_piecewise",
@@ -92,7 +92,7 @@ def _clipped_before_unscale(window: Window, given_norm: float) -> Finding:
     max_norm, scale = window.run.problem.max_norm or math.nan, window.scale
     divided = next((n for n in (1, 2) if is_near(given_norm, max_norm / scale**n)), 0)
     which = ("", ", which is max_norm divided by the scale", ", which is max_norm divided by the scale twice")
-    return known_mistakes.clip_before_unscale(
+    return catalogue.steps.clip_before_unscale(
         f"{how}, while they were still multiplied by {scale:g}",
         f"the update has norm {given_norm:.3g}{which[divided]}",
     )
@@ -100,7 +100,7 @@ def _clipped_before_unscale(window: Window, given_norm: float) -> Finding:
 
 def _never_clipped(window: Window, norm: float) -> Finding:
     if _changed_after_step(window):
-        return known_mistakes.clip_after_step(f"a gradient of norm {norm:.4g}")
+        return catalogue.steps.clip_after_step(f"a gradient of norm {norm:.4g}")
     if _clipped_once(window):
         return failed(
             "not_clipped",

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import torch
 
-from amp_lessons.audit import known_mistakes
+from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.exercises.training_loops.mistakes import clipping, coverage, scaling, steps
 from amp_lessons.exercises.training_loops.testbed import Run
@@ -49,13 +49,13 @@ def _in_window(window: Window, before: Window | None) -> Iterator[Finding]:
 def _closure(run: Run) -> Iterator[Finding]:
     """Find a closure that PyTorch does not refuse: one passed by position."""
     if any(call.arguments for call in run.calls("scaler.step")):
-        yield known_mistakes.closure()
+        yield catalogue.scaler.closure()
 
 
 def _backward_count(window: Window) -> Iterator[Finding]:
     for step in window.steps:
         if len(step.backwards_into_grad) > 1:
-            yield known_mistakes.backward_twice()
+            yield catalogue.steps.backward_twice()
         if not step.backwards and not window.skipped_backward_on_nonfinite_loss:
             yield _no_backward(window)
 
@@ -82,7 +82,7 @@ def _leftovers(window: Window, before: Window | None) -> Iterator[Finding]:
     if backward is not None and backward.leftover & set(backward.gradients):
         if before is not None:
             yield from steps.carried_over(before)
-        yield known_mistakes.no_zero_grad()
+        yield catalogue.steps.no_zero_grad()
 
 
 def _other_loss(window: Window) -> Iterator[Finding]:
