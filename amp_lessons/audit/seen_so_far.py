@@ -50,9 +50,9 @@ class Seen:
         self._judge = Judge()
         self._frames = FrameRecorder(self._names, self._stale, self._safely)
         self._tensors = ExitStack()
-        self._sampler = Sampler(self._names, self._frames, every, self._judge.hear)
+        self._sampler = Sampler(self._names, self._frames, every, self._judge.judge)
         self._recorder = Recorder(
-            hear=self._hear,
+            report=self._take,
             before_step=self._before_step,
             after_step=self._after_step,
             found_optimizer=self._found,
@@ -107,9 +107,9 @@ class Seen:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Hear everything that happens inside, and leave PyTorch as it was."""
+        """Record everything that happens inside, and leave PyTorch as it was."""
         for optimizer in living_optimizers():
-            self._recorder.may_be_used(optimizer)
+            self._recorder.known.may_be_used(optimizer)
         with ExitStack() as stack:
             stack.enter_context(spying(self._recorder))
             self._tensors = stack.enter_context(ExitStack())
@@ -135,7 +135,7 @@ class Seen:
     def _ended_by(self, error: BaseException) -> None:
         if isinstance(error, Exception):
             self._frames.look_at_all()
-            self._recorder.tell(
+            self._recorder.record(
                 events.Ended,
                 line=line_of(error),
                 exception=type(error).__name__,
@@ -151,7 +151,7 @@ class Seen:
         return compile
 
     def compiled(self) -> None:
-        """Hear that something is about to run as compiled code, which hooks would only slow down."""
+        """Record that something is about to run as compiled code, which hooks would only slow down."""
         self._frames.stop()
         self._tensors.close()
         if _COMPILED not in self._unseen:
@@ -187,20 +187,20 @@ class Seen:
         if is_sharded(parameters_of(optimizer)) and NOT_SEEN not in self._unseen:
             self._unseen.append(NOT_SEEN)
 
-    def _hear(self, event: events.Event) -> None:
+    def _take(self, event: events.Event) -> None:
         if isinstance(event, events.StepAsked):
             if event.autocast:
                 self._frames.suspect_stale()
             if self._frames.with_autocast or self._frames.without:
-                self._judge.hear(self._forward_seen(event))
-        self._judge.hear(event)
+                self._judge.judge(self._forward_seen(event))
+        self._judge.judge(event)
         if isinstance(event, events.StepDone) and event.happened and event.scaler is not None:
             self._look_for_hidden_overflow(event)
 
     def _look_for_hidden_overflow(self, done: events.StepDone) -> None:
         self._frames.look_at_all()
-        if self._recorder.optimizers_in_use == 1 and self._frames.overflowed("backward", done.step):
-            self._judge.hear(events.OverflowPassed(step=done.step, line=done.line))
+        if len(self._recorder.known.stepped) == 1 and self._frames.overflowed("backward", done.step):
+            self._judge.judge(events.OverflowPassed(step=done.step, line=done.line))
 
     def _forward_seen(self, step: events.StepAsked) -> events.ForwardSeen:
         frames = self._frames
@@ -213,7 +213,7 @@ class Seen:
         )
 
     def _stale(self, module: str) -> None:
-        self._judge.hear(events.StaleForward(step=self._recorder.steps, line=own_line(), module=module))
+        self._judge.judge(events.StaleForward(step=self._recorder.steps, line=own_line(), module=module))
 
 
 def _explained(error: Exception) -> Explanation:

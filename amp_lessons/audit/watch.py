@@ -1,4 +1,4 @@
-"""Watch anybody's training: nothing of it is changed, and its mistakes and its numbers are told."""
+"""Watch anybody's training: nothing of it is changed, and its mistakes and its numbers are reported."""
 
 from __future__ import annotations
 

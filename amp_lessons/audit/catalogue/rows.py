@@ -24,7 +24,7 @@ _P = ParamSpec("_P")
 class Row:
     """One mistake: its ``code``, what that ``means`` in half a sentence, and the ``lesson`` that explains it.
 
-    ``seen_by`` tells who can find it in somebody's training. Where an audit cannot, ``unseen`` says why: what
+    ``seen_by`` says who can find it in somebody's training. Where an audit cannot, ``unseen`` says why: what
     it does not know, and a check does, which has asked for the training.
     """
 

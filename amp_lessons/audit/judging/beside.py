@@ -18,7 +18,7 @@ _HALVES = frozenset(HALVES.values())
 
 @on(events.ScheduleStepped)
 def schedule_without_step(event: events.ScheduleStepped, memory: Memory) -> Iterator[Verdict]:
-    """See a schedule that goes on with every step, and did so when the step was skipped."""
+    """Report a schedule that goes on with every step, and did so when the step was skipped."""
     one_step = event.step - memory.steps_at_last_schedule[event.schedule] == 1
     if one_step and _just_skipped(memory):
         advanced = memory.advanced[event.schedule] + 1
@@ -27,7 +27,7 @@ def schedule_without_step(event: events.ScheduleStepped, memory: Memory) -> Iter
 
 @on(events.Averaged)
 def average_without_step(event: events.Averaged, memory: Memory) -> Iterator[Verdict]:
-    """See an average that took in weights which no step had changed."""
+    """Report an average that took in weights which no step had changed."""
     if _just_skipped(memory):
         advanced = len(memory.averaged_at | {event.step})
         yield seen(catalogue.scaler.average_on_skipped_step(advanced, memory.steps_made))
@@ -39,7 +39,7 @@ def _just_skipped(memory: Memory) -> bool:
 
 @on(events.Averaged)
 def average_in_half(event: events.Averaged, memory: Memory) -> Iterator[Verdict]:
-    """See an average that is kept in 16 bits."""
+    """Report an average that is kept in 16 bits."""
     if event.dtype in _HALVES:
         half = dtype_name(event.dtype)
         finding = catalogue.precision.average_stuck(
@@ -51,7 +51,7 @@ def average_in_half(event: events.Averaged, memory: Memory) -> Iterator[Verdict]
 
 @on(events.Arithmetic)
 def arithmetic(event: events.Arithmetic, memory: Memory) -> Iterator[Verdict]:
-    """See what was computed in 16 bits and does not fit."""
+    """Report what was computed in 16 bits and does not fit."""
     facts, half = event.facts, dtype_name(event.dtype)
     if event.code == "positions_rounded":
         seen_of = f"{facts['count']:g} whole numbers became {facts['distinct']:g} in {half}"
@@ -87,13 +87,13 @@ def _eps_vanishes(eps: float, dtype: torch.dtype) -> Finding:
 
 @on(events.ScaledRead)
 def reads_scaled(event: events.ScaledRead, memory: Memory) -> Iterator[Verdict]:
-    """See a scaled number read, to be logged most likely."""
+    """Report a scaled number read, to be logged most likely."""
     yield seen(catalogue.scaler.logs_scaled(event.what))
 
 
 @on(events.StepAsked)
 def eps_vanishes(event: events.StepAsked, memory: Memory) -> Iterator[Verdict]:
-    """See an optimizer whose eps is 0 in the dtype of its weights."""
+    """Report an optimizer whose eps is 0 in the dtype of its weights."""
     if event.eps_vanishes is not None:
         yield seen(_eps_vanishes(*event.eps_vanishes))
 

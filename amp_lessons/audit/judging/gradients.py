@@ -17,13 +17,13 @@ _NO_LIMIT = 1e6  # a max_norm that is only there for the norm that clipping retu
 
 @on(events.GradientsMixed)
 def mixed(event: events.GradientsMixed, memory: Memory) -> Iterator[Verdict]:
-    """See gradients added to some that a step had applied, or that are of another scale."""
+    """Report gradients added to some that a step had applied, or that are of another scale."""
     yield seen(catalogue.steps.no_zero_grad() if event.applied else catalogue.scaler.update_every_batch())
 
 
 @on(events.ScaledPenalty)
 def penalty_while_scaled(event: events.ScaledPenalty, memory: Memory) -> Iterator[Verdict]:
-    """See a penalty on gradients that were multiplied by the scale."""
+    """Report a penalty on gradients that were multiplied by the scale."""
     counts = f"far too much, at a scale of {event.scale:g}" if event.scale else "far too much"
     if event.scale is None or event.scale >= _CLEARLY_SCALED:
         yield seen(catalogue.steps.penalty_on_scaled_gradients(counts))
@@ -31,7 +31,7 @@ def penalty_while_scaled(event: events.ScaledPenalty, memory: Memory) -> Iterato
 
 @on(events.Clipped)
 def clipped_while_scaled(event: events.Clipped, memory: Memory) -> Iterator[Verdict]:
-    """See gradients clipped while they were multiplied by the scale."""
+    """Report gradients clipped while they were multiplied by the scale."""
     if event.scaled and event.limit > _NO_LIMIT:
         why = f"clip_grad_norm_ was called with max_norm={event.limit:g}, which clips nothing"
         yield likely(catalogue.scaler.logs_scaled("the gradient norm that it returns"), why)
@@ -53,14 +53,14 @@ def _meant_for_scaled(event: events.Clipped) -> bool:
 
 @on(events.Clipped)
 def clipped_too_late(event: events.Clipped, memory: Memory) -> Iterator[Verdict]:
-    """See gradients clipped that a step had applied."""
+    """Report gradients clipped that a step had applied."""
     if event.after_step and event.limit <= _NO_LIMIT:
         yield seen(catalogue.steps.clip_after_step("them as they were"))
 
 
 @on(events.Unscaled)
 def changed_while_scaled(event: events.Unscaled, memory: Memory) -> Iterator[Verdict]:
-    """See gradients that something other than clipping changed while they were scaled."""
+    """Report gradients that something other than clipping changed while they were scaled."""
     between_ranks = torch.distributed.is_available() and torch.distributed.is_initialized()
     if event.change == "made finite":
         yield seen(catalogue.scaler.overflow_hidden())
@@ -70,21 +70,21 @@ def changed_while_scaled(event: events.Unscaled, memory: Memory) -> Iterator[Ver
 
 @on(events.Unscaled)
 def unscaled_already(event: events.Unscaled, memory: Memory) -> Iterator[Verdict]:
-    """See gradients about to be divided by a scale that somebody has divided out by hand."""
+    """Report gradients about to be divided by a scale that somebody has divided out by hand."""
     if event.change == "undone":
         yield seen(catalogue.steps.unscaled_twice(None))
 
 
 @on(events.StepAsked)
 def unscaled_once_more(event: events.StepAsked, memory: Memory) -> Iterator[Verdict]:
-    """See gradients that were divided by the scale by hand after the scaler had done so."""
+    """Report gradients that were divided by the scale by hand after the scaler had done so."""
     if event.change == "undone" and event.scaler is not None:
         yield seen(catalogue.steps.unscaled_twice(None))
 
 
 @on(events.Unscaled)
 def unscaled_by_a_later_scale(event: events.Unscaled, memory: Memory) -> Iterator[Verdict]:
-    """See gradients about to be divided by another scale than they were multiplied by."""
+    """Report gradients about to be divided by another scale than they were multiplied by."""
     if event.outdated:
         yield seen(
             catalogue.scaler.update_between_steps(
@@ -96,14 +96,14 @@ def unscaled_by_a_later_scale(event: events.Unscaled, memory: Memory) -> Iterato
 
 @on(events.StepAsked)
 def applied_while_scaled(event: events.StepAsked, memory: Memory) -> Iterator[Verdict]:
-    """See an optimizer that applies gradients still multiplied by the scale."""
+    """Report an optimizer that applies gradients still multiplied by the scale."""
     if event.scaled_by is not None and event.scaler is None and not event.by_closure:
         yield seen(catalogue.steps.optimizer_step_direct(event.scale))
 
 
 @on(events.StepAsked)
 def applied_overflow(event: events.StepAsked, memory: Memory) -> Iterator[Verdict]:
-    """See inf or NaN applied, where fp16 was used and a scaler would have skipped the step."""
+    """Report inf or NaN applied, where fp16 was used and a scaler would have skipped the step."""
     if not event.overflowed or event.scaler is not None:
         return
     if memory.enabled_scalers:
@@ -133,7 +133,7 @@ def past_the_scaler(event: events.StepAsked, memory: Memory) -> Iterator[Verdict
 
 @on(events.StepAsked)
 def cleared_before_step(event: events.StepAsked, memory: Memory) -> Iterator[Verdict]:
-    """See a step whose gradients were set to zero after backward."""
+    """Report a step whose gradients were set to zero after backward."""
     if event.waiting or event.by_closure:
         return
     if event.cleared:
@@ -144,14 +144,14 @@ def cleared_before_step(event: events.StepAsked, memory: Memory) -> Iterator[Ver
 
 @on(events.Backward)
 def backward_again(event: events.Backward, memory: Memory) -> Iterator[Verdict]:
-    """See a second backward pass through one loss."""
+    """Report a second backward pass through one loss."""
     if event.again:
         yield seen(catalogue.steps.backward_twice())
 
 
 @on(events.StepAsked)
 def stepped_again(event: events.StepAsked, memory: Memory) -> Iterator[Verdict]:
-    """See a step on gradients that a step had applied."""
+    """Report a step on gradients that a step had applied."""
     if event.fresh or not event.waiting or event.by_closure:
         return
     memory.doubled[event.optimizer] += 1
@@ -161,5 +161,5 @@ def stepped_again(event: events.StepAsked, memory: Memory) -> Iterator[Verdict]:
 
 @on(events.ClosureGiven)
 def closure(event: events.ClosureGiven, memory: Memory) -> Iterator[Verdict]:
-    """See a closure given to a scaler."""
+    """Report a closure given to a scaler."""
     yield seen(catalogue.scaler.closure())

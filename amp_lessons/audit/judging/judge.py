@@ -1,4 +1,4 @@
-"""Let every rule hear every event, and keep each mistake once, with how often it was seen and where first."""
+"""Ask every rule about every event, and keep each mistake once: how often it was seen, and where first."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _Key = tuple[str, events.Line]
 
 
 class Judge:
-    """Hear the events of one training, and say what is wrong with it so far."""
+    """Take the events of one training, and say what is wrong with it so far."""
 
     def __init__(self) -> None:
         self._memory = Memory()
         self._found: dict[_Key, tuple[Verdict, int, int]] = {}  # verdict, first step, how often
 
-    def hear(self, event: events.Event) -> None:
-        """Ask every rule that listens to events of this kind."""
+    def judge(self, event: events.Event) -> None:
+        """Ask every rule that is meant for events of this kind."""
         for rule in RULES.get(type(event), ()):
             for verdict in rule(event, self._memory):
                 self._keep(event, verdict)

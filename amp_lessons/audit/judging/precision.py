@@ -18,20 +18,20 @@ _MOST = 0.5  # of the weights, standing still
 
 @on(events.Backward)
 def backward_in_autocast(event: events.Backward, memory: Memory) -> Iterator[Verdict]:
-    """See a backward pass that ran inside autocast."""
+    """Report a backward pass that ran inside autocast."""
     if event.autocast is not None:
         yield seen(catalogue.precision.backward_in_autocast(dtype_name(event.autocast)))
 
 
 @on(events.StaleForward)
 def stale_weights(event: events.StaleForward, memory: Memory) -> Iterator[Verdict]:
-    """See a layer that computed with weights from before a step."""
+    """Report a layer that computed with weights from before a step."""
     yield seen(catalogue.precision.one_big_autocast())
 
 
 @on(events.LossScaled)
 def scaled_loss_in_half(event: events.LossScaled, memory: Memory) -> Iterator[Verdict]:
-    """See a loss in 16 bits that is about to be scaled."""
+    """Report a loss in 16 bits that is about to be scaled."""
     if event.dtype is None:
         yield seen(catalogue.steps.scale_needs_a_tensor())
     elif event.enabled and event.elements == 1:
@@ -40,7 +40,7 @@ def scaled_loss_in_half(event: events.LossScaled, memory: Memory) -> Iterator[Ve
 
 @on(events.Backward)
 def loss_in_half(event: events.Backward, memory: Memory) -> Iterator[Verdict]:
-    """See a loss in 16 bits that goes backward unscaled."""
+    """Report a loss in 16 bits that goes backward unscaled."""
     if event.scaler is None and event.forward:
         yield from _in_half(event.dtype, event.made_by, event.outside)
 
@@ -58,14 +58,14 @@ def _in_half(dtype: torch.dtype, made_by: tuple[str, ...], outside: bool) -> Ite
 
 @on(events.Backward)
 def no_autocast(event: events.Backward, memory: Memory) -> Iterator[Verdict]:
-    """See a scaled loss for which nothing was computed in 16 bits."""
+    """Report a scaled loss for which nothing was computed in 16 bits."""
     if event.scaler is not None and not event.forward and not event.cast:
         yield seen(catalogue.precision.no_autocast("the forward pass", dtype_name(torch.float16)))
 
 
 @on(events.ForwardSeen)
 def forward_without_autocast(event: events.ForwardSeen, memory: Memory) -> Iterator[Verdict]:
-    """See layers that all ran without autocast, although the loss was scaled for fp16."""
+    """Report layers that all ran without autocast, although the loss was scaled for fp16."""
     if event.without and not event.with_autocast and memory.last_backward_scaled:
         yield seen(catalogue.precision.no_autocast("the forward pass", dtype_name(torch.float16)))
 
@@ -94,14 +94,14 @@ def fp16_without_scaling(event: events.Backward, memory: Memory) -> Iterator[Ver
 
 @on(events.StepAsked)
 def weights_in_fp16(event: events.StepAsked, memory: Memory) -> Iterator[Verdict]:
-    """See an optimizer that steps weights in fp16."""
+    """Report an optimizer that steps weights in fp16."""
     if event.half == torch.float16:
         yield seen(catalogue.precision.half_parameters())
 
 
 @on(events.UpdatesLost)
 def weights_stand_still(event: events.UpdatesLost, memory: Memory) -> Iterator[Verdict]:
-    """See weights in 16 bits of which a step left most as they were."""
+    """Report weights in 16 bits of which a step left most as they were."""
     if event.share > _MOST:
         half = dtype_name(event.dtype)
         told = f"a step left {event.share:.0%} of the weights in {half} that have a gradient as they were"

@@ -14,7 +14,7 @@ _TOO_MANY = 20  # skipped steps in a row: from 65536 down to 1/16
 
 @on(events.StepDone)
 def made_anew(event: events.StepDone, memory: Memory) -> Iterator[Verdict]:
-    """See an optimizer that another scaler stepped before, whose state was not handed on."""
+    """Report an optimizer that another scaler stepped before, whose state was not handed on."""
     before = memory.scaler_of.get(event.optimizer)
     another = event.scaler is not None and before not in (None, event.scaler)
     if another and event.scaler not in memory.loaded_scalers:
@@ -23,14 +23,14 @@ def made_anew(event: events.StepDone, memory: Memory) -> Iterator[Verdict]:
 
 @on(events.StepDone)
 def always_overflows(event: events.StepDone, memory: Memory) -> Iterator[Verdict]:
-    """See many steps skipped in a row: no scale would help."""
+    """Report many steps skipped in a row: no scale would help."""
     if memory.skipped_in_a_row[event.optimizer] + 1 == _TOO_MANY and not event.happened:
         yield seen(catalogue.scaler.always_overflows(_TOO_MANY))
 
 
 @on(events.Updated)
 def never_lowered(event: events.Updated, memory: Memory) -> Iterator[Verdict]:
-    """See a scale that a skipped step left as it was."""
+    """Report a scale that a skipped step left as it was."""
     if event.before is None or event.after is None:
         return
     if memory.skipped_since_update and event.after >= event.before:
@@ -39,7 +39,7 @@ def never_lowered(event: events.Updated, memory: Memory) -> Iterator[Verdict]:
 
 @on(events.OverflowDropped)
 def dropped(event: events.OverflowDropped, memory: Memory) -> Iterator[Verdict]:
-    """See an overflow that nobody told the scaler of, after a backward pass that may have been the cause."""
+    """Report an overflow that the scaler was not told of, after a backward pass that may be its cause."""
     if event.scale is not None:
         yield seen(catalogue.scaler.scale_never_lowered(event.scale, event.scale))
 
@@ -60,14 +60,14 @@ def ended(event: events.Ended, memory: Memory) -> Iterator[Verdict]:
 
 @on(events.ScalerLoaded)
 def set_back(event: events.ScalerLoaded, memory: Memory) -> Iterator[Verdict]:
-    """See a scaler in use that is given an older state."""
+    """Report a scaler in use that is given an older state."""
     if event.scaler in memory.scaler_of.values() and event.raised:
         yield seen(catalogue.scaler.scale_reset("by scaler.load_state_dict"))
 
 
 @on(events.LossScaled)
 def outputs_scaled(event: events.LossScaled, memory: Memory) -> Iterator[Verdict]:
-    """See many numbers scaled instead of a loss."""
+    """Report many numbers scaled instead of a loss."""
     if event.elements > 1 and event.enabled:
         yield seen(catalogue.steps.outputs_scaled())
 

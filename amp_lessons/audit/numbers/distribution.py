@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from amp_lessons.audit.recorder.local import is_distributed
+from amp_lessons.audit.recorder.later import is_distributed
 
 NOT_SEEN = (
     "what is done to gradients in distributed tensors before a step, but for the scaler's work and clipping: "

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from amp_lessons.audit.recorder.local import local
+from amp_lessons.audit.recorder.later import local
 from amp_lessons.audit.seen import LayerStep
 from amp_lessons.scaling import Census, census
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
-from amp_lessons.audit.recorder.local import local
+from amp_lessons.audit.recorder.later import local
 
 _WAYS_TO_MAKE_GOOD = ("kahan", "compensat", "stochastic")
 _AT_MOST = 4096  # weights of one parameter: a share is then known to within 2 %, mostly better

@@ -79,7 +79,7 @@ def _above(axes: Axes, x: float, text: str) -> None:
 
 
 def draw_layer(axes: Axes, curves: Mapping[str, Mapping[int, float]], used: str) -> None:
-    """Draw what one layer loses in each format; they may lie on each other, so width tells them apart too."""
+    """Draw what one layer loses in each format; they may lie on each other, so they differ in width too."""
     for place, (name, losses) in enumerate(curves.items()):
         trained = name == AS_TRAINED
         axes.plot(
