@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from amp_lessons.advice.facts import Facts
 from amp_lessons.advice.subject import plain_path
-from amp_lessons.audit.report.sections import Section, headline
+from amp_lessons.audit.report.rendering import Section, headline
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.measure import Footprint
 from amp_lessons.measure.batch import LARGEST_BATCH

@@ -3,8 +3,7 @@
 ``messages`` holds them as data, ``lookup`` finds the one that an exception says.
 """
 
-from amp_lessons.audit.explaining.explanation import Explanation
-from amp_lessons.audit.explaining.lookup import explain
+from amp_lessons.audit.explaining.lookup import Explanation, explain
 from amp_lessons.audit.explaining.message import Message
 from amp_lessons.audit.explaining.messages import MESSAGES
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from amp_lessons.audit.catalogue import ROWS
 from amp_lessons.audit.findings import Finding, Sighting
-from amp_lessons.audit.judging import beside, gradients, precision, ranks, scaler  # noqa: F401  they register rules
+from amp_lessons.audit.judging import beside, gradients, precision, scaler  # noqa: F401  they register rules
 from amp_lessons.audit.judging.rule import RULES, Memory, Verdict
 from amp_lessons.audit.recorder import events
 from amp_lessons.audit.recorder.places import place_of

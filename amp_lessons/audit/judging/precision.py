@@ -145,3 +145,12 @@ def autocast_for_another_device(event: events.AutocastEntered, memory: Memory) -
 def old_spelling(event: events.OldSpelling, memory: Memory) -> Iterator[Verdict]:
     """Remark on a deprecated name."""
     yield seen(catalogue.scaler.deprecated_api(event.name))
+
+
+@on(events.ShardsInHalf)
+def masters_in_half(event: events.ShardsInHalf, memory: Memory) -> Iterator[Verdict]:
+    """Suspect shards in 16 bits: they are the only copy of the weights that an optimizer steps."""
+    why = (
+        f"`{event.layer}` has some; an optimizer that keeps fp32 copies, or rounds at random, needs no other"
+    )
+    yield likely(catalogue.ranks.masters_not_fp32(str(event.dtype)), why)

@@ -9,7 +9,7 @@ from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.exercises.activation_bytes.mistakes import mistakes
 from amp_lessons.exercises.activation_bytes.questions import Question, questions
 from amp_lessons.exercises.attempt import Attempt, reject
-from amp_lessons.exercises.report.returned_numbers import number_in, remark_on_type
+from amp_lessons.exercises.report.common_findings import number_in, remark_on_type
 from amp_lessons.text.describing import describe
 
 

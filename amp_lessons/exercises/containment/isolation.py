@@ -27,9 +27,8 @@ from typing import Any, Literal, NoReturn
 import torch
 
 from amp_lessons.exercises.containment import sandbox
-from amp_lessons.exercises.containment.interrupts import Interrupt, interrupts_held
 from amp_lessons.exercises.containment.process_state import neutral
-from amp_lessons.exercises.containment.time_limit import Deadline, TimeUp
+from amp_lessons.exercises.containment.time_limit import Deadline, Interrupt, TimeUp, interrupts_held
 
 Way = Literal["auto", "fork", "inprocess"]
 Ending = Literal["finished", "out of time", "died", "unusable"]

@@ -14,7 +14,7 @@ from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, outcome_of, reject
 from amp_lessons.exercises.decode_bits.bit_patterns import Code, Format, codes
 from amp_lessons.exercises.report import common_findings
-from amp_lessons.exercises.report.returned_numbers import float_in, number_in, remark_on_type
+from amp_lessons.exercises.report.common_findings import float_in, number_in, remark_on_type
 from amp_lessons.text.describing import describe
 
 _FIRST = Format(5, 10, "fp16")

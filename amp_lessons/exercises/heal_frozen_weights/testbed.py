@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from amp_lessons.exercises.watching.device import device_type
+from amp_lessons.exercises.watching.tape import device_type
 
 EPOCHS, LR = 4, 0.02  # no step of a gain reaches half a spacing of bf16 at 1; all of them together, ten
 _BATCHES, _BATCH = 30, 16

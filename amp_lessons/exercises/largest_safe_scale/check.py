@@ -15,7 +15,7 @@ from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, note, passed
 from amp_lessons.exercises.attempt import Attempt, Rejected, reject
 from amp_lessons.exercises.report import common_findings
-from amp_lessons.exercises.report.returned_numbers import float_in, remark_on_type
+from amp_lessons.exercises.report.common_findings import float_in, remark_on_type
 from amp_lessons.text.describing import describe
 
 

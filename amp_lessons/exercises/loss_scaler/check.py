@@ -29,9 +29,9 @@ from amp_lessons.exercises.loss_scaler.scenarios import (
     step_through,
 )
 from amp_lessons.exercises.report import common_findings
+from amp_lessons.exercises.report.common_findings import float_in
 from amp_lessons.exercises.report.results import SideBySide
-from amp_lessons.exercises.report.returned_numbers import float_in
-from amp_lessons.exercises.watching.device import device_type
+from amp_lessons.exercises.watching.tape import device_type
 from amp_lessons.text.describing import describe
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed, first, note
 from amp_lessons.exercises.loss_scaler.scenarios import OVERFLOWS, Iteration
-from amp_lessons.exercises.report.returned_numbers import float_in
+from amp_lessons.exercises.report.common_findings import float_in
 from amp_lessons.text.describing import describe
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from amp_lessons.audit.findings import Finding, note
 from amp_lessons.exercises.loss_scaler.mistakes import skipped_step_clears_gradients
 from amp_lessons.exercises.loss_scaler.scenarios import Iteration
-from amp_lessons.exercises.report.returned_numbers import remark_on_type
+from amp_lessons.exercises.report.common_findings import remark_on_type
 
 
 def remarks(seen: Sequence[Iteration]) -> Iterator[Finding]:

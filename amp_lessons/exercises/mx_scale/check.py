@@ -13,7 +13,7 @@ from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, r
 from amp_lessons.exercises.mx_scale.mistakes import Answer, mistakes
 from amp_lessons.exercises.mx_scale.questions import Question, questions
 from amp_lessons.exercises.report import common_findings
-from amp_lessons.exercises.report.returned_numbers import number_in, remark_on_type
+from amp_lessons.exercises.report.common_findings import number_in, remark_on_type
 from amp_lessons.text.describing import describe
 
 

@@ -28,7 +28,7 @@ from amp_lessons.exercises.resume_training.testbed import (
     set_random_states,
     train,
 )
-from amp_lessons.exercises.watching.device import device_type
+from amp_lessons.exercises.watching.tape import device_type
 from amp_lessons.text.describing import describe
 
 _EPOCH = 7

@@ -13,7 +13,7 @@ from torch import Tensor
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject, run
 from amp_lessons.exercises.report import common_findings
-from amp_lessons.exercises.report.returned_numbers import float_in
+from amp_lessons.exercises.report.common_findings import float_in
 from amp_lessons.exercises.scaled_cast.cases import Case, cases
 from amp_lessons.exercises.scaled_cast.judging import require_close, require_not_finite, require_zero
 from amp_lessons.exercises.small_formats import mistakes

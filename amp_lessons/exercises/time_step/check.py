@@ -8,8 +8,8 @@ from typing import Any
 
 from amp_lessons.audit.findings import Finding, note, passed
 from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject
+from amp_lessons.exercises.report.common_findings import float_in, remark_on_type
 from amp_lessons.exercises.report.results import SideBySide
-from amp_lessons.exercises.report.returned_numbers import float_in, remark_on_type
 from amp_lessons.exercises.time_step.fake_clockwork import Device, RealTime, SimulatedTime, Time
 from amp_lessons.exercises.time_step.mistakes import mistakes_when_steady, mistakes_with_launches
 from amp_lessons.exercises.time_step.mistakes_in_statistic import mistakes_in_statistic

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from amp_lessons.audit.page.layers import CURVES_IN, draw_layer, draw_map, map_height_in
-from amp_lessons.audit.page.timeline import HEIGHT_IN, draw_timeline
+from amp_lessons.audit.page.drawings import (
+    CURVES_IN,
+    HEIGHT_IN,
+    draw_layer,
+    draw_map,
+    draw_timeline,
+    map_height_in,
+)
 from amp_lessons.audit.report.document import Document
 from amp_lessons.audit.report.losses import By, layer_curves, loss_map, used_format
 from amp_lessons.views.base.picture import Picture

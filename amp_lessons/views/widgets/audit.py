@@ -13,8 +13,7 @@ from amp_lessons.audit.page.page import document_of, say_format, say_worst
 from amp_lessons.audit.report import finding
 from amp_lessons.audit.report.document import Document, finding_of
 from amp_lessons.audit.report.losses import AS_TRAINED, By, formats_of, layer_curves, loss_map
-from amp_lessons.audit.report.rendering import section_html
-from amp_lessons.audit.report.sections import Section, headline
+from amp_lessons.audit.report.rendering import Section, headline, section_html
 from amp_lessons.audit.report.steps import by_optimizer, remarks
 from amp_lessons.text.marks import MEASURED_MARK
 from amp_lessons.text.words import fraction

@@ -9,8 +9,7 @@ from markupsafe import Markup
 from amp_lessons.arguments import require
 from amp_lessons.audit import Report, Sighting
 from amp_lessons.audit.report import finding
-from amp_lessons.audit.report.rendering import section_html
-from amp_lessons.audit.report.sections import Section, headline
+from amp_lessons.audit.report.rendering import Section, headline, section_html
 from amp_lessons.text import prose
 
 

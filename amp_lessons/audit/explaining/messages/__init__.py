@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 from amp_lessons.audit.explaining.message import Message
-from amp_lessons.audit.explaining.messages.autocast import AUTOCAST
-from amp_lessons.audit.explaining.messages.compiling import COMPILING
-from amp_lessons.audit.explaining.messages.dtypes import DTYPES
-from amp_lessons.audit.explaining.messages.float8 import FLOAT8
-from amp_lessons.audit.explaining.messages.gradients import GRADIENTS
-from amp_lessons.audit.explaining.messages.kernels import KERNELS
-from amp_lessons.audit.explaining.messages.memory import MEMORY
-from amp_lessons.audit.explaining.messages.optimizers import OPTIMIZERS
-from amp_lessons.audit.explaining.messages.ranges import RANGES
-from amp_lessons.audit.explaining.messages.scaler import SCALER
-from amp_lessons.audit.explaining.messages.scaler_calls import SCALER_CALLS
-from amp_lessons.audit.explaining.messages.sharding import SHARDING
-from amp_lessons.audit.explaining.messages.tf32 import TF32
+from amp_lessons.audit.explaining.messages.autocast import AUTOCAST, COMPILING
+from amp_lessons.audit.explaining.messages.dtypes import DTYPES, RANGES
+from amp_lessons.audit.explaining.messages.kernels import FLOAT8, KERNELS, TF32
+from amp_lessons.audit.explaining.messages.scaler import SCALER, SCALER_CALLS
+from amp_lessons.audit.explaining.messages.training import GRADIENTS, MEMORY, OPTIMIZERS, SHARDING
 
 MESSAGES: tuple[Message, ...] = (
     *SCALER_CALLS,
