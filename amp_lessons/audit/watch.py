@@ -12,9 +12,8 @@ from torch import nn
 
 from amp_lessons.arguments import require, require_whole
 from amp_lessons.audit.judging.judge import Judge
-from amp_lessons.audit.numbers.distribution import NOT_SEEN, is_sharded
 from amp_lessons.audit.numbers.frames import FrameRecorder
-from amp_lessons.audit.numbers.naming import Names, is_compiled, living_optimizers
+from amp_lessons.audit.numbers.naming import NOT_SEEN, Names, is_compiled, is_sharded, living_optimizers
 from amp_lessons.audit.numbers.sampler import Sampler
 from amp_lessons.audit.recorder import events
 from amp_lessons.audit.recorder.gradients import parameters_of

@@ -10,12 +10,33 @@ from typing import Any
 
 from markupsafe import Markup
 
+from amp_lessons.audit.explaining.about_autocast import AUTOCAST, COMPILING
+from amp_lessons.audit.explaining.about_dtypes import DTYPES, RANGES
+from amp_lessons.audit.explaining.about_kernels import FLOAT8, KERNELS, TF32
+from amp_lessons.audit.explaining.about_scaler import SCALER, SCALER_CALLS
+from amp_lessons.audit.explaining.about_training import GRADIENTS, MEMORY, OPTIMIZERS, SHARDING
 from amp_lessons.audit.explaining.message import Message
-from amp_lessons.audit.explaining.messages import MESSAGES
 from amp_lessons.text import prose
 from amp_lessons.text.describing import describe
 
 _WIDTH = 100
+
+# by where one meets them; the first that matches is the answer, and no two match the same text
+MESSAGES: tuple[Message, ...] = (
+    *SCALER_CALLS,
+    *SCALER,
+    *AUTOCAST,
+    *OPTIMIZERS,
+    *DTYPES,
+    *KERNELS,
+    *RANGES,
+    *GRADIENTS,
+    *FLOAT8,
+    *TF32,
+    *MEMORY,
+    *SHARDING,
+    *COMPILING,
+)
 
 
 @dataclass(frozen=True)

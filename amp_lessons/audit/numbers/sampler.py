@@ -10,10 +10,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from amp_lessons.audit.numbers.distribution import part_of, replicas
 from amp_lessons.audit.numbers.frames import FrameRecorder
 from amp_lessons.audit.numbers.layers import Remembered, dtypes_of, layer_step, makes_good
-from amp_lessons.audit.numbers.naming import Names
+from amp_lessons.audit.numbers.naming import Names, part_of, replicas
 from amp_lessons.audit.recorder.events import Event, ShardsInHalf, StepDone, Underflow, UpdatesLost
 from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.later import Later

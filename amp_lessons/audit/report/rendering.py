@@ -12,7 +12,7 @@ from amp_lessons.audit.findings import Place, Sighting
 from amp_lessons.audit.report import finding, steps
 from amp_lessons.audit.report.document import Document, finding_of
 from amp_lessons.audit.report.losses import AS_TRAINED, LayerRow, Loss, formats_of, layer_rows, used_format
-from amp_lessons.audit.report.ranks import ranks_table
+from amp_lessons.audit.report.steps import ranks_table
 from amp_lessons.text import prose
 from amp_lessons.text.tables import Table
 from amp_lessons.text.words import fraction, number

@@ -23,8 +23,7 @@ from amp_lessons.audit.report.document import (
     ScaleEntry,
     StepEntry,
 )
-from amp_lessons.audit.report.ranks import ranks_in_words
-from amp_lessons.audit.report.steps import by_optimizer, scale_path
+from amp_lessons.audit.report.steps import by_optimizer, ranks_in_words, scale_path
 from amp_lessons.text.words import listed, number
 
 Ranks = Mapping[int, Document]

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 from amp_lessons.audit.report.document import Document
-from amp_lessons.audit.report.ranks import ranks_in_words
+from amp_lessons.audit.report.steps import ranks_in_words
 from amp_lessons.audit.report.together import joined
 from amp_lessons.commands.audit import outcome, over
 from amp_lessons.commands.audit.meeting import Meeting

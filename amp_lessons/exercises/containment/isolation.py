@@ -149,7 +149,7 @@ def _silence_file_descriptors() -> None:
 
 
 def _result(child: BaseProcess, receiving: Connection, limit_s: float, interrupt: Interrupt) -> Result:
-    """Hear a sign of life from the child, then its result."""
+    """Receive a sign of life from the child, then its result."""
     if _heard(child, receiving, _GET_READY_S, interrupt) is None:
         return Result("unusable")
     result = _heard(child, receiving, limit_s, interrupt)

@@ -132,7 +132,7 @@ def _nothing_to_update_from(run: Run) -> Finding:
 
 
 def _stepped_past_the_scaler(run: Run) -> Finding:
-    """Tell three steps past the scaler apart by the gradients that they found."""
+    """Distinguish three steps past the scaler by the gradients that they found."""
     step = next(call for call in reversed(_this_iteration(run)) if call.name == "optimizer.step")
     passes = run.steps[-1].backwards_into_grad if run.steps else []
     if step.gradients is None or not passes:
