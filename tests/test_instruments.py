@@ -18,7 +18,7 @@ from tests.test_packaging import PROJECT, ROOT
 pytestmark = pytest.mark.slow
 
 # What of the instruments draws, where matplotlib is there.
-DRAWS = ("audit.page.layers", "audit.page.timeline", "views.base.picture", "views.base.style")
+DRAWS = ("audit.page.drawings", "views.base.picture", "views.base.style")
 
 # Python imports sitecustomize when it starts, so the processes that the audit starts are held to it too.
 HIDING = """

@@ -10,8 +10,7 @@ import torch
 from markupsafe import Markup
 
 from amp_lessons.audit import Report
-from amp_lessons.audit.report.rendering import section_html, section_lines, section_markdown
-from amp_lessons.audit.report.sections import Section
+from amp_lessons.audit.report.rendering import Section, section_html, section_lines, section_markdown
 from amp_lessons.autocast import Islands, Ledger
 from amp_lessons.measure import Bound, Footprint, LargestBatch, Timing
 from amp_lessons.text import prose

@@ -16,7 +16,7 @@ from amp_lessons.advice.gathering import Optimizers, default_optimizer, gathered
 from amp_lessons.advice.subject import Loss, plain_path, subject_of
 from amp_lessons.advice.verdict import verdict
 from amp_lessons.arguments import require, require_callable, require_number, require_whole
-from amp_lessons.audit.report.sections import Section, headline
+from amp_lessons.audit.report.rendering import Section, headline
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.measure import GPUS, Footprint
 from amp_lessons.measure.batch import LARGEST_BATCH

@@ -5,7 +5,7 @@ from .explaining import explain as explain
 from .findings import Finding as Finding
 from .findings import Place as Place
 from .findings import Sighting as Sighting
-from .of_ranks import of_ranks as of_ranks
 from .report.report import Report as Report
-from .seen_so_far import Seen as Seen
+from .report.report import of_ranks as of_ranks
+from .watch import Seen as Seen
 from .watch import watch as watch

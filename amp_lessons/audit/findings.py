@@ -45,7 +45,7 @@ class Sighting(Finding):
     """A finding in somebody's own training: how sure it is, where it was seen, and when.
 
     ``likely`` says why a finding is only probable; it is empty where what the message says has happened.
-    ``count`` tells how often it was seen, ``first_step`` before which optimizer step, from 0, it was first;
+    ``count`` is how often it was seen, ``first_step`` before which optimizer step, from 0, it was first;
     ``lesson`` is the number of the lesson that explains it, ``ranks`` are those that saw it, of several.
     """
 

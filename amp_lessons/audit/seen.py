@@ -21,7 +21,7 @@ class StepSeen:
     ``index`` counts all steps from 0, ``optimizer`` the optimizers from 0. ``happened`` is False where the
     scaler skipped the step. ``scale`` is the loss scale under which its gradients were computed, 1 without
     a scaler; ``loss`` is the last loss before it, unscaled, None where nothing was seen of it. ``sampled``
-    tells the steps of which more is known: ``gradient_norm``, the Euclidean norm of the unscaled gradients,
+    marks the steps of which more is known: ``gradient_norm``, the Euclidean norm of the unscaled gradients,
     and ``lost_updates``, the share of the weights with a gradient that the step left as they were.
     """
 
@@ -40,8 +40,8 @@ class StepSeen:
 class LayerStep:
     """What was seen of one layer's gradients at one sampled step.
 
-    ``census`` tells what became of the gradients, multiplied by the loss scale, in the format that autocast
-    used; None where autocast was off. ``counterfactual`` tells what a cast of the unscaled gradients to other
+    ``census`` says what became of the gradients, multiplied by the loss scale, in the format that autocast
+    used; None where autocast was off. ``counterfactual`` says what a cast of the unscaled gradients to other
     formats would make of them. ``norm`` is that of the unscaled gradients. ``zero_fraction`` counts the exact
     zeros among them: some are underflows that happened inside the backward pass.
     """

@@ -1,15 +1,228 @@
-"""Watch anybody's training: nothing of it is changed, and its mistakes and its numbers are told."""
+"""Watch anybody's training: nothing of it is changed, and its mistakes and its numbers are reported."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import nn
 
 from amp_lessons.arguments import require, require_whole
-from amp_lessons.audit.seen_so_far import Seen
+from amp_lessons.audit.judging.judge import Judge
+from amp_lessons.audit.numbers.frames import FrameRecorder
+from amp_lessons.audit.numbers.naming import NOT_SEEN, Names, is_compiled, is_sharded, living_optimizers
+from amp_lessons.audit.numbers.sampler import Sampler
+from amp_lessons.audit.recorder import events
+from amp_lessons.audit.recorder.gradients import parameters_of
+from amp_lessons.audit.recorder.on_tensors import watching_tensors
+from amp_lessons.audit.recorder.places import line_of, own_line
+from amp_lessons.audit.recorder.recorder import Recorder
+from amp_lessons.audit.recorder.replacing import replaced
+from amp_lessons.audit.recorder.spies import spying
+from amp_lessons.audit.report.how import Clock
+from amp_lessons.audit.seen import LayerSeen, Nonfinite, StepSeen
+
+if TYPE_CHECKING:
+    from amp_lessons.audit.explaining import Explanation
+    from amp_lessons.audit.report.report import Report
+
+
+_COMPILED = (
+    "a model runs as compiled code: its modules are not seen from inside, so neither is where the first inf "
+    "or NaN appears, nor what is computed beside them; gradients, steps and the scaler are"
+)
+
+
+class Seen:
+    """What has been seen of one training."""
+
+    def __init__(self, models: Iterable[nn.Module], every: int) -> None:
+        self._names = Names(models)
+        self._every = every
+        self._ended = ""
+        self._explanation: Explanation | None = None
+        self._clock = Clock()
+        self._device: torch.device | None = None
+        self._listeners: list[Callable[[int, bool], None]] = []
+        self._at_end: list[Callable[[], None]] = []
+        self._unseen: list[str] = []
+        self._judge = Judge()
+        self._frames = FrameRecorder(self._names, self._stale, self._safely)
+        self._tensors = ExitStack()
+        self._sampler = Sampler(self._names, self._frames, every, self._judge.judge)
+        self._recorder = Recorder(
+            report=self._take,
+            before_step=self._before_step,
+            after_step=self._after_step,
+            found_optimizer=self._found,
+            cleared=self._frames.cleared,
+            closure_begins=self._closure_begins,
+        )
+
+    @property
+    def report(self) -> Report:
+        """What is wrong with the training, and its numbers."""
+        from amp_lessons.audit.report.report import Report  # whoever only watches need not wait for it
+
+        troubles = (f"the audit's own trouble, {trouble}" for trouble in self._recorder.troubles)
+        return Report(
+            findings=self._judge.sightings(),
+            steps=self.steps,
+            layers=self.layers,
+            first_nonfinite=self.first_nonfinite,
+            every=self._every,
+            ended=self._ended,
+            not_seen=(*self._unseen, *troubles),
+            explanation=self._explanation,
+            how=self._clock.how(self._device),
+        )
+
+    @property
+    def steps(self) -> tuple[StepSeen, ...]:
+        """One line for every step that an optimizer was asked for."""
+        return self._sampler.steps
+
+    @property
+    def layers(self) -> Mapping[str, LayerSeen]:
+        """Each layer's gradients, dtypes and lost updates at the steps that were looked at, by its name."""
+        return self._sampler.layers
+
+    @property
+    def first_nonfinite(self) -> Nonfinite | None:
+        """The first inf or NaN that was found: one of the forward pass, rather than an everyday overflow."""
+        return self._frames.first(self._sampler.steps)
+
+    def listen(
+        self, listener: Callable[[int, bool], None], at_end: Callable[[], None] = lambda: None
+    ) -> None:
+        """Call ``listener`` after each step of an optimizer, in its thread, and ``at_end`` when all is over.
+
+        ``listener`` is given the number of the step, from 0, and whether it was looked at closely: then a
+        device has been waited for, and reading ``report`` costs no further wait. An ``Exception`` that it
+        raises becomes one of the audit's own troubles; whatever else it raises comes out of the step.
+        """
+        self._listeners.append(listener)
+        self._at_end.append(at_end)
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Record everything that happens inside, and leave PyTorch as it was."""
+        for optimizer in living_optimizers():
+            self._recorder.known.may_be_used(optimizer)
+        with ExitStack() as stack:
+            stack.enter_context(spying(self._recorder))
+            self._tensors = stack.enter_context(ExitStack())
+            self._tensors.enter_context(watching_tensors(self._recorder))
+            stack.enter_context(replaced(torch, "compile", self._compiling))
+            stack.callback(self._frames.stop)
+            self._frames.start()
+            self._notice_compiled()
+            try:
+                yield
+            except BaseException as error:
+                self._ended = f"{type(error).__name__}: {error}".rstrip(": ")
+                if isinstance(error, Exception):
+                    self._explanation = self._recorder.safely(_explained, error)
+                self._recorder.safely(self._ended_by, error)
+                raise
+            finally:
+                self._clock.stop()
+                self._recorder.safely(self._frames.look_at_all)
+                for at_end in self._at_end:
+                    self._recorder.safely(at_end)
+
+    def _ended_by(self, error: BaseException) -> None:
+        if isinstance(error, Exception):
+            self._frames.look_at_all()
+            self._recorder.record(
+                events.Ended,
+                line=line_of(error),
+                exception=type(error).__name__,
+                message=str(error),
+                overflow=self._frames.overflowed("forward", self._recorder.steps),
+            )
+
+    def _compiling(self, original: Any) -> Any:
+        def compile(*args: Any, **kwargs: Any) -> Any:
+            self.compiled()
+            return original(*args, **kwargs)
+
+        return compile
+
+    def compiled(self) -> None:
+        """Record that something is about to run as compiled code, which hooks would only slow down."""
+        self._frames.stop()
+        self._tensors.close()
+        if _COMPILED not in self._unseen:
+            self._unseen.append(_COMPILED)
+
+    def _safely(self, look: Callable[..., Any], *args: Any) -> Any:
+        return self._recorder.safely(look, *args)
+
+    def _closure_begins(self, optimizer: torch.optim.Optimizer) -> None:
+        with self._clock.looking():
+            self._sampler.closure_begins(optimizer)
+
+    def _before_step(self, *asked: Any) -> None:
+        with self._clock.looking():
+            self._sampler.before_step(*asked)
+
+    def _after_step(self, optimizer: torch.optim.Optimizer, done: events.StepDone, *seen: Any) -> None:
+        if self._device is None:
+            self._device = next((each.device for each in parameters_of(optimizer)), None)
+        with self._clock.looking():
+            self._sampler.after_step(optimizer, done, *seen)
+            self._recorder.sample_gradients(self._frames.armed)
+            for listener in list(self._listeners):
+                self._recorder.safely(listener, done.step, self._sampler.sampling)
+
+    def _notice_compiled(self) -> None:
+        if any(is_compiled(model) for model in self._names.models):
+            self.compiled()
+
+    def _found(self, optimizer: torch.optim.Optimizer) -> None:
+        self._names.find(parameters_of(optimizer))
+        self._notice_compiled()
+        if is_sharded(parameters_of(optimizer)) and NOT_SEEN not in self._unseen:
+            self._unseen.append(NOT_SEEN)
+
+    def _take(self, event: events.Event) -> None:
+        if isinstance(event, events.StepAsked):
+            if event.autocast:
+                self._frames.suspect_stale()
+            if self._frames.with_autocast or self._frames.without:
+                self._judge.judge(self._forward_seen(event))
+        self._judge.judge(event)
+        if isinstance(event, events.StepDone) and event.happened and event.scaler is not None:
+            self._look_for_hidden_overflow(event)
+
+    def _look_for_hidden_overflow(self, done: events.StepDone) -> None:
+        self._frames.look_at_all()
+        if len(self._recorder.known.stepped) == 1 and self._frames.overflowed("backward", done.step):
+            self._judge.judge(events.OverflowPassed(step=done.step, line=done.line))
+
+    def _forward_seen(self, step: events.StepAsked) -> events.ForwardSeen:
+        frames = self._frames
+        return events.ForwardSeen(
+            step=step.step,
+            line=step.line,
+            with_autocast=frames.with_autocast,
+            without=frames.without,
+            evaluating=frames.evaluating,
+        )
+
+    def _stale(self, module: str) -> None:
+        self._judge.judge(events.StaleForward(step=self._recorder.steps, line=own_line(), module=module))
+
+
+def _explained(error: Exception) -> Explanation:
+    from amp_lessons.audit.explaining import explain  # a training that ends well has nothing to look up
+
+    return explain(error)
+
 
 _WATCHING = threading.Lock()
 

@@ -7,8 +7,7 @@ the questions that lead from what somebody sees to its cause; ``loss_curve`` tra
 
 from amp_lessons.clinic.loss_curves import LOSS_CURVES, LossCurve, loss_curve
 from amp_lessons.clinic.patients import Patient, patient, patients
-from amp_lessons.exercises.patients.case import Diagnosis, Sighting
-from amp_lessons.exercises.patients.observed import Curve, Observed
+from amp_lessons.exercises.patients.case import Curve, Diagnosis, Observed, Sighting
 
 __all__ = [
     "LOSS_CURVES",

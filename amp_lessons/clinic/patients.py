@@ -9,9 +9,7 @@ from typing import Any
 
 from amp_lessons.exercises import shelf
 from amp_lessons.exercises.exercise import Exercise
-from amp_lessons.exercises.patients import variants
-from amp_lessons.exercises.patients.case import Case, Diagnosis, Sighting
-from amp_lessons.exercises.patients.observed import Observed
+from amp_lessons.exercises.patients.case import Case, Diagnosis, Observed, Sighting, drawn, written
 from amp_lessons.text.nearest import did_you_mean
 
 
@@ -93,7 +91,7 @@ class Patient:
         return f"Patient({self.id!r}, seed={self.seed}, {self.title!r})"
 
     def _written(self, source: str) -> str:
-        return variants.written(source, variants.drawn(self.case.choices, self.seed))
+        return written(source, drawn(self.case.choices, self.seed))
 
     def _defined(self, source: str) -> Any:
         namespace: dict[str, Any] = {"__name__": "__main__"}

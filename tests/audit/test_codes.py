@@ -1,9 +1,8 @@
-"""Codes of findings: all are listed, all of the list exist, and one code is one mistake in one wording."""
+"""The catalogue of mistakes: every code has one row and one wording, and the rows say what is so."""
 
 from __future__ import annotations
 
 import ast
-import inspect
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,17 +11,18 @@ from typing import NamedTuple
 import pytest
 
 import amp_lessons
-from amp_lessons.audit import known_mistakes
-from amp_lessons.audit.codes import CODES
+from amp_lessons.audit.catalogue import ROWS
 from tests.exercises.verdicts import tables
 
 PACKAGE = Path(amp_lessons.__file__).parent
 MODULES = [
     path
     for path in sorted([*PACKAGE.glob("audit/**/*.py"), *PACKAGE.glob("exercises/**/*.py")])
-    if path.name not in ("attempts.py", "codes.py") and "_template" not in path.parts
+    if path.name != "attempts.py" and "_template" not in path.parts
 ]
+ROOM = PACKAGE / "audit/catalogue"
 MAKERS = {"passed", "failed", "note", "reject", "Finding"}
+ENTERED = {"mistake", "remark"}  # the catalogue's own
 
 # exercises word these themselves, for what they say depends on what was asked for; no other may be added
 SEVERAL_WORDINGS = {
@@ -41,13 +41,20 @@ class Made(NamedTuple):
 
 
 def made() -> Iterator[Made]:
-    """Find every finding whose code stands where it is made; a choice between two stands for both."""
+    """Find every finding whose code stands where it is made; a choice between two stands for both.
+
+    The catalogue's own are functions, called as their code.
+    """
     for path in MODULES:
+        module = path.relative_to(PACKAGE).as_posix()
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            for decorator in node.decorator_list if isinstance(node, ast.FunctionDef) else ():
+                if getattr(getattr(decorator, "func", None), "id", "") in ENTERED:
+                    yield Made(module, "catalogue", node.name)
             maker = getattr(getattr(node, "func", None), "id", "")
             if maker in MAKERS and node.args:
                 for code in literals(node.args[0]):
-                    yield Made(path.relative_to(PACKAGE).as_posix(), maker, code)
+                    yield Made(module, maker, code)
 
 
 def literals(node: ast.expr) -> Iterator[str]:
@@ -59,8 +66,8 @@ def literals(node: ast.expr) -> Iterator[str]:
 
 
 def strings() -> set[str]:
-    """List every string of the package: a code may also be picked from a table."""
-    trees = [ast.parse(path.read_text("utf-8")) for path in MODULES]
+    """List every string outside of the catalogue: a code may also be picked from a table."""
+    trees = [ast.parse(path.read_text("utf-8")) for path in MODULES if path.parent != ROOM]
     return {
         node.value
         for tree in trees
@@ -70,25 +77,25 @@ def strings() -> set[str]:
 
 
 def test_every_code_that_a_finding_is_made_with_is_listed():
-    assert {each.code for each in made()} - set(CODES) == set()
+    assert {each.code for each in made()} - set(ROWS) == set()
 
 
 @pytest.mark.parametrize("table", tables(), ids=lambda table: table.exercise_id)
 def test_every_code_that_an_attempt_is_known_to_get_is_listed(table):
     codes = {code for code, _, _ in table.wrong.values()}
     notes = {note for notes, _ in table.right.values() for note in notes}
-    assert (codes | notes) - set(CODES) == set()
+    assert (codes | notes) - set(ROWS) == set()
 
 
 def test_every_listed_code_exists():
-    assert set(CODES) - strings() == set()
+    assert set(ROWS) - strings() - {each.code for each in made()} == set()
 
 
 def test_meanings_are_half_a_sentence_each():
-    for code, meaning in CODES.items():
-        assert meaning[0].islower() or meaning.startswith(("NaN", "PyTorch")), code
-        assert not meaning.endswith("."), code
-    assert len(set(CODES.values())) == len(CODES)
+    for row in ROWS.values():
+        assert row.means[0].islower() or row.means.startswith(("NaN", "PyTorch")), row
+        assert not row.means.endswith("."), row
+    assert len({row.means for row in ROWS.values()}) == len(ROWS)
 
 
 def test_a_mistake_that_several_modules_find_is_worded_in_one():
@@ -98,11 +105,32 @@ def test_a_mistake_that_several_modules_find_is_worded_in_one():
             modules[each.code].add(each.module)
     several = {code: places for code, places in modules.items() if len(places) > 1}
     again = {code: sorted(places) for code, places in several.items() if code not in SEVERAL_WORDINGS}
-    assert not again, f"worded twice; let both call one function (known_mistakes, common_findings): {again}"
+    assert not again, f"worded twice; let both call one function (catalogue, common_findings): {again}"
     assert set(several) == set(SEVERAL_WORDINGS)
 
 
-def test_a_known_mistake_is_called_by_its_code():
-    functions = inspect.getmembers(known_mistakes, inspect.isfunction)
-    own = {name for name, function in functions if function.__module__ == known_mistakes.__name__}
-    assert own == {each.code for each in made() if each.module == "audit/known_mistakes.py"}
+def called(room: str) -> set[str]:
+    """List the catalogue's rows that modules of a room call, by whatever way they import them."""
+    trees = [
+        ast.parse(path.read_text("utf-8"))
+        for path in MODULES
+        if path.is_relative_to(PACKAGE / room) and path.parent != ROOM
+    ]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    names = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    return names | {node.id for node in nodes if isinstance(node, ast.Name)}
+
+
+def test_the_catalogue_says_who_can_see_a_mistake_as_it_is():
+    worded = {each.code for each in made() if each.module.startswith("audit/catalogue/")}
+    by_audit, by_check = worded & called("audit"), worded & called("exercises")
+    assert by_audit | by_check == worded, "nobody calls these"
+    for row in ROWS.values():
+        seen = {"audit": row.code in by_audit, "check": row.code in by_check or row.code not in worded}
+        whose = "both" if all(seen.values()) else "audit" if seen["audit"] else "check"
+        assert row.seen_by == whose, row
+        assert bool(row.unseen) == (whose == "check"), row
+
+
+def test_a_row_names_a_lesson_that_there_is():
+    assert {row.lesson for row in ROWS.values()} <= {f"{number:02}" for number in range(10)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from amp_lessons.exercises.patients.variants import Choice, drawn, names, pieces, written
+from amp_lessons.exercises.patients.case import Choice, drawn, names, pieces, written
 
 
 def test_a_name_is_exchanged_as_a_whole_word_only():

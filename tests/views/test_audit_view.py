@@ -14,8 +14,7 @@ from torch import nn
 
 from amp_lessons import audit, views
 from amp_lessons.audit import Report
-from amp_lessons.audit.page.layers import map_picture
-from amp_lessons.audit.page.timeline import timeline_picture
+from amp_lessons.audit.page.drawings import map_picture, timeline_picture
 from amp_lessons.audit.report.losses import AS_TRAINED, LossMap
 from amp_lessons.views import AuditView
 from amp_lessons.views.widgets import audit as widget

@@ -1,14 +1,153 @@
-"""Which of the known messages an exception says."""
+"""Which of the known messages an exception says, and what is handed back of it."""
 
 from __future__ import annotations
 
+import textwrap
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
-from amp_lessons.audit.explaining.explanation import Explanation
+from markupsafe import Markup
+
+from amp_lessons.audit.explaining.about_autocast import AUTOCAST, COMPILING
+from amp_lessons.audit.explaining.about_dtypes import DTYPES, RANGES
+from amp_lessons.audit.explaining.about_kernels import FLOAT8, KERNELS, TF32
+from amp_lessons.audit.explaining.about_scaler import SCALER, SCALER_CALLS
+from amp_lessons.audit.explaining.about_training import GRADIENTS, MEMORY, OPTIMIZERS, SHARDING
 from amp_lessons.audit.explaining.message import Message
-from amp_lessons.audit.explaining.messages import MESSAGES
-from amp_lessons.audit.explaining.texts import texts
+from amp_lessons.text import prose
+from amp_lessons.text.describing import describe
+
+_WIDTH = 100
+
+# by where one meets them; the first that matches is the answer, and no two match the same text
+MESSAGES: tuple[Message, ...] = (
+    *SCALER_CALLS,
+    *SCALER,
+    *AUTOCAST,
+    *OPTIMIZERS,
+    *DTYPES,
+    *KERNELS,
+    *RANGES,
+    *GRADIENTS,
+    *FLOAT8,
+    *TF32,
+    *MEMORY,
+    *SHARDING,
+    *COMPILING,
+)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a message means (``meaning``), what to change (``cure``), and the number of the ``lesson`` on it.
+
+    ``known`` is False where nothing is known of it; then ``lesson`` is empty and ``cure`` says how to go on
+    looking. ``said`` is the line that is explained, ``name`` what it is called here, ``source`` the file of
+    PyTorch's that says it, or ``C++``; ``seen_at`` the address of a public place where somebody met it, or
+    empty.
+    """
+
+    known: bool
+    said: str
+    meaning: str
+    cure: str
+    lesson: str
+    name: str = ""
+    source: str = ""
+    seen_at: str = ""
+
+    def _parts(self) -> Iterator[tuple[str, str]]:
+        """Yield each sentence with its heading."""
+        yield "means", self.meaning
+        yield "cure" if self.known else "look", self.cure
+        if self.lesson:
+            yield "lesson", f"{self.lesson} explains it"
+        if self.source:
+            yield "from", " · ".join(filter(None, [f"PyTorch, `{self.source}`", self.seen_at]))
+
+    def __str__(self) -> str:
+        lines = [self.said or "(no message)"]
+        for heading, sentence in self._parts():
+            lines += textwrap.wrap(
+                f"{heading}: {sentence}",
+                _WIDTH,
+                initial_indent="  ",
+                subsequent_indent="    ",
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return {"text/plain": str(self), "text/markdown": self.as_markdown(), "text/html": self.as_html()}
+
+    def as_markdown(self) -> str:
+        """Render the message as a quotation and a list of what is said of it."""
+        items = [f"- *{heading}:* {prose.as_markdown(sentence)}" for heading, sentence in self._parts()]
+        return "\n".join([f"> {_plain_markdown(self.said or '(no message)')}", "", *items])
+
+    def as_html(self) -> Markup:
+        """Render the same as HTML; what the message says is never taken for markup."""
+        item = Markup("<dt><em>{}</em></dt><dd>{}</dd>")
+        return Markup(
+            '<section class="amp-explanation" aria-label="Explanation"><p><code>{said}</code></p>'
+            "<dl>{parts}</dl></section>"
+        ).format(
+            said=self.said or "(no message)",
+            parts=Markup("").join(
+                item.format(heading, prose.as_html(sentence)) for heading, sentence in self._parts()
+            ),
+        )
+
+
+def _plain_markdown(text: str) -> str:
+    """A message may hold backticks of its own, single ones too: nothing of it is code or markup."""
+    return prose.as_markdown(text.replace("`", "'"))
+
+
+def texts(problem: Any) -> Iterator[str]:
+    """Yield what a message, an exception or a recorded warning says, the last raised first.
+
+    A string says itself. Raises TypeError for anything else.
+    """
+    if isinstance(problem, str):
+        yield problem
+    elif isinstance(problem, warnings.WarningMessage):
+        yield str(problem.message)
+    elif isinstance(problem, BaseException):
+        yield from map(_text, _chain(problem))
+    else:
+        raise TypeError(
+            f"an exception, a warning or the text of one can be explained, not {describe(problem)}"
+        )
+
+
+def _chain(exception: BaseException) -> Iterator[BaseException]:
+    """Yield an exception, its group's members, then what it was raised from or during; each once."""
+    seen: set[int] = set()
+    waiting = [exception]
+    while waiting:
+        each = waiting.pop(0)
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        yield each
+        # `raise ... from None` hides the context from readers of a traceback; it may say the cause even so.
+        came_from = (*getattr(each, "exceptions", ()), each.__cause__, each.__context__)
+        waiting += [other for other in came_from if isinstance(other, BaseException)]
+
+
+def _text(exception: BaseException) -> str:
+    """Return what an exception says, its notes too; an exception of somebody's own may fail to say it."""
+    try:
+        return "\n".join([str(exception), *map(str, getattr(exception, "__notes__", ()))])
+    except Exception:
+        return ""
+
 
 _MEANING = "This is not among the messages about mixed precision that are known here."
 _CURE = (

@@ -1,1 +1,1 @@
-"""Find mistakes in what a training did: rules that hear its events, one after another."""
+"""Find mistakes in what a training did: rules that are asked about its events, one after another."""

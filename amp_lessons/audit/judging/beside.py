@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
-from amp_lessons.audit import known_mistakes
+from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding
 from amp_lessons.audit.judging.rule import Memory, Verdict, likely, on, seen
 from amp_lessons.audit.recorder import events
@@ -18,19 +18,19 @@ _HALVES = frozenset(HALVES.values())
 
 @on(events.ScheduleStepped)
 def schedule_without_step(event: events.ScheduleStepped, memory: Memory) -> Iterator[Verdict]:
-    """See a schedule that goes on with every step, and did so when the step was skipped."""
+    """Report a schedule that goes on with every step, and did so when the step was skipped."""
     one_step = event.step - memory.steps_at_last_schedule[event.schedule] == 1
     if one_step and _just_skipped(memory):
         advanced = memory.advanced[event.schedule] + 1
-        yield seen(known_mistakes.schedule_on_skipped_step(advanced, memory.steps_made))
+        yield seen(catalogue.scaler.schedule_on_skipped_step(advanced, memory.steps_made))
 
 
 @on(events.Averaged)
 def average_without_step(event: events.Averaged, memory: Memory) -> Iterator[Verdict]:
-    """See an average that took in weights which no step had changed."""
+    """Report an average that took in weights which no step had changed."""
     if _just_skipped(memory):
         advanced = len(memory.averaged_at | {event.step})
-        yield seen(known_mistakes.average_on_skipped_step(advanced, memory.steps_made))
+        yield seen(catalogue.scaler.average_on_skipped_step(advanced, memory.steps_made))
 
 
 def _just_skipped(memory: Memory) -> bool:
@@ -39,35 +39,39 @@ def _just_skipped(memory: Memory) -> bool:
 
 @on(events.Averaged)
 def average_in_half(event: events.Averaged, memory: Memory) -> Iterator[Verdict]:
-    """See an average that is kept in 16 bits."""
+    """Report an average that is kept in 16 bits."""
     if event.dtype in _HALVES:
         half = dtype_name(event.dtype)
-        finding = known_mistakes.average_stuck(f"a moving average of the weights is kept in {half}", half)
+        finding = catalogue.precision.average_stuck(
+            f"a moving average of the weights is kept in {half}", half
+        )
         moved = "its numbers still moved" if event.stuck is False else "whether it still moves was not seen"
         yield seen(finding) if event.stuck else likely(finding, f"by its dtype; {moved}")
 
 
 @on(events.Arithmetic)
 def arithmetic(event: events.Arithmetic, memory: Memory) -> Iterator[Verdict]:
-    """See what was computed in 16 bits and does not fit."""
+    """Report what was computed in 16 bits and does not fit."""
     facts, half = event.facts, dtype_name(event.dtype)
     if event.code == "positions_rounded":
         seen_of = f"{facts['count']:g} whole numbers became {facts['distinct']:g} in {half}"
         yield seen(
-            known_mistakes.positions_rounded(seen_of, f"odd numbers above {_counted_to(event.dtype):g}")
+            catalogue.precision.positions_rounded(seen_of, f"odd numbers above {_counted_to(event.dtype):g}")
         )
     elif event.code == "metric_stops":
         stopped = f"a sum has come to {facts['total']:g}, and adding {facts['term']:g} leaves it there"
-        yield seen(known_mistakes.metric_stops(stopped, half, _counted_to(event.dtype)))
+        yield seen(catalogue.precision.metric_stops(stopped, half, _counted_to(event.dtype)))
     elif event.code == "metric_rounded":
         come_to = f"a sum in {half} has come to {facts['total']:g}, and its terms to {facts['exact']:g}"
         how = f"each time a term is added, the sum is rounded to the nearest number in {half}"
-        yield seen(known_mistakes.metric_rounded(come_to, how))
+        yield seen(catalogue.precision.metric_rounded(come_to, how))
     elif event.code == "eps_vanishes":
         yield likely(_eps_vanishes(facts["constant"], event.dtype), "what it protects may never come near 0")
     elif event.code == "masked_row_nan":
         chosen = f"{facts['constant']:g} was put into {half} numbers"
-        yield likely(known_mistakes.masked_row_nan(chosen), "a row without a single open place would show it")
+        yield likely(
+            catalogue.precision.masked_row_nan(chosen), "a row without a single open place would show it"
+        )
 
 
 def _counted_to(dtype: torch.dtype) -> float:
@@ -78,18 +82,18 @@ def _counted_to(dtype: torch.dtype) -> float:
 def _eps_vanishes(eps: float, dtype: torch.dtype) -> Finding:
     smallest = torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
     how = f"it is rounded to 0 in {dtype_name(dtype)}, whose smallest number is {smallest:.1g}"
-    return known_mistakes.eps_vanishes(f"{eps:g} is to protect from 0", how)
+    return catalogue.precision.eps_vanishes(f"{eps:g} is to protect from 0", how)
 
 
 @on(events.ScaledRead)
 def reads_scaled(event: events.ScaledRead, memory: Memory) -> Iterator[Verdict]:
-    """See a scaled number read, to be logged most likely."""
-    yield seen(known_mistakes.logs_scaled(event.what))
+    """Report a scaled number read, to be logged most likely."""
+    yield seen(catalogue.scaler.logs_scaled(event.what))
 
 
 @on(events.StepAsked)
 def eps_vanishes(event: events.StepAsked, memory: Memory) -> Iterator[Verdict]:
-    """See an optimizer whose eps is 0 in the dtype of its weights."""
+    """Report an optimizer whose eps is 0 in the dtype of its weights."""
     if event.eps_vanishes is not None:
         yield seen(_eps_vanishes(*event.eps_vanishes))
 
@@ -100,11 +104,11 @@ def no_step(memory: Memory) -> Iterator[tuple[events.Event, Verdict]]:
         by_hand = any(each.moved for each in dropped)
         if len(dropped) > 1 and optimizer not in memory.steps_of and not by_hand:
             why = f"they were cleared {len(dropped)} times, and the optimizer has never stepped"
-            yield dropped[0], likely(known_mistakes.no_step(), why)
+            yield dropped[0], likely(catalogue.steps.no_step(), why)
 
 
 def scaler_not_saved(memory: Memory) -> Iterator[tuple[events.Event, Verdict]]:
     """See, at the end, that optimizers were saved and no scaler ever was."""
     with_optimizer = [saved for saved in memory.saved if saved.optimizer]
     if with_optimizer and memory.scaler_of and not any(saved.scaler for saved in memory.saved):
-        yield with_optimizer[0], seen(known_mistakes.scaler_not_saved())
+        yield with_optimizer[0], seen(catalogue.scaler.scaler_not_saved())

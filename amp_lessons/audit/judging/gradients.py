@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
-from amp_lessons.audit import known_mistakes
+from amp_lessons.audit import catalogue
 from amp_lessons.audit.judging.rule import Memory, Verdict, likely, on, seen
 from amp_lessons.audit.recorder import events
 
@@ -17,29 +17,29 @@ _NO_LIMIT = 1e6  # a max_norm that is only there for the norm that clipping retu
 
 @on(events.GradientsMixed)
 def mixed(event: events.GradientsMixed, memory: Memory) -> Iterator[Verdict]:
-    """See gradients added to some that a step had applied, or that are of another scale."""
-    yield seen(known_mistakes.no_zero_grad() if event.applied else known_mistakes.update_every_batch())
+    """Report gradients added to some that a step had applied, or that are of another scale."""
+    yield seen(catalogue.steps.no_zero_grad() if event.applied else catalogue.scaler.update_every_batch())
 
 
 @on(events.ScaledPenalty)
 def penalty_while_scaled(event: events.ScaledPenalty, memory: Memory) -> Iterator[Verdict]:
-    """See a penalty on gradients that were multiplied by the scale."""
+    """Report a penalty on gradients that were multiplied by the scale."""
     counts = f"far too much, at a scale of {event.scale:g}" if event.scale else "far too much"
     if event.scale is None or event.scale >= _CLEARLY_SCALED:
-        yield seen(known_mistakes.penalty_on_scaled_gradients(counts))
+        yield seen(catalogue.steps.penalty_on_scaled_gradients(counts))
 
 
 @on(events.Clipped)
 def clipped_while_scaled(event: events.Clipped, memory: Memory) -> Iterator[Verdict]:
-    """See gradients clipped while they were multiplied by the scale."""
+    """Report gradients clipped while they were multiplied by the scale."""
     if event.scaled and event.limit > _NO_LIMIT:
         why = f"clip_grad_norm_ was called with max_norm={event.limit:g}, which clips nothing"
-        yield likely(known_mistakes.logs_scaled("the gradient norm that it returns"), why)
+        yield likely(catalogue.scaler.logs_scaled("the gradient norm that it returns"), why)
     elif event.scaled and not _meant_for_scaled(event):
         how = "value by value" if event.by_value else "by their norm"
         threshold = "the threshold" if math.isnan(event.limit) else f"the threshold {event.limit:g}"
         yield seen(
-            known_mistakes.clip_before_unscale(
+            catalogue.steps.clip_before_unscale(
                 f"{how} before scaler.unscale_(optimizer), while they were still multiplied by the scale",
                 f"{threshold} acted on values that much larger, so far too much was clipped",
             )
@@ -53,41 +53,41 @@ def _meant_for_scaled(event: events.Clipped) -> bool:
 
 @on(events.Clipped)
 def clipped_too_late(event: events.Clipped, memory: Memory) -> Iterator[Verdict]:
-    """See gradients clipped that a step had applied."""
+    """Report gradients clipped that a step had applied."""
     if event.after_step and event.limit <= _NO_LIMIT:
-        yield seen(known_mistakes.clip_after_step("them as they were"))
+        yield seen(catalogue.steps.clip_after_step("them as they were"))
 
 
 @on(events.Unscaled)
 def changed_while_scaled(event: events.Unscaled, memory: Memory) -> Iterator[Verdict]:
-    """See gradients that something other than clipping changed while they were scaled."""
+    """Report gradients that something other than clipping changed while they were scaled."""
     between_ranks = torch.distributed.is_available() and torch.distributed.is_initialized()
     if event.change == "made finite":
-        yield seen(known_mistakes.overflow_hidden())
+        yield seen(catalogue.scaler.overflow_hidden())
     elif event.change == "other" and not event.clipped and not between_ranks:
-        yield seen(known_mistakes.gradients_changed_before_unscale("many times"))
+        yield seen(catalogue.steps.gradients_changed_before_unscale("many times"))
 
 
 @on(events.Unscaled)
 def unscaled_already(event: events.Unscaled, memory: Memory) -> Iterator[Verdict]:
-    """See gradients about to be divided by a scale that somebody has divided out by hand."""
+    """Report gradients about to be divided by a scale that somebody has divided out by hand."""
     if event.change == "undone":
-        yield seen(known_mistakes.unscaled_twice(None))
+        yield seen(catalogue.steps.unscaled_twice(None))
 
 
 @on(events.StepAsked)
 def unscaled_once_more(event: events.StepAsked, memory: Memory) -> Iterator[Verdict]:
-    """See gradients that were divided by the scale by hand after the scaler had done so."""
+    """Report gradients that were divided by the scale by hand after the scaler had done so."""
     if event.change == "undone" and event.scaler is not None:
-        yield seen(known_mistakes.unscaled_twice(None))
+        yield seen(catalogue.steps.unscaled_twice(None))
 
 
 @on(events.Unscaled)
 def unscaled_by_a_later_scale(event: events.Unscaled, memory: Memory) -> Iterator[Verdict]:
-    """See gradients about to be divided by another scale than they were multiplied by."""
+    """Report gradients about to be divided by another scale than they were multiplied by."""
     if event.outdated:
         yield seen(
-            known_mistakes.update_between_steps(
+            catalogue.scaler.update_between_steps(
                 "gradients are divided by another scale than they were multiplied by whenever it moves",
                 "call scaler.update() once, after the last scaler.step of the iteration",
             )
@@ -96,27 +96,27 @@ def unscaled_by_a_later_scale(event: events.Unscaled, memory: Memory) -> Iterato
 
 @on(events.StepAsked)
 def applied_while_scaled(event: events.StepAsked, memory: Memory) -> Iterator[Verdict]:
-    """See an optimizer that applies gradients still multiplied by the scale."""
+    """Report an optimizer that applies gradients still multiplied by the scale."""
     if event.scaled_by is not None and event.scaler is None and not event.by_closure:
-        yield seen(known_mistakes.optimizer_step_direct(event.scale))
+        yield seen(catalogue.steps.optimizer_step_direct(event.scale))
 
 
 @on(events.StepAsked)
 def applied_overflow(event: events.StepAsked, memory: Memory) -> Iterator[Verdict]:
-    """See inf or NaN applied, where fp16 was used and a scaler would have skipped the step."""
+    """Report inf or NaN applied, where fp16 was used and a scaler would have skipped the step."""
     if not event.overflowed or event.scaler is not None:
         return
     if memory.enabled_scalers:
-        yield seen(known_mistakes.step_bypasses_scaler("optimizer.step() was called directly"))
+        yield seen(catalogue.scaler.step_bypasses_scaler("optimizer.step() was called directly"))
     elif memory.in_fp16:
-        yield seen(known_mistakes.overflow_not_skipped("optimizer.step() was called in spite of it"))
+        yield seen(catalogue.scaler.overflow_not_skipped("optimizer.step() was called in spite of it"))
 
 
 @on(events.OverflowPassed)
 def overflow_passed(event: events.OverflowPassed, memory: Memory) -> Iterator[Verdict]:
     """Suspect that something takes inf and NaN out of gradients."""
     why = "inf or NaN was seen on its way back, and the scaler found none in the parameters' gradients"
-    yield likely(known_mistakes.overflow_hidden(), why)
+    yield likely(catalogue.scaler.overflow_hidden(), why)
 
 
 @on(events.StepAsked)
@@ -124,7 +124,7 @@ def past_the_scaler(event: events.StepAsked, memory: Memory) -> Iterator[Verdict
     """Suspect a step that nothing will skip."""
     if event.scaler is None and event.unscaled and event.fresh and event.scaled_by is None:
         yield likely(
-            known_mistakes.step_bypasses_scaler(
+            catalogue.scaler.step_bypasses_scaler(
                 "they were unscaled by scaler.unscale_, and then optimizer.step() was called directly"
             ),
             "the scaler's check was passed by; no gradient needs to have overflowed yet",
@@ -133,33 +133,33 @@ def past_the_scaler(event: events.StepAsked, memory: Memory) -> Iterator[Verdict
 
 @on(events.StepAsked)
 def cleared_before_step(event: events.StepAsked, memory: Memory) -> Iterator[Verdict]:
-    """See a step whose gradients were set to zero after backward."""
+    """Report a step whose gradients were set to zero after backward."""
     if event.waiting or event.by_closure:
         return
     if event.cleared:
-        yield seen(known_mistakes.gradients_cleared())
+        yield seen(catalogue.steps.gradients_cleared())
     elif event.spent:
-        yield seen(known_mistakes.step_without_backward())
+        yield seen(catalogue.steps.step_without_backward())
 
 
 @on(events.Backward)
 def backward_again(event: events.Backward, memory: Memory) -> Iterator[Verdict]:
-    """See a second backward pass through one loss."""
+    """Report a second backward pass through one loss."""
     if event.again:
-        yield seen(known_mistakes.backward_twice())
+        yield seen(catalogue.steps.backward_twice())
 
 
 @on(events.StepAsked)
 def stepped_again(event: events.StepAsked, memory: Memory) -> Iterator[Verdict]:
-    """See a step on gradients that a step had applied."""
+    """Report a step on gradients that a step had applied."""
     if event.fresh or not event.waiting or event.by_closure:
         return
     memory.doubled[event.optimizer] += 1
     every_time = memory.doubled[event.optimizer] * 2 >= memory.steps_of[event.optimizer]
-    yield seen(known_mistakes.double_step() if every_time else known_mistakes.step_without_backward())
+    yield seen(catalogue.steps.double_step() if every_time else catalogue.steps.step_without_backward())
 
 
 @on(events.ClosureGiven)
 def closure(event: events.ClosureGiven, memory: Memory) -> Iterator[Verdict]:
-    """See a closure given to a scaler."""
-    yield seen(known_mistakes.closure())
+    """Report a closure given to a scaler."""
+    yield seen(catalogue.scaler.closure())

@@ -1,13 +1,13 @@
-"""Let every rule hear every event, and keep each mistake once, with how often it was seen and where first."""
+"""Ask every rule about every event, and keep each mistake once: how often it was seen, and where first."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
 
+from amp_lessons.audit.catalogue import ROWS
 from amp_lessons.audit.findings import Finding, Sighting
-from amp_lessons.audit.judging import beside, gradients, precision, ranks, scaler  # noqa: F401  they register rules
-from amp_lessons.audit.judging.lessons import lesson_of
+from amp_lessons.audit.judging import beside, gradients, precision, scaler  # noqa: F401  they register rules
 from amp_lessons.audit.judging.rule import RULES, Memory, Verdict
 from amp_lessons.audit.recorder import events
 from amp_lessons.audit.recorder.places import place_of
@@ -16,14 +16,14 @@ _Key = tuple[str, events.Line]
 
 
 class Judge:
-    """Hear the events of one training, and say what is wrong with it so far."""
+    """Take the events of one training, and say what is wrong with it so far."""
 
     def __init__(self) -> None:
         self._memory = Memory()
         self._found: dict[_Key, tuple[Verdict, int, int]] = {}  # verdict, first step, how often
 
-    def hear(self, event: events.Event) -> None:
-        """Ask every rule that listens to events of this kind."""
+    def judge(self, event: events.Event) -> None:
+        """Ask every rule that is meant for events of this kind."""
         for rule in RULES.get(type(event), ()):
             for verdict in rule(event, self._memory):
                 self._keep(event, verdict)
@@ -51,7 +51,7 @@ class Judge:
                 place=place_of(line),
                 count=count,
                 first_step=first,
-                lesson=lesson_of(code),
+                lesson=ROWS[code].lesson,
             )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
-from amp_lessons.audit import known_mistakes
+from amp_lessons.audit import catalogue
 from amp_lessons.audit.judging.rule import Memory, Verdict, likely, on, seen
 from amp_lessons.audit.recorder import events
 from amp_lessons.formats.dtypes import dtype_name
@@ -18,29 +18,29 @@ _MOST = 0.5  # of the weights, standing still
 
 @on(events.Backward)
 def backward_in_autocast(event: events.Backward, memory: Memory) -> Iterator[Verdict]:
-    """See a backward pass that ran inside autocast."""
+    """Report a backward pass that ran inside autocast."""
     if event.autocast is not None:
-        yield seen(known_mistakes.backward_in_autocast(event.autocast))
+        yield seen(catalogue.precision.backward_in_autocast(dtype_name(event.autocast)))
 
 
 @on(events.StaleForward)
 def stale_weights(event: events.StaleForward, memory: Memory) -> Iterator[Verdict]:
-    """See a layer that computed with weights from before a step."""
-    yield seen(known_mistakes.one_big_autocast())
+    """Report a layer that computed with weights from before a step."""
+    yield seen(catalogue.precision.one_big_autocast())
 
 
 @on(events.LossScaled)
 def scaled_loss_in_half(event: events.LossScaled, memory: Memory) -> Iterator[Verdict]:
-    """See a loss in 16 bits that is about to be scaled."""
+    """Report a loss in 16 bits that is about to be scaled."""
     if event.dtype is None:
-        yield seen(known_mistakes.scale_needs_a_tensor())
+        yield seen(catalogue.steps.scale_needs_a_tensor())
     elif event.enabled and event.elements == 1:
         yield from _in_half(event.dtype, event.made_by, event.outside)
 
 
 @on(events.Backward)
 def loss_in_half(event: events.Backward, memory: Memory) -> Iterator[Verdict]:
-    """See a loss in 16 bits that goes backward unscaled."""
+    """Report a loss in 16 bits that goes backward unscaled."""
     if event.scaler is None and event.forward:
         yield from _in_half(event.dtype, event.made_by, event.outside)
 
@@ -51,23 +51,23 @@ def _in_half(dtype: torch.dtype, made_by: tuple[str, ...], outside: bool) -> Ite
     name = dtype_name(dtype)
     by_hand = made_by[:1] == ("ToCopyBackward0",)
     if by_hand or not outside:
-        yield seen(known_mistakes.loss_in_half(name, by_hand=by_hand))
+        yield seen(catalogue.steps.loss_in_half(name, by_hand=by_hand))
     else:
-        yield seen(known_mistakes.loss_outside_autocast(name))
+        yield seen(catalogue.steps.loss_outside_autocast(name))
 
 
 @on(events.Backward)
 def no_autocast(event: events.Backward, memory: Memory) -> Iterator[Verdict]:
-    """See a scaled loss for which nothing was computed in 16 bits."""
+    """Report a scaled loss for which nothing was computed in 16 bits."""
     if event.scaler is not None and not event.forward and not event.cast:
-        yield seen(known_mistakes.no_autocast("the forward pass", torch.float16))
+        yield seen(catalogue.precision.no_autocast("the forward pass", dtype_name(torch.float16)))
 
 
 @on(events.ForwardSeen)
 def forward_without_autocast(event: events.ForwardSeen, memory: Memory) -> Iterator[Verdict]:
-    """See layers that all ran without autocast, although the loss was scaled for fp16."""
+    """Report layers that all ran without autocast, although the loss was scaled for fp16."""
     if event.without and not event.with_autocast and memory.last_backward_scaled:
-        yield seen(known_mistakes.no_autocast("the forward pass", torch.float16))
+        yield seen(catalogue.precision.no_autocast("the forward pass", dtype_name(torch.float16)))
 
 
 @on(events.ForwardSeen)
@@ -75,7 +75,7 @@ def forward_in_evaluation_mode(event: events.ForwardSeen, memory: Memory) -> Ite
     """Suspect a forward pass in evaluation mode that a step followed."""
     if event.evaluating:
         yield likely(
-            known_mistakes.evaluation_mode("while it was trained"),
+            catalogue.precision.evaluation_mode("while it was trained"),
             "dropout was switched off in a pass that backward followed",
         )
 
@@ -86,26 +86,26 @@ def fp16_without_scaling(event: events.Backward, memory: Memory) -> Iterator[Ver
     if event.scaler is not None or torch.float16 not in event.forward:
         return
     if event.scalers_called and memory.enabled_scalers:
-        yield seen(known_mistakes.scaled_loss_discarded("the scale"))
+        yield seen(catalogue.steps.scaled_loss_discarded("the scale"))
     elif event.factor <= 1.0:
         why = "autocast ran in fp16 since the last step, and no scaler's scale is in this loss's graph"
-        yield likely(known_mistakes.loss_not_scaled("no scaler has seen it"), why)
+        yield likely(catalogue.steps.loss_not_scaled("no scaler has seen it"), why)
 
 
 @on(events.StepAsked)
 def weights_in_fp16(event: events.StepAsked, memory: Memory) -> Iterator[Verdict]:
-    """See an optimizer that steps weights in fp16."""
+    """Report an optimizer that steps weights in fp16."""
     if event.half == torch.float16:
-        yield seen(known_mistakes.half_parameters())
+        yield seen(catalogue.precision.half_parameters())
 
 
 @on(events.UpdatesLost)
 def weights_stand_still(event: events.UpdatesLost, memory: Memory) -> Iterator[Verdict]:
-    """See weights in 16 bits of which a step left most as they were."""
+    """Report weights in 16 bits of which a step left most as they were."""
     if event.share > _MOST:
         half = dtype_name(event.dtype)
         told = f"a step left {event.share:.0%} of the weights in {half} that have a gradient as they were"
-        yield seen(known_mistakes.updates_rounded_away(told, half))
+        yield seen(catalogue.precision.updates_rounded_away(told, half))
 
 
 @on(events.Underflow)
@@ -115,33 +115,42 @@ def scale_too_small(event: events.Underflow, memory: Memory) -> Iterator[Verdict
         return
     why = "multiplied by it, the largest of all gradients has four significant bits in fp16 at most"
     if event.scale == 1.0:
-        yield likely(known_mistakes.loss_not_scaled("the scaler's scale is 1"), why)
+        yield likely(catalogue.steps.loss_not_scaled("the scaler's scale is 1"), why)
     else:
-        yield likely(known_mistakes.scale_too_small(event.scale, "small gradients vanish in fp16"), why)
+        yield likely(catalogue.steps.scale_too_small(event.scale, "small gradients vanish in fp16"), why)
 
 
 @on(events.Backward)
 def scaler_for_bfloat16(event: events.Backward, memory: Memory) -> Iterator[Verdict]:
     """Remark on a scaler where only bf16 is used."""
     if event.scaler is not None and event.forward == {torch.bfloat16}:
-        yield seen(known_mistakes.scaler_with_bfloat16())
+        yield seen(catalogue.scaler.scaler_with_bfloat16())
 
 
 @on(events.ScalerMade)
 def scaler_for_another_device(event: events.ScalerMade, memory: Memory) -> Iterator[Verdict]:
     """Remark on a scaler that switched itself off."""
     if event.disabled_for:
-        yield seen(known_mistakes.device_not_here("the gradient scaler", event.disabled_for))
+        yield seen(catalogue.scaler.device_not_here("the gradient scaler", event.disabled_for))
 
 
 @on(events.AutocastEntered)
 def autocast_for_another_device(event: events.AutocastEntered, memory: Memory) -> Iterator[Verdict]:
     """Remark on an autocast context that switched itself off."""
     if event.disabled_for:
-        yield seen(known_mistakes.device_not_here("autocast", event.disabled_for))
+        yield seen(catalogue.scaler.device_not_here("autocast", event.disabled_for))
 
 
 @on(events.OldSpelling)
 def old_spelling(event: events.OldSpelling, memory: Memory) -> Iterator[Verdict]:
     """Remark on a deprecated name."""
-    yield seen(known_mistakes.deprecated_api(event.name))
+    yield seen(catalogue.scaler.deprecated_api(event.name))
+
+
+@on(events.ShardsInHalf)
+def masters_in_half(event: events.ShardsInHalf, memory: Memory) -> Iterator[Verdict]:
+    """Suspect shards in 16 bits: they are the only copy of the weights that an optimizer steps."""
+    why = (
+        f"`{event.layer}` has some; an optimizer that keeps fp32 copies, or rounds at random, needs no other"
+    )
+    yield likely(catalogue.ranks.masters_not_fp32(str(event.dtype)), why)

@@ -1,4 +1,4 @@
-"""What a rule is: a function that hears events of one kind, and what it may remember between them."""
+"""What a rule is: a function that is called for events of one kind, and what it may remember between them."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ _R = TypeVar("_R", bound=Rule)
 
 
 def on(kind: type[events.Event]) -> Callable[[_R], _R]:
-    """Let the decorated function hear every event of ``kind``."""
+    """Call the decorated function for every event of ``kind``."""
 
     def register(rule: _R) -> _R:
         RULES[kind].append(rule)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from amp_lessons.audit import known_mistakes
+from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding
 from amp_lessons.audit.judging.rule import Memory, Verdict, likely, on, seen
 from amp_lessons.audit.recorder import events
@@ -14,34 +14,34 @@ _TOO_MANY = 20  # skipped steps in a row: from 65536 down to 1/16
 
 @on(events.StepDone)
 def made_anew(event: events.StepDone, memory: Memory) -> Iterator[Verdict]:
-    """See an optimizer that another scaler stepped before, whose state was not handed on."""
+    """Report an optimizer that another scaler stepped before, whose state was not handed on."""
     before = memory.scaler_of.get(event.optimizer)
     another = event.scaler is not None and before not in (None, event.scaler)
     if another and event.scaler not in memory.loaded_scalers:
-        yield seen(known_mistakes.scaler_recreated())
+        yield seen(catalogue.scaler.scaler_recreated())
 
 
 @on(events.StepDone)
 def always_overflows(event: events.StepDone, memory: Memory) -> Iterator[Verdict]:
-    """See many steps skipped in a row: no scale would help."""
+    """Report many steps skipped in a row: no scale would help."""
     if memory.skipped_in_a_row[event.optimizer] + 1 == _TOO_MANY and not event.happened:
-        yield seen(known_mistakes.always_overflows(_TOO_MANY))
+        yield seen(catalogue.scaler.always_overflows(_TOO_MANY))
 
 
 @on(events.Updated)
 def never_lowered(event: events.Updated, memory: Memory) -> Iterator[Verdict]:
-    """See a scale that a skipped step left as it was."""
+    """Report a scale that a skipped step left as it was."""
     if event.before is None or event.after is None:
         return
     if memory.skipped_since_update and event.after >= event.before:
-        yield seen(known_mistakes.scale_never_lowered(event.before, event.after))
+        yield seen(catalogue.scaler.scale_never_lowered(event.before, event.after))
 
 
 @on(events.OverflowDropped)
 def dropped(event: events.OverflowDropped, memory: Memory) -> Iterator[Verdict]:
-    """See an overflow that nobody told the scaler of, after a backward pass that may have been the cause."""
+    """Report an overflow that the scaler was not told of, after a backward pass that may be its cause."""
     if event.scale is not None:
-        yield seen(known_mistakes.scale_never_lowered(event.scale, event.scale))
+        yield seen(catalogue.scaler.scale_never_lowered(event.scale, event.scale))
 
 
 @on(events.Ended)
@@ -50,26 +50,26 @@ def ended(event: events.Ended, memory: Memory) -> Iterator[Verdict]:
     if not memory.enabled_scalers:
         return
     if "is non-finite, so it cannot be clipped" in event.message:
-        yield seen(known_mistakes.clip_raises_on_overflow())
+        yield seen(catalogue.scaler.clip_raises_on_overflow())
     elif "returned nan values" in event.message:
-        yield seen(known_mistakes.stops_at_overflow(event.exception))
+        yield seen(catalogue.scaler.stops_at_overflow(event.exception))
     elif event.overflow:
         why = "a batch overflowed just before, which need not be why"
-        yield likely(known_mistakes.stops_at_overflow(event.exception), why)
+        yield likely(catalogue.scaler.stops_at_overflow(event.exception), why)
 
 
 @on(events.ScalerLoaded)
 def set_back(event: events.ScalerLoaded, memory: Memory) -> Iterator[Verdict]:
-    """See a scaler in use that is given an older state."""
+    """Report a scaler in use that is given an older state."""
     if event.scaler in memory.scaler_of.values() and event.raised:
-        yield seen(known_mistakes.scale_reset("by scaler.load_state_dict"))
+        yield seen(catalogue.scaler.scale_reset("by scaler.load_state_dict"))
 
 
 @on(events.LossScaled)
 def outputs_scaled(event: events.LossScaled, memory: Memory) -> Iterator[Verdict]:
-    """See many numbers scaled instead of a loss."""
+    """Report many numbers scaled instead of a loss."""
     if event.elements > 1 and event.enabled:
-        yield seen(known_mistakes.outputs_scaled())
+        yield seen(catalogue.steps.outputs_scaled())
 
 
 @on(events.Refused)
@@ -85,72 +85,72 @@ def _unscaled_again(event: events.Refused, memory: Memory) -> Finding:
     if event.called.count("unscale_") > 1 or ("unscale_" in event.called and "update" in event.called_before):
         every_batch = event.called.count("backward") > 1 and "scaler.step" not in event.called
         if every_batch and event.called_before.count("backward") != 1:
-            return known_mistakes.update_every_batch()
+            return catalogue.scaler.update_every_batch()
         if every_batch:
-            return known_mistakes.no_update()
-        return known_mistakes.unscale_twice()
-    return known_mistakes.no_update()
+            return catalogue.scaler.no_update()
+        return catalogue.steps.unscale_twice()
+    return catalogue.scaler.no_update()
 
 
 def _stepped_again(event: events.Refused, memory: Memory) -> Finding:
     if event.called.count("scaler.step") > 1:
-        return known_mistakes.double_step("scaler.step(optimizer) was called")
-    return known_mistakes.no_update()
+        return catalogue.steps.double_step("scaler.step(optimizer) was called")
+    return catalogue.scaler.no_update()
 
 
 def _unscaled_after_step(event: events.Refused, memory: Memory) -> Finding:
     stepped = "scaler.step" in event.called
-    return known_mistakes.unscale_after_step() if stepped else known_mistakes.no_update()
+    return catalogue.steps.unscale_after_step() if stepped else catalogue.scaler.no_update()
 
 
 def _before_backward(event: events.Refused) -> Finding:
     if "unscale_" in event.called:
-        return known_mistakes.unscale_without_gradients()
-    return known_mistakes.step_before_backward()
+        return catalogue.steps.unscale_without_gradients()
+    return catalogue.steps.step_before_backward()
 
 
 def _nothing_to_check(event: events.Refused, memory: Memory) -> Finding:
     if "backward" not in event.called:
         return _before_backward(event)
     if event.called.count("scaler.step") > 1:
-        return known_mistakes.step_without_backward()
+        return catalogue.steps.step_without_backward()
     if "zero_grad" in event.called[event.called.index("backward") :]:
-        return known_mistakes.gradients_cleared()
-    return known_mistakes.no_gradients()
+        return catalogue.steps.gradients_cleared()
+    return catalogue.scaler.no_gradients()
 
 
 def _nothing_to_learn(event: events.Refused, memory: Memory) -> Finding:
     if event.called.count("update") > 1:
         last, before, *_ = (i for i in reversed(range(len(event.called))) if event.called[i] == "update")
         went_on = "autocast" in event.called[before:last]
-        return known_mistakes.update_without_step() if went_on else known_mistakes.update_twice()
+        return catalogue.scaler.update_without_step() if went_on else catalogue.scaler.update_twice()
     if "optimizer.step" in event.called:
-        return known_mistakes.optimizer_step_direct(None)
+        return catalogue.steps.optimizer_step_direct(None)
     if "backward" in event.called and event.called.count("backward") > 1:
-        return known_mistakes.update_every_batch()
+        return catalogue.scaler.update_every_batch()
     if "scaler.step" not in event.called and "scaler.step" in event.called_before:
-        return known_mistakes.update_without_step()
-    return known_mistakes.update_before_step()
+        return catalogue.scaler.update_without_step()
+    return catalogue.scaler.update_before_step()
 
 
 def _half_gradients(event: events.Refused, memory: Memory) -> Finding:
-    return known_mistakes.half_parameters()
+    return catalogue.precision.half_parameters()
 
 
 def _never_scaled(event: events.Refused, memory: Memory) -> Finding:
     if "backward" not in event.called:
         return _before_backward(event)
     if memory.factor > 1.0:
-        return known_mistakes.scaled_by_hand(memory.factor)
-    return known_mistakes.loss_not_scaled("a GradScaler was made, but scaler.scale(loss) was never called")
+        return catalogue.steps.scaled_by_hand(memory.factor)
+    return catalogue.steps.loss_not_scaled("a GradScaler was made, but scaler.scale(loss) was never called")
 
 
 def _no_graph(event: events.Refused, memory: Memory) -> Finding:
-    return known_mistakes.no_graph()
+    return catalogue.steps.no_graph()
 
 
 def _graph_gone(event: events.Refused, memory: Memory) -> Finding:
-    return known_mistakes.backward_twice()
+    return catalogue.steps.backward_twice()
 
 
 _MEANINGS = (

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 
 from amp_lessons.audit.numbers.naming import Names
-from amp_lessons.audit.recorder.later import Later, is_batched
-from amp_lessons.audit.recorder.local import local
+from amp_lessons.audit.recorder.later import Later, is_batched, local
 from amp_lessons.audit.recorder.stale import is_stale
 from amp_lessons.audit.seen import Frame, Nonfinite, Phase, StepSeen
 from amp_lessons.precisions import HALVES
@@ -54,11 +53,11 @@ class FrameRecorder:
         self.begin(0, armed=True)
 
     def start(self) -> None:
-        """Begin to hear every module."""
+        """Begin to record every module."""
         self._hooks.callback(register_module_forward_hook(self._returned).remove)
 
     def stop(self) -> None:
-        """Hear no module any more."""
+        """Record no module any more."""
         self._hooks.close()
 
     def begin(self, step: int, armed: bool) -> None:
@@ -113,7 +112,7 @@ class FrameRecorder:
         return dropout and not module.training and self._names.in_evaluation(module)
 
     def cleared(self) -> None:
-        """Hear that gradients were cleared: what went backward before trains nothing."""
+        """Record that gradients were cleared: what went backward before trains nothing."""
         self.evaluating = False
         self._cleared_at = len(self._frames["backward"])
 

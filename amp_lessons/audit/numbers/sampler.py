@@ -10,11 +10,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from amp_lessons.audit.numbers.distribution import part_of, replicas
 from amp_lessons.audit.numbers.frames import FrameRecorder
-from amp_lessons.audit.numbers.layers import dtypes_of, layer_step
-from amp_lessons.audit.numbers.lost_updates import Remembered, makes_good
-from amp_lessons.audit.numbers.naming import Names
+from amp_lessons.audit.numbers.layers import Remembered, dtypes_of, layer_step, makes_good
+from amp_lessons.audit.numbers.naming import Names, part_of, replicas
 from amp_lessons.audit.recorder.events import Event, ShardsInHalf, StepDone, Underflow, UpdatesLost
 from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.later import Later
@@ -44,9 +42,9 @@ class Sampler:
     """What is known of each step and each layer."""
 
     def __init__(
-        self, names: Names, frames: FrameRecorder, every: int, hear: Callable[[Event], None]
+        self, names: Names, frames: FrameRecorder, every: int, report: Callable[[Event], None]
     ) -> None:
-        self.names, self.frames, self._hear = names, frames, hear
+        self.names, self.frames, self._report = names, frames, report
         self._every = every
         self._lines: list[_Line] = []
         self._layers: dict[str, LayerSeen] = {}
@@ -129,31 +127,31 @@ class Sampler:
         self.frames.begin(done.step + 1, armed=following or not done.happened)
 
     def _tell_of_underflow(self, step: int, scale: float, used: torch.dtype | None) -> None:
-        """Tell of gradients that all lie at the lower end of fp16, at a scale that could be larger."""
+        """Report gradients that all lie at the lower end of fp16, at a scale that could be larger."""
         if used is not torch.float16 or not 1.0 <= scale < _FIRST_SCALE or not self._now:
             return
         found = [each.census for each in self._now.values() if each.census is not None]
         largest = max((max(census.binades, default=_NO_BINADE) for census in found), default=_NO_BINADE)
         overflowed = any(census.nonfinite for census in found)
         if not overflowed and math.ldexp(scale, largest) < _FEW_BITS:
-            self._hear(Underflow(step=step, line=own_line(), scale=scale))
+            self._report(Underflow(step=step, line=own_line(), scale=scale))
 
     def _tell_of_lost_updates(
         self, optimizer: torch.optim.Optimizer, done: StepDone, lost: dict[str, float]
     ) -> None:
-        """Tell of weights in 16 bits that the step left as they were."""
+        """Report weights in 16 bits that the step left as they were."""
         by_layer = self.names.by_layer(parameters_of(optimizer))
         half = {name: p[0].dtype for name, p in by_layer.items() if p[0].dtype in HALVES.values()}
         shares = [lost[name] for name in half if name in lost]
         if shares and _rate(optimizer) != 0.0 and not makes_good(optimizer):
             share, dtype = sum(shares) / len(shares), next(iter(half.values()))
-            self._hear(UpdatesLost(step=done.step, line=done.line, dtype=dtype, share=share))
+            self._report(UpdatesLost(step=done.step, line=done.line, dtype=dtype, share=share))
 
     def _tell_of_shards(self, optimizer: torch.optim.Optimizer, done: StepDone) -> None:
-        """Tell of weights in 16 bits of which no rank holds more than a part."""
+        """Report weights in 16 bits of which no rank holds more than a part."""
         for layer, parameters in self.names.by_layer(parameters_of(optimizer)).items():
             if dtype := _in_half(parameters):
-                self._hear(ShardsInHalf(step=done.step, line=done.line, layer=layer, dtype=dtype))
+                self._report(ShardsInHalf(step=done.step, line=done.line, layer=layer, dtype=dtype))
                 return
 
     def _replicated(self, optimizer: torch.optim.Optimizer) -> frozenset[int]:

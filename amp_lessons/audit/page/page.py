@@ -14,8 +14,7 @@ from markupsafe import Markup
 
 from amp_lessons.audit.report.document import Document
 from amp_lessons.audit.report.losses import AS_TRAINED, LossMap, formats_of, loss_map, used_format
-from amp_lessons.audit.report.rendering import section_html
-from amp_lessons.audit.report.sections import LAYERS, STEPS, Section, headline, sections_of
+from amp_lessons.audit.report.rendering import LAYERS, STEPS, Section, headline, section_html, sections_of
 from amp_lessons.text.page import whole_page
 from amp_lessons.text.words import fraction
 
@@ -84,7 +83,7 @@ def _in_words(document: Document, name: str, losses: LossMap) -> Markup:
 
 def _pictures(section: Section, document: Document) -> Iterator[Markup]:
     if section.title == STEPS:
-        from amp_lessons.audit.page.timeline import timeline_picture
+        from amp_lessons.audit.page.drawings import timeline_picture
         from amp_lessons.views.base.picture import picture_html
 
         caption = "The loss and the loss scale at every step; crosses mark the steps that were skipped."
@@ -119,7 +118,7 @@ def say_format(document: Document, name: str) -> str:
 
 
 def _figure_of(losses: LossMap, number_format: str) -> Markup:
-    from amp_lessons.audit.page.layers import map_picture
+    from amp_lessons.audit.page.drawings import map_picture
     from amp_lessons.views.base.picture import picture_html
 
     caption = f"In {number_format}: the share of each layer's gradient, by norm, that becomes zero."

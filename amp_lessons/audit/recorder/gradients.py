@@ -59,7 +59,7 @@ class _State:
     passes: tuple[int, ...] = ()  # the first and the last backward pass that is added up in it
 
     def take_as_it_is(self) -> None:
-        """See no change in what has been done so far."""
+        """Take what has been done so far for no change."""
         gradient = self.gradient()
         if gradient is not None:
             self.version = gradient._version

@@ -1,14 +1,16 @@
-"""Numbers that lie on a device: read at once where that is free, and together later where it would wait."""
+"""Numbers that lie elsewhere: on a device, read together later where that would wait, or on other ranks.
+
+Looking at the part of a distributed tensor that lies in this process sends nothing to other ranks.
+"""
 
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import torch
 from torch import Tensor
-
-from amp_lessons.audit.recorder.local import is_distributed
 
 
 def is_free_to_read(tensor: Tensor) -> bool:
@@ -63,3 +65,14 @@ def scale_of(scaler: torch.amp.GradScaler) -> Later:
     if not scaler.is_enabled():
         return Later(1.0)
     return Later(scaler._scale if scaler._scale is not None else float(scaler._init_scale))
+
+
+def is_distributed(tensor: Any) -> bool:
+    """Whether a tensor is a ``DTensor``, on which any operation may be a collective of all ranks."""
+    module = sys.modules.get("torch.distributed.tensor")  # nobody has one where it was not imported
+    return module is not None and isinstance(tensor, module.DTensor)
+
+
+def local(tensor: Tensor) -> Tensor:
+    """Return this rank's shard of a distributed tensor, without its history; any other tensor as it is."""
+    return tensor.detach().to_local() if is_distributed(tensor) else tensor  # type: ignore[attr-defined]

@@ -21,8 +21,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from amp_lessons.audit.recorder import events, graph
 from amp_lessons.audit.recorder.gradients import parameters_of
-from amp_lessons.audit.recorder.later import is_free_to_read
-from amp_lessons.audit.recorder.local import local
+from amp_lessons.audit.recorder.later import is_free_to_read, local
 from amp_lessons.audit.recorder.places import is_own
 from amp_lessons.audit.recorder.recorder import Recorder
 from amp_lessons.audit.recorder.replacing import replaced
@@ -38,7 +37,7 @@ _FAR_OFF = 0.01  # of the sum of the terms' magnitudes: rounding once takes 0.4 
 
 @contextmanager
 def watching_tensors(recorder: Recorder) -> Iterator[None]:
-    """Let ``recorder`` hear what happens to tensors inside."""
+    """Record what happens to tensors inside."""
     spies = _Spies(recorder)
     with ExitStack() as stack, ExitStack() as functions:
         for owner, name, after in spies.patches():
@@ -157,17 +156,17 @@ class _Spies:
     def saved(self, result: Any, obj: Any, *args: Any, **kwargs: Any) -> None:
         """Look for the states of optimizers and scalers in what is written."""
         kinds = set(_states_in(obj))
-        self._recorder.tell(events.Saved, optimizer="optimizer" in kinds, scaler="scaler" in kinds)
+        self._recorder.record(events.Saved, optimizer="optimizer" in kinds, scaler="scaler" in kinds)
 
     # --- whole numbers in 16 bits
 
     def counted(self, result: Tensor, *args: Any, **kwargs: Any) -> None:
-        """See a range of numbers in 16 bits that lie less than their spacing apart."""
+        """Report a range of numbers in 16 bits that lie less than their spacing apart."""
         if result.dtype in _HALVES:
             self._tell_of_positions(result.numel(), result)
 
     def cast(self, result: Tensor, tensor: Tensor, *args: Any, **kwargs: Any) -> None:
-        """See whole numbers cast to 16 bits that do not hold them."""
+        """Report whole numbers cast to 16 bits that do not hold them."""
         comparable = is_free_to_read(tensor) and 256 < tensor.numel() <= _MOST_COUNTED
         if tensor.dtype in _WHOLE and result.dtype in _HALVES and comparable:
             self._tell_of_positions(tensor.unique().numel(), result)
@@ -178,12 +177,14 @@ class _Spies:
         distinct = numbers.unique().numel()
         if distinct < count:
             facts = {"count": count, "distinct": distinct}
-            self._recorder.tell(events.Arithmetic, code="positions_rounded", dtype=numbers.dtype, facts=facts)
+            self._recorder.record(
+                events.Arithmetic, code="positions_rounded", dtype=numbers.dtype, facts=facts
+            )
 
     # --- constants that a format does not have
 
     def added(self, result: Tensor, tensor: Tensor, other: Any, *args: Any, **kwargs: Any) -> None:
-        """See a constant that vanishes or overflows, and a running sum that has stopped."""
+        """Report a constant that vanishes or overflows, and a running sum that has stopped."""
         if not isinstance(result, Tensor) or result.dtype not in _HALVES:
             return
         if isinstance(other, float) and _by_own_code():
@@ -192,13 +193,13 @@ class _Spies:
             self._summed(result, tensor, float(tensor), other)
 
     def clamped(self, result: Tensor, tensor: Tensor, *args: Any, **kwargs: Any) -> None:
-        """See a lower bound that is 0."""
+        """Report a lower bound that is 0."""
         bound = kwargs.get("min", args[0] if args else None)
         if result.dtype in _HALVES and isinstance(bound, float) and _by_own_code():
             self._constant(bound, result.dtype)
 
     def chosen(self, result: Tensor, *args: Any, **kwargs: Any) -> None:
-        """See a constant chosen that is inf."""
+        """Report a constant chosen that is inf."""
         if isinstance(result, Tensor) and result.dtype in _HALVES and _by_own_code():
             for each in args[1:]:
                 if isinstance(each, float):
@@ -210,7 +211,7 @@ class _Spies:
         rounded = float(torch.tensor(constant, dtype=torch.float64).to(dtype))
         code = {0.0: "eps_vanishes", math.inf: "masked_row_nan"}.get(abs(rounded))
         if code is not None:
-            self._recorder.tell(events.Arithmetic, code=code, dtype=dtype, facts={"constant": constant})
+            self._recorder.record(events.Arithmetic, code=code, dtype=dtype, facts={"constant": constant})
 
     def _summed(self, result: Tensor, before: Tensor, was: float, term: Any) -> None:
         """Follow sums of single numbers: see one that a term leaves as it was, or that is far from true."""
@@ -228,21 +229,21 @@ class _Spies:
         self._sums[id(result)] = now
 
     def _tell_of_sum(self, code: str, total: Tensor, facts: dict[str, float]) -> None:
-        self._recorder.tell(events.Arithmetic, code=code, dtype=total.dtype, facts=facts)
+        self._recorder.record(events.Arithmetic, code=code, dtype=total.dtype, facts=facts)
 
     # --- numbers read while they are scaled
 
     def read(self, result: Any, tensor: Tensor) -> None:
-        """See a scaled loss turned into a number."""
+        """Report a scaled loss turned into a number."""
         node = tensor.grad_fn
         if node is not None and tensor.numel() == 1 and graph.is_marked(node) and _by_own_code():
-            self._recorder.tell(events.ScaledRead, what="the scaled loss")
+            self._recorder.record(events.ScaledRead, what="the scaled loss")
 
     def measured(self, result: Any, *args: Any, **kwargs: Any) -> None:
-        """See the norm of a gradient taken while it is scaled."""
+        """Report the norm of a gradient taken while it is scaled."""
         tensor = next(iter(args), kwargs.get("input", kwargs.get("x")))
         if isinstance(tensor, Tensor) and self._recorder.is_scaled_gradient(tensor) and _by_own_code():
-            self._recorder.tell(events.ScaledRead, what="the norm of a gradient")
+            self._recorder.record(events.ScaledRead, what="the norm of a gradient")
 
     # --- moving averages of the weights
 
@@ -265,7 +266,7 @@ class _Spies:
         self._many_averaged(before, averages, other, alpha)
 
     def _many_averaged(self, before: Any, averages: Any, weights: Any, part: Any) -> None:
-        """Tell of averages that take in a small part of the weights: the first one tells."""
+        """Report averages that take in a small part of the weights: the first one shows which."""
         small = isinstance(part, float) and abs(part) <= _SMALL_PART and isinstance(weights, (tuple, list))
         if small and averages and self._is_average(averages[0], weights[0]):
             self._tell_of_average(before, averages[0], weights[0])
@@ -292,7 +293,7 @@ class _Spies:
     def _known_weights(self) -> tuple[set[int], set[tuple[int, ...]]]:
         step, pointers, shapes = self._weights
         if step != self._recorder.steps:
-            parameters = [p for o in list(self._recorder.optimizers.values()) for p in parameters_of(o)]
+            parameters = [p for o in list(self._recorder.known.optimizers.values()) for p in parameters_of(o)]
             pointers = {p.data_ptr() for p in parameters}
             shapes = {tuple(p.shape) for p in parameters}
             self._weights = self._recorder.steps, pointers, shapes
@@ -304,7 +305,7 @@ class _Spies:
             target = local(weights).detach().reshape(-1)[: after.numel()]
             differs = bool((target.float() != after.float()).any())
             stuck = differs and bool(torch.equal(before, after))
-        self._recorder.tell(events.Averaged, dtype=average.dtype, weight_dtype=weights.dtype, stuck=stuck)
+        self._recorder.record(events.Averaged, dtype=average.dtype, weight_dtype=weights.dtype, stuck=stuck)
 
 
 def _some_of(owner: Any = None) -> Tensor | None:

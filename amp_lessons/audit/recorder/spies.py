@@ -1,4 +1,4 @@
-"""Watch methods of PyTorch's classes: what is called tells a recorder, and runs as it would have run.
+"""Watch methods of PyTorch's classes: what is called is recorded, and runs as it would have run.
 
 Methods are replaced on the classes, so that every spelling and every import is seen, whenever it was made;
 leaving the context puts back exactly what was there.
@@ -21,15 +21,14 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.later import scale_of
 from amp_lessons.audit.recorder.recorder import Recorder
-from amp_lessons.audit.recorder.replacing import replaced
-from amp_lessons.audit.recorder.warned import passing_over_spies
+from amp_lessons.audit.recorder.replacing import passing_over_spies, replaced
 
 Spy = Callable[[Recorder, Callable[..., Any]], Callable[..., Any]]
 
 
 @contextmanager
 def spying(recorder: Recorder) -> Iterator[None]:
-    """Let ``recorder`` hear everything that happens inside."""
+    """Record everything that happens inside."""
     with ExitStack() as stack:
         stack.enter_context(passing_over_spies())
         for owner, name, spy in patches():
@@ -37,11 +36,11 @@ def spying(recorder: Recorder) -> Iterator[None]:
         late = partial(_spied_when_made, recorder, stack)
         stack.enter_context(replaced(torch.amp.GradScaler, "__init__", late))
         before = register_optimizer_step_pre_hook(
-            lambda *called: recorder.safely(recorder.step_begins, *called)
+            lambda *called: recorder.safely(recorder.optimizers.begins, *called)
         )
         stack.callback(before.remove)
         after = register_optimizer_step_post_hook(
-            lambda *called: recorder.safely(recorder.step_ends, *called)
+            lambda *called: recorder.safely(recorder.optimizers.ends, *called)
         )
         stack.callback(after.remove)
         yield
@@ -111,9 +110,9 @@ def _made_scaler(recorder: Recorder, original: Any) -> Any:
         asked = kwargs.get("enabled", next((each for each in args if isinstance(each, bool)), True))
         device = kwargs.get("device", args[0] if args and isinstance(args[0], str) else "cuda")
         if type(self).__init__ is __init__ or not _is_old(type(self)):
-            recorder.safely(recorder.scaler_made, self, device, asked)
+            recorder.safely(recorder.scalers.made, self, device, asked)
         if _is_old(type(self)) and type(self).__init__ is __init__:
-            recorder.safely(recorder.old_spelling, _old_name(type(self), "GradScaler"))
+            recorder.safely(recorder.autocast.old_spelling, _old_name(type(self), "GradScaler"))
 
     return __init__
 
@@ -128,10 +127,10 @@ def _old_name(made: type, name: str) -> str:
 
 def _scaled(recorder: Recorder, original: Any) -> Any:
     def scale(self: Any, outputs: Any) -> Any:
-        recorder.safely(recorder.loss_given, self, outputs)
+        recorder.safely(recorder.scalers.loss_given, self, outputs)
         with _refusals(recorder, "scale"):
             scaled = original(self, outputs)
-        recorder.safely(recorder.loss_scaled, self, scaled)
+        recorder.safely(recorder.scalers.loss_scaled, self, scaled)
         return scaled
 
     return scale
@@ -139,10 +138,10 @@ def _scaled(recorder: Recorder, original: Any) -> Any:
 
 def _unscaled(recorder: Recorder, original: Any) -> Any:
     def unscale_(self: Any, optimizer: Any) -> None:
-        recorder.safely(recorder.unscaling, self, optimizer)
+        recorder.safely(recorder.scalers.unscaling, self, optimizer)
         with _refusals(recorder, "unscale_"):
             original(self, optimizer)
-        recorder.safely(recorder.unscaled, self, optimizer)
+        recorder.safely(recorder.scalers.unscaled, self, optimizer)
 
     return unscale_
 
@@ -150,7 +149,7 @@ def _unscaled(recorder: Recorder, original: Any) -> Any:
 def _stepped(recorder: Recorder, original: Any) -> Any:
     def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         closure = next((each for each in (*args, *kwargs.values()) if callable(each)), None)
-        with recorder.scaler_stepping(self, optimizer, closure), _refusals(recorder, "step"):
+        with recorder.scalers.stepping(self, optimizer, closure), _refusals(recorder, "step"):
             return original(self, optimizer, *args, **kwargs)
 
     return step
@@ -158,10 +157,10 @@ def _stepped(recorder: Recorder, original: Any) -> Any:
 
 def _updated(recorder: Recorder, original: Any) -> Any:
     def update(self: Any, *args: Any, **kwargs: Any) -> None:
-        before = recorder.safely(recorder.updating, self)
+        before = recorder.safely(recorder.scalers.updating, self)
         with _refusals(recorder, "update"):
             original(self, *args, **kwargs)
-        recorder.safely(recorder.updated, self, before)
+        recorder.safely(recorder.scalers.updated, self, before)
 
     return update
 
@@ -170,7 +169,7 @@ def _loaded(recorder: Recorder, original: Any) -> Any:
     def load_state_dict(self: Any, state_dict: Any) -> None:
         before = recorder.safely(lambda: scale_of(self).at_once())
         original(self, state_dict)
-        recorder.safely(recorder.state_loaded, self, before)
+        recorder.safely(recorder.scalers.state_loaded, self, before)
 
     return load_state_dict
 
@@ -190,7 +189,7 @@ def _refusals(recorder: Recorder, method: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        recorder.safely(recorder.refused, method, error)
+        recorder.safely(recorder.scalers.refused, method, error)
         raise
 
 
@@ -201,9 +200,9 @@ def _made_autocast(recorder: Recorder, original: Any) -> Any:
     def __init__(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:  # noqa: N807
         original(self, device_type, *args, **kwargs)
         wanted = kwargs.get("enabled", args[1] if len(args) > 1 else True)
-        recorder.safely(recorder.autocast_made, self, device_type, wanted)
+        recorder.safely(recorder.autocast.made, self, device_type, wanted)
         if _is_old(type(self)):
-            recorder.safely(recorder.old_spelling, _old_name(type(self), "autocast"))
+            recorder.safely(recorder.autocast.old_spelling, _old_name(type(self), "autocast"))
 
     return __init__
 
@@ -211,7 +210,7 @@ def _made_autocast(recorder: Recorder, original: Any) -> Any:
 def _entered_autocast(recorder: Recorder, original: Any) -> Any:
     def __enter__(self: Any) -> Any:  # noqa: N807
         entered = original(self)
-        recorder.safely(recorder.autocast_entered, self)
+        recorder.safely(recorder.autocast.entered, self)
         return entered
 
     return __enter__
@@ -219,7 +218,7 @@ def _entered_autocast(recorder: Recorder, original: Any) -> Any:
 
 def _left_autocast(recorder: Recorder, original: Any) -> Any:
     def __exit__(self: Any, *args: Any) -> Any:  # noqa: N807
-        recorder.safely(recorder.autocast_left)
+        recorder.safely(recorder.autocast.left)
         return original(self, *args)
 
     return __exit__
@@ -227,7 +226,7 @@ def _left_autocast(recorder: Recorder, original: Any) -> Any:
 
 def _backward(recorder: Recorder, original: Any) -> Any:
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
-        with recorder.backward(tensors):
+        with recorder.autograd.backward(tensors):
             original(tensors, *args, **kwargs)
 
     return backward
@@ -238,7 +237,7 @@ def _differentiated(recorder: Recorder, original: Any) -> Any:
         count = torch.autograd._get_sequence_nr()
         gradients = original(outputs, *args, **kwargs)
         if not kwargs.get("accumulate_grad"):
-            recorder.safely(recorder.differentiated, outputs, gradients, count)
+            recorder.safely(recorder.autograd.differentiated, outputs, gradients, count)
         return gradients
 
     return run
@@ -249,9 +248,11 @@ def _batched(recorder: Recorder, original: Any) -> Any:
         batched = original(*args, **kwargs)
 
         def call(*inputs: Any) -> Any:
-            recorder.safely(recorder.batching)
+            recorder.safely(recorder.autograd.batching)
             outputs = batched(*inputs)
-            recorder.safely(recorder.unbatched, outputs if isinstance(outputs, tuple) else (outputs,))
+            recorder.safely(
+                recorder.autograd.unbatched, outputs if isinstance(outputs, tuple) else (outputs,)
+            )
             return outputs
 
         return call
@@ -265,7 +266,9 @@ def _batched(recorder: Recorder, original: Any) -> Any:
 def _clipped_by_norm(recorder: Recorder, original: Any) -> Any:
     def clip(parameters: Any, max_norm: float, *args: Any, **kwargs: Any) -> None:
         parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-        recorder.safely(recorder.clipped, by_value=False, limit=float(max_norm), parameters=parameters)
+        recorder.safely(
+            recorder.gradients.clipped, by_value=False, limit=float(max_norm), parameters=parameters
+        )
         original(parameters, max_norm, *args, **kwargs)
 
     return clip
@@ -273,7 +276,7 @@ def _clipped_by_norm(recorder: Recorder, original: Any) -> Any:
 
 def _clamped(recorder: Recorder, original: Any) -> Any:
     def clamp_(self: Any, *args: Any, **kwargs: Any) -> Any:
-        recorder.safely(recorder.gradients_clamped, [self])
+        recorder.safely(recorder.gradients.clamped, [self])
         return original(self, *args, **kwargs)
 
     return clamp_
@@ -281,7 +284,7 @@ def _clamped(recorder: Recorder, original: Any) -> Any:
 
 def _foreach_clamped(recorder: Recorder, original: Any) -> Any:
     def _foreach_clamp_min_(tensors: Any, *args: Any) -> None:
-        recorder.safely(recorder.gradients_clamped, tensors)
+        recorder.safely(recorder.gradients.clamped, tensors)
         original(tensors, *args)
 
     return _foreach_clamp_min_
@@ -290,7 +293,7 @@ def _foreach_clamped(recorder: Recorder, original: Any) -> Any:
 def _made_optimizer(recorder: Recorder, original: Any) -> Any:
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
         original(self, *args, **kwargs)
-        recorder.safely(recorder.known, self)
+        recorder.safely(recorder.known.parameters_of, self)
 
     return __init__
 
@@ -298,7 +301,7 @@ def _made_optimizer(recorder: Recorder, original: Any) -> Any:
 def _optimizer_zeroed(recorder: Recorder, original: Any) -> Any:
     def zero_grad(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        recorder.safely(recorder.cleared, parameters_of(self), self)
+        recorder.safely(recorder.gradients.cleared, parameters_of(self), self)
 
     return zero_grad
 
@@ -306,7 +309,7 @@ def _optimizer_zeroed(recorder: Recorder, original: Any) -> Any:
 def _module_zeroed(recorder: Recorder, original: Any) -> Any:
     def zero_grad(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        recorder.safely(recorder.cleared, list(self.parameters()))
+        recorder.safely(recorder.gradients.cleared, list(self.parameters()))
 
     return zero_grad
 
@@ -315,7 +318,7 @@ def _schedule_stepped(recorder: Recorder, original: Any) -> Any:
     def step(self: Any, *args: Any, **kwargs: Any) -> None:
         # making a schedule calls its first step, which belongs to no step of an optimizer
         first = sys._getframe(1).f_code.co_name == "_initial_step"
-        with recorder.schedule(self, first):
+        with recorder.optimizers.schedule(self, first):
             original(self, *args, **kwargs)
 
     return step

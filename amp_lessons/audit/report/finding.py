@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from markupsafe import Markup
 
 from amp_lessons.audit.findings import Finding, Sighting
-from amp_lessons.audit.report.ranks import ranks_in_words
+from amp_lessons.audit.report.steps import ranks_in_words
 from amp_lessons.text import prose
 
 MARK = {"passed": "✓", "failed": "✗", "note": "!", "todo": "·"}

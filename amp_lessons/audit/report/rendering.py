@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from amp_lessons.audit.report import finding
-from amp_lessons.audit.report.document import Document
-from amp_lessons.audit.report.sections import Section, headline, sections_of
+from amp_lessons.audit.findings import Place, Sighting
+from amp_lessons.audit.report import finding, steps
+from amp_lessons.audit.report.document import Document, finding_of
+from amp_lessons.audit.report.losses import AS_TRAINED, LayerRow, Loss, formats_of, layer_rows, used_format
+from amp_lessons.audit.report.steps import ranks_table
 from amp_lessons.text import prose
+from amp_lessons.text.tables import Table
+from amp_lessons.text.words import fraction, number
 
 _WIDTH = 100
 _NOTHING = Markup("")
@@ -86,3 +91,137 @@ def _pieces(section: Section, heading: Markup, pictures: Markup) -> Iterator[Mar
     yield pictures
     if section.table is not None:
         yield section.table.as_html()
+
+
+STEPS, LAYERS = "Steps", "Layers, the worst first"
+MOST_LAYERS = 12
+MOST_FRAMES = 8
+
+
+@dataclass(frozen=True)
+class Section:
+    """A title, and below it sentences, findings, sentences with a heading each (``items``), and a table."""
+
+    title: str
+    sentences: tuple[str, ...] = ()
+    findings: tuple[Sighting, ...] = ()
+    items: tuple[tuple[str, str], ...] = ()
+    table: Table | None = None
+
+
+def headline(document: Document) -> str:
+    """Say the verdict in a line."""
+    of = f"Audit of {document['of']}" if document["of"] else "Audit"
+    count = len(document["steps"])
+    looked_at = f"{count:,} optimizer {'step' if count == 1 else 'steps'}"
+    if document["ranks"]:
+        looked_at += f" of {len(document['ranks'])} ranks"
+    mistakes = sum(finding["kind"] == "failed" for finding in document["findings"])
+    if mistakes:
+        return f"{of}: {mistakes} {'mistake' if mistakes == 1 else 'mistakes'} in {looked_at}"
+    return f"{of}: no mistake seen in {looked_at}" if count else f"{of}: no optimizer step was seen"
+
+
+def sections_of(document: Document, most_layers: int = MOST_LAYERS) -> Iterator[Section]:
+    """Yield all that there is to say: findings first, then what they rest on; never an empty section."""
+    if document["findings"]:
+        yield Section("Findings", findings=tuple(map(finding_of, document["findings"])))
+    yield from _ended(document)
+    if document["steps"]:
+        yield Section(STEPS, tuple(steps.remarks(document)), table=steps.steps_table(document))
+    if document["ranks"]:
+        yield Section("Ranks", table=ranks_table(document))
+    yield from _layers(document, most_layers)
+    yield from _first_nonfinite(document)
+    if document["not_seen"]:
+        yield Section("Not seen", tuple(f"{each}." for each in document["not_seen"]))
+    if document["steps"] or document["how"]:
+        yield Section("How this was found", tuple(_how(document)))
+
+
+def _ended(document: Document) -> Iterator[Section]:
+    if not document["ended"]:
+        return
+    explanation = document["explanation"]
+    items: list[tuple[str, str]] = []
+    if explanation is not None:
+        items = [("means", explanation["meaning"])]
+        items.append(("cure" if explanation["known"] else "look", explanation["cure"]))
+        if explanation["lesson"]:
+            items.append(("lesson", f"{explanation['lesson']} explains it"))
+    yield Section("How it ended", (document["ended"],), items=tuple(items))
+
+
+def _first_nonfinite(document: Document) -> Iterator[Section]:
+    found = document["first_nonfinite"]
+    if found is None:
+        return
+    at = f" ({found['operation']})" if found["operation"] else ""
+    on = f" on rank {found['rank']}" if found["rank"] is not None else ""
+    said = f"In `{found['module']}`{at}{on}, in the {found['phase']} pass before step {found['step'] + 1}."
+    place = found["place"]
+    items = [("at", f"{Place(**place)}  `{place['source']}`")] if place is not None else []
+    if found["recovered"]:
+        items.append(("recovered", "the scaler skipped that step, as it is there for, and training went on"))
+    rows = [
+        (frame["module"], frame["kind"], number(frame["largest"], 3), frame["dtype"])
+        for frame in found["before"][-MOST_FRAMES:]
+    ]
+    head = ("module", "kind", "largest magnitude", "dtype")
+    table = Table(head, rows, "How it grew, from one module to the next") if rows else None
+    yield Section("The first inf or NaN", (said,), items=tuple(items), table=table)
+
+
+def _layers(document: Document, most: int) -> Iterator[Section]:
+    rows = layer_rows(document)
+    if not rows:
+        return
+    formats = formats_of(document)
+    unusual = any(row.unusual for row in rows)
+    names = [f"{name} ({used_format(document)})" if name == AS_TRAINED else name for name in formats]
+    head = ("layer", "parameters", *names, "lost updates", *(["unusual dtypes"] if unusual else []))
+    cells = [_layer_cells(row, formats, unusual) for row in rows[:most]]
+    said = "Over all steps that were looked at. In formats that were not used: what a cast would lose."
+    caption = "Gradients that become zero: share of their number / share of their norm"
+    notes = [f"{len(rows) - most} more layers lose less."] if len(rows) > most else []
+    yield Section(LAYERS, (said,), table=Table(head, cells, caption, notes))
+
+
+def _layer_cells(row: LayerRow, formats: tuple[str, ...], unusual: bool) -> tuple[str, ...]:
+    return (
+        row.name,
+        f"{row.parameters:,}",
+        *(_say_loss(row.losses.get(name)) for name in formats),
+        "–" if row.lost_updates is None else fraction(row.lost_updates),
+        *([", ".join(f"{what} {dtype}" for what, dtype in row.unusual.items())] if unusual else []),
+    )
+
+
+def _say_loss(loss: Loss | None) -> str:
+    return "–" if loss is None else f"{fraction(loss.count)} / {fraction(loss.norm)}"
+
+
+def _how(document: Document) -> Iterator[str]:
+    sampled = sum(step["sampled"] for step in document["steps"])
+    yield (
+        f"Every step was listened to; {sampled:,} of {len(document['steps']):,} were looked at closely, "
+        f"every {_ordinal(document['every'])} of each optimizer."
+    )
+    how = document["how"]
+    if how is None:
+        return
+    yield (
+        f"amp-lessons {how['amp_lessons']}, PyTorch {how['torch']}, Python {how['python']} "
+        f"on {how['device']}, {how['began']}."
+    )
+    yield (
+        f"[measured] The training took {how['seconds']:.1f} s with the audit, which spent "
+        f"{how['looking_seconds']:.1f} s of them around the optimizers' steps."
+    )
+
+
+def _ordinal(number: int) -> str:
+    if number == 1:
+        return "single one"
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"

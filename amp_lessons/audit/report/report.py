@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, cast
@@ -10,11 +10,13 @@ from typing import Any, cast
 import torch
 from markupsafe import Markup
 
+from amp_lessons.arguments import require_items
 from amp_lessons.audit.explaining import Explanation
 from amp_lessons.audit.findings import Sighting
 from amp_lessons.audit.report import as_json, rendering
 from amp_lessons.audit.report.document import SCHEMA, VERSION, Document
 from amp_lessons.audit.report.how import How
+from amp_lessons.audit.report.together import joined
 from amp_lessons.audit.seen import LayerSeen, Nonfinite, RankSeen, StepSeen
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.typed_json import hints_of, made, written
@@ -110,3 +112,16 @@ def _dtype(name: str) -> torch.dtype:
     if name not in _dtypes():
         raise ValueError(f"this PyTorch ({torch.__version__}) has no dtype {name!r}")
     return _dtypes()[name]
+
+
+def of_ranks(reports: Iterable[Report]) -> Report:
+    """Join the reports of all ranks, given in the order of their ranks, into one.
+
+    ``audit.of_ranks(parallel.run(train, 2))`` does it where ``train`` returns the ``seen.report`` of an
+    ``audit.watch`` inside. Findings name the ranks that saw them; steps and layers are those of the training
+    as a whole: equal copies count once, shards are added up, losses are means. Findings of its own tell how
+    ranks came apart: other loss scales, a step that one skipped and another made, other gradients under
+    ``DistributedDataParallel``. Raises TypeError for anything but reports, ValueError for none.
+    """
+    given = require_items(reports, Report, "reports", "the report of a rank")
+    return Report.from_dict(joined({rank: report.to_dict() for rank, report in enumerate(given)}))

@@ -1,13 +1,14 @@
-"""What became of the steps, in a few words: how many happened, and where the loss scale went."""
+"""What became of the steps, in a few words, of each optimizer and of each rank."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 
-from amp_lessons.audit.report.document import Document, StepEntry
+from amp_lessons.audit.report.document import Document, RankEntry, ScaleEntry, StepEntry
 from amp_lessons.text.tables import Table
-from amp_lessons.text.words import fraction, number, power_of_two
+from amp_lessons.text.words import fraction, listed, number, power_of_two
 
 _HEAD = ("optimizer", "steps", "skipped", "loss", "gradient norm", "lost updates")
 _MOST_NAMED = 6
@@ -86,3 +87,50 @@ def _listed(indices: Sequence[int]) -> str:
     shown = ", ".join(str(index + 1) for index in indices[: 2 * _MOST_NAMED])
     more = len(indices) - 2 * _MOST_NAMED
     return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+_MOST = 6  # of each
+_LONGEST = 40  # characters: all of it stands in the report's own words
+
+
+def ranks_in_words(ranks: Iterable[int]) -> str:
+    """Name ranks: "rank 1", "ranks 0 and 2", "ranks 0 to 7"."""
+    known = sorted(ranks)
+    if len(known) == 1:
+        return f"rank {known[0]}"
+    in_a_row = known == list(range(known[0], known[-1] + 1))
+    if in_a_row and len(known) > 2:
+        return f"ranks {known[0]} to {known[-1]}"
+    return f"ranks {listed([str(rank) for rank in known])}"
+
+
+def ranks_table(document: Document) -> Table:
+    """Return one row for each rank, what it was asked for and how it ended."""
+    rows = [_row_of_rank(rank) for rank in document["ranks"]]
+    return Table(("rank", "steps", "skipped", "loss scale", "ended"), rows, "What each rank did")
+
+
+def _row_of_rank(rank: RankEntry) -> tuple[str, ...]:
+    return (
+        str(rank["rank"]),
+        f"{rank['steps']:,}",
+        ", ".join(_few(str(step + 1) for step in rank["skipped"])) or "none",
+        ", ".join(_few(_say(each["scale"]) for each in _scales(rank))) or "–",
+        textwrap.shorten(rank["ended"], _LONGEST, placeholder=" …") or "well",
+    )
+
+
+def _scales(rank: RankEntry) -> list[ScaleEntry]:
+    """Return the loss scales of a rank, none where all it had was 1."""
+    return [] if all(each["scale"] == 1.0 for each in rank["scales"]) else rank["scales"]
+
+
+def _few(words: Iterable[str]) -> Iterator[str]:
+    known = list(words)
+    yield from known[:_MOST]
+    if len(known) > _MOST:
+        yield f"{len(known) - _MOST:,} more"
+
+
+def _say(scale: float) -> str:
+    return power_of_two(scale) if 0 < scale < float("inf") else f"{scale}"

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from amp_lessons import files
 from amp_lessons.audit.report.document import Document
-from amp_lessons.audit.report.ranks import ranks_in_words
+from amp_lessons.audit.report.steps import ranks_in_words
 from amp_lessons.audit.report.together import joined
 from amp_lessons.commands.audit import parent
 from amp_lessons.commands.audit.parent import Options

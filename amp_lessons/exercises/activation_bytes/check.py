@@ -17,7 +17,7 @@ from amp_lessons.exercises.activation_bytes.questions import (
     questions,
 )
 from amp_lessons.exercises.attempt import Attempt, reject
-from amp_lessons.exercises.report.returned_numbers import number_in, remark_on_type
+from amp_lessons.exercises.report.common_findings import number_in, remark_on_type
 from amp_lessons.text.describing import describe
 
 

@@ -27,9 +27,8 @@ from typing import Any, Literal, NoReturn
 import torch
 
 from amp_lessons.exercises.containment import sandbox
-from amp_lessons.exercises.containment.interrupts import Interrupt, interrupts_held
 from amp_lessons.exercises.containment.process_state import neutral
-from amp_lessons.exercises.containment.time_limit import Deadline, TimeUp
+from amp_lessons.exercises.containment.time_limit import Deadline, Interrupt, TimeUp, interrupts_held
 
 Way = Literal["auto", "fork", "inprocess"]
 Ending = Literal["finished", "out of time", "died", "unusable"]
@@ -150,7 +149,7 @@ def _silence_file_descriptors() -> None:
 
 
 def _result(child: BaseProcess, receiving: Connection, limit_s: float, interrupt: Interrupt) -> Result:
-    """Hear a sign of life from the child, then its result."""
+    """Receive a sign of life from the child, then its result."""
     if _heard(child, receiving, _GET_READY_S, interrupt) is None:
         return Result("unusable")
     result = _heard(child, receiving, limit_s, interrupt)

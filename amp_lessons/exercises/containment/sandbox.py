@@ -21,13 +21,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from amp_lessons.exercises.containment import learners_code
-from amp_lessons.exercises.containment.captured_output import BoundedText, captured
-from amp_lessons.exercises.containment.interrupts import Interrupt, interrupts_held
-from amp_lessons.exercises.containment.no_compiler import not_compiling
-from amp_lessons.exercises.containment.other_threads import left_running_ended
 from amp_lessons.exercises.containment.process_state import Snapshot, neutral
-from amp_lessons.exercises.containment.refused_calls import refusing
-from amp_lessons.exercises.containment.time_limit import Deadline, TimeUp, alarm
+from amp_lessons.exercises.containment.stand_ins import BoundedText, captured, not_compiling, refusing
+from amp_lessons.exercises.containment.time_limit import (
+    Deadline,
+    Interrupt,
+    TimeUp,
+    alarm,
+    interrupts_held,
+    left_running_ended,
+)
 
 _lock = threading.RLock()
 _session: ContextVar[Session] = ContextVar("session of a check")

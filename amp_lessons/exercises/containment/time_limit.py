@@ -1,6 +1,6 @@
-"""A time limit that stops the learner's code wherever it is, and nothing else of this process.
+"""What stops the learner's code wherever it is, and nothing else of this process: a time limit, the user.
 
-It counts processor time, of which a busy machine gives code no more than an idle one: what is slow only
+The limit counts processor time, of which a busy machine gives no more than an idle one: what is slow only
 because of its neighbours is not stopped. Code that sleeps or waits uses none, and is stopped by the clock.
 
 Code that catches every exception and goes on, as ``while True: try: … except BaseException: pass`` does, may
@@ -11,14 +11,16 @@ of its process is sure to end it. ``isolation`` gives it a process of its own wh
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from types import FrameType
 
-from amp_lessons.exercises.containment import learners_code, other_threads
+from amp_lessons.exercises.containment import learners_code
 
 PATIENCE = 3  # times the limit, by the clock: for code that waits, and code that waits for the processor
 _REPEAT_S = 0.05
@@ -80,7 +82,7 @@ def alarm(deadline: Deadline) -> Iterator[None]:
 def _watch(ident: int, deadline: Deadline, finished: threading.Event) -> None:
     while not finished.wait(max(deadline.left_s, _REPEAT_S)):
         if deadline.passed and learners_code.is_learners(sys._current_frames().get(ident)):
-            other_threads.raise_in(ident, TimeUp)
+            raise_in(ident, TimeUp)
             if hasattr(signal, "pthread_kill"):
                 signal.pthread_kill(ident, signal.SIGURG)
 
@@ -104,3 +106,52 @@ def _wakeable() -> Iterator[None]:
 
 def _wake_up(number: int, frame: FrameType | None) -> None:
     """Do nothing: where a function begins, Python raises what was to be raised in its thread."""
+
+
+@dataclass
+class Interrupt:
+    """Whether the user has interrupted, since this package began to look."""
+
+    arrived: bool = False
+
+
+@contextlib.contextmanager
+def interrupts_held(interrupt: Interrupt) -> Iterator[None]:
+    """Let the user's interrupt stop the learner's code at once, and this package once it has tidied up.
+
+    Python would otherwise raise KeyboardInterrupt anywhere, in the middle of tidying up as well.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def on_interrupt(number: int, frame: FrameType | None) -> None:
+        interrupt.arrived = True
+        if learners_code.is_learners(frame):
+            raise KeyboardInterrupt
+
+    previous = signal.getsignal(signal.SIGINT)
+    try:
+        signal.signal(signal.SIGINT, on_interrupt)
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous or signal.default_int_handler)
+    if interrupt.arrived:
+        raise KeyboardInterrupt
+
+
+def raise_in(ident: int, error: type[BaseException]) -> None:
+    """Raise ``error`` in a thread, as soon as it next runs Python code."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(error))
+
+
+@contextlib.contextmanager
+def left_running_ended() -> Iterator[None]:
+    """End, at the end, the threads that were started meanwhile and still run."""
+    before = set(threading.enumerate())
+    try:
+        yield
+    finally:
+        for thread in threading.enumerate():
+            if thread not in before and thread.ident is not None:
+                raise_in(thread.ident, SystemExit)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from amp_lessons.audit import known_mistakes, mistakes_of_ranks
+from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed, passed
 from amp_lessons.exercises import ranks
 from amp_lessons.exercises.attempt import Attempt, require_none
@@ -140,7 +140,7 @@ def _apart_before(number: int, of_ranks: tuple[SeenWindow, ...]) -> Iterator[Fin
         )
     if not _same([torch.tensor(window.scale) for window in of_ranks]):
         scales = " and ".join(f"{window.scale:g}" for window in of_ranks)
-        yield mistakes_of_ranks.scales_apart(
+        yield catalogue.ranks.scales_apart(
             f"the ranks went into window {number} with different loss scales, {scales}"
         )
 
@@ -157,7 +157,7 @@ def _not_rank_zeros(window: SeenWindow, runs: list[SeenRun]) -> Iterator[Finding
 
 def _apart_after(number: int, of_ranks: tuple[SeenWindow, ...]) -> Iterator[Finding]:
     if not _same([window.after for window in of_ranks]):
-        yield mistakes_of_ranks.weights_apart(f"after window {number} the ranks had different weights")
+        yield catalogue.ranks.weights_apart(f"after window {number} the ranks had different weights")
 
 
 def _at_overflow(of_ranks: tuple[SeenWindow, ...]) -> Iterator[Finding]:
@@ -175,7 +175,7 @@ def _at_overflow(of_ranks: tuple[SeenWindow, ...]) -> Iterator[Finding]:
         )
     stepped = moved.index(True)
     who = f"gradients overflowed on one rank, and rank {stepped} made the step that the other skipped"
-    apart = mistakes_of_ranks.skipped_apart(who)
+    apart = catalogue.ranks.skipped_apart(who)
     yield apart if by_scaler else replace(apart, hint=_WITHOUT_SCALER)
 
 
@@ -211,7 +211,7 @@ def _wrong_update(
             "all_reduce the number of samples before you divide by it",
         )
     if left.any() and _near(applied - wanted, left, problem):
-        yield known_mistakes.no_zero_grad()
+        yield catalogue.steps.no_zero_grad()
     factor = float(applied @ wanted / (wanted @ wanted))
     off = float((applied - factor * wanted).norm() / max(abs(factor) * float(wanted.norm()), 1e-30))
     by_scaler = any(window.by_scaler for window in of_ranks)

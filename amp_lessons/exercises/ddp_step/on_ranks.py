@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from amp_lessons.audit import known_mistakes
+from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed, first
 from amp_lessons.exercises.attempt import Rejected
 from amp_lessons.exercises.training_loops.mistakes import exceptions, history, precision, scaling
@@ -108,7 +108,7 @@ def _unscaled(run: Run) -> Iterator[Finding]:
         return
     if window.scale == 1.0 and 1.0 < start <= max(run.problem.batch_sizes):
         effect = scaling.vanished(window)
-        yield known_mistakes.loss_not_scaled(scaling.why_unscaled(run), effect, hint=scaling.SCALING_HINT)
+        yield catalogue.steps.loss_not_scaled(scaling.why_unscaled(run), effect, hint=scaling.SCALING_HINT)
     yield from scaling.not_scaled(window)
 
 

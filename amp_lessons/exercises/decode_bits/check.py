@@ -13,7 +13,7 @@ import torch
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, outcome_of, reject
 from amp_lessons.exercises.report import common_findings
-from amp_lessons.exercises.report.returned_numbers import float_in, number_in, remark_on_type
+from amp_lessons.exercises.report.common_findings import float_in, number_in, remark_on_type
 from amp_lessons.text.describing import describe
 
 # --- codes of formats that follow the IEEE rules, what kind of number each stands for, and its exact value

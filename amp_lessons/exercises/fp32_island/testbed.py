@@ -13,9 +13,8 @@ from torch import Tensor, nn
 
 from amp_lessons.exercises.attempt import outcome_of
 from amp_lessons.exercises.containment.sandbox import Outcome
-from amp_lessons.exercises.watching.device import device_type
-from amp_lessons.exercises.watching.spies import spying
-from amp_lessons.exercises.watching.tape import Tape
+from amp_lessons.exercises.watching.spying import spying
+from amp_lessons.exercises.watching.tape import Tape, device_type
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.precisions import HALVES
 

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from amp_lessons.audit import known_mistakes
+from amp_lessons.audit import catalogue
+from amp_lessons.audit.catalogue.precision import nan_hidden
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.audit.known_mistakes import nan_hidden
 from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject, run
 from amp_lessons.exercises.patients.products import ProductDtypes
-from amp_lessons.exercises.watching.device import device_type
+from amp_lessons.exercises.watching.tape import device_type
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.text.describing import describe
 
@@ -72,7 +72,7 @@ def _require_empty_rows(result: Tensor, case: MaskCase) -> None:
     rows = result[case.empty]
     if rows.isnan().any():
         nan_of = f"for {case.what}, a query that may see no key gives NaN"
-        raise Rejected(known_mistakes.masked_row_nan(nan_of))
+        raise Rejected(catalogue.precision.masked_row_nan(nan_of))
     if rows.any():
         reject(
             "masked_row_not_zero",

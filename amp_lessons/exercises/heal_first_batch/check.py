@@ -9,11 +9,11 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
-from amp_lessons.audit import known_mistakes
+from amp_lessons.audit import catalogue
+from amp_lessons.audit.catalogue.precision import nan_hidden
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.audit.known_mistakes import nan_hidden
 from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject
-from amp_lessons.exercises.watching.device import device_type
+from amp_lessons.exercises.watching.tape import device_type
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.text.describing import describe
 
@@ -113,7 +113,7 @@ def _reject(seen: Tensor, x: Tensor, case: RowsCase) -> NoReturn:
         )
         blank = f"for {case.what}, a blank row gives NaN"
         mean_square = "add eps where it is a number: to a mean square in fp32"
-        raise Rejected(known_mistakes.eps_vanishes(blank, how, mean_square))
+        raise Rejected(catalogue.precision.eps_vanishes(blank, how, mean_square))
     if case.about == _BRIGHT and not seen.abs().amax() > 0.5:
         reject(
             "squares_overflow",
@@ -140,7 +140,7 @@ def _reject_eps(eps: float, case: RowsCase) -> None:
         )
         as_if = f"for {case.what}, rows come out as if eps were {max(eps, 0.0):.2g}"
         before_square = "take x to fp32 before it is squared, and add eps there"
-        raise Rejected(known_mistakes.eps_vanishes(as_if, how, before_square))
+        raise Rejected(catalogue.precision.eps_vanishes(as_if, how, before_square))
     if eps > 2 * case.eps:
         reject(
             "eps_replaced",

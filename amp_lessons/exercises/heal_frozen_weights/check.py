@@ -12,12 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from amp_lessons.audit import known_mistakes
+from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject, run
 from amp_lessons.exercises.patients.products import ProductDtypes
 from amp_lessons.exercises.report.results import SideBySide
-from amp_lessons.exercises.watching.device import device_type
+from amp_lessons.exercises.watching.tape import device_type
 from amp_lessons.text.describing import describe
 
 _LEAST, _MOST = 0.75, 1.5  # of the way, and of its length: stochastic rounding, which is right, is noisy
@@ -122,7 +122,7 @@ def _reject_lost(seen: str, still: Tensor) -> NoReturn:
             "make one update for each batch of each epoch, with the learning rate given",
         )
     count = f"{int(still.sum())} of its {still.numel()} numbers are what they were"
-    raise Rejected(known_mistakes.updates_rounded_away(f"{seen}, and {count}", "bf16"))
+    raise Rejected(catalogue.precision.updates_rounded_away(f"{seen}, and {count}", "bf16"))
 
 
 def _require_losses(history: list[float], losses: list[float]) -> None:

@@ -8,10 +8,17 @@ from typing import Any
 import torch.nn.functional as F
 from torch import nn
 
-from amp_lessons.exercises.patients.case import Case, Diagnosis, Sighting
-from amp_lessons.exercises.patients.observed import Curve, Observed
-from amp_lessons.exercises.patients.variants import LOOP_NAMES, names, pieces
-from amp_lessons.exercises.watching.device import device_type
+from amp_lessons.exercises.patients.case import (
+    LOOP_NAMES,
+    Case,
+    Curve,
+    Diagnosis,
+    Observed,
+    Sighting,
+    names,
+    pieces,
+)
+from amp_lessons.exercises.watching.tape import device_type
 from amp_lessons.material.data import LabelledImages, batches, digits
 from amp_lessons.material.models import CLASSES, PIXELS, seeded
 

@@ -9,10 +9,10 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from amp_lessons.audit import known_mistakes
+from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.exercises.attempt import Attempt, Rejected, reject
-from amp_lessons.exercises.watching.device import device_type
+from amp_lessons.exercises.watching.tape import device_type
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.text.describing import describe
 
@@ -160,7 +160,7 @@ def _reject_average(seen: Tensor, last: Tensor, came: str, training: _Training) 
         )
     if training.dtype != torch.float32 and torch.equal(seen, seen.to(training.dtype).double()):
         of_half = f"{came}, and each of its numbers is one that {half} has"
-        raise Rejected(known_mistakes.average_stuck(of_half, half))
+        raise Rejected(catalogue.precision.average_stuck(of_half, half))
     reject(
         "wrong_average",
         f"{came}, and is off by more than a hundredth of it",

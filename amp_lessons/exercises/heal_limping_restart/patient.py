@@ -10,10 +10,8 @@ from typing import Any
 
 import torch
 
-from amp_lessons.exercises.patients.case import Case, Diagnosis, Sighting
+from amp_lessons.exercises.patients.case import Case, Curve, Diagnosis, Observed, Sighting, names, pieces
 from amp_lessons.exercises.patients.digits import Training, training
-from amp_lessons.exercises.patients.observed import Curve, Observed
-from amp_lessons.exercises.patients.variants import names, pieces
 
 _LOSS_WEIGHT = 2.0**9  # so that the scale has to be halved about six times before gradients fit into fp16
 _EPOCHS = 2  # before the restart, and after it

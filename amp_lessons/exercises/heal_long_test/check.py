@@ -12,14 +12,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from amp_lessons.audit import known_mistakes
+from amp_lessons.audit import catalogue
+from amp_lessons.audit.catalogue.precision import nan_hidden
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.audit.known_mistakes import nan_hidden
 from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject, run
 from amp_lessons.exercises.patients.products import ProductDtypes
+from amp_lessons.exercises.report.common_findings import float_in, remark_on_type
 from amp_lessons.exercises.report.results import SideBySide
-from amp_lessons.exercises.report.returned_numbers import float_in, remark_on_type
-from amp_lessons.exercises.watching.device import device_type
+from amp_lessons.exercises.watching.tape import device_type
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.text.describing import describe
 
@@ -96,7 +96,7 @@ def _require_accuracy(accuracy: float, given: EvaluationProblem) -> None:
         )
     if math.isclose(accuracy, right, rel_tol=0.005):  # bf16 rounds by 0.4 % at most
         raise Rejected(
-            known_mistakes.metric_rounded(
+            catalogue.precision.metric_rounded(
                 f"for {given.what} the accuracy is {accuracy:.6f} instead of {right:.6f}",
                 f"a count or a quotient was rounded to {dtype_name(given.dtype)} on its way",
                 "keep counts in integers or in fp32 to the end, the division included",
@@ -122,7 +122,7 @@ def _stop(dtype: torch.dtype) -> float:
 def _reject_stopped(seen: str, given: EvaluationProblem) -> NoReturn:
     half = dtype_name(given.dtype)
     stopped = f"for {given.what} {seen}"
-    raise Rejected(known_mistakes.metric_stops(stopped, half, _stop(given.dtype)))
+    raise Rejected(catalogue.precision.metric_stops(stopped, half, _stop(given.dtype)))
 
 
 def _mean_of_batches(given: EvaluationProblem) -> float:

@@ -10,10 +10,10 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from amp_lessons.audit import known_mistakes
+from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject, run
-from amp_lessons.exercises.watching.device import device_type
+from amp_lessons.exercises.watching.tape import device_type
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.text.describing import describe
 
@@ -141,7 +141,7 @@ def _reject(errors: Tensor, case: RotationCase, rotate: LearnersFunction) -> NoR
             "multiply without a matrix product, or switch autocast off around it",
         )
     if case.x.dtype != torch.float32 and _shares_an_angle(rotate, case):
-        raise Rejected(known_mistakes.positions_rounded(seen, _HAS_NOT[case.x.dtype]))
+        raise Rejected(catalogue.precision.positions_rounded(seen, _HAS_NOT[case.x.dtype]))
     if case.x.dtype != torch.float32 and _grows_slowly(errors, case.positions):
         reject(
             "angles_rounded",

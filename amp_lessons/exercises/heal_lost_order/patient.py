@@ -7,10 +7,8 @@ from typing import Any
 
 import torch
 
-from amp_lessons.exercises.patients.case import Case, Diagnosis, Sighting
-from amp_lessons.exercises.patients.observed import Curve, Observed
-from amp_lessons.exercises.patients.variants import names, pieces
-from amp_lessons.exercises.watching.device import device_type
+from amp_lessons.exercises.patients.case import Case, Curve, Diagnosis, Observed, Sighting, names, pieces
+from amp_lessons.exercises.watching.tape import device_type
 
 _LENGTH, _BLOCK, _WIDTH = 2048, 256, 64
 _FOUND = "share of tokens that find the one before them"

@@ -13,7 +13,7 @@ from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from amp_lessons.audit import known_mistakes
+from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed, passed
 from amp_lessons.audit.recorder.replacing import replaced
 from amp_lessons.exercises.attempt import Attempt, Rejected
@@ -51,7 +51,7 @@ def check(attempt: Attempt) -> Iterator[Finding | SideBySide]:
 
 def _schedule(company: Company, steps: int) -> Iterator[Finding]:
     if company.schedule_steps > steps:
-        yield known_mistakes.schedule_on_skipped_step(company.schedule_steps, steps)
+        yield catalogue.scaler.schedule_on_skipped_step(company.schedule_steps, steps)
     if company.schedule_steps < steps:
         yield failed(
             "schedule_behind",
@@ -63,7 +63,7 @@ def _schedule(company: Company, steps: int) -> Iterator[Finding]:
 
 def _average(company: Company, steps: int) -> Iterator[Finding]:
     if company.average_updates > steps:
-        yield known_mistakes.average_on_skipped_step(company.average_updates, steps)
+        yield catalogue.scaler.average_on_skipped_step(company.average_updates, steps)
     if company.average_updates < steps:
         yield failed(
             "average_behind",

@@ -8,10 +8,17 @@ from typing import Any
 from torch.optim.lr_scheduler import LambdaLR
 from torch.optim.swa_utils import AveragedModel
 
-from amp_lessons.exercises.patients.case import Case, Diagnosis, Sighting
+from amp_lessons.exercises.patients.case import (
+    LOOP_NAMES,
+    Case,
+    Curve,
+    Diagnosis,
+    Observed,
+    Sighting,
+    names,
+    pieces,
+)
 from amp_lessons.exercises.patients.digits import training
-from amp_lessons.exercises.patients.observed import Curve, Observed
-from amp_lessons.exercises.patients.variants import LOOP_NAMES, names, pieces
 
 _EPOCHS, _WARM_UP = 4, 8  # steps of warm-up: no more than the batches that overflow, and one
 _LOSS_WEIGHT = 2.0**10  # so that the scale has to be halved about seven times before gradients fit into fp16

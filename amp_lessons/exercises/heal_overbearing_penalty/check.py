@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from amp_lessons.audit import known_mistakes
+from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed, first, passed
 from amp_lessons.exercises.attempt import Attempt, require_none
 from amp_lessons.exercises.training_loops.mistakes import (
@@ -70,7 +70,7 @@ def _unscaled_nothing(run: Run) -> Iterator[Finding]:
     """Find ``unscale_`` before backward had left anything in ``.grad``."""
     calls = run.steps[-1].called("unscale_", directly=True) if run.steps else []
     if any(call.gradients is not None and not call.gradients.any() for call in calls):
-        yield known_mistakes.unscale_without_gradients(
+        yield catalogue.steps.unscale_without_gradients(
             "torch.autograd.grad returns its gradients instead of putting them there",
             "divide what torch.autograd.grad returned by scaler.get_scale() yourself",
         )
@@ -89,7 +89,7 @@ def _vanished(window: Window) -> Iterator[Finding]:
     looks = [each for each in window.last.backwards if not each.gradients]
     tiny = window.run.problem.loss_weight < 2.0**-15
     if tiny and looks and looks[0].start_gradient <= 1:
-        yield known_mistakes.loss_not_scaled(
+        yield catalogue.steps.loss_not_scaled(
             "torch.autograd.grad went through the loss as it is",
             "the gradients that are penalised vanish in fp16, and zeros have no norm to derive",
             hint="take these gradients of the scaled loss, and bring them to their true size afterwards",
@@ -107,7 +107,7 @@ def _update(window: Window) -> Iterator[Finding]:
     yield from _weight(window, update.weight)
     yield from steps.direct_step(window)
     yield from steps.gradients_changed(window)
-    yield known_mistakes.wrong_update(
+    yield catalogue.steps.wrong_update(
         "the update",
         "it is neither that of the loss nor that of loss and penalty",
         "scale for torch.autograd.grad, divide by the scale, then scale the sum of loss and penalty",
@@ -117,7 +117,7 @@ def _update(window: Window) -> Iterator[Finding]:
 def _weight(window: Window, weight: float) -> Iterator[Finding]:
     """Report the mistake behind a wrong weight of the penalty in the update."""
     if weight > math.sqrt(window.scale) > 1:  # the scale, unless the penalty was made smaller against it
-        yield known_mistakes.penalty_on_scaled_gradients(f"{weight:.5g} times")
+        yield catalogue.steps.penalty_on_scaled_gradients(f"{weight:.5g} times")
     if abs(weight) < 0.05:
         yield failed(
             "penalty_missing",
@@ -127,7 +127,7 @@ def _weight(window: Window, weight: float) -> Iterator[Finding]:
         )
     yield from _divided_by_the_first_scale(window, weight)
     if not math.isnan(weight):
-        yield known_mistakes.wrong_update(
+        yield catalogue.steps.wrong_update(
             "the update",
             f"the penalty counts {weight:.3g} times",
             "add penalty times the norm of the true gradient over all parameters, once",
@@ -138,7 +138,7 @@ def _divided_by_the_first_scale(window: Window, weight: float) -> Iterator[Findi
     """Find gradients that are divided by a constant although the scale has moved since."""
     first_scale = windows(window.run)[0].scale
     if window.scale != first_scale and math.isclose(weight, window.scale / first_scale, rel_tol=0.1):
-        yield known_mistakes.wrong_update(
+        yield catalogue.steps.wrong_update(
             "the update",
             f"the penalty counts {weight:.3g} times, as if its gradients had been divided by "
             f"{first_scale:.0f}, the scale of the first batch; the scale is {window.scale:.0f} by now",

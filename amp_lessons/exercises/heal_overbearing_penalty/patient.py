@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from amp_lessons.exercises.patients.case import Case, Diagnosis, Sighting
+from amp_lessons.exercises.patients.case import (
+    LOOP_NAMES,
+    Case,
+    Curve,
+    Diagnosis,
+    Observed,
+    Sighting,
+    names,
+    pieces,
+)
 from amp_lessons.exercises.patients.digits import training
-from amp_lessons.exercises.patients.observed import Curve, Observed
-from amp_lessons.exercises.patients.variants import LOOP_NAMES, names, pieces
 
 _EPOCHS, _PENALTY = 8, 0.01
 _STEPS = "share of the batches after which the weights changed"

@@ -7,10 +7,17 @@ from typing import Any
 
 from torch import Tensor
 
-from amp_lessons.exercises.patients.case import Case, Diagnosis, Sighting
+from amp_lessons.exercises.patients.case import (
+    LOOP_NAMES,
+    Case,
+    Curve,
+    Diagnosis,
+    Observed,
+    Sighting,
+    names,
+    pieces,
+)
 from amp_lessons.exercises.patients.digits import Training, training
-from amp_lessons.exercises.patients.observed import Curve, Observed
-from amp_lessons.exercises.patients.variants import LOOP_NAMES, names, pieces
 
 _EPOCHS, _WINDOW = 6, 4
 _DIFFERENCE = "how far wrong labels in three batches of four lead astray, as a share of the way"

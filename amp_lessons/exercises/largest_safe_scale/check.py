@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from amp_lessons.audit import known_mistakes
+from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, note, passed
 from amp_lessons.exercises.attempt import Attempt, Rejected, reject
 from amp_lessons.exercises.report import common_findings
-from amp_lessons.exercises.report.returned_numbers import float_in, remark_on_type
+from amp_lessons.exercises.report.common_findings import float_in, remark_on_type
 from amp_lessons.text.describing import describe
 
 
@@ -136,7 +136,7 @@ def _require_scale(answer: ReturnedScale) -> None:
         reject("not_a_scale", f"{scale} is no scale, {case}", "the answer is a positive, finite power of two")
     if scale == answer.without_signs != answer.right:
         raise Rejected(
-            known_mistakes.signs_ignored(
+            catalogue.steps.signs_ignored(
                 f"a negative gradient becomes -inf, {case}", "magnitudes decide: g.abs().max()"
             )
         )
@@ -183,7 +183,7 @@ def _require_largest(answer: ReturnedScale) -> None:
         return
     if answer.scale == 2.0**16:
         raise Rejected(
-            known_mistakes.capped(
+            catalogue.steps.capped(
                 f"65536 is returned although a larger scale would still overflow nothing, {answer.case}"
             )
         )

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from amp_lessons.audit import known_mistakes
+from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed, first, note, passed
 from amp_lessons.audit.recorder.replacing import replaced
 from amp_lessons.exercises.attempt import Attempt, Rejected, callable_with, outcome_of, reject, require_none
@@ -24,9 +24,9 @@ from amp_lessons.exercises.loss_scaler.scenarios import (
     step_through,
 )
 from amp_lessons.exercises.report import common_findings
+from amp_lessons.exercises.report.common_findings import float_in, remark_on_type
 from amp_lessons.exercises.report.results import SideBySide
-from amp_lessons.exercises.report.returned_numbers import float_in, remark_on_type
-from amp_lessons.exercises.watching.device import device_type
+from amp_lessons.exercises.watching.tape import device_type
 from amp_lessons.text.describing import describe
 
 
@@ -290,7 +290,7 @@ def _wrong_step(mine: Iteration, theirs: Iteration, past: list[Iteration]) -> Fi
             "step has to use what stands in .grad when it is called: unscale_ is called to change it",
         )
     if _same(mine.moved, 2 * theirs.moved):
-        return known_mistakes.double_step(hint="call optimizer.step() once")
+        return catalogue.steps.double_step(hint="call optimizer.step() once")
     return failed(
         "wrong_step",
         f"the weights moved by {_listed(mine.moved)} instead of {_listed(theirs.moved)}",
@@ -352,7 +352,7 @@ def _updating(mine: Iteration, theirs: Iteration, past: list[Iteration], ever: b
             else "after an overflow multiply the scale by backoff_factor, with no lower bound",
         )
     if past and past[-1].scale_after > past[-1].scale_before and seen < theirs.scale_after:
-        yield known_mistakes.capped(
+        yield catalogue.steps.capped(
             f"{moved}; growth_factor makes it {theirs.scale_after:g}, and smaller scales did grow by it"
         )
     if theirs.scale_after != theirs.scale_before:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from amp_lessons.exercises.watching.device import device_type
+from amp_lessons.exercises.watching.tape import device_type
 from amp_lessons.text.describing import describe
 
 

@@ -8,12 +8,12 @@ from typing import Any, TypeAlias
 
 import torch
 
-from amp_lessons.audit import known_mistakes
+from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed, note, passed
 from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, require_none
 from amp_lessons.exercises.mx_scale.questions import ELEMENT, EXPONENTS, NAN, BlockQuestion, questions
 from amp_lessons.exercises.report import common_findings
-from amp_lessons.exercises.report.returned_numbers import number_in, remark_on_type
+from amp_lessons.exercises.report.common_findings import number_in, remark_on_type
 from amp_lessons.exercises.small_formats import mistakes as of_scales
 from amp_lessons.text.describing import describe
 
@@ -100,7 +100,7 @@ def _confusions(exponent: int, question: BlockQuestion) -> Iterator[Finding]:
         )
     largest = float(question.block.max())
     if 0 < largest < question.amax and exponent in BlockQuestion("", question.block.clamp(min=0)).right:
-        yield known_mistakes.signs_ignored(
+        yield catalogue.steps.signs_ignored(
             f"{what}: the largest number decides here, {largest:.3g}, and a larger magnitude is negative",
             "magnitudes decide: block.abs().max()",
         )

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from amp_lessons.audit.catalogue.precision import products_in_another_dtype
 from amp_lessons.audit.findings import Finding
-from amp_lessons.audit.known_mistakes import products_in_another_dtype
+from amp_lessons.formats.dtypes import dtype_name
 
 _PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "addmv", "mv", "linear", "mkldnn_linear")
 _ATTENTION = "scaled_dot_product"
@@ -34,4 +35,6 @@ class ProductDtypes(TorchDispatchMode):
         others = self.seen - {asked}
         if asked in self.seen and not others:
             return None
-        return products_in_another_dtype(what, min(others, key=str) if others else None, asked)
+        return products_in_another_dtype(
+            what, dtype_name(min(others, key=str)) if others else None, dtype_name(asked)
+        )

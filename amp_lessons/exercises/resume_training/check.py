@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from amp_lessons.audit import known_mistakes
+from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed, passed
 from amp_lessons.exercises.attempt import (
     Attempt,
@@ -32,7 +32,7 @@ from amp_lessons.exercises.resume_training.testbed import (
     set_random_states,
     train,
 )
-from amp_lessons.exercises.watching.device import device_type
+from amp_lessons.exercises.watching.tape import device_type
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.text.describing import describe
 
@@ -266,7 +266,7 @@ def _rounded_to(
 
 def _same_parameters(resumed: Training) -> Iterator[Finding]:
     if not resumed.model.training:
-        yield known_mistakes.evaluation_mode("after loading")
+        yield catalogue.precision.evaluation_mode("after loading")
     stepped = {id(p) for group in resumed.optimizer.param_groups for p in group["params"]}
     if not all(id(parameter) in stepped for parameter in resumed.model.parameters()):
         yield failed(
@@ -277,7 +277,7 @@ def _same_parameters(resumed: Training) -> Iterator[Finding]:
         )
     frozen = [name for name, parameter in resumed.model.named_parameters() if not parameter.requires_grad]
     if frozen:
-        yield known_mistakes.parameters_frozen(
+        yield catalogue.precision.parameters_frozen(
             "after loading",
             ", ".join(frozen),
             "leave requires_grad as it is; for inference use torch.no_grad() instead",

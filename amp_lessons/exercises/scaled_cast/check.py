@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from amp_lessons.audit import known_mistakes
+from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed, passed
 from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject, require_none, run
 from amp_lessons.exercises.report import common_findings
-from amp_lessons.exercises.report.returned_numbers import float_in
+from amp_lessons.exercises.report.common_findings import float_in
 from amp_lessons.exercises.scaled_cast.cases import CastCase, cases
 from amp_lessons.exercises.small_formats import mistakes
 from amp_lessons.exercises.small_formats.watching import BEHAVIOURS, FORMAT_OF, CastWatch
@@ -82,7 +82,7 @@ def _wrong_amax(scale: float, case: CastCase, element: FloatFormat, what: str) -
     """Find out whether the scale comes from something else than the largest magnitude."""
     largest, smallest = float(case.x.max()), float(case.x.min())
     if 0 < largest < -smallest and math.isclose(scale * element.max, largest, rel_tol=0.01):
-        yield known_mistakes.signs_ignored(
+        yield catalogue.steps.signs_ignored(
             f"the scale comes from the largest number, {largest:.3g}, {what}, and the smallest is "
             f"{smallest:.3g}",
             "magnitudes decide: x.abs().max()",

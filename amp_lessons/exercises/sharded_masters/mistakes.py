@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from amp_lessons.audit import mistakes_of_ranks
+from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.parallel.collectives import Collective
@@ -35,7 +35,7 @@ def of_shard(model: nn.Module, sharded: Any, beside: Beside) -> Iterator[Finding
         )
         return
     if shard.dtype != torch.float32:
-        yield mistakes_of_ranks.masters_not_fp32(str(shard.dtype))
+        yield catalogue.ranks.masters_not_fp32(str(shard.dtype))
     if shard.shape != (beside.share,):
         yield failed(
             "shard_size",

@@ -13,8 +13,8 @@ import torch
 
 from amp_lessons.audit.findings import Finding, failed, note, passed
 from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject
+from amp_lessons.exercises.report.common_findings import float_in, remark_on_type
 from amp_lessons.exercises.report.results import SideBySide
-from amp_lessons.exercises.report.returned_numbers import float_in, remark_on_type
 from amp_lessons.exercises.time_step.fake_clockwork import (
     BUSY,
     LAUNCHED,

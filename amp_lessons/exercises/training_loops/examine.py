@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from amp_lessons.audit import known_mistakes
+from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, first, note, passed
 from amp_lessons.exercises.attempt import Attempt, Rejected
 from amp_lessons.exercises.report import common_findings
@@ -133,20 +133,20 @@ def _remarks(runs: list[Run]) -> Iterator[Finding]:
 
 def _old_spellings(runs: list[Run]) -> Iterator[Finding]:
     for spelling in sorted({spelling for run in runs for spelling in run.tape.deprecated}):
-        yield known_mistakes.deprecated_api(spelling)
+        yield catalogue.scaler.deprecated_api(spelling)
 
 
 def _inputs_cast(runs: list[Run]) -> Iterator[Finding]:
     """Remark on batches that reached the model in 16 bits."""
     seen = {step.forward.input_dtype for run in runs for step in run.steps if step.forward}
     if seen & set(HALVES.values()):
-        yield known_mistakes.inputs_cast("the inputs were")
+        yield catalogue.precision.inputs_cast("the inputs were")
 
 
 def _other_ways_to_scale(runs: list[Run]) -> Iterator[Finding]:
     in_bfloat16 = [run for run in runs if run.problem.dtype == torch.bfloat16]
     if any(call.enabled for run in in_bfloat16 for call in run.calls("scale")):
-        yield known_mistakes.scaler_with_bfloat16()
+        yield catalogue.scaler.scaler_with_bfloat16()
     if not any(run.calls("scale") for run in runs):
         yield note(
             "own_scaling",
@@ -166,7 +166,7 @@ def _batches_left_out(runs: list[Run]) -> Iterator[Finding]:
     if not left_out:
         return
     in_windows = left_out[0].planned_batches > 1
-    yield known_mistakes.batch_left_out(", its window has a batch less" if in_windows else "")
+    yield catalogue.scaler.batch_left_out(", its window has a batch less" if in_windows else "")
 
 
 def _comparisons(

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from amp_lessons.audit import known_mistakes
+from amp_lessons.audit import catalogue
+from amp_lessons.audit.catalogue.scaler import batch_left_out
 from amp_lessons.audit.findings import Finding, failed, first, passed
-from amp_lessons.audit.known_mistakes import batch_left_out
 from amp_lessons.exercises.attempt import Attempt, require_none
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.report.common_findings import cuda_replaced, fixed_device, in_place_of_cuda
@@ -120,7 +120,7 @@ def mistakes(call: GanCall) -> Iterator[Finding]:
     yield from generator(call, judged_by)
     yield from unscaled(call)
     if call.frozen:
-        yield known_mistakes.parameters_frozen(
+        yield catalogue.precision.parameters_frozen(
             "after the step", f"the {call.frozen[0]}'s parameters", "unfreeze them before the step returns"
         )
     yield from _wrong_type(call.outcome.value)
@@ -170,25 +170,25 @@ def precision(call: GanCall) -> Iterator[Finding]:
     """Find a network outside autocast or in another dtype, stale weights, and a backward pass inside."""
     forwards = [event for event in call.events if isinstance(event, Forward)]
     if not forwards:
-        yield known_mistakes.no_graph() if call.forwards_without_graph else _nothing_trained()
+        yield catalogue.steps.no_graph() if call.forwards_without_graph else _nothing_trained()
     if any(forward.parameter_dtype != torch.float32 for forward in forwards):
-        yield known_mistakes.half_parameters()
+        yield catalogue.precision.half_parameters()
     for forward in forwards:
         yield from _forward(forward, call.dtype)
     if any(forward.stale for forward in forwards):
-        yield known_mistakes.one_big_autocast("for each network's loss")
+        yield catalogue.precision.one_big_autocast("for each network's loss")
     yield from _evaluation_mode(call, forwards)
     yield from _other_noise(call, forwards)
     yield from _loss_in_half(call)
     if any(event.autocast for event in call.events if isinstance(event, Backward)):
-        yield known_mistakes.backward_in_autocast(call.dtype)
+        yield catalogue.precision.backward_in_autocast(dtype_name(call.dtype))
 
 
 def _evaluation_mode(call: GanCall, forwards: list[Forward]) -> Iterator[Finding]:
     """Find a network in evaluation mode for its own loss; the discriminator may be for the generator's."""
     for forward in forwards:
         if not forward.training and (forward.part == "generator" or _same(forward.inputs, call.real)):
-            yield known_mistakes.evaluation_mode(f"while the {forward.part} was trained")
+            yield catalogue.precision.evaluation_mode(f"while the {forward.part} was trained")
 
 
 def _other_noise(call: GanCall, forwards: list[Forward]) -> Iterator[Finding]:
@@ -222,9 +222,9 @@ def _loss_in_half(call: GanCall) -> Iterator[Finding]:
             continue
         loss, half = f"the {_scaled_for(call, scaled)}'s loss", dtype_name(scaled.dtype)
         if scaled.made_by and scaled.made_by[0].startswith("ToCopy"):
-            yield known_mistakes.loss_in_half(half, loss)
+            yield catalogue.steps.loss_in_half(half, loss)
         if any(name.startswith("BinaryCrossEntropyWithLogits") for name in scaled.made_by):
-            yield known_mistakes.loss_outside_autocast(half, loss)  # under autocast it would be in fp32
+            yield catalogue.steps.loss_outside_autocast(half, loss)  # under autocast it would be in fp32
 
 
 def _scaled_for(call: GanCall, scaled: Call) -> str:
@@ -243,14 +243,16 @@ def inputs_cast(call: GanCall) -> Iterator[Finding]:
     forwards = [f for f in call.events if isinstance(f, Forward) and f.input_dtype in HALVES.values()]
     for what, inputs in given.items():
         if any(_same(forward.inputs, inputs) for forward in forwards):
-            yield known_mistakes.inputs_cast(what)
+            yield catalogue.precision.inputs_cast(what)
 
 
 def _forward(forward: Forward, asked: torch.dtype) -> Iterator[Finding]:
     if forward.autocast_dtype is None:
-        yield known_mistakes.no_autocast(f"the {forward.part}", asked)
+        yield catalogue.precision.no_autocast(f"the {forward.part}", dtype_name(asked))
     elif forward.autocast_dtype != asked:
-        yield known_mistakes.wrong_autocast_dtype(f"the {forward.part}", forward.autocast_dtype, asked)
+        yield catalogue.precision.wrong_autocast_dtype(
+            f"the {forward.part}", dtype_name(forward.autocast_dtype), asked
+        )
 
 
 def another_scaler(call: GanCall) -> Iterator[Finding]:
@@ -276,7 +278,9 @@ def _meanings(call: GanCall) -> Iterator[Finding]:
     text = call.outcome.error_text
     if "same dtype" in text:  # half and float tensors meet where autocast is off
         yield from precision(call)
-        yield known_mistakes.no_autocast("a network, given what another had computed in 16 bits,", call.dtype)
+        yield catalogue.precision.no_autocast(
+            "a network, given what another had computed in 16 bits,", dtype_name(call.dtype)
+        )
     if "step() has already been called since the last update" in text:
         yield from _stepped_twice(call)
     if "No inf checks were recorded for this optimizer" in text:
@@ -292,7 +296,7 @@ def _stepped_twice(call: GanCall) -> Iterator[Finding]:
     stepped = [each.optimizer for each in call.calls("scaler.step")]
     for part, optimizer in call.optimizers.items():
         if stepped.count(optimizer) > 1:
-            yield known_mistakes.double_step(f"scaler.step({optimizer_of(part)}) was called", hint=ONCE_EACH)
+            yield catalogue.steps.double_step(f"scaler.step({optimizer_of(part)}) was called", hint=ONCE_EACH)
 
 
 def _gradients_missing(call: GanCall) -> Finding:
@@ -319,15 +323,15 @@ _ERRORS = {
         "refuses it with this error",
         "drop the sigmoid and use torch.nn.functional.binary_cross_entropy_with_logits",
     ),
-    "_scale is None": known_mistakes.loss_not_scaled(
+    "_scale is None": catalogue.steps.loss_not_scaled(
         "scaler.step was called, but nothing had been multiplied by scaler.scale", hint=SCALE_BOTH
     ),
-    "step() has already been called since the last update": known_mistakes.no_update(ONE_UPDATE),
-    "unscale_() is being called after step": known_mistakes.no_update(ONE_UPDATE),
-    "No inf checks were recorded prior to update": known_mistakes.update_without_step(
+    "step() has already been called since the last update": catalogue.scaler.no_update(ONE_UPDATE),
+    "unscale_() is being called after step": catalogue.scaler.no_update(ONE_UPDATE),
+    "No inf checks were recorded prior to update": catalogue.scaler.update_without_step(
         "without a scaler.step(optimizer) before it", ONE_UPDATE
     ),
-    "backward through the graph a second time": known_mistakes.graph_used_twice(
+    "backward through the graph a second time": catalogue.steps.graph_used_twice(
         "the fake images still carried the generator's graph, or one discriminator output served both losses",
         "give the discriminator fake.detach() for its own loss, and run discriminator(fake) again for the "
         "generator's",
@@ -338,7 +342,7 @@ _ERRORS = {
         "compute the generator's loss after the discriminator's step, or do both backward passes before "
         "either step",
     ),
-    "Attempting to unscale FP16 gradients": known_mistakes.half_parameters(),
-    "does not require grad": known_mistakes.no_graph(),
-    "outputs must be a Tensor or an iterable": known_mistakes.scale_needs_a_tensor(),
+    "Attempting to unscale FP16 gradients": catalogue.precision.half_parameters(),
+    "does not require grad": catalogue.steps.no_graph(),
+    "outputs must be a Tensor or an iterable": catalogue.steps.scale_needs_a_tensor(),
 }

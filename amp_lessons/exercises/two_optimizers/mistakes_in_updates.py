@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from amp_lessons.audit import known_mistakes
+from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.exercises.two_optimizers.testbed import (
     BATCH_SIZE,
@@ -48,7 +48,7 @@ def overflow(call: GanCall) -> Iterator[Finding]:
             "itself, and tells scaler.update() about it"
             for optimizer in left_out
         ]
-        yield known_mistakes.scale_never_lowered(call.scale, call.scale_after, *hints[:1])
+        yield catalogue.scaler.scale_never_lowered(call.scale, call.scale_after, *hints[:1])
 
 
 def _overflow_of(call: GanCall, part: str) -> Iterator[Finding]:
@@ -56,12 +56,12 @@ def _overflow_of(call: GanCall, part: str) -> Iterator[Finding]:
     optimizer = optimizer_of(part)
     for step in call.steps_of(part):
         if call.gradients_at(step, part).isfinite().all():
-            yield known_mistakes.overflow_hidden(f"the {part}'s gradients")
-        yield known_mistakes.step_bypasses_scaler(
+            yield catalogue.scaler.overflow_hidden(f"the {part}'s gradients")
+        yield catalogue.scaler.step_bypasses_scaler(
             f"a step of {optimizer} was taken without the scaler's check", f"the {part}'s weights", optimizer
         )
     if not torch.equal(getattr(call.before, part), getattr(call.after, part)):
-        yield known_mistakes.weights_changed(f"the {part} overflowed and {optimizer} did not step")
+        yield catalogue.steps.weights_changed(f"the {part} overflowed and {optimizer} did not step")
 
 
 def unscaled(call: GanCall) -> Iterator[Finding]:
@@ -70,7 +70,7 @@ def unscaled(call: GanCall) -> Iterator[Finding]:
         return
     for each in call.passes:
         if each.largest <= LARGEST_UNSCALED_GRADIENT:
-            yield known_mistakes.loss_not_scaled(
+            yield catalogue.steps.loss_not_scaled(
                 f"at a loss scale of {call.scale:g} its gradients had the size they have without one",
                 loss=f"the {each.part}'s loss",
                 hint=SCALE_BOTH,
@@ -126,7 +126,7 @@ def _foreign_to_discriminator(
             "add both terms: real images with label 1, fake images with label 0",
         )
     if not math.isclose(real, fake, rel_tol=0.1):
-        yield known_mistakes.wrong_update(
+        yield catalogue.steps.wrong_update(
             "the discriminator's update",
             f"it holds {real:.3g} times the gradient of the term of the real images, and {fake:.3g} times "
             "that of the fake ones",
@@ -148,7 +148,7 @@ def generator(call: GanCall, judged_by: list[Truth]) -> Iterator[Finding]:
     fit = _fit(applied, parts)
     yield from _changed_on_the_way(call, [right.generator for right in judged_by], "generator")
     if any(_close(call, applied, -right.swapped.generator) for right in judged_by):
-        yield known_mistakes.wrong_update(
+        yield catalogue.steps.wrong_update(
             "the generator's update", "it is that of the saturating loss -BCE(D(fake), 0)", BOTH_LOSSES
         )
     yield from _labels_off(call, judged_by, "generator", fit)
@@ -183,7 +183,7 @@ def _another_loss(call: GanCall, judged_by: list[Truth], part: str) -> Iterator[
     steps = call.steps_of(part)
     if len(steps) > 1:
         both = "through the scaler and past it" if any(not step.in_step for step in steps) else ""
-        yield known_mistakes.double_step(f"{optimizer_of(part)} stepped", both, ONCE_EACH)
+        yield catalogue.steps.double_step(f"{optimizer_of(part)} stepped", both, ONCE_EACH)
     if any(_close(call, applied, getattr(right.swapped, part)) for right in judged_by):
         yield _SWAPPED[part]
     if any(_close(call, applied, getattr(right.squashed, part)) for right in judged_by):
@@ -200,14 +200,14 @@ def _changed_on_the_way(call: GanCall, wanted: list[Tensor], part: str) -> Itera
     step = call.steps_of(part)[0]
     given, optimizer = call.gradients_at(step, part), optimizer_of(part)
     if any(_close(call, given, gradient) for gradient in wanted):
-        yield known_mistakes.weights_changed(f"{optimizer} was given the right gradients")
+        yield catalogue.steps.weights_changed(f"{optimizer} was given the right gradients")
     before = call.events[: call.position(step)]
     unscaled = [e for e in before if isinstance(e, Call) and e.name == "unscaled" and e.gradients is not None]
     found = [call.gradients_at(each, part) for each in unscaled]
     if any(_close(call, each, gradient) for each in found for gradient in wanted):
         if _is_divided(given, found[-1], call.scale):
-            yield known_mistakes.unscaled_twice(call.scale, f"the {part}'s update")
-        yield known_mistakes.gradients_changed(f"the {part}'s gradients", optimizer)
+            yield catalogue.steps.unscaled_twice(call.scale, f"the {part}'s update")
+        yield catalogue.steps.gradients_changed(f"the {part}'s gradients", optimizer)
 
 
 def _is_divided(gradients: Tensor, before: Tensor, scale: float) -> bool:
@@ -275,7 +275,7 @@ def _not_stepped(call: GanCall, part: str, applied: Tensor) -> Iterator[Finding]
         return
     optimizer = optimizer_of(part)
     if call.steps_of(part):
-        yield known_mistakes.gradients_cleared(optimizer)
+        yield catalogue.steps.gradients_cleared(optimizer)
     yield failed(
         _NOT_TRAINED[part],
         f"{optimizer} never stepped: the weights of the {part} did not change",
@@ -301,7 +301,7 @@ BOTH_LOSSES = "discriminator: BCE(D(real), 1) + BCE(D(fake.detach()), 0); genera
 
 
 def _leftovers(part: str) -> Finding:
-    return known_mistakes.no_zero_grad(f"the {part}'s gradients", optimizer_of(part))
+    return catalogue.steps.no_zero_grad(f"the {part}'s gradients", optimizer_of(part))
 
 
 def _by_factor(call: GanCall, judged_by: list[Truth], factor: float, part: str) -> Finding:
@@ -309,27 +309,27 @@ def _by_factor(call: GanCall, judged_by: list[Truth], factor: float, part: str) 
     scale = call.scale
     past_the_scaler = any(not step.in_step for step in call.steps_of(part))
     if scale > 1 and past_the_scaler and math.isclose(factor, scale, rel_tol=0.1):
-        return known_mistakes.optimizer_step_direct(scale, f"the {part}'s gradients", optimizer_of(part))
+        return catalogue.steps.optimizer_step_direct(scale, f"the {part}'s gradients", optimizer_of(part))
     if scale > 1 and math.isclose(factor, 1 / scale, rel_tol=0.1):
         if _loss_was_rescaled(call, judged_by, 1.0, part):
-            return known_mistakes.unscaled_twice(scale, f"the {part}'s update")
-        return known_mistakes.loss_not_scaled(
+            return catalogue.steps.unscaled_twice(scale, f"the {part}'s update")
+        return catalogue.steps.loss_not_scaled(
             f"its update is {scale:g} times too small, since its gradients were unscaled all the same",
             loss=f"the {part}'s loss",
             hint=SCALE_BOTH,
         )
     if _loss_was_rescaled(call, judged_by, factor, part):
-        return known_mistakes.loss_rescaled(
+        return catalogue.steps.loss_rescaled(
             f"the {part}'s update",
             factor,
             f"its loss was multiplied by that before backward{_what_does_so(factor, part)}",
             BOTH_LOSSES,
         )
     if _updated_in_between(call) and not math.isnan(factor):
-        return known_mistakes.update_between_steps(
+        return catalogue.scaler.update_between_steps(
             f"the {part}'s update is {factor:.3g} times the right one", ONE_UPDATE
         )
-    return known_mistakes.wrong_update(
+    return catalogue.steps.wrong_update(
         f"the {part}'s update",
         "it points elsewhere" if math.isnan(factor) else f"it is {factor:.3g} times that",
         BOTH_LOSSES,

@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from amp_lessons.audit.recorder.stale import is_stale
 from amp_lessons.exercises.attempt import outcome_of
 from amp_lessons.exercises.containment.sandbox import Outcome
-from amp_lessons.exercises.watching.device import device_type
-from amp_lessons.exercises.watching.spies import spying
-from amp_lessons.exercises.watching.tape import Backward, Call, Event, Forward, Tape, flat
+from amp_lessons.exercises.watching.spying import spying
+from amp_lessons.exercises.watching.tape import Backward, Call, Event, Forward, Tape, device_type, flat
 
 _NOISE, _FEATURES, _HIDDEN, _BATCH = 4, 6, 12, 10
 _POISON = 1e6

@@ -1,1 +1,1 @@
-"""See what a training loop really does: the tape of its events, and the spies that write it."""
+"""Record what a training loop really does: the tape of its events, and the spies that write it."""

@@ -11,14 +11,19 @@ from matplotlib.figure import Figure
 
 from amp_lessons.arguments import require
 from amp_lessons.audit import Report, Seen, Sighting
-from amp_lessons.audit.page.layers import CURVES_IN, draw_layer, draw_map, map_height_in
+from amp_lessons.audit.page.drawings import (
+    CURVES_IN,
+    HEIGHT_IN,
+    draw_layer,
+    draw_map,
+    draw_timeline,
+    map_height_in,
+)
 from amp_lessons.audit.page.page import document_of, say_format, say_worst
-from amp_lessons.audit.page.timeline import HEIGHT_IN, draw_timeline
 from amp_lessons.audit.report import finding
 from amp_lessons.audit.report.document import Document, finding_of
 from amp_lessons.audit.report.losses import AS_TRAINED, By, formats_of, layer_curves, loss_map, used_format
-from amp_lessons.audit.report.rendering import section_html
-from amp_lessons.audit.report.sections import Section, headline
+from amp_lessons.audit.report.rendering import Section, headline, section_html
 from amp_lessons.audit.report.steps import by_optimizer, remarks
 from amp_lessons.text import prose
 from amp_lessons.text.words import MEASURED_MARK, fraction

@@ -18,7 +18,7 @@ _TO_ADD = """PyTorch {version} says what nothing here explains:
 
 {said}
 
-Add an entry for each to amp_lessons/audit/explaining/messages/ (or its words to the pattern of an entry that
+Add an entry for each to amp_lessons/audit/explaining/ (or its words to the pattern of an entry that
 has the same meaning and the same cure), and a mistake that provokes it to tests/audit/explaining/."""
 
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from amp_lessons import audit
-from amp_lessons.audit.numbers.lost_updates import _AT_MOST
+from amp_lessons.audit.numbers.layers import _AT_MOST
 from amp_lessons.scaling import census
 
 

@@ -21,8 +21,10 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from amp_lessons import audit
 from amp_lessons.audit.numbers.frames import FrameRecorder
-from amp_lessons.audit.recorder import recorder as recorder_module
+from amp_lessons.audit.recorder.autograd import AutogradCalls
 from amp_lessons.audit.recorder.on_tensors import _Spies
+from amp_lessons.audit.recorder.optimizers import GradientCalls, OptimizerCalls
+from amp_lessons.audit.recorder.scalers import ScalerCalls
 from amp_lessons.audit.recorder.spies import patches
 
 OWNERS = [(owner, name) for owner, name, _ in patches()]
@@ -178,8 +180,11 @@ def test_an_error_of_a_spy_is_told_and_never_raised(monkeypatch):
     def broken(*args: Any, **kwargs: Any) -> None:
         raise ZeroDivisionError("a spy's own")
 
-    for name in ("loss_given", "_before_backward", "step_begins", "updated", "unscaling", "cleared"):
-        monkeypatch.setattr(recorder_module.Recorder, name, broken)
+    for name in ("loss_given", "updated", "unscaling"):
+        monkeypatch.setattr(ScalerCalls, name, broken)
+    monkeypatch.setattr(AutogradCalls, "_before_backward", broken)
+    monkeypatch.setattr(GradientCalls, "cleared", broken)
+    monkeypatch.setattr(OptimizerCalls, "begins", broken)
     with audit.watch() as seen:
         train()
     assert any("a spy's own" in each for each in seen.report.not_seen)

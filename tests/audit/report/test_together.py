@@ -11,7 +11,7 @@ import torch
 
 from amp_lessons.audit import Report, of_ranks
 from amp_lessons.audit.report import as_json, document, rendering
-from amp_lessons.audit.report.ranks import ranks_in_words
+from amp_lessons.audit.report.steps import ranks_in_words
 from amp_lessons.audit.report.together import joined
 from amp_lessons.audit.seen import LayerSeen, StepSeen
 from tests.audit.report.samples import CLIPPED, layer_step, report

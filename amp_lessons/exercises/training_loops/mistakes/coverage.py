@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from amp_lessons.audit import known_mistakes
+from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.training_loops.testbed import Run
@@ -49,7 +49,7 @@ def batches(run: Run) -> Iterator[Finding]:
 
 def _too_few(run: Run, seen: int, wanted: int) -> Finding:
     if run.problem.poisoned:
-        return known_mistakes.stops_at_overflow()
+        return catalogue.scaler.stops_at_overflow()
     epochs, batches = run.problem.epochs, len(run.batches)
     full_windows = batches // run.problem.accumulation_steps * run.problem.accumulation_steps
     left_over = ": those left over at the end of an epoch were not" if seen == epochs * full_windows else ""

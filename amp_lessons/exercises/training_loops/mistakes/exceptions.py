@@ -8,7 +8,7 @@ from itertools import chain
 
 import torch
 
-from amp_lessons.audit import known_mistakes
+from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed, first
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.training_loops.testbed import Run
@@ -27,7 +27,7 @@ def explained(run: Run, when: str = "") -> Finding:
 def _left_behind(run: Run) -> Iterator[Finding]:
     """Explain whatever exception by the state that led to it."""
     if any(parameter.dtype != torch.float32 for parameter in run.parameters):
-        yield known_mistakes.half_parameters()
+        yield catalogue.precision.half_parameters()
 
 
 def _meanings(run: Run) -> Iterator[Finding]:
@@ -38,7 +38,7 @@ def _meanings(run: Run) -> Iterator[Finding]:
 def _at_an_overflow(run: Run) -> Iterator[Finding]:
     """Recognise code that gives up at a batch that overflowed."""
     if run.problem.poisoned and run.steps and run.steps[-1].batch in dict(run.problem.poisoned):
-        yield known_mistakes.stops_at_overflow(common_findings.exception(run.outcome))
+        yield catalogue.scaler.stops_at_overflow(common_findings.exception(run.outcome))
 
 
 def _this_iteration(run: Run) -> list[Call]:
@@ -57,22 +57,22 @@ def _previous_names(run: Run) -> list[str]:
 def _unscaled_again(run: Run) -> Finding:
     names, before = _names(run), _previous_names(run)
     if run.problem.accumulation_steps > 1 and "unscale_" in before and "scaler.step" not in before:
-        return known_mistakes.update_every_batch()
+        return catalogue.scaler.update_every_batch()
     if names.count("unscale_") > 1 or ("unscale_" in names and "update" in before):
-        return known_mistakes.unscale_twice()
+        return catalogue.steps.unscale_twice()
     return _no_update(run)
 
 
 def _stepped_again(run: Run) -> Finding:
     if _names(run).count("scaler.step") > 1:
-        return known_mistakes.double_step("scaler.step(optimizer) was called")
+        return catalogue.steps.double_step("scaler.step(optimizer) was called")
     return _no_update(run)
 
 
 def _no_update(run: Run) -> Finding:
     if run.problem.accumulation_steps == 1:
-        return known_mistakes.no_update()
-    return known_mistakes.no_update(
+        return catalogue.scaler.no_update()
+    return catalogue.scaler.no_update(
         "call scaler.update() once per window, after scaler.step(optimizer): not for every batch, for all "
         "gradients of a window need one scale",
         "a window",
@@ -81,36 +81,36 @@ def _no_update(run: Run) -> Finding:
 
 def _unscaled_after_step(run: Run) -> Finding:
     if "scaler.step" in _names(run):
-        return known_mistakes.unscale_after_step()
+        return catalogue.steps.unscale_after_step()
     return _no_update(run)
 
 
 def _no_gradients_to_check(run: Run) -> Finding:
     backward = bool(run.steps and run.steps[-1].backwards)
     if backward and "scaler.step" in _names(run)[:-1]:
-        return known_mistakes.step_without_backward()
+        return catalogue.steps.step_without_backward()
     if backward and "zero_grad" in _names(run):
-        return known_mistakes.gradients_cleared()
+        return catalogue.steps.gradients_cleared()
     if not run.steps and run.tape.losses_without_graph:
-        return known_mistakes.no_graph()
+        return catalogue.steps.no_graph()
     if not backward:
         return _no_backward(run)
-    return known_mistakes.no_gradients()
+    return catalogue.scaler.no_gradients()
 
 
 def _no_backward(run: Run) -> Finding:
     if run.steps and not run.steps[-1].loss_is_finite:
-        return known_mistakes.step_without_backward(left_out=True)
+        return catalogue.steps.step_without_backward(left_out=True)
     if any(call.name == "unscale_" for call in _this_iteration(run)):
-        return known_mistakes.unscale_without_gradients()
-    return known_mistakes.step_before_backward()
+        return catalogue.steps.unscale_without_gradients()
+    return catalogue.steps.step_before_backward()
 
 
 def _graph_gone(run: Run) -> Finding:
     step = run.steps[-1] if run.steps else None
     if step is None or not step.backwards or step.backwards[0].gradients:
-        return known_mistakes.backward_twice()
-    return known_mistakes.graph_used_twice(
+        return catalogue.steps.backward_twice()
+    return catalogue.steps.graph_used_twice(
         "torch.autograd.grad, for a gradient penalty say, had gone through the loss before, and freed its "
         "graph",
         "this exercise asks for the gradient of the loss alone; a penalty needs create_graph=True, which "
@@ -121,28 +121,28 @@ def _graph_gone(run: Run) -> Finding:
 def _nothing_to_update_from(run: Run) -> Finding:
     names = _names(run)
     if names.count("update") > 1:
-        return known_mistakes.update_twice()
+        return catalogue.scaler.update_twice()
     if "optimizer.step" in names:
         return _stepped_past_the_scaler(run)
     if run.problem.accumulation_steps > 1 and "scaler.step" not in names:
-        return known_mistakes.update_every_batch()
+        return catalogue.scaler.update_every_batch()
     if "scaler.step" not in names and run.calls("scaler.step"):
-        return known_mistakes.update_without_step()
-    return known_mistakes.update_before_step()
+        return catalogue.scaler.update_without_step()
+    return catalogue.scaler.update_before_step()
 
 
 def _stepped_past_the_scaler(run: Run) -> Finding:
-    """Tell three steps past the scaler apart by the gradients that they found."""
+    """Distinguish three steps past the scaler by the gradients that they found."""
     step = next(call for call in reversed(_this_iteration(run)) if call.name == "optimizer.step")
     passes = run.steps[-1].backwards_into_grad if run.steps else []
     if step.gradients is None or not passes:
         return stepped_directly(run)
     if not step.gradients.isfinite().all():
-        return known_mistakes.step_bypasses_scaler("optimizer.step() was called directly")
+        return catalogue.scaler.step_bypasses_scaler("optimizer.step() was called directly")
     left = flat(run.parameters, [passes[-1].gradients.get(i) for i in range(len(run.parameters))])
     if not bool(step.gradients.norm() < left.norm() / 4):
         return stepped_directly(run)
-    return known_mistakes.update_without_step(
+    return catalogue.scaler.update_without_step(
         "after optimizer.step(), of which the scaler knows nothing: the gradients had been divided by hand",
         "leave the division to scaler.unscale_(optimizer), which also looks for inf, and the step to "
         "scaler.step(optimizer)",
@@ -151,7 +151,7 @@ def _stepped_past_the_scaler(run: Run) -> Finding:
 
 def stepped_directly(run: Run) -> Finding:
     """Say that ``optimizer.step()`` was called on gradients that are still scaled."""
-    return known_mistakes.optimizer_step_direct(
+    return catalogue.steps.optimizer_step_direct(
         next((call.scale for call in run.calls("scale") if call.enabled), None)
     )
 
@@ -161,8 +161,8 @@ def _never_scaled(run: Run) -> Finding:
     if start is None:
         return _no_backward(run)
     if start > 1:
-        return known_mistakes.scaled_by_hand(start)
-    return known_mistakes.loss_not_scaled(
+        return catalogue.steps.scaled_by_hand(start)
+    return catalogue.steps.loss_not_scaled(
         "scaler.scale(loss) was never called",
         "gradients below 2⁻²⁵ vanish in fp16, and the scaler has no scale to undo",
     )
@@ -185,7 +185,7 @@ def _old_autocast(run: Run) -> Finding:
 
 
 def _clip_raises(run: Run) -> Finding:
-    return known_mistakes.clip_raises_on_overflow()
+    return catalogue.scaler.clip_raises_on_overflow()
 
 
 _MEANINGS: list[tuple[str, Callable[[Run], Finding]]] = [
@@ -195,14 +195,14 @@ _MEANINGS: list[tuple[str, Callable[[Run], Finding]]] = [
     ("No inf checks were recorded for this optimizer", _no_gradients_to_check),
     ("No inf checks were recorded prior to update", _nothing_to_update_from),
     ("_scale is None", _never_scaled),
-    ("Attempting to unscale FP16 gradients", lambda run: known_mistakes.half_parameters()),
-    ("element 0 of tensors does not require grad", lambda run: known_mistakes.no_graph()),
+    ("Attempting to unscale FP16 gradients", lambda run: catalogue.precision.half_parameters()),
+    ("element 0 of tensors does not require grad", lambda run: catalogue.steps.no_graph()),
     ("backward through the graph a second time", _graph_gone),
-    ("outputs must be a Tensor or an iterable", lambda run: known_mistakes.scale_needs_a_tensor()),
-    ("'float' object has no attribute 'backward'", lambda run: known_mistakes.no_graph()),
+    ("outputs must be a Tensor or an iterable", lambda run: catalogue.steps.scale_needs_a_tensor()),
+    ("'float' object has no attribute 'backward'", lambda run: catalogue.steps.no_graph()),
     ("unexpected keyword argument 'device_type'", _old_autocast),
     ("non-finite, so it cannot be clipped", _clip_raises),
-    ("Closure use is not currently supported", lambda run: known_mistakes.closure()),
+    ("Closure use is not currently supported", lambda run: catalogue.scaler.closure()),
     ("to have the same dtype", _cast_by_hand),
     ("must have the same dtype", _cast_by_hand),
 ]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
-from amp_lessons.audit import known_mistakes
+from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.exercises.training_loops.testbed import Run
 from amp_lessons.exercises.watching.tape import Forward
@@ -39,7 +39,7 @@ def _loss_function_unused(run: Run) -> Iterator[Finding]:
     if run.steps:
         return
     if run.tape.losses_without_graph:
-        yield known_mistakes.no_graph()
+        yield catalogue.steps.no_graph()
     yield failed(
         "loss_fn_unused",
         "loss_fn was never called with gradients enabled: nothing was trained with it",
@@ -50,7 +50,7 @@ def _loss_function_unused(run: Run) -> Iterator[Finding]:
 def _parameters_in_half(run: Run) -> Iterator[Finding]:
     used = [forward.parameter_dtype for forward in _forwards(run) if forward.own_model]
     if any(dtype != torch.float32 for dtype in (*used, *(p.dtype for p in run.parameters))):
-        yield known_mistakes.half_parameters()
+        yield catalogue.precision.half_parameters()
 
 
 def _another_model(run: Run) -> Iterator[Finding]:
@@ -65,7 +65,7 @@ def _another_model(run: Run) -> Iterator[Finding]:
 
 def _evaluation_mode(run: Run) -> Iterator[Finding]:
     if not all(forward.training for forward in _forwards(run)):
-        yield known_mistakes.evaluation_mode("while it was trained")
+        yield catalogue.precision.evaluation_mode("while it was trained")
 
 
 def _forward_without_autocast(run: Run) -> Iterator[Finding]:
@@ -74,23 +74,25 @@ def _forward_without_autocast(run: Run) -> Iterator[Finding]:
     if without:
         all_of_them = without == len(forwards)
         which = "the forward pass" if all_of_them else f"{without} of {len(forwards)} forward passes"
-        yield known_mistakes.no_autocast(f"{which} model(inputs)", run.problem.dtype)
+        yield catalogue.precision.no_autocast(f"{which} model(inputs)", dtype_name(run.problem.dtype))
 
 
 def _forward_in_another_dtype(run: Run) -> Iterator[Finding]:
     for forward in _forwards(run):
         if forward.autocast_dtype not in (None, run.problem.dtype):
-            yield known_mistakes.wrong_autocast_dtype("autocast", forward.autocast_dtype, run.problem.dtype)
+            yield catalogue.precision.wrong_autocast_dtype(
+                "autocast", dtype_name(forward.autocast_dtype), run.problem.dtype
+            )
 
 
 def _stale_weights(run: Run) -> Iterator[Finding]:
     if any(forward.stale for forward in _forwards(run)):
-        yield known_mistakes.one_big_autocast()
+        yield catalogue.precision.one_big_autocast()
 
 
 def _scaled_too_early(run: Run) -> Iterator[Finding]:
     if any(call.elements != 1 for call in run.calls("scale")):
-        yield known_mistakes.outputs_scaled()
+        yield catalogue.steps.outputs_scaled()
 
 
 def _loss_in_half(run: Run) -> Iterator[Finding]:
@@ -98,11 +100,11 @@ def _loss_in_half(run: Run) -> Iterator[Finding]:
     loss_dtypes = {step.loss.dtype for step in run.steps}
     halves = set(HALVES.values())
     if not any(step.loss.autocast for step in run.steps) and loss_dtypes & halves:
-        yield known_mistakes.loss_outside_autocast(dtype_name(run.problem.dtype))
+        yield catalogue.steps.loss_outside_autocast(dtype_name(run.problem.dtype))
     for dtype in (loss_dtypes | scaled_dtypes) & halves:
-        yield known_mistakes.loss_in_half(dtype_name(dtype))
+        yield catalogue.steps.loss_in_half(dtype_name(dtype))
 
 
 def _backward_under_autocast(run: Run) -> Iterator[Finding]:
     if any(backward.autocast for step in run.steps for backward in step.backwards):
-        yield known_mistakes.backward_in_autocast(run.problem.dtype)
+        yield catalogue.precision.backward_in_autocast(dtype_name(run.problem.dtype))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
-from amp_lessons.audit import known_mistakes
+from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.exercises.training_loops.testbed import Run
 from amp_lessons.exercises.training_loops.window import Window
@@ -26,8 +26,8 @@ def not_scaled(window: Window) -> Iterator[Finding]:
             "call backward on the scaled loss as loss_fn returned it",
         )
     if window.scale > 1.0:
-        yield known_mistakes.scaled_loss_discarded(f"{window.scale:g}")
-    yield known_mistakes.loss_not_scaled(why_unscaled(window.run), vanished(window), hint=SCALING_HINT)
+        yield catalogue.steps.scaled_loss_discarded(f"{window.scale:g}")
+    yield catalogue.steps.loss_not_scaled(why_unscaled(window.run), vanished(window), hint=SCALING_HINT)
 
 
 SCALING_HINT = (  # the first step alone: the whole order of calls would be the exercise
@@ -66,23 +66,23 @@ def mostly_vanished(window: Window) -> Iterator[Finding]:
         return
     lost = (found / window.start_gradient - window.mean_gradient).norm()
     if bool(lost > 0.1 * window.mean_gradient.norm()):
-        yield known_mistakes.scale_too_small(window.start_gradient, vanished(window))
+        yield catalogue.steps.scale_too_small(window.start_gradient, vanished(window))
 
 
 def overflow(window: Window) -> Iterator[Finding]:
     """Look at a window whose gradients overflowed: it must leave the weights alone."""
     if window.overflow_was_hidden:
-        yield known_mistakes.overflow_hidden()
+        yield catalogue.scaler.overflow_hidden()
     if _left_alone(window):
         return
     given = window.gradients_at_step
     if given is not None and given.isfinite().all():
-        yield known_mistakes.overflow_hidden()
+        yield catalogue.scaler.overflow_hidden()
     if window.called("optimizer.step", directly=True):
-        yield known_mistakes.step_bypasses_scaler("optimizer.step() was called directly")
+        yield catalogue.scaler.step_bypasses_scaler("optimizer.step() was called directly")
     if not window.called("optimizer.step"):
-        yield known_mistakes.weights_changed("a batch overflowed and its step was skipped")
-    yield known_mistakes.overflow_not_skipped("they are now inf or NaN, or moved by garbage")
+        yield catalogue.steps.weights_changed("a batch overflowed and its step was skipped")
+    yield catalogue.scaler.overflow_not_skipped("they are now inf or NaN, or moved by garbage")
 
 
 def _left_alone(window: Window) -> bool:
@@ -98,7 +98,7 @@ def scale_after_overflow(everything: list[Window]) -> Iterator[Finding]:
         if window.overflowed and later.last.backwards and not _scale(later) < _scale(window):
             yield why_no_backoff(window, later)
         if _scale(later) > _scale(window) and _scalers(window) and _scalers(later) - _scalers(window):
-            yield known_mistakes.scaler_recreated()
+            yield catalogue.scaler.scaler_recreated()
         if _set_back(window, later):
             yield _reset(window, later)
 
@@ -121,16 +121,16 @@ def _set_back(window: Window, later: Window) -> bool:
 def why_no_backoff(window: Window, later: Window) -> Finding:
     """Explain a scale that is no lower in a ``later`` window although ``window`` overflowed."""
     if _scalers(later) - _scalers(window):
-        return known_mistakes.scaler_recreated()
+        return catalogue.scaler.scaler_recreated()
     given = [c.gradients for c in window.called("unscale_", "optimizer.step") if c.gradients is not None]
     if given and given[-1].isfinite().all():
-        return known_mistakes.overflow_hidden()
-    return known_mistakes.scale_never_lowered(_scale(window), _scale(later))
+        return catalogue.scaler.overflow_hidden()
+    return catalogue.scaler.scale_never_lowered(_scale(window), _scale(later))
 
 
 def _reset(window: Window, later: Window) -> Finding:
     before = window.called("updated")[-1].scale
-    return known_mistakes.scale_reset(f"from {before:g} back to {later.scale:g}")
+    return catalogue.scaler.scale_reset(f"from {before:g} back to {later.scale:g}")
 
 
 def never_stepped(everything: list[Window]) -> Iterator[Finding]:

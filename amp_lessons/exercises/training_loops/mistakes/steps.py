@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
-from amp_lessons.audit import known_mistakes
+from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.exercises.training_loops.mistakes import exceptions, scaling
 from amp_lessons.exercises.training_loops.window import Window, factor_of, is_near, same, tolerance
@@ -37,19 +37,19 @@ def stepped_twice(window: Window) -> Iterator[Finding]:
     inside = [c for c in window.called("optimizer.step") if c.in_step]
     direct = window.called("optimizer.step", directly=True)
     if inside and direct:
-        yield known_mistakes.double_step(
+        yield catalogue.steps.double_step(
             how="scaler.step(optimizer) and optimizer.step() were both called, the latter without inf check",
             hint="scaler.step(optimizer) calls optimizer.step() itself; remove the other call",
         )
     if len(inside) + len(direct) > len(window.steps):
-        yield known_mistakes.double_step()
+        yield catalogue.steps.double_step()
 
 
 def stepped_again_on_nothing(window: Window) -> Iterator[Finding]:
     """Find a second step that changed nothing only because plain SGD has no momentum."""
     steps = window.called("optimizer.step")
     if len(steps) > 1 and not any(_any_gradient(call) for call in steps[1:]) and _any_gradient(steps[0]):
-        yield known_mistakes.step_without_backward()
+        yield catalogue.steps.step_without_backward()
 
 
 def _any_gradient(call: Call) -> bool:
@@ -72,10 +72,10 @@ def accumulation(window: Window) -> Iterator[Finding]:
     if window.planned_batches == 1:
         return
     if _stepped_before_the_last_backward(window):
-        yield known_mistakes.step_before_backward("the backward pass of the window's last batch")
+        yield catalogue.steps.step_before_backward("the backward pass of the window's last batch")
     updates = window.called("update")
     if len(updates) > 1 or any(s.called("unscale_", directly=True) for s in window.steps[:-1]):
-        yield known_mistakes.update_every_batch()
+        yield catalogue.scaler.update_every_batch()
     if any(s.called("zero_grad") for s in window.steps[:-1]):
         yield _window_cleared(
             "only the last batch of it was applied",
@@ -167,7 +167,7 @@ def no_step(window: Window) -> Iterator[Finding]:
     elif window.run.calls("optimizer.step"):
         yield _steps_too_rarely(window)
     else:
-        yield known_mistakes.no_step()
+        yield catalogue.steps.no_step()
 
 
 def _step_without_effect(window: Window) -> Iterator[Finding]:
@@ -175,10 +175,10 @@ def _step_without_effect(window: Window) -> Iterator[Finding]:
         call.name for call in window.last.called("zero_grad", "scaler.step", "optimizer.step", directly=True)
     ]
     if order and order[0] == "zero_grad" and len(order) > 1:
-        yield known_mistakes.gradients_cleared()
+        yield catalogue.steps.gradients_cleared()
     found = window.accumulated
     if window.scale > 1 and found is not None and not found.any():
-        yield known_mistakes.scale_too_small(window.start_gradient, scaling.vanished(window))
+        yield catalogue.steps.scale_too_small(window.start_gradient, scaling.vanished(window))
     if window.called("scaler.step") and not window.called("optimizer.step"):
         yield failed(
             "step_refused",
@@ -218,9 +218,9 @@ def wrong_factor(window: Window) -> Iterator[Finding]:
             "call scaler.step(optimizer), which divides the gradients by the scale first",
         )
     if scale > 1 and is_near(factor, 1 / scale):
-        yield known_mistakes.unscaled_twice(scale)
+        yield catalogue.steps.unscaled_twice(scale)
     if abs(start / scale - 1) > 0.01 and is_near(factor, start / scale):
-        yield known_mistakes.loss_rescaled(
+        yield catalogue.steps.loss_rescaled(
             "the update", start / scale, _weight_seen(window), _loss_as_it_is(window)
         )
 
@@ -281,13 +281,13 @@ def gradients_changed(window: Window) -> Iterator[Finding]:
         return
     unscale = window.called("unscale_")
     if unscale and unscale[-1].gradients is not None and not same(unscale[-1].gradients, accumulated):
-        yield known_mistakes.gradients_changed_before_unscale(f"{window.scale:g} times")
+        yield catalogue.steps.gradients_changed_before_unscale(f"{window.scale:g} times")
     unscaled = window.called("unscaled")
     reference = unscaled[-1].gradients if unscaled else accumulated
     if reference is not None and not same(given, reference):
         if window.run.problem.max_norm is None:
-            yield known_mistakes.gradients_changed("the gradients")
-        yield known_mistakes.gradients_changed(
+            yield catalogue.steps.gradients_changed("the gradients")
+        yield catalogue.steps.gradients_changed(
             "the gradients",
             how=" by more than clipping to max_norm, which leaves their direction as it is (by a "
             "clip_grad_value_ beside it, say)",
@@ -300,7 +300,7 @@ def weights_changed(window: Window) -> Iterator[Finding]:
     given, applied = window.gradients_at_step, window.applied
     moved_otherwise = given is None or bool((applied - given).norm() > 0.01 * given.norm())
     if window.given_rightly and moved_otherwise:
-        yield known_mistakes.weights_changed("the optimizer was given the right gradients")
+        yield catalogue.steps.weights_changed("the optimizer was given the right gradients")
 
 
 def unexplained(window: Window) -> Iterator[Finding]:
@@ -313,7 +313,7 @@ def unexplained(window: Window) -> Iterator[Finding]:
             "print the largest gradient right before the step",
         )
     difference = float((applied - wanted).norm() / wanted.norm())
-    yield known_mistakes.wrong_update(
+    yield catalogue.steps.wrong_update(
         "the update",
         f"the applied gradient is {difference:.1%} off",
         "compare with the loop in fp32: forward, backward, one step, zero_grad, and nothing in between",

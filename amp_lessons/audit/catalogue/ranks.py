@@ -1,0 +1,54 @@
+"""Mistakes that only several ranks can make."""
+
+from __future__ import annotations
+
+from amp_lessons.audit.catalogue.rows import Worded, mistake, remark
+
+
+@mistake("the ranks had different loss scales", lesson="08")
+def scales_apart(who: str) -> Worded:
+    """Report loss scales that differ: ``who`` is a clause, "the ranks went into step 3 with … scales"."""
+    return (
+        f"{who}: gradients scaled differently were added up",
+        "begin with the same scale, and let every scaler see the gradients that all ranks have in common",
+    )
+
+
+@mistake("one rank skipped a step that another made", lesson="08")
+def skipped_apart(who: str) -> Worded:
+    """Report a step that not all ranks made: ``who`` is a clause that says which did."""
+    return (
+        f"{who}: from then on they are different models, and no error says so",
+        "let every rank's scaler look for inf in gradients that are reduced already; one that looks before, "
+        "or at the loss, sees only its own",
+    )
+
+
+@mistake("the ranks had different weights after a step", lesson="08")
+def weights_apart(who: str) -> Worded:
+    """Report weights, or updates of them, that differ: ``who`` is a clause that says when and where."""
+    return (
+        f"{who}, and no error said so: some gradients were not reduced, or a rank changed them by itself",
+        "call the wrapped model, ddp(inputs), and let the last backward pass of every window, the short "
+        "one too, run outside of no_sync",
+    )
+
+
+@remark("the ranks took different numbers of steps", lesson="08", only_audit=True)
+def steps_apart(counts: str) -> Worded:
+    """Remark on ranks that took different numbers of steps."""
+    return (
+        f"the ranks took different numbers of steps, {counts}: what the others did with a rank that was "
+        "through is not seen",
+        "give every rank as many batches, as DistributedSampler does, or train inside model.join()",
+    )
+
+
+@mistake("this rank's share is in 16 bits", lesson="08")
+def masters_not_fp32(dtype: str) -> Worded:
+    """Report shards that are to be the masters, and are in 16 bits."""
+    return (
+        f"the shard is in {dtype}: small updates to it would be rounded away",
+        "keep the shard in fp32, and cast what is gathered; fully_shard does so for a model in fp32 with "
+        "MixedPrecisionPolicy(param_dtype=torch.bfloat16)",
+    )

@@ -1,0 +1,83 @@
+"""What the catalogue says of a mistake, and how a row gets into it.
+
+A mistake that several places find is a function, called as its code, which words what was seen and how it is
+mended; its arguments are what differs: whose step it was, which numbers were seen. One that a single
+exercise finds is worded in that exercise's check, and has a row for what its code means.
+
+Nothing in the catalogue needs PyTorch: reports of ranks are joined without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Literal, ParamSpec
+
+from amp_lessons.audit.findings import Finding, FindingKind
+
+Worded = tuple[str, str]  # what was seen and why it matters, and the cure
+_P = ParamSpec("_P")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One mistake: its ``code``, what that ``means`` in half a sentence, and the ``lesson`` that explains it.
+
+    ``seen_by`` says who can find it in somebody's training. Where an audit cannot, ``unseen`` says why: what
+    it does not know, and a check does, which has asked for the training.
+    """
+
+    code: str
+    means: str
+    lesson: str = "04"  # the loop itself is lesson 04's
+    seen_by: Literal["audit", "check", "both"] = "both"
+    unseen: str = ""
+
+
+ROWS: dict[str, Row] = {}
+
+
+def mistake(
+    means: str, lesson: str = "04", only_audit: bool = False, unseen: str = ""
+) -> Callable[[Callable[_P, Worded]], Callable[_P, Finding]]:
+    """Enter a function that words a mistake as the row of its name; what it returns becomes the finding.
+
+    ``unseen`` says why an audit cannot find it, ``only_audit`` that no check looks for it.
+    """
+    return _entered("failed", means, lesson, only_audit, unseen)
+
+
+def remark(
+    means: str, lesson: str = "04", only_audit: bool = False, unseen: str = ""
+) -> Callable[[Callable[_P, Worded]], Callable[_P, Finding]]:
+    """Enter a row as ``mistake`` does, of something that leaves an exercise solved."""
+    return _entered("note", means, lesson, only_audit, unseen)
+
+
+def only_checked(unseen: str, /, **meanings: str) -> None:
+    """Enter codes, with what each means, that a check words itself; ``unseen`` says why an audit cannot."""
+    for code, means in meanings.items():
+        _enter(Row(code, means, seen_by="check", unseen=unseen))
+
+
+def _entered(
+    kind: FindingKind, means: str, lesson: str, only_audit: bool, unseen: str
+) -> Callable[[Callable[_P, Worded]], Callable[_P, Finding]]:
+    def enter(words: Callable[_P, Worded]) -> Callable[_P, Finding]:
+        code = words.__name__
+        _enter(Row(code, means, lesson, "audit" if only_audit else "check" if unseen else "both", unseen))
+
+        @wraps(words)
+        def finding(*args: _P.args, **kwargs: _P.kwargs) -> Finding:
+            return Finding(code, kind, *words(*args, **kwargs))
+
+        return finding
+
+    return enter
+
+
+def _enter(row: Row) -> None:
+    if row.code in ROWS:
+        raise ValueError(f"the catalogue has {row.code!r} twice")
+    ROWS[row.code] = row

@@ -1,0 +1,269 @@
+"""Mistakes with overflows and the scaler, and with what goes on beside the steps."""
+
+from __future__ import annotations
+
+from amp_lessons.audit.catalogue.rows import Worded, mistake, remark
+
+# --- overflows and the scaler
+
+
+@mistake("training ended at a batch that overflowed")
+def stops_at_overflow(exception: str = "") -> Worded:
+    """Report a training that a batch which overflows ends, by an ``exception`` or without one."""
+    by = f" ({exception})" if exception else ""
+    return (
+        f"training ended at a batch that overflowed{by}; an overflow is an everyday event in fp16, after "
+        "which the scaler lowers its scale",
+        "let scaler.step skip that batch, call scaler.update() and go on",
+    )
+
+
+@remark("the loop itself left out a batch whose loss is not finite", unseen="a loop may leave out batches")
+def batch_left_out(costs: str = "") -> Worded:
+    """Remark on a batch that never reached a backward pass; ``costs`` says what else that cost."""
+    return (
+        "a batch whose loss was not finite was left out by the loop itself, and the scaler did not hear of "
+        f"it: the scale stays as it is{costs}, and where several ranks train together the others wait for "
+        "this one's backward pass",
+        "treat every batch alike: scaler.step skips what is not finite, and scaler.update lowers the scale",
+    )
+
+
+@mistake("inf and NaN were removed before the scaler could see them")
+def overflow_hidden(gradients: str = "the gradients") -> Worded:
+    """Report that inf and NaN were taken out of ``gradients`` (whose)."""
+    return (
+        f"{gradients} overflowed, and inf and NaN were removed from them (nan_to_num, clip_grad_value_, a "
+        "mask) before the scaler could see them: it took the step, and has no reason to lower its scale",
+        "leave non-finite gradients alone until scaler.unscale_ or scaler.step has checked them",
+    )
+
+
+@mistake("inf or NaN gradients were applied past the scaler")
+def step_bypasses_scaler(how: str, weights: str = "the weights", optimizer: str = "optimizer") -> Worded:
+    """Report that gradients which are not finite reached ``weights`` (whose)."""
+    return (
+        f"a batch overflowed, and its inf or NaN gradients were applied to {weights}: {how}, so nothing "
+        "skipped the step",
+        f"call scaler.step({optimizer}), also after scaler.unscale_({optimizer}): it skips the step when a "
+        "gradient is not finite",
+    )
+
+
+@mistake("clipping was told to raise an error for inf and NaN")
+def clip_raises_on_overflow() -> Worded:
+    """Report clipping that raises for gradients that are not finite."""
+    return (
+        "clip_grad_norm_ was told to raise an error for non-finite gradients (error_if_nonfinite=True); in "
+        "fp16 they are an everyday event that the scaler deals with",
+        "leave error_if_nonfinite at False: scaler.step skips that step, and scaler.update lowers the scale",
+    )
+
+
+@mistake("the scale did not fall after an overflow", lesson="03")
+def scale_never_lowered(
+    before: float,
+    after: float,
+    hint: str = "call scaler.update() without arguments in every iteration, after the step",
+) -> Worded:
+    """Report a scale that an overflow did not lower."""
+    return (
+        f"gradients overflowed at scale {before:g}, and the scale afterwards was {after:g}: if it does not "
+        "fall after an overflow, every later step may be skipped",
+        hint,
+    )
+
+
+@mistake("an iteration ended without scaler.update()")
+def no_update(
+    hint: str = "call scaler.update() at the end of every iteration, also when you skip the step yourself",
+    what: str = "an iteration",
+) -> Worded:
+    """Report an iteration, or ``what`` else ends with an update, that the scaler was not told to end."""
+    return (
+        f"{what} ended without scaler.update(): the scaler still holds its inf check and refuses "
+        "another; after an overflow it would never learn that its scale is too large",
+        hint,
+    )
+
+
+@mistake("scaler.update() was called without a step to learn from")
+def update_without_step(
+    when: str = "in an iteration that left scaler.step(optimizer) out (because its loss was not finite, say)",
+    hint: str = "call scaler.step(optimizer) in every iteration: it leaves the step out by itself when a "
+    "gradient is not finite",
+) -> Worded:
+    """Report that the scaler was to learn from gradients that nothing had checked."""
+    return (
+        f"scaler.update() was called {when}: there was no inf check to learn from",
+        hint,
+    )
+
+
+@mistake("gradients were unscaled, or the scale was changed, within a window")
+def update_every_batch() -> Worded:
+    """Report what belongs to the end of a window of accumulated batches, and was done within it."""
+    return (
+        "scaler.unscale_() or scaler.update() was called within a window of batches: the gradients that are "
+        "added up there must all be multiplied by one scale, until the step",
+        "unscale_, step and update belong together, once per window",
+    )
+
+
+@mistake("scaler.update() was called twice in one iteration")
+def update_twice() -> Worded:
+    """Report a second ``update`` in one iteration."""
+    return (
+        "scaler.update() was called twice in one iteration: the second has no inf check to learn from",
+        "one scaler.update() per iteration, after the step",
+    )
+
+
+@mistake("scaler.update() was called before the step")
+def update_before_step() -> Worded:
+    """Report an ``update`` that came before the step."""
+    return (
+        "scaler.update() was called before scaler.step(optimizer): no gradient had been checked for inf yet",
+        "call scaler.update() after scaler.step(optimizer)",
+    )
+
+
+@mistake("the scale changed between a backward pass and its step")
+def update_between_steps(which: str, hint: str) -> Worded:
+    """Report an ``update`` between a backward pass and its step; ``which`` is off by it."""
+    return (
+        f"{which}: scaler.update() changed the scale between its backward pass and its step",
+        hint,
+    )
+
+
+@mistake("a new scaler forgot what the old one had learned", lesson="03")
+def scaler_recreated() -> Worded:
+    """Report a scaler that took another's place while training went on."""
+    return (
+        "a new GradScaler was made during training: its scale starts at the initial value again, and what "
+        "was learned from overflows is forgotten",
+        "make one GradScaler before the first epoch",
+    )
+
+
+@mistake("the scale was set back by hand")
+def scale_reset(how: str) -> Worded:
+    """Report a scale that was set back; ``how`` says from where to where, or by what."""
+    return (
+        f"between two batches the scale was set {how}, not by scaler.update(): what was learned from "
+        "overflows is forgotten",
+        "leave the scale to scaler.update(); load a scaler's state only when training is resumed",
+    )
+
+
+@remark("the scaler is enabled for bf16 too, which does not need it", lesson="03")
+def scaler_with_bfloat16() -> Worded:
+    """Remark on a scaler that bf16 does not need."""
+    return (
+        "the scaler is also enabled for bf16: harmless, the updates are the same bit for bit, but not "
+        "needed, since bf16 has the exponent range of fp32",
+        "GradScaler(device_type, enabled=dtype == torch.float16)",
+    )
+
+
+@remark("an old spelling was used, of which PyTorch warns")
+def deprecated_api(spelling: str) -> Worded:
+    """Remark on an old ``spelling``, as in "torch.cuda.amp.autocast"."""
+    return (
+        f"{spelling} is deprecated and warns in current PyTorch",
+        f"write torch.amp.{spelling.rsplit('.', 1)[-1]}(device_type, …)",
+    )
+
+
+@mistake("scaler.step was given a closure")
+def closure() -> Worded:
+    """Report that ``scaler.step`` was given more than the optimizer."""
+    return (
+        "scaler.step was given a closure; the scaler cannot check gradients that the closure computes "
+        "afterwards",
+        "do forward and backward yourself, then scaler.step(optimizer) without a closure",
+    )
+
+
+@mistake("the optimizer's parameters had no gradients")
+def no_gradients() -> Worded:
+    """Report a step for which the scaler found no gradient at all."""
+    return (
+        "scaler.step(optimizer) found no gradient on any parameter of the optimizer: backward filled others",
+        "train the model that was passed in, with the optimizer that was passed in",
+    )
+
+
+@mistake("a step was made although a batch overflowed")
+def overflow_not_skipped(how: str) -> Worded:
+    """Report a step in spite of inf or NaN; ``how`` says what was seen of it."""
+    return (
+        f"a batch overflowed, and the weights changed all the same: {how}",
+        "call scaler.step(optimizer), which leaves the weights alone when a gradient is not finite",
+    )
+
+
+@mistake("many steps in a row were skipped, whatever the scale", lesson="03", only_audit=True)
+def always_overflows(steps: int) -> Worded:
+    """Report many ``steps`` skipped in a row."""
+    return (
+        f"{steps} steps in a row were skipped, and every one of them halved the scale: inf or NaN do not "
+        "come from the scale, but from the forward pass or from the data, and no scale will cure them",
+        "look for the first inf or NaN of the forward pass; keep what overflows there in fp32, or use bf16",
+    )
+
+
+# --- what goes along with the optimizer's steps
+
+
+@mistake("the learning rate's schedule went on although the step was skipped", lesson="03")
+def schedule_on_skipped_step(advanced: int, steps: int) -> Worded:
+    """Report a schedule that was ``advanced`` more often than there were optimizer ``steps``."""
+    return (
+        f"the learning rate's schedule was advanced {advanced} times for {steps} steps of the optimizer, "
+        "also where a batch had overflowed and the scaler skipped the step: a warm-up is over too early",
+        "advance it only where the step was made: scaler.update() lowers the scale after a skipped one",
+    )
+
+
+@mistake("the averaged weights went on although the step was skipped", lesson="03")
+def average_on_skipped_step(advanced: int, steps: int) -> Worded:
+    """Report averaged weights (an EMA) that were ``advanced`` more often than there were ``steps``."""
+    return (
+        f"the averaged weights were updated {advanced} times for {steps} steps of the optimizer: where the "
+        "scaler skipped the step they took in old weights once more, and their count runs ahead",
+        "update them only where the step was made: scaler.update() lowers the scale after a skipped one",
+    )
+
+
+# --- what goes on beside the steps
+
+
+@mistake("checkpoints lack the scaler's state", only_audit=True)
+def scaler_not_saved() -> Worded:
+    """Report a checkpoint with an optimizer's state and without the scaler's."""
+    return (
+        "checkpoints were written with the optimizer's state and without the scaler's: training that goes on "
+        "from them starts again at the first scale, and skips its first steps",
+        'add "scaler": scaler.state_dict() to the checkpoint, and load it with scaler.load_state_dict',
+    )
+
+
+@mistake("a number was read while it was multiplied by the loss scale", lesson="03", only_audit=True)
+def logs_scaled(what: str) -> Worded:
+    """Report a number that was read while it was multiplied by the loss scale."""
+    return (
+        f"{what} was read while it was multiplied by the loss scale: it jumps whenever the scale changes",
+        "log loss.item() before scaling, and gradients after scaler.unscale_(optimizer)",
+    )
+
+
+@remark("mixed precision was asked for on a device that is not there", lesson="02", only_audit=True)
+def device_not_here(what: str, device: str) -> Worded:
+    """Remark on autocast or a scaler, ``what``, that PyTorch has switched off."""
+    return (
+        f"{what} was made for {device!r}, which this machine does not have: PyTorch has switched it off, and "
+        "what depends on it cannot be judged here",
+        "pass the device that the model is on, as in torch.autocast(device.type) and GradScaler(device.type)",
+    )

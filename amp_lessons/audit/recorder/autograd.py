@@ -1,0 +1,160 @@
+"""Autocast contexts and backward passes as events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from amp_lessons.audit.recorder import events, graph
+from amp_lessons.audit.recorder.gradients import parameters_of
+from amp_lessons.audit.recorder.later import Later, is_batched, scale_of
+from amp_lessons.audit.recorder.places import own_line
+from amp_lessons.audit.recorder.shared import Known, Log, Part, Taken
+
+
+class AutocastCalls(Part):
+    """Where autocast is switched on and off, and in which dtype."""
+
+    def made(self, context: Any, device: str, wanted: bool) -> None:
+        """Record that an autocast context was made; one for a device that is not here disables itself."""
+        if wanted and not context._enabled and device != "cpu" and not torch.accelerator.is_available():
+            self._log.record(
+                events.AutocastEntered,
+                device=device,
+                dtype=context.fast_dtype,
+                enabled=False,
+                disabled_for=device,
+            )
+
+    def entered(self, context: Any) -> None:
+        """Record that an autocast context began."""
+        self._here.note("autocast")
+        if context._enabled:
+            self._here.forward.add(context.fast_dtype)
+            self._log.record(
+                events.AutocastEntered, device=context.device, dtype=context.fast_dtype, enabled=True
+            )
+
+    def left(self) -> None:
+        """Note where in autograd's count of operations the last autocast context ended."""
+        self._here.autocast_ended = torch.autograd._get_sequence_nr()
+
+    def old_spelling(self, name: str) -> None:
+        """Record that something was made by a deprecated name."""
+        self._log.record(events.OldSpelling, name=name)
+
+
+class AutogradCalls(Part):
+    """Backward passes: from which loss they start, what they reach, and gradients taken for a penalty."""
+
+    def __init__(self, log: Log, known: Known, refused: Callable[[str, Exception], None]) -> None:
+        super().__init__(log, known)
+        self._refused = refused
+
+    @contextmanager
+    def backward(self, tensors: Any) -> Iterator[None]:
+        """Record a backward pass into ``.grad``; those that it calls itself are part of it."""
+        depth = self._here.backwards
+        self._here.backwards = depth + 1
+        seen = self._log.safely(self._before_backward, tensors) if depth == 0 else None
+        try:
+            yield
+        except Exception as error:
+            self._log.safely(self._refused, "backward", error)
+            raise
+        finally:
+            self._here.backwards = depth
+        if seen is not None:
+            self._log.safely(self._after_backward, *seen)
+
+    def differentiated(self, outputs: Iterable[Any], gradients: Iterable[Any], count: int) -> None:
+        """Record ``autograd.grad``, before which autograd had counted ``count`` operations.
+
+        Gradients of a scaled loss that can be differentiated again are marked, for they may become a penalty.
+        Of ``is_grads_batched`` they have no graph before ``unbatched``.
+        """
+        scalers = [graph.scaler_of(each) for each in outputs if isinstance(each, Tensor)]
+        scaler = next((each for each in scalers if each is not None), None)
+        if scaler is None:
+            return
+        gradients, taken = list(gradients), Taken(count, scaler, own_line())
+        if any(is_batched(each) for each in gradients):
+            self._here.batched = taken
+        else:
+            self._may_be_penalty(gradients, taken)
+
+    def batching(self) -> None:
+        """Record that gradients of several directions are about to be computed at once."""
+        self._here.batched = None
+
+    def unbatched(self, gradients: Iterable[Any]) -> None:
+        """Record what became of them."""
+        taken, self._here.batched = self._here.batched, None
+        if taken is not None:
+            self._may_be_penalty(gradients, taken)
+
+    def _may_be_penalty(self, gradients: Iterable[Any], taken: Taken) -> None:
+        if graph.mark_gradients(gradients) and self._here.penalty is None:
+            self._here.penalty = taken
+
+    def _record_penalty(self, loss: Tensor) -> None:
+        """Record a loss that has scaled gradients in it."""
+        taken = self._here.penalty
+        if taken is not None:
+            scale = scale_of(self._known.scalers[taken.scaler]).at_once()
+            if graph.penalises_scaled(loss, taken.count, scale):
+                self._log.record(events.ScaledPenalty, line=taken.line, scale=scale)
+
+    def _before_backward(self, tensors: Any) -> tuple[Any, ...] | None:
+        roots = [tensors] if isinstance(tensors, Tensor) else [t for t in tensors if isinstance(t, Tensor)]
+        if not roots:
+            return None
+        self._here.begin_round()
+        self._here.note("backward")
+        root = roots[0]
+        self._record_penalty(root)
+        device = root.device.type
+        autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+        scaler = graph.scaler_of(root)
+        if scaler is None and root.numel() == 1:
+            self._here.loss = Later(root)
+        for optimizer in self._known.of_this_thread().values():
+            self._known.look(parameters_of(optimizer))
+        facts = {
+            "dtype": root.dtype,
+            "made_by": graph.operations(root),
+            "outside": graph.made_after(root, self._here.autocast_ended),
+            "cast": graph.has_casts(root),
+            "scaler": scaler,
+            "factor": graph.factor(root),
+            "again": graph.went_backward(root),
+            "autocast": autocast,
+            "line": own_line(),
+        }
+        return (facts,)
+
+    def _after_backward(self, facts: dict[str, Any]) -> None:
+        scaler = facts["scaler"]
+        generation = self._known.updates[scaler] if scaler else 0
+        self._known.book.passes += 1
+        reached = frozenset(
+            key
+            for key, optimizer in self._known.of_this_thread().items()
+            if self._known.book.after_backward(
+                parameters_of(optimizer), scaler or 0, generation, facts["line"]
+            )
+        )
+        for key in reached:
+            self._known.losses[key] = self._here.loss
+        self._log.record(
+            events.Backward,
+            **facts,
+            forward=frozenset(self._here.forward),
+            reached=reached,
+            scalers_called=frozenset({"scale"} & set(self._here.called)),
+            loss=self._here.loss.at_once(),
+        )

@@ -1,0 +1,242 @@
+"""Gradients clipped, cleared and applied, as events."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from amp_lessons.audit.recorder import events
+from amp_lessons.audit.recorder.gradients import parameters_of, sample_of
+from amp_lessons.audit.recorder.later import Later, is_free_to_read, scale_of
+from amp_lessons.audit.recorder.places import own_line
+from amp_lessons.audit.recorder.shared import Known, Log, Part
+from amp_lessons.precisions import HALVES
+
+_HALVES = frozenset(HALVES.values())
+
+
+class GradientCalls(Part):
+    """What is done to gradients between backward and the step: they are clipped, or set to zero.
+
+    ``on_cleared`` is called after they were set to zero.
+    """
+
+    def __init__(self, log: Log, known: Known, on_cleared: Callable[[], None]) -> None:
+        super().__init__(log, known)
+        self._on_cleared = on_cleared
+        self._weights: dict[int, list[tuple[int, Tensor | None]]] = {}  # of optimizers that have not stepped
+
+    def clipped(self, *, by_value: bool, limit: float, parameters: Iterable[Tensor]) -> None:
+        """Record that gradients are about to be clipped."""
+        parameters = list(parameters)
+        self._known.look(parameters)
+        scaler = self._known.scaler_on(parameters)
+        self._here.clipped = True
+        self._here.note("clip")
+        late = (
+            self._here.over
+            and not self._known.book.fresh(parameters)
+            and self._known.book.waiting(parameters)
+        )
+        self._log.record(
+            events.Clipped,
+            by_value=by_value,
+            scaled=scaler is not None,
+            scale=scale_of(scaler).at_once() if scaler is not None else None,
+            limit=limit,
+            after_step=late,
+        )
+
+    def clamped(self, tensors: Iterable[Tensor]) -> None:
+        """Record ``clamp_`` on tensors, which are gradients where ``clip_grad_value_`` calls it."""
+        caller = sys._getframe(3).f_code.co_name  # of the spy, of ``safely``, of this
+        if caller == "clip_grad_value_" and not self._here.clipped:
+            self.clipped(by_value=True, limit=math.nan, parameters=self._owners_of(tensors))
+
+    def _owners_of(self, gradients: Iterable[Tensor]) -> list[Tensor]:
+        wanted = {id(gradient) for gradient in gradients}
+        return [
+            p for o in self._known.of_this_thread().values() for p in parameters_of(o) if id(p.grad) in wanted
+        ]
+
+    def cleared(self, parameters: Iterable[Tensor], optimizer: torch.optim.Optimizer | None = None) -> None:
+        """Record that gradients were set to zero, by their optimizer or by their model."""
+        if optimizer is not None:
+            self._known.used_here(optimizer)
+        parameters = list(parameters)
+        self._record_dropped(parameters)
+        self._here.note("zero_grad")
+        self._known.book.cleared(parameters)
+        self._on_cleared()
+
+    def _record_dropped(self, parameters: list[Tensor]) -> None:
+        """Record gradients about to be cleared that nothing has used."""
+        scaler = self._known.scaler_on(parameters)
+        loss = self._here.loss.at_once()
+        untouched = not {"unscale_", "scaler.step", "update", "optimizer.step"} & set(
+            self._here.since_backward()
+        )
+        broken = loss is not None and not math.isfinite(loss)
+        if scaler is not None and untouched and broken and self._known.book.holds_all_scaled(parameters):
+            self._log.record(events.OverflowDropped, scale=scale_of(scaler).at_once())
+        for key, optimizer in self._known.of_this_thread().items():
+            if key not in self._known.stepped and self._known.book.unused(
+                parameters_of(optimizer), parameters
+            ):
+                self._log.record(
+                    events.Dropped, optimizer=key, moved=self._moved(key, parameters_of(optimizer))
+                )
+
+    def _moved(self, optimizer: int, parameters: list[Tensor]) -> bool:
+        """Whether weights are other than when this was last asked: by some of their numbers, on the CPU."""
+        now = [(p._version, sample_of(p.detach()) if is_free_to_read(p) else None) for p in parameters]
+        before, self._weights[optimizer] = self._weights.get(optimizer, now), now
+        return any(
+            was[0] != other[0] or (was[1] is not None and other[1] is not None and not was[1].equal(other[1]))
+            for was, other in zip(before, now, strict=False)
+        )
+
+
+class OptimizerCalls(Part):
+    """Steps of optimizers and of the schedules of their learning rates.
+
+    ``before_step`` is called before each step of an optimizer, with the step's number, the scale that its
+    gradients still carry (1 for none), the loss scale, and the 16-bit dtype that autocast used; and
+    ``after_step`` afterwards, with what came of it, the loss scale and the last loss. Where a closure
+    computes the gradients, ``closure_begins`` comes before it, and ``before_step`` when the step is over.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        known: Known,
+        before_step: Callable[[torch.optim.Optimizer, int, Later, Later, torch.dtype | None], None],
+        after_step: Callable[[torch.optim.Optimizer, events.StepDone, Later, Later], None],
+        closure_begins: Callable[[torch.optim.Optimizer], None],
+    ) -> None:
+        super().__init__(log, known)
+        self._before_step, self._after_step = before_step, after_step
+        self._closure_begins = closure_begins
+
+    def begins(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        """Record that an optimizer begins to step, whoever called it."""
+        scaler = self._here.scaler
+        closure = any(callable(each) for each in (*args, *kwargs.values()))
+        parameters = self._known.parameters_of(optimizer)
+        self._known.look(parameters)
+        self._known.record_mixing(parameters)
+        self._here.stepped = True
+        self._here.stepping = True
+        self._here.note("optimizer.step")
+        carried = self._known.carried(optimizer)
+        self._log.record(
+            events.StepAsked,
+            optimizer=id(optimizer),
+            scaler=id(scaler) if scaler is not None and scaler.is_enabled() else None,
+            scaled_by=self._known.book.scaled_by(parameters) or None,
+            scale=carried.at_once(),
+            unscaled=self._known.book.any_unscaled(parameters),
+            cleared="zero_grad" in self._here.since_backward() and not self._here.stepped_before_clearing(),
+            spent=self._here.stepped_before_clearing() and any(p.grad is not None for p in parameters),
+            fresh=self._known.book.fresh(parameters),
+            waiting=self._known.book.waiting(parameters),
+            by_closure=closure,
+            autocast=self._autocast_now(parameters),
+            change=self._known.book.change(parameters),
+            overflowed=not closure and self._overflowed(optimizer, parameters),
+            half=next((p.dtype for p in parameters if p.dtype in _HALVES), None),
+            eps_vanishes=_vanishing_eps(optimizer),
+        )
+        if closure:
+            self._closure_begins(optimizer)
+        else:
+            self.look_before(optimizer)
+
+    def ends(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        """Record that an optimizer has stepped; a fused one may have left the weights alone."""
+        self._here.stepping = False
+        scaler = self._here.scaler
+        if any(callable(each) for each in (*args, *kwargs.values())):
+            self.look_before(optimizer)
+        enabled = scaler is not None and scaler.is_enabled()
+        found_inf = Later(getattr(optimizer, "found_inf", None)).at_once()
+        self.finish(
+            optimizer,
+            id(scaler) if enabled else None,
+            scale_of(scaler) if scaler is not None and enabled else Later(1.0),
+            happened=not found_inf,
+        )
+
+    def _overflowed(self, optimizer: torch.optim.Optimizer, parameters: list[Tensor]) -> bool:
+        """Whether gradients are inf or NaN, as the loss is: that is cheaper to ask, and does not suffice."""
+        loss = self._known.losses.get(id(optimizer), self._here.loss).at_once()
+        return loss is not None and not math.isfinite(loss) and not self._known.book.all_finite(parameters)
+
+    def look_before(self, optimizer: torch.optim.Optimizer) -> None:
+        """Call ``before_step`` with what the step is about to apply."""
+        scaler = self._here.scaler
+        halves = self._here.forward & _HALVES
+        used = next(iter(halves)) if len(halves) == 1 else None
+        scale = scale_of(scaler) if scaler is not None else self._known.carried(optimizer)
+        self._before_step(optimizer, self._log.steps, self._known.carried(optimizer), scale, used)
+
+    def finish(
+        self, optimizer: torch.optim.Optimizer, scaler: int | None, scale: Later, happened: bool
+    ) -> None:
+        """Record that a step is over: made by the optimizer, or skipped by the scaler."""
+        self._known.book.applied(parameters_of(optimizer))
+        self._known.stepped.add(id(optimizer))
+        self._here.over, self._here.penalty = True, None
+        self._here.forward.clear()
+        loss = self._known.losses.get(id(optimizer), self._here.loss)
+        done = events.StepDone(
+            step=self._log.steps,
+            line=own_line(),
+            optimizer=id(optimizer),
+            scaler=scaler,
+            happened=happened,
+            loss=loss.at_once(),
+        )
+        self._log.report(done)
+        self._after_step(optimizer, done, scale, loss)
+        self._log.steps += 1
+
+    @contextmanager
+    def schedule(self, schedule: Any, first: bool) -> Iterator[None]:
+        """Record a step of a learning rate schedule; those that it calls itself are part of it."""
+        depth = self._here.schedules
+        self._here.schedules = depth + 1
+        try:
+            yield
+        finally:
+            self._here.schedules = depth
+        if depth == 0 and not first:
+            optimizer = getattr(schedule, "optimizer", None)
+            self._log.safely(
+                self._log.record,
+                events.ScheduleStepped,
+                schedule=id(schedule),
+                optimizer=None if optimizer is None else id(optimizer),
+            )
+
+    def _autocast_now(self, parameters: list[Tensor]) -> bool:
+        """Whether autocast is on, or an outer context is open that keeps its cache although it is off."""
+        nesting = torch.autocast_increment_nesting() - 1
+        torch.autocast_decrement_nesting()
+        return bool(parameters) and (nesting > 0 or torch.is_autocast_enabled(parameters[0].device.type))
+
+
+def _vanishing_eps(optimizer: torch.optim.Optimizer) -> tuple[float, torch.dtype] | None:
+    """Return an eps and the dtype of the weights in which it is 0, None where there is none."""
+    for group in optimizer.param_groups:
+        eps = group.get("eps")
+        for dtype in {p.dtype for p in group["params"]} & _HALVES:
+            if eps and float(torch.tensor(eps, dtype=dtype)) == 0.0:
+                return float(eps), dtype
+    return None

@@ -1,0 +1,133 @@
+"""Calls of gradient scalers as events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from amp_lessons.audit.recorder import events, graph
+from amp_lessons.audit.recorder.gradients import parameters_of
+from amp_lessons.audit.recorder.later import Later, scale_of
+from amp_lessons.audit.recorder.optimizers import OptimizerCalls
+from amp_lessons.audit.recorder.shared import Known, Log, Part
+
+
+class ScalerCalls(Part):
+    """What scalers are made and called for; a step that one skips never reaches the optimizer's own hooks."""
+
+    def __init__(self, log: Log, known: Known, optimizers: OptimizerCalls) -> None:
+        super().__init__(log, known)
+        self._optimizers = optimizers
+
+    def made(self, scaler: torch.amp.GradScaler, device: str, wanted: bool) -> None:
+        """Record that a scaler was made for ``device``, enabled if it was up to its maker."""
+        refused = device if wanted and not scaler.is_enabled() else ""
+        self._known.scalers[id(scaler)] = scaler
+        self._log.record(
+            events.ScalerMade, scaler=id(scaler), enabled=scaler.is_enabled(), disabled_for=refused
+        )
+
+    def state_loaded(self, scaler: torch.amp.GradScaler, before: float | None) -> None:
+        """Record that a scaler was given the state of another; ``before`` was its scale."""
+        now = scale_of(scaler).at_once()
+        raised = before is not None and now is not None and now > before
+        self._log.record(events.ScalerLoaded, scaler=id(scaler), raised=raised)
+
+    def loss_given(self, scaler: torch.amp.GradScaler, outputs: Any) -> None:
+        """Record what ``scaler.scale`` is given."""
+        self._known.scalers[id(scaler)] = scaler
+        self._here.note("scale")
+        if isinstance(outputs, Tensor):
+            self._here.loss = Later(outputs) if outputs.numel() == 1 else Later(None)
+        one = outputs if isinstance(outputs, Tensor) else None
+        self._log.record(
+            events.LossScaled,
+            scaler=id(scaler),
+            enabled=scaler.is_enabled(),
+            dtype=None if one is None else one.dtype,
+            elements=0 if one is None else one.numel(),
+            made_by=() if one is None else graph.operations(one),
+            outside=one is not None and graph.made_after(one, self._here.autocast_ended),
+        )
+
+    def loss_scaled(self, scaler: torch.amp.GradScaler, scaled: Any) -> None:
+        """Mark what ``scaler.scale`` returned, so that a backward pass through it is known."""
+        if scaler.is_enabled():
+            for tensor in scaled if isinstance(scaled, (list, tuple)) else [scaled]:
+                graph.mark(tensor, id(scaler))
+
+    def unscaling(self, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> None:
+        """Record that gradients are about to be divided by the scale."""
+        parameters = self._known.parameters_of(optimizer)
+        self._known.look(parameters)
+        self._known.record_mixing(parameters)
+        self._here.note("unscale_")
+        if scaler.is_enabled():
+            self._log.record(
+                events.Unscaled,
+                scaler=id(scaler),
+                optimizer=id(optimizer),
+                change=self._known.book.change(parameters),
+                clipped=self._here.clipped,
+                outdated=self._known.book.outdated(parameters, id(scaler), self._known.updates[id(scaler)]),
+            )
+
+    def unscaled(self, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> None:
+        """Note that the gradients have their true size now."""
+        if scaler.is_enabled():
+            self._known.book.unscaled(parameters_of(optimizer))
+
+    @contextmanager
+    def stepping(self, scaler: torch.amp.GradScaler, optimizer: Any, closure: Any) -> Iterator[None]:
+        """Record a scaler's step, and afterwards whether it let the optimizer step."""
+        self._log.safely(self._step_asked, scaler, optimizer, closure)
+        before, self._here.scaler = self._here.scaler, scaler
+        self._here.stepped = False
+        try:
+            yield
+        except Exception:
+            raise
+        else:
+            if not self._here.stepped:
+                self._log.safely(self._skipped, scaler, optimizer)
+        finally:
+            self._here.scaler = before
+
+    def _step_asked(self, scaler: torch.amp.GradScaler, optimizer: Any, closure: Any) -> None:
+        self._here.note("scaler.step")
+        if closure is not None:
+            self._log.record(events.ClosureGiven)
+        self._known.parameters_of(optimizer)
+
+    def _skipped(self, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> None:
+        if scaler.is_enabled():  # a disabled one calls the optimizer, whose own hooks have seen it
+            self._optimizers.look_before(optimizer)
+            self._optimizers.finish(optimizer, id(scaler), scale_of(scaler), happened=False)
+
+    def updating(self, scaler: torch.amp.GradScaler) -> float | None:
+        """Record that a scaler is about to change its scale; return it where that costs nothing."""
+        self._here.note("update")
+        return scale_of(scaler).at_once()
+
+    def updated(self, scaler: torch.amp.GradScaler, before: float | None) -> None:
+        """Record that a scaler may have changed its scale."""
+        self._known.updates[id(scaler)] += 1
+        if scaler.is_enabled():
+            self._log.record(
+                events.Updated, scaler=id(scaler), before=before, after=scale_of(scaler).at_once()
+            )
+
+    def refused(self, method: str, error: Exception) -> None:
+        """Record that a scaler's method, or a backward pass, raised."""
+        if isinstance(error, (RuntimeError, AssertionError, ValueError)):
+            self._log.record(
+                events.Refused,
+                method=method,
+                message=str(error),
+                called=tuple(self._here.called),
+                called_before=tuple(self._here.called_before),
+            )

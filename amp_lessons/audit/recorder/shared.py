@@ -1,0 +1,172 @@
+"""What the parts of a recorder share: its log, the calls of each thread, its optimizers and scalers."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from amp_lessons.audit.recorder import events
+from amp_lessons.audit.recorder.gradients import GradientBook, parameters_of
+from amp_lessons.audit.recorder.later import Later, scale_of
+from amp_lessons.audit.recorder.places import own_line
+
+_LONGEST_ROUND = 200  # names of calls that are kept between two steps
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Where gradients of a scaled loss were taken that may become a penalty; ``count`` is autograd's."""
+
+    count: int
+    scaler: int
+    line: events.Line
+
+
+class Here(threading.local):
+    """What this thread has called since its last step, and what is under way in it; every thread has its own.
+
+    ``called`` holds the names of the calls of the round that a backward pass began, in order, and
+    ``called_before`` those of the round before.
+    """
+
+    def __init__(self) -> None:
+        self.called: list[str] = []
+        self.called_before: list[str] = []
+        self.clipped = False
+        self.over = False  # a step has been asked for since the last backward pass
+        self.forward: set[torch.dtype] = set()  # autocast was entered in
+        self.autocast_ended: int | None = None  # where autograd's count of operations was then
+        self.loss = Later(None)  # the last one
+        self.penalty: Taken | None = None
+        self.batched: Taken | None = None  # the same, inside of vmap
+        self.scaler: torch.amp.GradScaler | None = None  # whose step is under way
+        self.stepped = False  # the optimizer, in the scaler's step
+        self.stepping = False  # an optimizer's step is under way
+        self.backwards = 0  # backward passes under way, one inside the other
+        self.schedules = 0  # the same of steps of schedules
+
+    def note(self, name: str) -> None:
+        """Add a call to the round."""
+        if len(self.called) < _LONGEST_ROUND:
+            self.called.append(name)
+
+    def begin_round(self) -> None:
+        """Begin a new round where a step has ended the last one."""
+        if self.over:
+            self.called_before, self.called = self.called, []
+            self.over = self.clipped = False
+
+    def since_backward(self) -> list[str]:
+        """Return what was called after the last backward pass, the last call first."""
+        called = self.called[::-1]
+        return called[: called.index("backward")] if "backward" in called else []
+
+    def stepped_before_clearing(self) -> bool:
+        """Whether a step came between the last backward pass and the first clearing of gradients."""
+        called = self.since_backward()[::-1]
+        before = called[: called.index("zero_grad")] if "zero_grad" in called else []
+        return bool({"scaler.step", "optimizer.step"} & set(before))
+
+
+class Log:
+    """Where events go, with the number of the step, from 0, before which they happened.
+
+    ``steps`` counts those that optimizers were asked for; ``troubles`` are errors of the audit itself.
+    """
+
+    def __init__(self, report: Callable[[events.Event], None]) -> None:
+        self.steps = 0
+        self.troubles: list[str] = []
+        self.here = Here()
+        self.report = report
+
+    def safely(self, observe: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call ``observe``; whatever goes wrong in it is noted here and does not reach the training."""
+        try:
+            return observe(*args, **kwargs)
+        except Exception as error:
+            trouble = f"{getattr(observe, '__name__', 'observer')}: {type(error).__name__}: {error}"
+            if trouble not in self.troubles:
+                self.troubles.append(trouble)
+            return None
+
+    def record(self, kind: Callable[..., events.Event], **facts: Any) -> None:
+        """Make an event of what was seen, with the person's own line, and report it."""
+        line = facts.pop("line", None) or own_line()
+        self.report(kind(step=self.steps, line=line, **facts))
+
+
+class Known:
+    """The optimizers and scalers of a training, and what became of the gradients of their parameters."""
+
+    def __init__(self, log: Log, found_optimizer: Callable[[torch.optim.Optimizer], None]) -> None:
+        self.optimizers: dict[int, torch.optim.Optimizer] = {}
+        self.scalers: dict[int, torch.amp.GradScaler] = {}
+        self.updates: Counter[int] = Counter()  # of each scaler
+        self.stepped: set[int] = set()  # optimizers that a step was asked of
+        self.losses: dict[int, Later] = {}  # the last one that went backward into an optimizer's parameters
+        self.book = GradientBook()
+        self._log, self._found_optimizer = log, found_optimizer
+        self._used: set[int] = set()  # optimizers that were made, or have stepped, since
+        self._threads: dict[int, int] = {}  # the thread that last used an optimizer
+
+    def may_be_used(self, optimizer: torch.optim.Optimizer) -> None:
+        """Watch an optimizer that was there before; its model is looked for when it steps."""
+        self.optimizers[id(optimizer)] = optimizer
+
+    def used_here(self, optimizer: torch.optim.Optimizer) -> None:
+        """Note that this thread uses an optimizer."""
+        self._threads[id(optimizer)] = threading.get_ident()
+
+    def parameters_of(self, optimizer: torch.optim.Optimizer) -> list[Tensor]:
+        """Return the parameters of an optimizer that this thread uses, and watch it from now on."""
+        self.used_here(optimizer)
+        if id(optimizer) not in self._used:
+            self._used.add(id(optimizer))
+            self.optimizers[id(optimizer)] = optimizer
+            self._log.safely(self._found_optimizer, optimizer)
+        return parameters_of(optimizer)
+
+    def of_this_thread(self) -> dict[int, torch.optim.Optimizer]:
+        """Return the optimizers that no other thread uses: to read what another frees would be the end."""
+        here = threading.get_ident()
+        return {key: o for key, o in list(self.optimizers.items()) if self._threads.get(key, here) == here}
+
+    def scaler_on(self, parameters: Iterable[Tensor]) -> torch.amp.GradScaler | None:
+        """Return the scaler by whose scale gradients are still multiplied, None where there is none."""
+        return self.scalers.get(self.book.scaled_by(parameters))
+
+    def carried(self, optimizer: torch.optim.Optimizer) -> Later:
+        """Return the scale that an optimizer's gradients still carry, 1 for none."""
+        scaler = self.scaler_on(parameters_of(optimizer))
+        return scale_of(scaler) if scaler is not None else Later(1.0)
+
+    def look(self, parameters: Iterable[Tensor]) -> None:
+        """Notice what was done to gradients; what clipping does to them is recorded otherwise."""
+        parameters = list(parameters)
+        scaler = self.scalers.get(self.book.scaler_of(parameters))
+        scale = scale_of(scaler).at_once() if scaler is not None and not self._log.here.clipped else None
+        self.book.look(parameters, scale)
+
+    def record_mixing(self, parameters: Iterable[Tensor]) -> None:
+        """Record gradients that are about to be used, and were added to others that do not belong there.
+
+        Until then it does no harm: a GAN's generator fills gradients of the discriminator, which are cleared.
+        """
+        added = self.book.added_to(parameters)
+        if added is not None:
+            self._log.record(events.GradientsMixed, applied=added.applied, line=added.line)
+
+
+class Part:
+    """One part of a recorder, which turns one kind of calls into events."""
+
+    def __init__(self, log: Log, known: Known) -> None:
+        self._log, self._known = log, known
+        self._here = log.here
