@@ -2,7 +2,7 @@
 #
 #   make lab LAB_ARGS=--no-browser                            options for `amp-lessons lab`
 #   make lab LAB_ARGS=--originals                             for authors: the notebooks that git tracks
-#   make lab TORCH_INDEX=https://download.pytorch.org/whl/cpu PyTorch without its 3 GB of CUDA libraries
+#   make lab TORCH_INDEX=https://download.pytorch.org/whl/cpu PyTorch without CUDA's libraries, which are 4 GB
 #   make lab PYTHON=python3.12                                another Python than python3
 #   make test PYTEST_ARGS="-k census"                         some of the tests
 #   make test AMP_LESSONS_SHARE=3/8                           another share of the attempts at exercises: tests/selection.py
