@@ -39,7 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         f"{EXERCISES / exercise.id}: write card, stub, solution, check and attempts, then run\n"
         f"  .venv/bin/python -m pytest tests/exercises tests/audit -k '{exercise.id} or codes'\n"
         f"{notebook}: three cells, after the lesson's other exercises; move them, then\n"
-        f"  make notebooks NOTEBOOKS={notebook.relative_to(ROOT)}"
+        f"  make notebooks NOTEBOOKS={notebook.relative_to(ROOT)}\n"
+        "  .venv/bin/python -m classroom.pages"
     )
     return 0
 

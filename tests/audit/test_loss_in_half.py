@@ -10,14 +10,16 @@ from amp_lessons import audit
 from tests.audit.plain_loops import as_script
 
 
-def train(dtype: torch.dtype) -> None:
+def train(dtype: torch.dtype, loss_dtype: torch.dtype | None = None) -> None:
     torch.manual_seed(0)
     model = nn.Linear(4, 3)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scaler = torch.amp.GradScaler("cpu", init_scale=256.0, enabled=dtype == torch.float16)
     with torch.autocast("cpu", dtype=dtype):
-        loss = -torch.log_softmax(model(torch.randn(6, 4)), dim=-1).mean()
-    assert loss.dtype == dtype  # on the CPU, log_softmax is none of autocast's fp32 operations
+        loss = -torch.log_softmax(model(torch.randn(6, 4)).to(loss_dtype or dtype), dim=-1).mean()
+    assert loss.dtype == (
+        loss_dtype or dtype
+    )  # on the CPU, log_softmax is none of autocast's fp32 operations
     scaler.scale(loss).backward()
     scaler.step(optimizer)
     scaler.update()
@@ -34,3 +36,10 @@ def test_only_fp16_is_said_to_overflow_and_autocast_is_not_offered_as_the_cure(d
     assert ("65536 becomes inf" in finding.message) == overflows
     assert "outputs.float()" in finding.hint
     assert "autocast context" not in finding.hint
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_same_loss_in_fp32_is_fine(dtype):
+    with audit.watch() as seen:
+        as_script(train)(dtype, torch.float32)
+    assert not [each for each in seen.report.findings if each.code.startswith(("loss_in", "loss_outside"))]

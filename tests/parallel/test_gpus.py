@@ -1,4 +1,4 @@
-"""Scalers and FSDP2 on GPUs with NCCL; the same bodies run on two gloo processes where there is no GPU."""
+"""Ranks that skip together, and FSDP2, on GPUs with NCCL; the same on two gloo processes where there is none."""
 
 from __future__ import annotations
 
