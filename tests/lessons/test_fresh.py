@@ -9,7 +9,7 @@ import nbformat
 import pytest
 
 from amp_lessons import clinic, quizzes, views
-from amp_lessons.audit import codes
+from amp_lessons.audit import catalogue
 from amp_lessons.lessons import fresh, originals
 
 LESSONS = {path.stem[:2]: path for path in sorted(originals().glob("[0-9][0-9]_*.ipynb"))}
@@ -73,7 +73,7 @@ def test_a_fresh_lesson_gives_nothing_away(lesson):
     shown = output_texts(learners["cells"])
     assert answers_in_sight(lesson, learners) == []
     assert pictures(learners) == []
-    told = (*VERDICTS, "not attempted yet", *DIAGNOSES, *codes.CODES)
+    told = (*VERDICTS, "not attempted yet", *DIAGNOSES, *catalogue.ROWS)
     assert [each for each in told if each in shown] == []
     assert numbers(shown) == set()
 

@@ -1,4 +1,4 @@
-"""Ranks that skip together, and FSDP2, on GPUs with NCCL; the same on two gloo processes where there is none."""
+"""Ranks that skip together, and FSDP2, on GPUs with NCCL; the same on gloo where there are none."""
 
 from __future__ import annotations
 
