@@ -9,10 +9,13 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
 from tests.browser.seen_cells import only_what_is_seen
 from tools.browser.jupyter_page import REPOSITORY, LabServer, NotebookPage
+
+# What must come comes within the time of a busy machine; five seconds, the default, were once too few on one.
+expect.set_options(timeout=20_000)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
