@@ -4,8 +4,7 @@ There are over a thousand attempts, and each is judged in a process of its own. 
 that it is given. ``make test`` sets AMP_LESSONS_SHARE to ``auto``: all attempts at an exercise whose content
 has changed run, and of the others one eighth, the next one with the next commit. The header of the run names
 the share and how to run the same again. A test that is to be shared out has the mark
-``attempt("exercise_id")``, or ``attempt("lesson 03")`` where it looks at a whole lesson; the first attempt
-that earns a code of a finding has none, and runs always.
+``attempt("exercise_id")``, or ``attempt("lesson 03")`` where it looks at a whole lesson.
 
 Other tests with many cases that take long have the mark ``in_turn``: of their cases an eighth runs as well,
 at least one, and all of them where the test's file has changed.
@@ -61,7 +60,7 @@ def choice(asked: str, changed: str | None = None, root: Path = ROOT) -> Choice:
     """Return what the two variables of the environment ask for. Raises UsageError for what is no share."""
     if asked == "auto":
         number, why = _turn(root)
-        return Choice(number % SHARES, SHARES, changed_exercises(root) | changed_tests(root), why)
+        return Choice(number % SHARES, SHARES, what_changed(root), why)
     found = re.fullmatch(r"(\d+)/(\d+)", asked or "1/1")
     if not found or not 1 <= int(found[1]) <= int(found[2]):
         raise pytest.UsageError(f"{SHARE} is 'auto' or a share such as 3/{SHARES}, not {asked!r}")
@@ -75,19 +74,16 @@ def _turn(root: Path) -> tuple[int, str]:
     return datetime.date.today().toordinal(), " by the date"
 
 
-def changed_exercises(root: Path = ROOT) -> frozenset[str]:
-    """Name the exercises whose content differs from that of the main branch, or on it from the last commit's.
+def what_changed(root: Path = ROOT) -> frozenset[str]:
+    """Name the exercises and test files that differ from the main branch, or on it from the last commit.
 
-    Content is the folder, and what its modules import of ``amp_lessons.exercises`` that not every exercise
-    does. Nothing has changed where git does not know.
+    What an exercise consists of is its folder, and what its modules import of ``amp_lessons.exercises`` that
+    not every exercise does. Nothing has changed where git does not know.
     """
-    files = {Path(name) for name in _differing(root)}
-    return frozenset(name for name, sources in contents(root).items() if files & sources)
-
-
-def changed_tests(root: Path = ROOT) -> frozenset[str]:
-    """Name the test files that differ in the same way, relative to ``root``."""
-    return frozenset(name for name in _differing(root) if re.fullmatch(r"tests/.*test_\w+\.py", name))
+    names = _differing(root)
+    files = set(map(Path, names))
+    of_exercises = {name for name, sources in contents(root).items() if files & sources}
+    return frozenset(of_exercises | {name for name in names if re.fullmatch(r"tests/.*test_\w+\.py", name)})
 
 
 def _differing(root: Path) -> list[str]:

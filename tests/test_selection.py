@@ -80,7 +80,7 @@ def repository(tmp_path):
 
 
 def changed(root):
-    return set(selection.changed_exercises(root))
+    return set(selection.what_changed(root))
 
 
 def test_a_file_of_tests_that_changed_runs_whole(repository):
@@ -89,7 +89,7 @@ def test_a_file_of_tests_that_changed_runs_whole(repository):
     (root / "tests").mkdir()
     (root / "tests" / "test_one.py").write_text("")
     (root / "tests" / "help.py").write_text("")
-    assert selection.changed_tests(root) == {"tests/test_one.py"}
+    assert changed(root) == {"tests/test_one.py"}
 
 
 @pytest.mark.parametrize(

@@ -25,25 +25,14 @@ def lesson_of(table: Table) -> str:
     return shelf.find(table.exercise_id).lesson
 
 
-@cache
-def firsts() -> set[tuple[str, str]]:
-    """Return for each code of a finding one wrong attempt that earns it, by exercise and name."""
-    wrong = [(table, name) for table in tables() for name in table.wrong]
-    return set({table.wrong[name][0]: (table.exercise_id, name) for table, name in reversed(wrong)}.values())
-
-
 def cases(tables: Iterable[Table], kind: str) -> list[Any]:
-    """List the wrong or right attempts of some tables for parametrize: the first of each code runs always."""
-    return [
-        pytest.param(
-            table,
-            name,
-            id=f"{table.exercise_id}-{name}",
-            marks=() if (table.exercise_id, name) in firsts() else pytest.mark.attempt(table.exercise_id),
-        )
-        for table in tables
-        for name in getattr(table, kind)
-    ]
+    """List the wrong or right attempts of some tables for parametrize; they take turns."""
+    return [_case(table, name) for table in tables for name in getattr(table, kind)]
+
+
+def _case(table: Table, name: str) -> Any:
+    marks = pytest.mark.attempt(table.exercise_id)
+    return pytest.param(table, name, id=f"{table.exercise_id}-{name}", marks=marks)
 
 
 # what it returns was measured by the real clock, and stands in the message: no two runs say the same
@@ -53,14 +42,8 @@ _REALLY_MEASURES = "mean_by_a_clock_out_of_reach"
 def sample(tables: Iterable[Table]) -> list[Any]:
     """List some attempts of each kind: what a check sees does not depend on where it runs."""
     tables = list(tables)
-    found = [case.values for case in cases(tables, "wrong")[::12] + cases(tables, "right")[::6]]
-    return [
-        pytest.param(
-            table, name, id=f"{table.exercise_id}-{name}", marks=pytest.mark.attempt(table.exercise_id)
-        )
-        for table, name in found
-        if name != _REALLY_MEASURES
-    ]
+    found = cases(tables, "wrong")[::12] + cases(tables, "right")[::6]
+    return [case for case in found if case.values[1] != _REALLY_MEASURES]
 
 
 @cache
