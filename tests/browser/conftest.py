@@ -43,7 +43,7 @@ def lab_server(chromium: str, course: Path, tmp_path_factory: pytest.TempPathFac
         yield server
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def write_notebook(course: Path) -> Iterator[Callable[..., str]]:
     """Add a notebook with these cells to the served course; return its path there."""
     written = []
@@ -75,9 +75,10 @@ def _windows(browser: Browser, server: LabServer) -> Iterator[Callable[..., Note
     yield open_
     for context in contexts:
         context.close()
+    server.end_kernels()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def open_notebook(browser: Browser, lab_server: LabServer) -> Iterator[Callable[..., NotebookPage]]:
     """Open a notebook by its path, ``notebooks/03_loss_scaling.ipynb`` say, in a window of its own.
 

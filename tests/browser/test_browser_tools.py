@@ -6,6 +6,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from playwright.sync_api import expect
 
+import amp_lessons
 from tests.browser.seen_cells import only_what_is_seen
 
 LIVE = """
@@ -39,49 +40,52 @@ def test_a_slider_moved_by_keyboard_changes_what_is_shown(open_notebook, write_n
     assert {line.split(":")[0] for line in notebook.serious_axe_violations()} == {"aria-input-field-name"}
 
 
-def test_the_kernel_imports_the_package_under_test(open_notebook, write_notebook):
-    source = (
-        "import amp_lessons, os; print(amp_lessons.__file__, os.getcwd(), os.environ['AMP_LESSONS_HOME'])"
-    )
-    notebook = open_notebook(write_notebook("where.ipynb", source)).run_all()
-    package, folder, home = notebook.page.locator(".jp-OutputArea-output").inner_text().split()
-    import amp_lessons
+SQUARE = """
+from IPython.display import HTML
+HTML('<svg role="img" aria-label="a square" width="20" height="20"><rect width="20" height="20"/></svg>')
+"""
+NAMELESS = SQUARE.replace('aria-label="a square"', 'class="nameless"')
+WHERE = "import amp_lessons, os; print(amp_lessons.__file__, os.getcwd(), os.environ['AMP_LESSONS_HOME'])"
+COMPLAINS = """
+from IPython.display import Javascript
+Javascript("console.error('complaint'); setTimeout(() => { throw new Error('broken page') })")
+"""
 
+
+@pytest.fixture(scope="module")
+def faulty(open_notebook, write_notebook):
+    """A page with much that is wrong, run as far as the cell that raises, and what running it all said."""
+    notebook = open_notebook(write_notebook("faulty.ipynb", SQUARE, WHERE, NAMELESS, COMPLAINS, "1 / 0"))
+    with pytest.raises(AssertionError) as raised:
+        notebook.run_all()
+    return notebook, str(raised.value)
+
+
+def test_a_cell_that_raises_is_not_overlooked(faulty):
+    assert "ZeroDivisionError" in faulty[1]
+
+
+def test_the_kernel_imports_the_package_under_test(faulty):
+    notebook, _ = faulty
+    printed = notebook.page.locator(".jp-OutputArea-output").filter(has_text="amp_lessons").first
+    package, folder, home = printed.inner_text().split()
     assert package == amp_lessons.__file__
     assert folder == str(notebook.server.root / "notebooks")
     assert home.startswith(str(notebook.server.log.parent))
 
 
-def test_a_cell_that_raises_is_not_overlooked(open_notebook, write_notebook):
-    notebook = open_notebook(write_notebook("raises.ipynb", "1 / 0"))
-    with pytest.raises(AssertionError, match="ZeroDivisionError"):
-        notebook.run_all()
-
-
-def test_errors_of_the_page_are_collected(open_notebook, write_notebook):
-    script = """
-    from IPython.display import Javascript
-    Javascript("console.error('complaint'); setTimeout(() => { throw new Error('broken page') })")
-    """
-    notebook = open_notebook(write_notebook("broken.ipynb", *script.strip().split("\n    "))).run_all()
+def test_errors_of_the_page_are_collected(faulty):
+    notebook, _ = faulty
     notebook.page.wait_for_timeout(200)
     assert any("complaint" in error for error in notebook.errors)
     assert any("broken page" in error for error in notebook.errors)
 
 
-SQUARE = """
-from IPython.display import HTML
-HTML('<svg role="img" aria-label="a square" width="20" height="20"><rect width="20" height="20"/></svg>')
-"""
-
-
-def test_axe_finds_what_is_inaccessible_and_nothing_else(open_notebook, write_notebook):
-    notebook = open_notebook(write_notebook("named.ipynb", SQUARE)).run_all()
-    assert notebook.serious_axe_violations() == []
-    nameless = SQUARE.replace('aria-label="a square"', "")
-    notebook = open_notebook(write_notebook("nameless.ipynb", nameless)).run_all()
-    (violation,) = notebook.serious_axe_violations()
+def test_axe_finds_what_is_inaccessible_and_nothing_else(faulty):
+    notebook, _ = faulty
+    (violation,) = notebook.serious_axe_violations(".jp-OutputArea-output svg")
     assert violation.startswith("svg-img-alt")
+    assert violation.endswith(".nameless")
     with pytest.raises(AssertionError, match="nothing on the page"):
         notebook.serious_axe_violations(".not-there")
 

@@ -115,6 +115,7 @@ def test_what_is_not_a_number_is_answered_in_words(bits, typed, answer):
     expect(bits.typing).to_have_attribute("aria-invalid", "false")
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", [name for name in FORMATS if name != "fp16"])
 def test_every_format_has_its_own_bits(bits, name):
     bits.choose(name)
@@ -184,6 +185,6 @@ def test_it_can_be_read_on_a_narrow_page_and_on_a_dark_one(lesson):
     expect_it_readable_narrow_and_dark(lesson)
 
 
-@pytest.mark.thorough  # lessons 00, 03, 06 and 10 show it in every run
+@pytest.mark.attempt("lesson 01")
 def test_the_next_morning_each_view_says_how_to_get_its_controls(lesson):
     expect_it_the_next_morning(lesson)
