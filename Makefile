@@ -25,7 +25,9 @@ TEST_EXTRAS := lab,models,pretrained,classroom,test
 BIN := .venv/bin
 NOTEBOOKS ?= $(sort $(wildcard notebooks/*.ipynb))
 INSTALL = $(BIN)/python -m pip install --no-compile --constraint constraints.txt $(addprefix --extra-index-url ,$(TORCH_INDEX))
-TOGETHER := -n auto --dist loadgroup --no-loadscope-reorder
+# One process more than there are cores: a third of the time a test waits, for a kernel, a page or a limit.
+WORKERS = $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
+TOGETHER = -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 QUICKLY := tests/formats tests/scaling tests/text tests/keeping tests/audit/test_codes.py \
 	tests/test_architecture.py tests/test_make.py tests/test_selection.py
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout=120 --nbval-sanitize-with tests/nbval_sanitize.cfg
@@ -33,7 +35,7 @@ NBVAL := --nbval --nbval-current-env --nbval-cell-timeout=120 --nbval-sanitize-w
 # Some containers set this. Each kernel and each test process would then compile PyTorch's sources anew: 7 seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-# As many processes as cores run tests, so each of them gets one: with two threads each they wait for each other.
+# The processes that run tests take all cores, so each gets one thread: with more they wait for each other.
 test test-all quick: export OMP_NUM_THREADS := 1
 
 test: export AMP_LESSONS_SHARE ?= auto
