@@ -71,6 +71,20 @@ def test_a_picture_is_a_tab_stop_only_where_the_page_is_too_narrow_for_it(opened
     )
 
 
+def test_however_many_views_there_are_the_page_asks_once_where_tab_stops(opened):
+    notebook = opened("once.ipynb")
+    notebook.page.evaluate("""() => {
+        const add = window.addEventListener.bind(window);
+        window.asks = [];
+        window.addEventListener = (type, listener, ...more) => {
+            if (`${listener}`.includes("tabIndex")) window.asks.push(type);
+            add(type, listener, ...more);
+        };
+    }""")
+    expect_controls_alone(notebook.run_all())
+    assert sorted(notebook.page.evaluate("window.asks")) == ["keydown", "resize"]
+
+
 def test_a_page_that_is_slow_shows_no_error_before_the_controls(opened):
     notebook = opened("slow.ipynb")
     notebook.page.context.new_cdp_session(notebook.page).send("Emulation.setCPUThrottlingRate", {"rate": 8})
