@@ -12,7 +12,7 @@ import torch
 from torch.nn.functional import cross_entropy
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from amp_lessons import autocast, bench, clinic, data, formats, measure, models, scaling
+from amp_lessons import autocast, bench, clinic, data, encoder, formats, measure, models, parallel, scaling
 from amp_lessons.autocast import fake_tensors
 from amp_lessons.measure import operations
 
@@ -835,3 +835,70 @@ def test_among_fp16s_normal_numbers_bf16_rounds_eight_times_as_coarsely_and_belo
     assert {bf16.spacing(2.0**e) / fp16.spacing(2.0**e) for e in range(-14, 16)} == {8}
     assert fp16.spacing(2.0**-17) == bf16.spacing(2.0**-17)
     assert fp16.spacing(0.99 * 2.0**-17) > bf16.spacing(0.99 * 2.0**-17)
+
+
+def test_at_its_roof_minilm_gains_a_quarter_of_what_an_a100s_peaks_promise():
+    class WithLoss(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = encoder.Classifier(encoder.Encoder(layers=2).layers, width=384, classes=8)
+
+        def forward(self, hidden, mask, labels):
+            return cross_entropy(self.model(hidden, mask), labels)
+
+    batch = torch.randn(16, 16, 384), torch.ones(16, 16, dtype=torch.bool), torch.zeros(16, dtype=torch.long)
+    sheet = measure.GPUS["A100 SXM 80 GB"]
+    fp32, fp16 = (
+        measure.predict_bound(WithLoss(), *batch, sheet=sheet, precision_name=name)
+        for name in ("fp32", "fp16")
+    )
+    assert fp32.product_ms > 0.8 * fp32.ms, "bound by arithmetic"
+    assert fp16.product_ms == 0, "bound by memory, all of it"
+    assert 3.5 < fp32.ms / fp16.ms < 4.7
+    assert sheet.flop_per_s["fp16"] / sheet.flop_per_s["fp32"] == 16
+
+
+def test_an_a100s_convolutions_use_tf32_by_default_at_half_the_rate_of_bf16():
+    assert torch.backends.cudnn.allow_tf32
+    rates = measure.GPUS["A100 SXM 80 GB"].flop_per_s
+    assert [rates[name] / 1e12 for name in ("fp32", "tf32", "bf16")] == [19.5, 156, 312]
+
+
+def test_pytorch_says_itself_that_emptying_the_cache_gives_it_no_memory():
+    said = " ".join(torch.cuda.empty_cache.__doc__.split())
+    assert "Release all unoccupied cached memory" in said
+    assert "doesn't increase the amount of GPU memory available for PyTorch" in said
+    assert "may help reduce fragmentation" in said
+
+
+@pytest.mark.parametrize(("outputs", "refused"), [(50_256, False), (50_257, True)])
+def test_cudas_fp8_product_refuses_a_side_that_is_no_multiple_of_16_and_a_cpus_does_not(outputs, refused):
+    def product(device):
+        x, weight = (torch.zeros(n, 64, device=device).to(torch.float8_e4m3fn) for n in (16, outputs))
+        one = torch.ones((), device=device)
+        return torch._scaled_mm(x, weight.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+
+    assert product("cpu").shape == (16, outputs)
+    if refused:  # tensors without values are taken for CUDA's, by PyTorch's own rules of shapes
+        with pytest.raises(RuntimeError, match="divisible by 16"):
+            product("meta")
+    else:
+        assert product("meta").shape == (16, outputs)
+
+
+def test_ddp_in_fp32_sends_twice_what_fsdp2_does_all_in_bf16_with_weights_gathered_once():
+    model, x, half = torch.nn.Linear(64, 64), torch.randn(4, 64), torch.bfloat16
+    ddp = parallel.communication(model, x, 8, "ddp")
+    gathered_once = parallel.communication(model, x, 8, "fsdp2", param_dtype=half, reduce_dtype=half)
+    assert gathered_once.calls == 2, "the root stays gathered"
+    assert ddp.sent_bytes == 2 * gathered_once.sent_bytes
+
+
+def test_in_four_bits_the_same_small_numbers_become_zero_each_time_and_drawn_ones_are_right_on_average():
+    generator, e2m1 = torch.Generator().manual_seed(0), formats.FORMATS["fp4_e2m1"]
+    values = torch.randn(1000, generator=generator)
+    small = values[values.abs() < 0.24]
+    assert (e2m1.quantize(small) == 0).all()
+    drawn = torch.stack([e2m1.round_stochastically(small, generator) for _ in range(4000)]).mean(0)
+    assert (drawn - small).abs().max() < 0.02
+    assert small.abs().mean() > 0.1
