@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import warnings
 from datetime import datetime, timedelta, timezone
 from itertools import cycle, islice
@@ -15,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from amp_lessons import autocast, bench, clinic, data, encoder, formats, measure, models, parallel, scaling
 from amp_lessons.autocast import fake_tensors
 from amp_lessons.measure import operations
+from tests.test_packaging import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -902,3 +904,21 @@ def test_in_four_bits_the_same_small_numbers_become_zero_each_time_and_drawn_one
     drawn = torch.stack([e2m1.round_stochastically(small, generator) for _ in range(4000)]).mean(0)
     assert (drawn - small).abs().max() < 0.02
     assert small.abs().mean() > 0.1
+
+
+def test_a_source_does_not_move():
+    """No source lies on a branch, and lessons cite PyTorch's documentation by its version.
+
+    Package data may cite the newest documentation: it speaks of the PyTorch that is installed.
+    """
+    branch = re.compile(
+        r"github\.com/(?!amp-lessons/)[\w.-]+/[\w.-]+/(?:blob|tree)/(?:main|master|HEAD|develop)/"
+    )
+    package = [
+        path for kind in ("py", "yaml", "md", "json") for path in (ROOT / "amp_lessons").rglob(f"*.{kind}")
+    ]
+    lessons = list((ROOT / "notebooks").glob("*.ipynb"))
+    for path in (*package, *lessons):
+        assert not branch.findall(path.read_text("utf-8")), path.name
+    for path in lessons:
+        assert "pytorch.org/docs/stable" not in path.read_text("utf-8"), path.name
