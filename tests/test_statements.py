@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import warnings
+from datetime import datetime, timedelta, timezone
 from itertools import cycle, islice
 
 import pytest
@@ -11,9 +13,10 @@ import torch
 from torch.nn.functional import cross_entropy
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from amp_lessons import autocast, bench, clinic, data, formats, measure, models, scaling
+from amp_lessons import autocast, bench, clinic, data, encoder, formats, measure, models, parallel, scaling
 from amp_lessons.autocast import fake_tensors
 from amp_lessons.measure import operations
+from tests.test_packaging import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -645,3 +648,277 @@ def test_a_checkpoint_in_bf16_loads_in_bf16_and_trainer_leaves_weights_and_momen
     gains = [gain for name, gain in model.named_parameters() if name.endswith("LayerNorm.weight")]
     assert len(gains) == 3
     assert all((gain == 1).all() for gain in gains)
+
+
+def test_one_block_of_a_transformer_multiplies_in_16_bits_and_takes_softmax_and_sums_in_32():
+    results = {}
+    for row in autocast.record(models.transformer_block(), torch.randn(2, 8, 32)).rows:
+        results.setdefault(row.op.removeprefix("aten::"), set()).add(str(row).partition("-> ")[2].split()[0])
+    assert results["matmul"] == results["linear"] == {"fp16"}
+    assert results["softmax"] == results["add"] == {"fp32"}
+
+
+def test_by_data_sheets_products_gain_at_least_what_memory_can_and_far_more_in_data_centres():
+    for name, gpu in measure.GPUS.items():
+        gain = gpu.flop_per_s["fp16"] / gpu.flop_per_s["fp32"]
+        assert gain > (1.9 if name.startswith("RTX") else 3.9), name
+        assert gpu.flop_per_s.get("bf16", gpu.flop_per_s["fp16"]) == gpu.flop_per_s["fp16"], name
+
+
+def test_an_fp16_sum_stays_right_up_to_2048_though_half_of_its_additions_do_not_move_it():
+    total, exact, moved = torch.tensor(0.0, dtype=torch.float16), 0.0, []
+    for number in torch.rand(10_000, generator=torch.Generator().manual_seed(0)).half():
+        before, total = total, total + number
+        exact += number.item()
+        moved += [bool(total != before)] if total > 1024 else []
+        if total == 2048:
+            break
+    assert abs(total.item() / exact - 1) < 0.01
+    assert 0.4 < sum(moved) / len(moved) < 0.6
+
+
+def test_fp16s_exponent_of_two_is_one_more_than_that_of_one_and_its_binades_hold_1024():
+    fp16 = formats.FORMATS["fp16"]
+    assert [fp16.pattern(fp16.encode(number)).split()[1] for number in (1.0, 2.0)] == ["01111", "10000"]
+    held = [len(fp16.codes_between(2.0**e, 2.0 ** (e + 1))) - 1 for e in range(-14, 15)]
+    assert set(held) == {1024}
+    assert len(range(-14, 0)) == 14, "binades of normal numbers below 1, and 16 above"
+    assert 2.0**15 < fp16.max < 2.0**16
+    assert len(fp16.codes_between(0.0, 2.0**-14)) - 2 == 1023
+
+
+def test_an_e4m3_with_ieees_infinity_ends_at_240_and_fn_gives_up_one_pattern_a_sign():
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    assert ml_dtypes.finfo(ml_dtypes.float8_e4m3).max == 240
+    every = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn).float()
+    assert every[:128].isnan().sum() == every[128:].isnan().sum() == 1
+    assert every[:127].max() == every[126] == 448 == 1.75 * 2**8
+
+
+def test_sum_and_error_of_a_product_grow_alike_with_its_length_and_both_like_its_root():
+    generator, bf16 = torch.Generator().manual_seed(0), formats.FORMATS["bf16"]
+    a, b = torch.randn(16, 4096, generator=generator), torch.randn(4096, 16, generator=generator)
+    exact = {length: a[:, :length].double() @ b[:length].double() for length in (16, 4096)}
+    errors = {n: formats.product(a[:, :n], b[:n], bf16) - exact[n] for n in exact}
+    for grown in (exact, errors):
+        assert 14 < grown[4096].norm() / grown[16].norm() < 18
+    products = (300 * a)[:, :, None] * (300 * b)
+    assert 80_000 < products.std() < 100_000
+    assert 5e6 < ((300 * a) @ (300 * b)).std() < 6.5e6
+
+
+def test_beside_an_outlier_of_1000_fp4_keeps_numbers_from_about_42_on():
+    matrix = torch.zeros(64, 64)
+    matrix[0, :3] = torch.tensor([1000.0, 41.6, 41.7])
+    kept = formats.per_tensor(formats.FORMATS["fp4_e2m1"]).quantize(matrix).dequantize()
+    assert (kept[0, :3] != 0).tolist() == [True, False, True]
+
+
+def test_beside_a_bf16_weight_updates_below_a_512th_always_vanish_and_from_a_256th_on_never():
+    weights = torch.arange(0.5, 4, 2.0**-8).bfloat16().unique().double()
+    kept = {share: [] for share in (0.99 / 512, 0.99 / 256, 1.01 / 256)}
+    for share, moved in kept.items():
+        for sign in (1, -1):
+            moved.append((weights * (1 + sign * share)).bfloat16() != weights)
+    below, between, above = (torch.cat(moved) for moved in kept.values())
+    assert not below.any()
+    assert between.any()
+    assert not between.all()
+    assert above.all()
+
+
+def test_tf32_has_the_exponent_of_bf16_and_the_mantissa_of_fp16_and_fits_into_neither():
+    tf32, fp16, bf16 = (formats.FORMATS[name] for name in ("tf32", "fp16", "bf16"))
+    assert (tf32.exponent_bits, tf32.mantissa_bits) == (bf16.exponent_bits, fp16.mantissa_bits)
+    assert tf32.bits == 19 > fp16.bits == bf16.bits == 16
+
+
+def test_products_are_in_the_lower_precision_list_of_every_device_and_mul_in_none():
+    for name, rule in (("matmul", "lower precision"), ("mul", "in no list")):
+        (found,) = (each for each in autocast.operations(name) if each.name == name)
+        assert {each.split(" (")[0] for each in dict(found.rules).values()} == {rule}
+
+
+@pytest.mark.parametrize(
+    ("device_type", "weights"), [("cuda", torch.float32), ("cpu", torch.float16)], ids=["cuda", "cpu"]
+)
+def test_written_out_attention_goes_down_up_and_down_on_cuda_and_stays_down_on_a_cpu(device_type, weights):
+    q = torch.randn(4, 8)
+    with autocast.region(device_type, torch.float16):
+        scores = q @ q.T
+        shares = scores.softmax(-1)
+        assert [scores.dtype, shares.dtype, (shares @ q).dtype] == [torch.float16, weights, torch.float16]
+
+
+@pytest.mark.parametrize("device_type", ["cuda", "cpu"])
+def test_no_eps_and_no_grad_cures_a_square_that_overflows_and_fp32_does(device_type):
+    def norm(x, eps=1e-6):
+        return x * ((x * x).mean(-1, keepdim=True) + eps).rsqrt()
+
+    x = torch.tensor([300.0, -300.0, 10.0, 20.0]).half()
+    with autocast.region(device_type, torch.float16):
+        for eps in (1e-6, 1e4):
+            assert (norm(x, eps) == 0).all()
+        with torch.no_grad():
+            assert (norm(x) == 0).all()
+        assert (x.float() * x.float()).dtype == torch.float32
+        assert (norm(x.float()) != 0).all()
+    ends = torch.tensor([torch.finfo(torch.float16).max, 2.0**-24])
+    assert ends.square().isfinite().all()
+    assert (ends.square() > 0).all()
+
+
+def test_weights_loaded_between_two_evaluations_under_inference_mode_are_stale_only_where_copies_are_kept(
+    first_batch,
+):
+    model, better = model_again(), models.digits_classifier(64, seed=1)
+    with autocast.region("cuda", torch.float16):
+        expected = better(first_batch[0]).detach()
+    with torch.inference_mode(), autocast.region("cuda", torch.float16):
+        before = model(first_batch[0])
+        model.load_state_dict(better.state_dict())
+        after = model(first_batch[0])
+    copies_are_kept = torch.equal(after, before)
+    assert copies_are_kept != torch.equal(after, expected)
+
+
+def test_tf32_leaves_activations_as_large_as_fp32_has_them_and_bf16_does_not(first_batch):
+    fp32, tf32, bf16 = (
+        measure.predict_memory(model_again(), first_batch[0], precision_name=name).saved_by_module()
+        for name in ("fp32", "tf32", "bf16")
+    )
+    assert fp32 == tf32 != bf16
+
+
+def test_o1s_successor_leaves_parameters_fp32_and_o3_and_a_default_dtype_do_not():
+    layer = torch.nn.Linear(4, 4)
+    with torch.autocast("cpu", torch.float16):
+        layer(torch.randn(2, 4)).sum().backward()
+    assert {tensor.dtype for p in layer.parameters() for tensor in (p, p.grad)} == {torch.float32}
+    assert {p.dtype for p in torch.nn.Linear(4, 4).half().parameters()} == {torch.float16}
+    torch.set_default_dtype(torch.float16)
+    try:
+        assert {p.dtype for p in torch.nn.Linear(4, 4).parameters()} == {torch.float16}
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+TEN_MINUTES = 10 / 60 / 24  # in days
+
+
+def known(days):
+    """A card of FSRS that was known on these days, and for each review by how much forgetting slowed down."""
+    fsrs = pytest.importorskip("fsrs")
+    scheduler, card, slower = fsrs.Scheduler(enable_fuzzing=False), fsrs.Card(card_id=0), []
+    begin = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    for day in days:
+        before = card.stability
+        card, _ = scheduler.review_card(card, fsrs.Rating.Good, begin + timedelta(days=day))
+        slower += [card.stability / before] if before else []
+    return slower, lambda day: scheduler.get_card_retrievability(card, begin + timedelta(days=day))
+
+
+def test_a_card_that_was_known_yesterday_gains_little_and_one_that_is_due_becomes_several_times_as_lasting():
+    due, _ = known([0, *(TEN_MINUTES + day for day in (0, 2, 13, 59))])
+    daily, _ = known([0, *(TEN_MINUTES + day for day in (0, 2, 3, 4))])
+    assert due[0] == 1, "a success after minutes slows nothing"
+    assert all(gain > 3 for gain in due[1:])
+    assert daily[-1] < 2 < due[-1]
+
+
+def test_seven_of_ten_cards_known_three_times_are_known_after_90_days_and_nine_when_they_are_asked():
+    _, share_known = known([0, TEN_MINUTES, TEN_MINUTES + 2])
+    assert 0.65 < share_known(90) < 0.75
+    assert share_known(TEN_MINUTES + 13) == pytest.approx(0.9, abs=0.01)
+
+
+def test_among_fp16s_normal_numbers_bf16_rounds_eight_times_as_coarsely_and_below_2_to_minus_17_fp16_does():
+    fp16, bf16 = formats.FORMATS["fp16"], formats.FORMATS["bf16"]
+    assert {bf16.spacing(2.0**e) / fp16.spacing(2.0**e) for e in range(-14, 16)} == {8}
+    assert fp16.spacing(2.0**-17) == bf16.spacing(2.0**-17)
+    assert fp16.spacing(0.99 * 2.0**-17) > bf16.spacing(0.99 * 2.0**-17)
+
+
+def test_at_its_roof_minilm_gains_a_quarter_of_what_an_a100s_peaks_promise():
+    class WithLoss(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = encoder.Classifier(encoder.Encoder(layers=2).layers, width=384, classes=8)
+
+        def forward(self, hidden, mask, labels):
+            return cross_entropy(self.model(hidden, mask), labels)
+
+    batch = torch.randn(16, 16, 384), torch.ones(16, 16, dtype=torch.bool), torch.zeros(16, dtype=torch.long)
+    sheet = measure.GPUS["A100 SXM 80 GB"]
+    fp32, fp16 = (
+        measure.predict_bound(WithLoss(), *batch, sheet=sheet, precision_name=name)
+        for name in ("fp32", "fp16")
+    )
+    assert fp32.product_ms > 0.8 * fp32.ms, "bound by arithmetic"
+    assert fp16.product_ms == 0, "bound by memory, all of it"
+    assert 3.5 < fp32.ms / fp16.ms < 4.7
+    assert sheet.flop_per_s["fp16"] / sheet.flop_per_s["fp32"] == 16
+
+
+def test_an_a100s_convolutions_use_tf32_by_default_at_half_the_rate_of_bf16():
+    assert torch.backends.cudnn.allow_tf32
+    rates = measure.GPUS["A100 SXM 80 GB"].flop_per_s
+    assert [rates[name] / 1e12 for name in ("fp32", "tf32", "bf16")] == [19.5, 156, 312]
+
+
+def test_pytorch_says_itself_that_emptying_the_cache_gives_it_no_memory():
+    said = " ".join(torch.cuda.empty_cache.__doc__.split())
+    assert "Release all unoccupied cached memory" in said
+    assert "doesn't increase the amount of GPU memory available for PyTorch" in said
+    assert "may help reduce fragmentation" in said
+
+
+@pytest.mark.parametrize(("outputs", "refused"), [(50_256, False), (50_257, True)])
+def test_cudas_fp8_product_refuses_a_side_that_is_no_multiple_of_16_and_a_cpus_does_not(outputs, refused):
+    def product(device):
+        x, weight = (torch.zeros(n, 64, device=device).to(torch.float8_e4m3fn) for n in (16, outputs))
+        one = torch.ones((), device=device)
+        return torch._scaled_mm(x, weight.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+
+    assert product("cpu").shape == (16, outputs)
+    if refused:  # tensors without values are taken for CUDA's, by PyTorch's own rules of shapes
+        with pytest.raises(RuntimeError, match="divisible by 16"):
+            product("meta")
+    else:
+        assert product("meta").shape == (16, outputs)
+
+
+def test_ddp_in_fp32_sends_twice_what_fsdp2_does_all_in_bf16_with_weights_gathered_once():
+    model, x, half = torch.nn.Linear(64, 64), torch.randn(4, 64), torch.bfloat16
+    ddp = parallel.communication(model, x, 8, "ddp")
+    gathered_once = parallel.communication(model, x, 8, "fsdp2", param_dtype=half, reduce_dtype=half)
+    assert gathered_once.calls == 2, "the root stays gathered"
+    assert ddp.sent_bytes == 2 * gathered_once.sent_bytes
+
+
+def test_in_four_bits_the_same_small_numbers_become_zero_each_time_and_drawn_ones_are_right_on_average():
+    generator, e2m1 = torch.Generator().manual_seed(0), formats.FORMATS["fp4_e2m1"]
+    values = torch.randn(1000, generator=generator)
+    small = values[values.abs() < 0.24]
+    assert (e2m1.quantize(small) == 0).all()
+    drawn = torch.stack([e2m1.round_stochastically(small, generator) for _ in range(4000)]).mean(0)
+    assert (drawn - small).abs().max() < 0.02
+    assert small.abs().mean() > 0.1
+
+
+def test_a_source_does_not_move():
+    """No source lies on a branch, and lessons cite PyTorch's documentation by its version.
+
+    Package data may cite the newest documentation: it speaks of the PyTorch that is installed.
+    """
+    branch = re.compile(
+        r"github\.com/(?!amp-lessons/)[\w.-]+/[\w.-]+/(?:blob|tree)/(?:main|master|HEAD|develop)/"
+    )
+    package = [
+        path for kind in ("py", "yaml", "md", "json") for path in (ROOT / "amp_lessons").rglob(f"*.{kind}")
+    ]
+    lessons = list((ROOT / "notebooks").glob("*.ipynb"))
+    for path in (*package, *lessons):
+        assert not branch.findall(path.read_text("utf-8")), path.name
+    for path in lessons:
+        assert "pytorch.org/docs/stable" not in path.read_text("utf-8"), path.name

@@ -1,7 +1,8 @@
 """Where the questions about symptoms end: causes, cures, and a cell that shows whether it is so.
 
 The cells speak of names that a script has in some spelling: ``torch``, ``device``, ``model``, ``batch``
-(inputs and targets), ``loss_fn``, ``optimizer``, ``scaler``, and ``train()``, which makes some steps.
+(inputs and targets), ``loss_fn``, ``optimizer``, ``dtype``, which is autocast's, and ``train()``, which
+makes some steps; only where the way to an end speaks of a scaler, they speak of ``scaler``.
 """
 
 from __future__ import annotations
@@ -35,17 +36,18 @@ IN_FP32_TOO = End(
     "print('loss in fp32:', loss_fn(model(inputs), targets).item())",
 )
 ONE_BATCH = End(
-    "That batch has nothing to average over, in any precision: every label is ignored, or a row is all "
-    "padding.",
-    "Add up the losses and divide by the number of labels that count, at least one. With PyTorch's own "
-    "cross-entropy its gradients are zero; with a masked mean written by hand they are NaN, and only a "
-    "scaler skips such a step.",
+    "That batch makes it, in any precision: every label is ignored, a row is all padding, or an input is not "
+    "finite.",
+    "Leave such inputs out, and where no label may count, add up the losses and divide by the number of "
+    "those that do, at least one. With PyTorch's own cross-entropy its gradients are zero; with a masked "
+    "mean written by hand they are NaN, and only a scaler skips such a step.",
     "07",
     "import torch.nn.functional as F\n\n"
     "logits = torch.zeros(4, 3, requires_grad=True)\n"
     "F.cross_entropy(logits, torch.full((4,), -100)).backward()  # every label is ignored: the loss is NaN\n"
     "print('its gradients are all zero:', (logits.grad == 0).all().item())\n"
-    "print('labels that count in your batch:', (batch[1] != -100).sum().item())",
+    "print('inputs of your batch finite:', batch[0].isfinite().all().item())\n"
+    "print('labels that count in it:', (batch[1] != -100).sum().item())",
 )
 FORWARD = End(
     "Something in the forward pass does not fit into fp16: a mask of -10⁹, an eps that is zero, a number "
@@ -55,18 +57,20 @@ FORWARD = End(
     _WATCH + "print(seen.first_nonfinite)",
 )
 ROUNDED = End(
-    "It is not the range, which bf16 shares with fp32, but the digits: a line takes the log, the root or the "
-    "reciprocal of what rounding has made zero or negative, of 1 - p for a p near one, say.",
+    "It is hardly the range, which is almost that of fp32, but the digits: a line takes the log, the root or "
+    "the reciprocal of what rounding has made zero or negative, of 1 - p for a p near one, say. (Two things "
+    "are the range: fp32's lowest number, as a mask, is -inf in bf16; and an LSTM on CUDA runs in fp16.)",
     "Compute that line in fp32, or write it so that nothing cancels: log_softmax, the loss that takes "
     "logits, var instead of a difference of means.",
     "06",
     _WATCH
     + "print(seen.first_nonfinite)\n"
-    + "print('log(1 - 0.999) in bf16:', (1 - torch.tensor(0.999).bfloat16()).log().item())",
+    + "print('log(1 - 0.999) in bf16:', (1 - torch.tensor(0.999).bfloat16()).log().item())\n"
+    + "print('lowest fp32 in bf16:', torch.tensor(torch.finfo(torch.float32).min).bfloat16().item())",
 )
 UNGUARDED = End(
-    "One batch made a gradient inf or NaN, and it reached the weights: without a scaler nothing skips a "
-    "step.",
+    "One batch made a gradient inf or NaN, and it reached the weights: no scaler skipped the step. (Its loss "
+    "may be a number: the slope of a root is infinite at zero.)",
     "Go on from the last finite weights and look at that batch, in fp32 as well. "
     "clip_grad_norm_(..., error_if_nonfinite=True) stops before such a step.",
     "06",
@@ -173,8 +177,8 @@ CLIPPED = End(
     + "print([step.gradient_norm for step in seen.steps])",
 )
 NOT_STEPPED = End(
-    "It is not the precision: bf16 has the range of fp32, so gradients do not vanish, and fp32 weights take "
-    "small steps.",
+    "It is not the precision: bf16 has the exponents of fp32, so gradients do not vanish, and fp32 weights "
+    "take small steps. (An LSTM on CUDA is another matter: autocast runs it in fp16.)",
     "Look whether the optimizer was given these parameters, whether they have gradients, and what the "
     "rate is.",
     "04",
@@ -195,9 +199,9 @@ NOT_AMP = End(
     "Run the same script in fp32, from the same weights. Is it as flat? Then look at rate, data and labels.",
     "04",
     "inputs, targets = batch\n"
-    "for dtype in (None, torch.bfloat16, torch.float16):\n"
-    "    with torch.autocast(device.type, dtype, enabled=dtype is not None):\n"
-    "        print(dtype, loss_fn(model(inputs), targets).item())",
+    "for each in (None, torch.bfloat16, torch.float16):\n"
+    "    with torch.autocast(device.type, each, enabled=each is not None):\n"
+    "        print(each, loss_fn(model(inputs), targets).item())",
 )
 
 # --- ends: slow, or full
@@ -206,15 +210,15 @@ CPU = End(
     "Measure both dtypes; on a CPU use bf16 or fp32.",
     "05",
     "from amp_lessons import measure\n\n"
-    "for dtype in (torch.float32, torch.bfloat16, torch.float16):\n"
-    "    a = torch.randn(256, 256, dtype=dtype)\n"
-    "    print(dtype, f'{measure.time_step(lambda: a @ a, device=torch.device(\"cpu\")).median_ms:.3f} ms')",
+    "for each in (torch.float32, torch.bfloat16, torch.float16):\n"
+    "    a = torch.randn(256, 256, dtype=each)\n"
+    "    print(each, f'{measure.time_step(lambda: a @ a, device=torch.device(\"cpu\")).median_ms:.3f} ms')",
 )
 SMALL = End(
     "The GPU waits: for the data loader, or for Python, because the model or the batch is so small that "
     "casts cost more than products save.",
-    "More workers for the loader; larger batches, torch.compile, fused=True; read the scale now and then,"
-    " not in each step. Wait for the GPU before you read the clock.",
+    "More workers for the loader; larger batches, torch.compile, fused=True; read loss and scale now and "
+    "then, not in each step. Wait for the GPU before you read the clock.",
     "05",
     "from amp_lessons import measure\n\n"
     "timing = measure.time_step(train, device=device)\nprint(f'{timing.median_ms:.2f} ms')",
@@ -224,7 +228,7 @@ FP32_PART = End(
     "memory, or products on a GPU too old for them.",
     "Look which operations ran in which dtype, and what share of the time products are.",
     "02",
-    "from amp_lessons import autocast\n\nprint(autocast.record(model, batch[0], dtype=torch.float16))",
+    "from amp_lessons import autocast\n\nprint(autocast.record(model, batch[0], dtype=dtype))",
 )
 GRAPHS = End(
     "Something keeps the graph of every step alive: a list of losses that are still tensors.",
@@ -234,38 +238,49 @@ GRAPHS = End(
     "print('keeps a graph:', loss.requires_grad, ' its number does not:', type(loss.item()))",
 )
 NOT_HALVED = End(
-    "Autocast shrinks activations, at best to half. Weights, gradients and the optimizer's state stay in "
-    "fp32, and 16-bit copies of the weights come on top.",
+    "Autocast shrinks activations, at best to half. Weights, gradients and the optimizer's state it leaves "
+    "as they are, fp32 as a rule, and 16-bit copies of fp32 weights come on top.",
     "Smaller batches with accumulation, or checkpointing of activations; look what the step needs.",
     "05",
     "from amp_lessons import measure\n\n"
-    "for dtype in (None, torch.float16):\n"
-    "    print(dtype, measure.saved_activation_bytes(model, batch[0], dtype=dtype, device_type=device.type))",
+    "for each in (None, dtype):\n"
+    "    print(each, measure.saved_activation_bytes(model, batch[0], dtype=each, device_type=device.type))",
 )
 
 # --- ends: the loss falls, and yet
 AVERAGE = End(
-    "The moving average is kept in 16 bits: a thousandth of a weight is less than half its spacing.",
+    "The moving average is kept in 16 bits: in bf16 a thousandth of a weight is less than half its spacing, "
+    "in fp16 a five-thousandth.",
     "Keep the average in fp32, and cast a copy of it where it is used.",
     "01",
     "mean, weight = torch.ones(()).bfloat16(), 2.0\n"
     "print('after one update:', (0.999 * mean + 0.001 * weight).item())",
+)
+RESTART = End(
+    "What was saved is less than what was trained: fp32 weights as 16-bit copies, or nothing of the "
+    "optimizer or of the schedule.",
+    "Save the fp32 weights, optimizer.state_dict() and the schedule's, and load all of them.",
+    "04",
+    "train()\n"
+    "print('weights to save:', {p.dtype for p in model.parameters()})\n"
+    "print('parameters with a state to save:', len(optimizer.state_dict()['state']))",
 )
 LONG = End(
     "Positions or time steps are counted in 16 bits: above 256 in bf16, above 2,048 in fp16, neighbours "
     "share one number.",
     "Count in integers or fp32, also inside autocast; cast what is computed from them.",
     "01",
-    "for dtype in (torch.bfloat16, torch.float16):\n"
-    "    print(dtype, torch.arange(4096).to(dtype).unique().numel(), 'of 4096 positions are left')",
+    "for each in (torch.bfloat16, torch.float16):\n"
+    "    print(each, torch.arange(4096).to(each).unique().numel(), 'of 4096 positions are left')",
 )
 METRIC = End(
     "The number is wrong, not the model: it is added up in 16 bits, where large sums stop growing.",
     "Add up Python numbers, or float() first.",
     "01",
-    "total = torch.zeros((), dtype=torch.float16)\n"
-    "for _ in range(4096):\n    total += 1\n"
-    "print(total.item())",
+    "for each in (torch.bfloat16, torch.float16):\n"
+    "    total = torch.zeros((), dtype=each)\n"
+    "    for _ in range(4096):\n        total += 1\n"
+    "    print(each, total.item())",
 )
 AUDIT = End(
     "It may be any of the silent ones: look at the whole training.",

@@ -48,6 +48,13 @@ def _ask(text: str, answers: Mapping[str, SymptomQuestion | End]) -> SymptomQues
     return SymptomQuestion(text, tuple(SymptomAnswer(said, then) for said, then in answers.items()))
 
 
+def _in_fp32_too(if_not: End) -> SymptomQuestion:
+    return _ask(
+        "And in fp32, without autocast?",
+        {"NaN or inf as well": causes.IN_FP32_TOO, "a number": if_not},
+    )
+
+
 def _do_the_weights_move(if_they_do: SymptomQuestion | End) -> SymptomQuestion:
     return _ask(
         "Do the weights move? Compare p.norm() before and after a few steps with what an fp32 run does.",
@@ -56,7 +63,15 @@ def _do_the_weights_move(if_they_do: SymptomQuestion | End) -> SymptomQuestion:
             "not at all, or only some; the weights are bf16 or fp16": causes.HALF_WEIGHTS,
             "not at all, or only some; fp32 weights, autocast in fp16, the scale stands": causes.UNDERFLOW,
             "not at all, or only some; fp32 weights, autocast in bf16": causes.NOT_STEPPED,
-            "by thousands of times less than in fp32": causes.CLIPPED,
+            "by thousands of times less than in fp32; the loss is scaled": causes.CLIPPED,
+            "by thousands of times less than in fp32; the loss is not scaled": _ask(
+                "In which dtype?",
+                {
+                    "fp32 weights, autocast in fp16": causes.UNDERFLOW,
+                    "fp32 weights, autocast in bf16": causes.NOT_STEPPED,
+                    "the weights are bf16 or fp16": causes.HALF_WEIGHTS,
+                },
+            ),
             "as far as in fp32": if_they_do,
         },
     )
@@ -69,10 +84,7 @@ _TO_THE_LAST_DIGIT = _ask(
 _FROM_WHEN_IN_FP16 = _ask(
     "From when on?",
     {
-        "from the first batch": _ask(
-            "And with autocast and scaler off, in fp32?",
-            {"NaN or inf as well": causes.IN_FP32_TOO, "a number": causes.FORWARD},
-        ),
+        "from the first batch": _in_fp32_too(causes.FORWARD),
         "from some batch on, for ever": _ask(
             "Are the weights finite, and below 65,504?",
             {
@@ -91,18 +103,39 @@ _FROM_WHEN_IN_FP16 = _ask(
 _FROM_WHEN_IN_BF16 = _ask(
     "From when on?",
     {
-        "from the first batch": _ask(
-            "And in fp32, without autocast?",
-            {"NaN or inf as well": causes.IN_FP32_TOO, "a number": causes.ROUNDED},
-        ),
+        "from the first batch": _in_fp32_too(causes.ROUNDED),
         "from some batch on, for ever": _ask(
-            "And the loss of that batch in fp32, from the last finite weights?",
-            {"a number": causes.ROUNDED, "NaN or inf as well": causes.UNGUARDED},
+            "Go back to the last finite weights. What is the loss of the batch with which it began?",
+            {
+                "a number in fp32, NaN or inf in bf16": causes.ROUNDED,
+                "NaN or inf in both, and the weights stayed finite": causes.IN_FP32_TOO,
+                "NaN or inf in both, and after its step so were weights": causes.UNGUARDED,
+                "a number in both, and after its step weights were not finite": causes.UNGUARDED,
+            },
         ),
         "in single batches, then it recovers": _ask(
             "And the loss of such a batch in fp32?",
             {"NaN or inf as well": causes.ONE_BATCH, "a number": causes.ROUNDED},
         ),
+    },
+)
+_SCALE_FALLS_IN_FP16 = _ask(
+    "Where does it go?",
+    {
+        "down to some value, and stays there": causes.FOUND,
+        "down by half now and then, and up again": causes.EVERYDAY,
+        "down without end, and the loss is NaN or inf": _in_fp32_too(causes.FORWARD),
+        "down without end, and the loss is finite": causes.ALWAYS,
+        "back to 65,536 now and then": causes.ANEW,
+    },
+)
+_SCALE_FALLS_IN_BF16 = _ask(
+    "Where does it go?",
+    {
+        "below 65,536, and the loss is NaN or inf": _in_fp32_too(causes.ROUNDED),
+        "below 65,536, and the loss is finite": causes.ALWAYS,
+        "it stays above 65,536": causes.BF16_SCALER,
+        "back to 65,536 now and then": causes.ANEW,
     },
 )
 SYMPTOMS = _ask(
@@ -113,16 +146,7 @@ SYMPTOMS = _ask(
             {"fp16": _FROM_WHEN_IN_FP16, "bf16": _FROM_WHEN_IN_BF16, "fp32": causes.IN_FP32_TOO},
         ),
         "the loss scale keeps falling": _ask(
-            "Where does it go?",
-            {
-                "down to some value, and stays there": causes.FOUND,
-                "down by half now and then, and up again": causes.EVERYDAY,
-                "down without end, and the loss is NaN or inf": _ask(
-                    "Which dtype does autocast use?", {"fp16": causes.FORWARD, "bf16": causes.ROUNDED}
-                ),
-                "down without end, and the loss is finite": causes.ALWAYS,
-                "back to 65,536 now and then": causes.ANEW,
-            },
+            "Which dtype does autocast use?", {"fp16": _SCALE_FALLS_IN_FP16, "bf16": _SCALE_FALLS_IN_BF16}
         ),
         "the loss scale climbs without end": _ask(
             "Which dtype does autocast use?",
@@ -154,7 +178,10 @@ SYMPTOMS = _ask(
                 "the averaged weights (EMA)": causes.AVERAGE,
                 "long inputs, late time steps": causes.LONG,
                 "the number that evaluation prints": causes.METRIC,
-                "what comes after a restart": causes.ANEW,
+                "what comes after a restart": _ask(
+                    "Is the loss scaled?",
+                    {"yes, in fp16": causes.ANEW, "no, or autocast uses bf16": causes.RESTART},
+                ),
                 "all of it, or I cannot say": causes.AUDIT,
             },
         ),

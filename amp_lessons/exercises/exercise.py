@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -70,7 +71,7 @@ class Exercise:
         """Return the function that examines an attempt; it loads when it is first asked for."""
         return self._module("check").check
 
-    @property
+    @functools.cached_property
     def meets_autocast(self) -> bool:
         """Whether autocast is on in an attempt, or in what its check makes of it."""
         check = inspect.getsource(self._module("check"))

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from amp_lessons import quizzes
 from amp_lessons.exercises import shelf
 from amp_lessons.exercises.exercise import Exercise
-from amp_lessons.exercises.repetition import DUE, is_due
+from amp_lessons.exercises.repetition import DUE, due_for_repetition, is_due
 from amp_lessons.keeping import answers, practice, progress, schedule
 from amp_lessons.keeping.answers import Answers
 from amp_lessons.keeping.practice import Practice
 from amp_lessons.keeping.progress import Progress, Record
 from amp_lessons.lessons import shipped
-from amp_lessons.text.tables import Table
+from amp_lessons.text.tables import ShownAsTable, Table
 from amp_lessons.text.words import listed
 
 
-@dataclass(frozen=True)
-class Overview:
+@dataclass(frozen=True, repr=False)
+class Overview(ShownAsTable):
     """Every exercise with its record, in the order of the lessons; ``due`` are the ids of those to repeat.
 
     ``answered`` has, by lesson, whether each question that has an answer was right at first.
@@ -40,14 +39,6 @@ class Overview:
     def next_exercise(self) -> Exercise | None:
         """The first exercise that is not solved, to go on with."""
         return next((exercise for exercise, record in self.rows if not record.solved), None)
-
-    def __str__(self) -> str:
-        return str(self._table())
-
-    __repr__ = __str__
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return self._table()._repr_mimebundle_()
 
     def _table(self) -> Table:
         rows = [(e.title, e.lesson, "yes" if r.solved else "no", self._so_far(e, r)) for e, r in self.rows]
@@ -133,15 +124,14 @@ def untouched(lesson: str) -> Score:
 def score(lesson: str) -> Score:
     """Return what the learner has done of a lesson, by its number, ``"03"``. Raises ProgressError."""
     done, practised, answered = progress.read(), practice.read(), answers.read()
-    every = shelf.exercises()
     first = _first_answers(lesson, answered)
     return replace(
         untouched(lesson),
         solved=sum(done.of(each.id).solved for each in _of(lesson)),
         answered=len(first),
         right=sum(first),
-        due=tuple(each for each in every if is_due(each.id, done.of(each.id), practised)),
-        due_cards=_due_cards(practised, {each.id for each in every}),
+        due=due_for_repetition(),
+        due_cards=_due_cards(practised, {each.id for each in shelf.exercises()}),
         message=_messages(done, practised, answered),
     )
 

@@ -90,6 +90,21 @@ class Table:
         return Markup("\n").join([table, *(_PARAGRAPH(prose.as_html(note)) for note in self.notes)])
 
 
+class ShownAsTable:
+    """What shows itself as the table that its ``_table()`` makes."""
+
+    def _table(self) -> Table:
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return str(self._table())
+
+    __repr__ = __str__
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return self._table()._repr_mimebundle_()
+
+
 def _aligned(row: _Row, widths: Sequence[int]) -> str:
     """Align the first column to the left and the others to the right."""
     name, *others = row

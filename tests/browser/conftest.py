@@ -9,7 +9,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.seen_cells import only_what_is_seen
 from tools.browser.jupyter_page import REPOSITORY, LabServer, NotebookPage
@@ -93,3 +93,29 @@ def lesson(request: pytest.FixtureRequest, browser: Browser, lab_server: LabServ
     """The module's ``NOTEBOOK``, open and run once for all of its tests."""
     with _windows(browser, lab_server) as open_:
         yield open_(request.module.NOTEBOOK).run_all()
+
+
+@pytest.fixture(scope="module")
+def address(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Where one of the module's ``PAGES`` was written: names, and what makes the HTML of each."""
+    path = tmp_path_factory.mktemp("page") / f"{request.param}.html"
+    path.write_text(request.module.PAGES[request.param](), "utf-8")
+    return path.as_uri()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run what asks for ``address``, or for a page there, with each of the module's ``PAGES``."""
+    if "address" in metafunc.fixturenames:
+        metafunc.parametrize("address", metafunc.module.PAGES, indirect=True, scope="module")
+
+
+@pytest.fixture(params=[(1200, "light"), (390, "dark")], ids=["wide, light", "narrow, dark"])
+def page(browser: Browser, address: str, request: pytest.FixtureRequest) -> Iterator[Page]:
+    """One of the module's ``PAGES`` in a window; ``requests`` are the addresses that it asks for."""
+    width, scheme = request.param
+    page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    page.requests = []
+    page.on("request", lambda asked: page.requests.append(asked.url))
+    page.goto(address)
+    yield page
+    page.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from amp_lessons import interview, views
@@ -23,24 +22,6 @@ def report():
 
 
 PAGES = {"sheet": lambda: views.sheet_page(interview.sheet()), "report": lambda: views.report_page(report())}
-
-
-@pytest.fixture(scope="module", params=PAGES)
-def address(request, tmp_path_factory):
-    path = tmp_path_factory.mktemp("page") / f"{request.param}.html"
-    path.write_text(PAGES[request.param](), "utf-8")
-    return path.as_uri()
-
-
-@pytest.fixture(params=[(1200, "light"), (390, "dark")], ids=["wide, light", "narrow, dark"])
-def page(browser, address, request):
-    width, scheme = request.param
-    page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
-    page.requests = []
-    page.on("request", lambda asked: page.requests.append(asked.url))
-    page.goto(address)
-    yield page
-    page.close()
 
 
 def test_nobody_is_kept_out_and_nothing_is_asked_of_a_network(page):

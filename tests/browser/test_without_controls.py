@@ -74,6 +74,20 @@ def test_controls_whose_kernel_was_shut_down_give_way_to_what_stands_in(notebook
     expect(notebook.page.get_by_role("slider", name="Loss scale")).to_be_hidden()
 
 
+def test_however_many_views_there_are_the_page_asks_once_where_tab_stops(opened):
+    notebook = opened("once.ipynb")
+    notebook.page.evaluate("""() => {
+        const add = window.addEventListener.bind(window);
+        window.asks = [];
+        window.addEventListener = (type, listener, ...more) => {
+            if (`${listener}`.includes("tabIndex")) window.asks.push(type);
+            add(type, listener, ...more);
+        };
+    }""")
+    expect_controls_alone(notebook.run_all())
+    assert sorted(notebook.page.evaluate("window.asks")) == ["keydown", "resize"]
+
+
 def test_a_page_that_is_slow_shows_no_error_before_the_controls(opened):
     notebook = opened("slow.ipynb")
     devtools = notebook.page.context.new_cdp_session(notebook.page)

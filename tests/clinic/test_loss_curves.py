@@ -165,6 +165,41 @@ def test_without_scaling_it_stands_where_fp32_goes_on():
     assert in_fp32[-1] < 0.8 * means[-1]
 
 
+class _WatchedUnscaled(loss_curves._Unscaled):
+    """Compares each step's gradients with those of fp32, from the same weights and noise."""
+
+    def __init__(self):
+        super().__init__()
+        self.vanished, self.norm_left = [], []
+
+    def loss(self, inputs, targets):
+        noise = torch.get_rng_state()
+        with torch.autocast(self.device, enabled=False):
+            true = torch.autograd.grad(super().loss(inputs, targets) * self.loss_weight, self.parameters())
+        torch.set_rng_state(noise)
+        self.true = torch.cat([gradient.flatten() for gradient in true])
+        return super().loss(inputs, targets)
+
+    def parameters(self):
+        return list(self.model.parameters())
+
+    def take_step(self):
+        found = torch.cat([parameter.grad.flatten() for parameter in self.parameters()])
+        self.vanished.append((found[self.true != 0] == 0).float().mean().item())
+        self.norm_left.append((found.norm() / self.true.norm()).item())
+        super().take_step()
+
+
+def test_without_scaling_nine_of_ten_gradients_vanish_and_at_first_the_rest_has_nearly_all_of_the_norm():
+    run, curve = _WatchedUnscaled(), clinic.loss_curve("unscaled")
+    run.run()
+    assert tuple(run.losses) == curve.losses, "watching changes nothing"
+    vanished, left = by_epoch(run.vanished, curve), by_epoch(run.norm_left, curve)
+    assert all(0.8 < share < 0.98 for share in vanished)
+    assert left[0] > 0.9
+    assert max(left[3:]) < 0.5
+
+
 def test_a_scaled_log_is_the_healthy_loss_times_the_scale():
     logged = clinic.loss_curve("logs_scaled").losses
     healthy = clinic.loss_curve("amp").losses

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
+import re
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from amp_lessons import models
+from amp_lessons import autocast, models
 from amp_lessons.clinic import causes, symptoms
 from tests.test_packaging import ROOT
 
@@ -18,13 +20,13 @@ ENDS = {id(path.end): path.end for path in PATHS}.values()
 EACH_END = pytest.mark.parametrize("end", ENDS, ids=lambda end: end.cause[:40])
 
 
-def somebodys_script(dtype=torch.float16):
+def somebodys_script(dtype=torch.float16, enabled=True):
     """What an end's cell may speak of, on the digits."""
     torch.set_num_threads(1)
     device = torch.device("cpu")
     model = models.digits_classifier(16)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    scaler = torch.amp.GradScaler("cpu")
+    scaler = torch.amp.GradScaler("cpu", enabled=enabled)
     batch = torch.rand(8, 64, generator=torch.Generator().manual_seed(0)), torch.arange(8)
 
     def train(steps=3):
@@ -39,20 +41,141 @@ def somebodys_script(dtype=torch.float16):
     return {**locals(), "loss_fn": F.cross_entropy, "torch": torch}
 
 
+def without_a_scaler():
+    """A script of somebody who trains in bf16, who has no scaler."""
+    script = somebodys_script(torch.bfloat16, enabled=False)
+    del script["scaler"]
+    return script
+
+
 def test_every_symptom_of_the_lesson_is_there_and_every_way_ends_within_four_questions():
     assert len(symptoms.SYMPTOMS.answers) == 8
     assert len(PATHS) >= 25
     assert max(len(path.answered) for path in PATHS) <= 4
 
 
-def test_who_trains_in_bf16_never_ends_where_only_fp16_is_wrong():
+def can_be_said_in_bf16(path, scaled):
+    """Whether somebody who trains in bf16, with or without a scaler, could answer all of a path truly."""
+    said = [answer.text for _, answer in path.answered]
+    of_a_scaler = re.compile("loss scale|loss is scaled|65,536")
+    return not any(
+        text == "fp32" or ("fp16" in text and "bf16" not in text) or (of_a_scaler.search(text) and not scaled)
+        for text in said
+    )
+
+
+# Each was read as somebody who trains in bf16 reads it; what is here is true of that training.
+TRUE_IN_BF16 = [
+    *(causes.IN_FP32_TOO, causes.ONE_BATCH, causes.ROUNDED, causes.UNGUARDED, causes.HALF_WEIGHTS),
+    *(causes.NOT_STEPPED, causes.STALE, causes.NOT_AMP, causes.CPU, causes.SMALL, causes.FP32_PART),
+    *(causes.GRAPHS, causes.NOT_HALVED, causes.AVERAGE, causes.LONG, causes.METRIC, causes.RESTART),
+    causes.AUDIT,
+]
+TRUE_WITH_A_SCALER = [causes.ALWAYS, causes.BF16_SCALER, causes.CLIPPED, causes.ANEW]
+
+
+@pytest.mark.parametrize(
+    ("scaled", "ends"), [(False, TRUE_IN_BF16), (True, TRUE_IN_BF16 + TRUE_WITH_A_SCALER)]
+)
+def test_whatever_can_be_said_of_a_training_in_bf16_ends_at_what_is_true_of_it(scaled, ends):
+    walked = [path for path in PATHS if can_be_said_in_bf16(path, scaled)]
+    assert {path.answered[0][1].text for path in walked} >= {
+        answer.text for answer in symptoms.SYMPTOMS.answers if scaled or "loss scale" not in answer.text
+    }
+    for path in walked:
+        assert path.end in ends, [answer.text for _, answer in path.answered]
+    assert {id(path.end) for path in walked} == {id(end) for end in ends}
+
+
+@pytest.mark.parametrize("end", TRUE_IN_BF16, ids=lambda end: end.cause[:40])
+def test_without_a_scaler_no_end_sends_one_to_it_and_its_cell_needs_none(end):
+    assert not re.search("init_scale|unscale|GradScaler|scaler[.]|fit into fp16", end.cause + end.cure)
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(compile(end.code, "<cell>", "exec"), without_a_scaler())
+
+
+def test_no_way_ends_where_only_fp16_is_wrong_unless_fp16_was_answered():
     only_fp16 = (causes.FORWARD, causes.HIDDEN, causes.PAST_SCALER, causes.UNDERFLOW, causes.GROWS)
-    in_bf16 = [path for path in PATHS if any("bf16" in answer.text for _, answer in path.answered)]
-    assert len(in_bf16) >= 9
-    assert not [path.end.cause for path in in_bf16 if path.end in only_fp16]
-    for path in PATHS:  # and no way leads there but one on which fp16, or its scaler, was answered
+    for path in PATHS:
         said = " ".join(answer.text for _, answer in path.answered)
         assert path.end not in only_fp16 or "fp16" in said, said
+
+
+def test_rounding_and_twice_the_range_make_nan_in_bf16_of_what_fp32_can_tell():
+    p = torch.tensor(0.999)
+    assert (1 - p.bfloat16()).log() == -torch.inf
+    assert (1 - p.bfloat16()).reciprocal() == torch.inf
+    spread = torch.tensor([1.0, 1.001]).bfloat16()
+    assert (spread.square().mean() - spread.mean().square()) == 0, "or less, and its root NaN"
+    assert all(line.isfinite() for line in ((1 - p).log(), (1 - p).reciprocal()))
+    lowest = torch.tensor(torch.finfo(torch.float32).min)
+    assert torch.full((3,), lowest.bfloat16()).softmax(0).isnan().all()
+    assert torch.full((3,), lowest).softmax(0).isfinite().all()
+    with autocast.region("cuda", torch.bfloat16):
+        assert torch.nn.LSTM(4, 4)(torch.randn(2, 1, 4))[0].dtype == torch.float16
+
+
+def test_a_root_at_zero_brings_nan_to_weights_that_no_scaler_guards_at_a_loss_that_is_a_number():
+    weight = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    loss = weight.square().sum().sqrt()
+    loss.backward()
+    optimizer.step()
+    assert loss.isfinite()
+    assert weight.isnan()
+
+
+def test_in_bf16_gradients_far_below_fp16s_do_not_vanish_and_move_fp32_weights():
+    layer = torch.nn.Linear(4, 4)
+    before = layer.bias.detach().clone()
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = 1e-30 * layer(torch.ones(2, 4)).sum()
+    loss.backward()
+    assert all(p.grad.count_nonzero() == p.numel() for p in layer.parameters())
+    torch.optim.SGD(layer.parameters(), lr=1e24).step()  # a step of two millionths
+    assert (layer.bias != before).all()
+
+
+@pytest.mark.parametrize(("dtype", "share"), [(torch.bfloat16, 1 / 1000), (torch.float16, 1 / 5000)])
+def test_what_an_average_in_16_bits_does_not_feel(dtype, share):
+    weights = torch.linspace(1, 2, 3000).to(dtype)
+    for sign in (1, -1):
+        assert torch.equal((weights.double() * (1 + sign * share)).to(dtype), weights)
+    in_fp16 = torch.linspace(1, 2, 3000).half()
+    assert not torch.equal((in_fp16.double() * 1.001).half(), in_fp16)
+
+
+@pytest.mark.parametrize("forgotten", [None, "the optimizer", "the schedule", "32 bits"])
+def test_a_training_goes_on_as_it_was_only_if_all_of_it_was_saved(forgotten):
+    def parts():
+        model = torch.nn.Linear(4, 1)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+        return model, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, step_size=2)
+
+    def train(model, optimizer, schedule):
+        for _ in range(3):
+            optimizer.zero_grad()
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = model(inputs).square().mean()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+
+    inputs, first, second = torch.randn(8, 4), parts(), parts()
+    train(*first)
+    weights, moments, rate = (part.state_dict() for part in first)
+    if forgotten == "32 bits":
+        weights = {name: value.bfloat16() for name, value in weights.items()}
+    second[0].load_state_dict(weights)
+    if forgotten != "the optimizer":
+        second[1].load_state_dict(copy.deepcopy(moments))
+    if forgotten != "the schedule":
+        second[2].load_state_dict(rate)
+    else:
+        second[1].param_groups[0]["lr"] = 0.1
+    train(*first)
+    train(*second)
+    assert torch.equal(first[0].weight, second[0].weight) == (forgotten is None)
 
 
 def test_nan_asks_for_the_dtype_first():

@@ -57,7 +57,7 @@ _LOW, _OTHER = torch.float16, torch.bfloat16
 
 # nn.LSTM, nn.GRU and nn.RNN call these. On CUDA they reach cuDNN, through the one wrapper that is not called
 # here: it exists in CUDA builds only, and calling it would initialise CUDA. What it does was read, not seen:
-# https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/cudnn/AutocastRNN.cpp
+# https://github.com/pytorch/pytorch/blob/v2.13.0/aten/src/ATen/cudnn/AutocastRNN.cpp
 # A bf16 input is taken to reach cuDNN as well, as it does from cuDNN 9.13 and compute capability 8.0 on
 # (https://github.com/pytorch/pytorch/pull/164411); elsewhere it stays in bf16.
 RECURRENT = tuple(

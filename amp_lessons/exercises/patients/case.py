@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from amp_lessons.text.tables import Table
+from amp_lessons.text.tables import ShownAsTable, Table
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Curve:
         return self.at or tuple(range(1, len(self.values) + 1))
 
 
-@dataclass(frozen=True)
-class Observed:
+@dataclass(frozen=True, repr=False)
+class Observed(ShownAsTable):
     """One run of a patient's code, or of a mended one's; ``numbers`` maps what was counted to its number."""
 
     curves: tuple[Curve, ...]
@@ -45,14 +45,6 @@ class Observed:
     def curve(self, quantity: str) -> tuple[float, ...]:
         """Return the values of one curve. Raises KeyError for a quantity that was not watched."""
         return {each.quantity: each.values for each in self.curves}[quantity]
-
-    def __str__(self) -> str:
-        return str(self._table())
-
-    __repr__ = __str__
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return self._table()._repr_mimebundle_()
 
     def _table(self) -> Table:
         rows = [(f"{c.quantity}, by {c.over}", " ".join(f"{v:.4g}" for v in c.values)) for c in self.curves]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import inspect
 import threading
+import warnings
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,8 +23,17 @@ def _cuda(dtype: torch.dtype = torch.float16) -> Any:
     return autocast.region("cuda", dtype)
 
 
+def _refusal(call: Callable[[], object]) -> str:
+    """What PyTorch says against a call; nothing where it makes it."""
+    try:
+        call()
+    except RuntimeError as error:
+        return str(error)
+    return ""
+
+
 def what_it_does() -> dict[str, object]:
-    """Use autocast without a scaler, and a scaler without autocast."""
+    """Use autocast without a scaler, and a scaler without autocast, which steps as if there were none."""
     layer, inputs = nn.Linear(8, 8), torch.randn(4, 8)
     with torch.autocast("cpu", torch.bfloat16):
         output = layer(inputs)
@@ -29,16 +41,26 @@ def what_it_does() -> dict[str, object]:
     assert (output.dtype, loss.dtype) == (torch.bfloat16, torch.float32)
     assert layer.weight.dtype == torch.float32
     loss.backward()  # no scaler anywhere
+    assert layer.weight.grad is not None
+    assert layer.weight.grad.count_nonzero() == 64
 
-    scaler, optimizer = torch.amp.GradScaler("cpu"), torch.optim.SGD(layer.parameters(), lr=0.1)
-    optimizer.zero_grad()
-    loss = F.mse_loss(layer(inputs), inputs)  # no autocast anywhere
-    scaled = scaler.scale(loss)
-    assert scaled == loss * scaler.get_scale()
-    scaled.backward()
+    plain, scaler = copy.deepcopy(layer), torch.amp.GradScaler("cpu")
+    first = scaler.get_scale()
+    for model, scale in ((plain, None), (layer, scaler)):  # no autocast anywhere
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(inputs), inputs)
+        (scale.scale(loss) if scale else loss).backward()
+        scale.step(optimizer) if scale else optimizer.step()
+    scaler.update()
+    assert torch.equal(layer.weight, plain.weight)  # multiplied, divided again, and of no use
+
+    layer.weight.grad.fill_(torch.inf)
     scaler.step(optimizer)
     scaler.update()
-    return {"output": str(output.dtype).removeprefix("torch."), "scale": f"{scaler.get_scale():.0f}"}
+    assert torch.equal(layer.weight, plain.weight)  # skipped
+    assert scaler.get_scale() == first / 2
+    return {"output": str(output.dtype).removeprefix("torch."), "scale": f"{first:.0f}"}
 
 
 def dtypes() -> dict[str, object]:
@@ -71,8 +93,17 @@ def where_it_ends() -> dict[str, object]:
     scale = torch.amp.GradScaler("cpu").get_scale()
     (gradient,) = torch.autograd.grad(outside * scale, output, retain_graph=True)
     assert not gradient.isfinite().all()
-    (gradient,) = torch.autograd.grad(inside * scale, output)
+    (gradient,) = torch.autograd.grad(inside * scale, output)  # outside of autocast
     assert gradient.isfinite().all()
+    assert gradient.dtype == torch.float16  # that of the forward
+    with _cuda():
+        before = layer(inputs)
+        with torch.no_grad():
+            layer.weight.zero_()
+        stale = layer(inputs)
+    assert torch.equal(stale, before)
+    with _cuda():
+        assert not torch.equal(layer(inputs), before)  # leaving it has cleared the cache
     return {"inside": "fp32", "outside": "fp16", "scale": f"{scale:.0f}"}
 
 
@@ -98,15 +129,17 @@ def cpu_cuda() -> dict[str, object]:
     """Ask both devices about the operations that are said to run in fp32."""
     said = {"softmax.int", "layer_norm", "group_norm", "exp", "log", "pow.Tensor_Scalar", "sum"}
     cuda, cpu = autocast.policy("cuda"), autocast.policy("cpu")
-    assert all(f"aten::{name}" in cuda for name in said)
+    assert all(cuda[f"aten::{name}"].name.startswith("FP32") for name in said)
     assert not any(f"aten::{name}" in cpu for name in said)
     half = torch.ones(4, 4).bfloat16()
     with torch.autocast("cpu", torch.bfloat16):
         on_cpu = F.layer_norm(half, (4,)).dtype
         probability = torch.full((4,), 0.5)
-        F.binary_cross_entropy(probability, probability)  # allowed here, refused on CUDA
+        F.binary_cross_entropy(probability, probability)  # allowed here
     with _cuda(torch.bfloat16):
         on_cuda = F.layer_norm(half, (4,)).dtype
+        refused = _refusal(lambda: F.binary_cross_entropy(probability, probability))
+    assert "unsafe to autocast" in refused
     assert (on_cpu, on_cuda) == (torch.bfloat16, torch.float32)
     return {"cpu": "bf16", "cuda": "fp32"}
 
@@ -201,10 +234,7 @@ def island() -> dict[str, object]:
         cast_only = hidden.float() @ weight  # casting the input is not enough
         with torch.autocast("cpu", enabled=False):
             inside = hidden.float() @ weight
-            try:
-                hidden @ weight
-            except RuntimeError as error:
-                refusal = str(error)
+            refusal = _refusal(lambda: hidden @ weight)
     assert (cast_only.dtype, inside.dtype) == (torch.float16, torch.float32)
     assert "dtype" in refusal
     return {"without": "fp16", "with": "fp32"}
@@ -242,7 +272,8 @@ def threads() -> dict[str, object]:
     def multiply(name: str) -> None:
         found[name] = (ones @ ones).dtype
 
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast("cpu", torch.bfloat16), warnings.catch_warnings():
+        warnings.simplefilter("error")  # and nothing warns
         multiply("here")
         worker = threading.Thread(target=multiply, args=("there",))
         worker.start()
@@ -275,11 +306,7 @@ def custom_function() -> dict[str, object]:
         x, w = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4, requires_grad=True)
         with torch.autocast("cpu", torch.bfloat16):
             loss = function.apply(x, w).float().sum()
-        try:
-            loss.backward()
-        except RuntimeError as error:
-            return str(error)
-        return ""
+        return _refusal(loss.backward)
 
     assert "dtype" in backward_of(Plain)
     assert backward_of(Decorated) == ""
@@ -294,12 +321,25 @@ def custom_function() -> dict[str, object]:
 
 
 def not_eligible() -> dict[str, object]:
-    """Find what autocast leaves alone: float64, in-place operations, and what is given an output."""
+    """Find what autocast leaves alone: float64, what has a tensor to fill, another thread, another device."""
     double, single = torch.ones(4, 4, dtype=torch.float64), torch.ones(4, 4)
     result = torch.zeros(4, 4)
+    found = []
     with torch.autocast("cpu", torch.bfloat16):
         assert (double @ double).dtype == torch.float64
+        assert (double @ double + single).relu().dtype == torch.float64
+        assert "same dtype" in _refusal(lambda: nn.Linear(4, 4)(double @ double))
         assert (single @ single).dtype == torch.bfloat16
         assert result.addmm_(single, single).dtype == torch.float32
         assert torch.mm(single, single, out=result).dtype == torch.float32
+        worker = threading.Thread(target=lambda: found.append((single @ single).dtype))
+        worker.start()
+        worker.join()
+        with torch.autocast("cpu", enabled=False):
+            found.append((single @ single).dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with torch.autocast("cuda", torch.bfloat16):
+            found.append((single @ single).dtype)
+    assert set(found) == {torch.float32}
     return {"sixty_four": "fp64", "in_place": "fp32"}

@@ -118,6 +118,9 @@ def average_stuck() -> dict[str, object]:
     step = 1 - decay
     half = FORMATS["bf16"].spacing(1.0) / 2
     assert step < half
+    moment = torch.linspace(1, 2, 100).bfloat16()
+    assert torch.equal(0.999 * moment, moment)  # Adam's second one, with its slow decay, cannot fall
+    assert not torch.equal(0.9 * moment, moment)
     return {
         "decay": decay,
         "steps": steps,
@@ -276,8 +279,21 @@ def silent_cpu() -> dict[str, object]:
     assert len(warned) >= 2  # and no error
     assert not scaler.is_enabled()
     assert scaler.scale(weight) is weight  # a pass-through
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(()))], lr=0.1)
+    scaler.update()  # before there was a step
+    for _ in range(2):
+        scaler.unscale_(optimizer)  # twice
+    scaler.step(optimizer)  # and without an update
 
-    assert torch.amp.GradScaler("cpu").is_enabled()
+    on = torch.amp.GradScaler("cpu")
+    assert on.is_enabled()
+    refused = []
+    for forbidden in (lambda: on.update(), lambda: on.step(optimizer)):  # nothing was scaled
+        try:
+            forbidden()
+        except AssertionError as error:
+            refused.append(str(error))
+    assert len(refused) == 2
     with torch.autocast("cpu", torch.float16):
         assert (ones @ ones).dtype == torch.float16
     return {"scale": f"{scaler.get_scale():g}"}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from amp_lessons import measure, parallel
@@ -57,6 +59,9 @@ def all_reduce_traffic(seed: int) -> dict[str, object]:
     billions, ranks, itemsize = rng.choice(_MODELS[:4]), rng.choice([4, 8, 16, 64]), rng.choice([2, 4])
     gradients = round(billions * 1e9) * itemsize
     sent = float(parallel.sent_bytes("all-reduce", gradients, ranks))
+    halves = [parallel.sent_bytes(name, gradients, ranks) for name in ("reduce-scatter", "all-gather")]
+    assert math.isclose(sent, sum(halves))
+    assert all(math.isclose(half, gradients * (ranks - 1) / ranks) for half in halves)
     return {
         "billions": f"{billions:g}",
         "ranks": ranks,
@@ -77,6 +82,7 @@ def all_reduce_time(seed: int) -> dict[str, object]:
         rng.choice([12.5, 25, 50]),
     )
     sent = float(parallel.sent_bytes("all-reduce", millions * 1_000_000 * 4, ranks))
+    assert math.isclose(sent, 2 * (ranks - 1) / ranks * 4e6 * millions)  # nearly twice the gradients
     milliseconds = 1e3 * sent / (link * 1e9)
     return {
         "millions": millions,
@@ -151,11 +157,17 @@ def training_days(seed: int) -> dict[str, object]:
     billions, tokens = rng.choice([1.3, 3, 7, 13]), rng.choice([20, 100, 300])
     gpus, share = rng.choice([8, 64, 256]), rng.choice([0.3, 0.4, 0.5])
     layer = nn.Linear(64, 64, bias=False)
-    counter = FlopCounterMode(display=False)
-    with counter:
-        layer(torch.randn(10, 64, requires_grad=True)).sum().backward()
-    each = counter.get_total_flops() / (64 * 64 * 10)
+
+    def flop_of_a_weight_and_token(forward: Callable[[Tensor], Tensor]) -> float:
+        with FlopCounterMode(display=False) as counter:
+            forward(torch.randn(10, 64, requires_grad=True)).sum().backward()
+        return counter.get_total_flops() / (64 * 64 * 10)
+
+    each = flop_of_a_weight_and_token(layer)
     assert each == 6
+    unit = nn.Sequential(layer, nn.GELU())  # which needs its input again
+    recomputed = flop_of_a_weight_and_token(lambda x: checkpoint(unit, x, use_reentrant=False))
+    assert math.isclose(recomputed, each * 4 / 3)  # a third more
     rate = measure.GPUS["H100 SXM"].flop_per_s["bf16"]
     operations = each * billions * 1e9 * tokens * 1e9
     days = operations / (gpus * rate * share) / 86_400
@@ -235,10 +247,16 @@ def skipped_at_start(seed: int) -> dict[str, object]:
     bears = 2 ** random.Random(seed).randrange(2, 15)
     scaler = torch.amp.GradScaler("cpu")
     start, backoff = scaler.get_scale(), scaler.get_backoff_factor()
-    skips, scale = 0, start
-    while scale > bears:
-        scale, skips = scale * backoff, skips + 1
+    weight, skips = nn.Parameter(torch.ones(())), 0
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    while weight == 1:  # until the first step that is made
+        optimizer.zero_grad()
+        scaler.scale(weight * (1.0 if scaler.get_scale() <= bears else math.inf)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        skips += bool(weight == 1)
     assert skips == math.log2(start / bears)
+    assert backoff == 0.5
     return {"bears": bears, "start": f"{start:.0f}", "skips": skips, "value": skips}
 
 

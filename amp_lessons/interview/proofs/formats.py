@@ -97,7 +97,9 @@ def subnormals() -> dict[str, object]:
         values = torch.linspace(size, 2 * size, 1001)[:-1]
         return ((values.half().float() - values) / values).abs().max().item()
 
-    normal, deep = worst_error(2.0**-14), worst_error(2.0**-23)
+    fading = [worst_error(2.0**power) for power in range(-14, -24, -1)]
+    assert fading == sorted(fading)  # bit by bit, and not at an edge
+    normal, deep = fading[0], fading[-1]
     assert fp16.smallest_normal == 2.0**-14
     assert fp16.smallest_subnormal == 2.0**-24
     assert normal <= 2**-11
@@ -227,10 +229,17 @@ def softmax() -> dict[str, object]:
     naive = logits.exp() / logits.exp().sum()
     assert naive.isnan().any()
     assert logits.softmax(0).isfinite().all()
-    shifted = (logits - logits.max()).exp()
-    assert torch.allclose(shifted / shifted.sum(), logits.softmax(0), atol=1e-3)
-    assert torch.tensor([math.inf, 1.0]).softmax(0).isnan().any()  # in fp32, too
-    assert torch.full((3,), -math.inf).softmax(0).isnan().all()
+    shifted = logits - logits.max()
+    assert shifted.max() == 0  # no exponent is positive
+    assert torch.allclose(shifted.exp() / shifted.exp().sum(), logits.softmax(0), atol=1e-3)
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        for bad in ([math.inf, 1.0], [-math.inf, -math.inf]):  # overflowed; masked
+            row = torch.tensor(bad, dtype=dtype)
+            assert row.softmax(0).isnan().any()
+            assert row.log_softmax(0).isnan().any()
+    query = torch.full((64,), 40.0).half()
+    assert (query @ query / 8).isinf()
+    assert (query / 8 @ query).isfinite()  # scaled before the product
     return {"limit": f"{largest_exponent:.1f}", "logit": 12}
 
 

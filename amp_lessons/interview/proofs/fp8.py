@@ -127,6 +127,9 @@ def memory() -> dict[str, object]:
     before = measure.optimizer_bytes(torch.optim.AdamW, list(layer.parameters())).state
     assert state == before
     per_parameter = (state / 512**2) + 4 + 4
+    inputs = torch.randn(32, 512)
+    kept = [sum(measure.saved_activation_bytes(each, inputs).values()) for each in (layer, converted)]
+    assert kept[0] == kept[1]  # where the layer saves what came in, and not its FP8 copy
     return {
         "per_parameter": f"{per_parameter:g}",
         "copy": torch.float8_e4m3fn.itemsize,
@@ -148,6 +151,9 @@ def granularity() -> dict[str, object]:
     assert lost["row"] < 0.3
     assert lost["1 × 16"] < lost["row"]
     assert cost["tensor"] < cost["row"] < cost["1 × 16"] < 1
+    by_row = fp8.quantize(tensor, fp8.granularities(_E4M3)["row"])
+    assert by_row.underflowed is not None
+    assert by_row.underflowed < 0.001 * tensor.numel()  # in eight bits a row is enough here
     return {
         "outlier": 1000,
         "tensor": f"{lost['tensor']:.0%}",
@@ -168,6 +174,21 @@ def block_formats() -> dict[str, object]:
     assert BLOCK_FORMATS["mxfp4"].scale == FORMATS["e8m0"]
     assert BLOCK_FORMATS["nvfp4"].scale == _E4M3
     assert found["nvfp4"].relative_error < found["mxfp4"].relative_error
+    scales = torch.linspace(1, 2, 101)
+    off_e4m3, off_power = (
+        ((f.quantize(scales) - scales) / scales).abs().max() for f in (_E4M3, FORMATS["e8m0"])
+    )
+    assert off_e4m3 < 2**-4 < 0.25 < off_power  # nearly exact, and up to a third off
+
+    def extras(name: str) -> tuple[bool, bool]:
+        recipe = fp8.RECIPES[name]
+        gradients = [each for each in (recipe.input_gradient, recipe.weight_gradient) if each]
+        return any(each.left.stochastic for each in gradients), any(each.hadamard for each in gradients)
+
+    assert extras("nvfp4") == (True, True)
+    assert extras("mxfp8") == (False, False)
+    assert BLOCK_FORMATS["nvfp4"].has_tensor_scale  # for E4M3's range is short
+    assert _E4M3.max / _E4M3.smallest_normal < 2**15
     return {
         "mx_block": 32,
         "nv_block": 16,
@@ -199,8 +220,9 @@ def transposed() -> dict[str, object]:
     except ValueError as raised:
         refused = str(raised)
     assert "cast its transpose" in refused
-    square = replace(cast, block=(16, 16))
-    assert fp8.quantize(matrix, square).transposed() is not None
+    for serves_both in (replace(cast, block=(16, 16)), fp8.granularities(_E2M1)["tensor"]):
+        forward = fp8.quantize(matrix, serves_both)
+        assert torch.equal(forward.transposed().dequantize(), forward.dequantize().t())  # the same numbers
     return {
         "different": f"{different:.0%}",
         "once": f"{error(along_columns):.1%}",

@@ -49,6 +49,11 @@ def why() -> dict[str, object]:
     unscaled, scaled = loss_left(False, steps=20), loss_left(True, steps=20)
     assert unscaled == 1
     assert scaled < 0.1
+
+    factors = torch.tensor([1.0, 1e-8])  # one gradient is large, the other one lies below the floor
+    weight = nn.Parameter(torch.ones(2))
+    _step(_scaler(enabled=False), torch.optim.SGD([weight], lr=0.1), (weight.half() * factors.half()).sum())
+    assert (weight != 1).tolist() == [True, False]  # the loss falls, and this layer stands still
     return {
         "floor": f"{floor:.1e}",
         "gradient": "1e-8",
@@ -238,6 +243,15 @@ def not_lr() -> dict[str, object]:
         _step(scaler, torch.optim.SGD([weight], lr=lr), 3 * weight)
         return 1 - weight.item()
 
+    def adams_step(scale: float, lr: float) -> float:
+        """Return how far Adam moves one weight by a gradient that is left scaled."""
+        weight = nn.Parameter(torch.ones(()))
+        (scale * 3 * weight).backward()
+        torch.optim.Adam([weight], lr=lr).step()
+        return 1 - weight.item()
+
+    assert math.isclose(adams_step(1024, 0.125), adams_step(1, 0.125), rel_tol=1e-5)
+    assert math.isclose(adams_step(1, 0.25), 2 * adams_step(1, 0.125), rel_tol=1e-5)
     updates = {update(scale, 0.125) for scale in (1.0, 2.0**4, 2.0**10, 2.0**16)}
     assert len(updates) == 1
     (same,) = updates

@@ -9,7 +9,9 @@ import math
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Shard
 from torch.nn.parallel import DistributedDataParallel, _functions, replicate
 
@@ -41,6 +43,8 @@ def ring_or_tree() -> dict[str, object]:
     assert ring.hops == (1023,)
     assert tree.hops == (10,)
     assert tree.errors[0] < 0.01 < ring.errors[0]
+    in_fp32 = [parallel.growth(gradients, torch.float32, way, ranks=(1024,)) for way in ("ring", "tree")]
+    assert max(each.errors[0] for each in in_fp32) < 1e-4  # harmless, both
     nccl_hops = (8 - 1) + int(math.log2(1024 / 8))  # a chain in the machine, a tree over machines
     assert tree.hops[0] < nccl_hops < ring.hops[0]
     return {
@@ -119,12 +123,14 @@ def no_sync() -> dict[str, object]:
 def mean_of_means() -> dict[str, object]:
     """Average the gradients of two ranks with 90 and 10 tokens, as DDP does and by token."""
     tokens, gradients = (90, 10), (1.0, 5.0)
-    of_means = sum(gradients) / 2
+    dealt_otherwise = (1.0 + (40 * 1.0 + 10 * 5.0) / 50) / 2  # the same tokens, fifty to a rank
+    of_means = parallel.reduction(torch.tensor(gradients)[:, None], torch.float32, op="ddp").result.item()
     of_tokens = sum(n * g for n, g in zip(tokens, gradients, strict=True)) / sum(tokens)
     # what mends it: each rank's mean times its share of the tokens, times the ranks that DDP divides by
     weighted = sum(g * n / sum(tokens) * 2 for n, g in zip(tokens, gradients, strict=True)) / 2
     assert math.isclose(weighted, of_tokens)
     assert of_means > 2 * of_tokens
+    assert math.isclose(dealt_otherwise, of_tokens)  # so it depends on how they were dealt out
     return {"many": 90, "few": 10, "means": f"{of_means:g}", "tokens": f"{of_tokens:g}"}
 
 
@@ -139,6 +145,18 @@ def compress_hook() -> dict[str, object]:
     assert parallel.reduction(large, torch.float16, op="mean").result.isinf().all()
     assert parallel.reduction(large, torch.float16, op="ddp").result.isfinite().all()
     binades = math.log2(len(gradients))
+    scaled = parallel.reduction(2**10 * gradients, torch.float16, op="ddp")
+    assert scaled.relative_error < 0.05  # the loss scale helps
+    hook = inspect.getsource(default_hooks._compress_hook)
+    assert -1 < hook.index(".div_(") < hook.index("all_reduce(")
+    for values in (gradients, large):  # bf16 has the range
+        assert 0 < parallel.reduction(values, torch.bfloat16, op="ddp").relative_error < 0.05
+    ordinary = torch.randn(64, 1000)
+    half, bf16 = (
+        parallel.reduction(ordinary, dtype, op="ddp").relative_error
+        for dtype in (torch.float16, torch.bfloat16)
+    )
+    assert bf16 > 4 * half  # and loses precision in the sum
     return {"ranks": 64, "small": "1e-6", "large": 2000, "binades": f"{binades:.0f}"}
 
 
@@ -157,23 +175,34 @@ def not_data_parallel() -> dict[str, object]:
 
 
 def fsdp_policy() -> dict[str, object]:
-    """Run FSDP2 with a policy on eight ranks that are not there, and look at a norm's output on the way."""
-    model = nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.Linear(64, 64))
-    seen: list[torch.dtype] = []
-    model[1].register_forward_hook(lambda module, args, output: seen.append(output.dtype))
-    sent = parallel.communication(
-        model,
-        torch.randn(4, 64),
-        8,
-        "fsdp2",
-        units=[],
-        param_dtype=torch.bfloat16,
-        reduce_dtype=torch.float32,
-    )
+    """Run FSDP2 with a policy on eight ranks that are not there, also under autocast; look on the way."""
+    policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
+    shards: list[nn.Parameter] = []
+
+    def sharded(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
+        fully_shard(model, mesh=mesh, mp_policy=policy)
+        shards.extend(model.parameters())
+        return model
+
+    def run(autocast_dtype: torch.dtype | None = None) -> tuple[list[torch.dtype], parallel.Communication]:
+        model = nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64))
+        seen: list[torch.dtype] = []
+        model[0].register_forward_pre_hook(lambda module, args: seen.append(args[0].dtype))
+        for each in model:
+            each.register_forward_hook(lambda module, args, output: seen.append(output.dtype))
+        with torch.autocast("cpu", autocast_dtype, enabled=autocast_dtype is not None):
+            return seen, parallel.communication(model, torch.randn(4, 64), 8, sharded)
+
+    (inputs, product, norm), sent = run()
+    assert {inputs, product, norm} == {torch.bfloat16}
     by_collective = {row.collective: row.dtype for row in sent.rows}
     assert by_collective == {"all-gather": torch.bfloat16, "reduce-scatter": torch.float32}
-    assert set(seen) == {torch.bfloat16}
-    assert all(parameter.dtype == torch.float32 for parameter in model.parameters())
+    assert {shard.dtype for shard in shards} == {torch.float32}
+    (inputs, product, _), _ = run(torch.float16)
+    assert (inputs, product) == (
+        torch.bfloat16,
+        torch.float16,
+    )  # the policy casts, autocast has the last word
     return {"norm": "bf16", "gathered": "bf16", "reduced": "fp32"}
 
 
@@ -245,6 +274,11 @@ def traffic() -> dict[str, object]:
     assert {row.collective for row in plain.rows} == {"all-reduce"}
     assert abs(compressed.sent_bytes / plain.sent_bytes - 0.5) < 1e-3
     parameters = sum(p.numel() for p in model.parameters())
+    assert plain.sent_bytes == 2 * 7 / 8 * 4 * parameters  # around twice, all but its own part
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = model(inputs).sum()
+    loss.backward()
+    assert {p.grad.dtype for p in model.parameters() if p.grad is not None} == {torch.float32}
     return {
         "ranks": 8,
         "dtype": "fp32",

@@ -126,6 +126,18 @@ def save_half() -> dict[str, object]:
     state = model.half().state_dict()  # in place: this is the model that trains
     assert model.weight.dtype == torch.float16
     assert state["weight"].dtype == torch.float16
+    model(torch.randn(4, 64).half()).sum().backward()
+    scaler, optimizer = torch.amp.GradScaler("cpu"), torch.optim.SGD(model.parameters(), lr=1e-7)
+    scaler.scale(torch.ones(()))
+    refused = ""
+    try:
+        scaler.unscale_(optimizer)
+    except ValueError as error:
+        refused = str(error)
+    assert "FP16 gradients" in refused
+    before = model.weight.clone()
+    optimizer.step()
+    assert (model.weight == before).float().mean() > 0.9  # without it most small updates are lost
 
     model = nn.Linear(64, 64)
     copies = {name: value.half() for name, value in model.state_dict().items()}
@@ -202,10 +214,10 @@ def true_or_mixed() -> dict[str, object]:
     train = data.digits().train
     images, labels = train.images[:64], train.labels[:64]
 
-    def after(true: bool) -> tuple[float, torch.dtype]:
+    def after(true: bool, rate: float = 2e-5) -> tuple[float, set[torch.dtype]]:
         model = models.digits_classifier(32)
         model = model.bfloat16() if true else model
-        optimizer = torch.optim.AdamW(model.parameters(), lr=2e-5)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
         for _ in range(30):
             optimizer.zero_grad()
             with torch.autocast("cpu", torch.bfloat16, enabled=not true):
@@ -213,13 +225,17 @@ def true_or_mixed() -> dict[str, object]:
                 loss = F.cross_entropy(out.float(), labels)
             loss.backward()
             optimizer.step()
-        state = optimizer.state[next(model.parameters())]["exp_avg"].dtype
-        return F.cross_entropy(model.float()(images), labels).item(), state
+        weight = next(model.parameters())
+        assert weight.grad is not None
+        dtypes = {weight.dtype, weight.grad.dtype, optimizer.state[weight]["exp_avg"].dtype}
+        return F.cross_entropy(model.float()(images), labels).item(), dtypes
 
-    (mixed, state), (true, true_state) = after(False), after(True)
-    assert (state, true_state) == (torch.float32, torch.bfloat16)
+    (mixed, dtypes), (true, true_dtypes) = after(False), after(True)
+    assert (dtypes, true_dtypes) == ({torch.float32}, {torch.bfloat16})
     start = F.cross_entropy(models.digits_classifier(32)(images), labels).item()
     assert start - true < 0.7 * (start - mixed)
+    (mixed_fast, _), (true_fast, _) = after(False, rate=1e-2), after(True, rate=1e-2)
+    assert start - true_fast > 0.9 * (start - mixed_fast)  # at a large rate they look alike
     return {"steps": 30, "share": f"{max(0.0, (start - true) / (start - mixed)):.0%}", "rate": "2e-5"}
 
 

@@ -82,6 +82,7 @@ def adopt_fp8() -> dict[str, object]:
     differences = [abs(small / wide - 1) for wide, small in pairs]
     spread = max(wide for wide, _ in pairs) / min(wide for wide, _ in pairs) - 1
     assert max(differences) < bound
+    assert max(differences) < spread
     return {
         "bound": f"{bound:.0%}",
         "seeds": 3,
@@ -183,6 +184,9 @@ def monitor() -> dict[str, object]:
     images, labels = _digits(64)
     model = models.digits_classifier(16)
     optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler("cpu")
+    largest: list[float] = []
+    for each in model.modules():
+        each.register_forward_hook(lambda module, args, output: largest.append(output.abs().max().item()))
     with audit.watch(model, every=1) as seen:
         for _ in range(4):
             optimizer.zero_grad()
@@ -197,7 +201,14 @@ def monitor() -> dict[str, object]:
     made = [each for each in steps if each.happened]
     assert made
     assert all(each.gradient_norm and each.gradient_norm < 100 for each in made)  # of unscaled gradients
-    assert all(layer.census is not None for layer in seen.layers.values())
+    for layer in seen.layers.values():
+        assert layer.census is not None
+        assert layer.census.fates.keys() >= {
+            "underflowed",
+            "normal",
+        }  # each with its binades, up to the limit
+        assert layer.lost_update_fraction is not None
+    assert 0 < min(largest) < math.inf
     return {"steps": len(steps), "layers": len(seen.layers)}
 
 

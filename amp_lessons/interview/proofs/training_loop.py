@@ -36,11 +36,14 @@ def loop() -> dict[str, object]:
             with torch.autocast("cpu", torch.float16):
                 loss = F.cross_entropy(mixed(images), labels)
             scaler.scale(loss).backward()
+            scaled_norm = nn.utils.get_total_norm([p.grad for p in mixed.parameters()])  # type: ignore[misc]
             scaler.unscale_(amp)
-            nn.utils.clip_grad_norm_(mixed.parameters(), 100.0)
+            true_norm = nn.utils.clip_grad_norm_(mixed.parameters(), 100.0)
+            assert math.isclose(scaled_norm, true_norm * scaler.get_scale(), rel_tol=1e-4)
             scaler.step(amp)
             scaler.update()
     assert seen.report.passed
+    assert {p.dtype for p in mixed.parameters()} == {torch.float32}
 
     def moved(model: nn.Module) -> Tensor:
         return torch.cat([p.detach().flatten() for p in model.parameters()])
@@ -107,7 +110,10 @@ def accumulation() -> dict[str, object]:
     right, undivided = moved(False), moved(False, divide=False)
     assert right == 1
     assert undivided == 4
-    assert moved(True) != right
+    kept, scale = 0.0, 4.0
+    for _ in range(4):  # each of them divides again what the others had left, and adds its own quarter
+        kept, scale = kept / scale + 1 / 4, 2 * scale
+    assert math.isclose(moved(True), kept / scale, rel_tol=1e-3)  # and so does the step
     return {"micro": 4, "right": f"{right:g}", "undivided": f"{undivided:g}", "wrong": f"{moved(True):.3f}"}
 
 
@@ -165,8 +171,11 @@ def evaluation() -> dict[str, object]:
         with torch.autocast("cpu", torch.bfloat16):
             mixed = model(digits.test.images)
     assert mixed.dtype == torch.bfloat16
-    changed = int((plain.argmax(1) != mixed.argmax(1)).sum())
-    assert changed <= 5
+    changed = plain.argmax(1) != mixed.argmax(1)
+    assert changed.sum() <= 5
+    first, second = plain.topk(2).values.unbind(1)
+    margin = first - second
+    assert (margin[changed] <= margin.quantile(0.1)).all()  # nearly ties
     assert (plain.argmax(1) == digits.test.labels).float().mean() > 0.85
     # a total that is kept in 16 bits, though, stops
     correct = torch.zeros((), dtype=torch.bfloat16)
@@ -208,21 +217,26 @@ def history() -> dict[str, object]:
 def fused() -> dict[str, object]:
     """Ask at each step which gradients an optimizer sees: an ordinary one, and a fused one."""
 
-    def seen_by(fused: bool) -> tuple[float, int]:
+    def seen_by(fused: bool, unscale: bool = False) -> tuple[float, int]:
         weight = nn.Parameter(torch.ones(4))
-        optimizer, scaler = torch.optim.SGD([weight], lr=0.0, fused=fused), _scaler(init_scale=1024.0)
+        optimizer, scaler = torch.optim.SGD([weight], lr=0.5, fused=fused), _scaler(init_scale=1024.0)
         norms: list[float] = []
         optimizer.register_step_pre_hook(lambda *_: norms.append(weight.grad.norm().item()))  # type: ignore[union-attr]
         for factor in (0.5, math.inf):
             optimizer.zero_grad()
             scaler.scale((weight * factor).sum()).backward()
+            if unscale:
+                scaler.unscale_(optimizer)
             scaler.step(optimizer)
             scaler.update()
+        assert weight.tolist() == [0.75] * 4  # one right step, and of the other nothing is written
+        assert scaler.get_scale() == 512  # which tells of the skip
         return norms[0], len(norms)
 
     (plain, plain_steps), (fused_norm, fused_steps) = seen_by(False), seen_by(True)
     assert plain == 1
     assert fused_norm == 1024
+    assert seen_by(True, unscale=True)[0] == 1
     assert (plain_steps, fused_steps) == (
         1,
         2,
@@ -251,4 +265,18 @@ def same_as_fp32() -> dict[str, object]:
 
     assert error(torch.optim.Adam) < 0.01  # gradients 1024 times too large, and nothing to see
     assert not error(torch.optim.SGD) < 1
+
+    model = models.digits_classifier(16)
+    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), _scaler()
+    before, scale = copy.deepcopy(model.state_dict()), scaler.get_scale()
+    with torch.autocast("cpu", torch.float16):
+        poisoned = math.inf * model(batches[0][0]).sum()
+    scaler.scale(poisoned).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert scaler.get_scale() == scale / 2
+    tiny = torch.tensor(1e-8, dtype=torch.float16)
+    assert tiny == 0  # so a task with such gradients shows a missing scale
+    assert torch.tensor(1e-8 * scale, dtype=torch.float16) > 0
     return {"epochs": 3, "bound": "5 %", "factor": 1024}

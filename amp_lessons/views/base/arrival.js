@@ -1,8 +1,28 @@
+// Tab stops at a picture only where there is more of it than the page is wide. Asked when Tab is pressed: a
+// picture may be a new one a moment later, and the page another width. Once for the window, in which each view
+// has a copy of this file.
+function stopWhereItScrolls() {
+  if (window.ampStopsWhereItScrolls) return;
+  window.ampStopsWhereItScrolls = true;
+  const boxes = () => document.querySelectorAll(".amp-scroll");
+  const stops = (event) => {
+    if (event.key !== "Tab") return;
+    for (const box of boxes()) {
+      const stop = box.scrollWidth > box.clientWidth ? 0 : -1;
+      if (box.tabIndex !== stop) box.tabIndex = stop;
+    }
+  };
+  const allStop = () => boxes().forEach((box) => (box.tabIndex = 0));
+  window.addEventListener("keydown", stops, true);
+  window.addEventListener("resize", allStop); // until Tab is pressed: what is too wide can be reached at any time
+}
+
 // That this runs is what the page is asked: it draws widgets, anywidgets among them.
 function render({ model, el }) {
   const style = document.createElement("style");
   style.textContent = model.get("rules");
   el.append(style);
+  stopWhereItScrolls();
 
   // JupyterLab has a meaning for most keys, in a view as well: "b" on the button of an answer would make a cell,
   // an arrow in a list go to the next one. Keys that come alone are the view's; Shift+Enter runs a cell as ever.
@@ -15,19 +35,6 @@ function render({ model, el }) {
   };
   window.addEventListener("keydown", keep, true);
 
-  // Tab stops at a picture only where there is more of it than the page is wide. Asked when Tab is pressed: a
-  // picture may be a new one a moment later, and the page another width.
-  const stops = (event) => {
-    if (event.key !== "Tab") return;
-    for (const box of document.querySelectorAll(".amp-scroll")) {
-      const stop = box.scrollWidth > box.clientWidth ? 0 : -1;
-      if (box.tabIndex !== stop) box.tabIndex = stop;
-    }
-  };
-  window.addEventListener("keydown", stops, true);
-  const allStop = () => document.querySelectorAll(".amp-scroll").forEach((box) => (box.tabIndex = 0));
-  window.addEventListener("resize", allStop); // until Tab is pressed: what is too wide can be reached at any time
-
   // A kernel that is shut down takes the controls with it, and Jupyter marks those of a restarted one alone.
   // Where the page does not let us hear of it (VS Code, Colab), they stay as they are.
   const session = model.widget_manager?.context?.sessionContext;
@@ -38,8 +45,6 @@ function render({ model, el }) {
 
   return () => {
     window.removeEventListener("keydown", keep, true);
-    window.removeEventListener("keydown", stops, true);
-    window.removeEventListener("resize", allStop);
     session?.kernelChanged.disconnect(ended);
   };
 }

@@ -14,13 +14,14 @@ from markupsafe import Markup
 from amp_lessons.views.base.picture import CAPTION_STYLE
 
 T = TypeVar("T")
+_STYLE = Path(__file__).with_name("controls.css")
 
 
 class Slider(anywidget.AnyWidget):
     """A slider over whole numbers with a label, a readout in words and a name for screen readers."""
 
     _esm = Path(__file__).with_name("slider.js")
-    _css = Path(__file__).with_name("slider.css")
+    _css = _STYLE
     label = traitlets.Unicode().tag(sync=True)
     min = traitlets.Int(0).tag(sync=True)
     max = traitlets.Int(100).tag(sync=True)
@@ -77,7 +78,7 @@ class Field(anywidget.AnyWidget):
     """
 
     _esm = Path(__file__).with_name("field.js")
-    _css = Path(__file__).with_name("field.css")
+    _css = _STYLE
     label = traitlets.Unicode().tag(sync=True)
     # The page knows what was typed there: sent back, it would overwrite what is typed meanwhile.
     value = traitlets.Unicode().tag(sync=True, echo_update=False)
