@@ -178,3 +178,19 @@ def masked_row_nan(seen: str) -> Worded:
         "by zero",
         "mask with a number that the dtype has, or with a bool mask, and give such rows zeros",
     )
+
+
+@mistake("a buffer that forward passes write is inf or NaN, and the weights are not", lesson="06")
+def buffers_not_finite(seen: str, statistics: bool = True) -> Worded:
+    """Report buffers that are inf or NaN; ``seen`` says which, ``statistics`` that they are a norm's."""
+    later = (
+        "training takes mean and variance of each batch and looks sound, evaluation takes these, and is NaN"
+        if statistics
+        else "whatever is computed with them is not finite either"
+    )
+    return (
+        f"{seen}, and all weights are finite: a forward pass wrote it there, and skipping the step after it "
+        f"takes nothing of that back; {later}",
+        "put back what they held before a batch whose step is skipped, or keep inf from them: what overflows "
+        "before them belongs in fp32; a norm's statistics that are lost can be estimated anew",
+    )

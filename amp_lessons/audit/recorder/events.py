@@ -227,6 +227,19 @@ class UpdatesLost(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class BuffersBroken(Event):
+    """Buffers that were finite are inf or NaN where their modules compute with them; all weights are finite.
+
+    ``names`` are theirs, each behind its module's; ``statistics`` says that the first one is a norm's,
+    ``skipped`` that the step before was skipped.
+    """
+
+    names: tuple[str, ...]
+    statistics: bool
+    skipped: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class ShardsInHalf(Event):
     """An optimizer stepped weights of which each rank holds a part, in 16 bits: those of this ``layer``."""
 
