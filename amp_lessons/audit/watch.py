@@ -56,7 +56,7 @@ class Seen:
             self._names, lambda: self._frames.armed, self._judge.judge, self._safely
         )
         self._tensors = ExitStack()
-        self._sampler = Sampler(self._names, self._frames, every, self._judge.judge)
+        self._sampler = Sampler(self._names, self._frames, every, self._judge.judge, self._origin)
         self._recorder = Recorder(
             report=self._take,
             before_step=self._before_step,
@@ -166,6 +166,9 @@ class Seen:
         self._tensors.close()
         if _COMPILED not in self._unseen:
             self._unseen.append(_COMPILED)
+
+    def _origin(self, parameter: torch.Tensor) -> str:
+        return self._recorder.casts.origin(parameter, self._names.models)
 
     def _safely(self, look: Callable[..., Any], *args: Any) -> Any:
         return self._recorder.safely(look, *args)

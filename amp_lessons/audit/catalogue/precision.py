@@ -68,6 +68,18 @@ def half_parameters() -> Worded:
     )
 
 
+@remark("the weights themselves are bf16, and so are the optimizer's moments", lesson="07", only_audit=True)
+def pure_bfloat16(seen: str, under_autocast: bool) -> Worded:
+    """Remark on weights in bf16; ``seen`` says which, and since when they are so."""
+    flag = ", whatever autocast or a flag such as bf16=True promises" if under_autocast else ""
+    return (
+        f"{seen}: that is pure bf16, not mixed precision{flag}; a step below 1/512 of a weight is always "
+        "rounded away",
+        "for fp32 masters load with dtype=torch.float32 and cast nothing; pure bf16, which takes half the "
+        "memory, wants rounding at random, or a look at the share of lost updates",
+    )
+
+
 @mistake("updates are below half a spacing of the weights' format", lesson="01")
 def updates_rounded_away(seen: str, half: str) -> Worded:
     """Report weights in 16 bits that stay what they are; ``seen`` says how many, ``half`` names the dtype."""

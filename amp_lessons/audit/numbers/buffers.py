@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.nn.parameter import is_lazy
 
@@ -22,6 +21,7 @@ from amp_lessons.audit.recorder.events import BuffersBroken, Event, Line
 from amp_lessons.audit.recorder.later import Later, is_batched, local
 from amp_lessons.audit.recorder.places import own_line
 
+_STATISTICS = ("running_mean", "running_var")  # of norms
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -107,7 +107,7 @@ class BufferRecorder:
                 names=tuple(
                     dict.fromkeys(f"{self._names.module(look.module)}.{look.name}" for look in broken)
                 ),
-                statistics=isinstance(first.module, _NormBase),
+                statistics=first.name in _STATISTICS,
                 skipped=self._skipped,
             )
         )
@@ -115,7 +115,7 @@ class BufferRecorder:
     def _is_news(self, look: _Look) -> bool:
         key, finite = (id(look.module), look.name), (look.largest.read() or 0.0) < math.inf
         if self._first.get(key, (None, True))[0] != look.shape:  # new, or made anew in another size
-            self._first[key] = look.shape, finite or isinstance(look.module, _NormBase)
+            self._first[key] = look.shape, finite or look.name in _STATISTICS
         return not finite and self._first[key][1] and key not in self._told
 
     def _weights_are_finite(self) -> bool:

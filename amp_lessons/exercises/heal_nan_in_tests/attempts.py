@@ -152,7 +152,7 @@ def left_out_and_put_back(model, inputs, targets, optimizer, loss_fn, scaler, *,
 @TABLE.correct()
 def statistics_on_the_side(model, inputs, targets, optimizer, loss_fn, scaler, *, device_type, dtype):
     """The norms write nothing; what they would have is mixed in once the loss is known."""
-    norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm1d)]
     before = [(norm.running_mean, norm.running_var, norm.momentum) for norm in norms]
     for norm in norms:
         norm.running_mean, norm.running_var = norm.running_mean.clone(), norm.running_var.clone()
