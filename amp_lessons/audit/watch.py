@@ -12,6 +12,7 @@ from torch import nn
 
 from amp_lessons.arguments import require, require_whole
 from amp_lessons.audit.judging.judge import Judge
+from amp_lessons.audit.numbers.buffers import BufferRecorder
 from amp_lessons.audit.numbers.frames import FrameRecorder
 from amp_lessons.audit.numbers.naming import NOT_SEEN, Names, is_compiled, is_sharded, living_optimizers
 from amp_lessons.audit.numbers.sampler import Sampler
@@ -51,8 +52,11 @@ class Seen:
         self._unseen: list[str] = []
         self._judge = Judge()
         self._frames = FrameRecorder(self._names, self._stale, self._safely)
+        self._buffers = BufferRecorder(
+            self._names, lambda: self._frames.armed, self._judge.judge, self._safely
+        )
         self._tensors = ExitStack()
-        self._sampler = Sampler(self._names, self._frames, every, self._judge.judge)
+        self._sampler = Sampler(self._names, self._frames, every, self._judge.judge, self._origin)
         self._recorder = Recorder(
             report=self._take,
             before_step=self._before_step,
@@ -117,8 +121,10 @@ class Seen:
             self._tensors = stack.enter_context(ExitStack())
             self._tensors.enter_context(watching_tensors(self._recorder))
             stack.enter_context(replaced(torch, "compile", self._compiling))
-            stack.callback(self._frames.stop)
-            self._frames.start()
+            for hooks in (self._frames, self._buffers):
+                stack.callback(hooks.stop)
+                hooks.start()
+            self._safely(self._buffers.look_at, self._names.models)
             self._notice_compiled()
             try:
                 yield
@@ -131,6 +137,7 @@ class Seen:
             finally:
                 self._clock.stop()
                 self._recorder.safely(self._frames.look_at_all)
+                self._recorder.safely(self._buffers.look_at_all)
                 for at_end in self._at_end:
                     self._recorder.safely(at_end)
 
@@ -155,9 +162,13 @@ class Seen:
     def compiled(self) -> None:
         """Record that something is about to run as compiled code, which hooks would only slow down."""
         self._frames.stop()
+        self._buffers.stop()
         self._tensors.close()
         if _COMPILED not in self._unseen:
             self._unseen.append(_COMPILED)
+
+    def _origin(self, parameter: torch.Tensor) -> str:
+        return self._recorder.casts.origin(parameter, self._names.models)
 
     def _safely(self, look: Callable[..., Any], *args: Any) -> Any:
         return self._recorder.safely(look, *args)
@@ -175,6 +186,7 @@ class Seen:
             self._device = next((each.device for each in parameters_of(optimizer)), None)
         with self._clock.looking():
             self._sampler.after_step(optimizer, done, *seen)
+            self._buffers.begin(done.step + 1, skipped=not done.happened)
             self._recorder.sample_gradients(self._frames.armed)
             for listener in list(self._listeners):
                 self._recorder.safely(listener, done.step, self._sampler.sampling)
@@ -184,7 +196,9 @@ class Seen:
             self.compiled()
 
     def _found(self, optimizer: torch.optim.Optimizer) -> None:
+        known = len(self._names.models)
         self._names.find(parameters_of(optimizer))
+        self._buffers.look_at(self._names.models[known:])
         self._notice_compiled()
         if is_sharded(parameters_of(optimizer)) and NOT_SEEN not in self._unseen:
             self._unseen.append(NOT_SEEN)

@@ -150,10 +150,12 @@ GROWS = End(
 
 # --- ends: nothing is learned
 HALF_WEIGHTS = End(
-    "The weights are 16-bit, and steps smaller than half their spacing are rounded away.",
-    "Keep the weights in fp32; autocast casts what an operation needs. Or use stochastic rounding.",
-    "01",
-    "print({p.dtype for p in model.parameters()})\n"
+    "The weights are 16-bit, and steps smaller than half their spacing are rounded away. Somebody cast them, "
+    "or they loaded so: transformers 5 keeps the dtype of the file, and Trainer(bf16=True) leaves it.",
+    "Load with dtype=torch.float32, and leave out half() and bfloat16(): autocast casts what an operation "
+    "needs. Or use stochastic rounding.",
+    "07",
+    "print({p.dtype for p in model.parameters()}, getattr(model, 'config', 'made here'))\n"
     + _WATCH
     + "print({name: layer.lost_update_fraction for name, layer in seen.layers.items()})",
 )
@@ -281,6 +283,17 @@ METRIC = End(
     "    total = torch.zeros((), dtype=each)\n"
     "    for _ in range(4096):\n        total += 1\n"
     "    print(each, total.item())",
+)
+STATISTICS = End(
+    "Inf or NaN is in a buffer, such as the running mean of a BatchNorm: a batch overflowed in the forward "
+    "pass, which wrote it there, and skipping the step took nothing of it back.",
+    "Put the buffers back where a step was skipped, and compute in fp32 what overflows in front of them. "
+    "What is lost can be estimated anew: reset_running_stats(), then some batches in train(), no gradients.",
+    "06",
+    "broken = [name for name, buffer in model.named_buffers() if not buffer.isfinite().all()]\n"
+    "print('buffers with inf or NaN (a mask may have it on purpose):', broken)\n"
+    + _WATCH
+    + "print([finding.code for finding in seen.report.findings])",
 )
 AUDIT = End(
     "It may be any of the silent ones: look at the whole training.",

@@ -177,12 +177,16 @@ SYMPTOMS = _ask(
             {
                 "the averaged weights (EMA)": causes.AVERAGE,
                 "long inputs, late time steps": causes.LONG,
+                "evaluation is NaN, and training is not": causes.STATISTICS,
                 "the number that evaluation prints": causes.METRIC,
                 "what comes after a restart": _ask(
                     "Is the loss scaled?",
                     {"yes, in fp16": causes.ANEW, "no, or autocast uses bf16": causes.RESTART},
                 ),
-                "all of it, or I cannot say": causes.AUDIT,
+                "all of it, or I cannot say": _ask(
+                    "In which dtype did the weights load? Print that of a parameter that is trained.",
+                    {"bf16 or fp16": causes.HALF_WEIGHTS, "fp32": causes.AUDIT},
+                ),
             },
         ),
     },

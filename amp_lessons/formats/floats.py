@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
 from functools import cached_property
@@ -57,6 +57,7 @@ class FloatFormat:
     ``dtype`` is the PyTorch dtype that stores it, where PyTorch can cast to one: TF32 only ever exists inside
     a tensor core, and ``torch.float4_e2m1fn_x2`` is a container for pairs that nothing can be cast to.
     ``has_zero=False`` is E8M0, the scale of a block: no zero and no subnormals, every code is a power of two.
+    ``used_for`` says in half a sentence what training uses it for.
 
     Overflow, as the installed PyTorch does it (``overflow`` asks it, ``encode`` and ``quantize`` follow):
 
@@ -78,6 +79,7 @@ class FloatFormat:
     dtype: torch.dtype | None = None
     signed: bool = True
     has_zero: bool = True
+    used_for: str = field(default="", compare=False, repr=False)
 
     @property
     def bits(self) -> int:

@@ -147,8 +147,10 @@ class DataSheet:
     """A GPU as its data sheet describes it.
 
     ``flop_per_s`` holds the peak rate of dense matrix products by precision, accumulated in fp32; a precision
-    without an entry has no tensor cores there. ``source`` is the document. Data sheets like to print the
-    rates for sparse matrices, which are twice as high. ``memory_bytes`` is not the data sheet's round number
+    without an entry has no tensor cores there. ``int8_per_s`` is that of products of 8-bit integers, 0
+    without such tensor cores: quantized inference uses it, no precision of training does. ``source`` is the
+    document. Data sheets like to print the rates for sparse matrices, which are twice as high.
+    ``memory_bytes`` is not the data sheet's round number
     but what PyTorch says such a device has, ``torch.cuda.get_device_properties(0).total_memory``.
     """
 
@@ -157,6 +159,7 @@ class DataSheet:
     bytes_per_s: float
     flop_per_s: Mapping[str, float]
     source: str
+    int8_per_s: float = 0.0
 
     @property
     def usable_bytes(self) -> int:
@@ -194,12 +197,23 @@ _ADA = "https://images.nvidia.com/aem-dam/Solutions/geforce/ada/nvidia-ada-gpu-a
 _L4 = "https://www.nvidia.com/en-us/data-center/l4/"
 _HOPPER = "https://resources.nvidia.com/en-us-tensor-core"
 _H200 = "https://www.nvidia.com/en-us/data-center/h200/"
-_HOPPER_RATES = {"fp32": 66.9, "tf32": 494.7, "fp16": 989.4, "bf16": 989.4, "fp8_e4m3": 1978.9}
+_AMPERE_RATES = {"fp32": 19.5, "tf32": 156, "fp16": 312, "bf16": 312, "int8": 624}
+_ADA_RATES = {"fp32": 82.6, "tf32": 82.6, "fp16": 165.2, "bf16": 165.2, "fp8_e4m3": 330.3, "int8": 660.6}
+_HOPPER_RATES = {
+    "fp32": 66.9,
+    "tf32": 494.7,
+    "fp16": 989.4,
+    "bf16": 989.4,
+    "fp8_e4m3": 1978.9,
+    "int8": 1978.9,
+}
 
 
-def _sheet(name: str, memory_gib: float, gb_per_s: float, source: str, **tflop_per_s: float) -> DataSheet:
+def _sheet(
+    name: str, memory_gib: float, gb_per_s: float, source: str, *, int8: float = 0.0, **tflop_per_s: float
+) -> DataSheet:
     rates = {precision: rate * 1e12 for precision, rate in tflop_per_s.items()}
-    return DataSheet(name, round(memory_gib * 2**30), gb_per_s * 1e9, rates, source)
+    return DataSheet(name, round(memory_gib * 2**30), gb_per_s * 1e9, rates, source, int8 * 1e12)
 
 
 # The memory in GiB is the "total capacity" in PyTorch's out-of-memory errors on such devices, as people have
@@ -216,14 +230,14 @@ def _sheet(name: str, memory_gib: float, gb_per_s: float, source: str, **tflop_p
 GPUS: dict[str, DataSheet] = {
     sheet.name: sheet
     for sheet in (
-        _sheet("T4", 14.56, 320, _TURING, fp32=8.1, fp16=65),
+        _sheet("T4", 14.56, 320, _TURING, fp32=8.1, fp16=65, int8=130),
         _sheet("V100 SXM2 16 GB", 15.78, 900, _VOLTA, fp32=15.7, fp16=125),
         _sheet("V100 SXM2 32 GB", 31.74, 900, _VOLTA, fp32=15.7, fp16=125),
-        _sheet("RTX 3090", 23.70, 936, _GA102, fp32=35.6, tf32=35.6, fp16=71, bf16=71),
-        _sheet("A100 SXM 40 GB", 39.50, 1555, _AMPERE, fp32=19.5, tf32=156, fp16=312, bf16=312),
-        _sheet("A100 SXM 80 GB", 79.25, 2039, _AMPERE, fp32=19.5, tf32=156, fp16=312, bf16=312),
-        _sheet("L4", 22.03, 300, _L4, fp32=30.3, tf32=60, fp16=121, bf16=121, fp8_e4m3=242.5),
-        _sheet("RTX 4090", 23.64, 1008, _ADA, fp32=82.6, tf32=82.6, fp16=165.2, bf16=165.2, fp8_e4m3=330.3),
+        _sheet("RTX 3090", 23.70, 936, _GA102, fp32=35.6, tf32=35.6, fp16=71, bf16=71, int8=284),
+        _sheet("A100 SXM 40 GB", 39.50, 1555, _AMPERE, **_AMPERE_RATES),
+        _sheet("A100 SXM 80 GB", 79.25, 2039, _AMPERE, **_AMPERE_RATES),
+        _sheet("L4", 22.03, 300, _L4, fp32=30.3, tf32=60, fp16=121, bf16=121, fp8_e4m3=242.5, int8=242.5),
+        _sheet("RTX 4090", 23.64, 1008, _ADA, **_ADA_RATES),
         _sheet("H100 SXM", 79.11, 3350, _HOPPER, **_HOPPER_RATES),
         _sheet("H200 SXM", 139.80, 4800, _H200, **_HOPPER_RATES),
     )

@@ -56,6 +56,7 @@ def loop(
     losses = []
     for step, (inputs, targets) in enumerate(batches()):
         inputs = inputs * 1e6 if poisoned and step == 2 else inputs
+        statistics = [buffer.clone() for buffer in model.buffers()]
         with torch.autocast("cpu", dtype=dtype or torch.bfloat16, enabled=dtype is not None):
             loss = F.cross_entropy(model(inputs), targets)
         optimizer.zero_grad()
@@ -68,8 +69,16 @@ def loop(
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             scaler.step(optimizer)
             scaler.update()
+        if not loss.isfinite():
+            put_back(model, statistics)
         losses.append(loss.item())
     return losses
+
+
+def put_back(model: nn.Module, statistics: list[Tensor]) -> None:
+    """Give buffers the numbers that they had before a batch whose step was skipped."""
+    for buffer, kept in zip(model.buffers(), statistics, strict=True):
+        buffer.copy_(kept)
 
 
 @training
@@ -326,6 +335,7 @@ def averaged_and_scheduled() -> Any:
     average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9))
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
     for step, (inputs, targets) in enumerate(batches()):
+        statistics = [buffer.clone() for buffer in model.buffers()]
         with torch.autocast("cpu", dtype=torch.float16):
             loss = F.cross_entropy(model(inputs * (1e6 if step == 1 else 1.0)), targets)
         optimizer.zero_grad()
@@ -336,7 +346,45 @@ def averaged_and_scheduled() -> Any:
         if scaler.get_scale() >= before:
             schedule.step()
             average.update_parameters(model)
+        else:
+            put_back(model, statistics)
     return outcome(model, average, optimizer, scaler)
+
+
+class Masked(nn.Module):
+    """A layer with buffers that hold inf on purpose: masks, made at once, in place or anew, and a minimum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+        self.register_buffer("causal", torch.full((6, 6), -torch.inf).triu(1))
+        self.register_buffer("in_place", torch.zeros(6, 6), persistent=False)
+        self.register_buffer("cached", torch.zeros(2, 2), persistent=False)
+        self.register_buffer("smallest", torch.tensor(torch.inf))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Attend within (6, 8) rows."""
+        self.in_place.masked_fill_(torch.ones(6, 6, dtype=torch.bool).triu(1), -torch.inf)
+        self.cached = torch.full((len(inputs), len(inputs)), torch.inf).triu(1).neg()
+        self.smallest = torch.minimum(self.smallest, inputs.min().detach())
+        rows = self.layer(inputs)
+        return (rows @ rows.mT + self.causal + self.in_place + self.cached.nan_to_num()).softmax(-1) @ rows
+
+
+@training
+def buffers_of_infinity() -> Any:
+    model = Masked()
+    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler("cpu")
+    for step, (inputs, targets) in enumerate(batches()):
+        if step == 3:
+            model.smallest = torch.tensor(torch.inf)  # begun anew
+        with torch.autocast("cpu", dtype=torch.float16):
+            loss = F.cross_entropy(model(inputs).float(), targets)
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    return outcome(model, optimizer, scaler)
 
 
 class NativeScaler:

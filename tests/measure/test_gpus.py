@@ -27,6 +27,13 @@ def test_lower_precision_is_never_slower_and_fp8_doubles_fp16() -> None:
             assert sheet.flop_per_s["fp8_e4m3"] == pytest.approx(2 * sheet.flop_per_s["fp16"], rel=0.01)
 
 
+def test_integers_of_8_bits_are_twice_as_fast_as_fp16_added_up_in_fp16() -> None:
+    for sheet in GPUS.values():
+        gaming = sheet.name.startswith("RTX")  # half as fast where sums are fp32
+        times = 0 if "V100" in sheet.name else 4 if gaming else 2
+        assert sheet.int8_per_s == pytest.approx(times * sheet.flop_per_s["fp16"], rel=0.01)
+
+
 def test_ridge_point_of_an_h100() -> None:
     assert GPUS["H100 SXM"].ridge_point("bf16") == pytest.approx(295, rel=0.01)
 

@@ -7,6 +7,7 @@ import re
 
 import pytest
 import torch
+from torch.utils.data import DistributedSampler
 
 from amp_lessons import parallel
 from amp_lessons.quizzes import question, questions
@@ -103,3 +104,14 @@ def test_ddp_sends_a_little_more_than_fsdp2_with_weights_gathered_in_bf16():
         for dtype in (half, full)
     )
     assert 0.85 * ddp < mixed < ddp < plain < 1.5 * ddp
+
+
+def test_a_sampler_that_is_not_told_the_epoch_repeats_the_first_ones_order():
+    samplers = [DistributedSampler(range(101), num_replicas=2, rank=rank, seed=0) for rank in (0, 1)]
+    first, again = ([list(each) for each in samplers] for _ in range(2))
+    assert first == again
+    for each in samplers:
+        each.set_epoch(1)
+    assert [list(each) for each in samplers] != first
+    assert len(first[0]) == len(first[1]) == 51
+    assert len({*first[0], *first[1]}) == 101  # one sample comes twice

@@ -22,7 +22,9 @@ def test_the_figures_of_a_format_are_those_of_finfo(name):
 
 
 def test_all_formats_are_there():
-    assert [row["format"] for row in format_table().records] == list(FORMATS)
+    rows = format_table().records
+    assert [row["format"] for row in rows] == list(FORMATS)
+    assert all(row["used for"] for row in rows)
 
 
 @pytest.mark.parametrize("name", [name for name, each in FORMATS.items() if each.bits <= 16])

@@ -398,6 +398,15 @@ only_checked(
     gradients_kept="the model's own gradients were left behind",
 )
 
+# --- statistics that a skipped step leaves behind
+
+only_checked(
+    _ASKED,
+    statistics="a skipped step left the statistics as they were, and others moved them",
+    statistics_replaced="statistics are others than the good batches have left",
+    statistics_stand_still="a batch whose step was made did not move the statistics",
+)
+
 # --- which modules need islands
 
 only_checked(

@@ -68,6 +68,18 @@ def half_parameters() -> Worded:
     )
 
 
+@remark("the weights themselves are bf16, and so are the optimizer's moments", lesson="07", only_audit=True)
+def pure_bfloat16(seen: str, under_autocast: bool) -> Worded:
+    """Remark on weights in bf16; ``seen`` says which, and since when they are so."""
+    flag = ", whatever autocast or a flag such as bf16=True promises" if under_autocast else ""
+    return (
+        f"{seen}: that is pure bf16, not mixed precision{flag}; a step below 1/512 of a weight is always "
+        "rounded away",
+        "for fp32 masters load with dtype=torch.float32 and cast nothing; pure bf16, which takes half the "
+        "memory, wants rounding at random, or a look at the share of lost updates",
+    )
+
+
 @mistake("updates are below half a spacing of the weights' format", lesson="01")
 def updates_rounded_away(seen: str, half: str) -> Worded:
     """Report weights in 16 bits that stay what they are; ``seen`` says how many, ``half`` names the dtype."""
@@ -177,4 +189,20 @@ def masked_row_nan(seen: str) -> Worded:
         f"{seen}: -1e9 is beyond fp16, where it becomes -inf, and softmax of nothing but -inf divides zero "
         "by zero",
         "mask with a number that the dtype has, or with a bool mask, and give such rows zeros",
+    )
+
+
+@mistake("a buffer that forward passes write is inf or NaN, and the weights are not", lesson="06")
+def buffers_not_finite(seen: str, statistics: bool = True) -> Worded:
+    """Report buffers that are inf or NaN; ``seen`` says which, ``statistics`` that they are a norm's."""
+    later = (
+        "training takes mean and variance of each batch and looks sound, evaluation takes these, and is NaN"
+        if statistics
+        else "whatever is computed with them is not finite either"
+    )
+    return (
+        f"{seen}, and all weights are finite: a forward pass wrote it there, and skipping the step after it "
+        f"takes nothing of that back; {later}",
+        "put back what they held before a batch whose step is skipped, or keep inf from them: what overflows "
+        "before them belongs in fp32; a norm's statistics that are lost can be estimated anew",
     )

@@ -12,6 +12,7 @@ from amp_lessons.audit.judging.rule import Memory, Verdict, likely, on, seen
 from amp_lessons.audit.recorder import events
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.precisions import HALVES
+from amp_lessons.text.words import counted
 
 _HALVES = frozenset(HALVES.values())
 
@@ -96,6 +97,15 @@ def eps_vanishes(event: events.StepAsked, memory: Memory) -> Iterator[Verdict]:
     """Report an optimizer whose eps is 0 in the dtype of its weights."""
     if event.eps_vanishes is not None:
         yield seen(_eps_vanishes(*event.eps_vanishes))
+
+
+@on(events.BuffersBroken)
+def buffers_not_finite(event: events.BuffersBroken, memory: Memory) -> Iterator[Verdict]:
+    """Report buffers into which a forward pass has written inf or NaN."""
+    first, *others = event.names
+    which = f"`{first}` and {counted(len(others), 'other buffer')} are" if others else f"`{first}` is"
+    after = ", since a step that was skipped" if event.skipped else ""
+    yield seen(catalogue.precision.buffers_not_finite(f"{which} inf or NaN{after}", event.statistics))
 
 
 def no_step(memory: Memory) -> Iterator[tuple[events.Event, Verdict]]:

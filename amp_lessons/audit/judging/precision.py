@@ -11,6 +11,7 @@ from amp_lessons.audit.judging.rule import Memory, Verdict, likely, on, seen
 from amp_lessons.audit.recorder import events
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.precisions import HALVES
+from amp_lessons.text.words import listed
 
 _HALVES = frozenset(HALVES.values())
 _MOST = 0.5  # of the weights, standing still
@@ -97,6 +98,19 @@ def weights_in_fp16(event: events.StepAsked, memory: Memory) -> Iterator[Verdict
     """Report an optimizer that steps weights in fp16."""
     if event.half == torch.float16:
         yield seen(catalogue.precision.half_parameters())
+
+
+@on(events.WeightsInHalf)
+def weights_in_bfloat16(event: events.WeightsInHalf, memory: Memory) -> Iterator[Verdict]:
+    """Remark on an optimizer that steps weights in bf16, which may be meant so."""
+    if event.dtype == torch.bfloat16:
+        moments = f", and so are its moments ({listed(event.moments)})" if event.moments else ""
+        seen_of = f"the weights that the optimizer steps are bf16{moments}"
+        yield seen(
+            catalogue.precision.pure_bfloat16(
+                f"{seen_of}, {event.origin}" if event.origin else seen_of, event.under_autocast
+            )
+        )
 
 
 @on(events.UpdatesLost)

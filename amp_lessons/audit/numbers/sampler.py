@@ -13,7 +13,14 @@ from torch import Tensor, nn
 from amp_lessons.audit.numbers.frames import FrameRecorder
 from amp_lessons.audit.numbers.layers import Remembered, dtypes_of, layer_step, makes_good
 from amp_lessons.audit.numbers.naming import Names, part_of, replicas
-from amp_lessons.audit.recorder.events import Event, ShardsInHalf, StepDone, Underflow, UpdatesLost
+from amp_lessons.audit.recorder.events import (
+    Event,
+    ShardsInHalf,
+    StepDone,
+    Underflow,
+    UpdatesLost,
+    WeightsInHalf,
+)
 from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.later import Later
 from amp_lessons.audit.recorder.places import own_line
@@ -42,9 +49,14 @@ class Sampler:
     """What is known of each step and each layer."""
 
     def __init__(
-        self, names: Names, frames: FrameRecorder, every: int, report: Callable[[Event], None]
+        self,
+        names: Names,
+        frames: FrameRecorder,
+        every: int,
+        report: Callable[[Event], None],
+        origin: Callable[[Tensor], str],
     ) -> None:
-        self.names, self.frames, self._report = names, frames, report
+        self.names, self.frames, self._report, self._origin = names, frames, report, origin
         self._every = every
         self._lines: list[_Line] = []
         self._layers: dict[str, LayerSeen] = {}
@@ -53,6 +65,8 @@ class Sampler:
         self._remembered: Remembered | None = None
         self._before_closure: tuple[int, Remembered | None] = (0, None)  # of which optimizer
         self._now: dict[str, LayerStep] = {}
+        self._under_autocast = False
+        self._told_of_halves: set[int] = set()  # optimizers
         self.sampling = False
         self._replicas: dict[int, frozenset[int]] = {}  # of each optimizer, looked for once
 
@@ -85,7 +99,7 @@ class Sampler:
         """
         self.sampling = self._asked[id(optimizer)] % self._every == 0
         self._asked[id(optimizer)] += 1
-        self._now, self._remembered = {}, None
+        self._now, self._remembered, self._under_autocast = {}, None, used is not None
         (of, before), self._before_closure = self._before_closure, (0, None)
         if not self.sampling:
             return
@@ -122,6 +136,7 @@ class Sampler:
         self._lines.append(_Line(seen, scale, loss))
         if self.sampling:
             self._tell_of_shards(optimizer, done)
+            self._tell_of_halves(optimizer, done)
             self._keep(optimizer, lost)
         following = self._asked[id(optimizer)] % self._every == 0
         self.frames.begin(done.step + 1, armed=following or not done.happened)
@@ -153,6 +168,25 @@ class Sampler:
             if dtype := _in_half(parameters):
                 self._report(ShardsInHalf(step=done.step, line=done.line, layer=layer, dtype=dtype))
                 return
+
+    def _tell_of_halves(self, optimizer: torch.optim.Optimizer, done: StepDone) -> None:
+        """Report, once, weights in 16 bits that are whole, and the moments that are kept of them."""
+        half = next((p for p in parameters_of(optimizer) if p.dtype in HALVES.values()), None)
+        told = id(optimizer) in self._told_of_halves or not done.happened
+        if half is None or told or part_of(half) or makes_good(optimizer):
+            return
+        self._told_of_halves.add(id(optimizer))
+        kept = optimizer.state.get(half, {}).items()
+        self._report(
+            WeightsInHalf(
+                step=done.step,
+                line=done.line,
+                dtype=half.dtype,
+                moments=tuple(name for name, value in kept if getattr(value, "dtype", None) == half.dtype),
+                under_autocast=self._under_autocast,
+                origin=self._origin(half),
+            )
+        )
 
     def _replicated(self, optimizer: torch.optim.Optimizer) -> frozenset[int]:
         if id(optimizer) not in self._replicas:

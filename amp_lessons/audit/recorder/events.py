@@ -227,6 +227,33 @@ class UpdatesLost(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class WeightsInHalf(Event):
+    """An optimizer stepped weights in 16 bits, and keeps its ``moments``, by name, in the same dtype.
+
+    ``under_autocast`` says that their forward pass ran under autocast, ``origin`` since when they are so, in
+    words, where that is known.
+    """
+
+    dtype: torch.dtype
+    moments: tuple[str, ...]
+    under_autocast: bool
+    origin: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuffersBroken(Event):
+    """Buffers that were finite are inf or NaN where their modules compute with them; all weights are finite.
+
+    ``names`` are theirs, each behind its module's; ``statistics`` says that the first one is a norm's,
+    ``skipped`` that the step before was skipped.
+    """
+
+    names: tuple[str, ...]
+    statistics: bool
+    skipped: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class ShardsInHalf(Event):
     """An optimizer stepped weights of which each rank holds a part, in 16 bits: those of this ``layer``."""
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from amp_lessons.audit.recorder import events
 from amp_lessons.audit.recorder.autograd import AutocastCalls, AutogradCalls
+from amp_lessons.audit.recorder.casts import CastCalls
 from amp_lessons.audit.recorder.later import Later
 from amp_lessons.audit.recorder.optimizers import GradientCalls, OptimizerCalls
 from amp_lessons.audit.recorder.scalers import ScalerCalls
@@ -24,9 +25,9 @@ class Recorder(Log):
     """Everything that a training calls, given to ``report`` as events, in order.
 
     The spies call its parts, one for each kind of calls: ``scalers``, ``autocast``, ``autograd``,
-    ``gradients`` and ``optimizers``. What these share is ``known``. ``before_step``, ``after_step`` and
-    ``closure_begins`` are called as ``OptimizerCalls`` says, ``found_optimizer`` once for each optimizer,
-    ``cleared`` whenever gradients were set to zero.
+    ``gradients``, ``optimizers`` and ``casts``. What these share is ``known``. ``before_step``,
+    ``after_step`` and ``closure_begins`` are called as ``OptimizerCalls`` says, ``found_optimizer`` once for
+    each optimizer, ``cleared`` whenever gradients were set to zero.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Recorder(Log):
         self.scalers = ScalerCalls(self, self.known, self.optimizers)
         self.autocast = AutocastCalls(self, self.known)
         self.autograd = AutogradCalls(self, self.known, self.scalers.refused)
+        self.casts = CastCalls(self, self.known)
 
     def is_scaled_gradient(self, tensor: Tensor) -> bool:
         """Whether a tensor holds a gradient that is still multiplied by the loss scale."""

@@ -18,6 +18,7 @@ from torch.nn.utils import clip_grad
 from torch.optim import lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from amp_lessons.audit.recorder.casts import dtype_of
 from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.later import scale_of
 from amp_lessons.audit.recorder.recorder import Recorder
@@ -65,6 +66,8 @@ def patches() -> Iterator[tuple[Any, str, Spy]]:
     yield torch.optim.Optimizer, "__init__", _made_optimizer
     yield torch.optim.Optimizer, "zero_grad", _optimizer_zeroed
     yield nn.Module, "zero_grad", _module_zeroed
+    for cast in ("half", "bfloat16", "to"):
+        yield nn.Module, cast, _module_cast
     for schedule in (lr_scheduler.LRScheduler, lr_scheduler.ReduceLROnPlateau):
         for kind in _with_own(schedule, "step"):
             yield kind, "step", _schedule_stepped
@@ -312,6 +315,16 @@ def _module_zeroed(recorder: Recorder, original: Any) -> Any:
         recorder.safely(recorder.gradients.cleared, list(self.parameters()))
 
     return zero_grad
+
+
+def _module_cast(recorder: Recorder, original: Any) -> Any:
+    def cast(self: Any, *args: Any, **kwargs: Any) -> Any:
+        before = recorder.safely(dtype_of, self)
+        made = original(self, *args, **kwargs)
+        recorder.safely(recorder.casts.cast, self, before, original.__name__)
+        return made
+
+    return cast
 
 
 def _schedule_stepped(recorder: Recorder, original: Any) -> Any:

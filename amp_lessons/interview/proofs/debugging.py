@@ -363,3 +363,73 @@ def count_and_effect() -> dict[str, object]:
     assert norm < 1e-4
     assert formats.relative_error(gradients.half().float(), gradients) < 1e-3
     return {"share": f"{share:.0%}", "norm": f"{norm:.0e}"}
+
+
+def where_hides() -> dict[str, object]:
+    """Send a gradient through a ``torch.where`` around a log at zero, and through one more inside."""
+
+    def guarded(p: Tensor) -> Tensor:
+        return torch.where(p > 0, p.log(), 0.0)
+
+    def guarded_twice(p: Tensor) -> Tensor:
+        return torch.where(p > 0, torch.where(p > 0, p, 1.0).log(), 0.0)
+
+    def gradient(of: Callable[[Tensor], Tensor], number: float, dtype: torch.dtype, scale: float) -> float:
+        p = torch.tensor([number], dtype=dtype, requires_grad=True)
+        value = of(p)
+        assert value.isfinite().all()
+        (value * scale).sum().backward()
+        assert p.grad is not None
+        return p.grad.item()
+
+    low, high, tiny = 2.0**-10, 2.0**10, 1e-8
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        assert all(math.isnan(gradient(guarded, 0.0, dtype, scale)) for scale in (low, 1.0, high))
+        assert gradient(guarded_twice, 0.0, dtype, 1.0) == 0
+        assert gradient(guarded_twice, 0.5, dtype, 1.0) == 2  # where the branch is taken nothing changes
+    assert math.isfinite(gradient(guarded, tiny, torch.float32, 1.0))
+    assert math.isnan(gradient(guarded, tiny, torch.float16, 1.0))  # it is zero there
+    root = torch.zeros(1, requires_grad=True)
+    torch.where(root > 0, (root + 1e-12).sqrt(), 0.0).sum().backward()  # an eps inside
+    assert root.grad is not None
+    assert root.grad.isfinite()
+    return {"gradient": "nan", "low": f"{low:.1g}", "high": f"{high:.0f}", "tiny": f"{tiny:g}"}
+
+
+def lost_statistics() -> dict[str, object]:
+    """Skip the step of a batch that overflows in front of a BatchNorm, train on, and evaluate."""
+    torch.manual_seed(0)
+    first, norm = nn.Linear(8, 16), nn.BatchNorm1d(16, momentum=0.1)
+    model = nn.Sequential(first, norm, nn.ReLU(), nn.Linear(16, 4))
+    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), _scaler()
+    statistics = dict(norm.named_buffers())
+
+    def train(factor: float) -> float:
+        inputs = torch.randn(16, 8)
+        inputs[0] *= factor
+        with torch.autocast("cpu", dtype=torch.float16):
+            loss = F.cross_entropy(model(inputs), torch.arange(16) % 4)
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        return loss.item()
+
+    kept, weights = {name: each.clone() for name, each in statistics.items()}, first.weight.clone()
+    assert math.isnan(train(1e6))
+    assert torch.equal(first.weight, weights)  # skipped
+    batches = 100
+    assert all(math.isfinite(train(1.0)) for _ in range(batches))
+    assert all(parameter.isfinite().all() for parameter in model.parameters())
+    left = statistics["running_var"].mean().item()
+    assert math.isnan(left)
+    assert model.eval()(torch.randn(4, 8)).isnan().all()
+    for name, each in statistics.items():  # put back
+        each.copy_(kept[name])
+    assert model(torch.randn(4, 8)).isfinite().all()
+    norm.reset_running_stats()  # estimated anew
+    model.train()
+    with torch.no_grad():
+        model(torch.randn(16, 8))
+    assert model.eval()(torch.randn(4, 8)).isfinite().all()
+    return {"kept": f"{1 - (norm.momentum or 0):.0%}", "batches": batches, "left": f"{left:g}"}

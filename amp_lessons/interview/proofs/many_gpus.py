@@ -210,13 +210,14 @@ def reduce_dtype() -> dict[str, object]:
     """Ask the installed FSDP2 what it reduces in when nobody says."""
     found = parallel.default_reduce_dtype()
     assert found.seen[None] == torch.float32
-    in_bf16 = found.seen[torch.bfloat16]
+    in_bf16, changed = found.seen[torch.bfloat16], "2.15"
+    assert in_bf16 == (torch.float32 if torch.__version__ >= changed else torch.bfloat16)
     three = torch.tensor([[256.0], [1.0], [-256.0]])
-    total = parallel.reduce(three, in_bf16, "tree", op="sum").item()
-    assert parallel.reduce(three, torch.float32, "tree", op="sum") == 1
-    assert (total == 1) == (in_bf16 == torch.float32)
+    total = parallel.reduce(three, torch.bfloat16, "tree", op="sum").item()
+    assert parallel.reduce(three, torch.float32, "tree", op="sum") == 1 != total
     return {
         "version": found.torch_version,
+        "changed": changed,
         "default": {torch.bfloat16: "bf16", torch.float32: "fp32"}[in_bf16],
         "sum": f"{total:g}",
         "terms": "256 + 1 − 256",

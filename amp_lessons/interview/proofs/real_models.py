@@ -45,7 +45,21 @@ def bf16_finetune() -> dict[str, object]:
     small, large = moved(2e-5), moved(1e-3)
     assert small < 0.25
     assert large > 0.85
-    return {"small": "2e-5", "large": "1e-3", "few": f"{small:.0%}", "most": f"{large:.0%}", "size": "0.05"}
+
+    def left_by_decay(rate: float, dtype: torch.dtype, steps: int) -> float:
+        """Return the share of the weights' norm that is left by steps that only decay."""
+        parameter = nn.Parameter((weights * torch.logspace(-6, 6, len(weights))).to(dtype))
+        optimizer, before = torch.optim.AdamW([parameter], lr=rate, weight_decay=0.1), parameter.norm().item()
+        parameter.grad = torch.zeros_like(parameter)
+        for _ in range(steps):
+            optimizer.step()
+        return parameter.norm().item() / before
+
+    decayed = 100
+    assert left_by_decay(1e-3, torch.float32, decayed) < 0.995
+    assert all(left_by_decay(rate, torch.bfloat16, decayed) == 1 for rate in (2e-5, 1e-3))
+    counted = {"few": f"{small:.0%}", "most": f"{large:.0%}", "decayed": decayed}
+    return {"small": "2e-5", "large": "1e-3", "size": "0.05", **counted}
 
 
 def lora() -> dict[str, object]:

@@ -29,7 +29,7 @@ def format_table(names: Sequence[str] = tuple(FORMATS)) -> Table:
     """Return what follows from the bit counts of each format: range, precision and number of values."""
     return Table.of(
         [_row(FORMATS[name]) for name in names],
-        "Computed from the bits, bias and special patterns of each format. "
+        "Computed from the bits, bias and special patterns of each format, but for what it is used for. "
         "s/e/m: bits of sign, exponent, mantissa.",
     )
 
@@ -48,6 +48,7 @@ def _row(each: FloatFormat) -> dict[str, object]:
         "binades": math.frexp(each.max)[1] - math.frexp(each.smallest_normal)[1] + 1,
         "finite values": f"{each.finite_value_count:,}",
         "inf, nan": "both" if each.has_infinity else "nan" if each.has_nan else "none",
+        "used for": each.used_for,
     }
 
 

@@ -20,7 +20,8 @@ READS = ("item", "tolist", "__float__", "__bool__", "__int__", "cpu", "numpy")
 
 
 def train(steps: int, device: str, at_step: Counter[int], now: list[int], fused: bool = False) -> None:
-    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 4)).to(device)
+    layers = nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 4)
+    model = nn.Sequential(*layers).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), fused=fused)
     scaler = torch.amp.GradScaler(device, init_scale=1024.0)  # small: a skipped step would be looked at too
     average = [p.detach().clone() for p in model.parameters()]
