@@ -73,7 +73,6 @@ CARDS_TO_FILL = {  # it only shrinks
     "heal_same_epochs",
     "heal_limping_restart",
     "heal_wasted_batches",
-    "heal_missed_warm_up",
     "heal_overbearing_penalty",
     "heal_frozen_weights",
     "heal_left_behind",

@@ -159,10 +159,12 @@ only_checked(
 only_checked(
     "a schedule may go on as it likes",
     schedule_behind="the learning rate's schedule missed steps that were made",
+    schedule_out_of_turn="the learning rate's schedule went on before a step, or too late after it",
 )
 only_checked(
     "weights may be averaged as one likes",
     average_behind="the averaged weights missed steps that were made",
+    average_out_of_turn="the averaged weights were updated before a step, or too late after it",
 )
 
 # --- clipping
