@@ -70,7 +70,6 @@ CARDS_TO_FILL = {  # it only shrinks
     "time_step",
     "activation_bytes",
     "heal_standstill",
-    "heal_same_epochs",
     "heal_limping_restart",
     "heal_wasted_batches",
     "heal_overbearing_penalty",

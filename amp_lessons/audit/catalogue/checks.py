@@ -99,6 +99,10 @@ only_checked(
     loss_cut_off="the loss was clamped or replaced before backward",
 )
 only_checked(
+    "a script may train in several calls",
+    scaler_kept="the scaler, or its state, is left from another call of the function",
+)
+only_checked(
     "the scaler lowers it, which is what it is for",
     scale_too_large="the loss scale is so large that every batch overflows",
 )
