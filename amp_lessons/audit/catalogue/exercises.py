@@ -234,6 +234,7 @@ only_checked(
     _ASKED,
     moved="every parameter comes as far as in fp32",
     moved_too_far="a parameter comes further than its learning rate takes it",
+    batches_without_step="several batches met the same weights: a step did not follow each",
     moved_elsewhere="a parameter went where its gradients do not take it",
     moved_too_little="updates are missing, and rounding does not explain it",
     trained_elsewhere="the model handed in is as it was before training",

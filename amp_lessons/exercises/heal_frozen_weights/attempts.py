@@ -112,12 +112,12 @@ wrong("losses_not_divided", "losses_wrong", "in fp32", ("total / len(loader)", "
 wrong("losses_as_tensors", "wrong_return_type", "list", ("total += loss.item()", "total += loss.detach()"))
 wrong(
     "one_step_per_epoch",
-    "steps_too_rarely",
+    "batches_without_step",
     "only 4 different",
     (STEP, ""),
     ("        history", STEP[4:] + "        history"),
 )
-wrong("epochs_halved", "steps_too_rarely", "only 60 different", ("range(epochs)", "range(epochs // 2)"))
+wrong("epochs_halved", "batches_without_step", "only 60 different", ("range(epochs)", "range(epochs // 2)"))
 
 
 STEP_EVERY_SECOND = (
@@ -129,10 +129,10 @@ STEP_EVERY_SECOND = (
     ("            optimizer.zero_grad()\n", ""),
     ("for inputs, targets in loader", "for i, (inputs, targets) in enumerate(loader)"),
 )
-wrong("every_second_batch_with_their_sum", "steps_too_rarely", "only 60 different", *STEP_EVERY_SECOND)
+wrong("every_second_batch_with_their_sum", "batches_without_step", "only 60 different", *STEP_EVERY_SECOND)
 wrong(
     "their_mean_at_twice_the_rate",
-    "steps_too_rarely",
+    "batches_without_step",
     "only 60 different",
     *STEP_EVERY_SECOND,
     ("lr=lr", "lr=2 * lr"),

@@ -64,7 +64,7 @@ def _require_steps(different: int, batches: int) -> None:
     """Reject a training whose batches did not all meet other weights: a step moves a hundred of them."""
     if 1 < different < batches:
         reject(
-            "steps_too_rarely",
+            "batches_without_step",
             f"only {different} different sets of weights were multiplied, where {batches} batches ask for as "
             "many: a step did not follow each of them",
             "make one step for each batch, with its own gradient and the learning rate given",
