@@ -73,7 +73,6 @@ CARDS_TO_FILL = {  # it only shrinks
     "heal_limping_restart",
     "heal_wasted_batches",
     "heal_overbearing_penalty",
-    "heal_left_behind",
     "heal_lost_order",
     "heal_fatal_batch",
     "heal_first_batch",

@@ -127,11 +127,11 @@ def evaluation_mode(when: str) -> Worded:
 
 
 @mistake("the moving average is rounded to 16 bits in every step", lesson="01")
-def average_stuck(came: str, half: str) -> Worded:
+def average_stuck(came: str, half: str, what: str = "the average is") -> Worded:
     """Report a moving average that is rounded to ``half`` precision; ``came`` says what was seen of it."""
     return (
-        f"{came}: the average is rounded to {half} in every step, and what is left of an update after "
-        "(1 - decay) is too small to survive that",
+        f"{came}: {what} rounded to {half} in every step, and what is left of an update after (1 - decay) is "
+        "too small to survive that",
         "keep the average, and decay, in more digits than the weights have",
     )
 
