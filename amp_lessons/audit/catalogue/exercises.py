@@ -261,6 +261,7 @@ only_checked(
     result_detached="no gradient flows through attention",
     blank="blank rows give zeros and good gradients",
     sizes="faint and bright rows are right with the eps given",
+    eps_not_added="eps is a floor, stands outside the root, or is missing",
     eps_replaced="another eps was used, which makes another function",
     squares_overflow="squares are beyond the largest number of the format",
     wrong_normalisation="rows are normalised wrongly, and eps does not explain it",
