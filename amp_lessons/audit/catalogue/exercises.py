@@ -255,6 +255,7 @@ only_checked(
     masked_row_not_zero="a query without a key gives an average of what is hidden",
     masked_row_gradient="gradients through a query without a key are NaN",
     mask_leaks="keys that are not allowed have a say",
+    scores_flattened="scores of allowed keys were clamped or rounded to the same number",
     mask_overflows="the mask makes inf or NaN of rows that have keys",
     wrong_attention="attention is wrong, and the mask does not explain it",
     attention_gradients="the gradients of attention are wrong although the result is right",

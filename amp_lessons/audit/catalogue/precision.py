@@ -171,10 +171,13 @@ def eps_vanishes(seen: str, how: str, hint: str = "add eps where it is a number:
 
 
 @mistake("a query without a key gives NaN", lesson="02")
-def masked_row_nan(seen: str) -> Worded:
-    """Report a mask whose number is -inf in 16 bits; ``seen`` says where."""
+def masked_row_nan(
+    seen: str,
+    how: str = "-1e9 is beyond fp16, where it becomes -inf, and softmax of nothing but -inf divides zero by "
+    "zero",
+) -> Worded:
+    """Report a mask whose number is -inf in 16 bits; ``seen`` says where, ``how`` what comes of it."""
     return (
-        f"{seen}: -1e9 is beyond fp16, where it becomes -inf, and softmax of nothing but -inf divides zero "
-        "by zero",
+        f"{seen}: {how}",
         "mask with a number that the dtype has, or with a bool mask, and give such rows zeros",
     )
