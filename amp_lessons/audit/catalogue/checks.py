@@ -99,6 +99,10 @@ only_checked(
     loss_cut_off="the loss was clamped or replaced before backward",
 )
 only_checked(
+    "a script may train in several calls",
+    scaler_kept="the scaler, or its state, is left from another call of the function",
+)
+only_checked(
     "the scaler lowers it, which is what it is for",
     scale_too_large="the loss scale is so large that every batch overflows",
 )
@@ -159,10 +163,12 @@ only_checked(
 only_checked(
     "a schedule may go on as it likes",
     schedule_behind="the learning rate's schedule missed steps that were made",
+    schedule_out_of_turn="the learning rate's schedule went on before a step, or too late after it",
 )
 only_checked(
     "weights may be averaged as one likes",
     average_behind="the averaged weights missed steps that were made",
+    average_out_of_turn="the averaged weights were updated before a step, or too late after it",
 )
 
 # --- clipping

@@ -139,11 +139,11 @@ def evaluation_mode(when: str) -> Worded:
 
 
 @mistake("the moving average is rounded to 16 bits in every step", lesson="01")
-def average_stuck(came: str, half: str) -> Worded:
+def average_stuck(came: str, half: str, what: str = "the average is") -> Worded:
     """Report a moving average that is rounded to ``half`` precision; ``came`` says what was seen of it."""
     return (
-        f"{came}: the average is rounded to {half} in every step, and what is left of an update after "
-        "(1 - decay) is too small to survive that",
+        f"{came}: {what} rounded to {half} in every step, and what is left of an update after (1 - decay) is "
+        "too small to survive that",
         "keep the average, and decay, in more digits than the weights have",
     )
 
@@ -183,11 +183,14 @@ def eps_vanishes(seen: str, how: str, hint: str = "add eps where it is a number:
 
 
 @mistake("a query without a key gives NaN", lesson="02")
-def masked_row_nan(seen: str) -> Worded:
-    """Report a mask whose number is -inf in 16 bits; ``seen`` says where."""
+def masked_row_nan(
+    seen: str,
+    how: str = "-1e9 is beyond fp16, where it becomes -inf, and softmax of nothing but -inf divides zero by "
+    "zero",
+) -> Worded:
+    """Report a mask whose number is -inf in 16 bits; ``seen`` says where, ``how`` what comes of it."""
     return (
-        f"{seen}: -1e9 is beyond fp16, where it becomes -inf, and softmax of nothing but -inf divides zero "
-        "by zero",
+        f"{seen}: {how}",
         "mask with a number that the dtype has, or with a bool mask, and give such rows zeros",
     )
 

@@ -138,13 +138,13 @@ def update_between_steps(which: str, hint: str) -> Worded:
 
 
 @mistake("a new scaler forgot what the old one had learned", lesson="03")
-def scaler_recreated() -> Worded:
-    """Report a scaler that took another's place while training went on."""
-    return (
-        "a new GradScaler was made during training: its scale starts at the initial value again, and what "
-        "was learned from overflows is forgotten",
-        "make one GradScaler before the first epoch",
-    )
+def scaler_recreated(
+    forgotten: str = "its scale starts at the initial value again, and what was learned from overflows is "
+    "forgotten",
+    hint: str = "make one GradScaler before the first epoch",
+) -> Worded:
+    """Report a scaler that took another's place while training went on; ``forgotten`` says what it lacks."""
+    return f"a new GradScaler was made during training: {forgotten}", hint
 
 
 @mistake("the scale was set back by hand")

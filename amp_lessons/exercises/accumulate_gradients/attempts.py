@@ -107,12 +107,14 @@ wrong(
     "old weights",
     (
         EPOCHS,
+        "    before = torch.get_autocast_dtype(device_type)\n"
         "    torch.set_autocast_enabled(device_type, True)\n    torch.set_autocast_dtype(device_type, dtype)\n    torch.autocast_increment_nesting()\n"
         + EPOCHS,
     ),
     (
         "    return history",
-        "    torch.autocast_decrement_nesting()\n    torch.clear_autocast_cache()\n    torch.set_autocast_enabled(device_type, False)\n    return history",
+        "    torch.autocast_decrement_nesting()\n    torch.clear_autocast_cache()\n    torch.set_autocast_enabled(device_type, False)\n"
+        "    torch.set_autocast_dtype(device_type, before)\n    return history",
     ),
 )
 wrong(

@@ -71,6 +71,7 @@ def _autocast_settings(device_type: str, dtype: torch.dtype) -> list[Setting]:
             lambda: torch.get_autocast_dtype(device_type),
             lambda dtype: torch.set_autocast_dtype(device_type, dtype),
             neutral=dtype,
+            mistake="another default dtype of autocast",
         ),
     ]
 
@@ -163,7 +164,12 @@ def _settings() -> list[Setting]:
         *_autocast_settings("cpu", torch.bfloat16),
         *_autocast_settings("cuda", torch.float16),
         Setting(_autocast_nesting, _set_autocast_nesting, 0, "an autocast context entered and never left"),
-        Setting(torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled, True),
+        Setting(
+            torch.is_autocast_cache_enabled,
+            torch.set_autocast_cache_enabled,
+            True,
+            "autocast's cache switched off",
+        ),
         Setting(torch.get_default_dtype, torch.set_default_dtype, torch.float32, "another default dtype"),
         Setting(_default_device, _set_default_device, mistake="another default device"),
         Setting(_device_contexts, _set_device_contexts, ([], None, None)),
@@ -173,7 +179,7 @@ def _settings() -> list[Setting]:
         # tensors are tiny: a pool of threads, which wakes up for every operation, costs more than it brings
         Setting(torch.get_num_threads, torch.set_num_threads, 1),
         *_fp32_products(),
-        Setting(_flushes_denormals, torch.set_flush_denormal, False),
+        Setting(_flushes_denormals, torch.set_flush_denormal, False, "subnormal numbers flushed to zero"),
         Setting(torch.get_rng_state, torch.set_rng_state),
         Setting(_cuda_random, _set_cuda_random),
         Setting(random.getstate, random.setstate),

@@ -20,7 +20,7 @@ wrong("lowest_number_only", "masked_row_not_zero", "same weight", (WEIGHTS, "sco
 wrong(
     "minus_infinity",
     "masked_row_nan",
-    "divides zero",
+    "divided by zero",
     (FILL, "scores.masked_fill(~allowed, float('-inf'))"),
     (WEIGHTS, "scores.softmax(dim=-1)"),
 )
@@ -46,6 +46,41 @@ wrong(
     "-45",
     (FILL, "scores + (~allowed).to(scores.dtype) * torch.finfo(scores.dtype).min"),
 )
+wrong(
+    "a_lower_number_added", "mask_leaks", "have a say", (FILL, "scores - (~allowed).to(scores.dtype) * 3e4")
+)
+wrong(
+    "lowest_number_of_fp16",
+    "mask_leaks",
+    "bf16, two allowed keys far below",
+    (FILL, "torch.where(allowed, scores.float(), -65504.0)"),
+    (WEIGHTS, "torch.where(allowed, scores.softmax(dim=-1), 0).to(values.dtype)"),
+)
+wrong("scores_clamped", "scores_flattened", "clamped", (SCORES, f"({SCORES}).clamp(min=-1e4)"))
+wrong("scores_clamped_on_both_sides", "scores_flattened", "clamped", (SCORES, f"({SCORES}).clamp(-50, 50)"))
+wrong("scores_clamped_above", "scores_flattened", "far above", (SCORES, f"({SCORES}).clamp(max=3e4)"))
+wrong(
+    "masked_behind_the_largest_score",
+    "mask_leaks",
+    "softmax saw their scores",
+    (FILL, "(scores.float() - scores.float().amax(-1, keepdim=True)).exp() * allowed"),
+    (WEIGHTS, "(scores / scores.sum(-1, keepdim=True).clamp(min=1e-30)).to(values.dtype)"),
+)
+wrong(
+    "weights_divided_by_almost_nothing",
+    "masked_row_gradient",
+    "division by almost zero",
+    (FILL, "scores.softmax(dim=-1) * allowed"),
+    (WEIGHTS, "scores / scores.sum(-1, keepdim=True).clamp(min=1e-6)"),
+)
+wrong(
+    "weights_not_divided",
+    "wrong_attention",
+    "off by",
+    (FILL, "scores.softmax(dim=-1)"),
+    (WEIGHTS, "scores * allowed"),
+)
+wrong("weights_detached", "result_detached", "queries and keys", (RETURN, "return weights.detach() @ values"))
 wrong("any_nan_replaced", "nan_hidden", "NaN went in", (RETURN, "return (weights @ values).nan_to_num(0.0)"))
 wrong(
     "multiplied_by_any",
@@ -87,6 +122,11 @@ wrong(
 )
 
 right("the_solution")
+right(
+    "where_any_is_allowed",
+    (FILL, "torch.where(allowed, scores, float('-inf'))"),
+    (WEIGHTS, "torch.where(allowed.any(-1, keepdim=True), scores.softmax(dim=-1), 0)"),
+)
 right("minus_infinity_and_zeros", (FILL, "scores.masked_fill(~allowed, float('-inf'))"))
 right(
     "softmax_in_fp32",

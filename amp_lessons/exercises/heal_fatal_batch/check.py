@@ -72,7 +72,7 @@ def _require_empty_rows(result: Tensor, case: MaskCase) -> None:
     rows = result[case.empty]
     if rows.isnan().any():
         nan_of = f"for {case.what}, a query that may see no key gives NaN"
-        raise Rejected(catalogue.precision.masked_row_nan(nan_of))
+        raise Rejected(catalogue.precision.masked_row_nan(nan_of, _NO_WEIGHTS))
     if rows.any():
         reject(
             "masked_row_not_zero",
@@ -82,23 +82,34 @@ def _require_empty_rows(result: Tensor, case: MaskCase) -> None:
         )
 
 
+_NO_WEIGHTS = (
+    "its weights add up to zero, and zero is divided by zero: softmax does so with nothing but -inf, which "
+    "is what -1e9 becomes in fp16"
+)
+
+
 def _require_values(result: Tensor, case: MaskCase) -> None:
     right = _in_fp64(case, case.allowed)
     if _near(result, right, case):
         return
-    hidden = _in_fp64(case, torch.ones_like(case.allowed))
-    leaks = _near(result, hidden, case) or case.about == FAINT
     if not result.isfinite().all():
         reject(
             "mask_overflows",
             f"for {case.what}, rows that may see keys are not finite: inf or NaN was made of their scores",
             "put a number in the place of hidden scores; what is added overflows, and inf times zero is NaN",
         )
-    if leaks:
+    if case.about in (_FAINT, _BRIGHT) and _near(result, _all_alike(case), case):
+        reject(
+            "scores_flattened",
+            f"for {case.what}, allowed keys of different scores have equal weights: scores so large were "
+            "clamped, or rounded, to the same number",
+            "leave the scores of allowed keys as they are; only hidden ones need another number",
+        )
+    if case.about == _FAINT or _near(result, _in_fp64(case, torch.ones_like(case.allowed)), case):
         reject(
             "mask_leaks",
-            f"for {case.what}, keys that are not allowed have a say: the number that was put in their place "
-            "is not below all scores",
+            f"for {case.what}, keys that are not allowed have a say: softmax saw their scores, or the number "
+            "that was put in their place, and it was not below those of the allowed ones",
             "take the lowest number of the scores' dtype, torch.finfo(dtype).min, or -inf with care",
         )
     reject(
@@ -112,18 +123,30 @@ def _in_fp64(case: MaskCase, allowed: Tensor) -> Tensor:
     return case.right(case.queries.double(), case.keys.double(), case.values.double(), allowed)
 
 
+def _all_alike(case: MaskCase) -> Tensor:
+    """Return what comes of equal weights for all allowed keys."""
+    return case.right(case.queries.double() * 0, case.keys.double(), case.values.double(), case.allowed)
+
+
 def _require_gradients(result: Tensor, case: MaskCase, inputs: list[Tensor]) -> None:
     queries, keys, values = wide = [each.detach().double().requires_grad_() for each in inputs]
     weights = torch.linspace(-1, 1, result.numel(), device=result.device).reshape(result.shape)
     if not result.requires_grad:
         reject("result_detached", f"for {case.what}, no gradient flows", "leave out detach and no_grad")
-    found = torch.autograd.grad((result.float() * weights).sum(), inputs)
+    found = torch.autograd.grad((result.float() * weights).sum(), inputs, allow_unused=True)
+    unreached = [
+        name for name, each in zip(("queries", "keys", "values"), found, strict=True) if each is None
+    ]
+    if unreached:
+        what = f"for {case.what}, no gradient flows to {' and '.join(unreached)}"
+        reject("result_detached", what, "leave out detach and no_grad")
     right = torch.autograd.grad((case.right(queries, keys, values, case.allowed) * weights).sum(), wide)
     if not all(gradient.isfinite().all() for gradient in found):
         reject(
             "masked_row_gradient",
-            f"for {case.what}, the result is right, and gradients are NaN: behind torch.where the NaN of the "
-            "branch not taken is still there, and backward multiplies it by zero, which gives NaN",
+            f"for {case.what}, the result is right, and gradients are not finite: backward meets an inf or "
+            "NaN that does not show, in what a mask or torch.where leaves out or behind a division by almost "
+            "zero, and zero times that is NaN",
             "see to it that no NaN arises, instead of replacing it afterwards",
         )
     if not all(_near(seen, wanted, case, 5.0) for seen, wanted in zip(found, right, strict=True)):
@@ -154,12 +177,12 @@ def _require_nan(attend: LearnersFunction) -> None:
 # --- queries, keys and values to attend with, under masks from plain to empty, and what is right
 
 _WIDTH = 8
-FAINT = "the only allowed key far below the others"
+_FAINT, _BRIGHT = "two allowed keys far below the others", "two allowed keys far above the others"
 
 
 @dataclass(frozen=True)
 class MaskCase:
-    """Tensors of shape (batch, heads, rows, 8), and which keys each query may see; ``about`` says which."""
+    """Tensors of shape (batch, heads, rows, width), and which keys a query may see; ``about`` says which."""
 
     about: str
     queries: Tensor
@@ -189,7 +212,7 @@ class MaskCase:
     @staticmethod
     def right(queries: Tensor, keys: Tensor, values: Tensor, allowed: Tensor) -> Tensor:
         """Attend in the dtype of the inputs; a query without a key gives zeros."""
-        scores = queries @ keys.mT / _WIDTH**0.5
+        scores = queries @ keys.mT / keys.shape[-1] ** 0.5
         some = allowed.any(-1, keepdim=True)
         return scores.masked_fill(~allowed & some, -torch.inf).softmax(-1) * allowed @ values
 
@@ -203,8 +226,9 @@ def cases() -> Iterator[MaskCase]:
         yield _case("nothing but empty texts", dtype, _lengths(0, 0))
         yield _case("some queries without a key", dtype, _causal_behind_padding(6))
         yield _case("a single key", dtype, torch.tensor([True, False])[:, None, None, None])
-        yield _equal_scores("an empty text whose scores are about -45", dtype, 4.0, [False] * 4)
-        yield _equal_scores(FAINT, dtype, 65.0, [False, True, False, False])
+        yield _alike("an empty text whose scores are about -45", dtype, 4.0)
+        yield _far_away(_FAINT, dtype, -1.0)
+        yield _far_away(_BRIGHT, dtype, 1.0)
     yield _case("4,096 keys", torch.float16, _lengths(4096, 1), queries=2)
 
 
@@ -219,24 +243,29 @@ def _causal_behind_padding(count: int) -> Tensor:
     return ((places[None] <= places[:, None]) & (places >= 2))[None, None]
 
 
-def _case(about: str, dtype: torch.dtype, allowed: Tensor, queries: int = 0) -> MaskCase:
+def _case(about: str, dtype: torch.dtype, allowed: Tensor, queries: int = 0, width: int = _WIDTH) -> MaskCase:
     draw = torch.Generator().manual_seed(len(about))
     batch, keys = allowed.shape[0], allowed.shape[-1]
     rows = allowed.shape[-2] if allowed.shape[-2] > 1 else queries or keys
 
     def drawn(count: int) -> Tensor:
-        return torch.randn(batch, 3, count, _WIDTH, generator=draw).to(device_type(), dtype)
+        return torch.randn(batch, 3, count, width, generator=draw).to(device_type(), dtype)
 
     return MaskCase(about, drawn(rows), drawn(keys), drawn(keys), allowed.to(device_type()))
 
 
-def _equal_scores(about: str, dtype: torch.dtype, size: float, allowed: list[bool]) -> MaskCase:
-    """Return a case in which allowed keys have scores of about -2.8 times size², and others of 0.
+def _alike(about: str, dtype: torch.dtype, size: float) -> MaskCase:
+    """Return a case in which no key is allowed, and all have scores of about -2.8 times size²."""
+    case = _case(about, dtype, torch.zeros(1, 1, 2, 4, dtype=torch.bool))
+    return replace(case, queries=torch.full_like(case.queries, size), keys=torch.full_like(case.keys, -size))
 
-    Where no key is allowed, all have those scores.
+
+def _far_away(about: str, dtype: torch.dtype, sign: float) -> MaskCase:
+    """Return a case in which hidden keys have scores of 0, and two allowed ones scores as far away as can be.
+
+    That is about as far as fp16 goes; in wider dtypes it is far beyond what fp16, or -1e9, would be below.
     """
-    mask = torch.tensor(allowed).expand(1, 1, 2, 4)
-    case = _case(about, dtype, mask)
-    far = mask[:, :, :1].mT.to(case.keys.device)
-    keys = torch.full_like(case.keys, -size) * (far if any(allowed) else ~far)
-    return replace(case, queries=torch.full_like(case.queries, size), keys=keys)
+    size = 250.0 if dtype == torch.float16 else 1e5
+    case = _case(about, dtype, torch.tensor([False, True, True, False]).expand(1, 1, 2, 4), width=1)
+    keys = torch.tensor([0.0, size, 0.75 * size, 0.0])[:, None].to(case.keys) * sign
+    return replace(case, queries=torch.full_like(case.queries, size), keys=keys.expand_as(case.keys).clone())

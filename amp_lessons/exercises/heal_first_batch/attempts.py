@@ -21,7 +21,7 @@ wrong(
     "squared_after_scaling_down",
     "squares_overflow",
     "zeros",
-    (SQUARE, "(x.float() + 0).half().square().float().clamp(min=1e-30)"),
+    (SQUARE, "x.square().float()"),
     (EPS, "torch.where(mean_square < 1e-3, x.float().square().mean(-1, keepdim=True), mean_square) + eps"),
 )
 wrong(
@@ -34,18 +34,18 @@ wrong("a_larger_eps", "eps_replaced", "another function", (EPS, "mean_square + m
 wrong("eps_of_the_dtype", "eps_replaced", "another function", (EPS, "mean_square + torch.finfo(x.dtype).eps"))
 wrong(
     "eps_outside_the_root",
-    "eps_vanishes",
-    "as if eps",
+    "eps_not_added",
+    "outside the root",
     ("torch.sqrt(mean_square + eps)", "(torch.sqrt(mean_square) + eps)"),
 )
 wrong(
     "clamped_in_fp16",
-    "eps_vanishes",
-    "blank row",
+    "eps_not_added",
+    "floor",
     (SQUARE, "x.square()"),
     (EPS, "mean_square.clamp(min=eps)"),
 )
-wrong("clamped_in_fp32", "eps_vanishes", "as if eps", (EPS, "mean_square.clamp(min=eps)"))
+wrong("clamped_in_fp32", "eps_not_added", "floor", (EPS, "mean_square.clamp(min=eps)"))
 wrong(
     "nan_to_num",
     "eps_vanishes",
@@ -65,8 +65,8 @@ wrong(
 )
 wrong(
     "where_in_fp32_without_eps",
-    "eps_vanishes",
-    "as if eps",
+    "eps_not_added",
+    "left out",
     (EPS, "mean_square"),
     (RETURN, "return torch.where(x == 0, x, scaled).to(x.dtype)"),
 )
@@ -82,9 +82,43 @@ wrong(
 )
 
 
-@TABLE.mistake("eps_vanishes", "blank row")
+wrong(
+    "root_cast_back",
+    "eps_vanishes",
+    "the root, 1e-08",
+    ("torch.sqrt(mean_square + eps)", "torch.sqrt(mean_square + eps).to(x.dtype)"),
+)
+wrong(
+    "reciprocal_cast_back",
+    "eps_vanishes",
+    "its reciprocal, 1e+08",
+    ("x / torch.sqrt(mean_square + eps)", "x * torch.rsqrt(mean_square + eps).to(x.dtype)"),
+)
+wrong("without_eps", "eps_not_added", "a blank row gives NaN", (EPS, "mean_square"))
+wrong(
+    "standard_deviation",
+    "wrong_normalisation",
+    "off by",
+    (SQUARE, "(x.float() - x.float().mean(-1, keepdim=True)).square()"),
+)
+wrong(
+    "eps_of_the_first_call",
+    "wrong_normalisation",
+    "off by",
+    ("eps=1e-8):", "eps=1e-8, seen=[]):"),
+    (EPS, "mean_square + (seen.append(eps) or seen[0])"),
+)
+
+
+@TABLE.mistake("eps_not_added", "floor")
 def by_normalize(x, eps=1e-8):
     return F.normalize(x, dim=-1, eps=eps) * x.shape[-1] ** 0.5
+
+
+@TABLE.mistake("normalisation_gradients", "not finite")
+def by_hypot(x, eps=1e-8):
+    root = x.float().square().mean(dim=-1, keepdim=True).sqrt()
+    return (x / torch.hypot(root, torch.full_like(root, eps**0.5))).to(x.dtype)
 
 
 right("the_solution")

@@ -19,6 +19,7 @@ from amp_lessons.text.describing import describe
 
 _TOLERANCES = {torch.float16: 2e-3, torch.bfloat16: 2e-2, torch.float32: 1e-5}
 _GRADIENT_FACTOR = 5
+_LEAST_WITH_GRADIENTS = 1e-8  # of eps: below it a blank row's gradient is no number of fp16
 _SOME_BLANK, _FAINT, _BRIGHT = "rows of which some are blank", "faint rows", "bright rows"
 
 
@@ -55,7 +56,7 @@ class RowsCase:
 
 
 def _cases() -> Iterator[RowsCase]:
-    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):  # what is wrong in fp32 was not rounded away
         yield _case("a single blank row", dtype, 0.0, (1, 8))
         yield _case(_FAINT, dtype, 1e-4)
         yield _case(_SOME_BLANK, dtype, 1.0, blank=True)
@@ -63,6 +64,8 @@ def _cases() -> Iterator[RowsCase]:
         yield _case("rows of one number", dtype, 1e-4, (5, 1))
         yield _case("ordinary rows", dtype, 0.1, eps=1e-2)
         yield _case("images of rows of which some are blank", dtype, 0.1, (2, 3, 8, 16), eps=1e-5, blank=True)
+        yield _case(_SOME_BLANK, dtype, 1.0, eps=1e-16, blank=True)
+        yield _case(_SOME_BLANK, dtype, 1.0, eps=1e-30, blank=True)
     yield _case("rows of 4,096 numbers", torch.float16, 3.0, (4, 4096))
 
 
@@ -104,21 +107,13 @@ def _require_values(seen: Tensor, case: RowsCase) -> None:
 
 def _reject(seen: Tensor, x: Tensor, case: RowsCase) -> NoReturn:
     """Say what is wrong of rows (rows, width) that are: what eps they were divided with tells most of it."""
-    half = dtype_name(case.x.dtype)
     if not x.any(-1).all() and seen[~x.any(-1)].isnan().any():
-        smallest = torch.finfo(case.x.dtype).smallest_normal * torch.finfo(case.x.dtype).eps
-        how = (
-            f"{case.eps:g} is rounded to 0 in {half}, whose smallest number is {smallest:.1g}, and 0 is "
-            "divided by 0"
-        )
-        blank = f"for {case.what}, a blank row gives NaN"
-        mean_square = "add eps where it is a number: to a mean square in fp32"
-        raise Rejected(catalogue.precision.eps_vanishes(blank, how, mean_square))
+        _reject_blank(case)
     if case.about == _BRIGHT and not seen.abs().amax() > 0.5:
         reject(
             "squares_overflow",
             f"for {case.what}, rows come out as zeros or NaN: squares of numbers above "
-            f"{torch.finfo(case.x.dtype).max ** 0.5:.0f} are inf in {half}",
+            f"{torch.finfo(torch.float16).max ** 0.5:.0f} are inf in fp16",
             "square in fp32, too",
         )
     if case.about == _FAINT:
@@ -131,7 +126,35 @@ def _reject(seen: Tensor, x: Tensor, case: RowsCase) -> NoReturn:
     )
 
 
+def _reject_blank(case: RowsCase) -> NoReturn:
+    """Say why a blank row gives NaN."""
+    blank = f"for {case.what}, a blank row gives NaN"
+    if case.x.dtype == torch.float32:
+        _reject_not_added(blank)
+    half = dtype_name(case.x.dtype)
+    smallest = torch.finfo(case.x.dtype).smallest_normal * torch.finfo(case.x.dtype).eps
+    if case.eps >= _LEAST_WITH_GRADIENTS:
+        how = f"{case.eps:g} is rounded to 0 in {half}, whose smallest number is {smallest:.1g}"
+        hint = "add eps where it is a number: to a mean square in fp32"
+    else:
+        root = f"the root, {case.eps**0.5:g}, or its reciprocal, {case.eps**-0.5:g}"
+        how = f"with eps=1e-08 it gives zeros, so what does not fit into {half} is {root}"
+        hint = "divide in fp32 as well, and cast what comes of it"
+    raise Rejected(catalogue.precision.eps_vanishes(blank, how, hint))
+
+
+def _reject_not_added(seen: str) -> NoReturn:
+    reject(
+        "eps_not_added",
+        f"{seen}, and fp32 holds the eps given: it is not added to the mean square, but left out, put "
+        "outside the root, or made a floor",
+        "x / sqrt(mean of x² + eps), in each row",
+    )
+
+
 def _reject_eps(eps: float, case: RowsCase) -> None:
+    if eps < 0.5 * case.eps and case.x.dtype == torch.float32:
+        _reject_not_added(f"for {case.what}, rows come out as if eps were {max(eps, 0.0):.2g}")
     if eps < 0.5 * case.eps:
         half = dtype_name(case.x.dtype)
         how = (
@@ -165,8 +188,8 @@ def _require_gradients(result: Tensor, given: Tensor, case: RowsCase) -> None:
         reject(
             "gradients_cut_off", f"for {case.what}, no gradient flows", "leave out detach, .data and no_grad"
         )
-    if case.about in (_FAINT, "rows of one number"):
-        return  # a row's gradients all but cancel there, and what is left has no digits
+    if case.about in (_FAINT, "rows of one number") or case.eps < _LEAST_WITH_GRADIENTS:
+        return  # a row's gradients all but cancel there, and what is left has no digits, or are no number
     wide = case.x.double().requires_grad_()
     weights = torch.linspace(-1e-3, 1e-3, result.numel(), device=given.device).reshape(result.shape)
     (found,) = torch.autograd.grad((result.float() * weights).sum(), given)

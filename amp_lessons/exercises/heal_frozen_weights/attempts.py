@@ -112,12 +112,103 @@ wrong("losses_not_divided", "losses_wrong", "in fp32", ("total / len(loader)", "
 wrong("losses_as_tensors", "wrong_return_type", "list", ("total += loss.item()", "total += loss.detach()"))
 wrong(
     "one_step_per_epoch",
-    "moved_too_little",
-    "missing",
+    "batches_without_step",
+    "only 4 different",
     (STEP, ""),
     ("        history", STEP[4:] + "        history"),
 )
-wrong("epochs_halved", "moved_too_little", "missing", ("range(epochs)", "range(epochs // 2)"))
+wrong("epochs_halved", "batches_without_step", "only 60 different", ("range(epochs)", "range(epochs // 2)"))
+
+
+STEP_EVERY_SECOND = (
+    ("            optimizer.zero_grad()\n", ""),
+    (
+        STEP,
+        "            if i % 2:\n                optimizer.step()\n                optimizer.zero_grad()\n",
+    ),
+    ("            optimizer.zero_grad()\n", ""),
+    ("for inputs, targets in loader", "for i, (inputs, targets) in enumerate(loader)"),
+)
+wrong("every_second_batch_with_their_sum", "batches_without_step", "only 60 different", *STEP_EVERY_SECOND)
+wrong(
+    "their_mean_at_twice_the_rate",
+    "batches_without_step",
+    "only 60 different",
+    *STEP_EVERY_SECOND,
+    ("lr=lr", "lr=2 * lr"),
+    ("loss.backward()", "(loss / 2).backward()"),
+)
+wrong("a_little_weight_decay", "moved_elsewhere", "weight decay", ("lr=lr", "lr=lr, weight_decay=0.01"))
+wrong("much_weight_decay", "moved_too_far", "times as far", ("lr=lr", "lr=lr, weight_decay=0.1"))
+wrong(
+    "gradients_clipped",
+    "moved_too_little",
+    "too small",
+    (STEP, "            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)\n" + STEP),
+)
+wrong(
+    "autocast_left_on",
+    "leaves_state_behind",
+    "autocast switched on",
+    ("    history = []\n", "    torch.set_autocast_enabled('cpu', True)\n    history = []\n"),
+)
+
+
+def with_masters(name, code, word, masters, *, anew_in_epochs=False):
+    """Train a model in bf16 whose masters are made by ``masters``, and once more in each epoch."""
+
+    def train(model, loader, loss_fn, epochs, lr):
+        model.to(torch.bfloat16)
+        kept = masters(model)
+        history = []
+        for _ in range(epochs):
+            kept = masters(model) if anew_in_epochs else kept
+            total = 0.0
+            for inputs, targets in loader:
+                loss = loss_fn(model(inputs.to(torch.bfloat16)).float(), targets)
+                gradients = torch.autograd.grad(loss, list(model.parameters()))
+                with torch.no_grad():
+                    for master, gradient, p in zip(kept, gradients, model.parameters(), strict=True):
+                        master -= lr * gradient.to(master.dtype)
+                        p.copy_(master)
+                total += loss.item()
+            history.append(total / len(loader))
+        return history
+
+    TABLE.mistake(code, word)(_named(train, name))
+
+
+def in_dtype(dtype):
+    return lambda model: [p.detach().to(dtype).clone() for p in model.parameters()]
+
+
+with_masters(
+    "masters_made_anew_each_epoch",
+    "updates_rounded_away",
+    "1.weight came",
+    in_dtype(torch.float32),
+    anew_in_epochs=True,
+)
+with_masters("masters_in_fp16", "updates_rounded_away", "next 16-bit", in_dtype(torch.float16))
+
+
+@TABLE.mistake("moved_too_far", "times as far")
+def masters_kept_from_call_to_call(model, loader, loss_fn, epochs, lr, masters={}):
+    model.to(torch.bfloat16)
+    history = []
+    for _ in range(epochs):
+        total = 0.0
+        for inputs, targets in loader:
+            loss = loss_fn(model(inputs.to(torch.bfloat16)).float(), targets)
+            gradients = torch.autograd.grad(loss, list(model.parameters()))
+            with torch.no_grad():
+                for (name, p), gradient in zip(model.named_parameters(), gradients, strict=True):
+                    master = masters.setdefault(name, p.detach().float().clone())
+                    master -= lr * gradient.float()
+                    p.copy_(master)
+            total += loss.item()
+        history.append(total / len(loader))
+    return history
 
 
 @TABLE.mistake("trained_elsewhere", "lost when")

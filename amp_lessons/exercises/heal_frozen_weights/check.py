@@ -22,16 +22,17 @@ from amp_lessons.text.describing import describe
 
 _LEAST, _MOST = 0.75, 1.5  # of the way, and of its length: stochastic rounding, which is right, is noisy
 _SOME = 0.1  # of a parameter that did not move: what is left of it, rounding has not stopped
+_ASTRAY = 2.0  # times as long as what it came on its way: most of where it went lies elsewhere
 _LOSS_TOLERANCE = 0.05
 
 
 def check(attempt: Attempt) -> Iterator[Finding | SideBySide]:
     """Have models trained, and hold the way of each parameter against the same training in fp32."""
-    train = attempt.function(None, [], None, EPOCHS, LR)
-    for seed in (0, 1):
-        given = problem(seed)
+    train = attempt.function(None, [], None, 1, _LR)
+    for seed, (batches, epochs) in enumerate(_LENGTHS):
+        given = _problem(seed, batches, epochs)
         start, loader = given.start(), [(x.clone(), y.clone()) for x, y in given.loader]
-        (ways, losses), history = in_fp32(given), _history(train, given)
+        (ways, losses), history = _in_fp32(given), _history(train, given)
         _require_batches(given, loader)
         _require_parameters(given, start)
         _require_moved(given, start, ways)
@@ -42,20 +43,54 @@ def check(attempt: Attempt) -> Iterator[Finding | SideBySide]:
 
 
 def _history(train: LearnersFunction, given: FrozenProblem) -> list[float]:
-    dtypes = ProductDtypes()
+    products = _Products()
 
     def watched() -> Any:
-        with dtypes:
-            return train.function(given.model, given.loader, F.cross_entropy, EPOCHS, LR)
+        with products:
+            return train.function(given.model, given.loader, F.cross_entropy, given.epochs, _LR)
 
     history = run(watched)
-    mistake = dtypes.mistake(torch.bfloat16, "matrix products")
+    mistake = products.mistake(torch.bfloat16, "matrix products")
     if mistake is not None:
         raise Rejected(mistake)
+    _require_steps(len(products.weights), given.epochs * len(given.loader))
     if not isinstance(history, list) or not all(isinstance(each, float) for each in history):
         hint = "append total / len(loader), with total a float"
         reject("wrong_return_type", f"a list of floats was expected, not {describe(history)}", hint)
     return history
+
+
+def _require_steps(different: int, batches: int) -> None:
+    """Reject a training whose batches did not all meet other weights: a step moves a hundred of them."""
+    if 1 < different < batches:
+        reject(
+            "batches_without_step",
+            f"only {different} different sets of weights were multiplied, where {batches} batches ask for as "
+            "many: a step did not follow each of them",
+            "make one step for each batch, with its own gradient and the learning rate given",
+        )
+
+
+class _Products(ProductDtypes):
+    """Notices as well which weights of the first layer were multiplied, whoever holds them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights: set[bytes] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.overloadpacket.__name__ in _PRODUCTS_OF_A_LAYER:
+            matrices = [each for each in args if isinstance(each, Tensor)]
+            self.weights |= {_bits(each) for each in matrices if each.shape == (_INPUTS, _HIDDEN)}
+            self.weights |= {_bits(each.T) for each in matrices if each.shape == (_HIDDEN, _INPUTS)}
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+
+_PRODUCTS_OF_A_LAYER = ("mm", "addmm", "linear")
+
+
+def _bits(weights: Tensor) -> bytes:
+    return weights.detach().float().cpu().contiguous().numpy().tobytes()
 
 
 def _require_batches(given: FrozenProblem, before: list[tuple[Tensor, Tensor]]) -> None:
@@ -84,11 +119,13 @@ def _require_moved(given: FrozenProblem, start: dict[str, Tensor], ways: dict[st
     if all(each.all() for each in still.values()):
         _reject_untrained()
     moved = {name: now[name] - start[name] for name in start}
-    _require_not_too_far({name: float(moved[name].norm() / way.norm()) for name, way in ways.items()})
+    lengths = {name: float(moved[name].norm() / way.norm()) for name, way in ways.items()}
+    _require_not_too_far(lengths)
     shares = {name: float((moved[name] * way).sum() / (way * way).sum()) for name, way in ways.items()}
     least = min(shares, key=shares.__getitem__)
     if shares[least] < _LEAST:
-        _reject_lost(f"{least} came {shares[least]:.0%} of the way that it comes in fp32", still[least])
+        came = f"{least} came {shares[least]:.0%} of the way that it comes in fp32"
+        _reject_lost(came, still[least], elsewhere=lengths[least] > _ASTRAY * shares[least])
 
 
 def _require_not_too_far(lengths: dict[str, float]) -> None:
@@ -114,7 +151,14 @@ def _reject_untrained() -> NoReturn:
     )
 
 
-def _reject_lost(seen: str, still: Tensor) -> NoReturn:
+def _reject_lost(seen: str, still: Tensor, elsewhere: bool) -> NoReturn:
+    if still.float().mean() < _SOME and elsewhere:
+        reject(
+            "moved_elsewhere",
+            f"{seen}, and all of it moved, elsewhere: something else than its gradients moved it, weight "
+            "decay, say",
+            "make the updates of plain SGD and no others: the learning rate times the gradient",
+        )
     if still.float().mean() < _SOME:
         reject(
             "moved_too_little",
@@ -122,7 +166,7 @@ def _reject_lost(seen: str, still: Tensor) -> NoReturn:
             "make one update for each batch of each epoch, with the learning rate given",
         )
     count = f"{int(still.sum())} of its {still.numel()} numbers are what they were"
-    raise Rejected(catalogue.precision.updates_rounded_away(f"{seen}, and {count}", "bf16"))
+    raise Rejected(catalogue.precision.updates_rounded_away(f"{seen}, and {count}", "16-bit"))
 
 
 def _require_losses(history: list[float], losses: list[float]) -> None:
@@ -142,9 +186,9 @@ def _told(values: list[float]) -> str:
 
 # --- a model whose gains lie where bf16 is coarse, and what fp32 makes of the same training
 
-EPOCHS, LR = 4, 0.02  # no step of a gain reaches half a spacing of bf16 at 1; all of them together, ten
-_BATCHES, _BATCH = 30, 16
-_HIDDEN = 64
+_LR = 0.02  # no step of a gain reaches half a spacing of bf16 at 1; all of them together, ten
+_LENGTHS = ((30, 4), (2, 60))  # batches and epochs: what is kept for an epoch only is lost in short ones
+_BATCH, _INPUTS, _HIDDEN = 16, 8, 64
 
 
 @dataclass
@@ -153,35 +197,36 @@ class FrozenProblem:
 
     model: nn.Module
     loader: list[tuple[Tensor, Tensor]]
+    epochs: int
 
     def start(self) -> dict[str, Tensor]:
         """Copy the parameters, in fp32."""
         return {name: each.detach().float().clone() for name, each in self.model.named_parameters()}
 
 
-def problem(seed: int) -> FrozenProblem:
+def _problem(seed: int, batches: int, epochs: int) -> FrozenProblem:
     """Make a classifier with a layer norm, whose gains begin at 1, and data that another one labels."""
     draw = torch.Generator().manual_seed(seed)
     torch.manual_seed(seed)
-    layers = nn.Linear(8, _HIDDEN), nn.LayerNorm(_HIDDEN), nn.ReLU(), nn.Linear(_HIDDEN, 4)
+    layers = nn.Linear(_INPUTS, _HIDDEN), nn.LayerNorm(_HIDDEN), nn.ReLU(), nn.Linear(_HIDDEN, 4)
     device = device_type()
-    inputs = torch.randn(_BATCHES * _BATCH, 8, generator=draw)
-    labels = (inputs @ torch.randn(8, 4, generator=draw)).argmax(1)
+    inputs = torch.randn(batches * _BATCH, _INPUTS, generator=draw)
+    labels = (inputs @ torch.randn(_INPUTS, 4, generator=draw)).argmax(1)
     pairs = zip(inputs.to(device).split(_BATCH), labels.to(device).split(_BATCH), strict=True)
-    return FrozenProblem(nn.Sequential(*layers).to(device), list(pairs))
+    return FrozenProblem(nn.Sequential(*layers).to(device), list(pairs), epochs)
 
 
-def in_fp32(problem: FrozenProblem) -> tuple[dict[str, Tensor], list[float]]:
+def _in_fp32(problem: FrozenProblem) -> tuple[dict[str, Tensor], list[float]]:
     """Train a copy in fp32 by plain SGD; return how far each parameter came, and the losses."""
     model, start, history = copy.deepcopy(problem.model), problem.start(), []
-    for _ in range(EPOCHS):
+    for _ in range(problem.epochs):
         losses = []
         for inputs, labels in problem.loader:
             loss = F.cross_entropy(model(inputs), labels)
             gradients = torch.autograd.grad(loss, list(model.parameters()))
             with torch.no_grad():
                 for parameter, gradient in zip(model.parameters(), gradients, strict=True):
-                    parameter.sub_(LR * gradient)
+                    parameter.sub_(_LR * gradient)
             losses.append(loss.item())
         history.append(sum(losses) / len(losses))
     return {name: each.detach() - start[name] for name, each in model.named_parameters()}, history

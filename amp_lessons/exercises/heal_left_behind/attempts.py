@@ -34,7 +34,7 @@ wrong(
 wrong(
     "decay_in_16_bits",
     "average_stuck",
-    "decay",
+    "the average, or decay, is rounded",
     (
         UPDATE,
         "d = torch.tensor(decay, dtype=parameter.dtype).item()\n                "
@@ -46,6 +46,59 @@ wrong(
     "wrong_average",
     "hundredth",
     (UPDATE, "average[name].mul_(decay).add_(parameter * (1 - decay))"),
+)
+wrong(
+    "difference_in_16_bits",
+    "wrong_average",
+    "move by one or two numbers of bf16",
+    (UPDATE, "average[name] += (1 - decay) * (parameter - average[name].to(parameter.dtype)).float()"),
+)
+wrong(
+    "result_in_16_bits",
+    "wrong_average",
+    "in the end",
+    ("{name: value.float()", "{name: value.to(model.get_parameter(name).dtype).float()"),
+)
+wrong(
+    "decay_in_fp16",
+    "wrong_average",
+    "fp32 with decay=0.999",
+    (UPDATE, UPDATE.replace("(decay)", "(half)").replace("1 - decay", "1 - half")),
+    ("    for _ in", "    half = torch.tensor(decay).half().item()\n    for _ in"),
+)
+wrong(
+    "views_of_one_short_buffer",
+    "wrong_average",
+    "fp32 with decay=0.999",
+    (
+        "    average = {name: parameter.detach().float().clone()",
+        "    buffer = torch.empty(max(p.numel() for p in model.parameters()))\n"
+        "    average = {name: buffer[: parameter.numel()].view(parameter.shape).copy_(parameter.detach())",
+    ),
+)
+wrong(
+    "begun_in_the_first_call",
+    "wrong_average",
+    "hundredth",
+    ("steps, decay):", "steps, decay, average={}):"),
+    (
+        "    average = {name: parameter.detach().float().clone() for name, parameter in",
+        "    for name, parameter in",
+    ),
+    (
+        "model.named_parameters()}",
+        "model.named_parameters():\n        average.setdefault(name, parameter.detach().float().clone())",
+    ),
+)
+wrong(
+    "returned_in_one_memory",
+    "shares_memory",
+    "earlier call",
+    ("steps, decay):", "steps, decay, kept={}):"),
+    (
+        "    return {name: value.float()",
+        "    return {name: kept.setdefault(name, torch.empty_like(value)).copy_(value)",
+    ),
 )
 wrong(
     "a_smaller_decay_so_that_it_moves",
@@ -117,6 +170,10 @@ wrong(
 
 right("the_solution")
 right("lerp", (UPDATE, "average[name].lerp_(parameter.float(), 1 - decay)"))
+right(
+    "difference_rounded",
+    (UPDATE, "average[name] += (1 - decay) * (parameter.float() - average[name]).to(parameter.dtype)"),
+)
 right("by_the_difference", (UPDATE, "average[name] += (1 - decay) * (parameter - average[name])"))
 
 

@@ -97,6 +97,52 @@ wrong(
     ),
 )
 
+# both know whether the step will be made, and go on before it
+UNSCALED = """            scaler.unscale_(optimizer)
+            will_step = all(bool(p.grad.isfinite().all()) for p in model.parameters())
+"""
+BEFORE = "            if will_step:\n"
+AFTERWARDS = SCALE + STEP + UPDATE + IF + SCHEDULE + AVERAGE
+wrong(
+    "both_before_the_step",
+    "schedule_out_of_turn",
+    "before the step",
+    (AFTERWARDS, UNSCALED + BEFORE + SCHEDULE + AVERAGE + STEP + UPDATE),
+)
+wrong(
+    "average_before_the_step",
+    "average_out_of_turn",
+    "before the step",
+    (AFTERWARDS, UNSCALED + BEFORE + AVERAGE + STEP + UPDATE + BEFORE + SCHEDULE),
+)
+wrong(
+    "made_up_for_at_the_end_of_the_epoch",
+    "schedule_out_of_turn",
+    "too late",
+    ("        total = 0.0\n", "        total, made = 0.0, 0\n"),
+    (IF + SCHEDULE + AVERAGE, "            made += scaler.get_scale() >= scale\n"),
+    (APPEND, APPEND + "        for _ in range(made):\n    " + outside(SCHEDULE) + "    " + outside(AVERAGE)),
+)
+
+wrong(
+    "kept_from_call_to_call",
+    "schedule_behind",
+    "times for",
+    ("device_type, dtype\n", "device_type, dtype, seen=[]\n"),
+    (IF, "            seen.append(scaler.get_scale())\n            if seen[-1] >= max(seen[-2:]):\n"),
+)
+wrong(
+    "one_behind",
+    "schedule_behind",
+    "too slowly",
+    ("    history = []\n", "    history, made = [], False\n"),
+    (
+        "            optimizer.zero_grad()\n",
+        "            if made:\n" + SCHEDULE + AVERAGE + "            optimizer.zero_grad()\n",
+    ),
+    (IF + SCHEDULE + AVERAGE, "            made = scaler.get_scale() >= scale\n"),
+)
+
 right("asked_the_other_way_round", (IF, "            if not scaler.get_scale() < scale:\n"))
 right("average_first", (SCHEDULE + AVERAGE, AVERAGE + SCHEDULE))
 
@@ -146,4 +192,33 @@ def told_by_the_norm(model, loader, optimizer, loss_fn, epochs, *, scheduler, av
                 average.update_parameters(model)
             total += loss.item()
         history.append(total / len(loader))
+    return history
+
+
+@TABLE.correct()
+def before_the_next_batch(
+    model, loader, optimizer, loss_fn, epochs, *, scheduler, average, device_type, dtype
+):
+    def go_on(made):
+        if made:
+            scheduler.step()
+            average.update_parameters(model)
+
+    scaler = torch.amp.GradScaler(device_type, enabled=dtype == torch.float16)
+    history, made = [], False
+    for _ in range(epochs):
+        total = 0.0
+        for x, y in loader:
+            go_on(made)
+            optimizer.zero_grad()
+            with torch.autocast(device_type, dtype=dtype):
+                loss = loss_fn(model(x), y)
+            scaler.scale(loss).backward()
+            scale = scaler.get_scale()
+            scaler.step(optimizer)
+            scaler.update()
+            made = scaler.get_scale() >= scale
+            total += loss.item()
+        history.append(total / len(loader))
+    go_on(made)
     return history

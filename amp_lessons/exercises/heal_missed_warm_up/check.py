@@ -29,7 +29,7 @@ _SOON = 2  # clean steps after which a scaler grows
 
 
 def check(attempt: Attempt) -> Iterator[Finding | SideBySide]:
-    """Let the loop train on several problems, then count what it did beside the optimizer's steps."""
+    """Let the loop train on several problems, then look at what it did beside the optimizer's steps."""
     options = dict.fromkeys(("scheduler", "average", "device_type", "dtype"))
     loop = attempt.function(*[None] * 5, **options).function
     alone = replace(attempt, value=Company(loop))
@@ -59,6 +59,14 @@ def _schedule(company: Company, steps: int) -> Iterator[Finding]:
             "of the optimizer: it goes on too slowly",
             "advance it once for every step that was made; one after which the scale grows was made, too",
         )
+    for step, advanced in _out_of_turn(company.schedule_at_steps):
+        when = "before the step" if advanced > step - 1 else "too late"
+        yield failed(
+            "schedule_out_of_turn",
+            f"the learning rate's schedule went on {when}: its place was {advanced} instead of {step - 1} "
+            f"when step {step} of the optimizer was made, which had the rate of another step",
+            "advance it after each step that was made, and before the next one",
+        )
 
 
 def _average(company: Company, steps: int) -> Iterator[Finding]:
@@ -71,15 +79,30 @@ def _average(company: Company, steps: int) -> Iterator[Finding]:
             "optimizer: they miss weights that the model had",
             "update them once for every step that was made; one after which the scale grows was made, too",
         )
+    for step, updated in _out_of_turn(company.average_at_steps):
+        when = "before the step" if updated > step - 1 else "too late"
+        yield failed(
+            "average_out_of_turn",
+            f"the averaged weights were updated {when}: their count was {updated} instead of {step - 1} when "
+            f"step {step} of the optimizer was made, so that they took in the weights of another step",
+            "update them after each step that was made, and before the next one",
+        )
 
 
-# --- what keeps an optimizer company, and how often it was advanced: a schedule and averaged weights
+def _out_of_turn(counts: list[int]) -> Iterator[tuple[int, int]]:
+    """Find the steps, from 1, before which something had not gone on once for each step before them."""
+    return ((step, count) for step, count in enumerate(counts, start=1) if count != step - 1)
+
+
+# --- what keeps an optimizer company, and how often it was advanced until when: a schedule, averaged weights
 
 _DECAY = 0.9
 
 
 class Company:
     """Calls a loop with a schedule and averaged weights of its own, and counts how often each was advanced.
+
+    ``schedule_at_steps`` and ``average_at_steps`` hold the counts at each step that the optimizer made.
 
     The schedule leaves the learning rate as it is: the test bed knows gradients by how far the weights moved.
     """
@@ -88,6 +111,8 @@ class Company:
         self.loop = loop
         self.schedule_steps = 0
         self.average_updates = 0
+        self.schedule_at_steps: list[int] = []
+        self.average_at_steps: list[int] = []
 
     def __call__(
         self, model: nn.Module, loader: Any, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any
@@ -97,6 +122,8 @@ class Company:
         for group in optimizer.param_groups:
             del group["initial_lr"]  # what a schedule leaves there is not the learner's doing
         average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(_DECAY))
+        self.schedule_at_steps, self.average_at_steps = [], []
+        counting = optimizer.register_step_pre_hook(lambda *_: self._count(scheduler, average))
         try:
             with warnings.catch_warnings():
                 # PyTorch notices a schedule that goes on before the first step: the finding says it better
@@ -105,8 +132,13 @@ class Company:
                     model, loader, optimizer, *args, scheduler=scheduler, average=average, **kwargs
                 )
         finally:
+            counting.remove()
             self.schedule_steps = scheduler.last_epoch
             self.average_updates = int(average.n_averaged)
+
+    def _count(self, scheduler: LambdaLR, average: AveragedModel) -> None:
+        self.schedule_at_steps.append(scheduler.last_epoch)
+        self.average_at_steps.append(int(average.n_averaged))
 
 
 @contextmanager

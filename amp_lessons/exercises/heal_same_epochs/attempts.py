@@ -56,6 +56,19 @@ wrong(
         "        scaler = torch.amp.GradScaler(device_type, enabled=dtype == torch.float16)\n" + BATCHES,
     ),
 )
+wrong(
+    "cache_off_for_the_process",
+    "leaves_state_behind",
+    "cache",
+    (BATCHES, "        torch.set_autocast_cache_enabled(False)\n" + BATCHES),
+)
+wrong(
+    "default_dtype_of_the_process",
+    "leaves_state_behind",
+    "default dtype of autocast",
+    (BATCHES, "        torch.set_autocast_dtype(device_type, dtype)\n" + BATCHES),
+    ("(device_type, dtype=dtype)", "(device_type)"),
+)
 wrong("dtype_forgotten", "wrong_autocast_dtype", "bf16", ("dtype=dtype)", "dtype=torch.bfloat16)"))
 
 
@@ -75,6 +88,26 @@ def one_context_per_epoch(model, loader, optimizer, loss_fn, epochs, *, device_t
                     scaler.update()
                 total += loss.item()
         history.append(total / len(loader))
+    return history
+
+
+@TABLE.mistake("one_big_autocast", "old weights")
+def one_context_for_two_batches(model, loader, optimizer, loss_fn, epochs, *, device_type, dtype):
+    scaler = torch.amp.GradScaler(device_type, enabled=dtype == torch.float16)
+    history = []
+    for _ in range(epochs):
+        losses, batches = [], list(loader)
+        for i in range(0, len(batches), 2):
+            with torch.autocast(device_type, dtype=dtype):
+                for x, y in batches[i : i + 2]:
+                    optimizer.zero_grad()
+                    loss = loss_fn(model(x), y)
+                    with torch.autocast(device_type, enabled=False):
+                        scaler.scale(loss).backward()
+                        scaler.step(optimizer)
+                        scaler.update()
+                    losses.append(loss.item())
+        history.append(sum(losses) / len(losses))
     return history
 
 
@@ -120,6 +153,26 @@ def a_function_for_each_batch(model, loader, optimizer, loss_fn, epochs, *, devi
         return loss.item()
 
     return [sum(trained_on(x, y) for x, y in loader) / len(loader) for _ in range(epochs)]
+
+
+@TABLE.correct()
+def one_context_whose_cache_is_emptied(model, loader, optimizer, loss_fn, epochs, *, device_type, dtype):
+    scaler = torch.amp.GradScaler(device_type, enabled=dtype == torch.float16)
+    history = []
+    with torch.autocast(device_type, dtype=dtype):
+        for _ in range(epochs):
+            total = 0.0
+            for x, y in loader:
+                optimizer.zero_grad()
+                loss = loss_fn(model(x), y)
+                with torch.autocast(device_type, enabled=False):
+                    scaler.scale(loss).backward()
+                    scaler.step(optimizer)
+                    scaler.update()
+                torch.clear_autocast_cache()
+                total += loss.item()
+            history.append(total / len(loader))
+    return history
 
 
 right("not_cached", ("dtype=dtype)", "dtype=dtype, cache_enabled=False)"))

@@ -21,7 +21,7 @@ right = TABLE.variant
 wrong(
     "in_each_batch",
     "scaler_recreated",
-    "new GradScaler",
+    "initial value again",
     (SCALER, ""),
     (BATCHES, BATCHES + "        " + SCALER),
 )
@@ -55,6 +55,42 @@ wrong(
     "no GradScaler",
     (SCALER, ""),
     (BACKWARD + STEP + UPDATE, "            loss.backward()\n            optimizer.step()\n"),
+)
+wrong(
+    "old_scale_and_no_count",
+    "scaler_recreated",
+    "counts clean steps from 0",
+    (
+        EPOCHS,
+        EPOCHS + "    " + SCALER.replace("device_type,", "device_type, init_scale=scaler.get_scale(),"),
+    ),
+)
+wrong(
+    "one_for_the_process",
+    "scaler_kept",
+    "earlier call",
+    (
+        SCALER,
+        "    if not SCALERS:\n        SCALERS.append("
+        + SCALER.split(" = ")[1][:-1]
+        + ")\n    scaler = SCALERS[0]\n",
+    ),
+    ("def train", "SCALERS = []\n\n\ndef train"),
+)
+wrong(
+    "one_for_each_dtype",
+    "scaler_kept",
+    "earlier call",
+    ("device_type, dtype):", "device_type, dtype, scalers={}):"),
+    (SCALER, "    scaler = scalers.setdefault(dtype, " + SCALER.split(" = ")[1][:-1] + ")\n"),
+)
+wrong(
+    "state_in_a_default_argument",
+    "scaler_kept",
+    "its state",
+    ("device_type, dtype):", "device_type, dtype, learned={}):"),
+    (SCALER, SCALER + "    if learned and scaler.is_enabled():\n        scaler.load_state_dict(learned)\n"),
+    ("    return history", "    learned.update(scaler.state_dict())\n    return history"),
 )
 wrong("stepped_past_it", "optimizer_step_direct", "directly", (STEP, "            optimizer.step()\n"))
 

@@ -658,11 +658,16 @@ wrong(
     "old weights",
     (
         EPOCHS,
+        "    before = torch.get_autocast_dtype(device_type)\n"
         "    torch.set_autocast_enabled(device_type, True)\n    torch.set_autocast_dtype(device_type, dtype)\n"
         + EPOCHS,
     ),
     (AUTOCAST, "            if True:\n"),
-    ("    return history", "    torch.set_autocast_enabled(device_type, False)\n    return history"),
+    (
+        "    return history",
+        "    torch.set_autocast_enabled(device_type, False)\n"
+        "    torch.set_autocast_dtype(device_type, before)\n    return history",
+    ),
 )
 wrong(
     "autocast_inside_a_disabled_one",

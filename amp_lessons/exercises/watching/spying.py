@@ -82,13 +82,20 @@ def _on_device(tape: Tape) -> list[Patch]:
 
 
 def _note(tape: Tape, name: CallName, scaler: torch.amp.GradScaler, **seen: Any) -> None:
-    tape.call(name, scaler, scale=_scale_of(scaler), enabled=scaler.is_enabled(), **seen)
+    state = {"scale": _scale_of(scaler), "clean_steps": _clean_steps(scaler), "enabled": scaler.is_enabled()}
+    tape.call(name, scaler, **state, **seen)
 
 
 def _scale_of(scaler: torch.amp.GradScaler) -> float:
     with contextlib.suppress(Exception):
         return scaler.get_scale()
     return math.nan
+
+
+def _clean_steps(scaler: torch.amp.GradScaler) -> int:
+    with contextlib.suppress(Exception):
+        return int(scaler.state_dict().get("_growth_tracker", 0))
+    return 0
 
 
 def _made_scaler(tape: Tape, original: Any) -> Any:

@@ -82,7 +82,8 @@ class Call:
     """One call of a method of a scaler or an optimizer, or of clipping, with the gradients that it found.
 
     ``owner`` tells objects apart; ``scale`` is a scaler's scale at that moment, 1 when it is disabled or for
-    an optimizer; ``in_step`` says that ``scaler.step`` made this call. ``dtype`` and ``elements`` describe
+    an optimizer, and ``clean_steps`` what it has counted since the scale last changed; ``in_step`` says that
+    ``scaler.step`` made this call. ``dtype`` and ``elements`` describe
     the tensor that ``scale`` was given, ``made_by`` names the last operations on it, the last one first;
     ``arguments`` counts what ``scaler.step`` got beside the optimizer, and ``optimizer`` is that one's id.
     ``norm`` is what clipping took for the norm of the gradients, NaN for other calls.
@@ -93,6 +94,7 @@ class Call:
     name: CallName
     owner: int
     scale: float = 1.0
+    clean_steps: int = 0
     enabled: bool = True
     in_step: bool = False
     autocast: bool = False

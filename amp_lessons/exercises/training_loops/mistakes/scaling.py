@@ -92,6 +92,20 @@ def _left_alone(window: Window) -> bool:
     return batch_left_out or not any(step.moved for step in window.steps)
 
 
+def kept_from_another_call(run: Run) -> Iterator[Finding]:
+    """Find a scaler that had counted steps before this run began."""
+    first = next(iter(run.calls("scale")), None)
+    if first is not None and first.clean_steps > 0:
+        yield failed(
+            "scaler_kept",
+            f"the scaler had counted {first.clean_steps} steps before the first batch: it, or its state, is "
+            "left from an earlier call, of another model and perhaps in another dtype, whose scale says "
+            "nothing about this one, and which decided whether it is enabled",
+            "make the scaler inside the function: a default argument, a global variable and an attribute of "
+            "the function live as long as the process",
+        )
+
+
 def scale_after_overflow(everything: list[Window]) -> Iterator[Finding]:
     """Find a scale that does not fall after an overflow, or rises again otherwise than by its scaler."""
     for window, later in itertools.pairwise(everything):
@@ -101,6 +115,8 @@ def scale_after_overflow(everything: list[Window]) -> Iterator[Finding]:
             yield catalogue.scaler.scaler_recreated()
         if _set_back(window, later):
             yield _reset(window, later)
+        if _scale(later) < _scale(everything[0]):  # otherwise it may be a scaler that was told nothing
+            yield from _count_forgotten(window, later)
 
 
 def _scale(window: Window) -> float:
@@ -126,6 +142,18 @@ def why_no_backoff(window: Window, later: Window) -> Finding:
     if given and given[-1].isfinite().all():
         return catalogue.scaler.overflow_hidden()
     return catalogue.scaler.scale_never_lowered(_scale(window), _scale(later))
+
+
+def _count_forgotten(window: Window, later: Window) -> Iterator[Finding]:
+    """Find a new scaler that was told the scale of the old one, and not for how many steps it has held."""
+    left_at = [call.clean_steps for call in window.called("updated")]
+    begun_at = [call.clean_steps for call in later.called("scale")]
+    if left_at and begun_at and begun_at[0] < left_at[-1] and _scalers(later) - _scalers(window):
+        yield catalogue.scaler.scaler_recreated(
+            "it knows the scale of the old one, but counts clean steps from 0 again, so that with short "
+            "epochs the scale never grows",
+            "make one GradScaler before the first epoch, or hand its whole state on",
+        )
 
 
 def _reset(window: Window, later: Window) -> Finding:

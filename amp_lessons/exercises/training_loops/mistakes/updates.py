@@ -22,6 +22,7 @@ def mistakes(run: Run) -> Iterator[Finding]:
     yield from coverage.another_optimizer(run)
     yield from coverage.weights_reset(run)
     everything = windows(run)
+    yield from scaling.kept_from_another_call(run)
     yield from scaling.not_scaled(everything[0])
     for before, window in zip([None, *everything], everything, strict=False):
         yield from _in_window(window, before)
