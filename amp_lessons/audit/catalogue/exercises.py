@@ -416,5 +416,10 @@ only_checked(
     first_call_missed="a module was left out that goes wrong at an earlier call",
     island_missed="a module was left out that overflows on what it is given",
     parent_named="a module was named of which only a part is wrong",
+    nan_unnoticed="a module was left out that returns NaN",
+    rows_missed="a module was left out that goes wrong in other rows than were looked at",
+    not_by_norm="a module was judged by another measure than the norm of its error",
+    calls_averaged="a module was left out that goes wrong at one of its calls",
+    changed_in_place="what a module had been given or had returned was overwritten before it was judged",
     prefix_not_a_part="a module was taken for a part of one whose name begins alike",
 )
