@@ -19,6 +19,7 @@ from amp_lessons.exercises.report.results import OtherWay, SideBySide
 
 Check: TypeAlias = Callable[[Attempt], Iterator[Finding | SideBySide]]
 
+_ASKS = rendering.ASKS  # the section that may stand between the task and the hints
 _SECTIONS = ("Hint 1", "Hint 2", "Hint 3", "Why")
 _WAYS = "Other ways"  # the section that a card may end with
 _WAY = re.compile(r"\s*(\S.*?)\s*^```python\n(.+?)^```\s*", re.DOTALL | re.MULTILINE)
@@ -30,7 +31,8 @@ class Exercise:
 
     ``lesson`` is the number of the notebook it belongs to ("04"), ``place`` its place in there, from 1;
     ``difficulty`` runs from 1 to 5; ``minutes`` is what a learner should plan for. ``names`` are what the
-    stub defines, in the order in which a check takes them. ``other_ways`` are good
+    stub defines, in the order in which a check takes them. ``asks`` is a list, as ``task`` may hold one:
+    what is given, what is to be returned, what is checked, with every figure. ``other_ways`` are good
     answers too.
     ``on_ranks`` says that the check runs the attempt on several processes: an ``on_ranks.py`` is there.
     """
@@ -47,6 +49,7 @@ class Exercise:
     explanation: str
     stub: str
     solution_source: str
+    asks: str = ""
     other_ways: tuple[OtherWay, ...] = ()
     on_ranks: bool = False
 
@@ -84,7 +87,7 @@ class Exercise:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         facts = f"difficulty {self.difficulty} of 5, about {self.minutes} minutes"
-        return rendering.card_bundle(self.title, facts, self.task)
+        return rendering.card_bundle(self.title, facts, self.task, self.asks)
 
 
 def cell_id(exercise_id: str, part: str) -> str:
@@ -94,13 +97,13 @@ def cell_id(exercise_id: str, part: str) -> str:
 
 def read(folder: Path) -> Exercise:
     """Read the exercise in ``folder``, whose name is its id. Raises ValueError for an incomplete card."""
-    front, sections, ways = _read_card(folder / "card.md")
+    front, (task, asks), (*hints, explanation), ways = _read_card(folder / "card.md")
     stub = (folder / "stub.py").read_text("utf-8")
-    task, *hints, explanation = sections
     return Exercise(
         id=folder.name,
         names=_names_defined(stub),
         task=task,
+        asks=asks,
         hints=(hints[0], hints[1], hints[2]),
         explanation=explanation,
         stub=stub,
@@ -111,17 +114,20 @@ def read(folder: Path) -> Exercise:
     )
 
 
-def _read_card(path: Path) -> tuple[dict[str, Any], list[str], tuple[OtherWay, ...]]:
-    """Split a card: front matter, sections (the first, without a heading, is the task), and other ways."""
+def _read_card(path: Path) -> tuple[dict[str, Any], list[str], list[str], tuple[OtherWay, ...]]:
+    """Split a card: front matter, the task and what the check asks, sections with a heading, other ways."""
     match = re.fullmatch(r"---\n(.*?)\n---\n(.*)", path.read_text("utf-8"), re.DOTALL)
     if match is None:
         raise ValueError(f"{path} must begin with front matter between two lines of ---")
     told, *ways = re.split(rf"^## {_WAYS}$", match[2], maxsplit=1, flags=re.MULTILINE)
-    task, *rest = re.split(r"^## (.+)$", told, flags=re.MULTILINE)
+    above, *rest = re.split(r"^## (.+)$", told, flags=re.MULTILINE)
+    asks = rest[1] if rest[:1] == [_ASKS] else ""
+    rest = rest[2:] if asks else rest
     if tuple(rest[::2]) != _SECTIONS:
         raise ValueError(f"{path} must have the sections {', '.join(_SECTIONS)}, not {', '.join(rest[::2])}")
-    sections = [_laid_out(task), *(" ".join(text.split()) for text in rest[1::2])]
-    return _front_matter(match[1], path), sections, _read_ways(ways[0], path) if ways else ()
+    sections = [" ".join(text.split()) for text in rest[1::2]]
+    asked = [_laid_out(above), _laid_out(asks)]
+    return _front_matter(match[1], path), asked, sections, _read_ways(ways[0], path) if ways else ()
 
 
 def _laid_out(task: str) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import csv
+import dataclasses
 import functools
 import io
 import json
+import re
 
 import pytest
 import torch
@@ -51,6 +53,63 @@ def test_card_says_what_a_learner_needs(exercise):
     card = exercise._repr_mimebundle_()
     for text in card.values():
         assert f"about {exercise.minutes} minutes" in text
+
+
+CARDS_TO_FILL = {  # it only shrinks
+    "decode_bits",
+    "round_to_bfloat16",
+    "predict_dtypes",
+    "fp32_island",
+    "largest_safe_scale",
+    "loss_scaler",
+    "train_with_amp",
+    "clip_gradients",
+    "accumulate_gradients",
+    "two_optimizers",
+    "resume_training",
+    "time_step",
+    "activation_bytes",
+    "heal_standstill",
+    "heal_same_epochs",
+    "heal_limping_restart",
+    "heal_wasted_batches",
+    "heal_missed_warm_up",
+    "heal_overbearing_penalty",
+    "heal_frozen_weights",
+    "heal_left_behind",
+    "heal_lost_order",
+    "heal_fatal_batch",
+    "heal_first_batch",
+    "heal_long_test",
+    "amp_ready",
+    "reduce_mean",
+    "ddp_step",
+    "sharded_masters",
+    "scaled_cast",
+    "fp8_linear",
+    "mx_scale",
+}
+
+
+def test_cards_fold_what_the_check_asks_and_those_that_do_not_yet_are_counted():
+    assert {each.id for each in EXERCISES if not each.asks} == CARDS_TO_FILL
+
+
+@pytest.mark.parametrize("exercise", [each for each in EXERCISES if each.asks], ids=id_of, indirect=True)
+def test_what_the_check_asks_is_a_list_of_what_is_given_returned_and_checked(exercise):
+    parts = [re.fullmatch(r"- (Given|Return|Checked): .+\.", line) for line in exercise.asks.splitlines()]
+    assert all(parts), exercise.asks
+    said = [part[1] for part in parts]
+    assert sorted(said, key=["Given", "Return", "Checked"].index) == said
+    assert set(said) == {"Given", "Return", "Checked"}
+
+
+def test_what_the_check_asks_is_folded_on_the_card_and_stands_in_its_text():
+    card = dataclasses.replace(EXERCISES[0], asks="- Given: `x`.\n- Checked: 2**n.")._repr_mimebundle_()
+    for mime in ("text/html", "text/markdown"):
+        _, folded = card[mime].split("<details><summary>What the check asks</summary>")
+        assert "Given" in folded.split("</details>")[0]
+    assert card["text/plain"].endswith("What the check asks:\n- Given: `x`.\n- Checked: 2**n.")
 
 
 @pytest.mark.parametrize(

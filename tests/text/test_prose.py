@@ -33,6 +33,6 @@ def test_paragraphs_and_lists_stay_what_they_are():
 
 @pytest.mark.parametrize("exercise", exercises.catalog(), ids=lambda exercise: exercise.id)
 def test_the_exercises_close_what_they_open(exercise):
-    for text in (exercise.task, *exercise.hints, exercise.explanation):
+    for text in (exercise.task, exercise.asks, *exercise.hints, exercise.explanation):
         assert text.count("`") % 2 == 0
         assert "`" not in prose.as_html(text)

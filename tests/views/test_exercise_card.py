@@ -182,7 +182,8 @@ def test_without_a_kernel_task_and_hints_can_be_read_and_the_solution_not(exerci
     shown = views.ExerciseCard(exercise.id)._repr_mimebundle_()
     assert exercise.title in shown["text/plain"]
     assert exercise.task in shown["text/plain"]
-    assert shown["text/markdown"].count("<details>") == 3
+    assert exercise.asks in shown["text/plain"]
+    assert shown["text/markdown"].count("<details>") == 3 + bool(exercise.asks)
     assert exercise.explanation not in "".join(shown[mime] for mime in ("text/plain", "text/markdown"))
 
 

@@ -20,6 +20,7 @@ from amp_lessons.commands.interview.terminal import (
     started,
 )
 from amp_lessons.exercises import Exercise
+from amp_lessons.exercises.report import rendering
 from amp_lessons.interview import Asked, Mock, MockReport
 from amp_lessons.interview.mock import time_left
 
@@ -92,7 +93,7 @@ def _ask_number(mock: Mock, asked: Asked) -> None:
 def _ask_code(mock: Mock, asked: Asked) -> None:
     assert asked.exercise is not None
     exercise = asked.exercise
-    for paragraph in exercise.task.splitlines():
+    for paragraph in rendering.task_text(exercise.task, exercise.asks).splitlines():
         say(paragraph)
     print(f"\n{exercise.stub}")
     say("Write it into a file of its own. Check it as often as you like; Enter alone gives up.")

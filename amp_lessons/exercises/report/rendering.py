@@ -14,6 +14,7 @@ from amp_lessons.text.tables import Table
 if TYPE_CHECKING:
     from amp_lessons.exercises.report.results import OtherWay, Report, SideBySide, Solution
 
+ASKS = "What the check asks"
 _MOST_PRINTED_LINES = 12
 
 
@@ -154,13 +155,29 @@ def _another(way: OtherWay) -> str:
 _CODE = Markup("<pre><code>{}</code></pre>")
 
 
-def card_bundle(title: str, facts: str, task: str) -> dict[str, str]:
+def card_bundle(title: str, facts: str, task: str, asks: str) -> dict[str, str]:
     """Render the card of an exercise: its title, some facts in a few words, and what to write."""
     return {
-        "text/plain": f"Exercise: {title} ({facts})\n{task}",
-        "text/markdown": f"**Exercise: {title}** ({facts})\n\n{prose.as_markdown(task)}",
+        "text/plain": f"Exercise: {title} ({facts})\n{task_text(task, asks)}",
+        "text/markdown": f"**Exercise: {title}** ({facts})\n\n{_task_markdown(task, asks)}",
         "text/html": Markup(
             '<section class="amp-exercise" aria-label="Exercise">'
             "<p><strong>Exercise: {}</strong> ({})</p>{}</section>"
-        ).format(title, facts, prose.blocks_as_html(task)),
+        ).format(title, facts, task_html(task, asks)),
     }
+
+
+def task_text(task: str, asks: str) -> str:
+    """Render for a terminal what to write, and below it what the check asks."""
+    return f"{task}\n{ASKS}:\n{asks}" if asks else task
+
+
+def task_html(task: str, asks: str) -> Markup:
+    """Render what to write, and folded below it what the check asks."""
+    folded = Markup("<details><summary>{}</summary>{}</details>").format(ASKS, prose.blocks_as_html(asks))
+    return prose.blocks_as_html(task) + (folded if asks else Markup(""))
+
+
+def _task_markdown(task: str, asks: str) -> str:
+    folded = f"\n\n<details><summary>{ASKS}</summary>\n\n{prose.as_markdown(asks)}\n\n</details>"
+    return prose.as_markdown(task) + (folded if asks else "")

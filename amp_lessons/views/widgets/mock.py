@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from amp_lessons import exercises
 from amp_lessons.exercises import Report
+from amp_lessons.exercises.report import rendering
 from amp_lessons.formats import FORMATS, parse
 from amp_lessons.interview import LEVELS, Asked, Mock, MockReport
 from amp_lessons.interview.mock import time_left
@@ -161,7 +162,8 @@ class MockInterview(Shown):
             "where room is what this view is called.</p>"
         )
         return html + how.format(
-            prose.blocks_as_html(asked.exercise.task), code_html(asked.exercise.stub, "The stub")
+            rendering.task_html(asked.exercise.task, asked.exercise.asks),
+            code_html(asked.exercise.stub, "The stub"),
         )
 
     def _show_only(self, *controls: ipywidgets.Widget) -> None:
