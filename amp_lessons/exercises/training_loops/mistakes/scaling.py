@@ -97,10 +97,15 @@ def scale_after_overflow(everything: list[Window]) -> Iterator[Finding]:
     for window, later in itertools.pairwise(everything):
         if window.overflowed and later.last.backwards and not _scale(later) < _scale(window):
             yield why_no_backoff(window, later)
-        if _scale(later) > _scale(window) and _scalers(window) and _scalers(later) - _scalers(window):
-            yield catalogue.scaler.scaler_recreated()
-        if _set_back(window, later):
-            yield _reset(window, later)
+        yield from raised_otherwise(window, later)
+
+
+def raised_otherwise(window: Window, later: Window) -> Iterator[Finding]:
+    """Find a scale that rose from one window to the next, and not by its scaler."""
+    if _scale(later) > _scale(window) and _scalers(window) and _scalers(later) - _scalers(window):
+        yield catalogue.scaler.scaler_recreated()
+    if _set_back(window, later):
+        yield _reset(window, later)
 
 
 def _scale(window: Window) -> float:
