@@ -84,7 +84,6 @@ CARDS_TO_FILL = {  # it only shrinks
     "amp_ready",
     "reduce_mean",
     "ddp_step",
-    "sharded_masters",
     "scaled_cast",
     "fp8_linear",
     "mx_scale",

@@ -393,6 +393,7 @@ only_checked(
     gathered_in_fp32="weights were sent in more bits than they are used in",
     shard_reduced_in_half="gradients were added up over ranks in 16 bits",
     no_shard_gradient="the share has no gradient in fp32",
+    shard_all_reduced="every rank was sent the whole mean gradient, and kept its share of it",
     shard_gradient_summed="the share's gradient is the sum over ranks",
     wrong_shard_gradient="the share's gradient is wrong, and no known mistake explains it",
     gradients_kept="the model's own gradients were left behind",
