@@ -85,7 +85,6 @@ CARDS_TO_FILL = {  # it only shrinks
     "reduce_mean",
     "ddp_step",
     "scaled_cast",
-    "fp8_linear",
     "mx_scale",
 }
 
