@@ -84,8 +84,6 @@ CARDS_TO_FILL = {  # it only shrinks
     "amp_ready",
     "reduce_mean",
     "ddp_step",
-    "scaled_cast",
-    "mx_scale",
 }
 
 
