@@ -45,6 +45,7 @@ only_checked(
     unscale="gradients divided by the scale, once: or not",
     step="steps are skipped where a gradient is not finite, and only there",
     update="the scale falls and grows when it should",
+    state_shared="two scalers know of each other's overflows, counts or scales",
     uses_grad_scaler="the work was left to PyTorch's scaler",
     get_scale="get_scale returns something that is not a float",
     init_scale="the first scale is not init_scale",
