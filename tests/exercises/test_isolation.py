@@ -246,7 +246,7 @@ def test_who_waits_longer_than_the_limit_is_not_stopped_at_once(way):
 
 @pytest.fixture
 def full_load():
-    """Keep every core busy with four programs more than there are cores for."""
+    """Run four programs for each core, all of them busy."""
     others = [
         subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4 * (os.cpu_count() or 1))
     ]
