@@ -37,6 +37,7 @@ NO_LOOPS = {
 EQUIVALENT = {
     ("wrong_autocast_dtype", "loss_not_scaled"): "where fp16 was not asked for, no scaler was",
     ("gradients_changed_before_unscale", "clip_before_unscale"): "an audit knows that it was clipping",
+    ("overflow_hidden", "clip_before_unscale"): "an audit knows that it was clipping",
     ("step_refused", "no_update"): "the refusal itself is seen, and what led to it",
     ("graph_used_twice", "backward_twice"): "autograd refuses both in the same words",
     ("no_graph", "no_gradients"): "the loss was made to require gradients: it has a graph of its own",

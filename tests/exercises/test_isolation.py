@@ -244,6 +244,24 @@ def test_who_waits_longer_than_the_limit_is_not_stopped_at_once(way):
     assert isolation.run(lambda: time.sleep(1.1), 1.0, way).ending == "finished"
 
 
+@pytest.fixture
+def full_load():
+    """Run four programs for each core, all of them busy."""
+    others = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4 * (os.cpu_count() or 1))
+    ]
+    yield
+    for other in others:
+        other.kill()
+        other.wait()
+
+
+@pytest.mark.parametrize("id", ["train_with_amp", "ddp_step"])  # the second runs on ranks
+def test_a_right_attempt_beside_a_full_load_of_other_work_is_not_refused(id, full_load):
+    report = exercises.check(id, exercises.solution(id).function)
+    assert report.passed, report
+
+
 @real_clock
 @both_ways
 def test_time_limit_names_the_line(way):

@@ -39,12 +39,11 @@ def overflow_hidden(gradients: str = "the gradients") -> Worded:
     )
 
 
-@mistake("inf or NaN gradients were applied past the scaler")
+@mistake("a step was made past the scaler although gradients had overflowed")
 def step_bypasses_scaler(how: str, weights: str = "the weights", optimizer: str = "optimizer") -> Worded:
-    """Report that gradients which are not finite reached ``weights`` (whose)."""
+    """Report a step on ``weights`` (whose) with gradients that were not finite, or had not been."""
     return (
-        f"a batch overflowed, and its inf or NaN gradients were applied to {weights}: {how}, so nothing "
-        "skipped the step",
+        f"a batch overflowed, and a step was made on {weights} all the same: {how}, so nothing skipped it",
         f"call scaler.step({optimizer}), also after scaler.unscale_({optimizer}): it skips the step when a "
         "gradient is not finite",
     )

@@ -125,7 +125,7 @@ def past_the_scaler(event: events.StepAsked, memory: Memory) -> Iterator[Verdict
     if event.scaler is None and event.unscaled and event.fresh and event.scaled_by is None:
         yield likely(
             catalogue.scaler.step_bypasses_scaler(
-                "they were unscaled by scaler.unscale_, and then optimizer.step() was called directly"
+                "scaler.unscale_ was called, and then optimizer.step() directly"
             ),
             "the scaler's check was passed by; no gradient needs to have overflowed yet",
         )

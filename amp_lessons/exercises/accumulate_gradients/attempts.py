@@ -156,6 +156,32 @@ wrong(
     ),
 )
 wrong(
+    "left_over_without_the_nan_that_the_scaler_saw",
+    "step_bypasses_scaler",
+    "directly",
+    LEFT_OVER,
+    after_the_epoch(
+        "scaler.unscale_(optimizer)",
+        "for p in model.parameters():",
+        "    p.grad.nan_to_num_(0.0, 0.0, 0.0)",
+        "optimizer.step()",
+        "scaler.update()",
+        "optimizer.zero_grad()",
+    ),
+)
+wrong(
+    "left_over_clipped_before_the_scaler_looks",
+    "overflow_hidden",
+    "clip_grad_value_",
+    LEFT_OVER,
+    after_the_epoch(
+        "torch.nn.utils.clip_grad_value_(model.parameters(), 1e3)",
+        "scaler.step(optimizer)",
+        "scaler.update()",
+        "optimizer.zero_grad()",
+    ),
+)
+wrong(
     "left_over_without_nan",
     "overflow_hidden",
     "nan_to_num",

@@ -31,6 +31,8 @@ _PROBLEMS = (
         batch_sizes=(8,) * (4 * _STEPS + 1),
         poisoned=((1, 8e3), (2 * _STEPS + 1, 1e6), (4 * _STEPS - 1, 1e6), (4 * _STEPS, 1e6)),
     ),
+    # some gradients of the batches left over become inf, and others stay what they are
+    replace(_POISONED, batch_sizes=(8,) * (3 * _STEPS - 1), poisoned=((1, 8e3), (2 * _STEPS, 8e3)), seed=6),
 )
 
 

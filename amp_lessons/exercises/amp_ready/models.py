@@ -66,8 +66,30 @@ class Residual(nn.Module):
         return x + self.inner(self.norm(x))
 
 
-class Twice(nn.Module):
-    """Use one module in two places; only in one of them are its inputs large."""
+class Shares(nn.Module):
+    """Divide the squares of a row by the largest: of two that overflow the quotient is NaN."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (rows, ``WIDTH``) to the same shape."""
+        squares = x * x
+        return squares / (1 + squares.amax(-1, keepdim=True))
+
+
+class Shifted(nn.Module):
+    """Add a large number to the first columns and take it away again: they come back in whole steps of it."""
+
+    def __init__(self, columns: int = WIDTH) -> None:
+        super().__init__()
+        self.columns = columns
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (rows, ``WIDTH``) to the same shape."""
+        shift = x.new_tensor([4096.0] * self.columns + [0.0] * (WIDTH - self.columns))
+        return x + shift - shift
+
+
+class Reused(nn.Module):
+    """Use one module in several places; only in one of them is it wrong."""
 
     def __init__(self, shared: nn.Module, *factors: float) -> None:
         super().__init__()
@@ -75,8 +97,31 @@ class Twice(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (rows, ``WIDTH``) to the same shape."""
-        first, second = self.factors
-        return self.shared(x * first) + self.shared(x * second)
+        return torch.stack([self.shared(x * factor) for factor in self.factors]).sum(0)
+
+
+class Listed(nn.Module):
+    """Run modules one after the other, out of a list that is never called itself."""
+
+    def __init__(self, *parts: nn.Module) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (rows, ``WIDTH``) to the same shape."""
+        for part in self.parts:
+            x = part(x)
+        return x
+
+
+class LoudInside(nn.Module):
+    """Make rows large that are neither the first nor the last."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (rows, ``WIDTH``) to the same shape."""
+        factors = torch.ones_like(x[:, :1])
+        factors[2:-2] = 2000.0
+        return x * factors
 
 
 class Paired(nn.Module):
@@ -100,36 +145,52 @@ class Scale(nn.Module):
         return x * self.factor
 
 
-@dataclass(frozen=True)
-class ModelCase:
-    """A model in eval mode with a batch, the names that need fp32, and the finding for one that is missing.
+_Parts = tuple[list[nn.Module], list[tuple[int, str]]]
 
-    ``what`` describes the model; ``missed`` is the code of the finding where a name is missing.
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of model: ``make`` returns its parts, and where the wrong ones are, by place and path below it.
+
+    ``what`` describes it; ``missed`` is the code of the finding where a name is missing, ``named`` of that
+    where a module is named that is right.
     """
 
     what: str
     missed: str
+    make: Callable[[], _Parts]
+    named: str = "healthy_named"
+
+
+@dataclass(frozen=True)
+class ModelCase:
+    """A model in eval mode with a batch, and the names of its modules that need fp32."""
+
+    kind: Kind
     model: nn.Module
     batch: Tensor
     expected: frozenset[str]
+
+    @property
+    def what(self) -> str:
+        """What is to be said of the model."""
+        return self.kind.what
 
 
 def case_of(kind: str, seed: int) -> ModelCase:
     """Make a model of one of ``KINDS`` from a seed: its weights, its batch, and the names of its parts."""
     draw, names = torch.Generator().manual_seed(seed), random.Random(seed)
-    what, missed, make = KINDS[kind]
+    chosen = KINDS[kind]
     with torch.random.fork_rng([]):
         torch.manual_seed(seed)
-        parts, wrong = make()
+        parts, wrong = chosen.make()
     called = dict(zip(names.sample(_NAMES, len(parts)), parts, strict=True))
     model = nn.Sequential()
     for name, part in called.items():
         model.add_module(name, part)
     expected = frozenset(f"{list(called)[place]}{rest}" for place, rest in wrong)
-    return ModelCase(what, missed, model.eval(), torch.randn(6, WIDTH, generator=draw), expected)
-
-
-_Parts = tuple[list[nn.Module], list[tuple[int, str]]]
+    batch = torch.randn(6, WIDTH, generator=draw)
+    return ModelCase(chosen, model.eval(), batch, expected)
 
 
 def _loud(magnitude: float) -> nn.Linear:
@@ -140,9 +201,21 @@ def _loud(magnitude: float) -> nn.Linear:
     return layer
 
 
+def _either_or() -> list[nn.Module]:
+    """Make modules that return 14.8 or nothing: near 4,096 fp16 takes 14.8 for 16."""
+    layer = nn.Linear(WIDTH, WIDTH, bias=False)
+    with torch.no_grad():
+        layer.weight.copy_(14.8 * torch.eye(WIDTH))
+    return [nn.LayerNorm(WIDTH), Scale(1000.0), nn.Sigmoid(), layer]
+
+
 def _finite() -> _Parts:
     block = nn.Sequential(_loud(1500.0), Normalise(), nn.Linear(WIDTH, WIDTH))
     return [Residual(), nn.LayerNorm(WIDTH), block, nn.LayerNorm(WIDTH)], [(2, ".1")]
+
+
+def _nan() -> _Parts:
+    return [Residual(), nn.LayerNorm(WIDTH), _loud(1500.0), Shares(), nn.Linear(WIDTH, 4)], [(3, "")]
 
 
 def _own_operations() -> _Parts:
@@ -157,12 +230,12 @@ def _one_after_the_other() -> _Parts:
 
 
 def _second_call() -> _Parts:
-    twice = Twice(Normalise(), 1.0, 2000.0)
+    twice = Reused(Normalise(), 1.0, 2000.0)
     return [Residual(), nn.LayerNorm(WIDTH), _loud(1.0), twice, nn.Linear(WIDTH, 4)], [(3, ".shared")]
 
 
 def _first_call() -> _Parts:
-    twice = Twice(Normalise(), 2000.0, 1.0)
+    twice = Reused(Normalise(), 2000.0, 1.0)
     return [nn.LayerNorm(WIDTH), _loud(1.0), Residual(), twice, nn.Linear(WIDTH, 4)], [(3, ".shared")]
 
 
@@ -177,21 +250,52 @@ def _large_weights() -> _Parts:
 
 
 def _small_weights() -> _Parts:
-    block = nn.Sequential(nn.LayerNorm(WIDTH), _loud(1.0), Scale(16_000.0), Averaged())
-    return [nn.Linear(WIDTH, WIDTH), block, nn.LayerNorm(WIDTH), Residual()], [(1, ".3")]
+    block = Listed(nn.LayerNorm(WIDTH), _loud(1.0), Scale(16_000.0), Averaged())
+    return [nn.Linear(WIDTH, WIDTH), block, nn.LayerNorm(WIDTH), Residual()], [(1, ".parts.3")]
 
 
-KINDS: dict[str, tuple[str, str, Callable[[], _Parts]]] = {
-    "finite": ("a model in which a finite number is wrong", "finite_but_wrong", _finite),
-    "own operations": ("a model of which no layer is wrong", "own_operations_missed", _own_operations),
-    "one after the other": (
-        "a model in which two modules are wrong",
-        "hidden_by_the_first",
-        _one_after_the_other,
+def _rows() -> _Parts:
+    block = nn.Sequential(_loud(1.0), LoudInside(), Normalise())
+    return [Residual(), nn.LayerNorm(WIDTH), block, nn.Linear(WIDTH, 4)], [(2, ".2")]
+
+
+def _evenly() -> _Parts:
+    block = nn.Sequential(*_either_or(), Shifted())
+    return [Residual(), block, nn.Linear(WIDTH, 4)], [(1, ".4")]
+
+
+def _one_column() -> _Parts:
+    block = nn.Sequential(*_either_or(), Shifted(columns=1))
+    return [Residual(), block, nn.Linear(WIDTH, 4)], []
+
+
+def _one_call_of_three() -> _Parts:
+    block = nn.Sequential(*_either_or(), Reused(Shifted(), 10.0, 1.0, 10.0))
+    return [Residual(), block, nn.Linear(WIDTH, 4)], [(1, ".4.shared")]
+
+
+def _in_place() -> _Parts:
+    first, second = nn.ReLU(inplace=True), nn.SiLU(inplace=True)
+    return [nn.Linear(WIDTH, WIDTH), first, nn.Linear(WIDTH, WIDTH), second, nn.Linear(WIDTH, 4)], []
+
+
+KINDS = {
+    "finite": Kind("a model in which a finite number is wrong", "finite_but_wrong", _finite),
+    "nan": Kind("a model in which a quotient is wrong", "nan_unnoticed", _nan),
+    "own operations": Kind("a model of which no layer is wrong", "own_operations_missed", _own_operations),
+    "one after the other": Kind(
+        "a model in which two modules are wrong", "hidden_by_the_first", _one_after_the_other
     ),
-    "second call": ("a model that uses a module twice", "later_call_missed", _second_call),
-    "first call": ("a model that uses a module twice", "first_call_missed", _first_call),
-    "products": ("a model whose products autocast has in fp32", "island_missed", _products),
-    "large weights": ("a model that needs no island", "island_missed", _large_weights),
-    "small weights": ("a model with weights like any other's", "island_missed", _small_weights),
+    "second call": Kind("a model that uses a module twice", "later_call_missed", _second_call),
+    "first call": Kind("a model that uses a module twice", "first_call_missed", _first_call),
+    "products": Kind("a model whose products autocast has in fp32", "island_missed", _products),
+    "large weights": Kind("a model that needs no island", "island_missed", _large_weights),
+    "small weights": Kind("a model with weights like any other's", "island_missed", _small_weights),
+    "rows": Kind("a model that makes some rows large", "rows_missed", _rows),
+    "evenly": Kind("a model that adds a large number and takes it away", "not_by_norm", _evenly),
+    "one column": Kind(
+        "a model that adds a large number to one column", "island_missed", _one_column, "not_by_norm"
+    ),
+    "one call of three": Kind("a model that uses a module three times", "calls_averaged", _one_call_of_three),
+    "in place": Kind("a model that works in place", "island_missed", _in_place, "changed_in_place"),
 }

@@ -5,15 +5,16 @@ def amp_ready(model, batch):
     """Return the names of the modules of model that need an island of fp32 under autocast in fp16."""
     calls, handles, wrong = [], [], set()
     for name, module in model.named_modules():
-        hook = module.register_forward_hook(lambda *call, name=name: calls.append((name, *call)))
-        handles.append(hook)
+        hook = lambda module, inputs, name=name: calls.append((name, module, inputs[0].clone()))  # noqa: E731
+        handles.append(module.register_forward_pre_hook(hook))
     with torch.no_grad():
         model(batch)
         for handle in handles:
             handle.remove()
-        for name, module, inputs, right in calls:
+        for name, module, x in calls:
+            right = module(x.clone())
             with torch.autocast(batch.device.type, dtype=torch.float16):
-                output = module(*(x.half() for x in inputs)).float()
+                output = module(x.half()).float()
             if not (output - right).norm() <= 0.05 * right.norm():
                 wrong.add(name)
     inside = lambda other, name: other != name and other.startswith(name and f"{name}.")  # noqa: E731

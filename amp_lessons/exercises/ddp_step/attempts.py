@@ -163,6 +163,38 @@ wrong(
         "            window = batches",
     ),
 )
+wrong(
+    "a_new_scaler_for_each_epoch",
+    "scaler_recreated",
+    "new GradScaler",
+    (
+        "        seen = torch.zeros(2)",
+        "        scaler = torch.amp.GradScaler(device_type, enabled=dtype == torch.float16)\n"
+        "        seen = torch.zeros(2)",
+    ),
+)
+wrong(
+    "averaged_start",
+    "not_rank_zeros_weights",
+    "rank 0 was given",
+    (
+        WRAP,
+        "    for p in model.parameters():\n"
+        "        dist.all_reduce(p.data)\n"
+        "        p.data /= dist.get_world_size()\n" + WRAP,
+    ),
+)
+wrong(
+    "weights_averaged_too",
+    "reduced_every_batch",
+    "for 6 steps",
+    (
+        STEP,
+        STEP + "            for p in model.parameters():\n"
+        "                dist.all_reduce(p.data)\n"
+        "                p.data /= dist.get_world_size()\n",
+    ),
+)
 wrong("never_zeroed", "no_zero_grad", "gradients", ("            optimizer.zero_grad()\n", ""))
 wrong(
     "mean_of_the_ranks_histories",
@@ -215,6 +247,15 @@ right(
 )
 
 
+right(
+    "weights_handed_out_by_a_sum",
+    (
+        WRAP,
+        "    for p in model.parameters():\n"
+        "        p.data *= dist.get_rank() == 0\n"
+        "        dist.all_reduce(p.data)\n" + WRAP,
+    ),
+)
 right("scaler_in_bf16_too", ("enabled=dtype == torch.float16", "enabled=True"))
 right(
     "summed_by_a_hook",

@@ -32,6 +32,7 @@ def check(attempt: Attempt) -> Iterator[Finding]:
     problems = _problems()
     seen = ranks.run(on_ranks.train, loop, problems)
     for of_ranks, *runs in zip(problems, *seen, strict=True):
+        require_none(of_beginnings(runs))
         require_none(of_reductions(runs))
         require_none(of_updates(runs, of_ranks))
         if not any(problem.poisoned for problem in of_ranks):
@@ -84,6 +85,25 @@ _WITHOUT_SCALER = (
 )
 
 
+def of_beginnings(runs: list[SeenRun]) -> Iterator[Finding]:
+    """Compare the weights that the ranks began with, with each other and with rank 0's."""
+    first_windows = [run.windows[0] for run in runs]
+    if not _same([window.before for window in first_windows]):
+        yield failed(
+            "ranks_start_apart",
+            "the ranks began with different weights: each has drawn its own, and nothing gave them the same",
+            "wrap the model, DistributedDataParallel(model), which hands out rank 0's weights, before the "
+            "first forward pass",
+        )
+    if not torch.equal(first_windows[0].before, runs[0].given):
+        yield failed(
+            "not_rank_zeros_weights",
+            "all ranks began with the same weights, but not with those that rank 0 was given",
+            "let rank 0 hand out its own: DistributedDataParallel(model), or "
+            "dist.broadcast(parameter.data, src=0) for each parameter",
+        )
+
+
 def of_reductions(runs: list[SeenRun]) -> Iterator[Finding]:
     """Find gradients reduced in 16 bits, or for every batch; tensors of up to four elements are ignored."""
     for run in runs:
@@ -99,8 +119,8 @@ def of_reductions(runs: list[SeenRun]) -> Iterator[Finding]:
         if sent >= len(run.windows) + 1:
             yield failed(
                 "reduced_every_batch",
-                f"all gradients were sent {sent:.3g} times for {len(run.windows)} steps: the result is the "
-                "same, and the network carries more than it needs",
+                f"as many numbers as there are gradients were sent {sent:.3g} times for "
+                f"{len(run.windows)} steps: the network carries more than it needs",
                 "for all batches of a window but the last one, run forward and backward inside with "
                 "ddp.no_sync(): (the forward pass too: it is what tells DDP whether to send)",
             )
@@ -110,9 +130,7 @@ def of_updates(runs: list[SeenRun], problems: tuple[Problem, ...]) -> Iterator[F
     """Compare the ranks, window by window, then the update with the one wanted; at last ask the scalers."""
     left = torch.zeros_like(runs[0].given)  # what the window before had applied
     for number, of_ranks in enumerate(zip(*(run.windows for run in runs), strict=True), start=1):
-        yield from _apart_before(number, of_ranks)
-        if number == 1:
-            yield from _not_rank_zeros(of_ranks[0], runs)
+        yield from _scales_apart(number, of_ranks)
         if any(window.overflowed for window in of_ranks) or _poisoned(number, problems):
             yield from _at_overflow(of_ranks)
         else:
@@ -130,28 +148,11 @@ def _poisoned(number: int, problems: tuple[Problem, ...]) -> bool:
     return any(index // steps == at for problem in problems for index, _ in problem.poisoned)
 
 
-def _apart_before(number: int, of_ranks: tuple[SeenWindow, ...]) -> Iterator[Finding]:
-    if number == 1 and not _same([window.before for window in of_ranks]):
-        yield failed(
-            "ranks_start_apart",
-            "the ranks began with different weights: each has drawn its own, and nothing gave them the same",
-            "wrap the model, DistributedDataParallel(model), which hands out rank 0's weights, before the "
-            "first forward pass",
-        )
+def _scales_apart(number: int, of_ranks: tuple[SeenWindow, ...]) -> Iterator[Finding]:
     if not _same([torch.tensor(window.scale) for window in of_ranks]):
         scales = " and ".join(f"{window.scale:g}" for window in of_ranks)
         yield catalogue.ranks.scales_apart(
             f"the ranks went into window {number} with different loss scales, {scales}"
-        )
-
-
-def _not_rank_zeros(window: SeenWindow, runs: list[SeenRun]) -> Iterator[Finding]:
-    if not torch.equal(window.before, runs[0].given):
-        yield failed(
-            "not_rank_zeros_weights",
-            "all ranks began with the same weights, but not with those that rank 0 was given",
-            "let rank 0 hand out its own: DistributedDataParallel(model), or "
-            "dist.broadcast(parameter.data, src=0) for each parameter",
         )
 
 

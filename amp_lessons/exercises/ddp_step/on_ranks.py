@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed, first
@@ -18,6 +18,8 @@ from amp_lessons.exercises.training_loops.mistakes import exceptions, history, p
 from amp_lessons.exercises.training_loops.testbed import Problem, Run, run_loop
 from amp_lessons.exercises.training_loops.window import Window, windows
 from amp_lessons.parallel.collectives import Collective, CollectiveLog
+
+_TRAINING = "training"
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,8 @@ class SeenWindow:
 class SeenRun:
     """What one rank did on one problem; ``losses`` holds (loss, samples) of every batch, in order.
 
-    ``given`` are the weights that it was given, flat; ``of_scaler`` what its scaler did wrong on its own.
+    ``given`` are the weights that it was given, flat; ``of_scaler`` what its scaler did wrong on its own;
+    ``reductions`` are those from the first forward pass on, for what comes before is no gradient.
     """
 
     given: Tensor
@@ -64,19 +67,22 @@ def train(loop: Callable[..., Any], problems: tuple[tuple[Problem, ...], ...]) -
 def _train(loop: Callable[..., Any], problem: Problem) -> SeenRun:
     log = CollectiveLog()
 
-    def logged(*args: Any, device_type: str, **options: Any) -> Any:
+    def logged(model: nn.Module, *args: Any, device_type: str, **options: Any) -> Any:
+        hook = model.register_forward_pre_hook(lambda *call: setattr(log, "phase", _TRAINING))
         with log:
-            return loop(*args, **options)
+            value = loop(model, *args, **options)
+        hook.remove()
+        return value
 
     run = run_loop(logged, problem, ("accumulation_steps",))
     _require_trained(run)
     return SeenRun(
         given=run.start_weights,
         windows=tuple(map(_seen, windows(run))),
-        of_scaler=first(_never_lowered(run)),
+        of_scaler=first(_not_lowered_for_good(run)),
         history=run.outcome.value,
         losses=tuple((step.loss.value, _samples(run, step.batch)) for step in run.steps),
-        reductions=tuple(replace(call, phase="") for call in log.calls if "reduce" in call.name),
+        reductions=tuple(each for each in log.calls if "reduce" in each.name and each.phase == _TRAINING),
         parameters=run.start_weights.numel(),
     )
 
@@ -112,11 +118,15 @@ def _unscaled(run: Run) -> Iterator[Finding]:
     yield from scaling.not_scaled(window)
 
 
-def _never_lowered(run: Run) -> Iterator[Finding]:
-    """Find a scaler whose scale an overflow did not lower; of a scale kept by hand the updates tell."""
+def _not_lowered_for_good(run: Run) -> Iterator[Finding]:
+    """Find a scaler whose scale an overflow did not lower, or that was back at the old one later.
+
+    Of a scale kept by hand the updates tell.
+    """
     for window, later in itertools.pairwise(windows(run)):
         if window.overflowed and 1.0 < window.scale <= later.scale:
             yield scaling.why_no_backoff(window, later)
+        yield from scaling.raised_otherwise(window, later)
 
 
 def _samples(run: Run, batch: int | None) -> int:

@@ -110,6 +110,38 @@ wrong(
     ("tensor.float().abs().max()", "tensor.float().abs()"),
     (FORWARD, "((a.float() * scale_a) @ (b.float() * scale_b).t()).to(x.dtype)"),
 )
+wrong(
+    "row_by_row",
+    "unknown_cast",
+    "of shape (40,)",
+    (
+        "a, scale_a = cast(x, torch.float8_e4m3fn)",
+        "rows = [cast(row, torch.float8_e4m3fn) for row in x]\n"
+        "            a, scale_a = torch.stack([r[0] for r in rows]), torch.stack([r[1] for r in rows])[:, None]",
+    ),
+)
+wrong(
+    "weight_cast_once_and_kept_with_it",
+    "stale_cast",
+    "before",
+    (
+        WEIGHT,
+        "if not hasattr(weight, 'kept'):\n                weight.kept = cast(weight, torch.float8_e4m3fn)\n"
+        "            b, scale_b = weight.kept",
+    ),
+)
+wrong(
+    "weight_cast_once_for_its_shape",
+    "stale_cast",
+    "changed in place",
+    ("import torch\n", "import torch\n\nKEPT = {}\n"),
+    (
+        WEIGHT,
+        "if weight.shape not in KEPT:\n"
+        "                KEPT[weight.shape] = cast(weight, torch.float8_e4m3fn)\n"
+        "            b, scale_b = KEPT[weight.shape]",
+    ),
+)
 wrong("half_the_range_is_not_enough", "saturates", "lands at", (SCALE, f"{SCALE} / 4"))
 wrong("a_range_of_one", "range_unused", "lands at 1", (SCALE, "amax.clamp(min=1e-30)"))
 wrong("nan_at_zero", "zero_amax", "x of zeros", (".clamp(min=1e-30)", ""))
@@ -189,6 +221,15 @@ right(
 right("scales_first", (FORWARD, "((a.float() * scale_a) @ (b.float() * scale_b).t()).to(x.dtype)"))
 right("multiplied_in_fp64", (FORWARD, "((a.double() @ b.double().t()) * scale_a * scale_b).to(x.dtype)"))
 right("half_of_the_range", (SCALE, f"({SCALE}) * 2"))
+right(
+    "weight_cast_once_for_each_of_its_versions",
+    (
+        WEIGHT,
+        "if getattr(weight, 'version', None) != weight._version:\n"
+        "                weight.kept, weight.version = cast(weight, torch.float8_e4m3fn), weight._version\n"
+        "            b, scale_b = weight.kept",
+    ),
+)
 right(
     "cast_again_from_high_precision",
     ("ctx.save_for_backward(a, scale_a, b, scale_b)", "ctx.save_for_backward(x, weight)"),

@@ -24,9 +24,11 @@ def check(attempt: Attempt) -> Iterator[Finding]:
     """Run forward and backward by either behaviour of PyTorch's cast; what is not so is rejected."""
     fp8_linear = attempt.function(torch.zeros(1, 1), torch.zeros(1, 1))
     for behaviour, whose in BEHAVIOURS.items():
-        for case in cases():
+        for number, case in enumerate(cases()):
             ran = _run(fp8_linear, case, behaviour, f"{case.what} {whose}")
             _JUDGES[case.kind](ran, case)
+            if number == 0:
+                _require_fresh_cast(fp8_linear, case, behaviour)
     yield passed("three_products", "each of the three products is that of scaled casts, taken back")
     yield passed("formats", "x and weight are cast to E4M3, the gradient to E5M2, each rounded once")
     yield passed("corners", "zeros, no rows, inf and NaN come out as they should")
@@ -61,6 +63,23 @@ def _run(fp8_linear: LearnersFunction, case: ProductsCase, behaviour: str, what:
     if any(not torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in ((x, case.x), (weight, case.weight))):
         raise Rejected(common_findings.inputs_changed("x and weight", "compute with new tensors: x / scale"))
     return Ran(what, output.detach(), to_x, to_weight, forward, backward)
+
+
+def _require_fresh_cast(fp8_linear: LearnersFunction, case: ProductsCase, behaviour: str) -> None:
+    """Reject a cast that is kept although an optimizer has changed the weight since."""
+    x, weight = (each.clone().requires_grad_() for each in (case.x, case.weight))
+    for about in ("forward", "forward, after the weight was changed in place"):
+        _, casts = _watched(lambda: fp8_linear.function(x, weight), behaviour, about)
+        changed = {"weight": weight.detach().double()}
+        with torch.no_grad():
+            weight.copy_(weight.flip(0))
+    if not any(recognised(cast, changed) for cast in casts):
+        reject(
+            "stale_cast",
+            "the weight was changed in place, as an optimizer does, and was not cast again: the product is "
+            "that of the weight that was there before",
+            "cast the weight in every forward pass; what is kept is right until the next step only",
+        )
 
 
 def _watched(code: Callable[[], Any], behaviour: str, about: str) -> tuple[Any, list[SeenCast]]:
@@ -175,7 +194,8 @@ def multiple_of(seen: Tensor, matrix: Tensor) -> float | None:
 def recognised(cast: SeenCast, matrices: Mapping[str, Tensor]) -> Operand | None:
     """Say which operand was cast, as it is or transposed; None where it is none of them times one number."""
     for name, matrix in matrices.items():
-        for source, values in ((cast.source, cast.values), (cast.source.mT, cast.values.mT)):
+        turned = [(cast.source.mT, cast.values.mT)] if cast.source.ndim > 1 else []
+        for source, values in [(cast.source, cast.values), *turned]:
             factor = multiple_of(source, matrix)
             if factor is not None:
                 return Operand(name, factor, values / factor, cast.dtype)

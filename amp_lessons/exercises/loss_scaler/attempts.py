@@ -159,6 +159,32 @@ wrong(
 TABLE.wrong["an_instance"] = ("not_a_class", "class", object())
 
 
+wrong(
+    "flags_of_the_class",
+    "state_shared",
+    "second LossScaler",
+    (
+        "        self._clean_steps = 0\n        self._unscaled = False\n        self._overflow = False\n",
+        "        LossScaler._clean_steps = 0\n        LossScaler._unscaled = LossScaler._overflow = False\n",
+    ),
+    ("self._overflow |= not", "LossScaler._overflow |= not"),
+    ("        self._unscaled = True", "        LossScaler._unscaled = True"),
+    ("self._unscaled = self._overflow = False", "LossScaler._unscaled = LossScaler._overflow = False"),
+)
+wrong(
+    "scale_in_a_global",
+    "state_shared",
+    "second LossScaler",
+    ("class LossScaler:", "STATE = {}\n\n\nclass LossScaler:"),
+    ("self._scale = init_scale", "STATE['scale'] = init_scale"),
+    ("return loss * self._scale", "return loss * STATE['scale']"),
+    ("/= self._scale", "/= STATE['scale']"),
+    ("self._scale *= self._backoff_factor", "STATE['scale'] *= self._backoff_factor"),
+    ("self._scale *= self._growth_factor", "STATE['scale'] *= self._growth_factor"),
+    ("return self._scale", "return STATE['scale']"),
+)
+
+
 @TABLE.mistake("unscale", "gradients are")
 class UnscaleMultiplies(TABLE.changed()):
     def unscale_(self, optimizer):

@@ -72,12 +72,27 @@ def _require_the_same_as_pytorchs(
     right = step_through(lambda: pytorchs, scenario.events, [])
     timeline = _timeline(right, seen)
     for count, theirs in enumerate(right):
-        require_none(mistakes(seen, count, theirs), *timeline)
+        found = mistakes(seen, count, theirs)
+        require_none(map(_by_another, found) if scenario.beside_another else found, *timeline)
     remarks += remarks_on(seen)
     return timeline
 
 
+def _by_another(mistake: Finding) -> Finding:
+    """Say of a mistake that is made beside another scaler only, that there must be something they share."""
+    return failed(
+        "state_shared",
+        f"only while a second LossScaler is in use, {mistake.message}",
+        "keep in self what a scaler remembers: a GAN may have two, and neither must know of the other's "
+        "overflow",
+    )
+
+
 def _iterations(attempt: type, scenario: Scenario) -> list[Iteration]:
+    def another() -> None:
+        if scenario.beside_another:
+            step_through(lambda: attempt(**SCENARIOS[0].settings), ["inf"], [])
+
     borrowed: list[str] = []
     progress: list[str] = []
     with replaced(torch.amp.GradScaler, "__init__", lambda original: _noticed(original, borrowed)):
@@ -86,6 +101,7 @@ def _iterations(attempt: type, scenario: Scenario) -> list[Iteration]:
             lambda: attempt(**scenario.settings),
             scenario.events,
             progress,
+            another,
             part=lambda: progress[-1] if len(progress) > 1 else "",
         )
     if borrowed:

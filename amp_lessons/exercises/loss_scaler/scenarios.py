@@ -36,11 +36,13 @@ class Scenario:
     """What a scaler is made with, and one entry per iteration.
 
     An entry is ``"."`` for a clean iteration, ``"u"`` for a clean one with an explicit ``unscale_``, ``"c"``
-    for one in which gradients are clipped after that, or a kind of overflow.
+    for one in which gradients are clipped after that, or a kind of overflow. ``beside_another`` says that
+    in each of them a second scaler is made, and goes through an overflow of its own.
     """
 
     settings: dict[str, Any]
     events: tuple[str, ...]
+    beside_another: bool = False
 
 
 # six clean iterations in a row grow twice, the last overflows bring the scale below 1
@@ -54,6 +56,11 @@ SCENARIOS = (
     Scenario(
         {"init_scale": 16.0, "growth_factor": 16.0, "backoff_factor": 0.25, "growth_interval": 1},
         (".",) * 8,
+    ),
+    Scenario(
+        {"init_scale": 4.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 2},
+        (".", "u", ".", "clip", ".", "c", "u"),
+        beside_another=True,
     ),
 )
 
@@ -145,9 +152,15 @@ class _Training:
         return [p.grad for p in (self.first, self.second) if p.grad is not None]
 
 
-def step_through(make: Callable[[], Any], events: Sequence[str], progress: list[str]) -> list[Iteration]:
+def step_through(
+    make: Callable[[], Any],
+    events: Sequence[str],
+    progress: list[str],
+    meanwhile: Callable[[], Any] = lambda: None,
+) -> list[Iteration]:
     """Take a scaler through the iterations of a scenario. ``progress`` says at any time what is being done.
 
+    ``meanwhile`` is called in each of them, before ``step``.
     Raises NoGraphError if what ``scale`` returns is nothing that backward can start from, and NoMethodError
     if something that cannot be called stands where a method should.
     """
@@ -159,7 +172,7 @@ def step_through(make: Callable[[], Any], events: Sequence[str], progress: list[
         progress.append(method)
         return getattr(scaler, method)(*args)
 
-    return [_iteration(call, training, event, count) for count, event in enumerate(events, 1)]
+    return [_iteration(call, training, event, count, meanwhile) for count, event in enumerate(events, 1)]
 
 
 def _require_methods(scaler: Any) -> None:
@@ -173,7 +186,9 @@ def _require_methods(scaler: Any) -> None:
 _CallMethod = Callable[..., Any]  # of the scaler, by its name
 
 
-def _iteration(call: _CallMethod, training: _Training, event: str, count: int) -> Iteration:
+def _iteration(
+    call: _CallMethod, training: _Training, event: str, count: int, meanwhile: Callable[[], Any]
+) -> Iteration:
     training.optimizer.zero_grad()
     factors = torch.tensor([0.25, -0.5]) * count
     scale_before = call("get_scale")
@@ -185,6 +200,7 @@ def _iteration(call: _CallMethod, training: _Training, event: str, count: int) -
     training.spoil(event)
     gradients = training.tensors()
     unscaled = _unscale(call, training, event)
+    meanwhile()
     weights, steps = training.weights(), training.steps
     call("step", training.optimizer)
     moved, steps, left = weights - training.weights(), training.steps - steps, training.gradients()

@@ -71,6 +71,13 @@ wrong("nearest_power_of_two", "saturates", "lands at", (SCALE, f"2.0 ** ({SCALE}
 wrong("nan_at_zero", "zero_amax", "for zeros", (".clamp(min=1e-30)", ""))
 wrong("a_floor_as_torchaos", "floor_too_high", "allowed to be smaller", ("1e-30", "1e-12"))
 wrong(
+    "a_floor_under_the_scale",
+    "floor_too_high",
+    "allowed to be smaller",
+    (SCALE, "(amax / torch.finfo(dtype).max).clamp(min=1e-30)"),
+)
+wrong("first_row_decides", "saturates", "lands at", ("x.abs().max()", "x.flatten()[:40].abs().max()"))
+wrong(
     "only_zero_is_replaced",
     "scale_beyond_fp32",
     "subnormal",

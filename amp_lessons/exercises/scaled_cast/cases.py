@@ -44,7 +44,7 @@ def _ordinary() -> list[CastCase]:
     near_two, near_one = math.nextafter(2.0, 0.0) * 0.97, 1.01
     return [
         CastCase("weights", _spread(4, 32, 32, factor=0.1)),  # first: here no mistake makes all of them 0
-        CastCase("many numbers of one size", torch.linspace(0.3, -0.4, 5000)),
+        CastCase("many numbers of one size", torch.linspace(0.3, -0.4, 5000).roll(2500)),
         CastCase("small gradients", _spread(2, 40, 25, factor=1e-8)),
         CastCase("large activations, the largest negative", _spread(3, 64, 16, factor=1e4)),
         *(CastCase(f"numbers up to {top:.3g}", _up_to(top)) for top in (near_two, near_one, 1.5, 1.7)),

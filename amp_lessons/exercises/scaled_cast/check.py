@@ -92,7 +92,8 @@ def _wrong_amax(scale: float, case: CastCase, element: FloatFormat, what: str) -
             "floor_too_high",
             f"{what}: the scale is {scale:.3g}, as if it were not allowed to be smaller: the largest "
             f"magnitude becomes {case.amax / scale:.3g} and much of the tensor 0",
-            "a floor for the largest magnitude is there for zeros: 1e-30 is low enough, 1e-12 is not",
+            "a floor is there for zeros: put it under the largest magnitude, amax.clamp(min=1e-30), for the "
+            "scale is hundreds of times smaller; 1e-12, as torchao has it, is larger than some gradients",
         )
 
 

@@ -200,6 +200,7 @@ right(
         REDUCE,
         "        dist.all_reduce(whole)\n        mine = whole.chunk(dist.get_world_size())[dist.get_rank()].clone()\n",
     ),
+    notes=("shard_all_reduced",),
 )
 right(
     "gathered_into_a_list",
@@ -233,7 +234,7 @@ right(
         "        mine = whole.chunk(dist.get_world_size())[dist.get_rank()].clone()\n",
     ),
 )
-right(
+right(  # as FSDP2 does, so that backward passes can be accumulated
     "added_to_the_gradient_there_is",
     (
         f"self.shard.grad = {MEAN}",

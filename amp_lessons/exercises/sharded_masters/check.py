@@ -20,11 +20,12 @@ _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 def check(attempt: Attempt) -> Iterator[Finding]:
     """Train in three dtypes; every weight, gradient and message is looked at on the rank itself."""
     _require_class(attempt.value, attempt.names[0])
-    ranks.run(on_ranks.train, attempt.value, _DTYPES)
+    remarks, *_ = ranks.run(on_ranks.train, attempt.value, _DTYPES)
     yield passed("masters_sharded", "each rank keeps its share of the weights in fp32, and no other")
     yield passed("computed_in_half", "weights were sent, and computed with, in the dtype asked for")
     yield passed("reduced_in_fp32", "gradients were added up over ranks in fp32, and averaged")
     yield passed("as_one_process", "after every step the weights are those of one process")
+    yield from remarks
 
 
 def _require_class(value: Any, name: str) -> None:

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from amp_lessons.audit import catalogue
-from amp_lessons.audit.findings import Finding, failed
+from amp_lessons.audit.findings import Finding, failed, note
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.parallel.collectives import Collective
 from amp_lessons.text.describing import describe
@@ -149,6 +149,17 @@ def of_reducing(
             "them, and "
             "they take the memory that was to be saved",
             "set p.grad = None for every parameter once it is reduced",
+        )
+
+
+def of_traffic(beside: Beside, sent: list[Collective]) -> Iterator[Finding]:
+    """Remark on gradients that every rank was sent in full, which is right, and twice what has to be sent."""
+    if any(call.name == "all-reduce" and call.elements >= len(beside.masters) for call in sent):
+        yield note(
+            "shard_all_reduced",
+            "reduce sends the whole mean gradient to every rank, by an all-reduce, and throws away what is "
+            "not its share: twice the bytes of a reduce-scatter",
+            "dist.reduce_scatter_tensor(mine, whole) sends each rank its share alone",
         )
 
 

@@ -12,6 +12,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from amp_lessons.audit.findings import Finding
 from amp_lessons.exercises.attempt import require_none, run
 from amp_lessons.exercises.sharded_masters import mistakes
 from amp_lessons.exercises.sharded_masters.mistakes import Beside
@@ -24,13 +25,12 @@ _RATE = 2.0**-9  # updates so small that 16 bits would lose most of them
 _POISON = 1e6  # beyond fp16, within bf16
 
 
-def train(attempt: type, dtypes: tuple[torch.dtype, ...]) -> None:
-    """Train in each of the dtypes. Raises Rejected for what is wrong."""
-    for seed, dtype in enumerate(dtypes):
-        _train(attempt, dtype, seed)
+def train(attempt: type, dtypes: tuple[torch.dtype, ...]) -> list[Finding]:
+    """Train in each of the dtypes; return what is to be remarked. Raises Rejected for what is wrong."""
+    return [remark for seed, dtype in enumerate(dtypes) for remark in _train(attempt, dtype, seed)]
 
 
-def _train(attempt: type, dtype: torch.dtype, seed: int) -> None:
+def _train(attempt: type, dtype: torch.dtype, seed: int) -> list[Finding]:
     model = _model(seed)
     beside = Beside(model, dtype)
     sharded = run(attempt, model, dtype)
@@ -51,6 +51,7 @@ def _train(attempt: type, dtype: torch.dtype, seed: int) -> None:
             beside.step(_RATE)
         optimizer.zero_grad()
         require_none(mistakes.of_masters(model, sharded, beside))
+    return list(mistakes.of_traffic(beside, sent))
 
 
 def _watched(method: Callable[[], Any], name: str) -> list[Collective]:

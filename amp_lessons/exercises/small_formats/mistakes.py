@@ -77,7 +77,7 @@ def zero_amax(what: str, seen: str) -> Finding:
     return failed(
         "zero_amax",
         f"{what}: {seen}; gradients that are all zero are common, in an embedding or behind a dead ReLU",
-        "a largest magnitude of 0 needs any scale that is not 0: clamp it from below, by 1e-30 say",
+        "a largest magnitude of 0 needs any scale that is not 0: amax.clamp(min=1e-30), say",
     )
 
 

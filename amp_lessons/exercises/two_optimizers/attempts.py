@@ -128,7 +128,7 @@ wrong("update_first", "update_without_step", "inf check", (BACK_D, BACK_D + UPDA
 wrong(
     "unscaled_then_direct",
     "step_bypasses_scaler",
-    "inf or NaN",
+    "all the same",
     (STEP_D, "    scaler.unscale_(opt_d)\n    opt_d.step()\n"),
 )
 wrong(

@@ -76,13 +76,19 @@ def overflow(window: Window) -> Iterator[Finding]:
     if _left_alone(window):
         return
     given = window.gradients_at_step
-    if given is not None and given.isfinite().all():
+    if given is not None and given.isfinite().all() and not _noticed(window):
         yield catalogue.scaler.overflow_hidden()
     if window.called("optimizer.step", directly=True):
         yield catalogue.scaler.step_bypasses_scaler("optimizer.step() was called directly")
     if not window.called("optimizer.step"):
         yield catalogue.steps.weights_changed("a batch overflowed and its step was skipped")
     yield catalogue.scaler.overflow_not_skipped("they are now inf or NaN, or moved by garbage")
+
+
+def _noticed(window: Window) -> bool:
+    """Whether the scaler looked at gradients while some of them were not finite."""
+    looked_at = [call.gradients for call in window.called("unscale_") if call.gradients is not None]
+    return any(not bool(gradients.isfinite().all()) for gradients in looked_at)
 
 
 def _left_alone(window: Window) -> bool:
@@ -111,12 +117,17 @@ def scale_after_overflow(everything: list[Window]) -> Iterator[Finding]:
     for window, later in itertools.pairwise(everything):
         if window.overflowed and later.last.backwards and not _scale(later) < _scale(window):
             yield why_no_backoff(window, later)
-        if _scale(later) > _scale(window) and _scalers(window) and _scalers(later) - _scalers(window):
-            yield catalogue.scaler.scaler_recreated()
-        if _set_back(window, later):
-            yield _reset(window, later)
+        yield from raised_otherwise(window, later)
         if _scale(later) < _scale(everything[0]):  # otherwise it may be a scaler that was told nothing
             yield from _count_forgotten(window, later)
+
+
+def raised_otherwise(window: Window, later: Window) -> Iterator[Finding]:
+    """Find a scale that rose from one window to the next, and not by its scaler."""
+    if _scale(later) > _scale(window) and _scalers(window) and _scalers(later) - _scalers(window):
+        yield catalogue.scaler.scaler_recreated()
+    if _set_back(window, later):
+        yield _reset(window, later)
 
 
 def _scale(window: Window) -> float:

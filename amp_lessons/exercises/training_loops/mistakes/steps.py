@@ -269,7 +269,8 @@ def other_gradient(window: Window) -> Iterator[Finding]:
     yield failed(
         "other_gradient",
         "backward computed other gradients than those of loss_fn(model(inputs), targets): something was "
-        "added to the loss (a penalty, say), or gradients were changed by hooks",
+        "added to the loss (a penalty, say), or gradients were changed on their way, by hooks or between two "
+        "backward passes",
         "call backward on the scaled loss and nothing else",
     )
 
