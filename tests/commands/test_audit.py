@@ -351,6 +351,49 @@ def test_something_is_done_once_a_module_is_complete_and_not_before(tmp_path, mo
     monkeypatch.delitem(sys.modules, "awaited")
 
 
+def test_whoever_only_asks_whether_a_module_is_there_has_not_imported_it(tmp_path, monkeypatch):
+    """As transformers does, before something imports PyTorch."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "looked_for.py").write_text("part = 1\n")
+    seen = []
+    finders = list(sys.meta_path)
+    when_imported("looked_for", lambda: seen.append(sys.modules["looked_for"].part))
+    for _ in range(2):
+        assert importlib.util.find_spec("looked_for").origin == str(tmp_path / "looked_for.py")
+    assert seen == []
+    importlib.import_module("looked_for")
+    assert seen == [1]
+    assert sys.meta_path == finders
+    monkeypatch.delitem(sys.modules, "looked_for")
+
+
+def test_a_module_that_fails_at_first_is_awaited_again(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "fails_once.py").write_text("import os\nos.environ['FAILS_ONCE']\n")
+    monkeypatch.delenv("FAILS_ONCE", raising=False)
+    seen = []
+    when_imported("fails_once", lambda: seen.append(1))
+    with pytest.raises(KeyError):
+        importlib.import_module("fails_once")
+    assert seen == []
+    monkeypatch.setenv("FAILS_ONCE", "")
+    importlib.import_module("fails_once")
+    assert seen == [1]
+    monkeypatch.delitem(sys.modules, "fails_once")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "first", ["import importlib.util; importlib.util.find_spec('torch')", "import transformers"]
+)
+def test_a_training_is_seen_whatever_asks_for_pytorch_first(tmp_path, first):
+    if "transformers" in first:
+        pytest.importorskip("transformers")
+    done = audited(tmp_path, f"{first}\n{TRAINING}\nlist(train(3))", "--json", "r.json")
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads((tmp_path / "r.json").read_text())["steps"]) == 3
+
+
 def test_a_module_that_is_not_there_is_refused_as_python_does(monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     with pytest.raises(ModuleNotFoundError, match="No module named not_there"):

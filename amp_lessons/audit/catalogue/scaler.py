@@ -204,11 +204,12 @@ def overflow_not_skipped(how: str) -> Worded:
 
 
 @mistake("many steps in a row were skipped, whatever the scale", lesson="03", only_audit=True)
-def always_overflows(steps: int) -> Worded:
-    """Report many ``steps`` skipped in a row."""
+def always_overflows(steps: int, loss: float | None = None) -> Worded:
+    """Report many ``steps`` skipped in a row, or fewer whose ``loss`` was inf or NaN before it was scaled."""
+    broken = "" if loss is None else f", the loss of each was inf or NaN before it was scaled, at last {loss}"
     return (
-        f"{steps} steps in a row were skipped, and every one of them halved the scale: inf or NaN do not "
-        "come from the scale, but from the forward pass or from the data, and no scale will cure them",
+        f"{steps} steps in a row were skipped{broken}, and every one of them halved the scale: inf or NaN do "
+        "not come from the scale, but from the forward pass or from the data, and no scale will cure them",
         "look for the first inf or NaN of the forward pass; keep what overflows there in fp32, or use bf16",
     )
 

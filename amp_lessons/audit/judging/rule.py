@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -26,7 +27,8 @@ class Memory:
     """What rules know of the training so far; ids are those of the objects themselves.
 
     ``last_done`` is what came of the last step that was asked for; ``skipped_in_a_row`` counts an optimizer's
-    steps since the last one that happened.
+    steps since the last one that happened, ``broken_in_a_row`` those among them, without a pause, whose loss
+    was inf or NaN.
     """
 
     scaler_of: dict[int, int] = field(default_factory=dict)  # the scaler that last stepped an optimizer
@@ -35,6 +37,7 @@ class Memory:
     steps_of: Counter[int] = field(default_factory=Counter)
     doubled: Counter[int] = field(default_factory=Counter)
     skipped_in_a_row: Counter[int] = field(default_factory=Counter)
+    broken_in_a_row: Counter[int] = field(default_factory=Counter)
     last_done: events.StepDone | None = None
     steps_at_last_schedule: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     steps_made: int = 0
@@ -83,8 +86,16 @@ class Memory:
         self.skipped_in_a_row[done.optimizer] = (
             0 if done.happened else self.skipped_in_a_row[done.optimizer] + 1
         )
+        self.broken_in_a_row[done.optimizer] = (
+            self.broken_in_a_row[done.optimizer] + 1 if is_broken(done) else 0
+        )
         if done.scaler is not None:
             self.scaler_of[done.optimizer] = done.scaler
+
+
+def is_broken(done: events.StepDone) -> bool:
+    """Whether a step was skipped whose loss was inf or NaN before it was scaled."""
+    return not done.happened and done.loss is not None and not math.isfinite(done.loss)
 
 
 Rule = Callable[[Any, Memory], Iterator[Verdict]]

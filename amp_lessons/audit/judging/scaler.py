@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding
-from amp_lessons.audit.judging.rule import Memory, Verdict, likely, on, seen
+from amp_lessons.audit.judging.rule import Memory, Verdict, is_broken, likely, on, seen
 from amp_lessons.audit.recorder import events
 
 _TOO_MANY = 20  # skipped steps in a row: from 65536 down to 1/16
+_TOO_MANY_BROKEN = 8  # skipped steps in a row whose loss was inf or NaN, which no scale has done
 
 
 @on(events.StepDone)
@@ -23,9 +24,14 @@ def made_anew(event: events.StepDone, memory: Memory) -> Iterator[Verdict]:
 
 @on(events.StepDone)
 def always_overflows(event: events.StepDone, memory: Memory) -> Iterator[Verdict]:
-    """Report many steps skipped in a row: no scale would help."""
-    if memory.skipped_in_a_row[event.optimizer] + 1 == _TOO_MANY and not event.happened:
+    """Report many steps skipped in a row, or some whose loss was no number: no scale would help."""
+    skipped = memory.skipped_in_a_row[event.optimizer] + 1
+    if event.happened:
+        return
+    if skipped == _TOO_MANY:
         yield seen(catalogue.scaler.always_overflows(_TOO_MANY))
+    if is_broken(event) and memory.broken_in_a_row[event.optimizer] + 1 == _TOO_MANY_BROKEN:
+        yield seen(catalogue.scaler.always_overflows(_TOO_MANY_BROKEN, event.loss))
 
 
 @on(events.Updated)

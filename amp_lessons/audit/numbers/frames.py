@@ -116,8 +116,8 @@ class FrameRecorder:
         self.evaluating = False
         self._cleared_at = len(self._frames["backward"])
 
-    def _arrived(self, module: nn.Module, name: str, dropout_off: bool, gradient: Tensor) -> None:
-        if self.armed:
+    def _arrived(self, module: nn.Module, name: str, dropout_off: bool, gradient: Tensor | None) -> None:
+        if self.armed and gradient is not None:  # None for what DDP found unused
             self.evaluating |= dropout_off
             self._frame("backward", module, name, gradient)
 

@@ -22,7 +22,7 @@ from amp_lessons.audit.recorder.events import (
     WeightsInHalf,
 )
 from amp_lessons.audit.recorder.gradients import parameters_of
-from amp_lessons.audit.recorder.later import Later
+from amp_lessons.audit.recorder.later import Later, is_free_to_read
 from amp_lessons.audit.recorder.places import own_line
 from amp_lessons.audit.seen import LayerSeen, LayerStep, StepSeen
 from amp_lessons.precisions import HALVES
@@ -83,7 +83,7 @@ class Sampler:
     def closure_begins(self, optimizer: torch.optim.Optimizer) -> None:
         """Remember some weights where this step is one to look at; its gradients come with its closure."""
         if self._asked[id(optimizer)] % self._every == 0:
-            self._before_closure = id(optimizer), Remembered(self.names.by_layer(parameters_of(optimizer)))
+            self._before_closure = id(optimizer), Remembered(self.names.by_layer(_moving(optimizer)))
 
     def before_step(
         self,
@@ -113,7 +113,7 @@ class Sampler:
             self._remembered = before
             before.closure_is_over()
         else:
-            self._remembered = Remembered(by_layer)
+            self._remembered = Remembered(self.names.by_layer(_moving(optimizer)))
         self._tell_of_underflow(step, loss_scale, used)
 
     def after_step(self, optimizer: torch.optim.Optimizer, done: StepDone, scale: Later, loss: Later) -> None:
@@ -158,7 +158,7 @@ class Sampler:
         by_layer = self.names.by_layer(parameters_of(optimizer))
         half = {name: p[0].dtype for name, p in by_layer.items() if p[0].dtype in HALVES.values()}
         shares = [lost[name] for name in half if name in lost]
-        if shares and _rate(optimizer) != 0.0 and not makes_good(optimizer):
+        if shares and not makes_good(optimizer):
             share, dtype = sum(shares) / len(shares), next(iter(half.values()))
             self._report(UpdatesLost(step=done.step, line=done.line, dtype=dtype, share=share))
 
@@ -236,6 +236,16 @@ def _name_in_layer(models: list[nn.Module], parameter: object, index: int) -> st
             if each is parameter:
                 return name.rpartition(".")[2]
     return f"parameter {index}"
+
+
+def _moving(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """Return the parameters that a step may change: not those whose rate is 0, at a warm-up's first step."""
+    return [p for group in optimizer.param_groups if not _is_zero(group.get("lr")) for p in group["params"]]
+
+
+def _is_zero(rate: object) -> bool:
+    free = not isinstance(rate, Tensor) or is_free_to_read(rate)
+    return free and rate == 0
 
 
 def _rate(optimizer: torch.optim.Optimizer) -> float | None:

@@ -201,7 +201,7 @@ class OptimizerCalls(Part):
             optimizer=id(optimizer),
             scaler=scaler,
             happened=happened,
-            loss=loss.at_once(),
+            loss=loss.at_once() if happened else loss.read(),  # the scaler has waited for a skipped one
         )
         self._log.report(done)
         self._after_step(optimizer, done, scale, loss)

@@ -157,6 +157,7 @@ class LateAudit:
         self._seen = self._stack.enter_context(audit.watch(every=self._options.every))
         self._seen.listen(self._stepped)
         os._exit = self._exit_at_once
+        self._keep()  # whoever is killed before the first step had imported PyTorch
 
     def _stepped(self, index: int, sampled: bool) -> None:
         if not self._is_ours():
@@ -197,7 +198,11 @@ def when_imported(name: str, then: Callable[[], None]) -> None:
 
 
 class _Finder(MetaPathFinder):
-    """Find the module by the other finders, and call ``then`` after its loader."""
+    """Find the module by the other finders, and call ``then`` after its loader.
+
+    It stays until the module has been executed: whoever only asks whether it could be found, as transformers
+    does before it imports PyTorch, has not imported it.
+    """
 
     def __init__(self, name: str, then: Callable[[], None]) -> None:
         self._name, self._then = name, then
@@ -207,23 +212,25 @@ class _Finder(MetaPathFinder):
     ) -> ModuleSpec | None:
         if fullname != self._name:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
+        others = (finder for finder in sys.meta_path if finder is not self)
+        found = (finder.find_spec(fullname, path, target) for finder in others)
+        spec = next((each for each in found if each is not None), None)
         if spec is not None and spec.loader is not None:
-            _after(spec.loader, self._then)
+            self._wait_for(spec.loader)
         return spec
 
+    def _wait_for(self, loader: Any) -> None:
+        """Replace the method of this one loader, until it has run."""
+        original = loader.exec_module
 
-def _after(loader: Any, then: Callable[[], None]) -> None:
-    """Replace the method of this one loader, until it has run."""
-    original = loader.exec_module
+        def exec_module(module: ModuleType) -> None:
+            del loader.exec_module
+            original(module)
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+                self._then()
 
-    def exec_module(module: ModuleType) -> None:
-        del loader.exec_module
-        original(module)
-        then()
-
-    loader.exec_module = exec_module
+        loader.exec_module = exec_module
 
 
 if __name__ == "__main__":

@@ -247,3 +247,63 @@ def test_between_sampled_steps_no_numbers_are_taken():
     assert [step.sampled for step in seen.steps] == [True, False, False] * 2 + [True]
     assert all((step.gradient_norm is not None) == step.sampled for step in seen.steps)
     assert [at.step for at in seen.layers["0"].history] == [0, 3, 6]
+
+
+def stepped(batches, rate=0.1, dtype=torch.float16):
+    """Watch a linear model trained on some batches, in fp16 with a scaler or in bf16 without."""
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    scaler = torch.amp.GradScaler("cpu", init_scale=256.0, enabled=dtype == torch.float16)
+    with audit.watch(model, every=1) as seen:
+        for batch in batches:
+            optimizer.zero_grad()
+            with torch.autocast("cpu", dtype):
+                loss = model(batch).float().square().mean()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    return seen
+
+
+def test_losses_that_are_no_number_are_not_left_to_the_scale():
+    broken = torch.full((3, 4), float("nan"))
+    codes = {found.code for found in stepped([broken] * 12).report.findings if not found.ok}
+    assert codes == {"always_overflows"}
+    now_and_then = [broken, broken, torch.ones(3, 4)] * 6
+    assert stepped(now_and_then).report.passed
+
+
+def test_a_step_with_a_learning_rate_of_zero_loses_no_update():
+    still, moving = (stepped([torch.ones(3, 4)], rate=rate).steps[0].lost_updates for rate in (0.0, 0.1))
+    assert still is None
+    assert moving == 0.0
+
+
+def test_a_gradient_that_never_came_is_no_trouble():
+    """DDP hands hooks a None for what it has found unused; so does a function that has no gradient for it."""
+
+    class Unused(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, used, unused):
+            return used.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient, None
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used, self.unused = nn.Linear(4, 2), nn.Linear(4, 2)
+
+        def forward(self, x):
+            return Unused.apply(self.used(x), self.unused(x))
+
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with audit.watch(net, every=1) as seen:
+        net(torch.ones(3, 4)).square().mean().backward()
+        optimizer.step()
+    assert seen.report.passed
+    assert seen.report.not_seen == ()
