@@ -34,7 +34,7 @@ def verdict(facts: Facts) -> Iterator[Claim]:
 
 
 def _on_the_gpu(facts: Facts) -> Claim:
-    """Answer by what roofline and memory promise; where neither is known, by what the GPU has."""
+    """Answer by what roofline and memory promise; what is not known is no promise."""
     if facts.refused is not None:
         text = f"On the {facts.gpu}, this model does not run in autocast with {facts.half} as it is."
         return Claim(
@@ -42,8 +42,10 @@ def _on_the_gpu(facts: Facts) -> Claim:
         )
     speed, saved = _speed(facts), _saved_share(facts)
     scaled = " with a gradient scaler" if facts.dtype is torch.float16 else ""
-    if speed is None or speed >= _WORTH_TIMES or saved >= _WORTH_SHARE:
+    if (speed or 0.0) >= _WORTH_TIMES or saved >= _WORTH_SHARE:
         text = f"On the {facts.gpu}, train in autocast with {facts.half}{scaled}."
+    elif speed is None:
+        text = f"On the {facts.gpu}, whether autocast with {facts.half} pays for this model is not known."
     else:
         text = f"On the {facts.gpu}, autocast with {facts.half} has little to give this model at this batch."
     sheet = (

@@ -302,6 +302,8 @@ def test_what_there_is_no_time_for_is_said():
     advice = asked(with_island(), seconds=0.01)
     assert any("the 0.01 s were over" in sentence for sentence in advice.not_done)
     assert "Not found out" in str(advice)
+    assert "whether autocast with" in advice.verdict[0].text  # what is not known is no reason to say yes
+    assert advice.verdict[0].text.endswith("pays for this model is not known.")
 
 
 def test_an_autoencoder_has_its_batch_as_target():
