@@ -73,7 +73,6 @@ CARDS_TO_FILL = {  # it only shrinks
     "heal_limping_restart",
     "heal_wasted_batches",
     "heal_overbearing_penalty",
-    "heal_long_test",
     "amp_ready",
     "reduce_mean",
     "ddp_step",

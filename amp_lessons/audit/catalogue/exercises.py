@@ -269,6 +269,7 @@ only_checked(
     normalisation_gradients="gradients of the normalisation are wrong although its result is right",
     counts="metrics are right over one sample and over thousands",
     loss_sum_stops="a sum of losses in 16 bits lags behind",
+    classes_confused="classes were kept in a dtype that does not tell them apart",
     batches_weighed_alike="batches of different sizes were weighed alike",
     wrong_accuracy="the accuracy is wrong otherwise",
     wrong_loss="the mean loss is wrong otherwise",
