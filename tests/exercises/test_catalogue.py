@@ -71,7 +71,6 @@ CARDS_TO_FILL = {  # it only shrinks
     "activation_bytes",
     "heal_standstill",
     "heal_limping_restart",
-    "heal_wasted_batches",
     "heal_overbearing_penalty",
     "amp_ready",
     "reduce_mean",
