@@ -286,8 +286,8 @@ METRIC = End(
 )
 STATISTICS = End(
     "Inf or NaN is in a buffer, such as the running mean of a BatchNorm: a batch overflowed in the forward "
-    "pass, which wrote it there, and skipping the step took nothing of it back.",
-    "Put the buffers back where a step was skipped, and compute in fp32 what overflows in front of them. "
+    "pass, which wrote it there. To leave out the step of that batch takes nothing of it back.",
+    "Put the buffers back after such a batch, and compute in fp32 what overflows in front of them. "
     "What is lost can be estimated anew: reset_running_stats(), then some batches in train(), no gradients.",
     "06",
     "broken = [name for name, buffer in model.named_buffers() if not buffer.isfinite().all()]\n"

@@ -69,7 +69,7 @@ TRUE_IN_BF16 = [
     *(causes.IN_FP32_TOO, causes.ONE_BATCH, causes.ROUNDED, causes.UNGUARDED, causes.HALF_WEIGHTS),
     *(causes.NOT_STEPPED, causes.STALE, causes.NOT_AMP, causes.CPU, causes.SMALL, causes.FP32_PART),
     *(causes.GRAPHS, causes.NOT_HALVED, causes.AVERAGE, causes.LONG, causes.METRIC, causes.RESTART),
-    causes.AUDIT,
+    *(causes.AUDIT, causes.STATISTICS),
 ]
 TRUE_WITH_A_SCALER = [causes.ALWAYS, causes.BF16_SCALER, causes.CLIPPED, causes.ANEW]
 

@@ -26,6 +26,7 @@ only_checked(
     patches_torch="something of PyTorch was replaced",
     leaves_state_behind="a setting of the process was left changed",
     input_changed="the argument was changed in place",
+    gradients_cut_off="no gradient flows back to what was given",
     shape="the result has another shape than asked for",
     returned_a_tensor="the right number was returned as a tensor",
     not_a_float="the right number was returned in another type than float",

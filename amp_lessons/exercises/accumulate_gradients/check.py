@@ -19,7 +19,7 @@ _TINY, _PLAIN, _BFLOAT16, _POISONED = (
     replace(problem, accumulation_steps=_STEPS) for problem in examine.STANDARD
 )
 _WINDOWS = (8,) * 2 * _STEPS
-_PROBLEMS = (
+PROBLEMS = (
     replace(_TINY, batch_sizes=_WINDOWS),
     replace(_PLAIN, batch_sizes=_WINDOWS),
     replace(_BFLOAT16, batch_sizes=_WINDOWS),
@@ -38,4 +38,4 @@ _PROBLEMS = (
 
 def check(attempt: Attempt) -> Iterator[Finding | SideBySide]:
     """Let the loop train on several problems in windows of batches."""
-    return examine.examine(attempt, train_with_accumulation, _PROBLEMS, ("accumulation_steps",))
+    return examine.examine(attempt, train_with_accumulation, PROBLEMS, ("accumulation_steps",))

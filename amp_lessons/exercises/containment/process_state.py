@@ -65,7 +65,7 @@ def _autocast_settings(device_type: str, dtype: torch.dtype) -> list[Setting]:
             lambda: torch.is_autocast_enabled(device_type),
             lambda on: torch.set_autocast_enabled(device_type, on),
             neutral=False,
-            mistake="autocast switched on",
+            mistake="autocast switched on or off",
         ),
         Setting(
             lambda: torch.get_autocast_dtype(device_type),

@@ -80,7 +80,9 @@ wrong(
     (FILL, "scores.softmax(dim=-1)"),
     (WEIGHTS, "scores * allowed"),
 )
-wrong("weights_detached", "result_detached", "queries and keys", (RETURN, "return weights.detach() @ values"))
+wrong(
+    "weights_detached", "gradients_cut_off", "queries and keys", (RETURN, "return weights.detach() @ values")
+)
 wrong("any_nan_replaced", "nan_hidden", "NaN went in", (RETURN, "return (weights @ values).nan_to_num(0.0)"))
 wrong(
     "multiplied_by_any",
@@ -112,7 +114,7 @@ wrong(
 )
 wrong("mask_forgotten", "wrong_attention", "off by", (FILL, "scores"))
 wrong("unscaled_scores", "wrong_attention", "off by", (" / keys.shape[-1] ** 0.5", ""))
-wrong("detached", "result_detached", "no gradient", (RETURN, "return (weights @ values).detach()"))
+wrong("detached", "gradients_cut_off", "no gradient", (RETURN, "return (weights @ values).detach()"))
 
 wrong(
     "mask_times_infinity",

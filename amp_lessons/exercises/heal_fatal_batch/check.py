@@ -14,6 +14,7 @@ from amp_lessons.audit.catalogue.precision import nan_hidden
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject, run
 from amp_lessons.exercises.patients.products import ProductDtypes
+from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.watching.tape import device_type
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.text.describing import describe
@@ -132,14 +133,13 @@ def _require_gradients(result: Tensor, case: MaskCase, inputs: list[Tensor]) -> 
     queries, keys, values = wide = [each.detach().double().requires_grad_() for each in inputs]
     weights = torch.linspace(-1, 1, result.numel(), device=result.device).reshape(result.shape)
     if not result.requires_grad:
-        reject("result_detached", f"for {case.what}, no gradient flows", "leave out detach and no_grad")
+        raise Rejected(common_findings.gradients_cut_off(f"for {case.what}"))
     found = torch.autograd.grad((result.float() * weights).sum(), inputs, allow_unused=True)
     unreached = [
         name for name, each in zip(("queries", "keys", "values"), found, strict=True) if each is None
     ]
     if unreached:
-        what = f"for {case.what}, no gradient flows to {' and '.join(unreached)}"
-        reject("result_detached", what, "leave out detach and no_grad")
+        raise Rejected(common_findings.gradients_cut_off(f"for {case.what}", " and ".join(unreached)))
     right = torch.autograd.grad((case.right(queries, keys, values, case.allowed) * weights).sum(), wide)
     if not all(gradient.isfinite().all() for gradient in found):
         reject(

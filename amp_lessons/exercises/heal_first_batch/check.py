@@ -13,6 +13,7 @@ from amp_lessons.audit import catalogue
 from amp_lessons.audit.catalogue.precision import nan_hidden
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject
+from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.watching.tape import device_type
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.text.describing import describe
@@ -185,9 +186,7 @@ def _smallest_root(dtype: torch.dtype) -> float:
 
 def _require_gradients(result: Tensor, given: Tensor, case: RowsCase) -> None:
     if not result.requires_grad:
-        reject(
-            "gradients_cut_off", f"for {case.what}, no gradient flows", "leave out detach, .data and no_grad"
-        )
+        raise Rejected(common_findings.gradients_cut_off(f"for {case.what}"))
     if case.about in (_FAINT, "rows of one number") or case.eps < _LEAST_WITH_GRADIENTS:
         return  # a row's gradients all but cancel there, and what is left has no digits, or are no number
     wide = case.x.double().requires_grad_()

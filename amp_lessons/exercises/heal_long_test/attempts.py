@@ -72,6 +72,71 @@ wrong(
     "the mean loss",
     (LOSS, LOSS.replace("loss_sum += ", "loss_sum += torch.nan_to_num(") + ")"),
 )
+HITS = "(logits.argmax(dim=-1) == targets)"
+for kept, word in (
+    ("uint8", "one byte"),
+    ("int8", "one byte"),
+    ("bfloat16", "in bf16"),
+    ("float16", "in fp16"),
+):
+    wrong(
+        f"classes_in_{kept}",
+        "classes_confused",
+        word,
+        (
+            CORRECT,
+            CORRECT.replace("dim=-1)", f"dim=-1).to(torch.{kept})").replace(
+                "targets", f"targets.to(torch.{kept})"
+            ),
+        ),
+    )
+wrong(
+    "counted_in_int16",
+    "wrong_accuracy",
+    "40,000 samples",
+    ("correct, samples = zero.clone(), zero.clone(), 0", "correct, samples = zero.clone(), zero.short(), 0"),
+    (CORRECT, CORRECT.replace(".sum()", ".sum().short()")),
+)
+wrong(
+    "counted_in_a_byte",
+    "wrong_accuracy",
+    "instead of",
+    ("correct, samples = zero.clone(), zero.clone(), 0", "correct, samples = zero.clone(), zero.byte(), 0"),
+    (CORRECT, CORRECT.replace(".sum()", ".sum().byte()")),
+)
+wrong(
+    "as_many_as_in_the_first_batch",
+    "batches_weighed_alike",
+    "the first one's size",
+    ("        samples += len(targets)\n", "        samples += len(loader[0][1])\n"),
+)
+wrong(
+    "sums_kept_from_call_to_call",
+    "wrong_accuracy",
+    "instead of",
+    ("model, loader):", "model, loader, kept=[]):"),
+    (
+        "    loss_sum, correct, samples = zero.clone(), zero.clone(), 0",
+        "    loss_sum, correct, samples = kept or (zero.clone(), zero.clone(), 0)",
+    ),
+    (RETURN, "kept[:] = loss_sum, correct, samples\n    " + RETURN),
+)
+wrong(
+    "running_mean_of_losses_in_16_bits",
+    "wrong_loss",
+    "instead of",
+    (
+        LOSS,
+        "loss_sum = loss_sum.to(logits.dtype)\n        loss_sum += (F.cross_entropy(logits.float(), targets) - loss_sum).to(logits.dtype) * (len(targets) / (samples + len(targets)))",
+    ),
+    ("(loss_sum / samples).item()", "loss_sum.item()"),
+)
+wrong(
+    "labels_smoothed",
+    "wrong_loss",
+    "instead of",
+    (LOSS, LOSS.replace('"sum")', '"sum", label_smoothing=0.1)')),
+)
 wrong("mean_losses_summed", "wrong_loss", "instead of", (LOSS, LOSS.replace(', reduction="sum"', "")))
 wrong(
     "accuracy_first",

@@ -26,12 +26,14 @@ from amp_lessons.text.describing import describe
 _LOSS_TOLERANCE = 0.005  # relative: a loss that was computed in bf16 is off by half of that
 _WATCHED = 1_000
 _PROBLEMS = (
-    (torch.bfloat16, 400, 1),
-    (torch.bfloat16, 901, 3),
-    (torch.float16, 2_600, 1),
-    (torch.float16, 4_096, 20),
-    (torch.bfloat16, 10, 4),
-    (torch.float16, 1, 1),
+    (torch.bfloat16, 400, 1, 5),
+    (torch.bfloat16, 901, 3, 5),
+    (torch.float16, 2_600, 1, 5),
+    (torch.float16, 4_096, 20, 5),
+    (torch.bfloat16, 10, 4, 5),
+    (torch.float16, 1, 1, 5),
+    (torch.bfloat16, 40_000, 2_000, 5),  # more right answers than an int16 counts
+    (torch.bfloat16, 400, 20, 5_000),  # more classes than a byte, or a float of 16 bits, tells apart
 )
 
 
@@ -39,8 +41,8 @@ def check(attempt: Attempt) -> Iterator[Finding | SideBySide]:
     """Have models evaluated on loaders from one sample to thousands, and count again."""
     evaluate = attempt.function(None, [])
     seen = []
-    for seed, (dtype, samples, batch) in enumerate(_PROBLEMS):
-        given = problem(dtype, samples, batch, seed)
+    for seed, (dtype, samples, batch, classes) in enumerate(_PROBLEMS):
+        given = _problem(seed, dtype, samples, batch, classes)
         loss, accuracy, pair = _numbers(evaluate, given)
         _require_accuracy(accuracy, given)
         _require_loss(loss, given)
@@ -86,15 +88,9 @@ def _require_accuracy(accuracy: float, given: EvaluationProblem) -> None:
     counted, there = accuracy * given.samples, round(right * given.samples)
     if there > _stop(given.dtype) and counted < there and _is_round(counted, given):
         _reject_stopped(f"{counted:.0f} right answers were counted, and there are {there}", given)
-    weighed = _mean_of_batches(given)
-    if math.isclose(accuracy, weighed, abs_tol=0.1 / given.samples):
-        reject(
-            "batches_weighed_alike",
-            f"for {given.what} the accuracy is {accuracy:.4f} instead of {right:.4f}: it is the mean of the "
-            "batches' accuracies, of which the last is smaller",
-            "count right answers and samples, and divide in the end",
-        )
-    if math.isclose(accuracy, right, rel_tol=0.005):  # bf16 rounds by 0.4 % at most
+    _require_classes(accuracy, there, given)
+    _require_weights(accuracy, there, given)
+    if _is_rounded(accuracy, there, given):
         raise Rejected(
             catalogue.precision.metric_rounded(
                 f"for {given.what} the accuracy is {accuracy:.6f} instead of {right:.6f}",
@@ -107,6 +103,50 @@ def _require_accuracy(accuracy: float, given: EvaluationProblem) -> None:
         f"for {given.what} the accuracy is {accuracy:.4f} instead of {right:.4f}",
         "right answers, divided by the number of samples",
     )
+
+
+def _require_classes(accuracy: float, there: int, given: EvaluationProblem) -> None:
+    """Reject an accuracy that takes classes for the same which a dtype does not tell apart."""
+    inputs, labels = (torch.cat(each) for each in zip(*given.loader, strict=True))
+    with torch.no_grad():
+        named = given.model(inputs).argmax(1)
+    for dtype, kept in _KEPT_IN.items():
+        counted = int((named.to(dtype) == labels.to(dtype)).sum())
+        if counted != there and math.isclose(accuracy, counted / given.samples, rel_tol=1e-6):
+            reject(
+                "classes_confused",
+                f"for {given.what} the accuracy is {accuracy:.4f} instead of {there / given.samples:.4f}: so "
+                f"it is with classes in {kept}, which takes several of them for one",
+                "compare classes as the integers that they are: argmax gives int64",
+            )
+
+
+_KEPT_IN = {torch.uint8: "one byte", torch.bfloat16: "bf16", torch.float16: "fp16"}
+
+
+def _require_weights(accuracy: float, there: int, given: EvaluationProblem) -> None:
+    """Reject an accuracy in which the last batch, which is smaller, counts as much as the others."""
+    alike = {
+        "the mean of the batches' accuracies": _mean_of_batches(given),
+        "the number of right answers over that of the batches, times the first one's size": there
+        / (given.batch * len(given.loader)),
+    }
+    for what, weighed in alike.items():
+        if math.isclose(accuracy, weighed, rel_tol=1e-6):
+            reject(
+                "batches_weighed_alike",
+                f"for {given.what} the accuracy is {accuracy:.4f} instead of {there / given.samples:.4f}: it "
+                f"is {what}, and the last is smaller",
+                "count right answers and samples, and divide in the end",
+            )
+
+
+def _is_rounded(accuracy: float, there: int, given: EvaluationProblem) -> bool:
+    """Whether an accuracy is what becomes of the right one where a count, or the quotient, is in 16 bits."""
+    half = [float(torch.tensor(each).to(given.dtype)) for each in (there, given.samples)]
+    quotients = [a / b for a in (there, half[0]) for b in (given.samples, half[1])]
+    rounded = [float(torch.tensor(each).to(given.dtype)) for each in quotients]
+    return any(math.isclose(accuracy, each, rel_tol=1e-6) for each in (*quotients, *rounded))
 
 
 def _is_round(counted: float, given: EvaluationProblem) -> bool:
@@ -135,12 +175,13 @@ def _require_loss(loss: float, given: EvaluationProblem) -> None:
     right = given.right[0]
     if math.isclose(loss, right, rel_tol=_LOSS_TOLERANCE):
         return
-    if loss < right and given.samples > 100 and not math.isclose(loss, _sum_of_means(given), rel_tol=0.01):
+    if loss < right and any(_has(given.dtype, each) for each in (loss, loss * given.samples)):
+        half = dtype_name(given.dtype)
         reject(
             "loss_sum_stops",
             f"for {given.what} the mean loss is {loss:.4f} instead of {right:.4f}, and the accuracy is "
-            "right: the sum of the losses lags behind, as it does where each new loss is below half of the "
-            "sum's spacing",
+            f"right: it lags behind, and is a number of {half}, or of such a sum, as where what each batch "
+            "adds is below half the spacing of what is there",
             "sum the losses as you do the right answers: in fp32, or in Python's own numbers",
         )
     reject(
@@ -150,15 +191,13 @@ def _require_loss(loss: float, given: EvaluationProblem) -> None:
     )
 
 
-def _sum_of_means(given: EvaluationProblem) -> float:
-    """Return the sum of the batches' mean losses over the number of samples: one division too many."""
-    with torch.no_grad():
-        means = [F.cross_entropy(given.model(x).double(), y) for x, y in given.loader]
-    return float(torch.stack(means).sum()) / given.samples
+def _has(dtype: torch.dtype, number: float) -> bool:
+    """Whether a dtype has a number, but for the rounding of one division in fp32."""
+    return math.isclose(float(torch.tensor(number).to(dtype)), number, rel_tol=1e-6)
 
 
 def _require_nan(evaluate: LearnersFunction) -> None:
-    given = problem(torch.bfloat16, 12, 5, 7)
+    given = _problem(8, torch.bfloat16, 12, 5, 5)
     inputs, labels = given.loader[1]
     broken = inputs.clone()
     broken[0, 0] = torch.nan
@@ -170,8 +209,10 @@ def _require_nan(evaluate: LearnersFunction) -> None:
 
 # --- models in 16 bits, and loaders of small batches, with what is right of them
 
-_FEATURES, _CLASSES = 8, 5
+_FEATURES = 8
 _SHARE_MISLED = 0.1  # of the samples: so many have another label than the model says
+_A_BYTE = 256
+_SPARE = 4  # times as many inputs are drawn: of two classes at once there is none the largest
 
 
 @dataclass(frozen=True)
@@ -181,14 +222,15 @@ class EvaluationProblem:
     dtype: torch.dtype
     samples: int
     batch: int
-    model: nn.Module
+    model: nn.Linear
     loader: list[tuple[Tensor, Tensor]]
 
     @property
     def what(self) -> str:
         """The samples, their batches and dtype, as a message names them."""
         batches = f"batches of {self.batch}" if self.batch > 1 else "batches of one"
-        return f"{self.samples:,} samples in {batches} and {dtype_name(self.dtype)}"
+        many = f" of {self.model.out_features:,} classes" if self.model.out_features > _A_BYTE else ""
+        return f"{self.samples:,} samples{many} in {batches} and {dtype_name(self.dtype)}"
 
     @property
     def right(self) -> tuple[float, float]:
@@ -199,17 +241,29 @@ class EvaluationProblem:
         return float(F.cross_entropy(logits, labels)), int((logits.argmax(1) == labels).sum()) / self.samples
 
 
-def problem(dtype: torch.dtype, samples: int, batch: int, seed: int) -> EvaluationProblem:
-    """Make a linear classifier in ``dtype``, and samples of which it names nine in ten."""
+def _quarters(draw: torch.Generator, *shape: int) -> Tensor:
+    """Draw whole quarters from -1 to 1: eight products of them, added up, are exact in bf16."""
+    return torch.randint(-4, 5, shape, generator=draw) / 4
+
+
+def _problem(seed: int, dtype: torch.dtype, samples: int, batch: int, classes: int) -> EvaluationProblem:
+    """Make a linear classifier in ``dtype``, and samples of which it names nine in ten.
+
+    The others have the label of the next class, or of one that is a byte away. All is made of quarters, so
+    that logits are exact whatever kernel computes them, and one class is the largest.
+    """
     draw = torch.Generator().manual_seed(seed)
     device = device_type()
-    model = nn.Linear(_FEATURES, _CLASSES).to(device, dtype).requires_grad_(False)
-    model.weight.copy_(torch.randn(_CLASSES, _FEATURES, generator=draw))
-    model.bias.copy_(torch.randn(_CLASSES, generator=draw))
-    inputs = torch.randn(samples, _FEATURES, generator=draw).to(device, dtype)
+    model = nn.Linear(_FEATURES, classes).to(device, dtype).requires_grad_(False)
+    model.weight.copy_(_quarters(draw, classes, _FEATURES))
+    model.bias.copy_(_quarters(draw, classes))
+    inputs = _quarters(draw, _SPARE * samples + 10, _FEATURES).to(device, dtype)
+    first, second = model(inputs).topk(2).values.T
+    inputs = inputs[first > second][:samples]
     labels = model(inputs).argmax(1)
     misled = (torch.rand(samples, generator=draw) < _SHARE_MISLED).to(device)
-    labels = (labels + misled) % _CLASSES
+    steps = torch.tensor([1, _A_BYTE], device=device).repeat(samples)[:samples]
+    labels = (labels + misled * steps) % classes
     return EvaluationProblem(
         dtype, samples, batch, model, list(zip(inputs.split(batch), labels.split(batch), strict=True))
     )

@@ -62,7 +62,7 @@ wrong(
 )
 wrong(
     "positions_clamped",
-    "positions_rounded",
+    "wrong_rotation",
     "position",
     (ANGLES, "positions.clamp(max=256).float()[:, None] * base**-exponents"),
 )
@@ -83,6 +83,59 @@ wrong(
     "wrong_rotation",
     "position",
     (ANGLES, "torch.arange(len(positions), device=x.device).float()[:, None] * base**-exponents"),
+)
+wrong(
+    "table_of_8192",
+    "wrong_rotation",
+    "65537",
+    (
+        ANGLES,
+        "torch.arange(8_192, device=x.device)[positions.clamp(max=8_191)].float()[:, None] * base**-exponents",
+    ),
+)
+wrong(
+    "counted_from_the_first",
+    "wrong_rotation",
+    "position",
+    (ANGLES, "(positions - positions[0]).float()[:, None] * base**-exponents"),
+)
+wrong(
+    "counted_from_the_lowest",
+    "wrong_rotation",
+    "position 4095",
+    (ANGLES, "(positions - positions.min()).float()[:, None] * base**-exponents"),
+)
+wrong(
+    "positions_in_int16",
+    "wrong_rotation",
+    "position",
+    (ANGLES, "positions.to(torch.int16).float()[:, None] * base**-exponents"),
+)
+wrong(
+    "angles_kept_from_call_to_call",
+    "wrong_rotation",
+    "position",
+    ("base=10_000.0):", "base=10_000.0, kept={}):"),
+    (CAST, f"angles = kept.setdefault(angles.shape, angles)\n    {CAST}"),
+)
+wrong(
+    "without_a_graph",
+    "gradients_cut_off",
+    "no gradient",
+    ("    half = x", "    x = x.detach()\n    half = x"),
+)
+wrong(
+    "half_a_graph",
+    "rotation_gradients",
+    "not that of a rotation",
+    ("x[..., :half], x[..., half:]", "x[..., :half], x[..., half:].detach()"),
+)
+wrong(
+    "autocast_left_off",
+    "leaves_state_behind",
+    "on or off",
+    (ANGLES, "positions.float()[:, None] @ (base**-exponents)[None]"),
+    ("    exponents", "    torch.set_autocast_enabled(x.device.type, False)\n    exponents"),
 )
 wrong("base_forgotten", "wrong_rotation", "position", ("base**-exponents", "10_000.0**-exponents"))
 wrong(
@@ -110,6 +163,10 @@ wrong(
 
 right("the_solution")
 right("angles_in_fp64", (ANGLES, "positions.double()[:, None] * base**-exponents.double()"))
+right(
+    "within_one_turn_in_16_bits",
+    (CAST, "angles = (angles % (2 * torch.pi)).to(x.dtype)\n    cos, sin = angles.cos(), angles.sin()"),
+)
 right("outer", (ANGLES, "torch.outer(positions.float(), base**-exponents)"))
 right("einsum_in_fp64", (ANGLES, 'torch.einsum("i,j->ij", positions.double(), base**-exponents.double())'))
 

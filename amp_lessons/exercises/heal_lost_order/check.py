@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import torch
@@ -12,20 +12,25 @@ from torch import Tensor
 
 from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject, run
+from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject
+from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.watching.tape import device_type
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.text.describing import describe
 
+_MANY = 1_000
 _TOLERANCES = {torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float32: 1e-3}
-_WIDTH = 16
 
 
 def check(attempt: Attempt) -> Iterator[Finding]:
     """Rotate rows at near and far positions, in each dtype, with and without autocast."""
     rotate = attempt.function(None, None, 10_000.0)
     for case in _cases():
-        _require_right(_result(rotate, case), case, rotate)
+        given = case.x.clone().requires_grad_()
+        result = _result(rotate, case, given.clone())
+        _require_right(result, case, rotate)
+        if len(case.positions) < _MANY:  # a graph has no eye for positions
+            _require_gradient(result, case, given)
     yield passed("positions", "every row is rotated by the angle of its own position, up to 100,000")
     yield passed("autocast", "autocast changes nothing of it")
     yield passed("small", "what comes back is in the dtype of what went in")
@@ -61,15 +66,12 @@ class RotationCase:
         """How far each row may be off: what rounding costs, and an angle in fp32 at its position."""
         return _TOLERANCES[self.x.dtype] + self.positions * 2.0**-23
 
-    @property
-    def right(self) -> Tensor:
-        """Compute the same in fp64."""
-        half = self.x.shape[-1] // 2
-        exponents = torch.arange(half, dtype=torch.float64, device=self.x.device) / half
-        angles = self.positions.double()[:, None] * self.base**-exponents
-        pairs = torch.complex(*self.x.double().chunk(2, dim=-1)) * torch.polar(
-            torch.ones_like(angles), angles
-        )
+    def right(self, x: Tensor, turns: float = 1.0) -> Tensor:
+        """Rotate ``x`` of the shape of this one's in fp64; ``turns`` is -1 for the other way."""
+        half = x.shape[-1] // 2
+        exponents = torch.arange(half, dtype=torch.float64, device=x.device) / half
+        angles = turns * self.positions.double()[:, None] * self.base**-exponents
+        pairs = torch.complex(*x.double().chunk(2, dim=-1)) * torch.polar(torch.ones_like(angles), angles)
         return torch.cat([pairs.real, pairs.imag], dim=-1)
 
 
@@ -77,32 +79,36 @@ def _cases() -> Iterator[RotationCase]:
     """Yield what to try, from the simplest to the last corner."""
     all_of_them = torch.arange(4096)
     scattered = torch.tensor([100_000, 7, 65_537, 2_049, 257, 0, 4_095])
+    far = torch.arange(90_000, 100_001, 97)
     for dtype in (torch.float16, torch.bfloat16):
         yield _case(1, all_of_them, dtype)
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
         yield _case(2, scattered, dtype, heads=(2, 3))
         yield _case(3, torch.tensor([4_095]), dtype)
+        yield _case(6, far, dtype, width=128)
         yield _case(4, all_of_them, dtype, autocast=True)
         yield _case(5, all_of_them, dtype, base=500_000.0, autocast=True)
 
 
 def _case(
-    seed: int, positions: Tensor, dtype: torch.dtype, *, heads: tuple[int, ...] = (2,), **options: Any
+    seed: int,
+    positions: Tensor,
+    dtype: torch.dtype,
+    *,
+    heads: tuple[int, ...] = (2,),
+    width: int = 16,
+    **options: Any,
 ) -> RotationCase:
     draw = torch.Generator().manual_seed(seed)
-    x = torch.randn(*heads, len(positions), _WIDTH, generator=draw).to(device_type(), dtype)
+    x = torch.randn(*heads, len(positions), width, generator=draw).to(device_type(), dtype)
     return RotationCase(x, positions.to(x.device), **options)
 
 
-def _result(rotate: LearnersFunction, case: RotationCase) -> Any:
-    x, positions = case.x.clone(), case.positions.clone()
-    context = torch.autocast(x.device.type, case.autocast_dtype) if case.autocast else nullcontext()
-
-    def under_autocast() -> Any:
-        with context:
-            return rotate.function(x, positions, case.base)
-
-    result = run(under_autocast, about=f"for {case.what}")
+def _result(rotate: LearnersFunction, case: RotationCase, x: Tensor) -> Any:
+    """Return what the rows ``x`` of a case become, called as under autocast where it is on."""
+    positions = case.positions.clone()
+    with torch.autocast(x.device.type, case.autocast_dtype) if case.autocast else nullcontext():
+        result = rotate(x, positions, case.base, about=f"for {case.what}")
     if not torch.equal(x, case.x) or not torch.equal(positions, case.positions):
         reject("inputs_changed", "x or positions were changed in place", "compute with new tensors")
     return result
@@ -115,15 +121,29 @@ def _require_right(result: Any, case: RotationCase, rotate: LearnersFunction) ->
             f"{describe(case.x)} was expected for {case.what}, not {describe(result)}",
             "compute the angles in fp32, and cast cos and sin to x.dtype",
         )
-    errors = _errors(result, case)
+    errors = _errors(result, case.right(case.x))
     if not (errors <= case.tolerance).all():
         _reject(errors, case, rotate)
 
 
-def _errors(result: Tensor, case: RotationCase) -> Tensor:
+def _require_gradient(result: Tensor, case: RotationCase, given: Tensor) -> None:
+    """Reject a graph that is cut, wholly or in part: a gradient is rotated back by the same angle."""
+    if not result.requires_grad:
+        raise Rejected(common_findings.gradients_cut_off(f"for {case.what}"))
+    coming = case.x.flip(0, -1)  # any numbers in the dtype of the result
+    (found,) = torch.autograd.grad(result, given, coming)
+    if not (_errors(found, case.right(coming, turns=-1.0)) <= case.tolerance).all():
+        reject(
+            "rotation_gradients",
+            f"for {case.what}, the result is right, and its gradient is not that of a rotation",
+            "leave out detach and .data: a gradient goes back to both halves of a row",
+        )
+
+
+def _errors(seen: Tensor, right: Tensor) -> Tensor:
     """Return how far each row is off at most, over the length of what was rotated; NaN counts as inf."""
-    lengths = case.x.double().unflatten(-1, (2, -1)).norm(dim=-2).tile(2)
-    errors = ((result.detach().double() - case.right).abs() / lengths).nan_to_num(nan=torch.inf)
+    lengths = right.unflatten(-1, (2, -1)).norm(dim=-2).tile(2)
+    errors = ((seen.detach().double() - right).abs() / lengths).nan_to_num(nan=torch.inf)
     return errors.amax(-1).flatten(0, -2).amax(0)
 
 
@@ -142,7 +162,7 @@ def _reject(errors: Tensor, case: RotationCase, rotate: LearnersFunction) -> NoR
         )
     if case.x.dtype != torch.float32 and _shares_an_angle(rotate, case):
         raise Rejected(catalogue.precision.positions_rounded(seen, _HAS_NOT[case.x.dtype]))
-    if case.x.dtype != torch.float32 and _grows_slowly(errors, case.positions):
+    if case.x.dtype != torch.float32 and _grows(rotate, case):
         reject(
             "angles_rounded",
             f"{seen}: the error grows with the position, as it does where frequencies or angles were "
@@ -160,21 +180,31 @@ _HAS_NOT = {torch.float16: "odd numbers above 2,048", torch.bfloat16: "odd numbe
 
 
 def _is_right_without_autocast(rotate: LearnersFunction, case: RotationCase) -> bool:
-    alone = RotationCase(case.x, case.positions, case.base)
-    result = _result(rotate, alone)
-    return isinstance(result, Tensor) and bool((_errors(result, alone) <= case.tolerance).all())
+    alone = replace(case, autocast=False)
+    result = _result(rotate, alone, alone.x.clone())
+    return isinstance(result, Tensor) and bool(
+        (_errors(result, alone.right(alone.x)) <= case.tolerance).all()
+    )
 
 
-def _grows_slowly(errors: Tensor, positions: Tensor) -> bool:
-    """Whether rows at positions a little above 256 are not far off yet, as where digits are lost."""
-    near = errors[(positions > 256) & (positions < 300)]
-    return bool((near < 0.5).all())
+def _grows(rotate: LearnersFunction, case: RotationCase) -> bool:
+    """Whether near rows are hardly off, and farther ones more in proportion, as where digits are lost."""
+    octaves = (_one_row_at(rotate, case, torch.arange(start, 2 * start)) for start in (16, 64, 256))
+    near, farther, far = (float(_errors(seen, right).mean()) for seen, right in octaves)
+    return near < 0.2 and farther > 1.5 * near and far > 2 * farther
 
 
 def _shares_an_angle(rotate: LearnersFunction, case: RotationCase) -> bool:
-    """Whether two neighbours that the dtype does not tell apart are rotated alike."""
+    """Whether two neighbours that the dtype does not tell apart are rotated alike, and two others are not."""
     even = 2_048 if case.x.dtype == torch.float16 else 256
-    x = case.x.flatten(0, -2)[:1].tile(2, 1)[None]
-    pair = RotationCase(x, torch.tensor([even, even + 1], device=x.device), case.base, case.autocast)
-    result = _result(rotate, pair)
-    return isinstance(result, Tensor) and torch.equal(*result[0])
+    first, second, third = _one_row_at(rotate, case, torch.arange(even, even + 3))[0][0]
+    return torch.equal(first, second) and not torch.equal(second, third)
+
+
+def _one_row_at(rotate: LearnersFunction, case: RotationCase, positions: Tensor) -> tuple[Tensor, Tensor]:
+    """Return what a row of a case becomes at other positions, and what it should, (1, positions, width)."""
+    x = case.x.flatten(0, -2)[:1].tile(len(positions), 1)[None]
+    again = replace(case, x=x, positions=positions.to(x.device))
+    right = again.right(x)
+    seen = _result(rotate, again, x.clone())
+    return (seen if isinstance(seen, Tensor) and seen.shape == right.shape else right * torch.nan), right

@@ -120,6 +120,14 @@ def inputs_changed(what: str, hint: str) -> Finding:
     )
 
 
+def gradients_cut_off(where: str, to: str = "") -> Finding:
+    """Report a result ``where`` no graph leads to what it was made of, or not ``to`` some of it."""
+    reached = f" to {to}" if to else ""
+    return failed(
+        "gradients_cut_off", f"{where}, no gradient flows{reached}", "leave out detach, .data and no_grad"
+    )
+
+
 def wrong_return_type(expected: str, seen: str, hint: str) -> Finding:
     """Report ``seen`` where something else was ``expected``: "two floats were", "a float was"."""
     return failed("wrong_return_type", f"{expected} expected, not {seen}", hint)

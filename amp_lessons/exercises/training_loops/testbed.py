@@ -31,7 +31,7 @@ class Problem:
 
     ``loss_weight`` multiplies the loss; at 2^-22 no unscaled gradient survives fp16, at 2^-5 gradients have a
     norm below 0.1. ``poisoned`` batches overflow in fp16: the forward pass of one, only the gradients of the
-    other.
+    other. ``one_backward`` allows the losses of a window to go through one backward pass together.
     """
 
     seed: int
@@ -41,6 +41,7 @@ class Problem:
     loss_weight: float = 2.0**-5
     poisoned: tuple[tuple[int, float], ...] = ()
     accumulation_steps: int = 1
+    one_backward: bool = False
     max_norm: float | None = None
 
     @property
@@ -237,7 +238,7 @@ def run_loop(loop: Callable[..., Any], problem: Problem, fields: tuple[str, ...]
         problem=problem,
         tape=tape,
         batches=originals,
-        steps=_steps(tape, end, originals),
+        steps=_steps(tape, end, originals, by_loss=problem.one_backward),
         start_weights=start,
         end_weights=end,
         outcome=outcome,
@@ -281,11 +282,11 @@ def _same(a: Batch, b: Batch) -> bool:
     )
 
 
-def _steps(tape: Tape, end: Tensor, batches: list[Batch]) -> list[Step]:
-    """Cut the tape at every training loss."""
+def _steps(tape: Tape, end: Tensor, batches: list[Batch], by_loss: bool) -> list[Step]:
+    """Cut the tape at every training loss; ``by_loss`` puts a later backward pass to the loss it began at."""
     starts = [i for i, event in enumerate(tape.events) if isinstance(event, Loss)]
     steps: list[Step] = []
-    for start, stop in zip(starts, [*starts, len(tape.events)][1:], strict=True):
+    for number, (start, stop) in enumerate(zip(starts, [*starts, len(tape.events)][1:], strict=True)):
         loss = tape.events[start]
         assert isinstance(loss, Loss)
         following = tape.events[start + 1 : stop]
@@ -293,7 +294,7 @@ def _steps(tape: Tape, end: Tensor, batches: list[Batch]) -> list[Step]:
             Step(
                 loss=loss,
                 forward=_forward_of(tape.events[:start]),
-                backwards=tuple(e for e in following if isinstance(e, Backward)),
+                backwards=_backwards_of(number, tape.events) if by_loss else _backwards_in(following),
                 calls=tuple(e for e in following if isinstance(e, Call)),
                 weights_after=end,
                 batch=None,
@@ -304,6 +305,14 @@ def _steps(tape: Tape, end: Tensor, batches: list[Batch]) -> list[Step]:
         replace(step, weights_after=after, batch=_which_batch(step.forward, batches))
         for step, after in zip(steps, weights_after, strict=True)
     ]
+
+
+def _backwards_in(events: list[Event]) -> tuple[Backward, ...]:
+    return tuple(event for event in events if isinstance(event, Backward))
+
+
+def _backwards_of(loss: int, events: list[Event]) -> tuple[Backward, ...]:
+    return tuple(backward for backward in _backwards_in(events) if backward.loss == loss)
 
 
 def _forward_of(events: list[Event]) -> Forward | None:

@@ -117,7 +117,9 @@ class Window:
     def overflow_was_hidden(self) -> bool:
         """Whether gradients of a loss that is not finite are finite: something has replaced inf and NaN."""
         spread = any(not step.loss_is_finite and step.backwards for step in self.steps)
-        return spread and self.accumulated is not None and not self.overflowed
+        given = [call.gradients for call in self.called("unscale_", "scaler.step")]
+        seen = any(gradients is not None and not gradients.isfinite().all() for gradients in given)
+        return spread and self.accumulated is not None and not self.overflowed and not seen
 
     @property
     def skipped_backward_on_nonfinite_loss(self) -> bool:

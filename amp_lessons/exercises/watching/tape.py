@@ -68,13 +68,16 @@ class Backward:
     ``start_gradient`` is the derivative of what the learner called ``backward`` on by the loss: the loss
     scale, if all is well. ``leftover`` holds the indices of the parameters whose gradients were not zero
     before it. ``gradients`` maps the index of each parameter that it reached to a copy of ``.grad`` as it
-    left it, in the parameter's shape, dtype and device.
+    left it, in the parameter's shape, dtype and device. ``loss`` is the number of that loss, from 0: one
+    backward pass of the learner's through several losses is one of these for each, and the last to begin has
+    the gradients.
     """
 
     start_gradient: float
     autocast: bool
     leftover: frozenset[int]
     gradients: dict[int, Tensor] = field(default_factory=dict)
+    loss: int = 0
 
 
 @dataclass(frozen=True)
@@ -173,15 +176,17 @@ class Tape:
         if not loss.requires_grad:
             self.losses_without_graph += 1
             return
+        number = sum(isinstance(event, Loss) for event in self.events)
         self.add(lambda: Loss(float(loss.detach()), loss.dtype, self.autocast_on(), self.weights()))
-        loss.register_hook(self._backward_began)
+        loss.register_hook(lambda start_gradient: self._backward_began(start_gradient, number))
 
-    def _backward_began(self, start_gradient: Tensor) -> None:
+    def _backward_began(self, start_gradient: Tensor, loss: int) -> None:
         def observe() -> Backward:
             leftover = {
                 i for i, p in enumerate(self.parameters) if p.grad is not None and bool((p.grad != 0).any())
             }
-            return Backward(float(start_gradient.sum()), self.autocast_on(), frozenset(leftover))
+            start = float(start_gradient.sum())
+            return Backward(start, self.autocast_on(), frozenset(leftover), loss=loss)
 
         self.add(observe)
 

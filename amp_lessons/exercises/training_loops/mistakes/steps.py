@@ -91,7 +91,7 @@ def _window_cleared(what: str, hint: str) -> Finding:
 
 def cleared_after_nonfinite_loss(window: Window) -> Iterator[Finding]:
     """Find a window of which a loss that is not finite let only the batches behind it be applied."""
-    if window.stepped and window.cleared_after_nonfinite_loss:
+    if window.cleared_after_nonfinite_loss and not torch.equal(window.before, window.after):
         yield _window_cleared(
             "a batch had a loss that was not finite, those before it were thrown away, and the step was made "
             "with those behind it",
