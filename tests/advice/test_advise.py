@@ -155,13 +155,15 @@ class NoWayBack(torch.autograd.Function):
         raise RuntimeError("not differentiable")
 
 
-class Fourier(nn.Module):
+class Inverse(nn.Module):
+    """Linear algebra: in no PyTorch does it take 16 bits."""
+
     def __init__(self):
         super().__init__()
-        self.layer, self.head = nn.Linear(16, 16), nn.Linear(9, 4)
+        self.layer, self.head = nn.Linear(16, 16), nn.Linear(16, 4)
 
     def forward(self, x):
-        return self.head(torch.fft.rfft(self.layer(x)).abs())
+        return self.head(torch.linalg.inv(self.layer(x).unflatten(1, (4, 4))).flatten(1))
 
 
 class Checkpointed(nn.Module):
@@ -179,7 +181,7 @@ def claims(advice, kind):
 
 
 def test_what_no_16_bit_kernel_has_is_said_once():
-    advice = asked(Fourier())
+    advice = asked(Inverse())
     assert advice.verdict[0].text.endswith("this model does not run in autocast with bf16 as it is.")
     (text,) = claims(advice, "mend")
     assert text.startswith("By CUDA's autocast rules the model raises an error. Compute it in fp32")
@@ -325,7 +327,7 @@ def test_an_autoencoder_has_its_batch_as_target():
             nn.Linear(8, 4),
             batch(),
             nn.functional.cross_entropy,
-            "cannot be run on this batch: RuntimeError: mat1",
+            "cannot be run on this batch: RuntimeError: .*mat1 and mat2",
         ),
         (nn.Linear(16, 4), batch()[0], None, r"not a tensor of shape \(8, 4\): give a loss"),
         (

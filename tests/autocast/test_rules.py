@@ -202,6 +202,14 @@ def test_operations_only_the_cpu_lists_follow_their_inputs():
         assert torch.stack([x, x.float()]).dtype is torch.float32
 
 
+def test_what_takes_16_bits_on_no_device_is_refused():
+    """Only a kernel that is missing is made up for."""
+    with autocast.cuda_rules(), torch.autocast("cpu", torch.bfloat16):
+        assert torch.linalg.svdvals(torch.eye(4).bfloat16()).dtype is torch.bfloat16
+        with pytest.raises(RuntimeError, match="Low precision dtypes not supported"):
+            torch.linalg.inv(torch.eye(4).bfloat16())
+
+
 @pytest.mark.parametrize("half", HALVES)
 def test_a_dtype_asked_for_wins_and_float64_and_integers_are_left_alone(half):
     x = torch.rand(3, dtype=half)

@@ -10,7 +10,7 @@ DTYPES = (
     Message(
         name="product_of_two_dtypes",
         patterns=(
-            r"expected (m1 and m2|mat1 and mat2) to have the same dtype",
+            r"[Ee]xpected (m1 and m2|mat1 and mat2|mat_a and mat_b) to have the same dtype",
             r"(mat1|self) and (mat2|vec) must have the same dtype",
             r"addmv input tensors must have the same dtype",
             r"both vectors to have same dtype",
@@ -19,10 +19,10 @@ DTYPES = (
         meaning="A matrix product got a 16-bit and a 32-bit tensor. Autocast would have cast both, so it "
         "was not on where this ran: outside the `with` block (inference after training, say), in an "
         "`enabled=False` region, in another thread, in the backward of a custom `autograd.Function`, or "
-        "for another device type.",
+        "for another device type. Some products it never casts, `F.grouped_mm` for one.",
         cure="Bring the call under autocast. In an `enabled=False` region cast the inputs, "
         "`layer(x.float())`. On a custom function put `@torch.amp.custom_fwd(device_type=...)` and "
-        "`custom_bwd`. Without autocast, `x.to(layer.weight.dtype)`.",
+        "`custom_bwd`. Without autocast, and where it does not cast, `x.to(layer.weight.dtype)`.",
         lesson="02",
         source="C++",
         seen_at="https://github.com/pytorch/pytorch/issues/42358",
@@ -133,6 +133,8 @@ DTYPES = (
         name="result_dtype_of_a_product",
         patterns=(
             r"out_dtype (must be the same as input dtype or fp32|only supported for torch\.float32)",
+            r"out_dtype must be float32 for fp8 inputs",
+            r"Grouped gemm output dtype must match",
             r"If output dtype provided, it must be torch\.bfloat16",
             r"linear_cross_entropy supports \S+ acc_dtype",
             r"acc_dtype must be one of",

@@ -30,9 +30,11 @@ KERNELS = (
             r"doesn't handle types other than float and double",
             r"input tensor must be either float or double dtype",
             r"Quantize only works on Float Tensor, got (Half|BFloat16)",
+            r"cuFFT (only supports dimensions whose sizes are powers of two|doesn't support bfloat16)",
         ),
         meaning="This operation (linear algebra, FFT, quantiles) exists in fp32 and fp64 only, and its "
-        "input came out of a 16-bit operation. A 16-bit result would have few correct digits.",
+        "input came out of a 16-bit operation. A 16-bit result would have few correct digits. CUDA's 16-bit "
+        "FFT is for sizes that are powers of two.",
         cure=_IN_FP32,
         lesson="02",
         source="C++",
@@ -43,10 +45,20 @@ KERNELS = (
             r"expected \S+ to be f32/f16/bf16, got",
             r"expected input to be f32 or bf16",
             r"\S+ only supports (bf16|fp16, bf16)",
+            r"only bf16 torch\.nn\.functional\.grouped_mm",
+            r"grouped_mm supports only bf16/fp16",
+            r"Expected mat_[ab] to be Float32, BFloat16 or Float16",
+            r"input must have dtype BFloat16, Half, or Float, but got",
+            r"expected mat1 dtype in \[bfloat16",
+            r"Expected dtype to be float16, bfloat16, or float32",
             r"output_dtype must be one of float32, bfloat16",
             r"cvt_e8m0_rceil requires",
             r"ForeachMMCublasLt only supports",
             r"MKLDNN only support float, bfloat16, and half",
+            r"mkldnn(_to_dense)? (expects|tensor only can be converted to be a) float",
+            r"to be a float, bfloat16, half, uint8, int8 mkldnn tensor",
+            r"float8 mkldnn_tensor input, we should not change the data type",
+            r"qlinear_prepack expects int8 or float8",
             r"tensor dtype is \S+ while expected to be FP16",
             r"only supported dtypes for dynamic quantized linear",
             r"half_to_float is True but",
@@ -70,6 +82,19 @@ KERNELS = (
         "uncompiled.",
         cure="Take fp16 with a `GradScaler`, or a GPU of compute capability 8.0 and up.",
         lesson="01",
+        source="torch/_inductor/compile_fx.py",
+    ),
+    Message(
+        name="compiler_at_fault",
+        patterns=(
+            r"Expected device to be set for bf16 support check",
+            r"expected float32 or bfloat16, got",
+        ),
+        meaning="`torch.compile` found something that its authors held to be impossible: a fault of the "
+        "compiler's, not of your dtypes.",
+        cure="Leave the function that it compiled as it is, `@torch.compiler.disable`, and report it to "
+        "PyTorch.",
+        lesson="05",
         source="torch/_inductor/compile_fx.py",
     ),
 )
@@ -130,10 +155,11 @@ FLOAT8 = (
         name="no_fp8_device",
         patterns=(
             r"torch\._scaled_mm is only supported on",
-            r"mm is not supported for float8_e4m3fn, please use",
+            r"mm is not supported for float8_e4m3fn(/float8_e4m3fnuz)?, please use",
+            r"Could not run 'aten::_scaled_\w+(\.\w+)?' with arguments",
         ),
-        meaning="This device has no FP8 products: CUDA has them from compute capability 8.9 (Ada, Hopper), "
-        "AMD from MI300.",
+        meaning="This device does not have this FP8 product: CUDA has them from compute capability 8.9 (Ada, "
+        "Hopper), AMD from MI300, a CPU only plain ones.",
         cure="Take bf16 here. FP8 saves memory on such a device, and no time.",
         lesson="09",
         source="C++",
@@ -164,6 +190,15 @@ TF32 = (
         lesson="05",
         source="C++",
         seen_at="https://github.com/pytorch/pytorch/issues/179445",
+    ),
+    Message(
+        name="fp32_product_in_tf32_only",
+        patterns=(r"computes float32 GEMM operands in TF32, but",),
+        meaning="This product, compiled together with what follows it, multiplies fp32 matrices in TF32 "
+        "only, and TF32 is not allowed here.",
+        cure="Allow TF32, `torch.set_float32_matmul_precision('high')`, or hand over 16-bit matrices.",
+        lesson="05",
+        source="torch/_inductor/kernel/flex_gemm/lowering.py",
     ),
     Message(
         name="unknown_precision",

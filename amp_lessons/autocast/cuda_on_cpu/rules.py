@@ -214,16 +214,18 @@ def follow_inputs(name: str) -> Kernel:
 def follow_inputs_without_half_kernel(name: str) -> Kernel:
     """Leave alone an operation that the CPU's own autocast runs in float32, often for want of a half kernel.
 
-    Where the CPU has none, it runs in float32 and the result is rounded to the dtype of the inputs.
+    Where the CPU has none, it runs in float32 and the result is rounded to the dtype of the inputs. What
+    refuses 16 bits itself does so on any device, and here.
     """
     follow = follow_inputs(name)
 
     def kernel(keys: torch._C.DispatchKeySet, *args: Any, **kwargs: Any) -> Any:
         try:
             return follow(keys, *args, **kwargs)
-        except NotImplementedError:
+        except NotImplementedError as error:
             dtypes = {tensor.dtype for tensor in tensors_in([args, kwargs]) if _is_eligible(tensor)}
-            if len(dtypes) != 1 or torch.float32 in dtypes:
+            no_kernel = "not implemented for" in str(error)  # from 2.15 on refusals are of this class too
+            if not no_kernel or len(dtypes) != 1 or torch.float32 in dtypes:
                 raise
         result = follow(keys, *map_tensors(_to_float32, args), **kwargs)
         return map_tensors(lambda tensor: _to(tensor, *dtypes), result)

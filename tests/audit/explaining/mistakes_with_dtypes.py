@@ -83,6 +83,18 @@ def _scaled_product(dtype: torch.dtype) -> None:
     torch._scaled_mm(matrix, matrix.T, scale, scale, out_dtype=torch.bfloat16)
 
 
+def _grouped(dtype: torch.dtype, of_weights: torch.dtype, **more: object) -> torch.Tensor:
+    """Multiply two groups of rows, each by its own matrix."""
+    ends = torch.tensor([2, 4], dtype=torch.int32)
+    rows, weights = torch.ones(4, 16), torch.ones(2, 16, 16)
+    return F.grouped_mm(rows.to(dtype), weights.to(of_weights), offs=ends, **more)
+
+
+def _added_to(dtype: torch.dtype) -> torch.Tensor:
+    matrix, scale, each = torch.ones(16, 16).to(F8), torch.tensor(1.0), F.ScalingType.TensorWise
+    return F.scaled_addmm(torch.ones(16, 16, dtype=dtype), matrix, matrix.T, scale, each, scale, each)
+
+
 def _distances(island: bool) -> None:
     with _autocast():
         hidden = nn.Linear(4, 4)(X)
@@ -199,6 +211,38 @@ DTYPES = (
     ),
     Mistake("no_16_bit_algebra", lambda: HALF.quantile(0.5), lambda: HALF.float().quantile(0.5)),
     Mistake("no_16_bit_algebra", lambda: torch.fft.fft(X.bfloat16()), lambda: torch.fft.fft(X)),
+    Mistake("kernel_for_other_dtypes", lambda: X.double().to_mkldnn(), lambda: X.to_mkldnn()),
+    Mistake(
+        "kernel_for_other_dtypes", lambda: X.to_mkldnn(torch.float64), lambda: X.to_mkldnn(torch.float16)
+    ),
+    Mistake(
+        "kernel_for_other_dtypes",
+        lambda: X.to(torch.int8).to_mkldnn().to_dense(torch.float32),
+        lambda: X.to(torch.int8).to_mkldnn().to_dense().float(),
+    ),
+)
+
+GROUPED = (
+    Mistake(
+        "product_of_two_dtypes",
+        lambda: _grouped(torch.bfloat16, torch.float32),
+        lambda: _grouped(torch.bfloat16, torch.bfloat16),
+    ),
+    Mistake(
+        "kernel_for_other_dtypes",
+        lambda: _grouped(torch.float64, torch.float64),
+        lambda: _grouped(torch.float32, torch.float32),
+    ),
+    Mistake(
+        "result_dtype_of_a_product",
+        lambda: _grouped(torch.bfloat16, torch.bfloat16, out_dtype=torch.float32),
+        lambda: _grouped(torch.bfloat16, torch.bfloat16),
+    ),
+)
+
+ADDED = (
+    Mistake("no_fp8_device", lambda: _added_to(torch.float32), lambda: _scaled_product(F8)),
+    Mistake("kernel_for_other_dtypes", lambda: _added_to(torch.float64), lambda: _scaled_product(F8)),
 )
 
 NUMBERS = (

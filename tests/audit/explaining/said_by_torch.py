@@ -23,7 +23,8 @@ AMP_FILES = re.compile(r"torch/(amp|cuda/amp|cpu/amp)/\w+\.py|torch/distributed/
 # What the others say is, where it has one of these words.
 AMP_WORDS = re.compile(
     r"(?i:autocast|grad_?scaler|\bgrad_scale\b|found_inf|loss.?scal|(half|mixed|low|reduced).precision"
-    r"|\bb?float16|\bb?fp16\b|\bbf16\b|float8|\bfp8\b|\bnan (gradient|value)|non-finite|uniform (\w+ )*dtype)"
+    r"|\bb?float16|\bb?fp16\b|\bbf16\b|float8|\bfp8\b|\bnan (gradient|value)|non-finite(?! float:)"
+    r"|uniform (\w+ )*dtype)"
     r"|\bAMP\b"
 )
 

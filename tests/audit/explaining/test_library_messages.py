@@ -55,7 +55,7 @@ IN_FILES = (
     ),
 )
 
-# As they stand in public reports: the CPU's libraries do not hold them, or older versions say them so.
+# As they stand in public reports: the CPU's libraries do not hold them, or other versions say them so.
 REPORTED = (
     ("no_fp8_device", "torch._scaled_mm is only supported on CUDA devices with compute capability >= 9.0"),
     (
@@ -72,6 +72,35 @@ REPORTED = (
     ("bf16_gradients_on_cuda", IN_FILES[-1][3].format(IN_FILES[-1][2])),
     ("product_of_two_dtypes", "expected mat1 and mat2 to have the same dtype, but got: float != c10::Half"),
     ("out_of_memory", "CUDA error: out of memory"),
+    (
+        "no_16_bit_algebra",
+        "cuFFT only supports dimensions whose sizes are powers of two when computing in half precision",
+    ),
+    *(  # by PyTorch 2.15, in Python or CUDA's libraries
+        ("fused_state_dtypes", "Mixed-precision fused Adam requires bfloat16 optimizer states, got Float"),
+        ("result_dtype_of_a_product", "out_dtype must be float32 for fp8 inputs on ROCm, got torch.bfloat16"),
+        (
+            "kernel_for_other_dtypes",
+            "qlinear_prepack expects int8 or float8_e4m3fn weight, got torch.float32",
+        ),
+        ("kernel_for_other_dtypes", "input must have dtype BFloat16, Half, or Float, but got torch.float64"),
+        (
+            "kernel_for_other_dtypes",
+            "FlexGEMM scaled grouped GEMMs are not supported yet; only bf16 "
+            "torch.nn.functional.grouped_mm with offs is supported",
+        ),
+        ("kernel_for_other_dtypes", "FlexGEMM QUACK grouped_mm supports only bf16/fp16 k-major 2-D A"),
+        ("kernel_for_other_dtypes", "expected mat1 dtype in [bfloat16, float16, float] and mat2 dtype int8"),
+        ("kernel_for_other_dtypes", "Expected dtype to be float16, bfloat16, or float32, got torch.int8"),
+        ("kernel_for_other_dtypes", "mkldnn tensor only can be converted to be a float, bfloat16, Half"),
+        ("compiler_at_fault", "Expected device to be set for bf16 support check"),
+        ("compiler_at_fault", "expected float32 or bfloat16, got torch.float16"),
+        (
+            "fp32_product_in_tf32_only",
+            "FlexGEMM QUACK computes float32 GEMM operands in TF32, but torch.back",
+        ),
+        ("no_fp8_device", "Could not run 'aten::_scaled_addmm.out' with arguments from the 'CPU' backend."),
+    ),
 )
 
 

@@ -6,13 +6,21 @@ import multiprocessing
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from amp_lessons import audit
 from tests.audit.explaining import mistakes_with_dtypes as dtypes
 from tests.audit.explaining.mistakes_with_scalers import MISTAKES as WITH_SCALERS
 from tests.audit.explaining.provoking import Mistake, Training, heard
 
-MISTAKES = (*WITH_SCALERS, *dtypes.AUTOCAST, *dtypes.DTYPES, *dtypes.NUMBERS)
+MISTAKES = (
+    *WITH_SCALERS,
+    *dtypes.AUTOCAST,
+    *dtypes.DTYPES,
+    *dtypes.NUMBERS,
+    *(dtypes.GROUPED if hasattr(F, "grouped_mm") else ()),  # not in PyTorch 2.9
+    *(dtypes.ADDED if hasattr(F, "scaled_addmm") else ()),  # from 2.15 on
+)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=str)

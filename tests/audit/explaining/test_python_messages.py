@@ -14,6 +14,9 @@ from tests.audit.explaining.said_by_torch import AMP_FILES, TORCH, Said, message
 # By Python itself, of a call that does not fit the function there.
 SAID_BY_PYTHON = {"custom_function_without_device", "old_spelling_with_a_device"}
 
+# Not yet by PyTorch 2.13, whose file of this name says other things.
+SAID_BY_NEWER = {"compiler_at_fault"}
+
 _TO_ADD = """PyTorch {version} says what nothing here explains:
 
 {said}
@@ -112,4 +115,7 @@ def test_an_entry_names_the_file_that_says_it(message):
     file = TORCH.parent / message.source
     if not file.exists():
         pytest.skip(f"this PyTorch has no {message.source}")
-    assert any(message.matches(text) for text in messages(file.read_text("utf-8")))
+    said = any(message.matches(text) for text in messages(file.read_text("utf-8")))
+    if message.name in SAID_BY_NEWER and not said:
+        pytest.skip("this PyTorch does not say it")
+    assert said
