@@ -185,7 +185,7 @@ SYMPTOMS = _ask(
                 ),
                 "all of it, or I cannot say": _ask(
                     "In which dtype did the weights load? Print that of a parameter that is trained.",
-                    {"bf16 or fp16": causes.HALF_WEIGHTS, "fp32": causes.AUDIT},
+                    {"bf16 or fp16": causes.HALF_WEIGHTS, "fp32, as usual": causes.AUDIT},
                 ),
             },
         ),
