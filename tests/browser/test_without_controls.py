@@ -24,10 +24,22 @@ def opened(open_notebook, write_notebook):
     return open_
 
 
+NOTE_WHO_ASKS_WHERE_TAB_STOPS = """() => {
+    const add = window.addEventListener.bind(window);
+    window.asks = [];
+    window.addEventListener = (type, listener, ...more) => {
+        if (`${listener}`.includes("tabIndex")) window.asks.push(type);
+        add(type, listener, ...more);
+    };
+}"""
+
+
 @pytest.fixture(scope="module")
 def notebook(open_notebook, write_notebook):
     """Such a notebook, open once for some tests, of which the last ends its kernel."""
-    return open_notebook(write_notebook("controls.ipynb", *SHOWN.values())).run_all()
+    opened = open_notebook(write_notebook("controls.ipynb", *SHOWN.values()))
+    opened.page.evaluate(NOTE_WHO_ASKS_WHERE_TAB_STOPS)
+    return opened.run_all()
 
 
 def expect_controls_alone(notebook):
@@ -56,6 +68,10 @@ def test_a_picture_is_a_tab_stop_only_where_the_page_is_too_narrow_for_it(notebo
             )
 
 
+def test_however_many_views_there_are_the_page_asks_once_where_tab_stops(notebook):
+    assert sorted(notebook.page.evaluate("window.asks")) == ["keydown", "resize"]
+
+
 def test_controls_are_shown_alone_until_the_kernel_is_restarted_and_when_the_cells_are_run_again(notebook):
     expect_controls_alone(notebook)
     slider = notebook.page.get_by_role("slider", name="Loss scale")
@@ -72,20 +88,6 @@ def test_controls_whose_kernel_was_shut_down_give_way_to_what_stands_in(notebook
     notebook.end_kernel()
     expect_what_stands_in(notebook, len(SHOWN))
     expect(notebook.page.get_by_role("slider", name="Loss scale")).to_be_hidden()
-
-
-def test_however_many_views_there_are_the_page_asks_once_where_tab_stops(opened):
-    notebook = opened("once.ipynb")
-    notebook.page.evaluate("""() => {
-        const add = window.addEventListener.bind(window);
-        window.asks = [];
-        window.addEventListener = (type, listener, ...more) => {
-            if (`${listener}`.includes("tabIndex")) window.asks.push(type);
-            add(type, listener, ...more);
-        };
-    }""")
-    expect_controls_alone(notebook.run_all())
-    assert sorted(notebook.page.evaluate("window.asks")) == ["keydown", "resize"]
 
 
 def test_a_page_that_is_slow_shows_no_error_before_the_controls(opened):
