@@ -55,18 +55,6 @@ def test_card_says_what_a_learner_needs(exercise):
         assert f"about {exercise.minutes} minutes" in text
 
 
-CARDS_TO_FILL = {  # it only shrinks
-    "heal_standstill",
-    "heal_limping_restart",
-    "heal_overbearing_penalty",
-}
-
-
-def test_cards_fold_what_the_check_asks_and_those_that_do_not_yet_are_counted():
-    assert {each.id for each in EXERCISES if not each.asks} == CARDS_TO_FILL
-
-
-@pytest.mark.parametrize("exercise", [each for each in EXERCISES if each.asks], ids=id_of, indirect=True)
 def test_what_the_check_asks_is_a_list_of_what_is_given_returned_and_checked(exercise):
     parts = [re.fullmatch(r"- (Given|Return|Checked): .+\.", line) for line in exercise.asks.splitlines()]
     assert all(parts), exercise.asks

@@ -44,6 +44,21 @@ wrong(
     (LOAD_SCALER, '    scaler.load_state_dict(state["scaler"].state_dict())\n'),
 )
 wrong(
+    "kept_in_a_variable",
+    "state_not_in_file",
+    "kept in a variable",
+    ("def save", "KEPT = {}\n\n\ndef save"),
+    (SAVE_SCALER, ""),
+    (SAVE, SAVE + "    KEPT.update(scaler.state_dict())\n"),
+    (LOAD_SCALER, "    scaler.load_state_dict(KEPT)\n"),
+)
+wrong(
+    "epoch_counted_on",
+    "epoch_lost",
+    "7 finished epochs",
+    ('return state["epoch"]', 'return state["epoch"] + 1'),
+)
+wrong(
     "updated_before_saving",
     "saving_changes_training",
     "different",

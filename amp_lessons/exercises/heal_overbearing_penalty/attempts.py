@@ -67,6 +67,20 @@ wrong(
     (DIVIDED, "            scaler.unscale_(optimizer)\n"),
 )
 wrong("stepped_directly", "optimizer_step_direct", "directly", (STEP, "            optimizer.step()\n"))
+SCALER = "torch.amp.GradScaler(device_type, enabled=dtype == torch.float16)"
+wrong(
+    "scaler_kept_from_call_to_call",
+    "scaler_kept",
+    "earlier call",
+    ("device_type, dtype):", "device_type, dtype, scalers={}):"),
+    (SCALER, f"scalers.setdefault(dtype, {SCALER})"),
+)
+wrong(
+    "weights_without_biases",
+    "wrong_update",
+    "penalty counts",
+    (FIRST, FIRST.replace("parameters,", "[p for p in parameters if p.dim() > 1],")),
+)
 wrong("norms_added_up", "wrong_update", "not plain SGD", (NORM, NORM.replace(").norm()\n", ").sum()\n")))
 wrong("squared", "wrong_update", "penalty counts", (NORM, NORM + "            norm = norm**2\n"))
 wrong(

@@ -56,6 +56,7 @@ def _mistakes(run: Run) -> Iterator[Finding]:
     yield from precision.mistakes(run)
     yield from chain(coverage.inputs_changed(run), coverage.batches(run), coverage.another_optimizer(run))
     everything = windows(run)
+    yield from scaling.kept_from_another_call(run)
     yield from scaling.not_scaled(everything[0])
     for window in everything:
         yield from _in_window(window)

@@ -48,6 +48,48 @@ wrong(
     "directly",
     (STEP, "            optimizer.step()\n"),
 )
+wrong(
+    "threshold_times_the_first_scale",
+    "not_clipped",
+    "threshold above it",
+    (UNSCALE + CLIP, CLIP.replace("max_norm)", "max_norm * 2.0**16)")),
+)
+wrong(
+    "each_by_itself",
+    "clipped_piecewise",
+    "parameter by parameter",
+    (
+        CLIP,
+        CLIP.replace(
+            "            torch", "            for p in model.parameters():\n                torch"
+        ).replace("model.parameters(), max", "[p], max"),
+    ),
+)
+wrong(
+    "by_another_norm",
+    "not_clipped",
+    "norm_type",
+    (CLIP, CLIP.replace("max_norm)", "max_norm, norm_type=float('inf'))")),
+)
+wrong(
+    "in_the_first_call_alone",
+    "not_clipped",
+    "switch the clip off",
+    ("device_type, dtype):", "device_type, dtype, done=[]):"),
+    (CLIP, "            if not done:\n    " + CLIP + "                done.append(True)\n"),
+)
+wrong(
+    "by_a_norm_kept_from_call_to_call",
+    "gradients_changed",
+    "gradients",
+    ("device_type, dtype):", "device_type, dtype, norms=[]):"),
+    (
+        CLIP,
+        "            parameters = list(model.parameters())\n"
+        "            norms.append(torch.nn.utils.get_total_norm([p.grad for p in parameters]))\n"
+        "            torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, max(norms))\n",
+    ),
+)
 wrong("unscaled_twice", "unscale_twice", "twice", (UNSCALE, UNSCALE * 2))
 wrong(
     "threshold_divided",

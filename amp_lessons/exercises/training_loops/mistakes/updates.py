@@ -202,8 +202,8 @@ def _never_clipped(window: Window, norm: float) -> Finding:
         return failed(
             "not_clipped",
             f"only the first batch's gradients were clipped; later one of norm {norm:.4g} was applied "
-            f"although max_norm is {window.run.problem.max_norm:g}: model.parameters() is a generator, and "
-            "one that is kept in a variable is used up after one pass",
+            f"although max_norm is {window.run.problem.max_norm:g}: what is kept in a variable may be used "
+            "up after one pass, as model.parameters() is, a generator, or may switch the clip off",
             "call model.parameters() for every batch, or keep list(model.parameters())",
         )
     applied = (
