@@ -10,6 +10,7 @@ from itertools import cycle, islice
 
 import pytest
 import torch
+from torch.nn import functional
 from torch.nn.functional import cross_entropy
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -621,6 +622,33 @@ def test_by_cudas_rules_the_loss_casts_16_bit_log_probabilities_and_not_logits()
     softmax, cast, loss = (names.index(name) for name in ("_log_softmax", "_to_copy", "nll_loss_forward"))
     assert softmax < cast < loss
     assert [ran.seen[at][1] for at in (softmax, cast)] == [torch.bfloat16, torch.float32]
+
+
+@pytest.mark.skipif(not hasattr(torch.nn, "LinearCrossEntropyOptions"), reason="not in this PyTorch")
+@pytest.mark.parametrize("device_type", ["cuda", "cpu"])
+def test_no_autocast_casts_a_loss_in_pieces_and_of_16_bit_inputs_it_has_16_bits(device_type):
+    hidden, weight, labels = torch.randn(64, 8), torch.randn(200, 8), torch.arange(64)
+
+    def loss(dtype):
+        pieces = torch.nn.LinearCrossEntropyOptions(batch_chunk_size=16)
+        return functional.linear_cross_entropy(hidden.to(dtype), weight.to(dtype), labels, options=pieces)
+
+    with autocast.region(device_type, torch.bfloat16):
+        assert loss(torch.bfloat16).dtype == torch.bfloat16
+        assert functional.linear_cross_entropy(hidden, weight, labels).dtype == torch.float32
+        left_alone = loss(torch.float32)
+    assert torch.equal(left_alone, loss(torch.float32))
+
+
+@pytest.mark.skipif(not hasattr(functional, "grouped_mm"), reason="not in this PyTorch")
+@pytest.mark.parametrize("device_type", ["cuda", "cpu"])
+def test_no_autocast_casts_grouped_products(device_type):
+    rows, experts, ends = torch.randn(4, 16), torch.randn(2, 16, 16), torch.tensor([1, 4], dtype=torch.int32)
+    with autocast.region(device_type, torch.bfloat16):
+        assert functional.linear(rows, experts[0]).dtype == torch.bfloat16
+        grouped = functional.grouped_mm(rows, experts, offs=ends)
+    assert torch.equal(grouped, functional.grouped_mm(rows, experts, offs=ends))
+    assert grouped.dtype == torch.float32
 
 
 def test_a_checkpoint_in_bf16_loads_in_bf16_and_trainer_leaves_weights_and_moments_so(tmp_path):

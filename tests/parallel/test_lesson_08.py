@@ -82,6 +82,22 @@ def test_the_other_16_18_and_20_are_what_the_lesson_says():
     assert (twice["gradients"], twice["fp32 copies of gradients"]) == (2, 4)
 
 
+@pytest.mark.skipif(not hasattr(torch.Tensor, "grad_dtype"), reason="this PyTorch has one dtype for both")
+def test_adam_wants_fp32_gradients_of_a_bf16_weight_cast_before_its_step():
+    weight = torch.nn.Parameter(torch.ones(2, dtype=torch.bfloat16))
+    weight.grad_dtype = torch.float32
+    weight.sum().backward()
+    assert weight.grad.dtype == torch.float32
+    adam = torch.optim.AdamW([weight], lr=0.1)
+    with pytest.raises(RuntimeError, match="dtype"):
+        adam.step()
+    cast = weight.grad.bfloat16()
+    weight.grad = None
+    weight.grad_dtype, weight.grad = torch.bfloat16, cast
+    torch.optim.AdamW([weight], lr=0.1).step()
+    assert (weight < 1).all()
+
+
 def test_ddp_sends_a_little_more_than_fsdp2_with_weights_gathered_in_bf16():
     assert answer("bill") == "DDP, a little"
     blocks = torch.nn.ModuleList(torch.nn.Linear(64, 64) for _ in range(4))

@@ -111,10 +111,13 @@ DTYPES = (
         patterns=(
             r"attempting to assign a gradient with dtype",
             r"assigned grad has data of a different type",
+            r"Cannot set grad_dtype to",
         ),
         meaning="A gradient in another dtype than its parameter's was set by hand. A parameter's gradient "
-        "has the parameter's dtype: fp32 under autocast.",
-        cure="Cast it: `p.grad = gradient.to(p.dtype)`, after it is unscaled.",
+        "has the parameter's dtype, fp32 under autocast, unless `grad_dtype` asked for another one before "
+        "there was a gradient.",
+        cure="Cast it: `p.grad = gradient.to(p.dtype)`, after it is unscaled. Set `p.grad_dtype` while "
+        "`p.grad` is None.",
         lesson="03",
         source="C++",
     ),

@@ -83,6 +83,14 @@ def _scaled_product(dtype: torch.dtype) -> None:
     torch._scaled_mm(matrix, matrix.T, scale, scale, out_dtype=torch.bfloat16)
 
 
+def _in_fp32(late: bool) -> None:
+    weight = HALF.clone().requires_grad_()
+    if not late:
+        weight.grad_dtype = torch.float32
+    weight.sum().backward()
+    weight.grad_dtype = torch.float32
+
+
 def _grouped(dtype: torch.dtype, of_weights: torch.dtype, **more: object) -> torch.Tensor:
     """Multiply two groups of rows, each by its own matrix."""
     ends = torch.tensor([2, 4], dtype=torch.int32)
@@ -239,6 +247,8 @@ GROUPED = (
         lambda: _grouped(torch.bfloat16, torch.bfloat16),
     ),
 )
+
+GRADIENTS = (Mistake("gradient_of_another_dtype", lambda: _in_fp32(late=True), lambda: _in_fp32(late=False)),)
 
 ADDED = (
     Mistake("no_fp8_device", lambda: _added_to(torch.float32), lambda: _scaled_product(F8)),

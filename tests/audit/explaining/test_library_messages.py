@@ -65,6 +65,7 @@ REPORTED = (
     ("no_16_bit_kernel", "\"addmm_impl_cpu_\" not implemented for 'Half'"),
     ("constant_too_large", "value cannot be converted to type at::Half without overflow"),
     ("gradient_of_another_dtype", "assigned grad has data of a different type"),
+    ("gradient_of_another_dtype", "Cannot set grad_dtype to 'BFloat16' because there is already a gradient"),
     (
         "shards_of_two_dtypes",
         "`FlatParameter` requires uniform dtype but got torch.float16 and torch.float32",

@@ -19,6 +19,7 @@ MISTAKES = (
     *dtypes.DTYPES,
     *dtypes.NUMBERS,
     *(dtypes.GROUPED if hasattr(F, "grouped_mm") else ()),  # not in PyTorch 2.9
+    *(dtypes.GRADIENTS if hasattr(torch.Tensor, "grad_dtype") else ()),  # not in PyTorch 2.9
     *(dtypes.ADDED if hasattr(F, "scaled_addmm") else ()),  # from 2.15 on
 )
 
