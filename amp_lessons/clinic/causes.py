@@ -285,8 +285,8 @@ METRIC = End(
     "    print(each, total.item())",
 )
 STATISTICS = End(
-    "Inf or NaN is in a buffer, such as the running mean of a BatchNorm: a batch overflowed in the forward "
-    "pass, which wrote it there. To leave out the step of that batch takes nothing of it back.",
+    "Inf or NaN is in a buffer, such as the running mean of a BatchNorm: a batch had it in the forward pass, "
+    "in fp16 by overflow as a rule, which wrote it there. To leave out that batch's step takes nothing back.",
     "Put the buffers back after such a batch, and compute in fp32 what overflows in front of them. "
     "What is lost can be estimated anew: reset_running_stats(), then some batches in train(), no gradients.",
     "06",
