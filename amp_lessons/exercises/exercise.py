@@ -20,8 +20,7 @@ from amp_lessons.exercises.report.results import OtherWay, SideBySide
 
 Check: TypeAlias = Callable[[Attempt], Iterator[Finding | SideBySide]]
 
-_ASKS = rendering.ASKS  # the section that may stand between the task and the hints
-_SECTIONS = ("Hint 1", "Hint 2", "Hint 3", "Why")
+_SECTIONS = (rendering.ASKS, "Hint 1", "Hint 2", "Hint 3", "Why")
 _WAYS = "Other ways"  # the section that a card may end with
 _WAY = re.compile(r"\s*(\S.*?)\s*^```python\n(.+?)^```\s*", re.DOTALL | re.MULTILINE)
 
@@ -46,11 +45,11 @@ class Exercise:
     minutes: int
     names: tuple[str, ...]
     task: str
+    asks: str
     hints: tuple[str, str, str]
     explanation: str
     stub: str
     solution_source: str
-    asks: str = ""
     other_ways: tuple[OtherWay, ...] = ()
     on_ranks: bool = False
 
@@ -98,7 +97,7 @@ def cell_id(exercise_id: str, part: str) -> str:
 
 def read(folder: Path) -> Exercise:
     """Read the exercise in ``folder``, whose name is its id. Raises ValueError for an incomplete card."""
-    front, (task, asks), (*hints, explanation), ways = _read_card(folder / "card.md")
+    front, (task, asks, *hints, explanation), ways = _read_card(folder / "card.md")
     stub = (folder / "stub.py").read_text("utf-8")
     return Exercise(
         id=folder.name,
@@ -115,20 +114,18 @@ def read(folder: Path) -> Exercise:
     )
 
 
-def _read_card(path: Path) -> tuple[dict[str, Any], list[str], list[str], tuple[OtherWay, ...]]:
-    """Split a card: front matter, the task and what the check asks, sections with a heading, other ways."""
+def _read_card(path: Path) -> tuple[dict[str, Any], list[str], tuple[OtherWay, ...]]:
+    """Split a card: front matter, sections (the first, without a heading, is the task), and other ways."""
     match = re.fullmatch(r"---\n(.*?)\n---\n(.*)", path.read_text("utf-8"), re.DOTALL)
     if match is None:
         raise ValueError(f"{path} must begin with front matter between two lines of ---")
     told, *ways = re.split(rf"^## {_WAYS}$", match[2], maxsplit=1, flags=re.MULTILINE)
-    above, *rest = re.split(r"^## (.+)$", told, flags=re.MULTILINE)
-    asks = rest[1] if rest[:1] == [_ASKS] else ""
-    rest = rest[2:] if asks else rest
+    task, *rest = re.split(r"^## (.+)$", told, flags=re.MULTILINE)
     if tuple(rest[::2]) != _SECTIONS:
         raise ValueError(f"{path} must have the sections {', '.join(_SECTIONS)}, not {', '.join(rest[::2])}")
-    sections = [" ".join(text.split()) for text in rest[1::2]]
-    asked = [_laid_out(above), _laid_out(asks)]
-    return _front_matter(match[1], path), asked, sections, _read_ways(ways[0], path) if ways else ()
+    asks, *told_later = rest[1::2]
+    sections = [_laid_out(task), _laid_out(asks), *(" ".join(text.split()) for text in told_later)]
+    return _front_matter(match[1], path), sections, _read_ways(ways[0], path) if ways else ()
 
 
 def _laid_out(task: str) -> str:

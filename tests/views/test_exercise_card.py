@@ -183,7 +183,7 @@ def test_without_a_kernel_task_and_hints_can_be_read_and_the_solution_not(exerci
     assert exercise.title in shown["text/plain"]
     assert exercise.task in shown["text/plain"]
     assert exercise.asks in shown["text/plain"]
-    assert shown["text/markdown"].count("<details>") == 3 + bool(exercise.asks)
+    assert shown["text/markdown"].count("<details>") == 4
     assert exercise.explanation not in "".join(shown[mime] for mime in ("text/plain", "text/markdown"))
 
 

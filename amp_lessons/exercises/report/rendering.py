@@ -169,15 +169,15 @@ def card_bundle(title: str, facts: str, task: str, asks: str) -> dict[str, str]:
 
 def task_text(task: str, asks: str) -> str:
     """Render for a terminal what to write, and below it what the check asks."""
-    return f"{task}\n{ASKS}:\n{asks}" if asks else task
+    return f"{task}\n{ASKS}:\n{asks}"
 
 
 def task_html(task: str, asks: str) -> Markup:
     """Render what to write, and folded below it what the check asks."""
     folded = Markup("<details><summary>{}</summary>{}</details>").format(ASKS, prose.blocks_as_html(asks))
-    return prose.blocks_as_html(task) + (folded if asks else Markup(""))
+    return prose.blocks_as_html(task) + folded
 
 
 def _task_markdown(task: str, asks: str) -> str:
     folded = f"\n\n<details><summary>{ASKS}</summary>\n\n{prose.as_markdown(asks)}\n\n</details>"
-    return prose.as_markdown(task) + (folded if asks else "")
+    return prose.as_markdown(task) + folded
