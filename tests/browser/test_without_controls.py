@@ -117,7 +117,7 @@ def test_a_page_that_cannot_draw_them_shows_what_stands_in_and_no_error(opened):
     quiz.get_by_text("Answer", exact=True).click()
     expect(quiz.locator("details")).to_have_attribute("open", "")
     card.get_by_text("Hint 1").click()
-    expect(card.locator("details").first).to_have_attribute("open", "")
+    expect(card.locator("details").filter(has_text="Hint 1")).to_have_attribute("open", "")
     shown = notebook.page.locator(".jp-Notebook").inner_text()
     assert shown.count(HOW) == len(SHOWN)
     assert "rror" not in shown
