@@ -72,7 +72,7 @@ wrong(
     "fp32 with decay=0.999",
     (
         "    average = {name: parameter.detach().float().clone()",
-        "    buffer = torch.empty(max(p.numel() for p in model.parameters()))\n"
+        "    buffer = torch.zeros(max(p.numel() for p in model.parameters())).to(next(model.parameters()).device)\n"
         "    average = {name: buffer[: parameter.numel()].view(parameter.shape).copy_(parameter.detach())",
     ),
 )
