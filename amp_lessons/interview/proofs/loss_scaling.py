@@ -398,6 +398,11 @@ def two_optimizers() -> dict[str, object]:
         scaler.step(optimizer)
     assert (bad.item(), good.item()) == (1.0, 0.0)  # each optimizer is skipped for itself
 
+    for scaler in (_scaler(init_scale=8.0), _scaler(init_scale=2.0)):  # one each, for separate losses
+        own = nn.Parameter(torch.ones(()))
+        _step(scaler, torch.optim.SGD([own], lr=1.0), own * 1)
+        assert own == 0
+
     shared = nn.Parameter(torch.ones(()))
     scaler, squared = _scaler(init_scale=8.0), shared.square()  # a graph of which both losses are made
     scaler.scale(squared / 2).backward(retain_graph=True)
@@ -500,10 +505,11 @@ def gradient_penalty() -> dict[str, object]:
 
     def stepped(scaler: torch.amp.GradScaler, unscale: bool, mixed: bool = True) -> Tensor:
         """Make one step on a loss with a penalty on the gradient by the input."""
-        weight, inputs = nn.Parameter(torch.tensor([0.5, 2.0])), torch.tensor([3.0, 4.0], requires_grad=True)
+        weight = nn.Parameter(torch.tensor([[0.5, 2.0]]))
+        inputs = torch.tensor([[3.0], [4.0]], requires_grad=True)
         optimizer = torch.optim.SGD([weight], lr=0.1)
         with torch.autocast("cpu", torch.float16, enabled=mixed):
-            loss = (weight @ inputs).float().square()
+            loss = (weight @ inputs).float().square().sum()
         (gradients,) = torch.autograd.grad(scaler.scale(loss), inputs, create_graph=True)
         assert weight.grad is None  # so there is nothing that unscale_ could divide
         gradients = gradients / scaler.get_scale() if unscale else gradients
