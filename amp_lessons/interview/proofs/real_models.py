@@ -71,7 +71,7 @@ def bf16_finetune() -> dict[str, object]:
     weights = torch.randn(10_000) * 0.05
 
     def moved(rate: float, dtype: torch.dtype = torch.bfloat16, gradient: float = 1.0) -> Tensor:
-        parameter = nn.Parameter(weights.to(dtype))
+        parameter = nn.Parameter(weights.to(dtype, copy=True))
         optimizer = torch.optim.AdamW([parameter], lr=rate, weight_decay=0.0)
         parameter.grad = (gradient * torch.randn(10_000)).to(dtype)
         optimizer.step()
