@@ -114,7 +114,7 @@ def first_nan() -> dict[str, object]:
     before = found.before[-2]
     assert before.module == "up"
 
-    x, gradients = torch.zeros(1, requires_grad=True), []
+    x, gradients = torch.zeros(1, requires_grad=True), list[Tensor]()
     root = x.sqrt()  # finite, with a slope of inf
     root.register_hook(gradients.append)
     try:

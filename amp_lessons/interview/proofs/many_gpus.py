@@ -132,7 +132,7 @@ def no_sync() -> dict[str, object]:
         nn.init.ones_(layer.weight)
         model = DistributedDataParallel(layer)
         optimizer, scaler = torch.optim.SGD(layer.parameters(), lr=0.25), _scaler()
-        seen = []
+        seen: list[tuple[float, float]] = []
         for factor in (math.inf if dist.get_rank() == 1 else 1.0, 1.0):
             optimizer.zero_grad()
             with model.no_sync():
@@ -219,21 +219,22 @@ def not_data_parallel() -> dict[str, object]:
     here = torch.get_autocast_dtype("cuda")
     torch.set_autocast_dtype("cuda", torch.bfloat16)  # as `with torch.autocast("cuda", torch.bfloat16)` does
     with ThreadPoolExecutor(1) as thread:
-        assert thread.submit(torch.get_autocast_dtype, "cuda").result() == torch.float16
+        there = thread.submit(torch.get_autocast_dtype, "cuda").result()
     torch.set_autocast_dtype("cuda", here)
+    assert there == torch.float16
 
     def events() -> list[str]:
         """Return what DDP sends in one backward pass, and when the first layer gets its gradient."""
         happened: list[str] = []
-        model = nn.Sequential(nn.Linear(600, 600), nn.Linear(600, 600))
-        ddp = DistributedDataParallel(model, bucket_cap_mb=1)
+        first = nn.Linear(600, 600)
+        ddp = DistributedDataParallel(nn.Sequential(first, nn.Linear(600, 600)), bucket_cap_mb=1)
 
         def send(state, bucket):  # type: ignore[no-untyped-def]  # PyTorch refuses annotations that are text
             happened.append("sent")
             return default_hooks.allreduce_hook(dist.group.WORLD, bucket)
 
         ddp.register_comm_hook(None, send)
-        model[0].weight.register_hook(lambda gradient: happened.append("first layer"))
+        first.weight.register_hook(lambda gradient: happened.append("first layer"))
         for _ in range(2):  # the first pass has one bucket, and learns the order
             happened.clear()
             ddp(torch.ones(2, 600)).sum().backward()

@@ -133,13 +133,12 @@ def multiples() -> dict[str, object]:
         return True
 
     logging.disable(logging.CRITICAL)  # PyTorch logs what it refuses
-    assert takes(16, 32, 48)
-    assert not takes(16, 32, 40)
-    assert not takes(16, 40, 48)
+    aligned_or_not = [takes(*sizes) for sizes in ((16, 32, 48), (16, 32, 40), (16, 40, 48))]
     tokens = 40  # are rows going forward; backward, for the gradient of the weight, they are summed over
-    assert takes(tokens, 32, 48)
-    assert not takes(32, tokens, 48)
+    forward, backward = takes(tokens, 32, 48), takes(32, tokens, 48)
     logging.disable(logging.NOTSET)
+    assert aligned_or_not == [True, False, False]
+    assert (forward, backward) == (True, False)
     vocabulary = 50_257
     assert vocabulary % 2
     padded = -(-vocabulary // 64) * 64
@@ -244,10 +243,12 @@ def fair_baseline() -> dict[str, object]:
     assert abs(plain / (989 / 67) - 1) < 0.02  # its data sheet, dense
     assert 1.9 < tensor_cores < 2.1
     before = torch.get_float32_matmul_precision()
-    assert before == "highest"  # TF32 is off until somebody switches it on
-    torch.set_float32_matmul_precision("high")
-    assert torch.backends.cuda.matmul.allow_tf32
+    switched = []
+    for precision in ("highest", "high"):
+        torch.set_float32_matmul_precision(precision)
+        switched.append(torch.backends.cuda.matmul.allow_tf32)
     torch.set_float32_matmul_precision(before)
+    assert switched == [False, True]
     return {"plain": f"{plain:.0f}", "tensor_cores": f"{tensor_cores:.0f}"}
 
 
@@ -383,7 +384,7 @@ def larger_batch() -> dict[str, object]:
         body, rows = _perceptron(4096, depth=8), torch.empty(2**17, 4096)
     wide, narrow = (measure.saved_activation_bytes(body, rows, dtype=each) for each in (None, torch.bfloat16))
     assert narrow[torch.float32] > 0.25 * sum(narrow.values())  # of what is saved, part stays fp32
-    assert abs(sum(wide.values()) / sum(narrow.values()) / (mixed / fp32) - 1) < 0.05
+    assert mixed / fp32 < sum(wide.values()) / sum(narrow.values()) < 1.6  # saved bytes alone do not halve
     few, many = (1 / (2 / 4096 + 1 / rows) for rows in (64, 4096))  # FLOP per byte of a product in 16 bits
     assert few < _H100.ridge_point("bf16") < many  # larger ones use tensor cores better
     return {"fp32": fp32, "bf16": mixed, "times": f"{mixed / fp32:.2f}", "memory": "16 GiB"}
