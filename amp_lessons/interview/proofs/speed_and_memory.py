@@ -13,6 +13,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.checkpoint import checkpoint
@@ -79,10 +80,14 @@ def activations() -> dict[str, object]:
     assert 0.5 < share < 0.95
     assert still > 0.2
 
+    class Loss(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return F.mse_loss(x, torch.zeros_like(x))
+
     product, norm = partial(nn.Linear, width, width), partial(nn.LayerNorm, width)
     softmax, cut = partial(nn.Softmax, -1), partial(nn.MaxPool1d, 2)
     assert saved(product) == {torch.bfloat16: 2 * one}
-    assert all(saved(product, each)[torch.float32] >= 4 * one for each in (norm, softmax))
+    assert all(saved(product, each)[torch.float32] >= 4 * one for each in (norm, softmax, Loss))
     both = saved(product, softmax, product)  # what softmax saves, and the copy of it for the product
     assert both == {torch.bfloat16: (2 + 2) * one + 2 * width**2, torch.float32: 4 * one}
     indices = [saved(product, cut, dtype=dtype)[torch.int64] for dtype in (None, torch.bfloat16)]
