@@ -13,7 +13,7 @@ from amp_lessons.keeping import cores, practice, progress
 from amp_lessons.lessons import shipped
 from amp_lessons.lessons.shipped import parted
 from amp_lessons.quizzes import Choice, Question, of_lesson, question
-from amp_lessons.views.widgets import lesson_end
+from amp_lessons.views.widgets import counting
 from tests.notebook_rules import source
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
@@ -115,7 +115,7 @@ def in_two_parts(tmp_path, monkeypatch):
     (tmp_path / "03_loss_scaling.ipynb").unlink()
     (tmp_path / "03_loss_scaling.ipynb").write_text(json.dumps({"cells": cells}))
     monkeypatch.setattr(shipped, "INSTALLED", tmp_path)
-    monkeypatch.setattr(lesson_end, "_OPEN", weakref.WeakSet())  # strips of other tests count too
+    monkeypatch.setattr(counting, "_OPEN", weakref.WeakSet())  # strips of other tests count too
 
 
 def test_a_core_is_done_when_its_questions_are_answered_and_its_exercises_tried(in_two_parts):
