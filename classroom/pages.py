@@ -88,12 +88,12 @@ def _with_answer(asked: re.Match[str]) -> str:
 
 def main(numbers: list[str]) -> None:
     """Write what is computed in the pages of these lessons; without numbers in all, and elsewhere."""
+    if not numbers:
+        computed.refresh()  # first, for the minutes of lesson 00 count the words there
     for page in pages():
         number, text = page.name[:2], page.read_text("utf-8")
         if number in (numbers or number):
             page.write_text(refreshed(text, shipped.head_of(number), minutes_of(number)), "utf-8")
-    if not numbers:
-        computed.refresh()
 
 
 if __name__ == "__main__":
