@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 
 from amp_lessons.commands import typed
 from amp_lessons.keeping import progress
-from amp_lessons.text.words import counted
 
 _ALL = object()  # no word that anybody could type
 
@@ -96,11 +95,12 @@ def _show_routes() -> int:
     from amp_lessons.exercises import scores
     from amp_lessons.routes import overview
     from amp_lessons.routes.catalogue import ROUTES
+    from amp_lessons.routes.stops import duration
 
     kept = scores.read()
     _warn(kept.message)
     for route in ROUTES:
-        print(f"{route.title}, {route.to} ({counted(route.minutes, 'minute')})")
+        print(f"{route.title}, {route.to} ({duration(route.minutes)})")
         print("\n".join(f"    {stop}" for stop in route.stops))
         print(f"  {overview.next_step(route, kept)}\n")
     return 0

@@ -6,7 +6,7 @@ from amp_lessons.exercises import scores
 from amp_lessons.exercises.scores import Kept, Score
 from amp_lessons.lessons import shipped
 from amp_lessons.lessons.shipped import Head
-from amp_lessons.routes.stops import Route
+from amp_lessons.routes.stops import Route, duration
 from amp_lessons.text.tables import Table
 from amp_lessons.text.words import counted, listed
 
@@ -62,5 +62,5 @@ def next_step(route: Route, kept: Kept) -> str:
     stop = route.next_stop(kept)
     if stop is None:
         return f"“{route.title}”: you have been through all of it."
-    minutes = f" ({counted(stop.minutes, 'minute')})" if stop.minutes else ""
+    minutes = f" ({duration(stop.minutes)})" if stop.minutes else ""
     return f"Next on “{route.title}”: {stop}{minutes}."

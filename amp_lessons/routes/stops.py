@@ -121,8 +121,14 @@ class Route:
 
     def as_markdown(self, folder: str) -> str:
         """Return the route as an item of a list, with links to lessons in ``folder``."""
+        takes = f" ({duration(self.minutes)})" if self.minutes else ""
         stops = " → ".join(stop.as_markdown(folder) for stop in self.stops)
-        return f"- **{self.title}**, {self.to} ({counted(self.minutes, 'minute')}): {stops}"
+        return f"- **{self.title}**, {self.to}{takes}: {stops}"
+
+
+def duration(minutes: int) -> str:
+    """Put minutes into words, from two hours on to the nearest half hour."""
+    return counted(minutes, "minute") if minutes < 120 else f"{round(minutes / 30) / 2:g} hours"
 
 
 def anchor(heading: str) -> str:

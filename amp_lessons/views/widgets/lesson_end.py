@@ -134,7 +134,8 @@ def _done(score: Score, what: str) -> str:
     if score.done_at:
         return f"You have done {what}."
     to_go = [counted(n, each) for n, each in _counts(score.core.untried, score.core.unanswered) if n]
-    needed = "once every question is answered and every exercise tried"
+    tried = " and every exercise tried" if score.core.exercises else ""
+    needed = f"once every question is answered{tried}"
     return f"{what.capitalize()} counts as done {needed}: {listed(to_go)} to go."
 
 

@@ -15,6 +15,10 @@ from amp_lessons.views.base.controls import dropdown
 from amp_lessons.views.base.picture import CAPTION_STYLE
 from amp_lessons.views.widgets.counting import Counting, kept_or_message
 
+_STYLE = Markup(
+    "<style>.amp-map th, .amp-map td { padding: 1px 16px 1px 0; text-align: left } "
+    ".amp-map tbody th { font-weight: normal } .amp-map p { margin: 6px 0 }</style>"
+)
 _TITLES = {each.title: each for each in ROUTES}
 
 
@@ -27,6 +31,7 @@ class Map(Counting):
         self._chosen.observe(lambda _: self._turn(), "value")
         self._page, self._next = ipywidgets.HTML(), ipywidgets.HTML()
         super().__init__([self._page, self._chosen, self._next], layout={"max_width": "900px"})
+        self.add_class("amp-map")
         self.count_from_now_on()
 
     def choose(self, title: str) -> None:
@@ -72,4 +77,4 @@ def _untouched() -> Table:
 
 
 def _in_style(html: Markup) -> Markup:
-    return Markup('<div style="{}">{}</div>').format(CAPTION_STYLE, html)
+    return Markup('{}<div class="amp-map" style="{}">{}</div>').format(_STYLE, CAPTION_STYLE, html)
