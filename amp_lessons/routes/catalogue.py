@@ -9,22 +9,17 @@ from amp_lessons.routes.stops import Command, Core, InLesson, Route
 
 # What somebody can do after a lesson, for the tables of lessons.
 ABLE_TO = {
-    "00": "say what mixed precision buys on your machine, and what it costs",
-    "01": "decode an fp16 by hand; say what 65,520, 2⁻²⁵ or 256 + 1 become in each format",
+    "00": "say what mixed precision saves on your machine, and what it costs",
+    "01": "decode an fp16 by hand, and say what 65,520, 2⁻²⁵ or 256 + 1 become in each format",
     "02": "find out which dtype PyTorch picks for any operation, for CUDA too, without a GPU",
     "03": "explain every line around `GradScaler`, and notice a skipped step",
-    "04": "write the training loop, with clipping, accumulation, two optimizers and checkpoints, and test it "
-    "so that mistakes show",
-    "05": "predict what mixed precision saves for a model, and measure it without fooling yourself",
-    "06": "go from a symptom to its cause, heal trainings that run and are wrong, and let an audit watch "
-    "your own",
-    "07": "fine-tune real pretrained weights in mixed precision, see which shortcuts cost accuracy, and put "
-    "every instrument on a model of your own",
-    "08": "say what is added up over ranks in which dtype, train on two processes, keep fp32 masters in "
-    "shards, and start it all on one machine or many",
-    "09": "train in FP8 and FP4 on any machine, say which scale, format and rounding a run needs, and judge "
-    "what it buys before adopting it",
-    "10": "answer an interviewer aloud, prove the answer with a cell, and still know it in two months",
+    "04": "write the training loop, with clipping, accumulation and checkpoints, and test it",
+    "05": "predict what mixed precision saves for a model, and measure it reliably",
+    "06": "find the cause behind a symptom, mend trainings that run and are wrong, and audit your own",
+    "07": "fine-tune real pretrained weights, and put every instrument on a model of your own",
+    "08": "say what is added up over ranks in which dtype, and who keeps the fp32 weights",
+    "09": "train in FP8 and FP4 on any machine, and judge what that saves before you adopt it",
+    "10": "answer an interviewer aloud, prove the answer with a cell, and know it in two months",
 }
 
 ROUTES = (

@@ -135,12 +135,18 @@ def _weight(cell: Cell) -> float:
     """Return the minutes that reading a cell, running it and answering its questions take."""
     text = source(cell)
     if cell["cell_type"] == "markdown":
-        return len(text.split()) / 180
+        return word_count(text) / 180
     if cell["id"].endswith(_UNTIMED):
         return 0.0
     lines = sum(bool(line.strip()) for line in text.splitlines())
     longest = max((_VIEWS.get(name, 1) for name in re.findall(r"views\.(\w+)", text)), default=0)
     return lines * 40 / 6 / 60 + max(_questions_stored(cell), longest)
+
+
+def word_count(markdown: str) -> int:
+    """Count the words one reads as prose: no code blocks, no tables, no addresses of links."""
+    prose = re.sub(r"```[\s\S]*?```|^ *\|.*$|\]\([^)]*\)", " ", markdown, flags=re.MULTILINE)
+    return sum(any(character.isalnum() for character in word) for word in prose.split())
 
 
 def _questions_stored(cell: Cell) -> int:

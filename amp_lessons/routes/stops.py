@@ -25,11 +25,11 @@ class Core:
         return shipped.head_of(self.lesson).minutes
 
     def __str__(self) -> str:
-        return f"lesson {self.lesson}, {_title(self.lesson)}"
+        return f"lesson {self.lesson}, {shipped.head_of(self.lesson).short_title}"
 
     def as_markdown(self, folder: str) -> str:
         """Return a link to the lesson in ``folder``: "", or a path that ends with a slash."""
-        return f"[{self.lesson} {_title(self.lesson)}]({folder}{shipped.head_of(self.lesson).file})"
+        return f"[lesson {self.lesson}]({folder}{shipped.head_of(self.lesson).file})"
 
     def done(self, kept: Kept) -> bool:
         """Return whether the core was done."""
@@ -134,7 +134,3 @@ def duration(minutes: int) -> str:
 def anchor(heading: str) -> str:
     """Return what JupyterLab and GitHub call a heading in an address."""
     return quote(heading.replace("`", "").replace(" ", "-"), safe="?!$&',:;=@/~")
-
-
-def _title(lesson: str) -> str:
-    return shipped.head_of(lesson).short_title
