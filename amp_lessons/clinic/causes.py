@@ -228,7 +228,7 @@ SMALL = End(
 FP32_PART = End(
     "Most of the time goes where autocast changes nothing: operations on the fp32 list, what waits for "
     "memory, or products on a GPU too old for them.",
-    "Look which operations ran in which dtype, and what share of the time products are.",
+    "Look which operations ran in which dtype, and what fraction of the time products take.",
     "02",
     "from amp_lessons import autocast\n\nprint(autocast.record(model, batch[0], dtype=dtype))",
 )

@@ -102,4 +102,4 @@ def test_a_lesson_asks_the_questions_that_it_counts():
         asked = [each.id for each in of_lesson(path.name[:2]) if f'views.Quiz(\\"{each.id}\\")' in text]
         curves = [each.id for each in of_lesson(path.name[:2]) if each.id.startswith("curves.")]
         assert len(asked) + len(curves) == len(of_lesson(path.name[:2])), path.name
-        assert bool(curves) == ("views.CurveQuiz()" in text)
+        assert bool(curves) == ("views.CurveQuiz(" in text)
