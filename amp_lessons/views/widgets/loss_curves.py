@@ -23,7 +23,6 @@ from amp_lessons.views.base.view import View
 from amp_lessons.views.widgets.quiz import Quiz
 from amp_lessons.views.widgets.stills import Still
 
-
 ALL = range(1, len(clinic.LOSS_CURVES) + 1)
 
 
