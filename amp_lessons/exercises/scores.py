@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -15,6 +16,7 @@ from amp_lessons.keeping.cores import Cores
 from amp_lessons.keeping.practice import Practice
 from amp_lessons.keeping.progress import Progress
 from amp_lessons.lessons import shipped
+from amp_lessons.quizzes import Question
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ def score(lesson: str, kept: Kept) -> Score:
     Raises FileNotFoundError where the lessons did not come, ValueError where there is no such lesson.
     """
     core = shipped.core_code(lesson)
-    asked = {each.id: _asks(core, each.id) for each in quizzes.of_lesson(lesson)}
+    asked = {each.id: _asks(core, each) for each in quizzes.of_lesson(lesson)}
     set_ = {each.id: _sets(core, each.id) for each in shelf.exercises() if each.lesson == lesson}
     parts = (
         _part([id for id in set_ if set_[id] is here], [id for id in asked if asked[id] is here], kept)
@@ -104,9 +106,15 @@ def end_core(lesson: str, kept: Kept) -> tuple[Score, str]:
     return score(lesson, Kept(kept.progress, kept.answers, kept.practice, cores.read())), said
 
 
-def _asks(code: str, id: str) -> bool:
-    """Return whether these cells ask a question; those about curves are asked by one view."""
-    return f'views.Quiz("{id}")' in code or (id.startswith("curves.") and "views.CurveQuiz(" in code)
+_CURVES = re.compile(r"views\.CurveQuiz\(range\((\d+), (\d+)\)\)")
+_OF_A_CURVE = re.compile(r"Curve (\d+): ")
+
+
+def _asks(code: str, question: Question) -> bool:
+    """Return whether these cells ask a question; one view asks about several curves, by their numbers."""
+    if curve := _OF_A_CURVE.match(question.text):
+        return any(int(first) <= int(curve[1]) < int(end) for first, end in _CURVES.findall(code))
+    return f'views.Quiz("{question.id}")' in code
 
 
 def _sets(code: str, id: str) -> bool:
