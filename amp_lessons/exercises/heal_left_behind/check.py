@@ -19,7 +19,10 @@ from amp_lessons.text.describing import describe
 _TOLERANCE = (
     0.01  # of the way that the average goes: fp32 is ten times better, an average in 16 bits is worse
 )
-_FAR, _NEAR = 0.05, 0.005  # how far weights drift, as a share of them; the second is about one step of bf16
+_FAR, _NEAR = (
+    0.05,
+    0.005,
+)  # how far weights drift, as a fraction of them; the second is about one step of bf16
 
 
 def check(attempt: Attempt) -> Iterator[Finding]:
