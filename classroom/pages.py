@@ -1,7 +1,7 @@
 """What of the pages in ``classroom/lessons`` is computed: ``python -m classroom.pages`` writes it again.
 
-The minutes of each section, their sums in each plan, and the questions with their answers. Which sections a
-plan takes (``●``), and everything else, is written by hand.
+The minutes of the core, of what is deeper and of each section, their sums in each plan, and the questions
+with their answers. Which sections a plan takes (``●``), and everything else, is written by hand.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import re
 from pathlib import Path
 
 from amp_lessons import quizzes
-from classroom import minutes
+from amp_lessons.lessons import shipped
+from amp_lessons.lessons.shipped import Head
+from amp_lessons.routes import minutes
 
 PAGES = Path(__file__).parent / "lessons"
 TAKEN = "●"
@@ -18,6 +20,7 @@ TOGETHER = "**together**"
 LEFT_FOR_TALK = 0.1  # of a plan: what its sections may not take
 
 _ROW = re.compile(r"^\| .+ \|$")  # the rule below the heading is none
+STATED = re.compile(r"(?<=^\[The lesson\]\()(\S+\)), \d.*? for one reader alone\.", re.MULTILINE)
 _ASKED = re.compile(r"^- `([\w.]+)`.*$", re.MULTILINE)
 
 
@@ -26,12 +29,17 @@ def pages() -> list[Path]:
     return sorted(PAGES.glob("[0-9][0-9]_*.md"))
 
 
-def refreshed(text: str, minutes_of: dict[str, int]) -> str:
+def minutes_of(number: str) -> dict[str, int]:
+    """Return the minutes of each section of a lesson by its heading."""
+    return {each.heading: each.minutes for each in minutes.sections(number)}
+
+
+def refreshed(text: str, head: Head, minutes_of: dict[str, int]) -> str:
     """Return a page with its minutes, sums and answers as they are now.
 
     Raises ValueError for a section in the table that the lesson does not have, KeyError for a question.
     """
-    lines = text.splitlines()
+    lines = STATED.sub(rf"\1, {_stated(head)} for one reader alone.", text).splitlines()
     rows = [place for place, line in enumerate(lines) if _ROW.match(line)][1:]  # below the heading
     table = [_cells(lines[place]) for place in rows]
     unknown = [row[0] for row in table if row[0] not in {*minutes_of, TOGETHER}]
@@ -40,6 +48,11 @@ def refreshed(text: str, minutes_of: dict[str, int]) -> str:
     for place, row in zip(rows, table, strict=True):
         lines[place] = _row(row, table, minutes_of)
     return _ASKED.sub(_with_answer, "\n".join(lines) + "\n")
+
+
+def _stated(head: Head) -> str:
+    core = f"{head.minutes} minutes"
+    return f"{core} for the core and {head.deeper} for what is deeper," if head.deeper else core
 
 
 def plans(text: str) -> dict[int, list[str]]:
@@ -71,8 +84,8 @@ def _with_answer(asked: re.Match[str]) -> str:
 def main() -> None:
     """Write every page again, as far as it is computed."""
     for page in pages():
-        text = page.read_text("utf-8")
-        page.write_text(refreshed(text, minutes.minutes(minutes.read(page.name[:2]))), "utf-8")
+        number, text = page.name[:2], page.read_text("utf-8")
+        page.write_text(refreshed(text, shipped.head_of(number), minutes_of(number)), "utf-8")
 
 
 if __name__ == "__main__":

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 import re
 from collections.abc import Callable, Iterator
 from itertools import groupby
 from statistics import median
 from typing import Any
+
+from amp_lessons.lessons.shipped import DEEPER, begins_deeper, joined, parted, source
+from tests.browser.seen_cells import Names, names_of
 
 Notebook = dict[str, Any]
 Cell = dict[str, Any]
@@ -26,6 +30,9 @@ _LOCAL_PATH = re.compile(
 )
 # What draws only is named in lower case; what can be operated is a class.
 _SOMETHING_TO_DO = re.compile(r"\bviews\.(?:[A-Z]\w+|check)\(")
+FOLDED = "jp-MarkdownHeadingCollapsed"
+_FOR_WHOM = re.compile(r"\*\*\d+ minutes\*\*[^.]*\. For .+")
+_THERE_ALREADY = {*dir(builtins), "display", "get_ipython"}
 _OBJECT_ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]{6,}")
 
 
@@ -97,6 +104,52 @@ def ends_with_text(notebook: Notebook) -> list[str]:
     return ["the last cell is code"] if notebook["cells"][-1]["cell_type"] == "code" else []
 
 
+def the_core_in_one_piece(notebook: Notebook) -> list[str]:
+    """Who stops at the strip has done the core, and all that is deeper can be folded away below it."""
+    core, deeper = parted(notebook["cells"])
+    ids = [cell.get("id") for cell in core]
+    if not deeper:
+        return ["the head states more minutes than the core's"] if " more** " in source(core[0]) else []
+    headings = [line for cell in deeper_cells(notebook) for line in headings_in(cell)]
+    others = [line for line in headings if not line.startswith((DEEPER, "### "))]
+    complaints = [f"{line!r} stands below {DEEPER!r}" for line in others]
+    return complaints + ([] if ids[-2:] == ["lesson-end", "deeper"] else [f"the core ends with {ids[-2:]}"])
+
+
+def deeper_headings_folded(notebook: Notebook) -> list[str]:
+    """A heading that is folded says what is below, for how long and for whom; nothing else is folded."""
+    headings = list(filter(begins_deeper, notebook["cells"]))
+    wrong = [cell for cell in notebook["cells"] if begins_deeper(cell) != cell["metadata"].get(FOLDED, False)]
+    complaints = [f"folded, or open, against the rule: {first_line(cell)!r}" for cell in wrong]
+    vague = [cell for cell in headings if not _FOR_WHOM.match(source(cell).partition("\n")[2].strip())]
+    return complaints + [f"minutes, or for whom, are missing below {first_line(cell)!r}" for cell in vague]
+
+
+def deeper_minutes_add_up(notebook: Notebook) -> list[str]:
+    """What stands at the head is the sum of what stands below the headings."""
+    more = re.search(r"\*\*(\d+) more\*\*", source(notebook["cells"][0]))
+    stated, parts = int(more[1]) if more else 0, deeper_minutes(notebook).values()
+    return [] if stated == sum(parts) else [f"{stated} more at the head, and {sum(parts)} below the headings"]
+
+
+def names_from_above(notebook: Notebook) -> list[str]:
+    """The core needs nothing that is deeper, and a deeper section nothing of another one.
+
+    That a name is bound before it is read, a run from top to bottom shows.
+    """
+    cells, sections = parted(notebook["cells"])
+    core, deeper = _names(cells), map(_names, sections)
+    pieces = [("the core", core, core.bound)]
+    pieces += [(f"deeper section {n}", each, core.bound | each.bound) for n, each in enumerate(deeper, 1)]
+    missing = [(piece, sorted(names.read - there - _THERE_ALREADY)) for piece, names, there in pieces]
+    return [f"{piece} does not bind {', '.join(names)}" for piece, names in missing if names]
+
+
+def _names(cells: list[Cell]) -> Names:
+    code = "\n".join(source(cell) for cell in cells if cell["cell_type"] == "code")
+    return names_of(code)
+
+
 def small_pictures(notebook: Notebook) -> list[str]:
     """A notebook is text under version control: its pictures are downloaded with every clone."""
     heavy = [size for size in map(picture_bytes, displays(notebook)) if size > MAX_PICTURE_BYTES]
@@ -120,6 +173,10 @@ RULES: tuple[Callable[[Notebook], list[str]], ...] = (
     short_markdown_cells,
     something_to_do,
     ends_with_text,
+    the_core_in_one_piece,
+    deeper_headings_folded,
+    deeper_minutes_add_up,
+    names_from_above,
     small_pictures,
     nothing_of_this_machine,
 )
@@ -127,6 +184,25 @@ RULES: tuple[Callable[[Notebook], list[str]], ...] = (
 
 def code_cells(notebook: Notebook) -> list[Cell]:
     return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+
+
+def deeper_cells(notebook: Notebook) -> list[Cell]:
+    return [cell for section in parted(notebook["cells"])[1] for cell in section]
+
+
+def headings_in(cell: Cell) -> list[str]:
+    return re.findall(r"^#+ .+", source(cell), re.MULTILINE) if cell["cell_type"] == "markdown" else []
+
+
+def deeper_minutes(notebook: Notebook) -> dict[str, int]:
+    """What each deeper section states below its heading."""
+    headings = list(filter(begins_deeper, notebook["cells"]))
+    stated = [re.search(r"\*\*(\d+) minutes\*\*", source(cell)) for cell in headings]
+    return {
+        first_line(cell).removeprefix("## "): int(found[1])
+        for cell, found in zip(headings, stated, strict=True)
+        if found
+    }
 
 
 def outputs(notebook: Notebook) -> Iterator[dict[str, Any]]:
@@ -157,10 +233,6 @@ def word_count(markdown: str) -> int:
     return sum(any(character.isalnum() for character in word) for word in prose.split())
 
 
-def source(cell: Cell) -> str:
-    return joined(cell["source"])
-
-
 def is_stub(cell: Cell) -> bool:
     """Whether the cell is an exercise's stub, which is its catalogue's and not the notebook's own."""
     return cell.get("id", "").endswith("-stub")
@@ -185,11 +257,6 @@ def first_line(cell: Cell) -> str:
 
 def tags(cell: Cell) -> list[str]:
     return cell["metadata"].get("tags", [])
-
-
-def joined(text: str | list[str]) -> str:
-    """Return text that JSON may hold as a list of lines."""
-    return text if isinstance(text, str) else "".join(text)
 
 
 def _findings(text: str) -> list[str]:

@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from amp_lessons.lessons import shipped
+from amp_lessons.routes import minutes
 from tests import notebook_rules as rules
+
+
+def first_cell(number):
+    return shipped.source(shipped.cells_of(shipped.numbered(shipped.originals(), number))[0])
+
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 
@@ -19,6 +26,34 @@ def test_notebook(path):
     assert {rule.__name__: rule(notebook) for rule in rules.RULES} == {
         rule.__name__: [] for rule in rules.RULES
     }
+
+
+MOST_MINUTES_OF_A_CORE = {"00": 15, "04": 90, "06": 90}
+MOST_MINUTES = 600  # ten hours: a weekend
+NEW_FORM = [head.number for head in shipped.heads() if "for the core" in first_cell(head.number)]
+
+
+@pytest.mark.parametrize("number", NEW_FORM)
+def test_a_head_states_the_minutes_of_the_core_and_a_core_is_short(number):
+    head = shipped.head_of(number)
+    assert abs(head.minutes - minutes.core(number)) <= 5
+    assert head.minutes <= MOST_MINUTES_OF_A_CORE.get(number, 60)
+
+
+@pytest.mark.parametrize("number", NEW_FORM)
+def test_deeper_sections_state_their_minutes(number):
+    computed, path = minutes.deeper(number), shipped.numbered(shipped.originals(), number)
+    stated = rules.deeper_minutes(json.loads(path.read_text("utf-8")))
+    assert list(stated) == list(computed)
+    assert {
+        heading: (said, computed[heading])
+        for heading, said in stated.items()
+        if abs(said - computed[heading]) > 5
+    } == {}
+
+
+def test_all_cores_fit_into_a_weekend():
+    assert sum(shipped.head_of(number).minutes for number in NEW_FORM) <= MOST_MINUTES
 
 
 def code(source, count, **output):
@@ -39,14 +74,22 @@ def code(source, count, **output):
 GOOD = {
     "metadata": {"kernelspec": {"name": "python3"}},
     "cells": [
-        {"cell_type": "markdown", "metadata": {}, "source": ["# Title\n", "word " * 60]},
+        {"cell_type": "markdown", "metadata": {}, "source": ["# Title\n", "**5 more** ", "word " * 60]},
         code("import torch\n" * 6, 1),
         code("1 + 1", 2, data={"text/plain": "2", "image/png": "iVBORw0KGgo="}),
-        {**code("x = 1\n" * 40, 3), "metadata": {"tags": ["capstone"]}},
+        {**code("views = picture = x = 1\n" * 40, 3), "metadata": {"tags": ["capstone"]}},
         {"cell_type": "markdown", "metadata": {"tags": ["long"]}, "source": "word " * 200},
         code("print(0x2E66)", 4, text="[measured] 3 ms, codes 0x2E66 and 0x7f0000001111, and/or /usr/bin\n"),
         code("picture", 5, data={"text/html": '<img alt="" src="data:image/png;base64,+/tmp/a1b2==">'}),
         {**code("x = 1\n" * 25, 6), "id": "loss-scaler-stub"},
+        {**code("views.LessonEnd('03')", 7), "id": "lesson-end"},
+        {"cell_type": "markdown", "metadata": {}, "source": "More below.", "id": "deeper"},
+        {
+            "cell_type": "markdown",
+            "metadata": {"jp-MarkdownHeadingCollapsed": True},
+            "source": "## Deeper: why\n\n**5 minutes**, one of them in vain. For those who ask.",
+        },
+        code("y = x\ny", 8),
         {"cell_type": "markdown", "metadata": {}, "source": "The end."},
     ],
 }
@@ -95,10 +138,11 @@ def with_a_long_cell(notebook):
 def with_longish_cells(notebook):
     for number in (1, 2, 5):
         notebook["cells"][number]["source"] = "x = 1\n" * 7
+    notebook["cells"][-2]["source"] = "x = 1\n" * 7
 
 
 def with_much_to_read(notebook):
-    notebook["cells"][0]["source"] = "word " * 81
+    notebook["cells"][0]["source"] = "**5 more** " + "word " * 80
 
 
 def with_nothing_to_do(notebook):
@@ -112,6 +156,39 @@ def with_pictures_alone(notebook):
 
 def without_an_end(notebook):
     del notebook["cells"][-1]
+
+
+def with_a_recap_below(notebook):
+    notebook["cells"][-1]["source"] = "## Recap"
+
+
+def with_the_strip_elsewhere(notebook):
+    notebook["cells"][8]["id"] = "picture"
+
+
+def with_an_open_heading(notebook):
+    notebook["cells"][-3]["metadata"] = {}
+
+
+def with_another_folded(notebook):
+    notebook["cells"][0]["metadata"][rules.FOLDED] = True
+
+
+def for_nobody(notebook):
+    notebook["cells"][-3]["source"] = "## Deeper: why\n\n**5 minutes**. It is deep."
+
+
+def with_a_wrong_sum(notebook):
+    notebook["cells"][-3]["source"] = "## Deeper: why\n\n**10 minutes**. For those who ask."
+
+
+def needing_what_is_deeper(notebook):
+    notebook["cells"][7]["source"] = "x = y"
+
+
+def needing_another_section(notebook):
+    second = {**notebook["cells"][-3], "source": "## Deeper: what\n\n**0 minutes**. For those who ask."}
+    notebook["cells"][-1:-1] = [second, code("y", 9)]
 
 
 def with_a_heavy_picture(notebook):
@@ -157,6 +234,14 @@ def with_an_address(notebook):
         (with_much_to_read, rules.short_markdown_cells),
         (with_nothing_to_do, rules.something_to_do),
         (with_pictures_alone, rules.something_to_do),
+        (with_a_recap_below, rules.the_core_in_one_piece),
+        (with_the_strip_elsewhere, rules.the_core_in_one_piece),
+        (with_an_open_heading, rules.deeper_headings_folded),
+        (with_another_folded, rules.deeper_headings_folded),
+        (for_nobody, rules.deeper_headings_folded),
+        (with_a_wrong_sum, rules.deeper_minutes_add_up),
+        (needing_what_is_deeper, rules.names_from_above),
+        (needing_another_section, rules.names_from_above),
         (with_a_heavy_picture, rules.small_pictures),
         (with_a_heavy_picture_in_html, rules.small_pictures),
         (with_many_pictures, rules.small_pictures),

@@ -30,7 +30,8 @@ NOTEBOOK_METADATA = {
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
-CELL_METADATA = {"tags", "jupyter", "slideshow", "editable", "deletable"}
+FOLDED = "jp-MarkdownHeadingCollapsed"  # of a heading in JupyterLab
+CELL_METADATA = {"tags", "jupyter", "slideshow", "editable", "deletable", FOLDED}
 
 
 def main(paths: list[str]) -> int:

@@ -1,15 +1,15 @@
-"""What is solved, answered and due: what there is to do, beside the learner's progress."""
+"""Every exercise with what the learner has done about it, as a table."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from amp_lessons import quizzes
 from amp_lessons.exercises import shelf
 from amp_lessons.exercises.exercise import Exercise
-from amp_lessons.exercises.repetition import DUE, due_for_repetition, is_due
-from amp_lessons.keeping import answers, practice, progress, schedule
+from amp_lessons.exercises.repetition import DUE, is_due
+from amp_lessons.keeping import answers, practice, progress
 from amp_lessons.keeping.answers import Answers
 from amp_lessons.keeping.practice import Practice
 from amp_lessons.keeping.progress import Progress, Record
@@ -91,57 +91,3 @@ def _messages(*read: Progress | Practice | Answers) -> str:
 def _first_answers(lesson: str, answered: Answers) -> tuple[bool, ...]:
     asked = [each.id for each in quizzes.of_lesson(lesson)]
     return tuple(answered.first[id].right for id in asked if id in answered.first)
-
-
-@dataclass(frozen=True)
-class Score:
-    """What a learner has done of one lesson, and what is due of all; ``message`` names a damaged file.
-
-    Of its questions, ``right`` were right at the first answer, of the ``answered`` ones. ``due`` are the
-    exercises to repeat, ``due_cards`` counts the interview's cards.
-    """
-
-    exercises: int
-    questions: int
-    solved: int = 0
-    answered: int = 0
-    right: int = 0
-    due: tuple[Exercise, ...] = ()
-    due_cards: int = 0
-    message: str = ""
-
-    @property
-    def unanswered(self) -> int:
-        """How many questions have no answer yet."""
-        return self.questions - self.answered
-
-
-def untouched(lesson: str) -> Score:
-    """Return the score of a lesson, by its number, of which nothing has been done."""
-    return Score(exercises=len(_of(lesson)), questions=len(quizzes.of_lesson(lesson)))
-
-
-def score(lesson: str) -> Score:
-    """Return what the learner has done of a lesson, by its number, ``"03"``. Raises ProgressError."""
-    done, practised, answered = progress.read(), practice.read(), answers.read()
-    first = _first_answers(lesson, answered)
-    return replace(
-        untouched(lesson),
-        solved=sum(done.of(each.id).solved for each in _of(lesson)),
-        answered=len(first),
-        right=sum(first),
-        due=due_for_repetition(),
-        due_cards=_due_cards(practised, {each.id for each in shelf.exercises()}),
-        message=_messages(done, practised, answered),
-    )
-
-
-def _of(lesson: str) -> list[Exercise]:
-    return [each for each in shelf.exercises() if each.lesson == lesson]
-
-
-def _due_cards(practised: Practice, exercise_ids: set[str]) -> int:
-    """Count what is practised and due, and no exercise."""
-    cards = [reviews for id, reviews in practised.reviews.items() if id not in exercise_ids]
-    due = (schedule.due_at(reviews) for reviews in cards)
-    return sum(when is not None and when <= practice.utc_now() for when in due)

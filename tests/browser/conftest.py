@@ -65,12 +65,12 @@ def write_notebook(course: Path) -> Iterator[Callable[..., str]]:
 def _windows(browser: Browser, server: LabServer) -> Iterator[Callable[..., NotebookPage]]:
     contexts = []
 
-    def open_(path: str, without: str = "") -> NotebookPage:
+    def open_(path: str, without: str = "", unfolded: bool = True) -> NotebookPage:
         contexts.append(browser.new_context(viewport={"width": 1280, "height": 1000}))
         page = contexts[-1].new_page()
         if without:
             page.route(without, lambda route: route.abort())
-        return NotebookPage(page, server).open(path)
+        return NotebookPage(page, server).open(path, unfolded)
 
     yield open_
     for context in contexts:
@@ -82,7 +82,8 @@ def _windows(browser: Browser, server: LabServer) -> Iterator[Callable[..., Note
 def open_notebook(browser: Browser, lab_server: LabServer) -> Iterator[Callable[..., NotebookPage]]:
     """Open a notebook by its path, ``notebooks/03_loss_scaling.ipynb`` say, in a window of its own.
 
-    What the page asks for from addresses that match the glob ``without`` does not reach it.
+    What the page asks for from addresses that match the glob ``without`` does not reach it. What is deeper is
+    unfolded, unless it shall stay as it is for a learner.
     """
     with _windows(browser, lab_server) as open_:
         yield open_

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import weakref
 from pathlib import Path
 
 import pytest
 
 from amp_lessons import exercises, views
-from amp_lessons.keeping import practice, progress
+from amp_lessons.keeping import cores, practice, progress
+from amp_lessons.lessons import shipped
+from amp_lessons.lessons.shipped import parted
 from amp_lessons.quizzes import Choice, Question, of_lesson, question
+from amp_lessons.views.widgets import lesson_end
 from tests.notebook_rules import source
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
@@ -73,9 +77,9 @@ def test_it_stands_where_progress_cannot_be_read(monkeypatch):
     answer(of_lesson("03")[0].id, True)
 
 
-def test_each_lesson_ends_with_its_strip():
+def test_each_core_ends_with_its_strip():
     for path in NOTEBOOKS:
-        strip, _ = json.loads(path.read_text("utf-8"))["cells"][-2:]  # below it is one line of text
+        strip, _ = parted(json.loads(path.read_text("utf-8"))["cells"])[0][-2:]  # below it is text
         assert strip["id"] == "lesson-end"
         assert source(strip).startswith(f'views.LessonEnd("{path.name[:2]}")'), path.name
 
@@ -89,6 +93,55 @@ def test_each_lesson_leads_to_the_next_and_back():
         else:
             title = source(json.loads(following.read_text("utf-8"))["cells"][0]).splitlines()[0]
             assert f"**Next: [lesson {title.removeprefix('# ')}]({following.name})**" in way_on
+
+
+TWO_PARTS = {
+    "objective": "# 03 · Scaling\n\n**5 minutes** for the core; **10 more** stand below it.",
+    "quiz": 'views.Quiz("scaling.floor")',
+    "card": 'views.ExerciseCard("largest_safe_scale")',
+    "lesson-end": 'views.LessonEnd("03")',
+    "why": "## Deeper: why",
+    "deeper-card": 'views.ExerciseCard("loss_scaler")',
+}
+
+
+@pytest.fixture
+def in_two_parts(tmp_path, monkeypatch):
+    """Lesson 03 with one question and one exercise in its core, and all else deeper."""
+    kinds = {True: "markdown", False: "code"}
+    cells = [{"cell_type": kinds[text[0] == "#"], "id": id, "source": text} for id, text in TWO_PARTS.items()]
+    for path in NOTEBOOKS:
+        (tmp_path / path.name).symlink_to(path)
+    (tmp_path / "03_loss_scaling.ipynb").unlink()
+    (tmp_path / "03_loss_scaling.ipynb").write_text(json.dumps({"cells": cells}))
+    monkeypatch.setattr(shipped, "INSTALLED", tmp_path)
+    monkeypatch.setattr(lesson_end, "_OPEN", weakref.WeakSet())  # strips of other tests count too
+
+
+def test_a_core_is_done_when_its_questions_are_answered_and_its_exercises_tried(in_two_parts):
+    strip = views.LessonEnd("03")
+    assert "0 of 1 exercises solved. 0 of 1 questions right at the first answer" in strip.said
+    assert "5 minutes planned for the core of this lesson." in strip.said
+    assert "every exercise tried: 1 exercise and 1 question to go." in strip.said
+    others = len(of_lesson("03")) - 1
+    assert f"another 10 minutes, 0 of 1 exercise solved, 0 of {others} questions answered." in strip.said
+    assert (
+        f"What is folded below it has 1 exercise and {others} questions, and takes 10 more." in strip._holds()
+    )
+    progress.record_try("largest_safe_scale", False)
+    answer("scaling.floor", False)
+    assert "You have done the core of this lesson." in strip.said
+    assert list(cores.read().done_at) == ["03"]
+
+
+def test_a_core_that_was_not_run_to_its_end_is_not_done(in_two_parts):
+    progress.record_try("largest_safe_scale", True)
+    answer("scaling.floor", True)
+    assert cores.read().done_at == {}
+    views.LessonEnd("03")
+    when = cores.read().done_at
+    views.LessonEnd("03").refresh()
+    assert cores.read().done_at == when != {}
 
 
 def test_an_unknown_lesson_is_refused_with_those_there_are():

@@ -139,8 +139,11 @@ class NotebookPage:
         self.page.on("pageerror", lambda error: self.errors.append(f"page: {error}"))
         self.page.on("console", self._listen)
 
-    def open(self, path: str) -> NotebookPage:
-        """Open the notebook at ``path``, relative to the server's root, and wait for its kernel."""
+    def open(self, path: str, unfolded: bool = True) -> NotebookPage:
+        """Open the notebook at ``path``, relative to the server's root, and wait for its kernel.
+
+        What is folded below a heading is unfolded, unless it shall stay as it is for a learner.
+        """
         # In a workspace of its own: the default one brings back whatever another window had open.
         self.path = path
         self.page.goto(self.server.url(f"/lab/workspaces/{secrets.token_hex(4)}/tree/{path}"))
@@ -149,6 +152,8 @@ class NotebookPage:
             "await panel.sessionContext.ready; await panel.sessionContext.session.kernel.info",
             START_TIMEOUT_S,
         )
+        if unfolded:
+            self._in_jupyterlab("await app.commands.execute('notebook:expand-all-headings')")
         return self
 
     def run_all(self) -> NotebookPage:

@@ -1,17 +1,16 @@
-"""The strip at a lesson's end: what was solved and answered, what is due, and what comes next."""
+"""The strip at the end of a lesson's core: what was solved and answered, what is due, and what comes next."""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import ipywidgets
 from markupsafe import Markup
 
-from amp_lessons.exercises import overviews
-from amp_lessons.exercises.overviews import Score
+from amp_lessons.exercises import scores
+from amp_lessons.exercises.scores import Kept, Part, Score
 from amp_lessons.keeping.progress import ProgressError
 from amp_lessons.lessons import shipped
 from amp_lessons.lessons.shipped import FIRST
@@ -34,7 +33,10 @@ _LINE = Markup("<p>{}</p>").format
 
 
 class LessonEnd(Shown):
-    """The end of one lesson. It counts anew whenever an exercise is checked or a question answered."""
+    """The end of one lesson's core. It counts anew whenever an exercise is checked or a question answered.
+
+    The core is done when this was run, each of its questions answered and each of its exercises tried.
+    """
 
     def __init__(self, number: str) -> None:
         """End the lesson with that number, ``"03"``; ValueError names the lessons that there are."""
@@ -54,23 +56,30 @@ class LessonEnd(Shown):
     def refresh(self) -> None:
         """Count again what was solved and answered."""
         try:
-            self._score = overviews.score(self.lesson.number)
+            self._kept = scores.read()
+            self._score, message = scores.end_core(self.lesson.number, self._kept)
         except ProgressError as error:
-            self._score = replace(overviews.untouched(self.lesson.number), message=str(error))
+            self._kept, message = Kept(), str(error)
+            self._score = scores.score(self.lesson.number, self._kept)
+        self._message = " ".join(filter(None, (self._kept.message, message)))
         self._counts.value = self._html()
 
     def _facts(self) -> Iterator[tuple[str, str]]:
-        """Yield each number with what it counts."""
-        score = self._score
-        if score.exercises:
-            yield f"{score.solved} of {score.exercises}", "exercises solved"
-        if score.questions:
-            yet = f", {score.unanswered} not answered yet" if score.unanswered else ""
-            yield f"{score.right} of {score.questions}", f"questions right at the first answer{yet}"
-        yield str(self.lesson.minutes), "minutes planned for this lesson"
+        """Yield each number with what it counts of the core."""
+        core = self._score.core
+        if core.exercises:
+            yield f"{core.solved} of {core.exercises}", "exercises solved"
+        if core.questions:
+            yet = f", {core.unanswered} not answered yet" if core.unanswered else ""
+            yield f"{core.right} of {core.questions}", f"questions right at the first answer{yet}"
+        yield str(self.lesson.minutes), f"minutes planned for {self._what()}"
+
+    def _what(self) -> str:
+        return "the core of this lesson" if self.lesson.deeper else "this lesson"
 
     def _below(self) -> list[str]:
-        return [_due(self._score), *filter(None, [self._score.message])]
+        said = [_done(self._score, self._what()), _of_deeper(self._score.deeper, self.lesson.deeper)]
+        return list(filter(None, [*said, _due(self._kept), self._message]))
 
     def _html(self) -> Markup:
         item = Markup("<li><strong>{}</strong> {}</li>")
@@ -84,9 +93,15 @@ class LessonEnd(Shown):
         return Markup('<div style="{}">{}</div>').format(CAPTION_STYLE, self._holds())
 
     def _holds(self) -> str:
-        held = [(self._score.exercises, "exercise"), (self._score.questions, "question")]
-        named = listed([counted(*each) for each in held if each[0]])
-        return f"Lesson {self.lesson.number} has {named}, and takes about {self.lesson.minutes} minutes."
+        core, deeper = _held(self._score.core), _held(self._score.deeper)
+        number, minutes = self.lesson.number, self.lesson.minutes
+        if not self.lesson.deeper:
+            return f"Lesson {number} has {core}, and takes about {minutes} minutes."
+        below = f"{deeper}, and takes" if deeper else "more to read, and takes"
+        return (
+            f"The core of lesson {number} has {core}, and takes about {minutes} minutes. "
+            f"What is folded below it has {below} {self.lesson.deeper} more."
+        )
 
     def way_on(self) -> str:
         """Return the links to the next lesson and back to the map of all, in markdown."""
@@ -95,7 +110,7 @@ class LessonEnd(Shown):
         if self._next is None:
             return f"That was the last lesson · {back}"
         on = f"lesson {self._next.number} · {self._next.title}"
-        return f"**Next: [{on}]({self._next.file})** ({self._next.minutes} minutes) · {back}"
+        return f"**Next: [{on}]({self._next.file})** · {back}"
 
     def _ipython_display_(self, **kwargs: Any) -> None:
         """Put the links below as an output of their own: there the page knows where they lead."""
@@ -111,12 +126,43 @@ class LessonEnd(Shown):
         return {**bundle, "text/plain": self._holds(), "text/markdown": self._holds()}
 
 
-def _due(score: Score) -> str:
+def _held(part: Part) -> str:
+    """Name what a part of a lesson asks for; nothing where it asks for nothing."""
+    held = [counted(n, what) for n, what in _counts(part.exercises, part.questions) if n]
+    return listed(held) if held else ""
+
+
+def _counts(exercises: int, questions: int) -> tuple[tuple[int, str], tuple[int, str]]:
+    return (exercises, "exercise"), (questions, "question")
+
+
+def _done(score: Score, what: str) -> str:
+    """Say whether the core is done, and what it takes to be."""
+    if score.done_at:
+        return f"You have done {what}."
+    to_go = [counted(n, each) for n, each in _counts(score.core.untried, score.core.unanswered) if n]
+    needed = "once every question is answered and every exercise tried"
+    return f"{what.capitalize()} counts as done {needed}: {listed(to_go)} to go."
+
+
+def _of_deeper(part: Part, minutes: int) -> str:
+    """Say what stands below the core, and what of it was done; nothing where nothing stands there."""
+    if not minutes:
+        return ""
+    counts = (
+        (part.solved, part.exercises, "exercise", "solved"),
+        (part.answered, part.questions, "question", "answered"),
+    )
+    held = [f"{done} of {counted(all_, what)} {how}" for done, all_, what, how in counts if all_]
+    return f"Folded below: sections for another {minutes} minutes{''.join(f', {each}' for each in held)}."
+
+
+def _due(kept: Kept) -> str:
     """Describe what is due for repetition, of all lessons."""
-    due = [f"{each.title} (lesson {each.lesson})" for each in score.due]
-    named, others = due[:_MOST_NAMED], len(due[_MOST_NAMED:])
+    due = [f"{each.title} (lesson {each.lesson})" for each in scores.due_exercises(kept)]
+    named, others, cards = due[:_MOST_NAMED], len(due[_MOST_NAMED:]), scores.due_cards(kept)
     named += [f"{others} more"] if others else []
-    named += [f"{counted(score.due_cards, 'interview card')} (lesson 10)"] if score.due_cards else []
+    named += [f"{counted(cards, 'interview card')} (lesson 10)"] if cards else []
     return f"Due for repetition: {listed(named)}." if named else "Nothing is due for repetition now."
 
 
