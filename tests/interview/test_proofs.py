@@ -59,14 +59,14 @@ def test_proving_twice_gives_the_same_and_leaves_the_random_state():
 
 
 def test_a_proof_shows_its_cell_and_what_it_came_to():
-    proof = interview.prove("loss_scaling.below_one")
-    assert "scaler = _scaler(init_scale=4.0)" in proof.cell
+    proof = interview.prove("loss_scaling.walk_through")
+    assert "scaler = _scaler()" in proof.cell
     assert "return" not in proof.cell
     assert str(proof) == proof.shown == f"{proof.cell}\n\n{proof.output}"
     shown = proof._repr_mimebundle_()
     assert shown["text/plain"] == str(proof)
     assert shown["text/markdown"].count("```") == 4
-    assert "0.0625" in shown["text/html"]
+    assert "32768" in shown["text/html"]
 
 
 def test_the_cell_runs_anywhere():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import inspect
+import math
 import threading
 import warnings
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from amp_lessons import autocast, formats
 
@@ -64,18 +66,40 @@ def what_it_does() -> dict[str, object]:
 
 
 def dtypes() -> dict[str, object]:
-    """Ask for every dtype in a step under bf16 autocast, by CUDA's rules."""
-    layer, inputs, targets = nn.Linear(8, 4), torch.randn(16, 8), torch.randint(4, (16,))
-    optimizer = torch.optim.AdamW(layer.parameters())
-    with _cuda(torch.bfloat16):
-        output = layer(inputs)
-        loss = F.cross_entropy(output, targets)
-    loss.backward()
-    optimizer.step()
+    """Ask for every dtype in a step under bf16 autocast, by CUDA's rules, and for its bytes without."""
+    inputs, targets = torch.randn(16, 8), torch.randint(4, (16,))
+
+    def step(context: Any) -> tuple[nn.Linear, Tensor, Tensor, dict[str, Tensor]]:
+        """Make one step in a context; return the layer, its output, the loss and the weight's state."""
+        layer = nn.Linear(8, 4)
+        optimizer = torch.optim.AdamW(layer.parameters())
+        with context:
+            output = layer(inputs)
+            loss = F.cross_entropy(output, targets)
+        output.retain_grad()
+        loss.backward()
+        optimizer.step()
+        return layer, output, loss, optimizer.state[layer.weight]
+
+    layer, output, loss, state = step(_cuda(torch.bfloat16))
+    rules = autocast.policy("cuda")
+    assert rules["aten::linear"] is autocast.Policy.LOWER_PRECISION
+    assert rules["aten::nll_loss"] is rules["aten::mse_loss"] is autocast.Policy.FP32
     assert layer.weight.grad is not None
-    state = optimizer.state[layer.weight]
     found = [output, loss, layer.weight, layer.weight.grad, state["exp_avg"], state["exp_avg_sq"]]
     assert [each.dtype for each in found] == [torch.bfloat16, *[torch.float32] * 5]
+    assert output.grad is not None
+    assert output.grad.dtype == torch.bfloat16  # that of an activation, on its way
+    with torch.autocast("cpu", torch.bfloat16):
+        product: Any = inputs @ layer.weight.t()
+    assert product.grad_fn._saved_self.dtype == torch.bfloat16  # copies are multiplied,
+    assert "ToCopyBackward" in str(product.grad_fn.next_functions[1][0])  # whose backward casts to fp32 again
+
+    def kept(layer: nn.Linear, output: Tensor, loss: Tensor, state: dict[str, Tensor]) -> int:
+        assert layer.weight.grad is not None
+        return sum(each.nbytes for each in (layer.weight, layer.weight.grad, *state.values()))
+
+    assert kept(layer, output, loss, state) == kept(*step(contextlib.nullcontext()))  # nothing is saved
     return {
         name: str(each.dtype).removeprefix("torch.").replace("bfloat", "bf").replace("float", "fp")
         for name, each in zip(("output", "loss", "weight", "gradient"), found[:4], strict=True)
@@ -110,11 +134,16 @@ def where_it_ends() -> dict[str, object]:
 def lists() -> dict[str, object]:
     """Read CUDA's lists from PyTorch, and run an operation of each."""
     rules = autocast.policy("cuda")
-    lower = sum(rule is autocast.Policy.LOWER_PRECISION for rule in rules.values())
-    assert rules["aten::linear"] is autocast.Policy.LOWER_PRECISION
-    assert rules["aten::layer_norm"] is autocast.Policy.FP32
+    lower = {name.partition(".")[0] for name, rule in rules.items() if rule.name == "LOWER_PRECISION"}
+    wide = {name.partition(".")[0] for name, rule in rules.items() if rule.name.startswith("FP32")}
+    assert {"aten::linear", "aten::conv2d", "aten::scaled_dot_product_attention"} <= lower
+    assert {"aten::exp", "aten::layer_norm", "aten::softmax", "aten::sum", "aten::nll_loss"} <= wide
     assert rules["aten::addcmul"] is autocast.Policy.PROMOTE
-    assert not {"aten::mul.Tensor", "aten::relu", "aten::batch_norm", "aten::mean"} & set(rules)
+    assert [name for name, rule in rules.items() if rule is autocast.Policy.BANNED] == [
+        "aten::binary_cross_entropy"
+    ]
+    unlisted = {"aten::add", "aten::mul", "aten::relu", "aten::batch_norm", "aten::mean"}
+    assert not unlisted & {name.partition(".")[0] for name in rules}
     half, single = torch.ones(4, 4).half(), torch.ones(4, 4)
     with _cuda():
         assert (single @ single).dtype == torch.float16
@@ -122,7 +151,11 @@ def lists() -> dict[str, object]:
         assert torch.addcmul(half, single, half).dtype == torch.float32
         assert half.relu().dtype == torch.float16
         assert single.relu().dtype == torch.float32
-    return {"listed": len(rules), "lower": lower}
+        overflowing = (300 * single) @ (300 * single)
+    assert overflowing.dtype == torch.float16  # cast down, although
+    assert overflowing.isinf().all()
+    listed_lower = sum(rule is autocast.Policy.LOWER_PRECISION for rule in rules.values())
+    return {"listed": len(rules), "lower": listed_lower}
 
 
 def cpu_cuda() -> dict[str, object]:
@@ -148,13 +181,25 @@ def bce() -> dict[str, object]:
     """Look at the gradient of a binary cross-entropy near certainty, of a probability and of a logit."""
     assert autocast.policy("cuda")["aten::binary_cross_entropy"] is autocast.Policy.BANNED
     logit = torch.tensor(14.0, requires_grad=True)
-    wrong = torch.zeros(())
+    wrong, right = torch.zeros(()), torch.ones(())
     probability = logit.sigmoid()
     (by_probability,) = torch.autograd.grad(F.binary_cross_entropy(probability, wrong), probability)
+    assert math.isclose(by_probability, 1 + math.exp(14), rel_tol=0.05)  # 1 / (1 - sigmoid)
     assert by_probability.half().isinf()
     assert probability.half() == 1  # and there log(1 - p) has nothing left
+
+    half = torch.tensor(-12.0).sigmoid().half().requires_grad_()
+    assert half > 0
+    (handed_back,) = torch.autograd.grad(F.binary_cross_entropy(half.float(), right), half)
+    assert handed_back.isinf()  # though the loss itself was fp32
+
     (by_logit,) = torch.autograd.grad(F.binary_cross_entropy_with_logits(logit, wrong), logit)
-    assert 0.99 < by_logit <= 1
+    assert torch.isclose(by_logit, logit.sigmoid() - wrong)
+    logits = torch.linspace(-100, 100, 1001, requires_grad=True)
+    for target in (0.0, 1.0):
+        loss = F.binary_cross_entropy_with_logits(logits, torch.full((1001,), target), reduction="sum")
+        assert torch.autograd.grad(loss, logits)[0].abs().max() <= 1
+    assert F.binary_cross_entropy(wrong, right) == 100  # log(0) is clamped
     return {
         "logit": f"{logit.item():.0f}",
         "by_probability": f"{by_probability:.1e}",
@@ -166,22 +211,29 @@ def bce() -> dict[str, object]:
 def batch_norm() -> dict[str, object]:
     """Give a batch norm 16-bit inputs under CUDA's rules, and ask what it does and what it keeps."""
     assert not any("batch_norm" in name for name in autocast.policy("cuda"))
-    layer = nn.BatchNorm1d(4)
+    layer = nn.BatchNorm1d(4, momentum=1.0)
+    many = torch.ones(5000, 4).half()  # whose running sum in fp16 would stop at 2048
     with _cuda():
-        output = layer(torch.randn(16, 4).half())
+        output = layer(many)
+        others = [F.layer_norm(many, (4,)), F.group_norm(many, 2)]
     assert output.dtype == torch.float16
+    assert [other.dtype for other in others] == [torch.float32] * 2
     assert layer.running_mean is not None
-    kept = {layer.weight.dtype, layer.running_mean.dtype}
+    kept = {layer.weight.dtype, layer.bias.dtype, layer.running_mean.dtype}
     assert kept == {torch.float32}
+    assert (layer.running_mean == 1).all()
+    assert layer.half().state_dict()["running_mean"].dtype == torch.float16
     return {"in_and_out": "fp16", "kept": "fp32"}
 
 
 def cache() -> dict[str, object]:
     """Train inside one long autocast context, and inside one per step."""
 
-    def losses(one_context: bool) -> list[float]:
+    def losses(one_context: bool) -> tuple[list[float], Tensor]:
+        """Return the loss of every step, and how far the weights have moved."""
         torch.manual_seed(0)
         layer, inputs = nn.Linear(8, 1), torch.randn(32, 8)
+        start = layer.weight.detach().clone()
         optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
         outer = torch.autocast("cpu", torch.bfloat16) if one_context else contextlib.nullcontext()
         seen = []
@@ -193,10 +245,11 @@ def cache() -> dict[str, object]:
                 loss.backward()
                 optimizer.step()
                 seen.append(loss.item())
-        return seen
+        return seen, layer.weight.detach() - start
 
-    stale, right = losses(True), losses(False)
-    assert len(set(stale)) == 1  # every forward uses the copies of the first
+    (stale, moved), (right, _) = losses(True), losses(False)
+    assert len(set(stale)) == 1  # every forward uses the copies of the first,
+    assert moved.abs().min() > 0  # while the weights move on
     assert right[-1] < right[0] / 2
 
     def cast_once(tensor: Tensor) -> bool:
@@ -216,13 +269,15 @@ def hand_written() -> dict[str, object]:
     """Write an RMS norm by hand, twice, and run it and PyTorch's own by CUDA's rules."""
     hidden = torch.full((2, 8), 300.0).half()
     with _cuda():
-        product = (hidden * hidden).mean(-1, keepdim=True)
+        squares, total = hidden * hidden, hidden.sum()
+        product = squares.mean(-1, keepdim=True)
         power = hidden.pow(2).mean(-1, keepdim=True)
-        module = F.rms_norm(hidden, (8,))
-    assert (product.dtype, power.dtype, module.dtype) == (torch.float16, torch.float32, torch.float32)
-    assert product.isinf().all()
-    assert power.isfinite().all()
-    assert module.isfinite().all()
+        explicit = (hidden.float() * hidden.float()).mean(-1, keepdim=True)
+        modules = F.rms_norm(hidden, (8,)), F.layer_norm(hidden, (8,))
+    assert (squares.dtype, product.dtype) == (torch.float16, torch.float16)
+    assert {each.dtype for each in (power, explicit, total, *modules)} == {torch.float32}
+    assert squares.isinf().all()
+    assert all(each.isfinite().all() for each in (power, explicit, *modules))
     return {"value": 300, "product": "inf", "power": f"{power[0].item():.0f}"}
 
 
@@ -232,10 +287,13 @@ def island() -> dict[str, object]:
     weight = torch.randn(8, 8)
     with torch.autocast("cpu", torch.float16):
         cast_only = hidden.float() @ weight  # casting the input is not enough
+        elementwise = hidden.float() * weight  # here it is
         with torch.autocast("cpu", enabled=False):
             inside = hidden.float() @ weight
+            still_half = hidden @ hidden
             refusal = _refusal(lambda: hidden @ weight)
     assert (cast_only.dtype, inside.dtype) == (torch.float16, torch.float32)
+    assert (elementwise.dtype, still_half.dtype) == (torch.float32, torch.float16)
     assert "dtype" in refusal
     return {"without": "fp16", "with": "fp32"}
 
@@ -243,7 +301,20 @@ def island() -> dict[str, object]:
 def backward_inside() -> dict[str, object]:
     """Run backward inside and outside autocast: for a plain model, and for one with an fp32 island."""
 
-    def gradients(inside: bool, island: bool) -> Tensor:
+    class Products(TorchDispatchMode):
+        """Keep the dtypes that matrices are multiplied in."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.dtypes: set[torch.dtype] = set()
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func is torch.ops.aten.mm.default:
+                self.dtypes.add(args[0].dtype)
+            return func(*args, **(kwargs or {}))
+
+    def gradients(inside: bool, island: bool) -> tuple[Tensor, set[torch.dtype]]:
+        """Return the gradients, and the dtypes of backward's products."""
         torch.manual_seed(0)
         first, second = nn.Linear(64, 64), nn.Linear(64, 1)
         inputs = torch.randn(32, 64)
@@ -251,15 +322,18 @@ def backward_inside() -> dict[str, object]:
             hidden = first(inputs)
             with torch.autocast("cpu", torch.bfloat16, enabled=not island):
                 loss = second(hidden.float() if island else hidden).float().square().mean()
-            if inside:
-                loss.backward()
-        if not inside:
+        with torch.autocast("cpu", torch.bfloat16, enabled=inside), Products() as products:
             loss.backward()
-        assert first.weight.grad is not None
-        return torch.cat([first.weight.grad.flatten(), second.weight.grad.flatten()])  # type: ignore[union-attr]
+        weights = (first.weight, second.weight)
+        return torch.cat([w.grad.flatten() for w in weights if w.grad is not None]), products.dtypes
 
-    assert torch.equal(gradients(True, False), gradients(False, False))
-    difference = formats.relative_error(gradients(True, True), gradients(False, True))
+    for inside in (True, False):
+        assert gradients(inside, False)[1] == {torch.bfloat16}  # the dtype of the forward, either way
+    assert torch.equal(gradients(True, False)[0], gradients(False, False)[0])
+    (weakened, cast_down), (protected, as_forward) = gradients(True, True), gradients(False, True)
+    assert as_forward == {torch.bfloat16, torch.float32}
+    assert cast_down == {torch.bfloat16}  # the island is gone
+    difference = formats.relative_error(weakened, protected)
     assert 1e-4 < difference < 1e-2
     return {"difference": f"{difference:.2%}"}
 
@@ -286,6 +360,7 @@ def threads() -> dict[str, object]:
 
 def custom_function() -> dict[str, object]:
     """Multiply in an autograd function of one's own, without and with PyTorch's two decorators."""
+    seen: list[tuple[torch.dtype, torch.dtype, bool]] = []
 
     class Plain(torch.autograd.Function):
         @staticmethod
@@ -296,6 +371,7 @@ def custom_function() -> dict[str, object]:
         @staticmethod
         def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
             x, w = ctx.saved_tensors
+            seen.append((grad.dtype, w.dtype, torch.is_autocast_enabled("cpu")))
             return grad @ w.t(), x.t() @ grad
 
     class Decorated(torch.autograd.Function):
@@ -310,6 +386,7 @@ def custom_function() -> dict[str, object]:
 
     assert "dtype" in backward_of(Plain)
     assert backward_of(Decorated) == ""
+    assert seen == [(torch.bfloat16, torch.float32, on) for on in (False, True)]  # as autocast was in forward
 
     cast = torch.amp.custom_fwd(Plain.forward, device_type="cpu", cast_inputs=torch.float32)
     context = SimpleNamespace(save_for_backward=lambda *_: None)

@@ -5,23 +5,50 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
-from amp_lessons import measure, parallel
+from amp_lessons import autocast, measure, parallel
 from amp_lessons.formats import BLOCK_FORMATS, FORMATS
 
 _MODELS = (0.3, 1.3, 3, 7, 13, 30)  # billions of parameters
 
 
 def training_state(seed: int) -> dict[str, object]:
-    """Add up weights, gradients and AdamW's state of a model under autocast."""
+    """Add up weights, gradients and AdamW's state of a model under autocast, and weigh a small one's."""
     billions = random.Random(seed).choice(_MODELS)
     memory = parallel.memory_per_rank(round(billions * 1e9), world_size=1, convention="fp32")
     each = parallel.CONVENTIONS["fp32"].bytes_per_parameter
+
+    def kept(mixed: bool) -> tuple[list[float], int]:
+        """Make a step; return the bytes of weight, gradient and moments per parameter, and of activations."""
+        layers: Any = nn.Sequential(*(nn.Linear(64, 64, bias=False) for _ in range(4)))
+        optimizer, saved = torch.optim.AdamW(layers.parameters()), []
+
+        def keep(tensor: Tensor) -> Tensor:
+            saved.append(tensor)
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
+                output = layers(torch.randn(256, 64))
+            output.float().sum().backward()
+        optimizer.step()
+        weight = layers[0].weight
+        held = [weight, weight.grad, *(optimizer.state[weight][name] for name in ("exp_avg", "exp_avg_sq"))]
+        activations = sum(tensor.nbytes for tensor in saved if len(tensor) == 256)
+        return [tensor.nbytes / weight.numel() for tensor in held], activations
+
+    mixed, plain = kept(True), kept(False)
+    moment = each["Adam's moments"] / 2
+    assert mixed[0] == plain[0] == [each["weights"], each["gradients"], moment, moment]
+    assert memory.bytes_per_parameter == sum(mixed[0])
+    assert mixed[1] == plain[1] / 2 > 0  # what shrinks are the activations
     return {
         "billions": f"{billions:g}",
         "weights": each["weights"],
@@ -99,8 +126,12 @@ def product_time(seed: int) -> dict[str, object]:
     rng = random.Random(seed)
     size, precision = rng.choice([4096, 8192, 16384]), rng.choice(["tf32", "bf16"])
     gpu = measure.GPUS[rng.choice(["A100 SXM 80 GB", "H100 SXM"])]
-    operations = 2 * size**3
-    rate = gpu.attainable_flop_per_s(precision, measure.product_intensity(size, precision))
+    with FlopCounterMode(display=False) as counter:
+        torch.ones(8, 8) @ torch.ones(8, 8)
+    assert counter.get_total_flops() == 2 * 8**3
+    operations, rate = 2 * size**3, gpu.flop_per_s[precision]
+    moved = 3 * size**2 * measure.precision(precision).dtype.itemsize
+    assert operations / rate > 2 * moved / gpu.bytes_per_s  # arithmetic is the bound, not memory
     return {
         "size": size,
         "precision": precision,
@@ -117,8 +148,11 @@ def addition_time(seed: int) -> dict[str, object]:
     rng = random.Random(seed)
     millions, name = rng.choice([16, 64, 256, 1024]), rng.choice(["fp32", "bf16"])
     gpu = measure.GPUS[rng.choice(["T4", "A100 SXM 80 GB", "H100 SXM"])]
-    moved = 3 * millions * 1e6 * measure.precision(name).dtype.itemsize
+    tensor = torch.empty(1000, dtype=measure.precision(name).dtype)
+    moved = millions * 1e3 * sum(each.nbytes for each in (tensor, tensor, tensor + tensor))
     milliseconds = 1e3 * moved / gpu.bytes_per_s
+    arithmetic = 1e3 * millions * 1e6 / gpu.flop_per_s["fp32"]  # without tensor cores
+    assert milliseconds > 50 * arithmetic
     return {
         "millions": millions,
         "format": name,
@@ -135,13 +169,24 @@ def ridge_size(seed: int) -> dict[str, object]:
     rng = random.Random(seed)
     gpu = measure.GPUS[rng.choice(["V100 SXM2 32 GB", "A100 SXM 80 GB", "H100 SXM", "L4", "RTX 4090"])]
     precision = rng.choice(sorted({"fp16", "bf16", "tf32"} & set(gpu.flop_per_s)))
-    ridge = gpu.ridge_point(precision)
-    size = next(n for n in range(1, 10_000) if measure.product_intensity(n, precision) >= ridge)
-    itemsize = measure.precision(precision).dtype.itemsize
+    rate, itemsize = gpu.flop_per_s[precision], measure.precision(precision).dtype.itemsize
+    ridge = rate / gpu.bytes_per_s
+
+    def seconds(rows: int, rate: float) -> float:
+        """Return the time that the slower of arithmetic and memory takes."""
+        return max(2 * rows**3 / rate, 3 * rows**2 * itemsize / gpu.bytes_per_s)
+
+    size = next(n for n in range(1, 10_000) if 2 * n**3 / (3 * n**2 * itemsize) >= ridge)
+    assert math.isclose(size, ridge * 3 * itemsize / 2, rel_tol=0.01)
+    below, above = size // 2, 2 * size
+    assert seconds(below, 2 * rate) == seconds(below, rate)  # faster tensor cores do not help
+    assert seconds(above, 2 * rate) < seconds(above, rate)
+    sizes = [3 * sheet.flop_per_s["fp16"] / sheet.bytes_per_s for sheet in measure.GPUS.values()]
+    assert max(sizes) > 4 * min(sizes)
     return {
         "gpu": gpu.name,
         "precision": precision,
-        "rate": f"{gpu.flop_per_s[precision] / 1e12:.0f}",
+        "rate": f"{rate / 1e12:.0f}",
         "bandwidth": f"{gpu.bytes_per_s / 1e12:.2f}",
         "ridge": f"{ridge:.0f}",
         "itemsize": itemsize,
@@ -189,14 +234,18 @@ def quantized_weights(seed: int) -> dict[str, object]:
     rng = random.Random(seed)
     billions, name = rng.choice(_MODELS[2:]), rng.choice(["mxfp8_e4m3", "mxfp4", "nvfp4"])
     format = BLOCK_FORMATS[name]
-    bits = format.quantize(torch.randn(64, 1024 * 8)).bits_per_element
+    element, scale, block = {"mxfp8_e4m3": (8, 8, 32), "mxfp4": (4, 8, 32), "nvfp4": (4, 8, 16)}[name]
+    assert (format.element.bits, format.scale.bits, format.block_size) == (element, scale, block)
+    bits = element + scale / block
+    assert math.isclose(format.quantize(torch.randn(64, 1024 * 8)).bits_per_element, bits, rel_tol=1e-3)
+    assert bits / 16 > 1 / 4  # of bf16, with four bits too
     gigabytes = billions * bits / 8
     return {
         "billions": f"{billions:g}",
         "format": {"mxfp8_e4m3": "MXFP8", "mxfp4": "MXFP4", "nvfp4": "NVFP4"}[name],
-        "element": format.element.bits,
-        "scale": format.scale.bits,
-        "block": format.block_size,
+        "element": element,
+        "scale": scale,
+        "block": block,
         "bits": f"{bits:.2f}",
         "gigabytes": f"{gigabytes:.2f}",
         "bf16": f"{billions * 2:g}",
@@ -208,12 +257,25 @@ def lost_update(seed: int) -> dict[str, object]:
     """Take half the distance between neighbours of a 16-bit weight."""
     rng = random.Random(seed)
     name, weight = rng.choice(["bf16", "fp16"]), rng.choice([0.02, 0.1, 0.7, 1.5, 3.0, 12.0])
-    format = FORMATS[name]
+    dtype, format = measure.precision(name).dtype, FORMATS[name]
     power = math.floor(math.log2(weight))
-    half = format.spacing(weight) / 2
-    start = format.quantize(torch.tensor(weight))
-    assert format.quantize(start + 0.98 * half) == start
-    assert format.quantize(start + 1.02 * half) != start
+    half = 2.0 ** (power - format.mantissa_bits) / 2
+    start = torch.tensor(weight).to(dtype)
+    for sign in (1, -1):
+        assert (start.float() + sign * 0.98 * half).to(dtype) == start
+        assert (start.float() + sign * 1.02 * half).to(dtype) != start
+    told = torch.finfo(dtype)
+    one = torch.ones((), dtype=dtype)
+    assert one + told.eps / 2 == 1 < one + told.eps  # epsilon is the spacing at one: twice what is lost there
+    assert told.smallest_normal * told.eps < half / 100  # the smallest number of the format is far below
+    share = half / weight
+    assert told.eps / 4 < share <= told.eps / 2  # for every weight, within a factor of two
+
+    parameter = nn.Parameter(torch.tensor(weight))
+    optimizer = torch.optim.AdamW([parameter], lr=1e-3, weight_decay=0)
+    parameter.grad = torch.tensor(7.0)
+    optimizer.step()
+    assert math.isclose(abs(parameter.item() - weight), 1e-3, rel_tol=0.01)  # about the learning rate
     return {
         "format": name,
         "weight": weight,
@@ -230,9 +292,18 @@ def needed_scale(seed: int) -> dict[str, object]:
     exponent = rng.choice([-6, -7, -8, -9])
     digit = rng.choice([2, 3, 5, 8])
     gradient = float(f"{digit}e{exponent}")
-    normal = FORMATS["fp16"].smallest_normal
+    normal = torch.finfo(torch.float16).smallest_normal
     scale = 2.0 ** math.ceil(math.log2(normal / gradient))
     assert gradient * scale >= normal > gradient * scale / 2
+
+    def error(scale: float) -> float:
+        """Return the relative error with which the gradient comes back."""
+        return abs(torch.tensor(gradient * scale).half().item() / scale / gradient - 1)
+
+    assert error(scale) <= 2**-11
+    assert max(error(scale / 2**power) for power in range(1, 8)) > 2**-11  # subnormal: fewer bits
+    assert error(scale / 2**7) < 1  # and yet it survives
+    assert torch.amp.GradScaler("cpu").get_scale() >= scale
     return {
         "gradient": f"{gradient:.0e}",
         "normal": f"{normal:.1e}",
@@ -261,7 +332,7 @@ def skipped_at_start(seed: int) -> dict[str, object]:
 
 
 def logit_bytes(seed: int) -> dict[str, object]:
-    """Count the bytes of a language model's logits."""
+    """Count the bytes of a language model's logits, and what a loss keeps of small ones."""
     rng = random.Random(seed)
     batch, length, vocabulary = (
         rng.choice([4, 8, 16]),
@@ -269,13 +340,28 @@ def logit_bytes(seed: int) -> dict[str, object]:
         rng.choice([32_000, 128_256]),
     )
     name = rng.choice(["bf16", "fp32"])
-    gigabytes = batch * length * vocabulary * measure.precision(name).dtype.itemsize / 1e9
+    dtype = measure.precision(name).dtype
+    gigabytes = torch.empty(batch, length, vocabulary, dtype=dtype, device="meta").nbytes / 1e9
+
+    logits, targets = torch.randn(6, 50).bfloat16().requires_grad_(), torch.arange(6)
+    with autocast.region("cuda", torch.bfloat16):
+        loss: Any = F.cross_entropy(logits, targets)
+    cast = loss.grad_fn.next_functions[0][0]
+    written, copy = cast.next_functions[0][0]._saved_result, loss.grad_fn._saved_self
+    assert written.shape == copy.shape == logits.shape  # log-probabilities,
+    assert (written.dtype, copy.dtype) == (torch.bfloat16, torch.float32)  # and what autocast made of them
+    loss.backward()
+    assert logits.grad is not None
+    assert logits.grad.nbytes == logits.nbytes
+    pairs = zip(logits.float().split(2), targets.split(2), strict=True)
+    chunks = [F.cross_entropy(*pair, reduction="sum").detach() for pair in pairs]
+    assert torch.isclose(torch.stack(chunks).sum() / len(targets), loss, rtol=0.01)
     return {
         "batch": batch,
         "length": length,
         "vocabulary": vocabulary,
         "format": name,
-        "itemsize": measure.precision(name).dtype.itemsize,
+        "itemsize": dtype.itemsize,
         "gigabytes": f"{gigabytes:.2f}",
         "value": gigabytes,
     }

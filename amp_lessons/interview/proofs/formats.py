@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import math
 import subprocess
@@ -12,34 +13,56 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from amp_lessons import autocast, formats
+from amp_lessons import autocast, formats, measure
 from amp_lessons.formats import FORMATS
 
 _ASK = """
 import json, torch
 backends = torch.backends
-print(json.dumps({
+switches = {
     "products": backends.cuda.matmul.allow_tf32, "convolutions": backends.cudnn.allow_tf32,
-    "fp16": backends.cuda.matmul.allow_fp16_reduced_precision_reduction,
     "bf16": backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
-}))
+}
+torch.set_float32_matmul_precision("high")
+print(json.dumps({**switches, "products set to high": backends.cuda.matmul.allow_tf32}))
 """
 
 
 @functools.cache
-def _defaults() -> dict[str, bool]:
+def _switches() -> dict[str, bool]:
     """Ask a fresh process for PyTorch's switches: in this one somebody may have changed them."""
     done = subprocess.run([sys.executable, "-c", _ASK], capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
 
 def fields() -> dict[str, object]:
-    """Take the two 16-bit formats apart."""
+    """Take the two 16-bit formats apart, and show what each of them loses first."""
     fp16, bf16, fp32 = (FORMATS[name] for name in ("fp16", "bf16", "fp32"))
-    assert fp16.bits == bf16.bits == 16
+    for ours, dtype in ((fp16, torch.float16), (bf16, torch.bfloat16)):
+        told, one = torch.finfo(dtype), torch.ones((), dtype=dtype)
+        assert 1 + ours.exponent_bits + ours.mantissa_bits == told.bits == 16
+        assert (one.view(torch.int16) ^ (-one).view(torch.int16)) == torch.iinfo(torch.int16).min  # one bit
+        assert told.eps == 2.0**-ours.mantissa_bits
+        assert told.max == (2 - told.eps) * 2.0 ** (2 ** (ours.exponent_bits - 1) - 1)
+        assert math.isclose(ours.decimal_digits, math.log10(2 / told.eps))
     assert bf16.exponent_bits == fp32.exponent_bits
-    assert fp16.max == torch.finfo(torch.float16).max
-    assert bf16.max == torch.finfo(torch.bfloat16).max
+    assert fp16.max < bf16.max
+    assert torch.finfo(torch.float16).eps < torch.finfo(torch.bfloat16).eps
+
+    large, small = torch.tensor(1e5), torch.tensor(1e-8)
+    assert large.half().isinf()
+    assert small.half() == 0
+    assert (small * 2**16).half() > 0  # with a loss scale
+    assert large.bfloat16().isfinite()
+    assert small.bfloat16() > 0
+    update = 3e-3
+    assert torch.ones((), dtype=torch.float16) + update > 1
+    assert torch.ones((), dtype=torch.bfloat16) + update == 1
+    sums = {dtype: torch.zeros((), dtype=dtype) for dtype in (torch.float16, torch.bfloat16)}
+    for total in sums.values():
+        for _ in range(1000):
+            total += 1
+    assert sums[torch.float16] == 1000 > sums[torch.bfloat16]
     return {
         "fp16": f"{fp16.exponent_bits} and {fp16.mantissa_bits}",
         "bf16": f"{bf16.exponent_bits} and {bf16.mantissa_bits}",
@@ -51,7 +74,7 @@ def fields() -> dict[str, object]:
 
 
 def fp16_or_bf16() -> dict[str, object]:
-    """Round the same values to both: where they fit fp16 is nearer, where they do not it is lost."""
+    """Round the same values to both, and train under bf16 autocast and with bf16 weights."""
     values = torch.randn(10_000)
 
     def error(x: Tensor, dtype: torch.dtype) -> float:
@@ -63,29 +86,69 @@ def fp16_or_bf16() -> dict[str, object]:
     assert (values * 1e6).half().isinf().float().mean() > 0.9
     assert error(values * 1e-10, torch.bfloat16) < 0.01
     assert error(values * 1e6, torch.bfloat16) < 0.01
+    assert (values * 1e6).bfloat16().isfinite().all()  # a bf16 model's activations, inf in fp16
+
+    def moved(autocast_on: bool, weights: torch.dtype) -> Tensor:
+        """Fit a line in small steps; return how far its weights have moved."""
+        torch.manual_seed(1)
+        inputs, layer = torch.randn(64, 8), nn.Linear(8, 1).to(weights)
+        start = layer.weight.detach().float().clone()
+        optimizer = torch.optim.SGD(layer.parameters(), lr=1e-4)
+        for _ in range(100):
+            with torch.autocast("cpu", torch.bfloat16, enabled=autocast_on):
+                output = layer(inputs.to(weights)).float()
+            (output - inputs.sum(1, keepdim=True)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return layer.weight.detach().float() - start
+
+    exact = moved(False, torch.float32)
+    assert formats.relative_error(moved(True, torch.float32), exact) < 0.01  # bf16 in between is harmless
+    assert formats.relative_error(moved(False, torch.bfloat16), exact) > 0.5  # bf16 weights are not
+    rates = {name: sheet.flop_per_s for name, sheet in measure.GPUS.items()}
+    assert rates["A100 SXM 80 GB"]["bf16"] == rates["A100 SXM 80 GB"]["fp16"]  # neither is the faster one
+    assert all("bf16" not in rates[before_ampere] for before_ampere in ("V100 SXM2 32 GB", "T4"))
     return {"ratio": f"{ratio:.0f}"}
 
 
 def masters() -> dict[str, object]:
-    """Make a thousand small updates of a weight, in bf16 and with an fp32 master."""
+    """Make a thousand small updates of a weight: in bf16, with a loss scale, and with an fp32 master."""
     update, steps = 1e-3, 1000
-    weight = formats.repeated_update(update, FORMATS["bf16"], steps)
-    assert weight["plain"][-1] == 1.0  # it has not moved
-    assert weight["fp32_copy"][-1] == 2.0
+    assert inspect.signature(torch.optim.Adam).parameters["lr"].default == update
+    adams = nn.Parameter(torch.ones(()))
+    adams.grad = torch.tensor(7.0)
+    torch.optim.Adam([adams]).step()
+    assert math.isclose(1 - adams.item(), update, rel_tol=1e-3)  # whatever the gradient
+    weight, master = torch.ones((), dtype=torch.bfloat16), torch.ones(())
+    for _ in range(steps):
+        weight += update
+        master += update
+    assert weight == 1  # it has not moved
+    assert master.bfloat16() == 2
     half_spacing = FORMATS["bf16"].spacing(1.0) / 2
-    assert update < half_spacing
     half_below, one = half_spacing / 2, torch.ones((), dtype=torch.bfloat16)
-    between = (half_below + half_spacing) / 2  # lost when it is added to one, and not when it is taken away
-    assert one + between == 1
-    assert one - between < 1
-    assert one - 0.99 * half_below == 1
+    assert one + 0.99 * half_spacing == 1 < one + 1.01 * half_spacing
+    assert one - 0.99 * half_below == 1 > one - 1.01 * half_below
+
+    assert torch.tensor(update).bfloat16() > 0  # it is not zero,
+    scaled = nn.Parameter(torch.ones((), dtype=torch.bfloat16))
+    scaler = torch.amp.GradScaler("cpu")
+    scaler.scale(scaled * 1).backward()
+    scaler.step(torch.optim.SGD([scaled], lr=update))
+    assert scaled == 1  # and scaling the loss does not help
+
+    layer = nn.Linear(4, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        output = layer(torch.ones(4, 4, requires_grad=True))
+    assert layer.weight.dtype == torch.float32  # the master is the parameter,
+    assert output.grad_fn._saved_mat2.dtype == torch.bfloat16  # and what is cast is the copy
     return {
         "update": update,
         "steps": steps,
         "half_spacing": f"{half_spacing:.4f}",
         "half_below": f"{half_below:.4f}",
-        "plain": weight["plain"][-1],
-        "master": weight["fp32_copy"][-1],
+        "plain": weight.item(),
+        "master": master.bfloat16().item(),
     }
 
 
@@ -114,48 +177,77 @@ def subnormals() -> dict[str, object]:
 
 
 def tf32() -> dict[str, object]:
-    """Ask for TF32's fields, and a fresh PyTorch for its switches."""
+    """Ask for TF32's fields, and a fresh PyTorch for its switches, before and after they are set."""
     tf32, fp32, fp16 = FORMATS["tf32"], FORMATS["fp32"], FORMATS["fp16"]
     assert tf32.exponent_bits == fp32.exponent_bits
     assert tf32.mantissa_bits == fp16.mantissa_bits
-    switches = _defaults()
+    assert 1 + tf32.exponent_bits + tf32.mantissa_bits == 19
+    assert not hasattr(torch, "tf32")  # it is no dtype: tensors stay fp32
+    switches = _switches()
     assert switches["convolutions"]
     assert not switches["products"]
+    assert switches["products set to high"]
+    layer = nn.Linear(4, 4)
+    with torch.autocast("cpu", torch.bfloat16), torch.autocast("cpu", enabled=False):
+        assert layer(torch.ones(4, 4)).dtype == torch.float32  # what stays in fp32 is for TF32
     return {"exponent": tf32.exponent_bits, "mantissa": tf32.mantissa_bits, "bytes": torch.float32.itemsize}
 
 
 def stagnation() -> dict[str, object]:
-    """Count in 16 bits by adding one."""
-    ones = torch.ones(5000)
-    counted = {name: formats.running_sum(ones, FORMATS[name])[-1].item() for name in ("bf16", "fp16")}
-    assert counted == {"bf16": 2.0**8, "fp16": 2.0**11}
-    total = torch.tensor(counted["bf16"], dtype=torch.bfloat16)
-    assert total + 1 == total
-    assert ones.bfloat16().sum(dtype=torch.float32) == 5000
-    return {"steps": 5000, "bf16": f"{counted['bf16']:.0f}", "fp16": f"{counted['fp16']:.0f}"}
+    """Count by adding one, in 16 bits and in fp32, and keep an average of weights."""
+    steps, counted = 5000, {}
+    for name, dtype in (("bf16", torch.bfloat16), ("fp16", torch.float16)):
+        total, one = torch.zeros((), dtype=dtype), torch.ones((), dtype=dtype)
+        for _ in range(steps):
+            total += one
+        neighbour = (total.view(torch.int16) + 1).view(dtype)
+        assert (neighbour - total) / 2 == 1  # one is half the spacing
+        assert total.isfinite()  # and nothing has overflowed
+        counted[name] = total.item()
+        in_one_tensor = torch.ones(steps, dtype=dtype).sum()
+        assert in_one_tensor == torch.tensor(float(steps)).to(dtype)  # rounded once: its parts were fp32
+
+    average, weight = torch.tensor([1.0, 1.5], dtype=torch.bfloat16)
+    for _ in range(1000):
+        average = average.lerp(weight, 0.001)
+    assert average == 1  # it should be near 1.3
+    end = torch.tensor(2.0**24)
+    assert end + 1 == end > end - 1  # fp32 stops too, far later
+    return {
+        "steps": steps,
+        "bf16": f"{counted['bf16']:.0f}",
+        "fp16": f"{counted['fp16']:.0f}",
+        "fp32": f"{end.item():.0f}",
+    }
 
 
 def kahan_or_stochastic() -> dict[str, object]:
     """Add small updates to bf16 weights: with a compensation, and with random rounding."""
-    updates = torch.full((1000, 200), 1e-3)
-    draw = torch.Generator().manual_seed(0)
+    weight, lost = torch.ones((), dtype=torch.bfloat16), torch.zeros((), dtype=torch.bfloat16)
+    plain, update = weight.clone(), torch.tensor(1e-3).bfloat16()
+    for _ in range(1000):
+        plain += update
+        corrected = update - lost
+        after = weight + corrected
+        weight, lost = after, (after - weight) - corrected  # both are bf16
+    assert plain == 1
+    assert weight == 2
 
-    def final(method: str) -> Tensor:
-        return formats.running_sum(updates, FORMATS["bf16"], method, start=1.0, generator=draw)[-1]
+    updates, draw = torch.full((1000, 200), 1e-3), torch.Generator().manual_seed(0)
+    path = formats.running_sum(updates, FORMATS["bf16"], "stochastic", start=1.0, generator=draw)
+    random = path[-1]
+    assert abs(random.mean() - 2) < 0.02  # right on average
+    assert random.std() > 0.02  # and noisy, one by one:
+    assert (path[0] - 1.001).abs().max() > 1e-3  # rounded up: further off than lost
 
-    plain, kahan, random = final("plain"), final("kahan"), final("stochastic")
-    assert (plain == 1).all()
-    assert (kahan == 2).all()
     master = torch.randn(1000, generator=draw)
     upper, lower = (master.view(torch.int32) >> 16).to(torch.int16), master.view(torch.int32).to(torch.int16)
     assert (upper.view(torch.bfloat16).float() - master).abs().max() < FORMATS["bf16"].spacing(4.0)
     assert torch.equal((upper.int() << 16 | lower.int() & 0xFFFF).view(torch.float32), master)
-    assert abs(random.mean() - 2) < 0.02  # right on average
-    assert random.std() > 0.02  # and noisy, one by one
     return {
-        "extra": torch.bfloat16.itemsize,
-        "kahan": kahan[0].item(),
-        "plain": plain[0].item(),
+        "extra": lost.itemsize,
+        "kahan": weight.item(),
+        "plain": plain.item(),
         "mean": f"{random.mean():.2f}",
         "spread": f"{random.std():.2f}",
     }
@@ -163,60 +255,95 @@ def kahan_or_stochastic() -> dict[str, object]:
 
 def accumulate() -> dict[str, object]:
     """Multiply bf16 matrices with sums kept in fp32, and with sums kept in bf16."""
-    length = 4096
-    a, b = torch.rand(4, length), torch.rand(length, 4)
-    bf16, fp32 = FORMATS["bf16"], FORMATS["fp32"]
-    exact = bf16.quantize(a).double() @ bf16.quantize(b).double()
-    wide = formats.relative_error(formats.product(a, b, bf16, fp32), exact)
-    narrow = formats.relative_error(formats.product(a, b, bf16, bf16), exact)
+    length, spacing = 4096, torch.finfo(torch.bfloat16).eps
+    a, b = torch.rand(4, length).bfloat16(), torch.rand(length, 4).bfloat16()
+    exact = a.double() @ b.double()
+    wide = formats.relative_error(a.float() @ b.float(), exact)
     assert wide < 1e-5
+    assert (a @ b / exact - 1).abs().max() <= spacing / 2  # PyTorch's own: only its result is rounded to bf16
+    total = torch.zeros(4, 4, dtype=torch.bfloat16)
+    for k in range(length):
+        product = a[:, k : k + 1] * b[k : k + 1]
+        total += product
+    narrow = formats.relative_error(total.float(), exact)
     assert narrow > 0.1
-    assert _defaults()["bf16"]  # partial sums of a split product may be rounded, unless one says no
+    assert torch.equal(total + product, total)  # it stands: products are too small to change it
+    assert (total < exact).all()  # so nothing cancels: it goes one way
+    assert _switches()["bf16"]  # partial sums of a split product may be rounded, unless one says no
+
+    unrounded = torch.rand(4, length), torch.rand(length, 4)
+    rounded = [operand.bfloat16().double() for operand in unrounded]
+    inputs = formats.relative_error(rounded[0], unrounded[0])
+    through = formats.relative_error(rounded[0] @ rounded[1], unrounded[0].double() @ unrounded[1].double())
+    assert through < inputs / 10  # the rounding of operands cancels
     return {"length": length, "wide": "1e-5", "narrow": f"{narrow:.0%}"}
 
 
 def positions() -> dict[str, object]:
-    """Number the tokens of a sequence in 16 bits."""
+    """Number the tokens of a sequence in 16 bits, and turn the numbers into angles."""
     numbers = torch.arange(8192)
-
-    def different(dtype: torch.dtype) -> int:
-        return len(numbers.to(dtype).unique())
-
-    bf16, fp16 = FORMATS["bf16"], FORMATS["fp16"]
-    first_lost = {
-        f.name: next(n for n in range(1, 5000) if f.quantize(torch.tensor(float(n))) != n)
-        for f in (bf16, fp16)
+    exact = {
+        name: next(n for n in range(5000) if torch.tensor(n + 1).to(dtype).item() != n + 1)
+        for name, dtype in (("bf16", torch.bfloat16), ("fp16", torch.float16))
     }
-    assert first_lost == {"bf16": 257, "fp16": 2049}
-    assert different(torch.float32) == len(numbers)
+    assert exact == {"bf16": 256, "fp16": 2048}
+    assert len(numbers.float().unique()) == len(numbers)
+    frequencies = 10_000 ** -(torch.arange(0, 64, 2) / 64)
+    assert frequencies.max() == frequencies[0] == 1  # its angle is the position itself
     phase = (numbers.bfloat16().float() - numbers).abs().max().item()
-    assert phase > math.pi  # the fastest angle of a rotary embedding is the position itself
+    assert phase > 2 * 2 * math.pi
+
+    column = numbers.float()[:, None]
+    right = column.double() * frequencies.double()
+    with autocast.region("cuda", torch.bfloat16):
+        cast_down = [column @ frequencies[None], torch.einsum("n,d->nd", numbers.float(), frequencies)]
+        kept = [column * frequencies]
+        with torch.autocast("cpu", enabled=False):
+            kept.append(column @ frequencies[None])
+    for angles in cast_down:
+        assert angles.dtype == torch.bfloat16
+        assert (angles - right).abs().max() > math.pi
+    for angles in kept:
+        assert (angles.cos().bfloat16() - right.cos()).abs().max() < 0.01  # cast at the end
     return {
-        "bf16_exact": first_lost["bf16"] - 1,
-        "fp16_exact": first_lost["fp16"] - 1,
+        "bf16_exact": exact["bf16"],
+        "fp16_exact": exact["fp16"],
         "tokens": len(numbers),
-        "different": different(torch.bfloat16),
+        "different": len(numbers.bfloat16().unique()),
         "phase": f"{phase:.0f}",
     }
 
 
 def norm_overflow() -> dict[str, object]:
     """Take the root of a mean of squares in fp16, by hand and by PyTorch's own norm."""
-    values = torch.full((10,), 300.0).half()
-    by_hand = values.pow(2).mean().sqrt()
-    assert by_hand.isinf()
-    assert torch.rms_norm(values, (10,)).isfinite().all()
-    assert (values.float().pow(2).mean().sqrt() - 300).abs() < 1e-3
+    values = torch.ones(10).half()
+    values[0] = 300
+    mean = values.float().square().mean()
+    largest = torch.finfo(torch.float16).max
+    assert mean < largest < 300**2
+    assert (values * values).mean().isinf()  # the mean would have fitted, its terms do not
+    module = torch.rms_norm(values, (10,))
+    assert module.dtype == torch.float16
+    assert torch.allclose(module.float(), values.float() / mean.sqrt(), rtol=1e-3)  # as in fp32, cast back
 
-    limit = math.sqrt(torch.finfo(torch.float16).max)
-    below, above = torch.tensor([0.99 * limit, 1.01 * limit]).half() ** 2
+    limit = 2.0**8
+    below, at = torch.tensor([limit - 0.125, limit]).half() ** 2  # neighbours
     assert below.isfinite()
-    assert above.isinf()
+    assert at.isinf()
 
-    listed = {name.partition(".")[0] for name in autocast.policy("cuda")}
-    assert {"aten::pow", "aten::sum", "aten::rms_norm", "aten::layer_norm"} <= listed
-    assert not {"aten::mul", "aten::mean"} & listed
-    return {"value": 300, "square": 300**2, "largest": "65504", "limit": f"{limit:.0f}"}
+    policy = autocast.policy("cuda")
+    listed = {name.partition(".")[0].removeprefix("aten::"): rule.name for name, rule in policy.items()}
+    for name in ("pow", "sum", "rms_norm", "layer_norm", "group_norm"):
+        assert listed[name].startswith("FP32")
+    assert not {"mul", "mean", "batch_norm"} & set(listed)
+    return {
+        "value": 300,
+        "others": len(values) - 1,
+        "square": 300**2,
+        "mean": f"{mean:.0f}",
+        "largest": f"{largest:.0f}",
+        "limit": f"{limit:.0f}",
+    }
 
 
 def softmax() -> dict[str, object]:
@@ -244,71 +371,116 @@ def softmax() -> dict[str, object]:
 
 
 def epsilon() -> dict[str, object]:
-    """Put 1e-8 into fp16."""
+    """Put 1e-8 into fp16, into Adam on fp16 weights, and into Adam under autocast."""
     eps = torch.tensor(1e-8)
-    assert eps.half() == 0
-    assert eps.bfloat16() > 0
     zero = torch.zeros((), dtype=torch.float16)
+    smallest = torch.ones((), dtype=torch.int16).view(torch.float16)  # the first pattern above zero's
+    assert smallest == FORMATS["fp16"].smallest_subnormal
+    assert eps.half() == 0
     assert (zero / (zero + 1e-8)).isnan()
-    assert (zero + 1e-8).log().isinf()
+    assert (zero + 1e-8).log() == -math.inf
+    assert zero.bfloat16() / (zero.bfloat16() + 1e-8) == 0  # fine
 
-    def stepped(**options: Any) -> Tensor:
-        weight = nn.Parameter(torch.ones(1, dtype=torch.float16))
-        weight.grad = torch.zeros_like(weight)
+    def stepped(dtype: torch.dtype = torch.float16, gradient: float = 0, **options: Any) -> Tensor:
+        weight = nn.Parameter(torch.ones(1, dtype=dtype))
+        weight.grad = torch.full_like(weight, gradient)
         torch.optim.Adam([weight], **options).step()
         return weight.detach()
 
+    assert inspect.signature(torch.optim.Adam).parameters["eps"].default == eps
     assert stepped(foreach=False).isnan()  # 0 / (sqrt(0) + 0)
     assert stepped(foreach=True).isnan()
     fused = stepped(fused=True)
     assert fused == 1
-    smallest = FORMATS["fp16"].smallest_subnormal
-    return {"eps": "1e-8", "smallest": f"{smallest:.0e}", "fused": fused.item()}
+
+    layer = nn.Linear(2, 2)
+    optimizer = torch.optim.Adam(layer.parameters())
+    with torch.autocast("cpu", torch.float16):
+        loss = (layer(torch.zeros(2, 2)) * 0).sum()
+    loss.backward()
+    optimizer.step()
+    assert layer.weight.isfinite().all()
+    assert {value.dtype for state in optimizer.state.values() for value in state.values()} == {torch.float32}
+
+    raised, small = 1e-4, 1e-5
+    usual, damped = (1 - stepped(torch.float32, small, eps=each) for each in (1e-8, raised))
+    share = (damped / usual).item()
+    assert math.isclose(share, small / (small + raised), rel_tol=0.01)
+    return {
+        "eps": "1e-8",
+        "smallest": f"{smallest.item():.0e}",
+        "fused": fused.item(),
+        "raised": "1e-4",
+        "small": "1e-5",
+        "share": f"{share:.0%}",
+    }
 
 
 def too_large() -> dict[str, object]:
     """Cast 70,000 to every small format."""
     value = torch.tensor(70_000.0)
-    edge = torch.tensor([65519.0, 65520.0]).half()
-    assert edge[0].isfinite()
-    assert edge[1].isinf()
+    first_inf = 65520
+    below, at = torch.tensor([first_inf - 0.01, first_inf]).half()
+    assert below == torch.finfo(torch.float16).max
+    assert at.isinf()
     assert value.half().isinf()
     bf16 = value.bfloat16().item()
-    assert abs(bf16 / 70_000 - 1) < 2**-8
+    assert 2 < 8 * math.log10(2) < 3  # the digits of a significand of eight bits
+    assert 0 < abs(bf16 - 70_000) <= FORMATS["bf16"].spacing(70_000) / 2
+
+    codes = torch.arange(256, dtype=torch.uint8)
+    e5m2, e4m3 = (codes.view(dtype).float() for dtype in (torch.float8_e5m2, torch.float8_e4m3fn))
     assert value.to(torch.float8_e5m2).float().isinf()
-    e4m3 = value.to(torch.float8_e4m3fn).float()
-    assert e4m3.isnan() or e4m3 == FORMATS["fp8_e4m3"].max  # which of them depends on the version
-    assert not FORMATS["fp8_e4m3"].has_infinity
+    assert e5m2.isinf().any()
+    assert not e4m3.isinf().any()
+    top = 0b0_1111_000  # with an inf, this exponent would hold nothing else but NaN
+    assert e4m3.nan_to_num().max() == e4m3[top:128].nan_to_num().max() == 448 > e4m3[:top].max()
+    cast = value.to(torch.float8_e4m3fn).float()
+    assert cast.isnan() or cast == 448  # which of them depends on the version
+    assert ((value / 1024).to(torch.float8_e4m3fn).float() * 1024 / value - 1).abs() < 0.07  # with a scale
     return {
         "value": 70_000,
         "largest": f"{torch.finfo(torch.float16).max:.0f}",
-        "first_inf": 65520,
+        "first_inf": first_inf,
         "bf16": f"{bf16:.0f}",
-        "e4m3": f"{e4m3.item():g}",
+        "e4m3": f"{cast.item():g}",
     }
 
 
 def cancellation() -> dict[str, object]:
     """Compute a variance as a mean of squares less a squared mean, in bf16 and in fp32."""
-    mean, spread = 30.0, 0.5
-    values = (mean + spread * torch.randn(100_000)).bfloat16()
-    true = values.float().var().item()
+    mean, noise = 30.0, 0.5 * torch.randn(100_000)
+    values = (mean + noise).bfloat16()
+    true = values.double().var().item()
 
     def by_squares(x: Tensor) -> float:
-        return ((x * x).mean() - x.mean() * x.mean()).item()
+        squares, square = (x * x).mean(), x.mean() * x.mean()
+        assert squares.isfinite()
+        assert square.isfinite()
+        return (squares - square).item()
 
     in_bf16, in_fp32 = by_squares(values), by_squares(values.float())
     assert abs(in_fp32 / true - 1) < 0.01
-    spacing = FORMATS["bf16"].spacing(mean**2)
     square = torch.tensor(mean**2).bfloat16()
-    assert torch.nextafter(square, square * 2) - square == spacing
-    assert in_bf16 % spacing == 0
+    spacing = (torch.nextafter(square, square * 2) - square).item()
+    assert true < spacing
+    assert in_bf16 in (0, spacing)
     assert abs(in_bf16 / true - 1) >= 1  # wrong by as much as itself, or more
+    negative = by_squares((mean + 0.07 + noise).bfloat16())
+    assert negative < 0
+    assert math.isnan(torch.tensor(negative).sqrt())
+    centred = (values.float() - values.float().mean()).square().mean().item()
+    assert abs(centred / true - 1) < 0.01
+    assert abs(values.var().item() / true - 1) < 0.01
 
     at, step = torch.tensor(1.0).bfloat16(), 1e-3
     numerical = ((at + step) ** 2 - at**2).item() / step
     derivative = torch.autograd.functional.jacobian(torch.square, at.float()).item()
     assert (numerical, derivative) == (0, 2)  # the step is below half the spacing at 1
+    weight = torch.tensor(1.5).bfloat16()
+    assert at + 0.001 * (weight - at) == at  # an average of weights
+    assert torch.tensor(1.001).bfloat16() - at == 0  # a prediction less its target, or two runs
+    assert torch.tensor(1.001) - at > 0.0009
     return {
         "mean": f"{mean:g}",
         "true": f"{true:.2f}",

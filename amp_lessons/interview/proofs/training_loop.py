@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-import gc
 import math
+import warnings
 import weakref
 from typing import Any
 
@@ -18,6 +18,14 @@ from amp_lessons.material import data, models
 
 def _scaler(**settings: Any) -> torch.amp.GradScaler:
     return torch.amp.GradScaler("cpu", **settings)
+
+
+def _step(scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
+    """Make one step as PyTorch's documentation does; a loss of inf poisons it."""
+    optimizer.zero_grad()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
 
 
 def loop() -> dict[str, object]:
@@ -54,16 +62,31 @@ def loop() -> dict[str, object]:
 
 
 def half_weights() -> dict[str, object]:
-    """Give GradScaler fp16 weights, and make small updates of fp16 weights without it."""
-    layer = nn.Linear(4, 1).half()
-    optimizer, scaler = torch.optim.SGD(layer.parameters(), lr=0.1), _scaler()
-    scaler.scale(layer(torch.ones(2, 4).half()).float().mean()).backward()
-    try:
-        scaler.step(optimizer)
-    except ValueError as error:
-        message = str(error)
-    assert "Attempting to unscale FP16 gradients" in message
+    """Give GradScaler fp16 weights, trainable and frozen, and make small updates of such without it."""
 
+    def refusal(model: nn.Module) -> str:
+        """Make a step under autocast; return what GradScaler says against it."""
+        trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        optimizer, scaler = torch.optim.SGD(trainable, lr=0.1), _scaler()
+        with torch.autocast("cpu", torch.float16):
+            scaler.scale(model(torch.ones(2, 4)).float().mean()).backward()
+        try:
+            scaler.step(optimizer)
+        except ValueError as error:
+            return str(error)
+        return ""
+
+    message = refusal(nn.Linear(4, 1).half())
+    assert "Attempting to unscale FP16 gradients" in message
+    assert refusal(nn.Linear(4, 1)) == ""
+    frozen = nn.Linear(4, 4).half().requires_grad_(False)
+    assert refusal(nn.Sequential(frozen, nn.Linear(4, 1))) == ""
+
+    scale = _scaler().get_scale()
+    scaled = torch.tensor(1e-8 * scale).half()
+    assert scaled > 0
+    assert scaled / scale == 0  # divided in fp16 it is lost again
+    assert scaled.float() / scale > 0
     weight = torch.ones((), dtype=torch.float16)
     for _ in range(100):
         weight -= 1e-4
@@ -72,24 +95,40 @@ def half_weights() -> dict[str, object]:
 
 
 def scheduler() -> dict[str, object]:
-    """Let the first steps be skipped while a warm-up counts them."""
-    weight = nn.Parameter(torch.ones(()))
-    optimizer = torch.optim.SGD([weight], lr=0.1)
-    warm_up = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.1, total_iters=8)
-    scaler, bears = _scaler(), 2.0**10
-    first_rate = optimizer.param_groups[0]["lr"]
-    skipped = 0
-    while weight == 1:
-        rate = optimizer.param_groups[0]["lr"]
-        optimizer.zero_grad()
-        scaler.scale(weight * (1.0 if scaler.get_scale() <= bears else math.inf)).backward()
-        scaler.step(optimizer)
-        scaler.update()
-        warm_up.step()
-        skipped += weight.item() == 1
+    """Let the first steps be skipped while a warm-up counts them, and while it waits for them."""
+
+    def warm_up(
+        bears: float = math.inf, poisoned: int = -1, wait: bool = False
+    ) -> tuple[int, list[float], bool]:
+        """Train for ten steps; return how many were skipped, the others' rates, and whether it warned."""
+        weight, skipped, rates = nn.Parameter(torch.ones(())), 0, []
+        optimizer, scaler = torch.optim.SGD([weight], lr=0.1), _scaler()
+        schedule = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.1, total_iters=8)
+        optimizer.register_step_post_hook(lambda *_: rates.append(optimizer.param_groups[0]["lr"]))
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            for step in range(10):
+                before = scaler.get_scale()
+                optimizer.zero_grad()
+                finite = before <= bears and step != poisoned
+                scaler.scale(weight * (1.0 if finite else math.inf)).backward()
+                scaler.step(optimizer)
+                scaler.update()
+                skipped += scaler.get_scale() < before
+                if not wait or scaler.get_scale() >= before:
+                    schedule.step()
+        return skipped, rates, any("before `optimizer.step()`" in str(each.message) for each in warned)
+
+    planned = warm_up()[1]
+    skipped, rates, warned = warm_up(bears=2.0**10)
     assert skipped == 6
-    assert rate > 7 * first_rate
-    return {"skipped": skipped, "of": 8, "planned": f"{first_rate:.2f}", "used": f"{rate:.4f}"}
+    assert rates[0] == planned[6] > 7 * planned[0]
+    assert warned
+    assert not warm_up(poisoned=1)[2]  # a later skip, and no warning
+    waited, right, _ = warm_up(bears=2.0**10, wait=True)
+    assert waited == skipped
+    assert right == planned[: len(right)]
+    return {"skipped": skipped, "of": 8, "planned": f"{planned[0]:.2f}", "used": f"{rates[0]:.4f}"}
 
 
 def accumulation() -> dict[str, object]:
@@ -118,12 +157,37 @@ def accumulation() -> dict[str, object]:
 
 
 def accumulation_not_batch() -> dict[str, object]:
-    """Average over micro-batches of unequal token counts, and over all their tokens."""
-    losses = [torch.full((tokens,), value) for tokens, value in ((100, 1.0), (10, 3.0))]
-    mean_of_means = torch.stack([loss.mean() for loss in losses]).mean().item()
-    mean_of_tokens = torch.cat(losses).mean().item()
+    """Average over micro-batches of unequal token counts; and what else is not as in the large batch."""
+    losses = [torch.full((tokens,), value, requires_grad=True) for tokens, value in ((100, 1.0), (10, 3.0))]
+    small, window = losses[1], torch.cat(losses)
+    mean_of_means, mean_of_tokens = torch.stack([loss.mean() for loss in losses]).mean(), window.mean()
     assert mean_of_means > 1.5 * mean_of_tokens
-    weight = len(torch.cat(losses)) / (len(losses) * len(losses[1]))
+    by_sums = sum(loss.sum() / len(window) for loss in losses)
+    assert torch.isclose(torch.as_tensor(by_sums), mean_of_tokens)
+    counted, due = (
+        torch.autograd.grad(mean, small, retain_graph=True)[0] for mean in (mean_of_means, mean_of_tokens)
+    )
+    weight = (counted / due)[0].item()
+
+    def differs(layer: nn.Module) -> bool:
+        """Compare the gradient of a batch of eight with that of two halves, from one seed."""
+        gradients: list[Any] = []
+        inputs = torch.randn(8, 16)
+        for size in (8, 4):
+            torch.manual_seed(0)
+            leaf = inputs.clone().requires_grad_()
+            for part in leaf.split(size):
+                (layer(part).square().mean() * size / 8).backward()
+            gradients.append(leaf.grad)
+        return not torch.allclose(gradients[0], gradients[1], rtol=1e-4)
+
+    assert not differs(nn.Linear(16, 16))  # a plain mean over equal parts
+    assert differs(nn.BatchNorm1d(16))
+    assert differs(nn.Sequential(nn.Dropout(), nn.Linear(16, 16), nn.Dropout()))
+    narrow = nn.Parameter(torch.ones((), dtype=torch.bfloat16))
+    for gradient in (1.0, *[1e-3] * 1000):
+        (narrow * gradient).backward()
+    assert narrow.grad == 1  # a sum in 16 bits: the thousand are lost
     return {
         "few": 10,
         "many": 100,
@@ -136,25 +200,31 @@ def accumulation_not_batch() -> dict[str, object]:
 def checkpoint() -> dict[str, object]:
     """Look into a scaler's state, and restart without it a run that bears a scale of 1024."""
 
-    def skipped_from(state: dict[str, Any] | None) -> int:
+    def skipped_from(state: dict[str, Any] | None) -> list[bool]:
+        """Return of each step whether it left the weight as it was."""
         weight = nn.Parameter(torch.ones(()))
-        optimizer, scaler, count = torch.optim.SGD([weight], lr=0.1), _scaler(), 0
+        optimizer, scaler, stood = torch.optim.SGD([weight], lr=0.1), _scaler(), []
         if state is not None:
             scaler.load_state_dict(state)
         for _ in range(10):
-            before = scaler.get_scale()
-            optimizer.zero_grad()
-            scaler.scale(weight * (1.0 if before <= 1024 else math.inf)).backward()
-            scaler.step(optimizer)
-            scaler.update()
-            count += scaler.get_scale() < before
-        return count
+            before = weight.item()
+            _step(scaler, optimizer, weight * (1.0 if scaler.get_scale() <= 1024 else math.inf))
+            stood.append(weight.item() == before)
+        return stood
 
-    kept = {**_scaler(init_scale=1024.0).state_dict(), "_growth_tracker": 5}
-    assert {"scale", "_growth_tracker"} <= set(_scaler().state_dict())
-    with_state, without = skipped_from(kept), skipped_from(None)
-    assert (with_state, without) == (0, 6)
-    return {"scale": 1024, "without": without, "start": f"{_scaler().get_scale():.0f}"}
+    weight = nn.Parameter(torch.ones(()))
+    saved, optimizer = _scaler(init_scale=1024.0), torch.optim.AdamW([weight])
+    for _ in range(5):
+        with torch.autocast("cpu", torch.float16):
+            loss = (weight * torch.ones(4)).sum()
+        _step(saved, optimizer, loss)
+    assert (saved.state_dict()["scale"], saved.state_dict()["_growth_tracker"]) == (1024, 5)
+    assert not any(skipped_from(saved.state_dict()))
+    without = skipped_from(None)
+    assert without == [True] * 6 + [False] * 4
+    assert {weight.dtype, *(value.dtype for value in optimizer.state[weight].values())} == {torch.float32}
+    assert "after :meth:`update`" in (torch.amp.GradScaler.state_dict.__doc__ or "")
+    return {"scale": 1024, "without": sum(without), "start": f"{_scaler().get_scale():.0f}"}
 
 
 def evaluation() -> dict[str, object]:
@@ -189,28 +259,31 @@ def history() -> dict[str, object]:
     """Keep losses as tensors and as numbers, before and after backward, and see what lives on."""
     weight = torch.randn(8, 8, requires_grad=True)
 
-    def kept_alive(keep: Any, backward: bool) -> int:
+    def kept_alive(keep: Any, backward: bool, retain: bool = False) -> int:
         """Return how many activations are alive after five steps of which ``keep`` keeps something."""
         activations, kept = [], []
         for _ in range(5):
             hidden = torch.randn(8, 8) @ weight
             loss = hidden.square().mean()
             if backward:
-                loss.backward()
+                loss.backward(retain_graph=retain)
             activations.append(weakref.ref(hidden))
             kept.append(keep(loss))
             del hidden, loss
-        gc.collect()
         return sum(each() is not None for each in activations)
 
     without, after = (kept_alive(lambda loss: loss, backward) for backward in (False, True))
     assert (without, after) == (5, 0)
+    assert kept_alive(lambda loss: loss, backward=True, retain=True) == 5
+    with torch.no_grad():
+        assert kept_alive(lambda loss: loss, backward=False) == 0
     loss = (torch.randn(8, 8) @ weight).square().mean()
     loss.backward()
     assert loss.grad_fn is not None
     assert loss.grad_fn.next_functions
     numbers = kept_alive(lambda loss: loss.item(), backward=False)
     assert numbers == kept_alive(lambda loss: loss.detach(), backward=False) == 0
+    assert "unoccupied" in (torch.cuda.empty_cache.__doc__ or "")  # it frees what nobody holds
     return {"steps": 5, "without": without, "after": after, "numbers": numbers}
 
 
