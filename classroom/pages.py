@@ -1,5 +1,8 @@
 """What of the pages in ``classroom/lessons`` is computed: ``python -m classroom.pages`` writes it again.
 
+With numbers of lessons it writes their pages alone: ``python -m classroom.pages 03``. Without, it also writes
+what is computed of README, guide and lesson 00.
+
 The minutes of the core, of what is deeper and of each section, their sums in each plan, and the questions
 with their answers. Which sections a plan takes (``●``), and everything else, is written by hand.
 """
@@ -7,12 +10,14 @@ with their answers. Which sections a plan takes (``●``), and everything else, 
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 from amp_lessons import quizzes
 from amp_lessons.lessons import shipped
 from amp_lessons.lessons.shipped import Head
 from amp_lessons.routes import minutes
+from classroom import computed
 
 PAGES = Path(__file__).parent / "lessons"
 TAKEN = "●"
@@ -81,12 +86,15 @@ def _with_answer(asked: re.Match[str]) -> str:
     return f"- `{question.id}` {question.text} **{question.answer.text}.**"
 
 
-def main() -> None:
-    """Write every page again, as far as it is computed."""
+def main(numbers: list[str]) -> None:
+    """Write what is computed in the pages of these lessons; without numbers in all, and elsewhere."""
+    if not numbers:
+        computed.refresh()  # first, for the minutes of lesson 00 count the words there
     for page in pages():
         number, text = page.name[:2], page.read_text("utf-8")
-        page.write_text(refreshed(text, shipped.head_of(number), minutes_of(number)), "utf-8")
+        if number in (numbers or number):
+            page.write_text(refreshed(text, shipped.head_of(number), minutes_of(number)), "utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

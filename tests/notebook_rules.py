@@ -11,6 +11,7 @@ from statistics import median
 from typing import Any
 
 from amp_lessons.lessons.shipped import DEEPER, begins_deeper, joined, parted, source
+from amp_lessons.routes.minutes import word_count
 from tests.browser.seen_cells import Names, names_of
 
 Notebook = dict[str, Any]
@@ -225,12 +226,6 @@ def picture_bytes(data: dict[str, Any]) -> int:
     """The bytes of the pictures in one output, as base64 beside the text or inside its HTML."""
     embedded = _BASE64.findall(joined(data.get("text/html", "")))
     return 3 * sum(map(len, [joined(data.get("image/png", "")), *embedded])) // 4
-
-
-def word_count(markdown: str) -> int:
-    """Count the words one reads as prose: no code blocks, no tables, no addresses of links."""
-    prose = re.sub(r"```[\s\S]*?```|^ *\|.*$|\]\([^)]*\)", " ", markdown, flags=re.MULTILINE)
-    return sum(any(character.isalnum() for character in word) for word in prose.split())
 
 
 def is_stub(cell: Cell) -> bool:

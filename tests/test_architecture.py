@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -177,68 +176,7 @@ def test_private_names_are_found_in_any_spelling():
     assert _private("torch.__version__") == _private("torch.nn.functional") == _private("self._torch") == ""
 
 
-def stated_minutes():
-    """What each lesson's first cell says of its minutes, by the name of its file."""
-    for path in (ROOT / "notebooks").glob("*.ipynb"):
-        first = "".join(json.loads(path.read_text("utf-8"))["cells"][0]["source"])
-        hours, half, minutes = re.search(r"(?:(\d+)(½?) hours)|(\d+) minutes", first).groups()
-        yield path.name, int(minutes) if minutes else 60 * int(hours) + (30 if half else 0)
-
-
-_MINUTES_IN_A_TABLE = re.compile(r"\]\((?:notebooks/)?(\d\d_\w+\.ipynb)\)[^|]*\|[^|]*\| *(\d+) *\|")
-
-
-def test_the_readme_says_the_minutes_of_each_lesson():
-    said = dict(_MINUTES_IN_A_TABLE.findall((ROOT / "README.md").read_text("utf-8")))
-    assert {name: int(minutes) for name, minutes in said.items()} == dict(stated_minutes())
-
-
-def test_the_first_lesson_says_the_minutes_of_the_others_and_adds_them_up():
-    the_map = json.loads((ROOT / "notebooks" / "00_start_here.ipynb").read_text("utf-8"))["cells"][-3]
-    text, others = "".join(the_map["source"]), dict(stated_minutes())
-    del others["00_start_here.ipynb"]
-    assert {name: int(said) for name, said in _MINUTES_IN_A_TABLE.findall(text)} == others
-    hours, total = re.search(r"\*\*together\*\* \| (\d+) hours.*\*\*([\d,]+)\*\* \|", text).groups()
-    assert int(total.replace(",", "")) == sum(others.values())
-    assert int(hours) == round(sum(others.values()) / 60)
-
-
-def test_the_readme_adds_the_minutes_up():
-    readme = (ROOT / "README.md").read_text("utf-8")
-    total = sum(map(int, re.findall(r"\(notebooks/\S+\)[^|]*\|[^|]*\| *(\d+) *\|", readme)))
-    assert f"Together {total:,} minutes, {total / 60:.0f} hours" in readme
-
-
-def test_the_readmes_hour_is_one():
-    readme = " ".join((ROOT / "README.md").read_text("utf-8").split())
-    last = re.search(r"have one hour\?\*\* Lesson 00, then lesson 03 as far as \*(.+?)\*", readme)[1]
-    first, third = (
-        re.findall(
-            r"^\| ([^|*]+) \| *(\d+) *\|", (ROOT / "classroom" / "lessons" / name).read_text("utf-8"), re.M
-        )
-        for name in ("00_start_here.md", "03_loss_scaling.md")
-    )
-    until = [name for name, _ in third].index(last) + 1
-    assert 50 <= sum(int(minutes) for _, minutes in [*first, *third[:until]]) <= 60
-
-
 def test_the_readmes_links_lead_somewhere():
     for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")):
         for link in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text("utf-8")):
             assert (page.parent / link).exists(), f"{page.name}: {link}"
-
-
-def test_the_readme_and_the_first_lesson_describe_the_lessons_alike():
-    described = re.compile(r"\]\((?:notebooks/)?(\d\d_\w+\.ipynb)\) *\| *([^|]+?) *\|")
-    readme = dict(described.findall((ROOT / "README.md").read_text("utf-8")))
-    first = (ROOT / "notebooks" / "00_start_here.ipynb").read_text("utf-8")
-    the_map = dict(described.findall(first.replace("\\n", "\n")))
-    assert {name: readme[name].replace("`", "") for name in the_map} == the_map
-    assert (
-        set(readme)
-        == {path.name for path in (ROOT / "notebooks").glob("*.ipynb")}
-        == {
-            *the_map,
-            "00_start_here.ipynb",
-        }
-    )

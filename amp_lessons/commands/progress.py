@@ -23,6 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             help=f"export as {kind.upper()}; - writes to the terminal",
         )
     what.add_argument(
+        "--routes", action="store_true", help="show ways through the course, and your next step on each"
+    )
+    what.add_argument(
         "--reset",
         nargs="?",
         const=_ALL,
@@ -53,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
             return 0
         if args.reset is not None:
             return _reset(None if args.reset is _ALL else args.reset, args.yes)
-        return _show()
+        return _show_routes() if args.routes else _show()
     except BrokenPipeError:  # nobody reads any more: the business of cli.main
         raise
     except (progress.ProgressError, OSError) as error:
@@ -75,12 +78,31 @@ def _warn(message: str) -> None:
 
 def _show() -> int:
     from amp_lessons import exercises
+    from amp_lessons.exercises import scores
+    from amp_lessons.routes import overview
 
     found = exercises.overview()
+    print(overview.table(scores.read()), end="\n\n")
     print(found)
     print(f"\nkept in {progress.path()}; `amp-lessons progress --reset TITLE` forgets one exercise")
+    print("`amp-lessons progress --routes` shows ways through the course")
     if earlier := [str(file) for file in progress.damaged_files() if str(file) not in found.message]:
         print("\n".join(["these files were damaged and set aside; what you did may be in them:", *earlier]))
+    return 0
+
+
+def _show_routes() -> int:
+    from amp_lessons.exercises import scores
+    from amp_lessons.routes import overview
+    from amp_lessons.routes.catalogue import ROUTES
+    from amp_lessons.routes.stops import duration
+
+    kept = scores.read()
+    _warn(kept.message)
+    for route in ROUTES:
+        print(f"{route.title}, {route.to} ({duration(route.minutes)})")
+        print("\n".join(f"    {stop}" for stop in route.stops))
+        print(f"  {overview.next_step(route, kept)}\n")
     return 0
 
 

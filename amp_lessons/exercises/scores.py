@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, replace
 
 from amp_lessons import quizzes
 from amp_lessons.exercises import shelf
@@ -13,8 +13,10 @@ from amp_lessons.keeping import answers, cores, practice, progress, schedule
 from amp_lessons.keeping.answers import Answers
 from amp_lessons.keeping.cores import Cores
 from amp_lessons.keeping.practice import Practice
-from amp_lessons.keeping.progress import Progress
+from amp_lessons.keeping.progress import Progress, ProgressError
 from amp_lessons.lessons import shipped
+
+_CURVES = re.compile(r"views\.CurveQuiz\((?:range\((\d+), (\d+)\))?\)")
 
 
 @dataclass(frozen=True)
@@ -79,43 +81,17 @@ def score(lesson: str, kept: Kept) -> Score:
 
     Raises FileNotFoundError where the lessons did not come, ValueError where there is no such lesson.
     """
-    core = shipped.core_code(lesson)
-    asked = {each.id: _asks(core, each.id) for each in quizzes.of_lesson(lesson)}
-    set_ = {each.id: _sets(core, each.id) for each in shelf.exercises() if each.lesson == lesson}
-    parts = (
-        _part([id for id in set_ if set_[id] is here], [id for id in asked if asked[id] is here], kept)
-        for here in (True, False)
-    )
+    core, below = shipped.parts_of(lesson)
+    deeper = shipped.code_of(cell for section in below for cell in section)
+    parts = part_of(lesson, shipped.code_of(core), kept), part_of(lesson, deeper, kept)
     return Score(lesson, *parts, kept.cores.done_at.get(lesson, ""))
 
 
-def end_core(lesson: str, kept: Kept) -> tuple[Score, str]:
-    """Return the score of a lesson whose core was run to its end, and what the learner should know.
-
-    The core counts as done from now on if each of its questions was answered and each of its exercises tried.
-    That is honest because the cell that calls this is the core's last: whoever has answered all questions and
-    runs it has been through the core. That somebody has understood it, nothing here claims.
-    Raises ProgressError, and what ``score`` raises.
-    """
-    found = score(lesson, kept)
-    if found.done_at or found.core.unanswered or found.core.untried:
-        return found, ""
-    said = cores.record(lesson)
-    return score(lesson, Kept(kept.progress, kept.answers, kept.practice, cores.read())), said
-
-
-def _asks(code: str, id: str) -> bool:
-    """Return whether these cells ask a question; those about curves are asked by one view."""
-    return f'views.Quiz("{id}")' in code or (id.startswith("curves.") and "views.CurveQuiz(" in code)
-
-
-def _sets(code: str, id: str) -> bool:
-    return f'views.ExerciseCard("{id}")' in code
-
-
-def _part(exercises: Iterable[str], questions: Iterable[str], kept: Kept) -> Part:
-    records = [kept.progress.of(id) for id in exercises]
-    first = [kept.answers.first.get(id) for id in questions]
+def part_of(lesson: str, code: str, kept: Kept) -> Part:
+    """Return what was done of what these cells of a lesson ask for."""
+    set_ = [each.id for each in shelf.exercises() if f'views.ExerciseCard("{each.id}")' in code]
+    records = [kept.progress.of(id) for id in set_]
+    first = [kept.answers.first.get(id) for id in _asked(lesson, code)]
     given = [answer.right for answer in first if answer is not None]
     return Part(
         exercises=len(records),
@@ -125,6 +101,34 @@ def _part(exercises: Iterable[str], questions: Iterable[str], kept: Kept) -> Par
         answered=len(given),
         right=sum(given),
     )
+
+
+def _asked(lesson: str, code: str) -> list[str]:
+    """Return the questions that these cells ask; those about curves are asked by one view, by number."""
+    ids = [each.id for each in quizzes.of_lesson(lesson)]
+    curves = [id for id in ids if id.startswith("curves.")]
+    asked = [id for id in ids if f'views.Quiz("{id}")' in code]
+    for first, end in _CURVES.findall(code):
+        asked += curves[int(first) - 1 : int(end) - 1] if first else curves
+    return asked
+
+
+def end_core(lesson: str, kept: Kept) -> tuple[Score, str]:
+    """Return the score of a lesson whose core was run to its end, and what the learner should know.
+
+    The core counts as done from now on if each of its questions was answered and each of its exercises tried.
+    That is honest because the cell that calls this is the core's last: whoever has answered all questions and
+    runs it has been through the core. That somebody has understood it, nothing here claims.
+    Raises what ``score`` raises.
+    """
+    found = score(lesson, kept)
+    if found.done_at or found.core.unanswered or found.core.untried:
+        return found, ""
+    try:
+        said = cores.record(lesson)
+        return replace(found, done_at=cores.read().done_at[lesson]), said
+    except ProgressError as error:
+        return found, str(error)
 
 
 def due_exercises(kept: Kept) -> list[Exercise]:

@@ -22,6 +22,7 @@ _WHAT_FOR = {
     "DrillView": "get a drill",
     "ExerciseCard": "see the exercise and get its hints",
     "FlashCards": "get flash cards",
+    "Map": "see what you have done, and what comes next",
     "MockInterview": "get a mock interview",
     "Patient": "see how this patient is doing, and diagnose it",
     "Quiz": "answer a question",

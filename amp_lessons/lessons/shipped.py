@@ -71,6 +71,11 @@ class Head:
     minutes: int
     deeper: int = 0
 
+    @property
+    def short_title(self) -> str:
+        """The title as far as its colon: "Autocast"."""
+        return self.title.partition(":")[0]
+
 
 def head_of(number: str) -> Head:
     """Return the head of the lesson with that number, ``"03"`` or ``"3"``.
@@ -115,15 +120,19 @@ def parted(cells: Iterable[Cell]) -> tuple[list[Cell], list[list[Cell]]]:
     return core, deeper
 
 
+def parts_of(number: str) -> tuple[list[Cell], list[list[Cell]]]:
+    """Return core and deeper sections of a lesson by its number. Raises as ``head_of`` does."""
+    return parted(cells_of(numbered(originals(), number)))
+
+
 def begins_deeper(cell: Cell) -> bool:
     """Return whether a cell is the heading of a deeper section."""
     return cell["cell_type"] == "markdown" and source(cell).startswith(DEEPER)
 
 
-def core_code(number: str) -> str:
-    """Return the code of a lesson's core, cell after cell. Raises as ``head_of`` does."""
-    core, _ = parted(cells_of(numbered(originals(), number)))
-    return "\n".join(source(cell) for cell in core if cell["cell_type"] == "code")
+def code_of(cells: Iterable[Cell]) -> str:
+    """Return the code in these cells, cell after cell."""
+    return "\n".join(source(cell) for cell in cells if cell["cell_type"] == "code")
 
 
 def heading_of(cell: Cell) -> tuple[str, str] | None:

@@ -13,6 +13,7 @@ import functools
 import re
 import sys
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 
 from amp_lessons.exercises import shelf
@@ -31,12 +32,17 @@ _VIEWS = {"FlashCards": 8}  # four cards, each said aloud, turned and graded in 
 
 @dataclass(frozen=True)
 class Section:
-    """What stands from one heading to the next, and its minutes; ``level`` is 2 for ``##``, 3 for ``###``."""
+    """What stands from one heading to the next, and its minutes; ``level`` is 2 for ``##``, 3 for ``###``.
 
+    ``id`` is that of its heading's cell, ``code`` that of its cells.
+    """
+
+    id: str
     heading: str
     level: int
     deeper: bool
     minutes: int
+    code: str = field(default="", repr=False)
 
 
 @dataclass
@@ -65,9 +71,22 @@ def sections(number: str) -> tuple[Section, ...]:
 @functools.cache
 def sections_of(lesson: Path) -> tuple[Section, ...]:
     """Return the sections of a notebook, with whole minutes that add up in its core and below it."""
-    core, deeper = shipped.parted(shipped.cells_of(lesson))
-    parts = _read(core), _read([cell for section in deeper for cell in section], deeper=True)
+    core, below = shipped.parted(shipped.cells_of(lesson))
+    parts = _read(core), _read([cell for section in below for cell in section], deeper=True)
     return tuple(section for part in parts for section in _rounded(part))
+
+
+def with_subsections(number: str, id: str) -> list[Section]:
+    """Return the section of a lesson by the id of its heading's cell, and what follows at a deeper level.
+
+    Raises ValueError where the lesson has no such section.
+    """
+    found = list(sections(number))
+    ids = [each.id for each in found]
+    if id not in ids:
+        raise ValueError(f"lesson {number} has no heading whose cell is called {id!r}")
+    first, *others = found[ids.index(id) :]
+    return [first, *takewhile(lambda each: each.level > first.level, others)]
 
 
 def core(number: str) -> int:
@@ -99,7 +118,8 @@ def _rounded(parts: list[_Cells]) -> list[Section]:
     rounded, exact, so_far = [], 0.0, 0
     for part in parts:
         exact += part.exact
-        rounded.append(Section(part.heading, part.level, part.deeper, round(exact) - so_far))
+        whole, code = round(exact) - so_far, shipped.code_of(part.cells)
+        rounded.append(Section(part.cells[0]["id"], part.heading, part.level, part.deeper, whole, code))
         so_far = round(exact)
     return rounded
 
@@ -115,12 +135,18 @@ def _weight(cell: Cell) -> float:
     """Return the minutes that reading a cell, running it and answering its questions take."""
     text = source(cell)
     if cell["cell_type"] == "markdown":
-        return len(text.split()) / 180
+        return word_count(text) / 180
     if cell["id"].endswith(_UNTIMED):
         return 0.0
     lines = sum(bool(line.strip()) for line in text.splitlines())
     longest = max((_VIEWS.get(name, 1) for name in re.findall(r"views\.(\w+)", text)), default=0)
     return lines * 40 / 6 / 60 + max(_questions_stored(cell), longest)
+
+
+def word_count(markdown: str) -> int:
+    """Count the words one reads as prose: no code blocks, no tables, no addresses of links."""
+    prose = re.sub(r"```[\s\S]*?```|^ *\|.*$|\]\([^)]*\)", " ", markdown, flags=re.MULTILINE)
+    return sum(any(character.isalnum() for character in word) for word in prose.split())
 
 
 def _questions_stored(cell: Cell) -> int:

@@ -28,6 +28,7 @@ from .widgets.loss_curves import CurveQuiz as CurveQuiz
 from .widgets.loss_curves import loss_curves as loss_curves
 from .widgets.loss_scale import CensusView as CensusView
 from .widgets.loss_scale import LossScaleView as LossScaleView
+from .widgets.map import Map as Map
 from .widgets.memory import MemoryView as MemoryView
 from .widgets.memory import activation_stack as activation_stack
 from .widgets.memory import step_memory as step_memory

@@ -2,43 +2,41 @@
 
 from __future__ import annotations
 
-import nbformat
+import shutil
+
 import pytest
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from playwright.sync_api import expect
 
-from tests.notebook_rules import FOLDED
+from tools.browser.jupyter_page import REPOSITORY
+
+NOTEBOOK = "notebooks/00_start_here.ipynb"
 
 
-@pytest.fixture
-def folded(course, open_notebook):
-    """A lesson with one deeper section, as a learner opens it."""
-    heading = new_markdown_cell(
-        "## Deeper: why?\n\n**5 minutes**. For those who ask.", metadata={FOLDED: True}
-    )
-    cells = [
-        new_code_cell("core = 1"),
-        heading,
-        new_code_cell("deeper = core"),
-        new_markdown_cell("*The end.*"),
-    ]
-    notebook = new_notebook(cells=cells)
-    notebook.metadata.kernelspec = {"name": "python3", "display_name": "Python 3 (ipykernel)"}
-    nbformat.write(notebook, course / "notebooks" / "folded.ipynb")
-    return open_notebook("notebooks/folded.ipynb", unfolded=False)
+@pytest.fixture(scope="module")
+def fresh(course, open_notebook):
+    """Lesson 00 with all its cells, as a learner opens it."""
+    shutil.copy(REPOSITORY / NOTEBOOK, course / "notebooks" / "whole.ipynb")
+    yield open_notebook("notebooks/whole.ipynb", unfolded=False)
+    (course / "notebooks" / "whole.ipynb").unlink()
 
 
-def test_what_is_deeper_is_folded_opens_by_keyboard_and_is_run_all_the_same(folded):
-    heading, below = (
-        folded.page.get_by_role("heading", name="Deeper: why?"),
-        folded.page.locator(".jp-CodeCell").nth(1),
-    )
-    expect(heading).to_be_visible()
+def test_what_is_deeper_is_folded_and_opens_by_keyboard(fresh):
+    headings = fresh.page.get_by_role("heading", name="Deeper:")
+    below = fresh.page.locator(".jp-CodeCell").filter(has_text="machine = devices.describe()")
+    expect(headings).to_have_count(3)
+    for heading in headings.all():
+        expect(heading).to_be_visible()
+    expect(fresh.page.locator("p", has_text="The core of this lesson ends here.")).to_be_visible()
     expect(below).to_be_hidden()
-    expect(folded.page.locator("em")).to_be_hidden()
-    folded.run_all()
-    assert folded.evaluate("print(deeper)") == "1"
-    expect(below).to_be_hidden()
-    heading.click()
-    folded.page.keyboard.press("ArrowRight")
+    expect(fresh.page.locator("em", has_text="End of lesson 00.")).to_be_hidden()
+    fresh.page.get_by_role("heading", name="Deeper: What can this machine do?").click()
+    fresh.page.keyboard.press("ArrowRight")
     expect(below).to_be_visible()
+    expect(fresh.page.locator("em", has_text="End of lesson 00.")).to_be_hidden()
+
+
+def test_what_is_folded_is_run_with_the_rest(fresh):
+    fresh.run_all()
+    assert fresh.evaluate("print(sorted(scores))") == "['bf16', 'fp32']"
+    expect(fresh.page.locator(".jp-CodeCell").filter(has_text="def accuracy(")).to_be_hidden()
+    assert fresh.errors == []

@@ -89,6 +89,16 @@ def test_a_newcomer_is_led_through_the_view_by_keyboard(lesson):
     expect(outlined).to_have_count(0)
 
 
+def test_the_map_names_the_next_step_on_the_route_that_is_chosen_by_keyboard(lesson):
+    view = lesson.page.locator(".amp-map.jupyter-widgets")
+    expect(view).to_contain_text("of 11 cores done")
+    chosen = view.get_by_role("combobox", name="What brought you here?")
+    chosen.focus()
+    lesson.page.keyboard.press("m")  # "My loss is NaN now"
+    expect(view).to_contain_text("Next on “My loss is NaN now”: lesson 06, “From a symptom to its cause”")
+    assert lesson.serious_axe_violations(".amp-map") == []
+
+
 @pytest.mark.attempt("lesson 00")
 def test_it_can_be_read_on_a_narrow_page_and_on_a_dark_one(lesson):
     expect_it_readable_narrow_and_dark(lesson)
@@ -97,6 +107,13 @@ def test_it_can_be_read_on_a_narrow_page_and_on_a_dark_one(lesson):
 @pytest.mark.attempt("lesson 00")
 def test_the_next_morning_each_view_says_how_to_get_its_controls(lesson):
     expect_it_the_next_morning(lesson)
+
+
+def test_a_stop_on_a_route_leads_to_its_heading(lesson):
+    lesson.page.get_by_role("link", name="Where is the floor?").first.click()
+    expect(lesson.page.locator(".lm-TabBar-tabLabel", has_text="03_loss_scaling")).to_be_visible()
+    expect(lesson.page.get_by_role("heading", name="Where is the floor?")).to_be_in_viewport(timeout=30_000)
+    lesson.page.locator(".lm-TabBar-tabLabel", has_text="00_start_here").click()
 
 
 def test_the_end_of_the_lesson_leads_on(lesson):

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from amp_lessons.lessons import shipped
-from amp_lessons.lessons.shipped import Head, cells_of, head_of, heading_of, numbered, originals
+from amp_lessons.lessons.shipped import Head, cells_of, head_of, heading_of, numbered, originals, source
 from amp_lessons.routes import minutes
-from classroom import pages
+from amp_lessons.routes.catalogue import route
+from classroom import computed, pages
 from tests.test_notebooks import NEW_FORM
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +33,7 @@ def test_every_section_of_a_lesson_has_its_minutes(number):
 
 def test_an_exercise_takes_at_least_what_its_card_says():
     assert MINUTES["03"]["Exercise: write the scaler"] >= 25
-    assert MINUTES["10"]["A mock interview"] >= 45
+    assert MINUTES["10"]["Deeper: A mock interview"] >= 45
 
 
 @pytest.mark.parametrize("number", NEW_FORM)
@@ -65,27 +66,29 @@ def test_a_changed_lesson_is_noticed():
         )
 
 
-def minutes_of(number: str, taken: str) -> int:
-    if taken == "whole":
-        return minutes.core(number)
-    if plan := re.fullmatch(r"its plan of (\d+)", taken):
-        return sum(MINUTES[number][each] for each in pages.plans(PAGES[number])[int(plan[1])])
-    return sum(MINUTES[number][each] for each in taken.split("; "))
+@pytest.mark.parametrize(("name", "folder"), computed.FILES.items(), ids=computed.FILES)
+def test_tables_and_routes_say_what_lessons_say(name, folder):
+    text = (ROOT / name).read_text("utf-8")
+    assert computed.refreshed(text, folder) == text, AGAIN
+    assert text.count("<!-- computed: ") == {"README.md": 2, "classroom/guide.md": 3}[name]
 
 
-@pytest.mark.parametrize(
-    ("heading", "minutes_there"),
-    [("In 45 minutes", 45), ("In 90 minutes", 90), ("In 180 minutes", 180), ("In two days", 2 * 6 * 60)],
-)
-def test_plans_over_several_lessons_add_up(heading, minutes_there):
-    plan = GUIDE.split(f"### {heading}\n")[1].split("\n##")[0]
-    rows = re.findall(r"^\| (\d\d) \| (.+?) \| (\d+) \|$", plan, re.MULTILINE)
-    if not {number for number, *_ in rows} <= set(NEW_FORM):
-        return
-    assert [int(said) for *_, said in rows] == [minutes_of(number, taken) for number, taken, _ in rows]
-    (together,) = re.findall(r"\*\*together\*\* \| \*\*(\d+)\*\*", plan)
-    assert int(together) == sum(int(said) for *_, said in rows)
-    assert int(together) <= (1 - pages.LEFT_FOR_TALK) * minutes_there
+def test_the_first_lesson_has_the_same_table_and_routes():
+    text = "".join(map(source, cells_of(numbered(originals(), "00"))))
+    assert computed.refreshed(text, "") == text, AGAIN
+    assert re.findall("<!-- computed: (.+) -->", text) == ["routes", "lessons"]
+
+
+def test_a_block_that_nobody_computes_is_refused():
+    with pytest.raises(ValueError, match="nothing called 'weather' is computed; there are lessons, routes"):
+        computed.refreshed("<!-- computed: weather -->\n<!-- /computed -->", "")
+
+
+@pytest.mark.parametrize(("id", "minutes_there"), [("hour", 90), ("evening", 240), ("weekend", 2 * 6 * 60)])
+def test_plans_made_of_routes_leave_time_to_talk(id, minutes_there):
+    assert f"<!-- computed: plan {id} -->" in GUIDE
+    if len(NEW_FORM) == len(NUMBERS):
+        assert route(id).minutes <= (1 - pages.LEFT_FOR_TALK) * minutes_there
 
 
 def test_links_of_guide_policy_and_pages_lead_somewhere():

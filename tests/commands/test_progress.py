@@ -10,8 +10,9 @@ import pytest
 
 from amp_lessons import exercises, quizzes
 from amp_lessons.commands import progress as command
-from amp_lessons.keeping import answers, progress
+from amp_lessons.keeping import answers, cores, progress
 from amp_lessons.lessons import shipped
+from amp_lessons.routes.catalogue import ROUTES
 
 
 def call(*words):
@@ -47,6 +48,17 @@ def test_says_how_many_questions_were_answered(capsys):
     out = capsys.readouterr().out
     assert f"3 of {every} questions answered, 2 of them right at the first answer: " in out
     assert f"1 of {len(quizzes.of_lesson('00'))} in lesson 00 · Start here and 2 of {len(asked)} in" in out
+
+
+def test_shows_cores_that_were_done_and_the_next_step_on_each_route(capsys):
+    cores.record("00")
+    assert call() == 0
+    assert f"1 of {len(shipped.heads())} cores done" in capsys.readouterr().out
+    assert call("--routes") == 0
+    out = capsys.readouterr().out
+    assert [line for line in out.splitlines() if line.startswith("I have an evening, to use")]
+    assert "Next on “I have an evening”: lesson 03, Loss scaling (" in out
+    assert out.count("  Next on “") == len(ROUTES)
 
 
 def test_exports_csv_and_json(solved, tmp_path, capsys):

@@ -354,8 +354,18 @@ def threads() -> dict[str, object]:
         worker.join()
     assert found == {"here": torch.bfloat16, "there": torch.float32}
     # what DataParallel's threads do before they call a replica
-    assert "autocast(" in inspect.getsource(torch.nn.parallel.parallel_apply)
-    return {"here": "bf16", "there": "fp32"}
+    source = inspect.getsource(torch.nn.parallel.parallel_apply)
+    handed_on = source[source.index("autocast(") :].split(")")[0]
+    assert "enabled=" in handed_on
+    assert "dtype" not in handed_on
+    before, default = torch.get_autocast_dtype("cuda"), []
+    torch.set_autocast_dtype("cuda", torch.bfloat16)  # as `with torch.autocast("cuda", torch.bfloat16)` does
+    worker = threading.Thread(target=lambda: default.append(torch.get_autocast_dtype("cuda")))
+    worker.start()
+    worker.join()
+    torch.set_autocast_dtype("cuda", before)
+    assert default == [torch.float16]
+    return {"here": "bf16", "there": "fp32", "default": "fp16"}
 
 
 def custom_function() -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import warnings
 from collections.abc import Callable
@@ -22,38 +23,57 @@ def _scaler(**settings: Any) -> torch.amp.GradScaler:
 
 
 def poison() -> dict[str, object]:
-    """Give a right loop and three wrong ones a batch that overflows."""
+    """Give a right loop and four wrong ones clean batches, and one that overflows between two of them."""
 
-    def after(step: Any) -> tuple[bool, float]:
+    def trained(step: Any, *factors: float) -> tuple[float, float]:
+        """Return the weight and the scale after a step on each factor times the weight."""
         weight = nn.Parameter(torch.ones(()))
-        optimizer, scaler = torch.optim.SGD([weight], lr=1.0), _scaler()
-        scaler.scale(weight * math.inf).backward()
-        step(weight, optimizer, scaler)
-        return weight.item() == 1, scaler.get_scale()
+        optimizer, scaler = torch.optim.SGD([weight], lr=0.25), _scaler()
+        for factor in factors:
+            optimizer.zero_grad()
+            scaler = step(weight, weight * factor, optimizer, scaler) or scaler
+        return weight.item(), scaler.get_scale()
 
-    def right(weight: Tensor, optimizer: Any, scaler: Any) -> None:
+    def right(weight: Any, loss: Tensor, optimizer: Any, scaler: Any) -> None:
+        scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
 
-    def direct(weight: Tensor, optimizer: Any, scaler: Any) -> None:
+    def direct(weight: Any, loss: Tensor, optimizer: Any, scaler: Any) -> None:
+        scaler.scale(loss).backward()
         scaler.unscale_(optimizer)
         optimizer.step()
         scaler.update()
 
-    def repaired(weight: Any, optimizer: Any, scaler: Any) -> None:
+    def repaired(weight: Any, loss: Tensor, optimizer: Any, scaler: Any) -> None:
+        scaler.scale(loss).backward()
         weight.grad.nan_to_num_(0, 1, -1)
         scaler.step(optimizer)
         scaler.update()
 
+    def without(weight: Any, loss: Tensor, optimizer: Any, scaler: Any) -> None:
+        loss.backward()
+        optimizer.step()
+
+    def anew(weight: Any, loss: Tensor, optimizer: Any, scaler: Any) -> torch.amp.GradScaler:
+        right(weight, loss, optimizer, scaler := _scaler())
+        return scaler
+
     start = _scaler().get_scale()
-    assert after(right) == (True, start / 2)
-    assert after(direct) == (False, start / 2)  # inf has reached the weight
-    assert after(repaired) == (False, start)  # a step was made, and the scale knows nothing
+    loops = (right, direct, repaired, without, anew)
+    assert {trained(step, 1.0, 1.0) for step in loops} == {(0.5, start)}  # clean batches show nothing
+    assert trained(right, math.inf) == (1, start / 2)
+    assert trained(right, math.inf, 1.0) == (0.75, start / 2)  # and training continues
+    assert all(math.isinf(trained(step, math.inf)[0]) for step in (direct, without))
+    weight, scale = trained(repaired, math.inf)
+    assert weight != 1  # a step was made
+    assert scale == start  # which knows nothing of it
+    assert trained(anew, math.inf, 1.0) == (0.75, start)  # the halving is forgotten
     return {"start": f"{start:.0f}", "half": f"{start / 2:.0f}"}
 
 
 def first_nan() -> dict[str, object]:
-    """Let an audit find where the first inf of a forward pass comes from, and how it grew."""
+    """Find where the first inf of a forward pass comes from, by an audit and by hooks; then of a backward."""
 
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -61,17 +81,31 @@ def first_nan() -> dict[str, object]:
             self.up, self.square, self.head = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 2)
 
         def forward(self, x: Tensor) -> Tensor:
-            return self.head(self.square(self.up(x) * 300))
+            return self.head(self.square(self.up(x)))
 
-    model = Model()
+    model, magnitudes = Model(), {}
     with torch.no_grad():
-        model.up.weight.fill_(10)
+        model.up.weight.fill_(3000)
         model.square.weight.fill_(10)
-    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), _scaler()
+
+    def remember(module: nn.Module, args: Any, output: Tensor) -> None:
+        magnitudes[module] = output.abs().max().item()
+
+    hooks = [each.register_forward_hook(remember) for each in model.children()]
+    with torch.autocast("cpu", torch.float16):
+        loss = F.cross_entropy(model(torch.ones(4, 8)), torch.zeros(4, dtype=torch.long))
+    assert math.isfinite(magnitudes[model.up])
+    assert not any(map(math.isfinite, (magnitudes[model.square], magnitudes[model.head], loss.item())))
+    model(torch.ones(4, 8))
+    assert all(map(math.isfinite, magnitudes.values()))  # not in fp32: so it is precision
+    for hook in hooks:
+        hook.remove()
+
+    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), _scaler(init_scale=1.0)
     with audit.watch(model, every=1) as seen:
         with torch.autocast("cpu", torch.float16):
             loss = F.cross_entropy(model(torch.ones(4, 8)), torch.zeros(4, dtype=torch.long))
-        scaler.scale(loss).backward()
+        scaler.scale(loss).backward()  # by one: the loss scale has no part in it
         scaler.step(optimizer)
         scaler.update()
     found = seen.first_nonfinite
@@ -79,25 +113,47 @@ def first_nan() -> dict[str, object]:
     assert (found.module, found.phase) == ("square", "forward")
     before = found.before[-2]
     assert before.module == "up"
+
+    x, gradients = torch.zeros(1, requires_grad=True), list[Tensor]()
+    root = x.sqrt()  # finite, with a slope of inf
+    root.register_hook(gradients.append)
+    try:
+        raised = ""
+        with torch.autograd.detect_anomaly():
+            (root * 0).backward()
+    except RuntimeError as error:
+        raised = str(error)
+    assert "'SqrtBackward0' returned nan" in raised
+    assert gradients[0].isfinite()  # so it was the root
     return {"module": found.module, "before": before.module, "largest": f"{before.largest:.0f}"}
 
 
 def mask() -> dict[str, object]:
-    """Mask attention scores in fp16 with -1e9, in the three ways that people write it."""
-    scores, hidden = torch.randn(2, 4).half(), torch.tensor([[False] * 4, [True] * 4])
+    """Mask attention scores in fp16 with -1e9, in the ways that people write it."""
+    scores, hidden = torch.randn(2, 4).half(), torch.tensor([[False, False, True, True], [True] * 4])
     try:
         refused = ""
         scores.masked_fill(hidden, -1e9)
     except RuntimeError as error:
         refused = str(error)
     assert "without overflow" in refused
-    added = scores + hidden.half() * -6e4 * 2  # what a large negative number becomes: -inf
-    assert added[1].isinf().all()
+    added = scores + hidden.half() * -1e9  # a product is not refused
+    assert torch.equal(added.isinf(), hidden)
+    assert added.softmax(-1)[0].isfinite().all()  # harmless
     assert added.softmax(-1)[1].isnan().all()  # every position hidden
     lowest = torch.finfo(torch.float16).min
-    assert scores.masked_fill(hidden, lowest).softmax(-1).isfinite().all()
+    assert lowest == torch.tensor(65504).half().neg()
+    assert torch.tensor(-1e9).half() < lowest
+    filled = scores.masked_fill(hidden, lowest).softmax(-1)
+    assert (filled[1] == 0.25).all()
+    assert torch.equal(filled[0], added.softmax(-1)[0])
     assert (torch.tensor(lowest).half() + -10).isfinite()  # the sum is rounded back to the lowest number
     assert (torch.tensor(lowest).half() + -20).isinf()
+    query, keys = torch.randn(1, 8).half(), torch.randn(4, 8).half()
+    by_boolean = F.scaled_dot_product_attention(query, keys, torch.eye(4).half(), ~hidden[:1])
+    by_hand = (query @ keys.t() / 8**0.5).masked_fill(hidden[:1], lowest).softmax(-1)
+    assert (by_boolean - by_hand).abs().max() < 1e-3
+    assert not by_boolean[hidden[:1]].any()
     return {"mask": "-1e9", "lowest": f"{lowest:.0f}", "added": "-20"}
 
 
@@ -133,36 +189,52 @@ def average_stuck() -> dict[str, object]:
 
 def identical_epochs() -> dict[str, object]:
     """Make three epochs inside one autocast context: the weights change, the losses do not."""
-    torch.manual_seed(0)
-    layer, inputs = nn.Linear(8, 1), torch.randn(32, 8)
-    optimizer, losses = torch.optim.SGD(layer.parameters(), lr=0.1), []
-    before = layer.weight.detach().clone()
-    with audit.watch(layer, every=1) as seen, torch.autocast("cpu", torch.bfloat16):
-        for _ in range(3):
-            optimizer.zero_grad()
-            loss = F.mse_loss(layer(inputs), inputs[:, :1])
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+
+    def train(outside: Any, inside: Any) -> tuple[nn.Module, list[float]]:
+        torch.manual_seed(0)
+        layer, inputs = nn.Linear(8, 1), torch.randn(32, 8)
+        optimizer, losses = torch.optim.SGD(layer.parameters(), lr=0.1), []
+        before = layer.weight.detach().clone()
+        with audit.watch(layer, every=1) as seen, outside:
+            for _ in range(3):
+                with inside():
+                    optimizer.zero_grad()
+                    loss = F.mse_loss(layer(inputs), inputs[:, :1])
+                loss.backward()
+                optimizer.step()
+                losses.append(loss.item())
+        assert not torch.equal(before, layer.weight)
+        codes = {each.code for each in seen.report.findings if not each.ok}
+        assert ("one_big_autocast" in codes) == (len(set(losses)) == 1)
+        return layer, losses
+
+    layer, losses = train(torch.autocast("cpu", torch.bfloat16), contextlib.nullcontext)
     assert len(set(losses)) == 1
-    assert not torch.equal(before, layer.weight)
-    assert "one_big_autocast" in {each.code for each in seen.report.findings if not each.ok}
+    assert layer.weight.dtype == torch.float32
+    uncached = torch.autocast("cpu", torch.bfloat16, cache_enabled=False)  # so it is the cache
+    assert len(set(train(uncached, contextlib.nullcontext)[1])) == 3
+    a_step = lambda: torch.autocast("cpu", torch.bfloat16)  # noqa: E731
+    assert len(set(train(contextlib.nullcontext(), a_step)[1])) == 3  # the cure
+    nested = train(torch.autocast("cpu", torch.bfloat16), a_step)[1]
+    assert nested == losses  # only the outermost exit clears it
     return {"epochs": 3, "loss": f"{losses[0]:.4f}"}
 
 
 def only_fp16() -> dict[str, object]:
     """Send three kinds of trouble through fp32, bf16 and fp16."""
 
-    def finite(x: Tensor) -> dict[str, bool]:
-        return {name: bool(x.to(dtype).isfinite().all()) for name, dtype in _DTYPES.items()}
+    def where(shows: Callable[[torch.dtype], Tensor]) -> list[str]:
+        """Return the formats in which a trouble shows."""
+        return [name for name, dtype in _DTYPES.items() if shows(dtype)]
 
-    large = finite(torch.tensor(1e5))
-    bug = finite(torch.tensor(0.0) / 0)
-    assert large == {"fp32": True, "bf16": True, "fp16": False}
-    assert bug == {"fp32": False, "bf16": False, "fp16": False}
-    # and what is finite everywhere, but stands still in bf16
-    assert torch.tensor(1.0).bfloat16() + 1e-3 == 1
-    assert torch.tensor(1.0).half() + 1e-3 != 1
+    assert where(lambda dtype: torch.tensor(1e5).to(dtype).isinf()) == ["fp16"]
+    assert where(lambda dtype: torch.tensor(1e-8).to(dtype) == 0) == ["fp16"]  # a gradient that vanishes
+    assert where(lambda dtype: torch.ones((), dtype=dtype) + 1e-3 == 1) == ["bf16"]
+    assert where(lambda dtype: (torch.zeros((), dtype=dtype) / 0).isnan()) == list(_DTYPES)
+    too_fast = torch.tensor(1.0)
+    for _ in range(9):
+        too_fast = too_fast - 3 * too_fast  # gradient descent with too high a rate
+    assert where(lambda dtype: too_fast.to(dtype).abs() > 100) == list(_DTYPES)
     return {"large": "1e5", "update": "1e-3"}
 
 
@@ -172,12 +244,14 @@ _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 def flat() -> dict[str, object]:
     """Discard what `scale` returns: the gradients are divided by a scale that they never had."""
 
-    def moved(scaled: bool) -> float:
+    def moved(scaled: bool, clipped: bool = False) -> float:
         weight = nn.Parameter(torch.zeros(()))
         optimizer, scaler = torch.optim.SGD([weight], lr=1.0), _scaler()
         loss = weight * 1.0
         scaled_loss = scaler.scale(loss)
         (scaled_loss if scaled else loss).backward()
+        if clipped:
+            nn.utils.clip_grad_norm_([weight], 1.0)  # before it is unscaled
         scaler.step(optimizer)
         scaler.update()
         return -weight.item()
@@ -185,6 +259,8 @@ def flat() -> dict[str, object]:
     scale = _scaler().get_scale()
     assert moved(True) == 1
     assert moved(False) == 1 / scale
+    assert math.isclose(moved(True, clipped=True), 1 / scale, rel_tol=1e-5)
+    assert math.log2(moved(True) / moved(False)).is_integer()  # gives it away
 
     def share_of_a_step(gradient: float) -> float:
         """Let Adam make one step on a gradient that is too small by the scale."""
@@ -195,72 +271,110 @@ def flat() -> dict[str, object]:
 
     small = 1e-4
     assert share_of_a_step(1.0) > 0.99
-    assert share_of_a_step(small) < 0.2
-    return {"factor": f"{scale:.0f}", "small": f"{small:g}", "left": f"{share_of_a_step(small):.0%}"}
+    left = small / scale / (small / scale + 1e-8)  # its epsilon
+    assert math.isclose(share_of_a_step(small), left, rel_tol=1e-4)
+    return {"factor": f"{scale:.0f}", "small": f"{small:g}", "left": f"{left:.0%}"}
 
 
 def weights_still() -> dict[str, object]:
     """Ask an audit which share of the weights a step leaves as they were, in fp32 and in bf16."""
     images, labels = (tensor[:64] for tensor in (data.digits().train.images, data.digits().train.labels))
 
-    def lost(dtype: torch.dtype) -> float:
+    def train(dtype: torch.dtype, rate: float, factor: float = 1.0, steps: int = 2) -> tuple[float, float]:
+        """Return the share in the worst layer, and by how much the loss, times ``factor``, has fallen."""
         model = models.digits_classifier(32).to(dtype)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, weight_decay=0.0)
+        optimizer, losses = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.0), []
         with audit.watch(model, every=1) as seen:
-            for _ in range(2):
+            for _ in range(steps):
                 optimizer.zero_grad()
-                F.cross_entropy(model(images.to(dtype)), labels).backward()
+                loss = factor * F.cross_entropy(model(images.to(dtype)).float(), labels)
+                loss.backward()
                 optimizer.step()
+                losses.append(loss.item())
         shares = [layer.lost_update_fraction for layer in seen.layers.values()]
-        return max(share for share in shares if share is not None)
+        return max(share for share in shares if share is not None), losses[0] - losses[-1]
 
-    fp32, bf16 = lost(torch.float32), lost(torch.bfloat16)
+    (fp32, right_fall), (bf16, fall) = (
+        train(dtype, 1e-5, steps=8) for dtype in (torch.float32, torch.bfloat16)
+    )
     assert fp32 < 0.02
     assert bf16 > 0.5
+    assert 0 < fall < 0.5 * right_fall  # it falls, and more slowly
+    first_steps, _ = train(torch.bfloat16, 1e-5)
+    assert abs(first_steps - bf16) < 0.01
+    assert abs(train(torch.bfloat16, 1e-5, factor=64.0)[0] - first_steps) < 0.01  # whatever the loss is
+    assert train(torch.bfloat16, 1e-3)[0] < 0.5 * bf16
+
+    def moves(size: float, rate: float) -> bool:
+        weight = nn.Parameter(torch.tensor(size).bfloat16())
+        weight.grad = torch.ones_like(weight)
+        torch.optim.AdamW([weight], lr=rate, weight_decay=0.0).step()
+        return bool(weight != torch.tensor(size).bfloat16())
+
+    assert [moves(size, 1e-3) for size in (1.0, 0.1, 0.01)] == [
+        False,
+        True,
+        True,
+    ]  # a gain of one stops first
+    assert [moves(size, 1e-5) for size in (1.0, 0.1, 0.001)] == [False, False, True]
     return {"rate": "1e-5", "bf16": f"{bf16:.0%}", "fp32": "2 %"}
 
 
 def jumping_norm() -> dict[str, object]:
-    """Log the norm of gradients before and after they are unscaled, across a growth of the scale."""
+    """Log the norm of gradients before and after they are unscaled, while the scale grows and backs off."""
     weight = nn.Parameter(torch.ones(()))
     optimizer, scaler = torch.optim.SGD([weight], lr=0.0), _scaler(init_scale=1024.0, growth_interval=2)
-    before, after = [], []
-    for _ in range(4):
+    before, after, clipped, scales = [], [], [], []
+    for factor in (3, 3, 3, math.inf, 3):
         optimizer.zero_grad()
-        scaler.scale(3 * weight).backward()
+        scaler.scale(factor * weight).backward()
         assert weight.grad is not None
+        scales.append(scaler.get_scale())
         before.append(weight.grad.norm().item())
         scaler.unscale_(optimizer)
         after.append(weight.grad.norm().item())
+        clipped.append(nn.utils.clip_grad_norm_([weight], 1.0).item())
         scaler.step(optimizer)
         scaler.update()
-    assert after == [3, 3, 3, 3]
-    assert before == [3072, 3072, 6144, 6144]
-    return {"true": f"{after[0]:g}", "first": f"{before[0]:g}", "second": f"{before[-1]:g}"}
+    assert after == clipped == [3, 3, 3, math.inf, 3]
+    assert before == [3072, 3072, 6144, math.inf, 3072]
+    assert scales == [1024, 1024, 2048, 2048, 1024]
+    return {"true": f"{after[0]:g}", "first": f"{before[0]:g}", "second": f"{before[2]:g}"}
 
 
 def anomaly() -> dict[str, object]:
     """Run an overflow that the scaler would skip, under anomaly detection."""
 
-    def outcome(detect: bool) -> str:
-        weight = torch.ones((), requires_grad=True)
-        with torch.autograd.set_detect_anomaly(detect):
+    def outcome(detect: bool, scale: float) -> tuple[str, float, float]:
+        """Return what was raised, and weight and scale after a step; some activations are multiplied by 0."""
+        weight = nn.Parameter(torch.zeros(()))
+        optimizer, scaler = torch.optim.SGD([weight], lr=1.0), _scaler(init_scale=scale)
+        with torch.autograd.set_detect_anomaly(detect), warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            hidden = weight.half() * torch.tensor([0.0, 1.0]).half()
             try:
-                ((weight * 1000).exp() * 0).backward()  # inf * 0 on the way back
+                raised = ""
+                scaler.scale(100 * hidden.float().sum()).backward()  # overflows in fp16, then inf * 0
             except RuntimeError as error:
-                return str(error).split(".")[0]
-        assert weight.grad is not None
-        return "finite" if weight.grad.isfinite() else "nan"
+                raised = str(error)
+                assert any("Traceback of forward call" in str(each.message) for each in warned)
+                weight.grad = torch.full((), math.nan)
+        scaler.step(optimizer)
+        scaler.update()
+        return raised, weight.item(), scaler.get_scale()
 
-    raised = outcome(True)
-    assert "returned nan values" in raised
-    assert outcome(False) == "nan"
+    high, low = 2.0**16, 2.0**8
+    assert outcome(False, high) == ("", 0, high / 2)  # the scaler skips this step
+    raised = outcome(True, high)[0]
+    assert "'MulBackward0' returned nan values" in raised  # and the detection ends the run
+    assert outcome(True, low) == ("", -100, low)
 
     weight = torch.ones((), requires_grad=True)
     with torch.autograd.set_detect_anomaly(True):
         (weight * math.inf).backward()  # a gradient of inf passes: it looks for NaN
     assert weight.grad is not None
     assert weight.grad.isinf()
+    assert "slow down your program" in (torch.autograd.detect_anomaly.__doc__ or "")
     return {"looks": "nan"}
 
 
@@ -300,24 +414,33 @@ def silent_cpu() -> dict[str, object]:
 
 
 def recreated() -> dict[str, object]:
-    """Make the scaler anew in every step, for a problem that bears a scale of 2^14."""
+    """Make the scaler anew in every step, where most batches bear a scale of 2^14 and each fifth any."""
+    bears, steps = 2.0**14, 15
 
-    def skipped(anew: bool) -> int:
-        weight = nn.Parameter(torch.ones(()))
-        optimizer, scaler, count = torch.optim.SGD([weight], lr=0.1), _scaler(), 0
-        for _ in range(15):
+    def skipped(anew: bool) -> tuple[int, float, set[float]]:
+        """Return how many steps were skipped, how far the weight came, and the scales after a skip."""
+        weight, scales = nn.Parameter(torch.zeros(())), []
+        optimizer, scaler, count = torch.optim.SGD([weight], lr=1.0), _scaler(), 0
+        for step in range(steps):
             scaler = _scaler() if anew else scaler
             before = scaler.get_scale()
+            scales += [before] if count else []
             optimizer.zero_grad()
-            scaler.scale(weight * (1.0 if before <= 2**14 else math.inf)).backward()
+            scaler.scale(weight * (1.0 if before <= bears or step % 5 == 4 else math.inf)).backward()
             scaler.step(optimizer)
             scaler.update()
             count += scaler.get_scale() < before
-        return count
+        return count, -weight.item(), set(scales[2:])
 
-    once, anew = skipped(False), skipped(True)
-    assert (once, anew) == (2, 15)
-    return {"bears": 2**14, "start": f"{_scaler().get_scale():.0f}", "once": once, "anew": anew, "of": 15}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # no skip warns
+        (once, far, settled), (anew, near, again) = skipped(False), skipped(True)
+    start = _scaler().get_scale()
+    assert settled == {bears}
+    assert again == {start}
+    assert (far, near) == (13, 3)  # as if the learning rate were small
+    assert (once, anew) == (2, 12)
+    return {"bears": f"{bears:.0f}", "start": f"{start:.0f}", "once": once, "anew": anew, "of": steps}
 
 
 def all_ignored() -> dict[str, object]:
@@ -354,14 +477,22 @@ def all_ignored() -> dict[str, object]:
 
 def count_and_effect() -> dict[str, object]:
     """Count how many gradients vanish in fp16, and what share of their norm that was."""
-    gradients = torch.cat([torch.randn(9000) * 1e-9, torch.randn(1000) * 1e-3])
+    layers = [torch.randn(9000) * 1e-9, torch.randn(1000) * 1e-3]
+    gradients = torch.cat(layers)
     seen = scaling.census([gradients], torch.float16, 1.0)
-    vanished = gradients[gradients.half() == 0]
+    vanished, left = gradients[gradients.half() == 0], gradients[gradients.half() != 0]
     assert seen.underflowed == len(vanished)
+    assert vanished.abs().max() < left.abs().min()
     share, norm = len(vanished) / len(gradients), (vanished.norm() / gradients.norm()).item()
     assert share > 0.85
     assert norm < 1e-4
     assert formats.relative_error(gradients.half().float(), gradients) < 1e-3
+    assert [layer.half().count_nonzero() == 0 for layer in layers] == [True, False]  # one loses everything
+    scaled = (gradients * 2**16).half()
+    assert scaled.isfinite().all()  # there is room
+    assert (scaled == 0).float().mean() < 0.01
+    few_bits = torch.full((10,), 1.5 * 2.0**-24).half()
+    assert (few_bits == 2.0**-23).all()  # no underflow, and a third off
     return {"share": f"{share:.0%}", "norm": f"{norm:.0e}"}
 
 
@@ -389,10 +520,20 @@ def where_hides() -> dict[str, object]:
         assert gradient(guarded_twice, 0.5, dtype, 1.0) == 2  # where the branch is taken nothing changes
     assert math.isfinite(gradient(guarded, tiny, torch.float32, 1.0))
     assert math.isnan(gradient(guarded, tiny, torch.float16, 1.0))  # it is zero there
-    root = torch.zeros(1, requires_grad=True)
-    torch.where(root > 0, (root + 1e-12).sqrt(), 0.0).sum().backward()  # an eps inside
-    assert root.grad is not None
-    assert root.grad.isfinite()
+
+    def at_zero(of: Callable[[Tensor], Tensor]) -> bool:
+        """Return whether the gradient is NaN, of a vector of zeros that a ``torch.where`` guards."""
+        x = torch.zeros(2, requires_grad=True)
+        torch.where(x.square().sum() > 0, of(x), 0.0).sum().backward()
+        assert x.grad is not None
+        return bool(x.grad.isnan().all())
+
+    assert at_zero(torch.sqrt)
+    assert at_zero(lambda x: x.square().sum().sqrt())  # a norm written by hand
+    assert not at_zero(torch.linalg.vector_norm)  # PyTorch's own takes a slope of zero there
+    eps = 1e-6
+    assert not at_zero(lambda x: (x + eps).sqrt())
+    assert 0 < math.sqrt(0.5 + eps) - math.sqrt(0.5) < eps  # and changes the value a little
     return {"gradient": "nan", "low": f"{low:.1g}", "high": f"{high:.0f}", "tiny": f"{tiny:g}"}
 
 
@@ -404,10 +545,10 @@ def lost_statistics() -> dict[str, object]:
     optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), _scaler()
     statistics = dict(norm.named_buffers())
 
-    def train(factor: float) -> float:
+    def train(factor: float, lower: bool = True) -> float:
         inputs = torch.randn(16, 8)
         inputs[0] *= factor
-        with torch.autocast("cpu", dtype=torch.float16):
+        with torch.autocast("cpu", torch.float16, enabled=lower):
             loss = F.cross_entropy(model(inputs), torch.arange(16) % 4)
         optimizer.zero_grad()
         scaler.scale(loss).backward()
@@ -423,10 +564,15 @@ def lost_statistics() -> dict[str, object]:
     assert all(parameter.isfinite().all() for parameter in model.parameters())
     left = statistics["running_var"].mean().item()
     assert math.isnan(left)
+    assert not statistics["running_mean"].isfinite().all()
     assert model.eval()(torch.randn(4, 8)).isnan().all()
     for name, each in statistics.items():  # put back
         each.copy_(kept[name])
     assert model(torch.randn(4, 8)).isfinite().all()
+    model.train()
+    assert math.isfinite(train(1e6, lower=False))  # in fp32 the same batch does no harm
+    assert norm.running_var is not None
+    assert norm.running_var.isfinite().all()
     norm.reset_running_stats()  # estimated anew
     model.train()
     with torch.no_grad():

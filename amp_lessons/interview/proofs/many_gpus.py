@@ -5,13 +5,15 @@ from __future__ import annotations
 import importlib
 import inspect
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import MixedPrecision, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.distributed.tensor import DTensor, Shard
 from torch.nn.parallel import DistributedDataParallel, _functions, replicate
 
@@ -24,15 +26,24 @@ def _scaler() -> torch.amp.GradScaler:
 
 def bf16_reduce() -> dict[str, object]:
     """Add gradients of many ranks around a ring in bf16 and in fp32."""
-    three = torch.tensor([[256.0], [1.0], [-256.0]])
-    assert parallel.reduce(three, torch.bfloat16, "tree", op="sum") == 0
-    assert parallel.reduce(three, torch.float32, "tree", op="sum") == 1
+    alike = torch.ones(1024, 1)
+    assert (
+        parallel.reduce(alike, torch.bfloat16, "ring", op="sum") == 256
+    )  # where one more rank is half a step
+    assert torch.tensor(256.0).bfloat16() + 1 == 256
+    assert parallel.reduce(alike, torch.float32, "ring", op="sum") == 1024
     gradients = parallel.rank_gradients(1024, noise=0.1)
     few, many = (parallel.reduction(gradients[:n], torch.bfloat16) for n in (8, 1024))
     wide = parallel.reduction(gradients, torch.float32)
     assert wide.relative_error < 1e-4
     assert few.relative_error < 0.01
     assert many.size < 0.5
+    mean = gradients.mean(0)
+    shares = (many.result / mean)[mean.abs() > 0.2]  # where the ranks agree: the noise is 0.1
+    assert (shares < 0.95).all()  # towards less
+    assert shares.max() > 2 * shares.min()  # and not the same for all parameters
+    all_reduced = [parallel.sent_bytes("all-reduce", 1000 * size, 1024) for size in (2, 4)]
+    assert all_reduced[1] == 2 * all_reduced[0]
     return {"few": 8, "error": f"{few.relative_error:.1%}", "many": 1024, "size": f"{many.size:.0%}"}
 
 
@@ -91,27 +102,55 @@ def ddp_skips() -> dict[str, object]:
 
     assert parallel.run(scale_with_shards, 2, False) == [start, start / 2]  # plain shards: the ranks part
     assert parallel.run(scale_with_shards, 2, True) == [start / 2, start / 2]  # DTensors: their mesh agrees
+    assert ShardedGradScaler is not torch.amp.GradScaler  # FSDP1's
+
+    def scale_with_two_meshes() -> float:
+        """Let rank 1 overflow in a parameter that both ranks share; one of each rank's own comes first."""
+        meshes = init_device_mesh("cpu", (2, 1), mesh_dim_names=("both", "own"))
+        parameters, scaler = [], _scaler()
+        for name in ("own", "both"):
+            overflows = name == "both" and dist.get_rank() == 1
+            local = (torch.ones(2), torch.full((2,), math.inf if overflows else 1.0))
+            weight, gradient = (DTensor.from_local(each, meshes[name], [Shard(0)]) for each in local)
+            parameters.append(nn.Parameter(weight))
+            parameters[-1].grad = gradient
+        scaler.scale(torch.ones(()))
+        scaler.step(torch.optim.SGD(parameters, lr=1.0))
+        scaler.update()
+        return scaler.get_scale()
+
+    assert parallel.run(scale_with_two_meshes, 2) == [start, start / 2]  # reduced over one of them only
     return {"start": f"{start:.0f}", "half": f"{start / 2:.0f}"}
 
 
 def no_sync() -> dict[str, object]:
-    """Make one step under `no_sync` on two real processes, of which one overflows."""
+    """Make a step under `no_sync` on two real processes, of which one overflows; then one that is synced."""
 
-    def train() -> tuple[float, float]:
+    def train(synced: bool) -> list[tuple[float, float]]:
+        """Return weight and scale after each of two windows; the first has an inf, and two micro-batches."""
         layer = nn.Linear(1, 1, bias=False)
         nn.init.ones_(layer.weight)
         model = DistributedDataParallel(layer)
         optimizer, scaler = torch.optim.SGD(layer.parameters(), lr=0.25), _scaler()
-        with model.no_sync():
-            loss = model(torch.ones(1, 1)).sum() * (math.inf if dist.get_rank() == 1 else 1.0)
-            scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
-        return layer.weight.item(), scaler.get_scale()
+        seen: list[tuple[float, float]] = []
+        for factor in (math.inf if dist.get_rank() == 1 else 1.0, 1.0):
+            optimizer.zero_grad()
+            with model.no_sync():
+                scaler.scale(model(torch.ones(1, 1)).sum() * factor).backward()
+            if synced or seen:  # the last micro-batch outside of no_sync
+                scaler.scale(model(torch.ones(1, 1)).sum() * 0).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            seen.append((layer.weight.item(), scaler.get_scale()))
+        return seen
 
-    (weight, scale), (other_weight, other_scale) = parallel.run(train, 2)
+    first, second = parallel.run(train, 2, False)
+    (weight, scale), (other_weight, other_scale) = first[0], second[0]
     assert weight != other_weight
     assert scale == 2 * other_scale
+    assert first[1][0] != second[1][0]  # the next all-reduce repairs nothing, and nothing is raised
+    (right, _), (also_right, _) = parallel.run(train, 2, True)
+    assert right == also_right == (1.0, scale / 2)  # the inf of the earlier micro-batch is in the sum
     return {
         "weight": weight,
         "other": other_weight,
@@ -161,16 +200,47 @@ def compress_hook() -> dict[str, object]:
 
 
 def not_data_parallel() -> dict[str, object]:
-    """Ask PyTorch what DataParallel does in a step: it copies the model, runs it in threads, adds up last."""
+    """Ask PyTorch what DataParallel does in a step, and on two real processes when DDP sends."""
     forward = inspect.getsource(nn.DataParallel.forward)
     assert "self.replicate(" in forward
     assert "self.parallel_apply(" in forward
-    assert "threading.Thread(" in inspect.getsource(nn.parallel.parallel_apply)
+    assert "self.gather(outputs, self.output_device)" in forward
+    in_threads = inspect.getsource(nn.parallel.parallel_apply)
+    assert "threading.Thread(" in in_threads
     # all weights go out in one node of the graph, whose backward adds up all gradients: it comes after theirs
     copying = importlib.import_module(replicate.__module__)
     assert "Broadcast.apply(devices, *tensors)" in inspect.getsource(copying)
     assert "ReduceAddCoalesced.apply(" in inspect.getsource(_functions.Broadcast.backward)
     gigabytes = 1_000_000_000 * torch.float32.itemsize / 1e9
+
+    handed_on = in_threads[in_threads.index("autocast(") :].split(")")[0]
+    assert "enabled=" in handed_on
+    assert "dtype" not in handed_on
+    here = torch.get_autocast_dtype("cuda")
+    torch.set_autocast_dtype("cuda", torch.bfloat16)  # as `with torch.autocast("cuda", torch.bfloat16)` does
+    with ThreadPoolExecutor(1) as thread:
+        there = thread.submit(torch.get_autocast_dtype, "cuda").result()
+    torch.set_autocast_dtype("cuda", here)
+    assert there == torch.float16
+
+    def events() -> list[str]:
+        """Return what DDP sends in one backward pass, and when the first layer gets its gradient."""
+        happened: list[str] = []
+        first = nn.Linear(600, 600)
+        ddp = DistributedDataParallel(nn.Sequential(first, nn.Linear(600, 600)), bucket_cap_mb=1)
+
+        def send(state, bucket):  # type: ignore[no-untyped-def]  # PyTorch refuses annotations that are text
+            happened.append("sent")
+            return default_hooks.allreduce_hook(dist.group.WORLD, bucket)
+
+        ddp.register_comm_hook(None, send)
+        first.weight.register_hook(lambda gradient: happened.append("first layer"))
+        for _ in range(2):  # the first pass has one bucket, and learns the order
+            happened.clear()
+            ddp(torch.ones(2, 600)).sum().backward()
+        return happened
+
+    assert all(rank.index("sent") < rank.index("first layer") for rank in parallel.run(events, 2))
     return {"parameters": "a billion", "gigabytes": f"{gigabytes:g}"}
 
 
@@ -212,6 +282,10 @@ def reduce_dtype() -> dict[str, object]:
     assert found.seen[None] == torch.float32
     in_bf16, changed = found.seen[torch.bfloat16], "2.15"
     assert in_bf16 == (torch.float32 if torch.__version__ >= changed else torch.bfloat16)
+    fsdp1 = " ".join((MixedPrecision.__doc__ or "").split())
+    assert "takes on the ``param_dtype`` value" in fsdp1  # where there is no reduce_dtype
+    three_bytes = [parallel.sent_bytes("reduce-scatter", 1000 * size, 3) for size in (2, 4)]
+    assert three_bytes[1] == 2 * three_bytes[0]
     three = torch.tensor([[256.0], [1.0], [-256.0]])
     total = parallel.reduce(three, torch.bfloat16, "tree", op="sum").item()
     assert parallel.reduce(three, torch.float32, "tree", op="sum") == 1 != total
@@ -225,22 +299,44 @@ def reduce_dtype() -> dict[str, object]:
 
 
 def lost_masters() -> dict[str, object]:
-    """Upcast parameters in a loop that assigns to its own variable, and look at what AdamW keeps."""
+    """Upcast parameters in a loop that assigns to its own variable; look at FSDP2's shards and at AdamW."""
     model = nn.Linear(8, 8).bfloat16()
     for parameter in model.parameters():
         parameter = parameter.to(torch.float32)  # type: ignore[assignment]  # a tensor that nobody keeps
     assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
-    before = model.weight.detach().clone()
-    for _ in range(3):
-        model(torch.randn(4, 8).bfloat16()).square().mean().backward()
-        optimizer.step()
-    assert optimizer.state[model.weight]["exp_avg"].dtype == torch.bfloat16
-    still = (model.weight == before).float().mean().item()
-    assert still > 0.5
-
     right = nn.Linear(8, 8).bfloat16().float()
     assert {p.dtype for p in right.parameters()} == {torch.float32}
+
+    def shards(of: nn.Module) -> set[torch.dtype]:
+        found: list[nn.Parameter] = []
+
+        def sharded(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
+            fully_shard(model, mesh=mesh, mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32))
+            found.extend(model.parameters())
+            return model
+
+        parallel.communication(of, torch.randn(4, 8), 8, sharded)
+        return {each.dtype for each in found}
+
+    assert (shards(model), shards(right)) == ({torch.bfloat16}, {torch.float32})  # FSDP makes no masters
+
+    def trained(layer: nn.Linear) -> tuple[torch.dtype, float, int]:
+        """Return the dtype of a moment, the share of the weights that stay, and the bytes of all state."""
+        torch.manual_seed(0)
+        optimizer = torch.optim.AdamW(layer.parameters(), lr=1e-5)
+        before = layer.weight.detach().clone()
+        for _ in range(3):
+            layer(torch.randn(4, 8).to(before.dtype)).square().mean().backward()
+            optimizer.step()
+        moments = [optimizer.state[layer.weight][name] for name in ("exp_avg", "exp_avg_sq")]
+        stays = (layer.weight == before).float().mean().item()
+        return moments[0].dtype, stays, before.nbytes + sum(each.nbytes for each in moments)
+
+    model, right = nn.Linear(8, 8).bfloat16(), nn.Linear(8, 8)
+    (lost, still, small), (kept, few, large) = trained(model), trained(right)
+    assert (lost, kept) == (torch.bfloat16, torch.float32)
+    assert still > 0.5 > 0.05 > few
+    assert small == large / 2  # memory improves
     return {"dtype": "bf16", "still": f"{still:.0%}", "rate": "1e-5"}
 
 
@@ -250,14 +346,19 @@ def zero() -> dict[str, object]:
     def held(stage: str, ranks: int = 8) -> float:
         return parallel.memory_per_rank(1_000_000_000, ranks, stage, "zero").bytes_per_parameter
 
-    assert held("ddp") == 16
-    assert held("ddp") > held("zero1") > held("zero2") > held("zero3") == 16 / 8
+    weights, gradients, state = 2, 2, 4 + 4 + 4  # masters, and two moments
+    assert held("ddp") == weights + gradients + state
+    assert held("zero1") == weights + gradients + state / 8
+    assert held("zero2") == weights + (gradients + state) / 8
+    assert held("zero3") == held("fsdp2") == (weights + gradients + state) / 8
+    assert held("zero1", 1024) - (weights + gradients) < 0.02
 
     reduced, scattered, gathered = (
         parallel.sent_bytes(name, 2_000_000_000, 8) for name in ("all-reduce", "reduce-scatter", "all-gather")
     )
     assert reduced == scattered + gathered  # stages one and two: gradients scattered, weights gathered
     more = (scattered + 2 * gathered) / reduced
+    assert math.isclose(more, 1.5)
     return {
         "ranks": 8,
         **{stage: f"{held(stage):g}" for stage in ("ddp", "zero1", "zero2", "zero3")},

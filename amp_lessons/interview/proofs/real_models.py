@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import copy
 import io
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
-from amp_lessons import autocast, formats, measure
+from amp_lessons import autocast, formats, fp8, measure
 from amp_lessons.formats import BLOCK_FORMATS, FORMATS
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.material import data, models
 
 
+def _scaler(**settings: Any) -> torch.amp.GradScaler:
+    return torch.amp.GradScaler("cpu", **settings)
+
+
 def bf16_checkpoint() -> dict[str, object]:
-    """Run a feed-forward layer whose activations are normal for bf16 in fp16, and scale its loss."""
-    up = nn.Linear(64, 256, bias=False)
+    """Run a feed-forward layer whose activations are normal for bf16 in fp16, and train it with a scaler."""
+    up, down = nn.Linear(64, 256, bias=False), nn.Linear(256, 1, bias=False)
     with torch.no_grad():
         up.weight.mul_(60_000)
     inputs = torch.randn(32, 64)
@@ -26,8 +33,36 @@ def bf16_checkpoint() -> dict[str, object]:
     assert largest > torch.finfo(torch.float16).max
     with torch.autocast("cpu", torch.bfloat16):
         assert up(inputs).isfinite().all()
+
+    optimizer, scaler = torch.optim.SGD([*up.parameters(), *down.parameters()], lr=0.1), _scaler()
+    before = up.weight.detach().clone()
+    for _ in range(20):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.float16):
+            loss = down(up(inputs)).square().mean()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    assert not loss.isfinite()  # whatever it is multiplied by
+    assert scaler.get_scale() < 1
+    assert torch.equal(up.weight, before)  # every step was skipped
+
     with torch.autocast("cpu", torch.float16):
-        assert up(inputs).isinf().any()  # whatever the loss is multiplied by later
+        with torch.autocast("cpu", enabled=False):
+            hidden = up(inputs)
+        assert hidden.isfinite().all()  # an island
+        smaller, larger = up.weight / 1024, down.weight * 1024  # of powers of two
+        rescaled = F.linear(F.linear(inputs, smaller).relu(), larger)
+        assert rescaled.isfinite().all()
+        assert formats.relative_error(rescaled.float(), down(hidden.relu() / 1024).float() * 1024) < 0.01
+        clamped = down(hidden.relu().clamp(max=6e4))
+        assert formats.relative_error(clamped.float(), down(hidden.relu() / 1024).float() * 1024) > 0.1
+    codes = torch.arange(2**16).to(torch.uint16).view(torch.float16)
+    codes = codes[codes.isfinite()]
+    there = codes.bfloat16()
+    assert there.isfinite().all()
+    assert torch.equal(there == 0, codes == 0)  # neither end of the range is lost
+    assert (there.float() != codes.float()).any()  # and precision is
     return {"largest": f"{torch.finfo(torch.float16).max:.0f}", "bf16": f"{FORMATS['bf16'].max:.0e}"}
 
 
@@ -35,16 +70,25 @@ def bf16_finetune() -> dict[str, object]:
     """Fine-tune bf16 weights at two learning rates, and count the weights that Adam's steps have moved."""
     weights = torch.randn(10_000) * 0.05
 
-    def moved(rate: float) -> float:
-        parameter = nn.Parameter(weights.bfloat16())
+    def moved(rate: float, dtype: torch.dtype = torch.bfloat16, gradient: float = 1.0) -> Tensor:
+        parameter = nn.Parameter(weights.to(dtype, copy=True))
         optimizer = torch.optim.AdamW([parameter], lr=rate, weight_decay=0.0)
-        parameter.grad = torch.randn(10_000).bfloat16()
+        parameter.grad = (gradient * torch.randn(10_000)).to(dtype)
         optimizer.step()
-        return (parameter != weights.bfloat16()).float().mean().item()
+        return (parameter.detach().float() - weights.to(dtype).float()).abs()
 
-    small, large = moved(2e-5), moved(1e-3)
+    few, many = moved(2e-5), moved(1e-3)
+    small, large = ((each > 0).float().mean().item() for each in (few, many))
     assert small < 0.25
     assert large > 0.85
+    spacing = torch.exp2(weights.abs().log2().floor() - 7)  # seven bits of mantissa
+    assert (few > 0)[spacing < 2e-5].all()
+    assert not few[spacing > 1e-4].any()  # at a power of two the lower neighbour is at half of that
+    assert weights.abs()[few > 0].max() < 0.01
+    for gradient in (1e-3, 1.0, 1e3):
+        steps = moved(2e-5, torch.float32, gradient)
+        assert (steps > 0).all()  # the cure
+        assert (steps / 2e-5 - 1).abs().median() < 0.01  # the step is the rate
 
     def left_by_decay(rate: float, dtype: torch.dtype, steps: int) -> float:
         """Return the share of the weights' norm that is left by steps that only decay."""
@@ -66,71 +110,114 @@ def lora() -> dict[str, object]:
     """Train small adapters on a frozen 16-bit layer: in fp16, and in fp32."""
 
     class Adapted(nn.Module):
-        def __init__(self, dtype: torch.dtype) -> None:
+        def __init__(self, dtype: torch.dtype, width: int = 64, rank: int = 4) -> None:
             super().__init__()
-            self.base = nn.Linear(64, 64).half().requires_grad_(False)
-            self.down = nn.Linear(64, 4, bias=False).to(dtype)
-            self.up = nn.Linear(4, 64, bias=False).to(dtype)
+            self.base = nn.Linear(width, width).half().requires_grad_(False)
+            self.down = nn.Linear(width, rank, bias=False).to(dtype)
+            self.up = nn.Linear(rank, width, bias=False).to(dtype)
 
         def forward(self, x: Tensor) -> Tensor:
             return self.base(x) + self.up(self.down(x))
 
-    def step(dtype: torch.dtype) -> str:
+        def share_trained(self) -> float:
+            trained = sum(p.numel() for p in self.parameters() if p.requires_grad)
+            return trained / sum(p.numel() for p in self.parameters())
+
+    def step(dtype: torch.dtype, enabled: bool = True) -> str:
+        """Return what is raised by a step, also without autocast."""
         model = Adapted(dtype)
-        trained = [p for p in model.parameters() if p.requires_grad]
-        optimizer, scaler = torch.optim.AdamW(trained), torch.amp.GradScaler("cpu", init_scale=128.0)
-        with torch.autocast("cpu", torch.float16):
-            loss = model(torch.randn(8, 64)).float().square().mean()
-        scaler.scale(loss).backward()
+        trained, base = [p for p in model.parameters() if p.requires_grad], model.base.weight.clone()
+        optimizer, scaler = torch.optim.AdamW(trained), _scaler(init_scale=128.0)
         try:
+            with torch.autocast("cpu", torch.float16, enabled=enabled):
+                output = model(torch.randn(8, 64))
+            scaler.scale(output.float().square().mean()).backward()
             scaler.step(optimizer)
-        except ValueError as error:
+        except (ValueError, RuntimeError) as error:
             return str(error)
+        assert torch.equal(model.base.weight, base)  # never updated
         return ""
 
     assert "Attempting to unscale FP16 gradients" in step(torch.float16)
     assert step(torch.float32) == ""
+    assert "same dtype" in step(torch.float32, enabled=False)  # it is autocast that joins the two
     model = Adapted(torch.float32)
-    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    share = trained / sum(p.numel() for p in model.parameters())
-    state = measure.optimizer_bytes(torch.optim.AdamW, [p for p in model.parameters() if p.requires_grad])
-    per_weight = state.state / trained + 4 + 4
+    with torch.device("meta"):
+        assert Adapted(torch.float32, 4096, 16).share_trained() < 0.2 * model.share_trained()  # a real layer
+    trained = [p for p in model.parameters() if p.requires_grad]
+    state = measure.optimizer_bytes(torch.optim.AdamW, trained)
+    per_weight = state.state / sum(p.numel() for p in trained) + 4 + 4
     assert per_weight == 16
-    return {"base": 2, "adapters": f"{per_weight:g}", "share": f"{share:.0%}"}
+    return {
+        "base": model.base.weight.element_size(),
+        "adapters": f"{per_weight:g}",
+        "share": f"{model.share_trained():.0%}",
+    }
 
 
 def frozen() -> dict[str, object]:
     """Count what autograd saves of a network whose first layers are frozen, and of one whose last are."""
 
-    def saved(freeze: slice) -> int:
-        layers = [layer for _ in range(4) for layer in (nn.Linear(256, 256), nn.ReLU())]
+    class Adapted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.base = nn.Linear(256, 256).requires_grad_(False)
+            self.adapter = nn.Sequential(nn.Linear(256, 4, bias=False), nn.Linear(4, 256, bias=False))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.base(x) + self.adapter(x)
+
+    def saved(freeze: slice, adapted: bool = False) -> int:
+        linear = Adapted if adapted else partial(nn.Linear, 256, 256)
+        layers = [layer for _ in range(4) for layer in (linear(), nn.ReLU())]
         for layer in layers[freeze]:
             layer.requires_grad_(False)
-        model = nn.Sequential(*layers, nn.Linear(256, 10))
-        inputs = torch.randn(512, 256)
+        model, inputs = nn.Sequential(*layers, nn.Linear(256, 10)), torch.randn(512, 256)
+        model(inputs).sum().backward()
+        trained = {p for p in model.parameters() if p.requires_grad}
+        optimizer = torch.optim.AdamW(model.parameters())
+        optimizer.step()
+        assert {p for p in model.parameters() if p.grad is not None} == trained == set(optimizer.state)
         return sum(measure.saved_activation_bytes(model, inputs, dtype=torch.bfloat16).values())
 
     everything, backbone, front = saved(slice(0, 0)), saved(slice(0, 8)), saved(slice(6, 8))
     assert backbone < 0.2 * everything
     assert front > 0.5 * everything  # gradients still pass through what is frozen
+    assert saved(slice(0, 0), adapted=True) > 0.9 * everything  # LoRA on every layer
     return {"backbone": f"{backbone / everything:.0%}", "front": f"{front / everything:.0%}"}
 
 
 def inference_half() -> dict[str, object]:
-    """Run a model in 16 bits in three ways; compare its weights' bytes and its outputs with fp32."""
+    """Run a model in 16 bits in three ways; compare bytes of weights, casts, and outputs with fp32."""
     model, inputs = models.transformer_block(32).eval(), torch.randn(4, 16, 32)
     size = sum(p.numel() * p.element_size() for p in model.parameters())
+    lower, half = copy.deepcopy(model).bfloat16(), copy.deepcopy(model).half()
     with torch.inference_mode():
         exact = model(inputs)
         with torch.autocast("cpu", torch.bfloat16):
             mixed = formats.relative_error(model(inputs).float(), exact)
-        lower, half = copy.deepcopy(model).bfloat16(), copy.deepcopy(model).half()
         bf16 = formats.relative_error(lower(inputs.bfloat16()).float(), exact)
         fp16 = formats.relative_error(half(inputs.half()).float(), exact)
     assert fp16 < bf16 < 0.02
     assert mixed < 0.02
     halved = sum(p.numel() * p.element_size() for p in lower.parameters())
     assert halved == size / 2
+    assert {p.dtype for p in model.parameters()} == {torch.float32}  # what autocast keeps
+
+    def casts(model: nn.Module, inputs: Tensor) -> int:
+        """Return how many tensors change their dtype in a call, by autograd's graph of it."""
+        found, waiting = set(), [model(inputs).grad_fn]
+        while waiting:
+            node = waiting.pop()
+            if node is not None and node not in found:
+                found.add(node)
+                waiting += [each for each, _ in node.next_functions]
+        return sum("ToCopy" in node.name() for node in found)
+
+    assert casts(lower, inputs.bfloat16()) == 0
+    with torch.autocast("cpu", torch.bfloat16):
+        weights = sum(isinstance(each, nn.Linear) for each in model.modules())
+        assert casts(model, inputs) >= weights
     return {"ratio": f"{halved / size:.0%}", "bf16": f"{bf16:.1%}", "fp16": f"{fp16:.2%}"}
 
 
@@ -170,42 +257,75 @@ def save_half() -> dict[str, object]:
 
 def outliers() -> dict[str, object]:
     """Give activations an outlier channel, and quantise them with one scale and with one per block."""
-    activations = torch.randn(64, 512)
-    activations[:, 7] *= 100
-    ordinary = torch.ones(512, dtype=torch.bool)
-    ordinary[7] = False
+    plain, outlier = torch.randn(64, 512), 7
+    activations = plain.clone()
+    activations[:, outlier] *= 100
+    ordinary = torch.arange(512) != outlier
+    own = (torch.arange(512) < 16) & ordinary  # the block of the outlier
 
-    def lost(name: str) -> float:
-        back = BLOCK_FORMATS[name].quantize(activations).dequantize()
-        return ((back == 0) & (activations != 0))[:, ordinary].float().mean().item()
+    def zeros(x: Tensor, quantise: Any, where: Tensor) -> float:
+        return (quantise.quantize(x).dequantize() == 0)[:, where].float().mean().item()
 
-    four_bits = formats.per_tensor(FORMATS["fp4_e2m1"]).quantize(activations).dequantize()
-    tensor = (four_bits == 0)[:, ordinary].float().mean().item()
-    blocks = lost("nvfp4")
-    eight_bits = formats.per_tensor(FORMATS["fp8_e4m3"]).quantize(activations).dequantize()
-    error = formats.relative_error(eight_bits[:, ordinary], activations[:, ordinary])
+    def error(back: Tensor, x: Tensor) -> float:
+        return formats.relative_error(back[:, ordinary], x[:, ordinary])
+
+    one, short = formats.per_tensor(FORMATS["fp4_e2m1"]), BLOCK_FORMATS["nvfp4"]
+    tensor, blocks = zeros(activations, one, ordinary), zeros(activations, short, own)
+    elsewhere, without = (zeros(x, short, ordinary & ~own) for x in (activations, plain))
     assert tensor > 0.9
-    assert blocks < 0.25
-    assert error < 0.05
+    assert blocks > 0.5
+    assert abs(elsewhere - without) < 0.01
+
+    eight_bits = formats.per_tensor(FORMATS["fp8_e4m3"])
+    error8, error8_plain = (error(eight_bits.quantize(x).dequantize(), x) for x in (activations, plain))
+    assert abs(error8 / error8_plain - 1) < 0.1  # hardly minds
+    step = activations.abs().max() / 127
+    assert error((activations / step).round() * step, activations) > 10 * error8  # integers do
+    half = torch.equal(activations.half()[:, ordinary], plain.half()[:, ordinary])
+    assert half  # no shared scale at all
+    rotation = fp8.hadamard(512)
+    rotated = one.quantize(activations @ rotation).dequantize() @ rotation.t()
+    assert error(rotated, activations) < 0.7 * error(one.quantize(activations).dequantize(), activations)
     return {
         "times": 100,
         "tensor": f"{tensor:.0%}",
         "blocks": f"{blocks:.0%}",
-        "eight": f"{error:.1%}",
+        "elsewhere": f"{elsewhere:.0%}",
+        "eight": f"{error8:.1%}",
     }
 
 
 def logits() -> dict[str, object]:
-    """Count the bytes of the logits of a language model, in the format of the output and in the loss's."""
+    """Count the bytes of a language model's logits and of what its loss adds; then take it in chunks."""
     tokens, vocabulary = 8 * 2048, 128_000
-    with autocast.fake_tensors():
-        head, hidden = nn.Linear(256, vocabulary, bias=False), torch.empty(tokens, 256)
-        labels = torch.empty(tokens, dtype=torch.long)
-    found = measure.predict_memory(
-        head, hidden, precision_name="bf16", loss_fn=lambda out: F.cross_entropy(out, labels), optimizer=None
-    )
+
+    class Loss(nn.Module):
+        def __init__(self, chunks: int) -> None:
+            super().__init__()
+            self.head, self.labels = nn.Linear(256, vocabulary, bias=False), torch.empty(tokens).long()
+            self.chunks = chunks
+
+        def of(self, hidden: Tensor, labels: Tensor) -> Tensor:
+            return F.cross_entropy(self.head(hidden), labels, reduction="sum")
+
+        def forward(self, hidden: Tensor) -> Tensor:
+            parts = zip(hidden.chunk(self.chunks), self.labels.chunk(self.chunks), strict=True)
+            losses = [checkpoint(self.of, *part, use_reentrant=False) for part in parts]
+            return torch.stack(losses).sum() / tokens
+
+    def footprint(make: Callable[[], nn.Module], **loss: Any) -> measure.Footprint:
+        with autocast.fake_tensors():
+            model, hidden = make(), torch.empty(tokens, 256)
+        return measure.predict_memory(model, hidden, precision_name="bf16", optimizer=None, **loss)
+
+    def whole(out: Tensor) -> Tensor:
+        return F.cross_entropy(out, torch.zeros(tokens, dtype=torch.long))
+
+    found = footprint(partial(nn.Linear, 256, vocabulary, bias=False), loss_fn=whole)
     in_bf16, in_fp32 = tokens * vocabulary * 2, tokens * vocabulary * 4
+    assert in_bf16 > 10 * found.parameter_bytes  # it is not the head's weights
     assert found.peak_bytes > 2 * in_bf16 + in_fp32
+    assert footprint(partial(Loss, 16), loss_fn=lambda loss: loss).peak_bytes < 0.1 * found.peak_bytes
     with autocast.cuda_rules(), torch.autocast("cpu", dtype=torch.bfloat16):
         few = nn.Linear(4, 8)(torch.ones(1, 4))
         loss = F.cross_entropy(few, torch.zeros(1, dtype=torch.long))
@@ -261,6 +381,9 @@ def to_numpy() -> dict[str, object]:
     except TypeError as error:
         message = str(error)
     assert "BFloat16" in message
-    kept = torch.tensor([1.0, 3.14159]).bfloat16()
-    assert torch.equal(torch.from_numpy(kept.float().numpy()).bfloat16(), kept)  # fp32 holds every bf16
+    codes = torch.arange(2**16).to(torch.uint16)  # of every bf16
+    back = torch.from_numpy(codes.view(torch.bfloat16).float().numpy()).bfloat16()
+    numbers = ~codes.view(torch.bfloat16).isnan()
+    assert torch.equal(back.view(torch.int16)[numbers], codes.view(torch.int16)[numbers])  # the same bits
+    assert torch.tensor(1e5).bfloat16().half().isinf()
     return {"error": "TypeError"}

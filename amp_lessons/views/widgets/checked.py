@@ -18,8 +18,8 @@ from amp_lessons.exercises.report import rendering
 from amp_lessons.text.words import power_of_two
 from amp_lessons.views.base.picture import Picture, picture_html
 from amp_lessons.views.base.style import GRID, INK, STATUS_COLOURS, STROKES, ZONES, house_style
+from amp_lessons.views.widgets.counting import count_again
 from amp_lessons.views.widgets.exercise import refresh_cards
-from amp_lessons.views.widgets.lesson_end import refresh_strips
 
 SAME_WITHIN = 0.02  # what 16-bit arithmetic in another order may well change
 
@@ -63,7 +63,7 @@ def check(exercise_id: str, attempt: Any, *, time_limit_s: float = 10.0) -> Chec
     """Check an attempt with ``exercises.check``, show the report and draw the result; raises as that does."""
     checked = Checked(exercises.check(exercise_id, attempt, time_limit_s=time_limit_s))
     refresh_cards(exercise_id)
-    refresh_strips()
+    count_again()
     return checked
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,18 +9,17 @@ import ipywidgets
 from markupsafe import Markup
 
 from amp_lessons.exercises import scores
-from amp_lessons.exercises.scores import Kept, Part, Score
-from amp_lessons.keeping.progress import ProgressError
+from amp_lessons.exercises.scores import Part, Score
 from amp_lessons.lessons import shipped
 from amp_lessons.lessons.shipped import FIRST
+from amp_lessons.routes import overview
 from amp_lessons.text.words import counted, listed
 from amp_lessons.views.base import shown
 from amp_lessons.views.base.picture import CAPTION_STYLE
-from amp_lessons.views.base.shown import Shown
 from amp_lessons.views.base.style import ACCENT, GRID
+from amp_lessons.views.widgets.counting import Counting, kept_or_message
 
 MAP = f"{FIRST}#The-map"
-_MOST_NAMED = 4  # exercises that are due; `amp-lessons progress` names them all
 _STYLE = Markup(
     f"<style>.amp-strip {{ border: 1px solid var(--jp-border-color2, {GRID}); border-left: 5px "
     f"solid {ACCENT}; border-radius: 4px; "
@@ -32,7 +30,7 @@ _STYLE = Markup(
 _LINE = Markup("<p>{}</p>").format
 
 
-class LessonEnd(Shown):
+class LessonEnd(Counting):
     """The end of one lesson's core. It counts anew whenever an exercise is checked or a question answered.
 
     The core is done when this was run, each of its questions answered and each of its exercises tried.
@@ -45,8 +43,7 @@ class LessonEnd(Shown):
         self._counts = ipywidgets.HTML()
         super().__init__([self._counts], layout={"max_width": "900px"})
         self.add_class("amp-strip")
-        self.refresh()
-        _OPEN.add(self)
+        self.count_from_now_on()
 
     @property
     def said(self) -> str:
@@ -55,13 +52,9 @@ class LessonEnd(Shown):
 
     def refresh(self) -> None:
         """Count again what was solved and answered."""
-        try:
-            self._kept = scores.read()
-            self._score, message = scores.end_core(self.lesson.number, self._kept)
-        except ProgressError as error:
-            self._kept, message = Kept(), str(error)
-            self._score = scores.score(self.lesson.number, self._kept)
-        self._message = " ".join(filter(None, (self._kept.message, message)))
+        self._kept, unread = kept_or_message()
+        self._score, unwritten = scores.end_core(self.lesson.number, self._kept)
+        self._message = " ".join(filter(None, (self._kept.message, unread, unwritten)))
         self._counts.value = self._html()
 
     def _facts(self) -> Iterator[tuple[str, str]]:
@@ -79,7 +72,7 @@ class LessonEnd(Shown):
 
     def _below(self) -> list[str]:
         said = [_done(self._score, self._what()), _of_deeper(self._score.deeper, self.lesson.deeper)]
-        return list(filter(None, [*said, _due(self._kept), self._message]))
+        return list(filter(None, [*said, overview.due(self._kept), self._message]))
 
     def _html(self) -> Markup:
         item = Markup("<li><strong>{}</strong> {}</li>")
@@ -141,7 +134,8 @@ def _done(score: Score, what: str) -> str:
     if score.done_at:
         return f"You have done {what}."
     to_go = [counted(n, each) for n, each in _counts(score.core.untried, score.core.unanswered) if n]
-    needed = "once every question is answered and every exercise tried"
+    tried = " and every exercise tried" if score.core.exercises else ""
+    needed = f"once every question is answered{tried}"
     return f"{what.capitalize()} counts as done {needed}: {listed(to_go)} to go."
 
 
@@ -155,21 +149,3 @@ def _of_deeper(part: Part, minutes: int) -> str:
     )
     held = [f"{done} of {counted(all_, what)} {how}" for done, all_, what, how in counts if all_]
     return f"Folded below: sections for another {minutes} minutes{''.join(f', {each}' for each in held)}."
-
-
-def _due(kept: Kept) -> str:
-    """Describe what is due for repetition, of all lessons."""
-    due = [f"{each.title} (lesson {each.lesson})" for each in scores.due_exercises(kept)]
-    named, others, cards = due[:_MOST_NAMED], len(due[_MOST_NAMED:]), scores.due_cards(kept)
-    named += [f"{others} more"] if others else []
-    named += [f"{counted(cards, 'interview card')} (lesson 10)"] if cards else []
-    return f"Due for repetition: {listed(named)}." if named else "Nothing is due for repetition now."
-
-
-_OPEN: weakref.WeakSet[LessonEnd] = weakref.WeakSet()
-
-
-def refresh_strips() -> None:
-    """Have every open strip count again."""
-    for strip in list(_OPEN):
-        strip.refresh()

@@ -15,7 +15,7 @@ from amp_lessons.quizzes import Choice, Question, question, questions
 from amp_lessons.views.base.controls import button, focus
 from amp_lessons.views.base.picture import CAPTION_STYLE
 from amp_lessons.views.base.shown import Shown
-from amp_lessons.views.widgets.lesson_end import refresh_strips
+from amp_lessons.views.widgets.counting import count_again
 
 LETTERS = "abcdefgh"
 # The look of whatever is asked: a view with the class ``amp-quiz``, its answers with ``amp-choice``.
@@ -109,7 +109,7 @@ class Quiz(Shown):
             said = answers.record(self.question.id, self.chosen.right, self.chosen.text)
         except progress.ProgressError as error:
             return str(error)
-        refresh_strips()
+        count_again()
         return said
 
     @property

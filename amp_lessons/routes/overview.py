@@ -1,0 +1,66 @@
+"""The map of the course as a table: each lesson's minutes, and what a learner has done of it."""
+
+from __future__ import annotations
+
+from amp_lessons.exercises import scores
+from amp_lessons.exercises.scores import Kept, Score
+from amp_lessons.lessons import shipped
+from amp_lessons.lessons.shipped import Head
+from amp_lessons.routes.stops import Route, duration
+from amp_lessons.text.tables import Table
+from amp_lessons.text.words import counted, listed
+
+_MOST_NAMED = 4  # exercises that are due; `amp-lessons progress` names them all
+_HEAD = ("lesson", "core", "deeper", "exercises solved", "questions answered")
+
+
+def table(kept: Kept) -> Table:
+    """Return one row a lesson, and what is due. Raises FileNotFoundError where the lessons did not come."""
+    heads = shipped.heads()
+    found = [scores.score(head.number, kept) for head in heads]
+    rows = [_row(head, score) for head, score in zip(heads, found, strict=True)]
+    done = sum(bool(each.done_at) for each in found)
+    caption = f"{done} of {counted(len(heads), 'core')} done; {hours(heads)}"
+    return Table(_HEAD, rows, caption, [due(kept), *filter(None, [kept.message])])
+
+
+def hours(heads: list[Head]) -> str:
+    """Say how long all cores take, and all that there is."""
+    core, deeper = (sum(getattr(each, what) for each in heads) for what in ("minutes", "deeper"))
+    return f"all cores take {core / 60:.0f} hours, with what is deeper {(core + deeper) / 60:.0f}"
+
+
+def _row(head: Head, score: Score) -> tuple[str, ...]:
+    core, deeper = score.core, score.deeper
+    exercises, questions = core.exercises + deeper.exercises, core.questions + deeper.questions
+    return (
+        f"{head.number} {head.short_title}",
+        f"{head.minutes} min, {_state(score)}",
+        f"{head.deeper} min" if head.deeper else "–",
+        f"{core.solved + deeper.solved} of {exercises}" if exercises else "–",
+        f"{core.answered + deeper.answered} of {questions}" if questions else "–",
+    )
+
+
+def _state(score: Score) -> str:
+    if score.done_at:
+        return "done"
+    return "begun" if score.core.answered or score.core.tried else "not begun"
+
+
+def due(kept: Kept) -> str:
+    """Describe what is due for repetition, of all lessons."""
+    exercises = [f"{each.title} (lesson {each.lesson})" for each in scores.due_exercises(kept)]
+    named, others, cards = exercises[:_MOST_NAMED], len(exercises[_MOST_NAMED:]), scores.due_cards(kept)
+    named += [f"{others} more"] if others else []
+    named += [f"{counted(cards, 'interview card')} (lesson 10)"] if cards else []
+    return f"Due for repetition: {listed(named)}." if named else "Nothing is due for repetition now."
+
+
+def next_step(route: Route, kept: Kept) -> str:
+    """Say what comes next on a route."""
+    stop = route.next_stop(kept)
+    if stop is None:
+        return f"“{route.title}”: you have been through all of it."
+    minutes = f" ({duration(stop.minutes)})" if stop.minutes else ""
+    return f"Next on “{route.title}”: {stop}{minutes}."

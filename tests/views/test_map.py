@@ -1,0 +1,47 @@
+"""The map says what was done and what comes next; stored, it is alike for all."""
+
+from __future__ import annotations
+
+import pytest
+
+from amp_lessons import views
+from amp_lessons.keeping import cores
+from amp_lessons.quizzes import of_lesson
+from amp_lessons.routes.catalogue import ROUTES
+from tests.views.test_lesson_end import answer
+
+
+def test_it_counts_while_it_stands_there_and_names_the_next_step():
+    shown = views.Map()
+    assert "0 of 11 cores done" in shown.said
+    assert "Next on “I have one hour”: lesson 00, Start here" in shown.said
+    cores.record("00")
+    answer(of_lesson("01")[0].id, True)
+    assert "1 of 11 cores done" in shown.said
+    assert "Next on “I have one hour”: lesson 01" in shown.said
+    assert "1 of 11 cores done" in shown.children[0].value
+
+
+def test_another_route_is_chosen_by_its_control():
+    shown = views.Map()
+    for each in ROUTES:
+        shown.choose(each.title)
+        assert f"Next on “{each.title}”: {each.stops[0]}" in shown.said
+        assert str(each.stops[0]) in shown.children[2].value
+    with pytest.raises(ValueError, match="no route is called 'hour'; there are: I have one hour"):
+        shown.choose("hour")
+
+
+def test_stored_it_does_not_say_what_this_learner_did():
+    before = views.Map()
+    stood_in = before.stand_in()
+    cores.record("00")
+    after = views.Map()
+    assert after._repr_mimebundle_()["text/markdown"] == before._repr_mimebundle_()["text/markdown"]
+    assert "0 of 11 cores done" in after._repr_mimebundle_()["text/plain"]
+    assert after.stand_in() == stood_in
+
+
+def test_it_stands_where_progress_cannot_be_read(monkeypatch):
+    monkeypatch.setenv("AMP_LESSONS_HOME", "relative")
+    assert "set AMP_LESSONS_HOME to an absolute path" in views.Map().said
