@@ -187,12 +187,7 @@ def _settings() -> list[Setting]:
         Setting(_default_device, _set_default_device, mistake="another default device"),
         Setting(_device_contexts, _set_device_contexts, ([], None, None)),
         Setting(torch.is_grad_enabled, torch.set_grad_enabled, True, "gradients switched off"),
-        Setting(
-            _anomaly_detection,
-            lambda on: torch.autograd.set_detect_anomaly(*on),
-            (False, True),
-            "anomaly detection switched on",
-        ),
+        Setting(_anomaly_detection, lambda on: torch.autograd.set_detect_anomaly(*on), (False, True)),
         Setting(_determinism, _set_determinism, (False, False), "deterministic algorithms switched on"),
         Setting(_benchmarks, _set_benchmarks, mistake="cudnn.benchmark switched on or off"),
         # tensors are tiny: a pool of threads, which wakes up for every operation, costs more than it brings
