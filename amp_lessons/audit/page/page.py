@@ -121,7 +121,7 @@ def _figure_of(losses: LossMap, number_format: str) -> Markup:
     from amp_lessons.audit.page.drawings import map_picture
     from amp_lessons.views.base.picture import picture_html
 
-    caption = f"In {number_format}: the share of each layer's gradient, by norm, that becomes zero."
+    caption = f"In {number_format}: the fraction of each layer's gradient, by norm, that becomes zero."
     return picture_html(map_picture(losses), caption, f"{caption} {say_worst(losses)}", announced=False)
 
 
