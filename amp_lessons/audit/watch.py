@@ -74,6 +74,7 @@ class Seen:
         troubles = (f"the audit's own trouble, {trouble}" for trouble in self._recorder.troubles)
         return Report(
             findings=self._judge.sightings(),
+            precision=self._judge.precision,
             steps=self.steps,
             layers=self.layers,
             first_nonfinite=self.first_nonfinite,

@@ -31,6 +31,8 @@ _HALVES = frozenset(HALVES.values())
 _WHOLE = frozenset((torch.int16, torch.int32, torch.int64))
 _MOST_COUNTED = 65536  # whole numbers that are compared with what 16 bits make of them
 _SMALL_PART = 0.1  # of the weights, in a moving average
+_A_FEW = 64  # numbers of a tensor, by which it is known again
+_ROUNDED = 2.0**-7  # how far two roundings to bf16 may move a number
 _LONG_SUM = 4  # terms
 _FAR_OFF = 0.01  # of the sum of the terms' magnitudes: rounding once takes 0.4 % at most, in bf16
 
@@ -118,6 +120,7 @@ class _Spies:
         self._recorder = recorder
         self._sums: dict[int, _Sum] = {}  # running ones
         self._weights: tuple[int, set[int], set[tuple[int, ...]]] = (-1, set(), set())
+        self._decayed: dict[int, float] = {}  # where a tensor lies, and which part of it was just taken away
 
     def patches(self) -> Iterator[tuple[Any, str, Callable[..., None]]]:
         """Yield what is replaced, and what looks at its result."""
@@ -143,6 +146,8 @@ class _Spies:
         """Yield what is replaced that changes its first argument, and what looks at the change."""
         yield AveragedModel, "update_parameters", self._model_averaged
         yield Tensor, "lerp_", self._lerped
+        yield Tensor, "mul_", self._multiplied_in_place
+        yield Tensor, "__imul__", self._multiplied_in_place
         yield Tensor, "add_", self._added_in_place
         yield Tensor, "__iadd__", self._added_in_place
 
@@ -271,12 +276,37 @@ class _Spies:
         if small and averages and self._is_average(averages[0], weights[0]):
             self._tell_of_average(before, averages[0], weights[0])
 
+    def _multiplied_in_place(self, before: Any, tensor: Tensor, factor: Any) -> None:
+        """Remember what was multiplied by a number a little below 1: an average may take in weights next."""
+        self._decayed.clear()
+        small = isinstance(factor, float) and 0.0 < 1.0 - factor <= _SMALL_PART
+        if small and not tensor.requires_grad and not self._recorder.in_step():  # where momentum decays, too
+            self._decayed[tensor.data_ptr()] = 1.0 - factor
+
     def _added_in_place(self, before: Any, tensor: Tensor, other: Any, **kwargs: Any) -> None:
         part = kwargs.get("alpha", 1.0)
-        if isinstance(part, float) and abs(part) <= _SMALL_PART and self._is_average(tensor, other):
+        weights = self._part_of_weights(other, self._decayed.pop(tensor.data_ptr(), None))
+        if weights is not None and self._is_average(tensor, weights):
+            self._tell_of_average(before, tensor, weights)
+        elif isinstance(part, float) and abs(part) <= _SMALL_PART and self._is_average(tensor, other):
             self._tell_of_average(before, tensor, other)
         elif tensor.dtype in _HALVES and tensor.dim() == 0 and before is not None:
             self._summed(tensor, tensor, float(before), other)
+
+    def _part_of_weights(self, term: Any, part: float | None) -> Tensor | None:
+        """Return the weights of which ``term`` is that part, where reading them costs nothing."""
+        if part is None or not isinstance(term, Tensor) or not is_free_to_read(term):
+            return None
+        few = local(term).detach().reshape(-1)[:_A_FEW].float()
+        for weights in self._parameters():
+            if weights.shape == term.shape and is_free_to_read(weights):
+                theirs = part * local(weights).detach().reshape(-1)[:_A_FEW].float()
+                if theirs.any() and torch.allclose(few, theirs, rtol=_ROUNDED, atol=0.0):
+                    return weights
+        return None
+
+    def _parameters(self) -> list[Tensor]:
+        return [p for o in list(self._recorder.known.optimizers.values()) for p in parameters_of(o)]
 
     def _is_average(self, average: Any, weights: Any) -> bool:
         """Whether one tensor takes in another that is a weight, or is as large as one and in 16 bits."""
@@ -293,7 +323,7 @@ class _Spies:
     def _known_weights(self) -> tuple[set[int], set[tuple[int, ...]]]:
         step, pointers, shapes = self._weights
         if step != self._recorder.steps:
-            parameters = [p for o in list(self._recorder.known.optimizers.values()) for p in parameters_of(o)]
+            parameters = self._parameters()
             pointers = {p.data_ptr() for p in parameters}
             shapes = {tuple(p.shape) for p in parameters}
             self._weights = self._recorder.steps, pointers, shapes
@@ -315,7 +345,7 @@ def _some_of(owner: Any = None) -> Tensor | None:
     if not isinstance(tensor, Tensor):
         return None
     interesting = tensor.dtype in _HALVES and is_free_to_read(tensor) and tensor.is_contiguous()
-    return local(tensor).detach().reshape(-1)[:64].clone() if interesting else None
+    return local(tensor).detach().reshape(-1)[:_A_FEW].clone() if interesting else None
 
 
 def _by_own_code() -> bool:
