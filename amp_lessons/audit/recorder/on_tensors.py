@@ -38,8 +38,17 @@ _FAR_OFF = 0.01  # of the sum of the terms' magnitudes: rounding once takes 0.4 
 
 
 @contextmanager
+def watching_beside(recorder: Recorder) -> Iterator[None]:
+    """Record checkpoints and averages of whole models, which no compiler ever traces."""
+    spies = _Spies(recorder)
+    saved, averaged = partial(_then, recorder, spies.saved), partial(_around, recorder, spies.model_averaged)
+    with replaced(torch, "save", saved), replaced(AveragedModel, "update_parameters", averaged):
+        yield
+
+
+@contextmanager
 def watching_tensors(recorder: Recorder) -> Iterator[None]:
-    """Record what happens to tensors inside."""
+    """Record what happens to tensors inside; compiled code would stumble over it."""
     spies = _Spies(recorder)
     with ExitStack() as stack, ExitStack() as functions:
         for owner, name, after in spies.patches():
@@ -136,7 +145,6 @@ class _Spies:
 
     def functions(self) -> Iterator[tuple[Any, str, Callable[..., None]]]:
         """Yield the functions of PyTorch's that are replaced, and what looks at their results."""
-        yield torch, "save", self.saved
         yield torch, "arange", self.counted
         yield torch, "where", self.chosen
         yield torch, "norm", self.measured
@@ -144,7 +152,6 @@ class _Spies:
 
     def in_place(self) -> Iterator[tuple[Any, str, Callable[..., None]]]:
         """Yield what is replaced that changes its first argument, and what looks at the change."""
-        yield AveragedModel, "update_parameters", self._model_averaged
         yield Tensor, "lerp_", self._lerped
         yield Tensor, "mul_", self._multiplied_in_place
         yield Tensor, "__imul__", self._multiplied_in_place
@@ -252,7 +259,8 @@ class _Spies:
 
     # --- moving averages of the weights
 
-    def _model_averaged(self, before: Any, average: Any, model: Any) -> None:
+    def model_averaged(self, before: Any, average: Any, model: Any) -> None:
+        """Report an averaged model that takes in the weights of ``model``."""
         kept, weights = next(average.module.parameters()), next(model.parameters())
         self._tell_of_average(before, kept, weights)
 
