@@ -152,8 +152,31 @@ def test_the_table_of_names_knows_every_recipe_it_can() -> None:
     assert missing == {"mxfp4"}  # which no library of the table trains with
 
 
-def test_the_first_cell_counts_the_exercises_and_their_minutes() -> None:
+def test_the_first_cell_counts_the_exercises() -> None:
     found = [each for each in exercises.catalog() if each.lesson == "09"]
-    minutes = sum(each.minutes for each in found)
-    assert len(found) == 3
-    assert f"three exercises included ({minutes} minutes of the" in CELLS["objective"]
+    assert len(found) == 1 + 2
+    assert "for the core, one exercise included" in CELLS["objective"]
+    assert "folded, with two exercises" in CELLS["objective"]
+
+
+def test_the_table_of_recipes_has_each_recipes_blocks_and_accumulator() -> None:
+    """What the table says of blocks and sums is what ``RECIPES`` computes; one differs in a product only."""
+    rows = {line.split("`")[1]: line for line in CELLS["map"].splitlines() if line.startswith("| `")}
+    assert set(RECIPES) - set(rows) == {"rowwise_with_gw_hp"}
+    for name, row in rows.items():
+        recipe = RECIPES[name]
+        assert recipe.output is not None
+        assert recipe.output.left.granularity in row.replace("the tensor", "tensor").replace("a row", "row")
+        assert (f"{recipe.accumulation.bits} bits" in row) == (name == "deepseek_v3")
+        assert ("E2M1" in row) == (recipe.bits == 4)
+
+
+def test_the_second_tasks_largest_gradient_is_2_to_the_minus_21_of_the_firsts(names) -> None:
+    digits = names["data"].digits()
+    pictures, labels = names["data"].batches(digits.train, batch_size=64)[0]
+    outputs = torch.zeros(64, 74, requires_grad=True)  # what an untrained layer gives is not far from zero
+    named, drawn = outputs.split([10, 64], dim=1)
+    cross_entropy, mse = torch.nn.functional.cross_entropy, torch.nn.functional.mse_loss
+    (cross_entropy(named, labels) + 1e-5 * mse(drawn, pictures)).backward()
+    first, second = (each.abs().max().log2() for each in outputs.grad.split([10, 64], dim=1))
+    assert round((second - first).item()) == -21

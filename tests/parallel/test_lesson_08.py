@@ -7,6 +7,8 @@ import re
 
 import pytest
 import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.utils.data import DistributedSampler
 
 from amp_lessons import parallel
@@ -50,7 +52,7 @@ def test_what_the_ways_to_divide_make_of_small_and_large_gradients():
         for name in parallel.AVERAGINGS
         if name != "sum"
     }
-    assert answer("divide") == "Only who divides after the sum"
+    assert answer("divide") == "Only a division after the sum"
     assert means.pop("mean") == [2.0**-20, torch.inf]
     assert list(means.values()) == [[0.0, 100.0]] * len(means)
 
@@ -120,6 +122,30 @@ def test_ddp_sends_a_little_more_than_fsdp2_with_weights_gathered_in_bf16():
         for dtype in (half, full)
     )
     assert 0.85 * ddp < mixed < ddp < plain < 1.5 * ddp
+
+
+def of_an_overridden_norm():
+    """Return the dtypes of a layer norm's weight and input, as it computes under FSDP2 with an override."""
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.LayerNorm(8))
+    norms, seen = set(model[1].parameters()), []
+    model[1].register_forward_hook(
+        lambda norm, inputs, output: seen.extend([norm.weight.dtype, inputs[0].dtype])
+    )
+    policy = MixedPrecisionPolicy(
+        torch.bfloat16,
+        torch.float32,
+        param_dtype_override_fn=lambda each: each.dtype if each in norms else None,
+    )
+    fully_shard(model, mesh=init_device_mesh("cpu", (2,)), mp_policy=policy)
+    model(torch.ones(2, 8))
+    return seen
+
+
+@pytest.mark.skipif(
+    "param_dtype_override_fn" not in MixedPrecisionPolicy.__dataclass_fields__, reason="from 2.15 on"
+)
+def test_an_override_spares_parameters_the_cast_and_not_their_inputs():
+    assert parallel.run(of_an_overridden_norm, 2)[0] == [torch.float32, torch.bfloat16]
 
 
 def test_a_sampler_that_is_not_told_the_epoch_repeats_the_first_ones_order():

@@ -1,8 +1,8 @@
 class ShardedMasters:
-    """This rank's share of a model's weights in fp32, and all of them, in 16 bits, to compute with."""
+    """This rank's shard of a model's weights in fp32, and all weights, in 16 bits, to compute with."""
 
     def __init__(self, model, compute_dtype):
-        """Keep this rank's share as ``shard``, a parameter: 1-D, fp32, padded with zeros."""
+        """Keep this rank's part as ``shard``, a parameter: 1-D, fp32, padded with zeros."""
         raise NotImplementedError
 
     def gather(self):
@@ -10,5 +10,5 @@ class ShardedMasters:
         raise NotImplementedError
 
     def reduce(self):
-        """Put this rank's share of the mean gradient of all ranks into ``shard.grad``, in fp32."""
+        """Put this rank's shard of the mean gradient of all ranks into ``shard.grad``, in fp32."""
         raise NotImplementedError
