@@ -12,11 +12,6 @@ from amp_lessons.lessons import shipped
 from amp_lessons.routes import minutes
 from tests import notebook_rules as rules
 
-
-def first_cell(number):
-    return shipped.source(shipped.cells_of(shipped.numbered(shipped.originals(), number))[0])
-
-
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 
 
@@ -30,17 +25,17 @@ def test_notebook(path):
 
 MOST_MINUTES_OF_A_CORE = {"00": 15, "04": 90, "06": 90}
 MOST_MINUTES = 600  # ten hours: a weekend
-NEW_FORM = [head.number for head in shipped.heads() if "for the core" in first_cell(head.number)]
+NUMBERS = [head.number for head in shipped.heads()]
 
 
-@pytest.mark.parametrize("number", NEW_FORM)
+@pytest.mark.parametrize("number", NUMBERS)
 def test_a_head_states_the_minutes_of_the_core_and_a_core_is_short(number):
     head = shipped.head_of(number)
     assert abs(head.minutes - minutes.core(number)) <= 5
     assert head.minutes <= MOST_MINUTES_OF_A_CORE.get(number, 60)
 
 
-@pytest.mark.parametrize("number", NEW_FORM)
+@pytest.mark.parametrize("number", NUMBERS)
 def test_deeper_sections_state_their_minutes(number):
     computed, path = minutes.deeper(number), shipped.numbered(shipped.originals(), number)
     stated = rules.deeper_minutes(json.loads(path.read_text("utf-8")))
@@ -53,7 +48,7 @@ def test_deeper_sections_state_their_minutes(number):
 
 
 def test_all_cores_fit_into_a_weekend():
-    assert sum(shipped.head_of(number).minutes for number in NEW_FORM) <= MOST_MINUTES
+    assert sum(shipped.head_of(number).minutes for number in NUMBERS) <= MOST_MINUTES
 
 
 def code(source, count, **output):

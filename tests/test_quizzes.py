@@ -7,10 +7,10 @@ from collections import Counter
 import pytest
 
 from amp_lessons import quizzes
-from tests.test_notebooks import NEW_FORM
+from tests.test_notebooks import NUMBERS
 
 ENOUGH = 8  # with fewer questions chance decides
-MANY = [number for number in NEW_FORM if len(quizzes.of_lesson(number)) >= ENOUGH]
+MANY = [number for number in NUMBERS if len(quizzes.of_lesson(number)) >= ENOUGH]
 
 
 def right_letter(question):

@@ -37,6 +37,7 @@ def stored(tmp_path_factory):
         widgets={"application/vnd.jupyter.widget-state+json": {}},
     )
     notebook = json.loads(path.read_text())
+    notebook["cells"][0]["metadata"] = {store_notebooks.FOLDED: True}
     notebook["cells"][1]["metadata"] = {"execution": {"iopub.execute_input": "2025"}, "tags": ["capstone"]}
     notebook["cells"][1].pop("id")
     path.write_text(json.dumps(notebook))
@@ -63,6 +64,7 @@ def test_storing_again_changes_nothing(stored):
 def test_what_depends_on_the_machine_is_left_out(stored):
     notebook = json.loads(stored[1].read_text())
     assert notebook["metadata"] == store_notebooks.NOTEBOOK_METADATA
+    assert notebook["cells"][0]["metadata"] == {store_notebooks.FOLDED: True}
     assert notebook["cells"][1]["metadata"] == {"tags": ["capstone"]}
     assert all(len(cell["id"]) == 8 for cell in notebook["cells"])
     nbformat.validate(nbformat.read(stored[1], as_version=4))

@@ -15,6 +15,20 @@ Phase = Literal["forward", "backward"]
 
 
 @dataclass(frozen=True)
+class PrecisionSeen:
+    """In which precision a training ran: ``autocast`` names the dtypes that losses were computed under.
+
+    ``autocast_off`` says that contexts of autocast were entered and switched off (``enabled=False``);
+    ``scaler`` that a gradient scaler was in use, ``scaler_off`` that one was made and switched off.
+    """
+
+    autocast: tuple[torch.dtype, ...] = ()
+    autocast_off: bool = False
+    scaler: bool = False
+    scaler_off: bool = False
+
+
+@dataclass(frozen=True)
 class StepSeen:
     """One step that an optimizer was asked for.
 

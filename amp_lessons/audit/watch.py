@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -18,7 +19,7 @@ from amp_lessons.audit.numbers.naming import NOT_SEEN, Names, is_compiled, is_sh
 from amp_lessons.audit.numbers.sampler import Sampler
 from amp_lessons.audit.recorder import events
 from amp_lessons.audit.recorder.gradients import parameters_of
-from amp_lessons.audit.recorder.on_tensors import watching_tensors
+from amp_lessons.audit.recorder.on_tensors import watching_beside, watching_tensors
 from amp_lessons.audit.recorder.places import line_of, own_line
 from amp_lessons.audit.recorder.recorder import Recorder
 from amp_lessons.audit.recorder.replacing import replaced
@@ -74,6 +75,7 @@ class Seen:
         troubles = (f"the audit's own trouble, {trouble}" for trouble in self._recorder.troubles)
         return Report(
             findings=self._judge.sightings(),
+            precision=self._judge.precision,
             steps=self.steps,
             layers=self.layers,
             first_nonfinite=self.first_nonfinite,
@@ -118,6 +120,7 @@ class Seen:
             self._recorder.known.may_be_used(optimizer)
         with ExitStack() as stack:
             stack.enter_context(spying(self._recorder))
+            stack.enter_context(watching_beside(self._recorder))
             self._tensors = stack.enter_context(ExitStack())
             self._tensors.enter_context(watching_tensors(self._recorder))
             stack.enter_context(replaced(torch, "compile", self._compiling))
@@ -154,7 +157,8 @@ class Seen:
 
     def _compiling(self, original: Any) -> Any:
         def compile(*args: Any, **kwargs: Any) -> Any:
-            self.compiled()
+            if os.environ.get("TORCHDYNAMO_DISABLE") != "1":  # then torch.compile gives back what it got
+                self.compiled()
             return original(*args, **kwargs)
 
         return compile

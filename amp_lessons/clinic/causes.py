@@ -57,9 +57,10 @@ FORWARD = End(
     _WATCH + "print(seen.first_nonfinite)",
 )
 ROUNDED = End(
-    "It is hardly the range, which is almost that of fp32, but the digits: a line takes the log, the root or "
-    "the reciprocal of what rounding has made zero or negative, of 1 - p for a p near one, say. (Two things "
-    "are the range: fp32's lowest number, as a mask, is -inf in bf16; and an LSTM on CUDA runs in fp16.)",
+    "The digits, as a rule: a line takes the log, the root or the reciprocal of a number that rounding has "
+    "made zero or negative, such as 1 - p for a p near one. It is rarely the range, which is almost that of "
+    "fp32. (It is in two cases: fp32's lowest number, as a mask, is -inf in bf16; and an LSTM on CUDA runs "
+    "in fp16.)",
     "Compute that line in fp32, or write it so that nothing cancels: log_softmax, the loss that takes "
     "logits, var instead of a difference of means.",
     "06",
@@ -87,9 +88,9 @@ PAST_SCALER = End(
     + "print([(finding.code, str(finding.message)) for finding in seen.report.findings])",
 )
 HIDDEN = End(
-    "The overflow is hidden from the scaler: clipping by value or nan_to_num made a number of inf before it "
-    "looked, and the step was made.",
-    "Call scaler.unscale_(optimizer) first: it looks. Then clip. Leave out what replaces inf.",
+    "The overflow is hidden from the scaler: clipping by value or nan_to_num turned inf into a number before "
+    "the scaler looked, so the step was made.",
+    "Call scaler.unscale_(optimizer) first, which looks for inf. Then clip. Remove what replaces inf.",
     "04",
     _WATCH + "for step in seen.steps:\n    print(step.index, step.scale, step.happened, step.loss)",
 )
@@ -160,8 +161,8 @@ HALF_WEIGHTS = End(
     + "print({name: layer.lost_update_fraction for name, layer in seen.layers.items()})",
 )
 UNDERFLOW = End(
-    "The gradients vanish in fp16 on their way: nothing multiplies the loss, or the product is not the one "
-    "that backward was called on.",
+    "The gradients vanish in fp16: the loss is not multiplied by a scale, or backward was called on the loss "
+    "and not on the product.",
     "Call scaler.scale(loss).backward(), scaler.step(optimizer), scaler.update(). Or take bf16.",
     "03",
     _WATCH
@@ -169,8 +170,8 @@ UNDERFLOW = End(
     + "    print(name, f'{layer.history[-1].zero_fraction:.0%} of the gradients are zero')",
 )
 CLIPPED = End(
-    "What scaler.step divides had been made small already: gradients are clipped while they are scaled, "
-    "or the scaled loss was thrown away. With SGD the steps become tiny; Adam divides by the gradients' "
+    "scaler.step divides gradients that are too small already: they were clipped while they were scaled, or "
+    "what scaler.scale returned was not used. With SGD the steps become tiny; Adam divides by the gradients' "
     "size, and hides it.",
     "Call scaler.unscale_(optimizer) before clipping, and backward on what scaler.scale returned.",
     "04",
@@ -228,7 +229,7 @@ SMALL = End(
 FP32_PART = End(
     "Most of the time goes where autocast changes nothing: operations on the fp32 list, what waits for "
     "memory, or products on a GPU too old for them.",
-    "Look which operations ran in which dtype, and what share of the time products are.",
+    "Look which operations ran in which dtype, and what fraction of the time products take.",
     "02",
     "from amp_lessons import autocast\n\nprint(autocast.record(model, batch[0], dtype=dtype))",
 )
@@ -259,7 +260,7 @@ AVERAGE = End(
     "print('after one update:', (0.999 * mean + 0.001 * weight).item())",
 )
 RESTART = End(
-    "What was saved is less than what was trained: fp32 weights as 16-bit copies, or nothing of the "
+    "The checkpoint holds less than the training had: 16-bit copies of fp32 weights, or nothing of the "
     "optimizer or of the schedule.",
     "Save the fp32 weights, optimizer.state_dict() and the schedule's, and load all of them.",
     "04",
@@ -285,8 +286,8 @@ METRIC = End(
     "    print(each, total.item())",
 )
 STATISTICS = End(
-    "Inf or NaN is in a buffer, such as the running mean of a BatchNorm: a batch had it in the forward pass, "
-    "in fp16 by overflow as a rule, which wrote it there. To leave out that batch's step takes nothing back.",
+    "A buffer holds inf or NaN, such as the running mean of a BatchNorm: the forward pass of some batch "
+    "wrote it there, in fp16 as a rule after an overflow. Skipping the step of that batch does not undo it.",
     "Put the buffers back after such a batch, and compute in fp32 what overflows in front of them. "
     "What is lost can be estimated anew: reset_running_stats(), then some batches in train(), no gradients.",
     "06",
@@ -296,7 +297,7 @@ STATISTICS = End(
     + "print([finding.code for finding in seen.report.findings])",
 )
 AUDIT = End(
-    "It may be any of the silent ones: look at the whole training.",
+    "It may be any of the silent mistakes: look at the whole training.",
     "Watch some steps, read the findings, and look which layers lose gradients or updates.",
     "06",
     _WATCH

@@ -231,16 +231,16 @@ class _LogsScaled(_Training):
 
 
 _RUNS: dict[str, Callable[[], _Training]] = {
-    "fp32": _Fp32,
-    "one_autocast": _OneAutocast,
     "begins_too_high": _BeginsTooHigh,
-    "weights_in_bf16": _WeightsInBf16,
+    "one_autocast": _OneAutocast,
     "past_the_scaler": _PastTheScaler,
     "scaler_made_anew": _ScalerMadeAnew,
-    "amp": _Amp,
-    "average_in_half": _AverageInHalf,
     "infinite_gradient": _InfiniteGradient,
     "high_rate": _HighRate,
+    "fp32": _Fp32,
+    "weights_in_bf16": _WeightsInBf16,
+    "amp": _Amp,
+    "average_in_half": _AverageInHalf,
     "unscaled": _Unscaled,
     "logs_scaled": _LogsScaled,
 }

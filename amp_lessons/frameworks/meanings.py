@@ -154,8 +154,10 @@ class Meaning:
     refused: str = ""
 
 
-def meaning_of(framework: str, flag: str) -> Meaning:
+def meaning_of(framework: str, flag: str, loaded: torch.dtype = torch.float32) -> Meaning:
     """Train a linear layer for two steps and evaluate it, and tell the dtypes that were seen.
+
+    ``loaded`` is the dtype of the weights that the framework is given, as a checkpoint may have it.
 
     Raises ``ValueError`` for what is not in ``FLAGS``, ``ImportError`` where the framework is not installed.
     """
@@ -164,7 +166,7 @@ def meaning_of(framework: str, flag: str) -> Meaning:
         raise ValueError(f"unknown flag {flag!r} of {framework!r}; there are {', '.join(known)}")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     with torch.random.fork_rng():
-        model, seen = _Small(), _Evaluated()
+        model, seen = _Small().to(loaded), _Evaluated()
     model.layer.register_forward_hook(seen.look)
     model.layer.weight.register_post_accumulate_grad_hook(seen.look_at_gradient)
     with _quietly(), torch.random.fork_rng(), torch.enable_grad(), audit.watch(model, every=1) as watched:

@@ -1,4 +1,4 @@
-"""Models that draw digits: a small diffusion model, the two networks of a GAN, and how far off they are.
+"""A small diffusion model that draws digits, and how far off its drawings are.
 
 All work on rows of 64 pixels.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -18,11 +17,10 @@ from amp_lessons.text.bars import with_bar
 
 TIMES = 1000
 TIME_CHANNELS = 64
-LATENT = 16
 
 
 def signal_left(times: int = TIMES) -> Tensor:
-    """Return what share of an image's variance is left at each time step, shape (times,): DDPM's schedule.
+    """Return what fraction of an image's variance is left at each time step, (times,): DDPM's schedule.
 
     Source: https://arxiv.org/abs/2006.11239, section 4.
     """
@@ -87,17 +85,6 @@ def draw(
     return (clean + 1) / 2
 
 
-def generator(*, seed: int = 0) -> nn.Sequential:
-    """Return the untrained half of a GAN that maps random rows (n, 16) to images (n, 64)."""
-    sizes = (LATENT, 128, 256, PIXELS)
-    return seeded(lambda: nn.Sequential(*_perceptron(sizes), nn.Sigmoid()), seed)
-
-
-def discriminator(*, seed: int = 0) -> nn.Sequential:
-    """Return the untrained half of a GAN that maps images (n, 64) to the logit of their being real (n, 1)."""
-    return seeded(lambda: nn.Sequential(*_perceptron((PIXELS, 256, 128, 1))), seed + 1)
-
-
 def frechet_distance(images: Tensor, others: Tensor) -> float:
     """Return how far two sets of rows lie apart, by means and covariances alone: 0 where both agree.
 
@@ -115,10 +102,3 @@ def frechet_distance(images: Tensor, others: Tensor) -> float:
 def _square_root(covariance: Tensor) -> Tensor:
     values, vectors = torch.linalg.eigh(covariance)
     return (vectors * values.clamp(min=0).sqrt()) @ vectors.T
-
-
-def _perceptron(sizes: tuple[int, ...]) -> list[nn.Module]:
-    layers: list[nn.Module] = []
-    for d_in, d_out in pairwise(sizes):
-        layers += [nn.Linear(d_in, d_out), nn.LeakyReLU(0.2)]
-    return layers[:-1]

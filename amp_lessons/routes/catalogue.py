@@ -52,7 +52,7 @@ ROUTES = (
         (
             InLesson("06", "tree"),
             Command("amp-lessons audit train.py", "which names the line that is wrong"),
-            Command("amp_lessons.audit.explain(error)", "for an error or a warning of PyTorch's"),
+            Command("amp-lessons explain TEXT", "for an error or a warning of PyTorch's"),
         ),
     ),
     Route(

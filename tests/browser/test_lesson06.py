@@ -57,7 +57,7 @@ def test_the_next_curve_brings_its_picture_and_its_question(lesson):
     expect(view).to_contain_text(second.text)
     expect(view.get_by_role("img", name="Curve 2:")).to_be_visible()
     view.get_by_role("button", name=second.answer.text).press("Enter")
-    expect(view).to_contain_text("Named at the first try: 1 of 1 tried")
+    expect(view).to_contain_text("Right at the first try: 1 of 1 tried")
     view.get_by_label("curve").select_option(label="1")
     expect(view).to_contain_text(first.text)
 

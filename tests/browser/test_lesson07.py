@@ -14,13 +14,21 @@ PATIENCE_MS = 20_000
 
 
 def test_a_prediction_is_answered_by_keyboard(lesson):
-    asked = question("real.frozen_statistics")
+    asked = question("real.loaded")
     wrong = next(choice.text for choice in asked.choices if not choice.right)
-    lesson.expect_a_question_to_answer(wrong, "abc"[[choice.right for choice in asked.choices].index(True)])
+    lesson.expect_a_question_to_answer(wrong, "abcd"[[choice.right for choice in asked.choices].index(True)])
+
+
+def test_the_ledger_of_ones_own_model_is_stepped_through_by_keyboard(lesson):
+    slider = lesson.page.get_by_role("slider", name="Operation").first
+    sentence = lesson.view_with(slider).locator("figcaption")
+    expect(sentence).to_contain_text("cross_entropy", timeout=PATIENCE_MS)  # the last one is shown first
+    slider.press("ArrowLeft")
+    expect(sentence).not_to_contain_text("cross_entropy", timeout=PATIENCE_MS)
 
 
 def test_the_ledger_tells_the_residual_network_from_a_layer_of_minilm(lesson):
-    ledger = lesson.view_with(lesson.page.get_by_role("slider", name="Operation"))
+    ledger = lesson.view_with(lesson.page.get_by_role("slider", name="Operation"), nth=1)
     sentence = ledger.locator("figcaption")
     expect(sentence).to_contain_text("head: linear")
     ledger.get_by_label("network").select_option(label="layer of MiniLM")

@@ -10,7 +10,6 @@ from amp_lessons.lessons.shipped import Head, cells_of, head_of, heading_of, num
 from amp_lessons.routes import minutes
 from amp_lessons.routes.catalogue import route
 from classroom import computed, pages
-from tests.test_notebooks import NEW_FORM
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "classroom" / "guide.md").read_text("utf-8")
@@ -36,7 +35,7 @@ def test_an_exercise_takes_at_least_what_its_card_says():
     assert MINUTES["10"]["Deeper: A mock interview"] >= 45
 
 
-@pytest.mark.parametrize("number", NEW_FORM)
+@pytest.mark.parametrize("number", NUMBERS)
 def test_a_page_has_the_minutes_sections_and_answers_of_its_lesson(number):
     page = PAGES[number]
     assert pages.refreshed(page, head_of(number), MINUTES[number]) == page, AGAIN
@@ -46,7 +45,7 @@ def test_a_page_has_the_minutes_sections_and_answers_of_its_lesson(number):
     assert page.splitlines()[0] == f"# {number} · {head_of(number).title}: for teachers"
 
 
-@pytest.mark.parametrize("number", NEW_FORM)
+@pytest.mark.parametrize("number", NUMBERS)
 def test_plans_leave_time_to_talk(number):
     for plan, taken in pages.plans(PAGES[number]).items():
         total = sum(MINUTES[number][each] for each in taken)
@@ -87,8 +86,7 @@ def test_a_block_that_nobody_computes_is_refused():
 @pytest.mark.parametrize(("id", "minutes_there"), [("hour", 90), ("evening", 240), ("weekend", 2 * 6 * 60)])
 def test_plans_made_of_routes_leave_time_to_talk(id, minutes_there):
     assert f"<!-- computed: plan {id} -->" in GUIDE
-    if len(NEW_FORM) == len(NUMBERS):
-        assert route(id).minutes <= (1 - pages.LEFT_FOR_TALK) * minutes_there
+    assert route(id).minutes <= (1 - pages.LEFT_FOR_TALK) * minutes_there
 
 
 def test_links_of_guide_policy_and_pages_lead_somewhere():

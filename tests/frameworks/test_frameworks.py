@@ -114,6 +114,16 @@ def test_a_version_in_which_a_flag_means_something_else_is_seen(framework, monke
             assert meaning(framework, flag) != EVERYWHERE[framework, flag], (flag, name)
 
 
+@pytest.mark.in_turn
+@pytest.mark.parametrize(
+    ("framework", "flag"), [("transformers", "bf16"), ("accelerate", "bf16"), ("lightning", "bf16-mixed")]
+)
+def test_weights_that_loaded_in_bf16_stay_so_under_a_mixed_flag(framework, flag):
+    pytest.importorskip(MODULES[framework])
+    seen = meaning_of(framework, flag, torch.bfloat16)
+    assert (seen.weights, seen.gradients, seen.optimizer_state) == (bf16, bf16, bf16)
+
+
 def test_every_flag_is_tested():
     assert set(FLAGS) == {*EVERYWHERE, *ON_A_CPU}
 

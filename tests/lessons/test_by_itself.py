@@ -13,7 +13,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from amp_lessons.lessons import shipped
-from tests.test_notebooks import NEW_FORM
+from tests.test_notebooks import NUMBERS
 
 BY_ITSELF = Path(__file__).with_name("by_itself.py")
 
@@ -27,7 +27,7 @@ def failures(lesson):
 
 @pytest.mark.thorough
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("number", NEW_FORM)
+@pytest.mark.parametrize("number", NUMBERS)
 def test_a_core_needs_nothing_below_it_and_a_deeper_section_no_other_one(number):
     assert failures(shipped.numbered(shipped.originals(), number)) == []
 

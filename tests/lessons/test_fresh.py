@@ -11,6 +11,8 @@ import pytest
 from amp_lessons import clinic, quizzes, views
 from amp_lessons.audit import catalogue
 from amp_lessons.lessons import fresh, originals
+from amp_lessons.lessons.shipped import begins_deeper
+from tests.notebook_rules import FOLDED
 
 LESSONS = {path.stem[:2]: path for path in sorted(originals().glob("[0-9][0-9]_*.ipynb"))}
 QUIZ = re.compile(r'views\.Quiz\("([\w.]+)"\)')
@@ -108,3 +110,10 @@ def test_what_stays_stored_for_readers_has_its_answers_folded():
 
 def test_the_words_are_of_views_that_there_are():
     assert [name for name in fresh._WHAT_FOR if not hasattr(views, name)] == []
+
+
+def test_what_is_deeper_is_folded_in_a_fresh_lesson():
+    cells = given_to_a_learner("00")["cells"]
+    headings = [cell for cell in cells if begins_deeper(cell)]
+    assert headings
+    assert all(cell["metadata"] == {FOLDED: True} for cell in headings)

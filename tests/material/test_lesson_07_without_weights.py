@@ -10,7 +10,7 @@ from amp_lessons import docstrings, pretrained
 from tests.material.lesson07_cells import CELLS
 
 # Alike with the extra and without it
-ELSEWHERE = ("diffusion", "times", "sampling", "gan-", "flags", "export", "norms-ledger")
+ELSEWHERE = ("diffusion", "times", "sampling", "flags", "export", "norms-ledger")
 ASKS = ("views.Quiz", "views.ExerciseCard", "views.check")
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from amp_lessons.exercises import shelf
 from amp_lessons.lessons import shipped
-from tests.test_notebooks import NEW_FORM
+from tests.test_notebooks import NUMBERS
 
 ROOT = Path(__file__).parents[2]
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text("utf-8")
@@ -27,13 +27,14 @@ def texts() -> Iterator[tuple[str, str]]:
     package = ROOT / "amp_lessons"
     of_lessons = [
         *(package / "quizzes").glob("*.json"),
+        *(package / "interview" / "bank").glob("*.yaml"),
         *(ROOT / "classroom" / "lessons").glob("*.md"),
     ]
-    for path in [each for each in of_lessons if each.name[:2] in NEW_FORM]:
+    for path in of_lessons:
         yield path.name, path.read_text("utf-8")
-    for each in (each for each in shelf.exercises() if each.lesson in NEW_FORM):
+    for each in shelf.exercises():
         yield each.id, (package / "exercises" / each.id / "card.md").read_text("utf-8")
-    for number in NEW_FORM:
+    for number in NUMBERS:
         cells = shipped.cells_of(shipped.numbered(shipped.originals(), number))
         yield number, "\n".join(shipped.source(cell) for cell in cells if cell["cell_type"] == "markdown")
     for name in ("README.md", "classroom/guide.md"):

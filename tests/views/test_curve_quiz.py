@@ -40,7 +40,7 @@ def test_only_the_first_answer_to_a_curve_counts(quiz):
     quiz.choose(letter(1, True))
     quiz.next()
     quiz.choose(letter(2, True))
-    assert quiz.score == "Named at the first try: 1 of 2 tried, of 12 in all."
+    assert quiz.score == "Right at the first try: 1 of 2 tried, of 12 in all."
     assert quiz.score in quiz.children[-1].value
 
 
@@ -50,6 +50,18 @@ def test_a_number_that_is_not_there_is_refused_in_words(quiz, number):
         quiz.number = number
 
 
+def test_some_of_the_curves_keep_their_numbers():
+    quiz = views.CurveQuiz(range(7, 13))
+    assert quiz.caption.startswith("Curve 7: ")
+    quiz.number = 12
+    quiz.choose(letter(12, True))
+    assert quiz.score == "Right at the first try: 1 of 1 tried, of 6 in all."
+    quiz.next()
+    assert quiz.number == 7
+    with pytest.raises(ValueError, match="from 7 to 12"):
+        quiz.number = 6
+
+
 def test_without_a_kernel_all_questions_are_there_with_their_answers_folded(quiz):
     bundle = quiz._repr_mimebundle_()
     assert bundle["text/markdown"].count("<details>") == 12
@@ -57,13 +69,14 @@ def test_without_a_kernel_all_questions_are_there_with_their_answers_folded(quiz
     assert bundle["text/plain"].count("What is it?") == 12
 
 
-def test_the_gallery_numbers_the_curves_and_names_no_cause():
-    shown = views.loss_curves()
+@pytest.mark.parametrize("numbers", [range(1, 13), range(7, 13)])
+def test_the_gallery_numbers_the_curves_and_names_no_cause(numbers):
+    shown = views.loss_curves(numbers)
     titles = [axes.get_title() or axes.get_title(loc="left") for axes in shown.picture.figure.axes]
-    assert [title for title in titles if title] == [str(number) for number in range(1, 13)]
+    assert [title for title in titles if title] == [str(number) for number in numbers]
     written = [text.get_text() for axes in shown.picture.figure.axes for text in axes.texts]
     assert set(written) <= {"NaN"}
-    assert shown._repr_mimebundle_()["text/plain"].startswith("[measured] 12 trainings")
+    assert shown._repr_mimebundle_()["text/plain"].startswith(f"[measured] {len(numbers)} trainings")
 
 
 def test_a_curve_is_said_in_words():

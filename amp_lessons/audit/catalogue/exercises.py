@@ -66,6 +66,7 @@ only_checked(
     backoff="the scale does not fall by backoff_factor",
     growth_factor="the scale does not grow by growth_factor",
     growth_late="the scale does not grow after growth_interval clean iterations",
+    finite_taken_for_inf="gradients that are finite, but large, are taken for inf",
     growth_early="the scale grows before growth_interval clean iterations",
     counter_not_reset="clean iterations from before an overflow are counted",
 )

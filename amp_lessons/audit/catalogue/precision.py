@@ -7,6 +7,19 @@ from amp_lessons.audit.catalogue.rows import Worded, mistake, remark
 # --- in which dtype
 
 
+@mistake("every gradient was exactly 0", lesson="03", only_audit=True)
+def gradients_all_zero(scale: float | None) -> Worded:
+    """Report gradients that are all 0, computed in fp16 at the loss ``scale``, None in another format."""
+    seen = "every gradient was exactly 0 at two steps in a row that were looked at: no weight can learn"
+    if scale is None:
+        return seen, "look for what cuts the loss off from the weights: a mask, say, or a factor of 0"
+    return (
+        f"{seen}; in fp16, at the loss scale {scale:g}, smaller gradients than 2⁻²⁵ become 0 on their way",
+        "leave the scaler's init_scale at its default, 65536; where the gradients stay 0, look for what cuts "
+        "the loss off from the weights",
+    )
+
+
 @mistake("a forward pass ran outside autocast", lesson="02")
 def no_autocast(forward: str, asked: str) -> Worded:
     """Report that ``forward`` (of whom) ran in fp32 although ``asked`` was asked for."""

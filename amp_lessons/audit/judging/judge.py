@@ -11,6 +11,7 @@ from amp_lessons.audit.judging import beside, gradients, precision, scaler  # no
 from amp_lessons.audit.judging.rule import RULES, Memory, Verdict
 from amp_lessons.audit.recorder import events
 from amp_lessons.audit.recorder.places import place_of
+from amp_lessons.audit.seen import PrecisionSeen
 
 _Key = tuple[str, events.Line]
 
@@ -34,6 +35,11 @@ class Judge:
         kept, first, count = self._found.get(key, (verdict, event.step, 0))
         surer = kept if verdict.likely else verdict
         self._found[key] = (surer, first, count + 1)
+
+    @property
+    def precision(self) -> PrecisionSeen:
+        """The precision that the training ran in so far."""
+        return self._memory.precision
 
     def sightings(self) -> tuple[Sighting, ...]:
         """Return what was found: mistakes before remarks, what was seen before what is likely."""

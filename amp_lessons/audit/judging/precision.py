@@ -134,6 +134,13 @@ def scale_too_small(event: events.Underflow, memory: Memory) -> Iterator[Verdict
         yield likely(catalogue.steps.scale_too_small(event.scale, "small gradients vanish in fp16"), why)
 
 
+@on(events.GradientsZero)
+def gradients_all_zero(event: events.GradientsZero, memory: Memory) -> Iterator[Verdict]:
+    """Report gradients of which not one was other than 0."""
+    in_fp16 = event.used == torch.float16
+    yield seen(catalogue.precision.gradients_all_zero(event.scale if in_fp16 else None))
+
+
 @on(events.Backward)
 def scaler_for_bfloat16(event: events.Backward, memory: Memory) -> Iterator[Verdict]:
     """Remark on a scaler where only bf16 is used."""

@@ -12,6 +12,7 @@ import torch
 
 from amp_lessons.audit.findings import Finding
 from amp_lessons.audit.recorder import events
+from amp_lessons.audit.seen import PrecisionSeen
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,20 @@ class Memory:
     last_backward_scaled: bool = False
     factor: float = 1.0  # by which the last loss that went backward was multiplied by hand
     in_fp16: bool = False  # the last backward pass went through what autocast computed in fp16
+    autocast: dict[torch.dtype, None] = field(default_factory=dict)  # losses went backward through it
+    switched_off: set[type[events.Event]] = field(default_factory=set)  # what had enabled=False
     saved: list[events.Saved] = field(default_factory=list)
     dropped: dict[int, list[events.Dropped]] = field(default_factory=lambda: defaultdict(list))
+
+    @property
+    def precision(self) -> PrecisionSeen:
+        """The precision that the training ran in so far."""
+        return PrecisionSeen(
+            autocast=tuple(self.autocast),
+            autocast_off=events.AutocastEntered in self.switched_off,
+            scaler=bool(self.enabled_scalers),
+            scaler_off=events.ScalerMade in self.switched_off,
+        )
 
     def remember(self, event: events.Event) -> None:
         """Take note of an event, after the rules have heard it."""
@@ -57,10 +70,13 @@ class Memory:
             isinstance(event, events.LossScaled) and event.enabled
         ):
             self.enabled_scalers.add(event.scaler)
+        elif isinstance(event, (events.ScalerMade, events.AutocastEntered)) and not event.enabled:
+            self.switched_off.add(type(event))
         elif isinstance(event, events.Backward):
             self.last_backward_scaled = event.scaler is not None
             self.factor = event.factor
             self.in_fp16 = torch.float16 in event.forward
+            self.autocast |= dict.fromkeys(sorted(event.forward, key=str))
         elif isinstance(event, events.ScalerLoaded):
             self.loaded_scalers.add(event.scaler)
         elif isinstance(event, events.StepDone):

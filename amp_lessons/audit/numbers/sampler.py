@@ -15,6 +15,7 @@ from amp_lessons.audit.numbers.layers import Remembered, dtypes_of, layer_step, 
 from amp_lessons.audit.numbers.naming import Names, part_of, replicas
 from amp_lessons.audit.recorder.events import (
     Event,
+    GradientsZero,
     ShardsInHalf,
     StepDone,
     Underflow,
@@ -67,6 +68,7 @@ class Sampler:
         self._now: dict[str, LayerStep] = {}
         self._under_autocast = False
         self._told_of_halves: set[int] = set()  # optimizers
+        self._all_zero: set[int] = set()  # optimizers whose gradients were, when they were last looked at
         self.sampling = False
         self._replicas: dict[int, frozenset[int]] = {}  # of each optimizer, looked for once
 
@@ -114,6 +116,7 @@ class Sampler:
             before.closure_is_over()
         else:
             self._remembered = Remembered(self.names.by_layer(_moving(optimizer)))
+        self._tell_of_zeros(optimizer, step, loss_scale, used)
         self._tell_of_underflow(step, loss_scale, used)
 
     def after_step(self, optimizer: torch.optim.Optimizer, done: StepDone, scale: Later, loss: Later) -> None:
@@ -141,6 +144,17 @@ class Sampler:
         following = self._asked[id(optimizer)] % self._every == 0
         self.frames.begin(done.step + 1, armed=following or not done.happened)
 
+    def _tell_of_zeros(
+        self, optimizer: torch.optim.Optimizer, step: int, scale: float, used: torch.dtype | None
+    ) -> None:
+        """Report gradients that are all exactly 0, at two steps in a row: one may be a batch's own."""
+        if not self._now or any(each.zero_fraction < 1.0 for each in self._now.values()):
+            self._all_zero.discard(id(optimizer))
+            return
+        if id(optimizer) in self._all_zero:
+            self._report(GradientsZero(step=step, line=own_line(), used=used, scale=scale))
+        self._all_zero.add(id(optimizer))
+
     def _tell_of_underflow(self, step: int, scale: float, used: torch.dtype | None) -> None:
         """Report gradients that all lie at the lower end of fp16, at a scale that could be larger."""
         if used is not torch.float16 or not 1.0 <= scale < _FIRST_SCALE or not self._now:
@@ -148,7 +162,7 @@ class Sampler:
         found = [each.census for each in self._now.values() if each.census is not None]
         largest = max((max(census.binades, default=_NO_BINADE) for census in found), default=_NO_BINADE)
         overflowed = any(census.nonfinite for census in found)
-        if not overflowed and math.ldexp(scale, largest) < _FEW_BITS:
+        if not overflowed and largest > _NO_BINADE and math.ldexp(scale, largest) < _FEW_BITS:
             self._report(Underflow(step=step, line=own_line(), scale=scale))
 
     def _tell_of_lost_updates(

@@ -14,7 +14,15 @@ from markupsafe import Markup
 
 from amp_lessons.audit.report.document import Document
 from amp_lessons.audit.report.losses import AS_TRAINED, LossMap, formats_of, loss_map, used_format
-from amp_lessons.audit.report.rendering import LAYERS, STEPS, Section, headline, section_html, sections_of
+from amp_lessons.audit.report.rendering import (
+    LAYERS,
+    STEPS,
+    Section,
+    headline,
+    ran_html,
+    section_html,
+    sections_of,
+)
 from amp_lessons.text.page import whole_page
 from amp_lessons.text.words import fraction
 
@@ -45,7 +53,8 @@ def document_of(audit: Seen | Report) -> Document:
 
 def page(document: Document) -> str:
     """Return a whole HTML page of a report's document."""
-    return page_of(headline(document), Markup("\n").join(sections_with_pictures(document)))
+    sections = Markup("\n").join(sections_with_pictures(document))
+    return page_of(headline(document), ran_html(document) + sections)
 
 
 def page_of(title: str, sections: Markup) -> str:
@@ -121,7 +130,7 @@ def _figure_of(losses: LossMap, number_format: str) -> Markup:
     from amp_lessons.audit.page.drawings import map_picture
     from amp_lessons.views.base.picture import picture_html
 
-    caption = f"In {number_format}: the share of each layer's gradient, by norm, that becomes zero."
+    caption = f"In {number_format}: the fraction of each layer's gradient, by norm, that becomes zero."
     return picture_html(map_picture(losses), caption, f"{caption} {say_worst(losses)}", announced=False)
 
 

@@ -35,9 +35,12 @@ class AutocastCalls(Part):
         self._here.note("autocast")
         if context._enabled:
             self._here.forward.add(context.fast_dtype)
-            self._log.record(
-                events.AutocastEntered, device=context.device, dtype=context.fast_dtype, enabled=True
-            )
+        self._log.record(
+            events.AutocastEntered,
+            device=context.device,
+            dtype=context.fast_dtype,
+            enabled=context._enabled,
+        )
 
     def left(self) -> None:
         """Note where in autograd's count of operations the last autocast context ended."""

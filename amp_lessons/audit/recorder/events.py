@@ -269,6 +269,17 @@ class Underflow(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class GradientsZero(Event):
+    """Every gradient of an optimizer was exactly 0 at this step, and at the one looked at before.
+
+    ``used`` is the dtype of autocast, None without; ``scale`` is the loss scale.
+    """
+
+    used: torch.dtype | None
+    scale: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Ended(Event):
     """The training ended by an exception; ``overflow`` says that a batch had just overflowed."""
 

@@ -31,13 +31,24 @@ _HALVES = frozenset(HALVES.values())
 _WHOLE = frozenset((torch.int16, torch.int32, torch.int64))
 _MOST_COUNTED = 65536  # whole numbers that are compared with what 16 bits make of them
 _SMALL_PART = 0.1  # of the weights, in a moving average
+_A_FEW = 64  # numbers of a tensor, by which it is known again
+_ROUNDED = 2.0**-7  # how far two roundings to bf16 may move a number
 _LONG_SUM = 4  # terms
 _FAR_OFF = 0.01  # of the sum of the terms' magnitudes: rounding once takes 0.4 % at most, in bf16
 
 
 @contextmanager
+def watching_beside(recorder: Recorder) -> Iterator[None]:
+    """Record checkpoints and averages of whole models, which no compiler ever traces."""
+    spies = _Spies(recorder)
+    saved, averaged = partial(_then, recorder, spies.saved), partial(_around, recorder, spies.model_averaged)
+    with replaced(torch, "save", saved), replaced(AveragedModel, "update_parameters", averaged):
+        yield
+
+
+@contextmanager
 def watching_tensors(recorder: Recorder) -> Iterator[None]:
-    """Record what happens to tensors inside."""
+    """Record what happens to tensors inside; compiled code would stumble over it."""
     spies = _Spies(recorder)
     with ExitStack() as stack, ExitStack() as functions:
         for owner, name, after in spies.patches():
@@ -118,6 +129,7 @@ class _Spies:
         self._recorder = recorder
         self._sums: dict[int, _Sum] = {}  # running ones
         self._weights: tuple[int, set[int], set[tuple[int, ...]]] = (-1, set(), set())
+        self._decayed: dict[int, float] = {}  # where a tensor lies, and which part of it was just taken away
 
     def patches(self) -> Iterator[tuple[Any, str, Callable[..., None]]]:
         """Yield what is replaced, and what looks at its result."""
@@ -133,7 +145,6 @@ class _Spies:
 
     def functions(self) -> Iterator[tuple[Any, str, Callable[..., None]]]:
         """Yield the functions of PyTorch's that are replaced, and what looks at their results."""
-        yield torch, "save", self.saved
         yield torch, "arange", self.counted
         yield torch, "where", self.chosen
         yield torch, "norm", self.measured
@@ -141,8 +152,9 @@ class _Spies:
 
     def in_place(self) -> Iterator[tuple[Any, str, Callable[..., None]]]:
         """Yield what is replaced that changes its first argument, and what looks at the change."""
-        yield AveragedModel, "update_parameters", self._model_averaged
         yield Tensor, "lerp_", self._lerped
+        yield Tensor, "mul_", self._multiplied_in_place
+        yield Tensor, "__imul__", self._multiplied_in_place
         yield Tensor, "add_", self._added_in_place
         yield Tensor, "__iadd__", self._added_in_place
 
@@ -247,7 +259,8 @@ class _Spies:
 
     # --- moving averages of the weights
 
-    def _model_averaged(self, before: Any, average: Any, model: Any) -> None:
+    def model_averaged(self, before: Any, average: Any, model: Any) -> None:
+        """Report an averaged model that takes in the weights of ``model``."""
         kept, weights = next(average.module.parameters()), next(model.parameters())
         self._tell_of_average(before, kept, weights)
 
@@ -271,12 +284,37 @@ class _Spies:
         if small and averages and self._is_average(averages[0], weights[0]):
             self._tell_of_average(before, averages[0], weights[0])
 
+    def _multiplied_in_place(self, before: Any, tensor: Tensor, factor: Any) -> None:
+        """Remember what was multiplied by a number a little below 1: an average may take in weights next."""
+        self._decayed.clear()
+        small = isinstance(factor, float) and 0.0 < 1.0 - factor <= _SMALL_PART
+        if small and not tensor.requires_grad and not self._recorder.in_step():  # where momentum decays, too
+            self._decayed[tensor.data_ptr()] = 1.0 - factor
+
     def _added_in_place(self, before: Any, tensor: Tensor, other: Any, **kwargs: Any) -> None:
         part = kwargs.get("alpha", 1.0)
-        if isinstance(part, float) and abs(part) <= _SMALL_PART and self._is_average(tensor, other):
+        weights = self._part_of_weights(other, self._decayed.pop(tensor.data_ptr(), None))
+        if weights is not None and self._is_average(tensor, weights):
+            self._tell_of_average(before, tensor, weights)
+        elif isinstance(part, float) and abs(part) <= _SMALL_PART and self._is_average(tensor, other):
             self._tell_of_average(before, tensor, other)
         elif tensor.dtype in _HALVES and tensor.dim() == 0 and before is not None:
             self._summed(tensor, tensor, float(before), other)
+
+    def _part_of_weights(self, term: Any, part: float | None) -> Tensor | None:
+        """Return the weights of which ``term`` is that part, where reading them costs nothing."""
+        if part is None or not isinstance(term, Tensor) or not is_free_to_read(term):
+            return None
+        few = local(term).detach().reshape(-1)[:_A_FEW].float()
+        for weights in self._parameters():
+            if weights.shape == term.shape and is_free_to_read(weights):
+                theirs = part * local(weights).detach().reshape(-1)[:_A_FEW].float()
+                if theirs.any() and torch.allclose(few, theirs, rtol=_ROUNDED, atol=0.0):
+                    return weights
+        return None
+
+    def _parameters(self) -> list[Tensor]:
+        return [p for o in list(self._recorder.known.optimizers.values()) for p in parameters_of(o)]
 
     def _is_average(self, average: Any, weights: Any) -> bool:
         """Whether one tensor takes in another that is a weight, or is as large as one and in 16 bits."""
@@ -293,7 +331,7 @@ class _Spies:
     def _known_weights(self) -> tuple[set[int], set[tuple[int, ...]]]:
         step, pointers, shapes = self._weights
         if step != self._recorder.steps:
-            parameters = [p for o in list(self._recorder.known.optimizers.values()) for p in parameters_of(o)]
+            parameters = self._parameters()
             pointers = {p.data_ptr() for p in parameters}
             shapes = {tuple(p.shape) for p in parameters}
             self._weights = self._recorder.steps, pointers, shapes
@@ -315,7 +353,7 @@ def _some_of(owner: Any = None) -> Tensor | None:
     if not isinstance(tensor, Tensor):
         return None
     interesting = tensor.dtype in _HALVES and is_free_to_read(tensor) and tensor.is_contiguous()
-    return local(tensor).detach().reshape(-1)[:64].clone() if interesting else None
+    return local(tensor).detach().reshape(-1)[:_A_FEW].clone() if interesting else None
 
 
 def _by_own_code() -> bool:

@@ -8,6 +8,8 @@ from typing import Any
 from amp_lessons.audit.report.document import SCHEMA, VERSION, Document
 from amp_lessons.typed_json import finite, made
 
+_ADDED = {"precision": None}  # keys that the first reports of this version lack
+
 
 def dumps(document: Document, indent: int | None = None) -> str:
     """Write a document as JSON; the same document always gives the same text."""
@@ -35,7 +37,7 @@ def checked(document: Any) -> Document:
             "known here: read it with the amp-lessons that wrote it"
         )
     try:
-        return made(Document, document, unknown_too=True)
+        return made(Document, _ADDED | document, unknown_too=True)
     except TypeError as error:
         raise ValueError(f"this report is damaged: {error}") from error
 

@@ -183,10 +183,20 @@ class RankEntry(TypedDict):
     ended: str
 
 
+class PrecisionEntry(TypedDict):
+    """In which precision the training ran: the fields of ``audit.PrecisionSeen``, dtypes by their names."""
+
+    autocast: list[str]
+    autocast_off: bool
+    scaler: bool
+    scaler_off: bool
+
+
 class Document(TypedDict):
     """All of a report. ``passed`` is False where a mistake was seen, ``of`` says of what the report is.
 
-    ``ranks`` are those whose reports were joined in it, none for a training of one process.
+    ``ranks`` are those whose reports were joined in it, none for a training of one process; ``precision`` is
+    null where an older version wrote the report.
     """
 
     schema: str
@@ -203,6 +213,7 @@ class Document(TypedDict):
     not_seen: list[str]
     how: HowEntry | None
     ranks: list[RankEntry]
+    precision: PrecisionEntry | None
 
 
 def empty(of: str = "") -> Document:
@@ -222,6 +233,7 @@ def empty(of: str = "") -> Document:
         not_seen=[],
         how=None,
         ranks=[],
+        precision=None,
     )
 
 

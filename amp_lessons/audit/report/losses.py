@@ -43,14 +43,17 @@ class LossMap:
 class LayerRow:
     """One layer over all sampled steps.
 
-    ``losses`` maps formats to what is lost in them, ``AS_TRAINED`` among them where autocast was on;
+    ``losses`` maps formats to what is lost in them, ``AS_TRAINED`` among them where autocast was on; None
+    where every gradient was 0, inf or NaN already, so that nothing was left to lose. ``zeros`` is the mean
+    fraction of the gradients that were exactly 0: some of them underflowed in the backward pass.
     ``lost_updates`` is the mean share of its weights that a step left as they were. ``unusual`` are the
     dtypes of what mixed precision keeps in fp32 and this training does not.
     """
 
     name: str
     parameters: int
-    losses: dict[str, Loss]
+    losses: dict[str, Loss | None]
+    zeros: float
     lost_updates: float | None
     unusual: dict[str, str]
 
@@ -117,6 +120,7 @@ def _row(layer: LayerEntry) -> LayerRow:
         name=layer["name"],
         parameters=layer["parameters"],
         losses={name: _together([_census(step, name) for step in history]) for name in formats},
+        zeros=_mean(step["zero_fraction"] for step in history),
         lost_updates=sum(updates) / len(updates) if updates else None,
         unusual={what: dtype for what, dtype in layer["dtypes"].items() if _is_unusual(what, dtype)},
     )
@@ -131,19 +135,20 @@ def _census(step: LayerStepEntry, number_format: str) -> CensusEntry | None:
     return step["census"] if number_format == AS_TRAINED else step["counterfactual"].get(number_format)
 
 
-def _together(censuses: Sequence[CensusEntry | None]) -> Loss:
-    """Add up the gradients of several steps, as if they were those of one."""
+def _together(censuses: Sequence[CensusEntry | None]) -> Loss | None:
+    """Add up the gradients of several steps, as if they were those of one; None where none is at stake."""
     known = [census for census in censuses if census is not None]
     at_stake = sum(census["at_stake"] for census in known)
     norm = math.hypot(*(census["norm"] or 0.0 for census in known))
     lost_norm = math.hypot(*(census["underflowed_norm"] or 0.0 for census in known))
     count = sum(census["underflowed"] for census in known)
-    return Loss(count / at_stake if at_stake else 0.0, lost_norm / norm if norm else 0.0)
+    return Loss(count / at_stake, lost_norm / norm if norm else 0.0) if at_stake else None
 
 
 def _badness(row: LayerRow) -> tuple[float, ...]:
-    trained = row.losses.get(AS_TRAINED, Loss(0.0, 0.0))
-    others = [loss.norm for name, loss in row.losses.items() if name != AS_TRAINED]
+    nothing = Loss(0.0, 0.0)
+    trained = row.losses.get(AS_TRAINED) or nothing
+    others = [(loss or nothing).norm for name, loss in row.losses.items() if name != AS_TRAINED]
     return trained.norm, trained.count, row.lost_updates or 0.0, *others
 
 

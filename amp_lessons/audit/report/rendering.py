@@ -10,12 +10,12 @@ from markupsafe import Markup
 
 from amp_lessons.audit.findings import Place, Sighting
 from amp_lessons.audit.report import finding, steps
-from amp_lessons.audit.report.document import Document, finding_of
+from amp_lessons.audit.report.document import Document, PrecisionEntry, finding_of
 from amp_lessons.audit.report.losses import AS_TRAINED, LayerRow, Loss, formats_of, layer_rows, used_format
 from amp_lessons.audit.report.steps import ranks_table
 from amp_lessons.text import prose
 from amp_lessons.text.tables import Table
-from amp_lessons.text.words import fraction, number
+from amp_lessons.text.words import fraction, listed, number
 
 _WIDTH = 100
 _NOTHING = Markup("")
@@ -23,7 +23,7 @@ _NOTHING = Markup("")
 
 def as_text(document: Document) -> str:
     """Render a report for a terminal."""
-    lines = [headline(document)]
+    lines = [headline(document), *what_ran(document)]
     for section in sections_of(document):
         lines += ["", section.title, *section_lines(section)]
     return "\n".join(lines)
@@ -45,7 +45,7 @@ def section_lines(section: Section) -> Iterator[str]:
 
 def as_markdown(document: Document) -> str:
     """Render a report for GitHub, and for notebooks without HTML."""
-    parts = [f"**{prose.as_markdown(headline(document))}**"]
+    parts = [f"**{prose.as_markdown(headline(document))}**", *map(prose.as_markdown, what_ran(document))]
     for section in sections_of(document):
         parts += section_markdown(section)
     return "\n\n".join(parts)
@@ -68,8 +68,13 @@ def section_markdown(section: Section) -> Iterator[str]:
 def as_html(document: Document) -> Markup:
     """Render a report for a notebook, without pictures."""
     sections = Markup("\n").join(section_html(section, "h4") for section in sections_of(document))
-    section = '<section class="amp-audit" aria-label="{0}"><p><strong>{0}</strong></p>{1}</section>'
-    return Markup(section).format(headline(document), sections)
+    section = '<section class="amp-audit" aria-label="{0}"><p><strong>{0}</strong></p>{1}{2}</section>'
+    return Markup(section).format(headline(document), ran_html(document), sections)
+
+
+def ran_html(document: Document) -> Markup:
+    """Render what ran as paragraphs, none where nothing did."""
+    return Markup("").join(map(Markup("<p>{}</p>").format, what_ran(document)))
 
 
 def section_html(section: Section, heading: str, pictures: Markup = _NOTHING) -> Markup:
@@ -120,6 +125,39 @@ def headline(document: Document) -> str:
     if mistakes:
         return f"{of}: {mistakes} {'mistake' if mistakes == 1 else 'mistakes'} in {looked_at}"
     return f"{of}: no mistake seen in {looked_at}" if count else f"{of}: no optimizer step was seen"
+
+
+def what_ran(document: Document) -> Iterator[str]:
+    """Say in one line in which precision the training ran, and how much of it was skipped."""
+    ran, steps_seen = document["precision"], document["steps"]
+    if ran is None or not steps_seen:
+        return
+    parts = [_say_autocast(ran), *_say_weights(document), *_say_scaler(ran)]
+    if skipped := sum(not step["happened"] for step in steps_seen):
+        parts.append(f"{skipped:,} of {len(steps_seen):,} steps skipped")
+    yield f"What ran: {', '.join(parts)}."
+
+
+def _say_autocast(ran: PrecisionEntry) -> str:
+    if ran["autocast"]:
+        return f"{listed(ran['autocast'])} autocast"
+    return "autocast asked for, and switched off" if ran["autocast_off"] else "no autocast"
+
+
+def _say_weights(document: Document) -> Iterator[str]:
+    named = [layer["dtypes"].items() for layer in document["layers"]]
+    dtypes = {dtype: None for each in named for name, dtype in each if "." not in name and name != "output"}
+    if dtypes:
+        yield f"weights in {listed(list(dtypes))}"
+
+
+def _say_scaler(ran: PrecisionEntry) -> Iterator[str]:
+    if ran["scaler"]:
+        yield "scaler on"
+    elif ran["scaler_off"]:
+        yield "scaler switched off"
+    elif "fp16" in ran["autocast"]:
+        yield "no scaler"
 
 
 def sections_of(document: Document, most_layers: int = MOST_LAYERS) -> Iterator[Section]:
@@ -179,10 +217,20 @@ def _layers(document: Document, most: int) -> Iterator[Section]:
     formats = formats_of(document)
     unusual = any(row.unusual for row in rows)
     names = [f"{name} ({used_format(document)})" if name == AS_TRAINED else name for name in formats]
-    head = ("layer", "parameters", *names, "lost updates", *(["unusual dtypes"] if unusual else []))
+    head = (
+        "layer",
+        "parameters",
+        "already 0",
+        *names,
+        "lost updates",
+        *(["unusual dtypes"] if unusual else []),
+    )
     cells = [_layer_cells(row, formats, unusual) for row in rows[:most]]
-    said = "Over all steps that were looked at. In formats that were not used: what a cast would lose."
-    caption = "Gradients that become zero: share of their number / share of their norm"
+    said = (
+        "Over all steps that were looked at. In formats that were not used: what a cast would lose. "
+        "Gradients that are already 0 are not counted there; some may have underflowed in the backward pass."
+    )
+    caption = "Gradients that become zero: fraction of their number / fraction of their norm"
     notes = [f"{len(rows) - most} more layers lose less."] if len(rows) > most else []
     yield Section(LAYERS, (said,), table=Table(head, cells, caption, notes))
 
@@ -191,6 +239,7 @@ def _layer_cells(row: LayerRow, formats: tuple[str, ...], unusual: bool) -> tupl
     return (
         row.name,
         f"{row.parameters:,}",
+        fraction(row.zeros),
         *(_say_loss(row.losses.get(name)) for name in formats),
         "–" if row.lost_updates is None else fraction(row.lost_updates),
         *([", ".join(f"{what} {dtype}" for what, dtype in row.unusual.items())] if unusual else []),

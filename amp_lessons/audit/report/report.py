@@ -17,7 +17,7 @@ from amp_lessons.audit.report import as_json, rendering
 from amp_lessons.audit.report.document import SCHEMA, VERSION, Document
 from amp_lessons.audit.report.how import How
 from amp_lessons.audit.report.together import joined
-from amp_lessons.audit.seen import LayerSeen, Nonfinite, RankSeen, StepSeen
+from amp_lessons.audit.seen import LayerSeen, Nonfinite, PrecisionSeen, RankSeen, StepSeen
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.typed_json import hints_of, made, written
 
@@ -30,6 +30,7 @@ class Report:
     if it was by an exception, ``explanation`` what that means; ``not_seen`` says, a sentence each, what could
     not be watched; ``of`` names the script, and ``how`` tells how the audit was done. ``ranks`` are
     those whose reports were joined (``audit.of_ranks``), none where the training had one process.
+    ``precision`` says in which one it ran; None in a report that an older version has written.
     """
 
     findings: tuple[Sighting, ...]
@@ -43,6 +44,7 @@ class Report:
     explanation: Explanation | None = None
     how: How | None = None
     ranks: tuple[RankSeen, ...] = ()
+    precision: PrecisionSeen | None = None
 
     @property
     def passed(self) -> bool:

@@ -56,6 +56,7 @@ def joined(reports: Ranks, ended_first: Iterable[int] = ()) -> Document:
         not_seen=_not_seen(reports),
         how=next(filter(None, (reports[rank]["how"] for rank in order)), None),
         ranks=[_rank(rank, reports[rank]) for rank in order],
+        precision=lowest["precision"],
     )
 
 

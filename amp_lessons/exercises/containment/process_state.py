@@ -123,6 +123,14 @@ def _set_determinism(mode: tuple[bool, bool]) -> None:
     torch.use_deterministic_algorithms(mode[0], warn_only=mode[1])
 
 
+def _benchmarks() -> bool:
+    return torch.backends.cudnn.benchmark
+
+
+def _set_benchmarks(on: bool) -> None:
+    torch.backends.cudnn.benchmark = on
+
+
 def _flushes_denormals() -> bool:
     return sys.float_info.min / 2 == 0.0
 
@@ -130,7 +138,12 @@ def _flushes_denormals() -> bool:
 def _fp32_products() -> list[Setting]:
     """Make a setting of each switch; to write the neutral value of one makes its newer ones neutral too."""
     return [
-        Setting(switch.read, switch.write, "highest" if switch is MATMUL_SWITCH else _AS_IT_IS)
+        Setting(
+            switch.read,
+            switch.write,
+            "highest" if switch is MATMUL_SWITCH else _AS_IT_IS,
+            "another precision of fp32 products",
+        )
         for switch in FP32_SWITCHES
     ]
 
@@ -175,7 +188,8 @@ def _settings() -> list[Setting]:
         Setting(_device_contexts, _set_device_contexts, ([], None, None)),
         Setting(torch.is_grad_enabled, torch.set_grad_enabled, True, "gradients switched off"),
         Setting(_anomaly_detection, lambda on: torch.autograd.set_detect_anomaly(*on), (False, True)),
-        Setting(_determinism, _set_determinism, (False, False)),
+        Setting(_determinism, _set_determinism, (False, False), "deterministic algorithms switched on"),
+        Setting(_benchmarks, _set_benchmarks, mistake="cudnn.benchmark switched on or off"),
         # tensors are tiny: a pool of threads, which wakes up for every operation, costs more than it brings
         Setting(torch.get_num_threads, torch.set_num_threads, 1),
         *_fp32_products(),

@@ -17,7 +17,7 @@ from amp_lessons.material.models import CLASSES, seeded
 _IMAGES, _BATCH, _LR = 960, 32, 0.5
 _ROWS, _PIXELS, _WIDTH = 8, 8, 16
 _EMPTY_FROM = 18  # the first of two batches of which one image is blank
-_NAN = "share of the weights that are NaN"
+_NAN = "fraction of the weights that are NaN"
 
 
 def observe(attend: Callable[..., Any], seed: int) -> Observed:

@@ -15,7 +15,7 @@ from amp_lessons.material.models import digits_classifier
 
 _IMAGES, _BATCH, _LR = 640, 32, 0.2
 _COLUMNS, _PIXELS = 8, 8
-_NAN = "share of the normalised pixels that are NaN"
+_NAN = "fraction of the normalised pixels that are NaN"
 
 
 def observe(normalise: Callable[..., Any], seed: int) -> Observed:

@@ -229,3 +229,40 @@ def kahan_in_16_bits(model, step, steps, decay):
             high[n] = exact.to(p.dtype)
             low[n] = exact - high[n].float()
     return {n: high[n].float() + low[n] for n in high}
+
+
+# --- written without a look at the check
+STEP = "    for _ in range(steps):\n        step()\n"
+wrong(
+    "begins_after_the_first_step",
+    "wrong_average",
+    "begins with the weights after the first step",
+    (
+        STEP,
+        "    for n in range(steps):\n        step()\n        if n == 0:\n"
+        f"            average = {{name: {COPY} for name, parameter in model.named_parameters()}}\n",
+    ),
+)
+wrong(
+    "begins_with_zeros",
+    "wrong_average",
+    "begins with zeros",
+    (COPY, "torch.zeros_like(parameter, dtype=torch.float32)"),
+)
+wrong(
+    "frozen_parameters_left_out",
+    "wrong_return_type",
+    "without 0.bias, which is frozen",
+    ("in model.named_parameters()}", "in model.named_parameters() if parameter.requires_grad}"),
+    (
+        "                average[name].mul_",
+        "                if name in average:\n                    average[name].mul_",
+    ),
+)
+wrong(
+    "buffers_averaged_too",
+    "wrong_return_type",
+    "with seen, a buffer",
+    ("model.named_parameters()}", "model.state_dict().items()}"),
+    ("model.named_parameters():", "model.state_dict().items():"),
+)

@@ -19,7 +19,10 @@ from amp_lessons.text.describing import describe
 _TOLERANCE = (
     0.01  # of the way that the average goes: fp32 is ten times better, an average in 16 bits is worse
 )
-_FAR, _NEAR = 0.05, 0.005  # how far weights drift, as a share of them; the second is about one step of bf16
+_FAR, _NEAR = (
+    0.05,
+    0.005,
+)  # how far weights drift, as a fraction of them; the second is about one step of bf16
 
 
 def check(attempt: Attempt) -> Iterator[Finding]:
@@ -68,6 +71,7 @@ class _Training:
             torch.manual_seed(self.seed)
             self.model = nn.Sequential(nn.Linear(8, 6), nn.LayerNorm(6)).to(device_type(), self.dtype)
         self.model[0].bias.requires_grad_(False)  # a frozen parameter has an average too
+        self.model.register_buffer("seen", torch.zeros((), device=device_type()))  # a buffer has none
         self.start = {name: each.detach().double() for name, each in self.model.named_parameters()}
         self.ends = {name: self._end(each) for name, each in self.start.items()}
         self._remember()
@@ -88,10 +92,7 @@ class _Training:
 
     def average(self, decay: float) -> dict[str, Tensor]:
         """Return the average in fp64 of the weights that were really there."""
-        values = dict(self.start)
-        for weights in self.history[1:]:
-            values = {name: decay * values[name] + (1 - decay) * weights[name] for name in values}
-        return values
+        return _averaged(self.history, decay)
 
     def _end(self, start: Tensor) -> Tensor:
         noise = torch.rand(start.shape, generator=self.draw, dtype=torch.float64).to(start.device)
@@ -100,6 +101,14 @@ class _Training:
     def _remember(self) -> None:
         weights = {name: each.detach().double() for name, each in self.model.named_parameters()}
         self.history.append(weights)
+
+
+def _averaged(weights: list[dict[str, Tensor]], decay: float) -> dict[str, Tensor]:
+    """Return the moving average in fp64 that begins with the first of these weights."""
+    values = dict(weights[0])
+    for each in weights[1:]:
+        values = {name: decay * values[name] + (1 - decay) * each[name] for name in values}
+    return values
 
 
 def _require_steps(training: _Training) -> None:
@@ -132,7 +141,7 @@ def _require_tensors(found: Any, training: _Training) -> None:
         reject(
             "wrong_return_type",
             f"a dict with one tensor for each of {', '.join(training.start)} was expected, not "
-            f"{describe(found)}",
+            f"{describe(found)}{_other_names(found, training)}",
             "take the names from model.named_parameters()",
         )
     for name, value in found.items():
@@ -143,6 +152,20 @@ def _require_tensors(found: Any, training: _Training) -> None:
                 f"tensors in fp32 without a graph were expected; {name} is {describe(value)}{graph}",
                 "keep the average in fp32, and update it under torch.no_grad()",
             )
+
+
+def _other_names(found: Any, training: _Training) -> str:
+    """Say which names are too few and too many, and what they stand for, where a dict was returned."""
+    if not isinstance(found, dict):
+        return ""
+    frozen = [name for name, each in training.model.named_parameters() if not each.requires_grad]
+    buffers = [name for name, _ in training.model.named_buffers()]
+    missing, spare = set(training.start) - set(found), set(found) - set(training.start)
+    said = [f"without {', '.join(sorted(missing))}{', which is frozen' * (missing == set(frozen))}"] * bool(
+        missing
+    )
+    said += [f"with {', '.join(map(str, spare))}{', a buffer' * (spare == set(buffers))}"] * bool(spare)
+    return ": " + ", and ".join(said)
 
 
 def _require_average(found: dict[str, Tensor], training: _Training, decay: float) -> None:
@@ -158,7 +181,26 @@ def _require_average(found: dict[str, Tensor], training: _Training, decay: float
     came = f"{training.when} with decay={decay} the average came {share:.0%} of its way"
     if training.dtype != torch.float32:
         _require_not_rounded(seen, right, start, came, training.dtype)
+    if training.dtype == torch.float32 and training.steps:
+        _require_no_other_average(seen, training, decay, came)
     _reject_average(seen, last, came)
+
+
+def _require_no_other_average(seen: Tensor, training: _Training, decay: float, came: str) -> None:
+    """Reject an average that begins with other weights, or takes them in at another time."""
+    start, *later = training.history
+    others = {
+        "begins with the weights after the first step": later,
+        "takes in the weights before each step, not those after it": [start, *training.history[:-1]],
+        "begins with zeros": [{name: torch.zeros_like(each) for name, each in start.items()}, *later],
+    }
+    for what, weights in others.items():
+        if torch.allclose(seen, _flat(_averaged(weights, decay)), rtol=1e-4, atol=1e-6):
+            reject(
+                "wrong_average",
+                f"{came}: it is what comes out if it {what}",
+                "begin with the weights from before the first step, and take in those after each step",
+            )
 
 
 def _require_not_rounded(seen: Tensor, right: Tensor, start: Tensor, came: str, dtype: torch.dtype) -> None:

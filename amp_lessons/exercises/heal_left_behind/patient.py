@@ -19,8 +19,8 @@ from amp_lessons.material.models import PIXELS
 _IMAGES, _BATCH, _STEPS, _LR = 512, 64, 500, 0.05
 _DECAY = 0.995
 _MOVED = f"numbers of the average that moved, of {PIXELS}"
-_MODEL = "error of the model, as a share of what it was"
-_AVERAGE = "error of its average, as a share of what it was"
+_MODEL = "error of the model, as a fraction of what it was"
+_AVERAGE = "error of its average, as a fraction of what it was"
 
 
 def observe(train: Callable[..., Any], seed: int) -> Observed:
@@ -38,8 +38,8 @@ def observe(train: Callable[..., Any], seed: int) -> Observed:
 
     before = error(torch.ones_like(gains))
     moved = int((average != 1).sum())
-    shares = {_MODEL: error(model.weight.detach()) / before, _AVERAGE: error(average) / before}
-    return Observed((), {"steps made": _STEPS, _MOVED: moved, **shares})
+    errors = {_MODEL: error(model.weight.detach()) / before, _AVERAGE: error(average) / before}
+    return Observed((), {"steps made": _STEPS, _MOVED: moved, **errors})
 
 
 def _all_alike() -> nn.Linear:
@@ -91,7 +91,7 @@ CASE = Case(
         ),
         Diagnosis(
             "decay is too close to 1 for so few steps",
-            "At 0.995 the weights of the start have 0.995^500 of the say, less than a tenth.",
+            "At 0.995 the first weights count for 0.995^500 of the average: less than a tenth.",
         ),
         Diagnosis(
             "the model's own weights do not move in bf16",

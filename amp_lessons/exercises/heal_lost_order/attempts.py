@@ -202,3 +202,41 @@ def two_small_positions(x, positions, base=10_000.0):
     pairs = torch.stack([x[..., :half], x[..., half:]], -1).double()
     turned = (rotation * pairs[..., None, :]).sum(-1)
     return torch.cat([turned[..., 0], turned[..., 1]], -1).to(x.dtype)
+
+
+# --- written without a look at the check
+COS_SIN = "    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)\n"
+HALVES = "    first, second = x[..., :half], x[..., half:]\n"
+ROTATED = "first * cos - second * sin, first * sin + second * cos"
+TABLE.mutant(
+    "the_other_way_round",
+    "wrong_rotation",
+    "opposite direction",
+    (ROTATED, "first * cos + second * sin, second * cos - first * sin"),
+)
+TABLE.mutant(
+    "pairs_of_neighbours",
+    "wrong_rotation",
+    "pairs of neighbours",
+    (HALVES, "    first, second = x[..., 0::2], x[..., 1::2]\n"),
+    (f"torch.cat([{ROTATED}], dim=-1)", f"torch.stack([{ROTATED}], dim=-1).flatten(-2)"),
+)
+TABLE.mutant(
+    "rows_numbered_in_order",
+    "wrong_rotation",
+    "positions were not used",
+    ("positions.float()[:, None]", "torch.arange(x.shape[-2], device=x.device).float()[:, None]"),
+)
+TABLE.mutant("base_typed_in", "wrong_rotation", "typed in", ("base**-", "10_000.0**-"))
+TABLE.mutant(
+    "angles_kept_for_a_length",
+    "wrong_rotation",
+    "angles were kept",
+    ("import torch\n", "import torch\n\n_tables = {}\n"),
+    (
+        COS_SIN,
+        "    key = len(positions), half, x.dtype\n    if key not in _tables:\n"
+        "        _tables[key] = angles.cos().to(x.dtype), angles.sin().to(x.dtype)\n"
+        "    cos, sin = _tables[key]\n",
+    ),
+)

@@ -19,12 +19,13 @@ from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.text.describing import describe
 
 _MANY = 1_000
+_USUAL_BASE = 10_000.0
 _TOLERANCES = {torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float32: 1e-3}
 
 
 def check(attempt: Attempt) -> Iterator[Finding]:
     """Rotate rows at near and far positions, in each dtype, with and without autocast."""
-    rotate = attempt.function(None, None, 10_000.0)
+    rotate = attempt.function(None, None, _USUAL_BASE)
     for case in _cases():
         given = case.x.clone().requires_grad_()
         result = _result(rotate, case, given.clone())
@@ -42,7 +43,7 @@ class RotationCase:
 
     x: Tensor
     positions: Tensor
-    base: float = 10_000.0
+    base: float = _USUAL_BASE
     autocast: bool = False
 
     @property
@@ -123,7 +124,7 @@ def _require_right(result: Any, case: RotationCase, rotate: LearnersFunction) ->
         )
     errors = _errors(result, case.right(case.x))
     if not (errors <= case.tolerance).all():
-        _reject(errors, case, rotate)
+        _reject(errors, case, rotate, result.detach())
 
 
 def _require_gradient(result: Tensor, case: RotationCase, given: Tensor) -> None:
@@ -147,12 +148,13 @@ def _errors(seen: Tensor, right: Tensor) -> Tensor:
     return errors.amax(-1).flatten(0, -2).amax(0)
 
 
-def _reject(errors: Tensor, case: RotationCase, rotate: LearnersFunction) -> NoReturn:
+def _reject(errors: Tensor, case: RotationCase, rotate: LearnersFunction, result: Tensor) -> NoReturn:
     worst = int(errors.argmax())
     position = int(case.positions[worst])
     seen = (
         f"for {case.what}, the row at position {position} is off by {float(errors[worst]):.2g} of its length"
     )
+    _require_the_formula(result, case, seen)
     if case.autocast and _is_right_without_autocast(rotate, case):
         reject(
             "angles_cast_back",
@@ -174,6 +176,42 @@ def _reject(errors: Tensor, case: RotationCase, rotate: LearnersFunction) -> NoR
         f"{seen}, and rounding does not explain it",
         "keep the formula of the code you were given: only in which dtype it is computed is wrong",
     )
+
+
+def _require_the_formula(result: Tensor, case: RotationCase, seen: str) -> None:
+    """Reject rows that another formula explains, to the tolerance of the right one."""
+    for what, (found, wanted) in _by_other_formulas(result, case).items():
+        if (_errors(found, wanted) <= case.tolerance).all():
+            reject(
+                "wrong_rotation",
+                f"{seen}, and right for {what}",
+                "keep the formula of the code you were given: only in which dtype it is computed is wrong",
+            )
+
+
+def _by_other_formulas(result: Tensor, case: RotationCase) -> dict[str, tuple[Tensor, Tensor]]:
+    """Put a result, its pairs in halves, beside what other embeddings make of a case."""
+    in_order = torch.arange(len(case.positions), device=case.positions.device)
+    others = {
+        "turns in the opposite direction": (result, case.right(case.x, turns=-1.0)),
+        "pairs of neighbours, 2i and 2i + 1, in place of number i of each half": (
+            _halves_of(result),
+            case.right(_halves_of(case.x)),
+        ),
+        "rows numbered 0, 1, 2, …: positions were not used": (
+            result,
+            replace(case, positions=in_order).right(case.x),
+        ),
+    }
+    if case.base != _USUAL_BASE:
+        what = f"a base of {_USUAL_BASE:,.0f}, not the one given: it is typed in, or angles were kept"
+        others[what] = result, replace(case, base=_USUAL_BASE).right(case.x)
+    return others
+
+
+def _halves_of(neighbours: Tensor) -> Tensor:
+    """Bring numbers 2i into the first half of each row, and 2i + 1 into the second."""
+    return neighbours.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2)
 
 
 _HAS_NOT = {torch.float16: "odd numbers above 2,048", torch.bfloat16: "odd numbers above 256"}

@@ -11,7 +11,7 @@ from amp_lessons.exercises.patients.case import Case, Curve, Diagnosis, Observed
 from amp_lessons.exercises.watching.tape import device_type
 
 _LENGTH, _BLOCK, _WIDTH = 2048, 256, 64
-_FOUND = "share of tokens that find the one before them"
+_FOUND = "fraction of tokens that find the one before them"
 
 
 def observe(rotate: Callable[..., Any], seed: int) -> Observed:

@@ -22,7 +22,7 @@ from amp_lessons.exercises.patients.digits import training
 
 _EPOCHS, _WARM_UP = 4, 8  # steps of warm-up: no more than the batches that overflow, and one
 _LOSS_WEIGHT = 2.0**10  # so that the scale has to be halved about seven times before gradients fit into fp16
-_RATE = "learning rate of each step that was made, as a share of the full one"
+_RATE = "learning rate of each step that was made, as a fraction of the full one"
 _UPDATES = "updates of the averaged weights for each step that was made"
 
 
@@ -50,8 +50,8 @@ def shows(seen: Observed) -> bool:
 
 CASE = Case(
     silent=False,  # PyTorch warns where the first step of all is skipped, and says "wrong order"
-    symptom="Of a warm-up over eight steps nothing is to be seen: the first step that moves a weight is made "
-    "at the full learning rate or close to it. PyTorch warns that lr_scheduler.step() was called before "
+    symptom="A warm-up over eight steps has no effect: the first step that moves a weight is made at the "
+    "full learning rate or close to it. PyTorch warns that lr_scheduler.step() was called before "
     "optimizer.step().",
     code="schedule_on_skipped_step",
     diagnoses=(
@@ -67,7 +67,7 @@ CASE = Case(
         ),
         Diagnosis(
             "the warm-up is too short for this learning rate",
-            "In bf16 the same warm-up does, with the same rate.",
+            "In bf16 the same warm-up is long enough for the same rate.",
         ),
         Diagnosis(
             "the gradients are applied while they are still scaled",

@@ -18,7 +18,7 @@ _EPOCHS, _BRIGHT_IN = 6, 2
 _IMAGES, _BATCH, _WIDTH, _LR = 256, 32, 32, 0.1
 # as a camera counts: fp16 holds the layer's sums, but not those of an image four times as bright
 _COUNTS, _BRIGHTER = 20_000.0, 4.0
-_FINITE = "share of the weights that are finite at the end"
+_FINITE = "fraction of the weights that are finite at the end"
 
 
 def observe(step: Callable[..., Any], seed: int) -> Observed:
@@ -78,7 +78,7 @@ CASE = Case(
         Diagnosis(
             "the batch that overflowed is still in the statistics that evaluation uses",
             "Its step was left out, its forward pass was not: it wrote inf and NaN into the running mean and "
-            "variance, of which no later batch gets rid. Training takes those of each batch.",
+            "variance, and no later batch removes them. Training uses the statistics of each batch.",
             right=True,
         ),
         Diagnosis(

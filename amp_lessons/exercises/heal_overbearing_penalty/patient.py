@@ -18,16 +18,16 @@ from amp_lessons.exercises.patients.case import (
 from amp_lessons.exercises.patients.digits import training
 
 _EPOCHS, _PENALTY = 8, 0.01
-_STEPS = "share of the batches after which the weights changed"
+_STEPS = "fraction of the batches after which the weights changed"
 
 
 def observe(loop: Callable[..., Any], seed: int) -> Observed:
     """Train on the digits with a small penalty: the loss without it, and how many batches led to a step."""
     run = training(seed)
     losses = run.run(loop, _EPOCHS, penalty=_PENALTY)
-    share = run.steps / (_EPOCHS * len(run.loader))
+    fraction = run.steps / (_EPOCHS * len(run.loader))
     return Observed(
-        (Curve("mean loss", "epoch", tuple(losses)),), {_STEPS: share, "share named rightly": run.accuracy()}
+        (Curve("mean loss", "epoch", tuple(losses)),), {_STEPS: fraction, "accuracy": run.accuracy()}
     )
 
 

@@ -70,7 +70,7 @@ CASE = Case(
         ),
         Sighting(
             "https://github.com/NVIDIA/apex/pull/132",
-            "The cache of casts, and what it took for stale, was a subject in apex already, in 2019.",
+            "In 2019 apex already had to decide when an entry of its cache of casts is stale.",
         ),
     ),
     observe=observe,

@@ -20,15 +20,15 @@ from amp_lessons.exercises.patients.digits import training
 _EPOCHS = 8
 # gradients of a loss this large fit into fp16 once the scale was halved six times; an epoch has 8 batches
 _LOSS_WEIGHT = 2.0**9
-_STEPS = "share of the batches after which the weights changed"
+_STEPS = "fraction of the batches after which the weights changed"
 
 
 def observe(loop: Callable[..., Any], seed: int) -> Observed:
     """Train on the digits with a loss of large numbers, and count the batches after which weights moved."""
     run = training(seed, loss_weight=_LOSS_WEIGHT)
     losses = run.run(loop, _EPOCHS)
-    share = run.steps / (_EPOCHS * len(run.loader))
-    return Observed((Curve("mean loss", "epoch", tuple(losses)),), {_STEPS: share})
+    fraction = run.steps / (_EPOCHS * len(run.loader))
+    return Observed((Curve("mean loss", "epoch", tuple(losses)),), {_STEPS: fraction})
 
 
 def shows(seen: Observed) -> bool:

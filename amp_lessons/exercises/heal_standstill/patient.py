@@ -26,7 +26,7 @@ def observe(loop: Callable[..., Any], seed: int) -> Observed:
     losses = run.run(loop, _EPOCHS, max_norm=_MAX_NORM)
     return Observed(
         (Curve("mean loss", "epoch", tuple(losses)),),
-        {MOVED: run.moved(), "share named rightly": run.accuracy()},
+        {MOVED: run.moved(), "accuracy": run.accuracy()},
     )
 
 

@@ -20,7 +20,7 @@ from amp_lessons.exercises.patients.case import (
 from amp_lessons.exercises.patients.digits import Training, training
 
 _EPOCHS, _WINDOW = 6, 4
-_DIFFERENCE = "how far wrong labels in three batches of four lead astray, as a share of the way"
+_DIFFERENCE = "difference that wrong labels in three of four batches make, as a fraction of the way moved"
 
 
 def observe(loop: Callable[..., Any], seed: int) -> Observed:

@@ -358,7 +358,7 @@ right(
 )
 
 
-@TABLE.correct()
+@TABLE.correct("finite_taken_for_inf")
 class StateOfTheIteration:
     """Finds the overflow while the gradients are still scaled, and keeps the state in one place."""
 
@@ -495,3 +495,40 @@ wrong(
     "[0, 0, 0]",
     ("        self._unscaled = True\n", "        self._unscaled = True\n        optimizer.zero_grad()\n"),
 )
+
+# --- written without a look at the check
+wrong(
+    "counts_in_a_default_argument",
+    "state_shared",
+    "there has been another LossScaler",
+    ("growth_interval=2000):\n", 'growth_interval=2000, counts={"clean": 0}):\n'),
+    (
+        "        self._clean_steps = 0\n        self._unscaled = False",
+        "        self._counts = counts\n        self._unscaled = False",
+    ),
+    (
+        "            self._clean_steps = 0\n        else:",
+        '            self._counts["clean"] = 0\n        else:',
+    ),
+    ("            self._clean_steps += 1\n", '            self._counts["clean"] += 1\n'),
+    (COUNT, COUNT.replace("self._clean_steps", 'self._counts["clean"]')),
+    ("factor\n                self._clean_steps = 0", 'factor\n                self._counts["clean"] = 0'),
+)
+wrong(
+    "counts_from_one_after_growth",
+    "growth_early",
+    "before growth_interval",
+    ("factor\n                self._clean_steps = 0", "factor\n                self._clean_steps = 1"),
+)
+wrong(
+    "get_scale_returns_its_own_tensor",
+    "get_scale",
+    "compares it with itself",
+    ("self._scale = init_scale", "import torch\n\n        self._scale = torch.tensor(init_scale)"),
+)
+for name, number in {"sum": "sum()", "norm": "norm()"}.items():
+    right(
+        f"looks_for_inf_in_the_{name}",
+        ("parameter.grad.isfinite().all()", f"parameter.grad.{number}.isfinite()"),
+        notes=("finite_taken_for_inf",),
+    )

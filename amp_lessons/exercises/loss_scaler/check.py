@@ -15,6 +15,7 @@ from amp_lessons.audit.findings import Finding, failed, first, note, passed
 from amp_lessons.audit.recorder.replacing import replaced
 from amp_lessons.exercises.attempt import Attempt, Rejected, callable_with, outcome_of, reject, require_none
 from amp_lessons.exercises.loss_scaler.scenarios import (
+    LARGE,
     OVERFLOWS,
     SCENARIOS,
     Iteration,
@@ -68,14 +69,37 @@ def _require_the_same_as_pytorchs(
 ) -> tuple[SideBySide, ...]:
     """Return the scales of both, iteration by iteration; add what is to be remarked to ``remarks``."""
     seen = _iterations(attempt, scenario)
-    pytorchs = torch.amp.GradScaler(device_type(), **scenario.settings)
-    right = step_through(lambda: pytorchs, scenario.events, [])
+    right = _pytorchs(scenario)
     timeline = _timeline(right, seen)
-    for count, theirs in enumerate(right):
-        found = mistakes(seen, count, theirs)
-        require_none(map(_by_another, found) if scenario.beside_another else found, *timeline)
+    found = first(_all_mistakes(seen, right))
+    if found is not None:
+        if scenario.beside_another:
+            found = _by_another(found)
+        elif scenario is not SCENARIOS[0]:
+            found = _by_an_earlier(attempt) or found
+        require_none([found], *timeline)
     remarks += remarks_on(seen)
     return timeline
+
+
+def _pytorchs(scenario: Scenario) -> list[Iteration]:
+    scaler = torch.amp.GradScaler(device_type(), **scenario.settings)
+    return step_through(lambda: scaler, scenario.events, [])
+
+
+def _all_mistakes(seen: list[Iteration], right: list[Iteration]) -> Iterator[Finding]:
+    for count, theirs in enumerate(right):
+        yield from mistakes(seen, count, theirs)
+
+
+def _by_an_earlier(attempt: type) -> Finding | None:
+    """Find what is wrong where a scaler of the same settings was right, which was the first to be made."""
+    again = first(_all_mistakes(_iterations(attempt, SCENARIOS[0]), _pytorchs(SCENARIOS[0])))
+    if again is None:
+        return None
+    return failed(
+        "state_shared", f"only once there has been another LossScaler, {again.message}", _KEEP_IN_SELF
+    )
 
 
 def _by_another(mistake: Finding) -> Finding:
@@ -83,9 +107,14 @@ def _by_another(mistake: Finding) -> Finding:
     return failed(
         "state_shared",
         f"only while a second LossScaler is in use, {mistake.message}",
-        "keep in self what a scaler remembers: a GAN may have two, and neither must know of the other's "
-        "overflow",
+        _KEEP_IN_SELF,
     )
+
+
+_KEEP_IN_SELF = (
+    "keep in self what a scaler remembers, and make it in __init__: a GAN may have two scalers, and neither "
+    "must know of the other's overflow"
+)
 
 
 def _iterations(attempt: type, scenario: Scenario) -> list[Iteration]:
@@ -162,6 +191,8 @@ def mistakes(seen: list[Iteration], count: int, theirs: Iteration) -> Iterator[F
     """
     mine, past = seen[count], seen[:count]
     yield from _scaling(mine, theirs, past)
+    if _finite_taken_for_inf(mine):
+        return  # a remark says so
     in_step = first(_stepping(mine, theirs, past))
     if in_step is not None and in_step.code in _RELIES_ON_UNSCALE:
         for each in seen:
@@ -191,6 +222,16 @@ def _scaling(mine: Iteration, theirs: Iteration, past: list[Iteration]) -> Itera
         )
     yield from _changing_the_loss(mine, scale)
     yield from _unscaling(mine)
+    kept = float_in(mine.scale_kept)
+    if kept != scale:
+        yield failed(
+            "get_scale",
+            f"get_scale() returned {scale:g} before the step, in something that update then changed to "
+            f"{kept:g}: who compares the scale from before with the one after, to see whether a step was "
+            "skipped, compares it with itself",
+            "return a float, self._scale.item() say: a tensor that is multiplied in place is changed for "
+            "everybody who has it",
+        )
 
 
 def wrong_scaled_loss(returned: str) -> Finding:
@@ -373,7 +414,12 @@ def _updating(mine: Iteration, theirs: Iteration, past: list[Iteration], ever: b
         )
     if theirs.scale_after != theirs.scale_before:
         yield _wrong_growth(moved, seen == mine.scale_before, theirs, ever)
-    yield _grown_early(moved, any(iteration.overflowed for iteration in past))
+    yield _grown_early(moved, _overflowed_since_growth(past))
+
+
+def _overflowed_since_growth(past: list[Iteration]) -> bool:
+    """Whether the last thing that starts the count of clean iterations again was an overflow."""
+    return next((each.overflowed for each in reversed(past) if each.overflowed or _has_grown(each)), False)
 
 
 def _wrong_growth(moved: str, stayed: bool, theirs: Iteration, ever: bool) -> Finding:
@@ -425,6 +471,10 @@ def _listed(values: Tensor) -> str:
 # --- what a right loss scaler does otherwise than PyTorch's, and what that costs
 
 
+def _finite_taken_for_inf(mine: Iteration) -> bool:
+    return mine.event == "large" and not mine.steps and not mine.moved.any()
+
+
 def remarks_on(seen: Sequence[Iteration]) -> Iterator[Finding]:
     """Remark on the iterations of a scaler in which nothing is wrong."""
     for each in seen:
@@ -435,6 +485,13 @@ def remarks_on(seen: Sequence[Iteration]) -> Iterator[Finding]:
             "unscale_ put other tensors into .grad instead of dividing those that were there: whoever holds "
             "the old ones, as DDP's gradient_as_bucket_view does, has them still multiplied by the scale",
             "divide in place: parameter.grad /= scale",
+        )
+    if any(map(_finite_taken_for_inf, seen)):
+        yield note(
+            "finite_taken_for_inf",
+            f"a step was skipped in which two gradients were {LARGE:.0e}: that is finite in fp32, and inf is "
+            "their sum only, or the square of one",
+            "ask each number, by isfinite().all(): a sum or a norm of finite numbers may be inf",
         )
     if any(each.overflowed and not each.left.any() for each in seen):
         yield skipped_step_clears_gradients()

@@ -29,6 +29,7 @@ OVERFLOWS = {
     "last": Overflow(math.inf, "inf in another parameter group"),
     "clip": Overflow(math.inf, "inf when unscale_ was called, and clipped afterwards"),
 }
+LARGE = 2e38  # a sum of two, and the square of one, is inf in fp32
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,9 @@ class Scenario:
     """What a scaler is made with, and one entry per iteration.
 
     An entry is ``"."`` for a clean iteration, ``"u"`` for a clean one with an explicit ``unscale_``, ``"c"``
-    for one in which gradients are clipped after that, or a kind of overflow. ``beside_another`` says that
-    in each of them a second scaler is made, and goes through an overflow of its own.
+    for one in which gradients are clipped after that, ``"large"`` for one in which two of them are ``LARGE``,
+    or a kind of overflow. ``beside_another`` says that in each of them a second scaler is made, and goes
+    through an overflow of its own.
     """
 
     settings: dict[str, Any]
@@ -61,6 +63,10 @@ SCENARIOS = (
         {"init_scale": 4.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 2},
         (".", "u", ".", "clip", ".", "c", "u"),
         beside_another=True,
+    ),
+    Scenario(
+        {"init_scale": 1.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 3},
+        (".", "large"),  # the last: it takes the weights where nothing can be seen to move them
     ),
 )
 
@@ -88,7 +94,8 @@ class Iteration:
     Gradients and ``moved``, by which the weights became smaller, are flat tensors of three numbers on the
     CPU; ``unscaled`` is what ``unscale_`` left, where it was called and no gradient overflowed,
     ``left`` what ``step`` left. ``replaced`` says that after ``step`` other tensors stood in ``.grad`` than
-    ``backward`` had put there, ``scale_after_step`` is the scale before ``update``.
+    ``backward`` had put there, ``scale_after_step`` is the scale before ``update``. The scales are copies;
+    ``scale_kept`` is what ``get_scale`` returned for ``scale_before``, as it is after ``update``.
     """
 
     event: str
@@ -101,6 +108,7 @@ class Iteration:
     true_gradient: Tensor
     replaced: bool
     scale_before: float
+    scale_kept: Any
     scale_after_step: Any
     scale_after: Any
     steps: int
@@ -135,6 +143,8 @@ class _Training:
         parameter = self.second if event == "last" else self.first
         if event in OVERFLOWS and parameter.grad is not None:
             parameter.grad.view(-1)[0] = OVERFLOWS[event].value
+        if event == "large" and self.first.grad is not None:
+            self.first.grad.fill_(LARGE)
 
     def clip(self) -> None:
         clipped = [p for p in (self.first, self.second) if p.grad is not None]
@@ -191,7 +201,8 @@ def _iteration(
 ) -> Iteration:
     training.optimizer.zero_grad()
     factors = torch.tensor([0.25, -0.5]) * count
-    scale_before = call("get_scale")
+    scale_kept = call("get_scale")
+    scale_before = _copied(scale_kept)
     loss = training.loss(factors)
     loss_before = float(loss.detach())
     scaled = call("scale", loss)
@@ -205,9 +216,9 @@ def _iteration(
     call("step", training.optimizer)
     moved, steps, left = weights - training.weights(), training.steps - steps, training.gradients()
     replaced = any(now is not before for now, before in zip(training.tensors(), gradients, strict=False))
-    scale_after_step = call("get_scale")
+    scale_after_step = _copied(call("get_scale"))
     call("update")
-    scale_after = call("get_scale")
+    scale_after = _copied(call("get_scale"))
     return Iteration(
         event=event,
         loss=loss_before,
@@ -219,10 +230,15 @@ def _iteration(
         true_gradient=torch.cat([factors, torch.tensor([0.125])]),
         replaced=replaced,
         scale_before=scale_before,
+        scale_kept=_copied(scale_kept),
         scale_after_step=scale_after_step,
         scale_after=scale_after,
         steps=steps,
     )
+
+
+def _copied(scale: Any) -> Any:
+    return scale.detach().clone() if isinstance(scale, Tensor) else scale
 
 
 def _backward(scaled: Any) -> None:

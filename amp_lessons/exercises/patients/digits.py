@@ -17,7 +17,7 @@ from amp_lessons.material.data import LabelledImages, batches, digits
 
 _WIDTHS = (24, 32, 40, 48)
 _IMAGES, _BATCH = 256, 32
-MOVED = "distance the weights moved, as a share of their norm"
+MOVED = "distance the weights moved, as a fraction of their norm"
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Training:
         return torch.cat([p.detach().reshape(-1).float().cpu() for p in self.model.parameters()])
 
     def moved(self) -> float:
-        """Return how far the weights are from where they began, as a share of their norm there."""
+        """Return how far the weights are from where they began, as a fraction of their norm there."""
         return float((self.weights() - self.start).norm() / self.start.norm())
 
     def loss(self) -> float:
@@ -74,7 +74,7 @@ class Training:
         return sum(losses) / len(losses)
 
     def accuracy(self) -> float:
-        """Return the share of the batches' images that the model names rightly, computed in fp32."""
+        """Return the accuracy on the batches' images, computed in fp32."""
         with torch.no_grad():
             right = [self.model(x).argmax(1) == y for x, y in self.loader]
         return float(torch.cat(right).float().mean())

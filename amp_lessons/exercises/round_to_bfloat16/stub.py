@@ -1,3 +1,3 @@
 def round_to_bfloat16(x):
-    """Round a fp32 tensor to the nearest bf16 values, ties to even; return them as fp32."""
+    """Round an fp32 tensor to the nearest bf16 values, ties to even; return them as fp32."""
     raise NotImplementedError

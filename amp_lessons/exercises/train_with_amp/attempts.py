@@ -640,6 +640,12 @@ wrong(
     "default dtype",
     ("    return history", "    torch.set_default_dtype(torch.float64)\n    return history"),
 )
+for name, setting, word in (
+    ("matmul_precision_left_changed", "torch.set_float32_matmul_precision('high')", "fp32 products"),
+    ("benchmark_left_on", "torch.backends.cudnn.benchmark = True", "cudnn.benchmark"),
+    ("determinism_left_on", "torch.use_deterministic_algorithms(True)", "deterministic"),
+):
+    wrong(name, "leaves_state_behind", word, ("    return history", f"    {setting}\n    return history"))
 wrong(
     "patches_torch",
     "patches_torch",

@@ -14,6 +14,7 @@ from markupsafe import Markup
 from amp_lessons.views.base.picture import CAPTION_STYLE
 
 T = TypeVar("T")
+_AS_WIDE_AS_THE_PAGE = "calc(100% - 4px)"  # a widget has a margin of 2 px on each side
 _STYLE = Path(__file__).with_name("controls.css")
 
 
@@ -166,13 +167,14 @@ def dropdown(label: str, options: list[Any], value: Any) -> ipywidgets.Dropdown:
         value=value,
         description=label,
         style={"description_width": "initial"},
-        layout={"width": "auto", "max_width": "100%"},
+        layout={"width": "auto", "max_width": _AS_WIDE_AS_THE_PAGE},
     )
 
 
 def button(text: str, hint: str = "") -> ipywidgets.Button:
     """Return a push button that is as wide as its text."""
-    return ipywidgets.Button(description=text, tooltip=hint, layout={"width": "auto", "max_width": "100%"})
+    layout = {"width": "auto", "max_width": _AS_WIDE_AS_THE_PAGE}
+    return ipywidgets.Button(description=text, tooltip=hint, layout=layout)
 
 
 def row(*controls: ipywidgets.Widget) -> ipywidgets.HBox:

@@ -1,9 +1,9 @@
-"""Twelve loss curves: all of them side by side, and one after the other to be diagnosed."""
+"""Twelve loss curves: some of them side by side, and one after the other to be diagnosed."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ipywidgets
@@ -23,10 +23,12 @@ from amp_lessons.views.base.view import View
 from amp_lessons.views.widgets.quiz import Quiz
 from amp_lessons.views.widgets.stills import Still
 
+ALL = range(1, len(clinic.LOSS_CURVES) + 1)
 
-def loss_curves() -> Still:
-    """Show all twelve, numbered, without a word about what they are; training them takes some seconds."""
-    curves = [clinic.loss_curve(each) for each in clinic.LOSS_CURVES]
+
+def loss_curves(numbers: Sequence[int] = ALL) -> Still:
+    """Show curves by their numbers, without a word about what they are; training them takes some seconds."""
+    curves = {number: clinic.loss_curve(clinic.LOSS_CURVES[number - 1]) for number in numbers}
     caption = (
         f"{len(curves)} trainings: the loss of each step, and dashed, where there is one, its loss scale "
         "(right-hand axis). A dotted black curve was logged beside the loss."
@@ -37,11 +39,11 @@ def loss_curves() -> Still:
 class CurveQuiz(View):
     """One curve at a time, with what may be behind it; only the first answer to each counts."""
 
-    def __init__(self) -> None:
-        """Begin with the first curve."""
-        self._questions = [question(f"curves.{each}") for each in clinic.LOSS_CURVES]
+    def __init__(self, numbers: Sequence[int] = ALL) -> None:
+        """Begin with the first of the curves that ``numbers`` asks for."""
+        self._curves = {number: clinic.LOSS_CURVES[number - 1] for number in numbers}
         self._first: dict[int, bool] = {}
-        self._choice = dropdown("curve", [(str(i + 1), i) for i in range(len(self._questions))], 0)
+        self._choice = dropdown("curve", [(str(number), number) for number in numbers], numbers[0])
         following = button("Next curve", "on to the next one, and after the last to the first")
         following.on_click(lambda _: self.next())
         self._score = ipywidgets.HTML()
@@ -54,17 +56,19 @@ class CurveQuiz(View):
     @property
     def number(self) -> int:
         """The number of the curve that is shown, from 1."""
-        return int(self._choice.value) + 1
+        return int(self._choice.value)
 
     @number.setter
     def number(self, number: int) -> None:
-        if number not in range(1, len(self._questions) + 1):
-            raise ValueError(f"the curves are numbered from 1 to {len(self._questions)}; got {number!r}")
-        self._choice.value = number - 1
+        if number not in self._curves:
+            first, *_, last = self._curves
+            raise ValueError(f"the curves are numbered from {first} to {last}; got {number!r}")
+        self._choice.value = number
 
     def next(self) -> None:
         """Show the next curve, as the button does."""
-        self._choice.value = (self._choice.value + 1) % len(self._questions)
+        numbers = [*self._curves, *self._curves]
+        self._choice.value = numbers[numbers.index(self.number) + 1]
 
     def choose(self, letter: str) -> None:
         """Choose the answer with that letter, as a click on its button does."""
@@ -77,9 +81,9 @@ class CurveQuiz(View):
 
     @property
     def score(self) -> str:
-        """How many curves were named rightly at the first try."""
+        """How many curves were diagnosed at the first try."""
         right, tried = sum(self._first.values()), len(self._first)
-        return f"Named at the first try: {right} of {tried} tried, of {len(self._questions)} in all."
+        return f"Right at the first try: {right} of {tried} tried, of {len(self._curves)} in all."
 
     def turn_page(self) -> None:
         """Bring the page up to date: the question stands below it."""
@@ -87,25 +91,28 @@ class CurveQuiz(View):
 
     def stand_in(self) -> Markup:
         """Return the questions one below the other; each answer can be unfolded."""
-        return Markup("").join(Quiz(each).stand_in() for each in self._questions)
+        return Markup("").join(quiz.stand_in() for quiz in self._quizzes())
+
+    def _quizzes(self) -> list[Quiz]:
+        return [Quiz(question(f"curves.{each}")) for each in self._curves.values()]
 
     def _turn(self, _change: object = None) -> None:
-        at = int(self._choice.value)
-        self.begin_work(f"Curve {at + 1}, a training")
-        curve = clinic.loss_curve(clinic.LOSS_CURVES[at])
-        self._quiz = Quiz(self._questions[at], lambda choice: self._answered(at, choice))
-        self.show(loss_curve_picture(curve), f"Curve {at + 1}: {describe(curve)}", mark=MEASURED_MARK)
+        number, id = self.number, self._curves[self.number]
+        self.begin_work(f"Curve {number}, a training")
+        curve = clinic.loss_curve(id)
+        self._quiz = Quiz(question(f"curves.{id}"), lambda choice: self._answered(number, choice))
+        self.show(loss_curve_picture(curve), f"Curve {number}: {describe(curve)}", mark=MEASURED_MARK)
         self.children = (self._controls, self._page, self._quiz, self._score)
 
-    def _answered(self, at: int, choice: Choice) -> None:
-        self._first.setdefault(at, choice.right)
+    def _answered(self, number: int, choice: Choice) -> None:
+        self._first.setdefault(number, choice.right)
         self._score.value = sentence_html(self.score)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         """Show without a kernel every question; the pictures are those of ``loss_curves``."""
         bundle = super()._repr_mimebundle_(**kwargs)
         bundle.pop("image/png", None)
-        quizzes = [Quiz(each)._repr_mimebundle_() for each in self._questions]
+        quizzes = [quiz._repr_mimebundle_() for quiz in self._quizzes()]
         bundle["text/markdown"] = "\n\n".join(each["text/markdown"] for each in quizzes)
         bundle["text/plain"] = "\n".join(each["text/plain"] for each in quizzes)
         return bundle
@@ -153,14 +160,15 @@ def loss_curve_picture(curve: LossCurve) -> Picture:
     return Picture(figure)
 
 
-def gallery_picture(curves: Sequence[LossCurve]) -> Picture:
-    """Draw all curves small, numbered from 1 by rows: the loss, and its scale as a thin dashed line."""
+def gallery_picture(curves: Mapping[int, LossCurve]) -> Picture:
+    """Draw curves small, by rows, each below its number: the loss, and its scale as a thin dashed line."""
     rows = math.ceil(len(curves) / _COLUMNS)
     with house_style():
         figure = Figure(figsize=(9, 1.55 * rows + 0.2))
         axes = figure.subplots(rows, _COLUMNS, squeeze=False)
-        figure.subplots_adjust(left=0.06, right=0.94, top=0.965, bottom=0.045, hspace=0.42, wspace=0.42)
-        for number, (each, curve) in enumerate(zip(axes.flat, curves, strict=True), start=1):
+        inches = {"top": 1 - 0.22 / figure.get_figheight(), "bottom": 0.29 / figure.get_figheight()}
+        figure.subplots_adjust(left=0.06, right=0.94, hspace=0.42, wspace=0.42, **inches)
+        for each, (number, curve) in zip(axes.flat, curves.items(), strict=True):
             _draw_losses(each, curve)
             each.set_title(str(number), pad=3)
             if curve.scales:

@@ -73,7 +73,7 @@ def source_table(
     """
     known = tuple(recordings() if found is None else found)
     caption = (
-        f"Memory: the share of the peak that is saved. Predicted: full size, AdamW, {precision} autocast, "
+        f"Memory: the fraction of the peak that is saved. Predicted: full size, AdamW, {precision} autocast, "
         f"CUDA's rules. {_missing_extra()}"
     )
     each = with_bar(tuple(models), "predicting memory of models")

@@ -307,3 +307,46 @@ def test_a_gradient_that_never_came_is_no_trouble():
         optimizer.step()
     assert seen.report.passed
     assert seen.report.not_seen == ()
+
+
+def codes_of(weight: float, scale: float, steps: int = 4, until: int = 99) -> set[str]:
+    """Train in fp16 with the loss multiplied by ``weight`` before step ``until``; return what is found."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+    with audit.watch(model, every=1) as seen:
+        for step in range(steps):
+            inputs, targets = batch(step + 3)
+            with torch.autocast("cpu", dtype=torch.float16):
+                loss = F.cross_entropy(model(inputs), targets) * (weight if step < until else 1.0)
+            optimizer.zero_grad()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    return {each.code for each in seen.report.findings}
+
+
+@pytest.mark.parametrize(("weight", "scale"), [(1e-9, 1.0), (0.0, 2.0**16)], ids=["underflow", "cut off"])
+def test_gradients_that_are_all_exactly_0_are_a_mistake_and_no_other_is_named(weight, scale):
+    assert codes_of(weight, scale) == {"gradients_all_zero"}
+
+
+@pytest.mark.parametrize(("steps", "until"), [(1, 99), (4, 1)], ids=["one step", "the first of four"])
+def test_one_step_without_any_gradient_is_none(steps, until):
+    assert codes_of(0.0, 2.0**16, steps, until) == set()
+
+
+def test_the_precision_that_a_training_ran_in_is_seen():
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with audit.watch(model) as seen:
+        for step, enabled in enumerate((False, True)):
+            inputs, targets = batch(step)
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+                loss = F.cross_entropy(model(inputs), targets)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            ran = seen.report.precision
+            assert ran.autocast == ((torch.bfloat16,) if enabled else ())
+            assert (ran.autocast_off, ran.scaler, ran.scaler_off) == (True, False, False)

@@ -27,10 +27,19 @@ def foreach_in_two(averages: list[Tensor], weights: list[Tensor], part: float) -
     torch._foreach_add_(averages, weights, alpha=part)
 
 
+def in_three(average: Tensor, weight: Tensor, part: float) -> None:
+    average *= 1.0 - part
+    average += part * weight
+
+
 SPELLINGS: dict[str, Update] = {
     "lerp_": each(lambda average, weight, part: average.lerp_(weight, part)),
     "lerp_ by name": each(lambda average, weight, part: average.lerp_(end=weight, weight=part)),
     "mul_ and add_": each(lambda average, weight, part: average.mul_(1.0 - part).add_(weight, alpha=part)),
+    "mul_ and add_ of a product": each(
+        lambda average, weight, part: average.mul_(1.0 - part).add_(part * weight)
+    ),
+    "operators": each(in_three),
     "foreach": lambda averages, weights, part: torch._foreach_lerp_(averages, weights, part),
     "foreach by name": lambda averages, weights, part: torch._foreach_lerp_(averages, weights, weight=part),
     "foreach in two": foreach_in_two,
@@ -68,6 +77,25 @@ def test_an_average_in_bf16_is_named_and_whether_it_moves(name, part, likely):
 @pytest.mark.parametrize("name", SPELLINGS)
 def test_an_average_in_fp32_is_clean(name):
     assert mistakes(report_of(name, torch.float32, 1e-6)) == set()
+
+
+def test_momentum_by_hand_is_no_average():
+    def train() -> None:
+        torch.manual_seed(0)
+        model = nn.Linear(8, 8).to(torch.bfloat16)
+        momenta = [torch.zeros_like(p) for p in model.parameters()]
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.randn(8, 8, dtype=torch.bfloat16)).float().square().mean().backward()
+            for momentum, parameter in zip(momenta, model.parameters(), strict=True):
+                momentum.mul_(0.9).add_(parameter.grad)
+                parameter.grad.copy_(momentum)
+            optimizer.step()
+
+    with audit.watch() as seen:
+        as_script(train)()
+    assert "average_stuck" not in mistakes(seen.report)
 
 
 def test_norms_of_scaled_gradients_are_heard_however_their_arguments_are_named():

@@ -8,7 +8,7 @@ import torch
 
 from amp_lessons.audit import Place, Report, Sighting, explain
 from amp_lessons.audit.report.how import How
-from amp_lessons.audit.seen import Frame, LayerSeen, LayerStep, Nonfinite, StepSeen
+from amp_lessons.audit.seen import Frame, LayerSeen, LayerStep, Nonfinite, PrecisionSeen, StepSeen
 from amp_lessons.scaling import census
 
 CLIPPED = Sighting(
@@ -79,4 +79,5 @@ def report() -> Report:
         not_seen=("a model runs as compiled code",),
         of="train.py",
         how=HOW,
+        precision=PrecisionSeen((torch.float16,), scaler=True),
     )

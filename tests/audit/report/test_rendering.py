@@ -6,12 +6,17 @@ import re
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 
+import pytest
+import torch
+
 from amp_lessons.audit import Finding, Report, Sighting
 from amp_lessons.audit.report import finding
-from tests.audit.report.samples import BF16, CLIPPED, report
+from amp_lessons.audit.seen import LayerSeen, PrecisionSeen
+from tests.audit.report.samples import BF16, CLIPPED, layer_step, report
 
 GOLDEN = """\
 Audit of train.py: 1 mistake in 4 optimizer steps
+What ran: fp16 autocast, weights in fp32 and bf16, scaler on, 1 of 4 steps skipped.
 
 Findings
   ✗ clip_before_unscale: the gradients were clipped while they were scaled
@@ -37,10 +42,12 @@ Steps
 
 Layers, the worst first
   Over all steps that were looked at. In formats that were not used: what a cast would lose.
-  Gradients that become zero: share of their number / share of their norm
-  layer  parameters  as trained (fp16)             fp16   bf16  lost updates  unusual dtypes
-  body            3    33.3 % / <0.1 %  66.7 % / <0.1 %  0 / 0        50.0 %     weight bf16
-  head            3              0 / 0            0 / 0  0 / 0        75.0 %                \
+  Gradients that are already 0 are not counted there; some may have underflowed in the backward
+  pass.
+  Gradients that become zero: fraction of their number / fraction of their norm
+  layer  parameters  already 0  as trained (fp16)             fp16   bf16  lost updates  unusual dtypes
+  body            3          0    33.3 % / <0.1 %  66.7 % / <0.1 %  0 / 0        50.0 %     weight bf16
+  head            3          0              0 / 0            0 / 0  0 / 0        75.0 %                \
 
 
 The first inf or NaN
@@ -75,10 +82,13 @@ def test_a_clean_report_is_short():
 def test_markdown_says_the_same_and_means_nothing_by_accident():
     markdown = report().as_markdown()
     assert markdown.startswith(
-        "**Audit of train.py: 1 mistake in 4 optimizer steps**\n\n**Findings**\n\n- ✗ "
+        "**Audit of train.py: 1 mistake in 4 optimizer steps**\n\nWhat ran: fp16 autocast, weights in fp32 "
+        "and bf16, scaler on, 1 of 4 steps skipped.\n\n**Findings**\n\n- ✗ "
     )
     assert "*Cure:* call scaler.unscale\\_(optimizer) first\\\n" in markdown
-    assert "| body | 3 | 33.3 % / \\<0.1 % | 66.7 % / \\<0.1 % | 0 / 0 | 50.0 % | weight bf16 |" in markdown
+    assert (
+        "| body | 3 | 0 | 33.3 % / \\<0.1 % | 66.7 % / \\<0.1 % | 0 / 0 | 50.0 % | weight bf16 |" in markdown
+    )
 
 
 def test_html_is_well_formed_and_nothing_in_it_is_markup_but_ours():
@@ -131,3 +141,29 @@ def test_an_exception_that_nobody_knows_is_told_how_to_go_on():
 def test_an_overflow_that_the_scaler_met_is_called_that():
     found = replace(report().first_nonfinite, recovered=True, phase="backward")
     assert "recovered: the scaler skipped that step" in str(replace(report(), first_nonfinite=found))
+
+
+@pytest.mark.parametrize(
+    ("ran", "said"),
+    [
+        (PrecisionSeen(), "no autocast"),
+        (PrecisionSeen(autocast_off=True), "autocast asked for, and switched off"),
+        (PrecisionSeen((torch.float16,)), "fp16 autocast, no scaler"),
+        (
+            PrecisionSeen((torch.float16,), autocast_off=True, scaler_off=True),
+            "fp16 autocast, scaler switched off",
+        ),
+        (PrecisionSeen((torch.bfloat16,)), "bf16 autocast"),
+        (PrecisionSeen((torch.bfloat16, torch.float16), scaler=True), "bf16 and fp16 autocast, scaler on"),
+    ],
+)
+def test_the_second_line_says_in_which_precision_the_training_ran(ran, said):
+    lines = str(Report(findings=(), steps=report().steps[:1], precision=ran)).splitlines()
+    assert lines[1] == f"What ran: {said}."
+
+
+def test_a_layer_without_any_gradient_but_0_has_nothing_left_to_lose():
+    zeros = replace(layer_step(0, torch.zeros(3)), zero_fraction=1.0)
+    dead = Report(findings=(), steps=report().steps[:1], layers={"dead": LayerSeen("dead", 3, {}, (zeros,))})
+    (row,) = (line.split() for line in str(dead).splitlines() if line.startswith("  dead"))
+    assert row == ["dead", "3", "100", "%", "–", "–", "–", "75.0", "%"]
