@@ -411,6 +411,7 @@ only_checked(
 only_checked(
     _ASKED,
     statistics="a skipped step left the statistics as they were, and others moved them",
+    skipped_batch_counted="a batch whose step was skipped is counted by a norm",
     statistics_replaced="statistics are others than the good batches have left",
     statistics_stand_still="a batch whose step was made did not move the statistics",
 )

@@ -321,3 +321,12 @@ def parametrized_by_functional_call(model, loader, loss_fn, epochs, lr):
         history.append(sum(losses) / len(losses))
     model.load_state_dict(weights)
     return history
+
+
+broken(
+    "kahan_with_the_wrong_sign",
+    "moved_elsewhere",
+    "opposite way",
+    ("    history = []\n", "    history, left = [], {}\n"),
+    (STEP, KAHAN.replace("step - (new - p)", "(new - p) - step")),
+)

@@ -22,6 +22,7 @@ from amp_lessons.text.describing import describe
 
 _LEAST, _MOST = 0.75, 1.5  # of the way, and of its length: stochastic rounding, which is right, is noisy
 _SOME = 0.1  # of a parameter that did not move: what is left of it, rounding has not stopped
+_BACK = 0.1  # of the way, in the opposite direction: more than rounding at random does
 _ASTRAY = 2.0  # times as long as what it came on its way: most of where it went lies elsewhere
 _LOSS_TOLERANCE = 0.05
 
@@ -125,7 +126,8 @@ def _require_moved(given: FrozenProblem, start: dict[str, Tensor], ways: dict[st
     least = min(shares, key=shares.__getitem__)
     if shares[least] < _LEAST:
         came = f"{least} came {shares[least]:.0%} of the way that it comes in fp32"
-        _reject_lost(came, still[least], elsewhere=lengths[least] > _ASTRAY * shares[least])
+        astray = lengths[least] > _ASTRAY * shares[least]
+        _reject_lost(came, still[least], elsewhere=astray, backwards=shares[least] < -_BACK)
 
 
 def _require_not_too_far(lengths: dict[str, float]) -> None:
@@ -151,7 +153,15 @@ def _reject_untrained() -> NoReturn:
     )
 
 
-def _reject_lost(seen: str, still: Tensor, elsewhere: bool) -> NoReturn:
+def _reject_lost(seen: str, still: Tensor, elsewhere: bool, backwards: bool) -> NoReturn:
+    if backwards:
+        reject(
+            "moved_elsewhere",
+            f"{seen}: it went the opposite way, as where an update, or what rounding cut off of it, has the "
+            "wrong sign",
+            "take the learning rate times the gradient off; what rounding cut off of an update is the update "
+            "minus the change that it made",
+        )
     if still.float().mean() < _SOME and elsewhere:
         reject(
             "moved_elsewhere",

@@ -158,13 +158,15 @@ def _other_names(found: Any, training: _Training) -> str:
     """Say which names are too few and too many, and what they stand for, where a dict was returned."""
     if not isinstance(found, dict):
         return ""
+    missing = [name for name in training.start if name not in found]
+    spare = [str(name) for name in found if name not in training.start]
     frozen = [name for name, each in training.model.named_parameters() if not each.requires_grad]
     buffers = [name for name, _ in training.model.named_buffers()]
-    missing, spare = set(training.start) - set(found), set(found) - set(training.start)
-    said = [f"without {', '.join(sorted(missing))}{', which is frozen' * (missing == set(frozen))}"] * bool(
-        missing
-    )
-    said += [f"with {', '.join(map(str, spare))}{', a buffer' * (spare == set(buffers))}"] * bool(spare)
+    said = []
+    if missing:
+        said.append(f"without {', '.join(missing)}" + (", which is frozen" if missing == frozen else ""))
+    if spare:
+        said.append(f"with {', '.join(spare)}" + (", a buffer" if spare == buffers else ""))
     return ": " + ", and ".join(said)
 
 

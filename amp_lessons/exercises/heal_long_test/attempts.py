@@ -233,3 +233,12 @@ def weighted_running_mean(model, loader):
         loss += share * (F.cross_entropy(logits, targets).item() - loss)
         accuracy += share * ((logits.argmax(-1) == targets).double().mean().item() - accuracy)
     return loss, accuracy
+
+
+wrong(
+    "mean_of_the_batches_means",
+    "batches_weighed_alike",
+    "the batches' means",
+    (LOSS, LOSS.replace(', reduction="sum"', "")),
+    ("(loss_sum / samples)", "(loss_sum / len(loader))"),
+)

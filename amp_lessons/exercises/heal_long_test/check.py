@@ -184,6 +184,14 @@ def _require_loss(loss: float, given: EvaluationProblem) -> None:
             "adds is below half the spacing of what is there",
             "sum the losses as you do the right answers: in fp32, or in Python's own numbers",
         )
+    by_batch = [float(F.cross_entropy(given.model(x).double(), y)) for x, y in given.loader]
+    if math.isclose(loss, sum(by_batch) / len(by_batch), rel_tol=_LOSS_TOLERANCE / 10):
+        reject(
+            "batches_weighed_alike",
+            f"for {given.what} the mean loss is {loss:.4f} instead of {right:.4f}: it is the mean of the "
+            "batches' means, and the last is smaller",
+            "add up the losses of all samples, and divide by their number in the end",
+        )
     reject(
         "wrong_loss",
         f"for {given.what} the mean loss is {loss:.4f} instead of {right:.4f}",

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from amp_lessons.audit import catalogue
-from amp_lessons.audit.findings import Finding, passed
+from amp_lessons.audit.findings import Finding, note, passed
 from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, outcome_of, reject, run
 from amp_lessons.exercises.heal_nan_in_tests.solution import step_nan_in_tests
 from amp_lessons.exercises.report.common_findings import float_in, remark_on_type, wrong_return_type
@@ -32,8 +32,9 @@ def check(attempt: Attempt) -> Iterator[Finding | SideBySide]:
     for said in examine.examine(loop, _as_loop(step_nan_in_tests)):
         if not (isinstance(said, Finding) and said.code == "history"):  # the loop is ours
             yield said
-    _require_statistics(step)
+    remarks = _examined_statistics(step)
     yield passed("statistics", "a skipped step left the statistics as they were, and all others moved them")
+    yield from remarks
     yield from remark_on_type(returned.value, float)
 
 
@@ -59,15 +60,16 @@ def _as_loop(step: Callable[..., Any]) -> Callable[..., Any]:
     return loop
 
 
-def _require_statistics(step: LearnersFunction) -> None:
-    """Ask what each kind of batch made of the statistics."""
-    bed = Bed(torch.float16)
+def _examined_statistics(step: LearnersFunction) -> list[Finding]:
+    """Ask what each kind of batch made of the statistics; return what is to be remarked."""
+    bed, miscounted = Bed(torch.float16), False
     for kind in ("", FORWARD, "", "", BACKWARD, FORWARD, FORWARD, ""):
-        before, wanted = bed.statistics(), bed.statistics_after(kind)
+        before, wanted, counted = bed.statistics(), bed.statistics_after(kind), bed.counted()
         run(bed.given_to(step.function, kind), about=f"for a batch that {kind}" if kind else "")
         after = bed.statistics()
         if kind == FORWARD:
             _require_as_before(after, before)
+            miscounted |= bed.counted() != counted
         elif not (_same(after, wanted) or (kind == BACKWARD and _same(after, before))):
             _reject_moved(after, before, kind)
     bed = Bed(torch.bfloat16)
@@ -75,6 +77,16 @@ def _require_statistics(step: LearnersFunction) -> None:
     run(bed.given_to(step.function, ""), about="in bf16")
     if not _same(bed.statistics(), wanted):
         _reject_moved(bed.statistics(), before, "")
+    return [_miscounted()] if miscounted else []
+
+
+def _miscounted() -> Finding:
+    return note(
+        "skipped_batch_counted",
+        "a batch that overflowed in the forward pass is still counted in `num_batches_tracked`, a buffer "
+        "too: a BatchNorm with momentum=None divides by it",
+        "put all of model.named_buffers() back, that of integers among them",
+    )
 
 
 def _require_as_before(after: Statistics, before: Statistics) -> None:
@@ -139,6 +151,10 @@ class Bed:
     def statistics(self) -> Statistics:
         """Copy mean and variance as they are now."""
         return _statistics_of(self._model)
+
+    def counted(self) -> int:
+        """Return how many batches the norm has counted."""
+        return int(self._model.get_buffer("1.num_batches_tracked"))
 
     def statistics_after(self, kind: str) -> Statistics:
         """Return what one forward pass of a copy makes of them on the batch that comes next."""
