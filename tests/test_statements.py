@@ -122,6 +122,12 @@ def test_an_update_vanishes_beside_an_fp16_weight_and_far_larger_ones_beside_a_s
     assert (before != (before.float() * (1 + share)).half()) == moves
 
 
+def test_of_the_two_16_bit_formats_only_bf16_keeps_large_small_and_odd_numbers_to_one_per_cent():
+    numbers = torch.tensor([65_520.0, 2.0**-25, 257.0])
+    assert numbers.half().tolist() == [torch.inf, 0.0, 257.0]
+    assert numbers.bfloat16().tolist() == [65_536.0, 2.0**-25, 256.0]
+
+
 @pytest.mark.parametrize(("name", "dtype"), [("fp16", torch.float16), ("bf16", torch.bfloat16)])
 def test_storing_a_product_in_16_bits_adds_about_as_much_error_as_one_more_operand(name, dtype):
     generator = torch.Generator().manual_seed(0)
@@ -163,6 +169,14 @@ def test_the_widest_rule_takes_no_16_bit_dtype_but_autocasts_own():
         assert torch.cat([one.float(), other]).dtype == torch.float32
         with pytest.raises(RuntimeError, match="Unexpected floating ScalarType"):
             torch.cat([other, other])
+
+
+def test_a_loss_of_fp16_logits_outside_the_block_is_fp16_and_its_scaled_gradient_is_not_finite():
+    logits = torch.tensor([[1.0, 2.0]]).half().requires_grad_()
+    loss = cross_entropy(logits, torch.tensor([0]))
+    assert loss.dtype == torch.float16
+    torch.amp.GradScaler("cpu").scale(loss).backward()
+    assert not logits.grad.isfinite().any()
 
 
 def test_the_dtype_of_a_cast_of_ones_own_is_not_kept():

@@ -31,7 +31,7 @@ def test_the_cpus_answer_with_cudas_beside_it():
             "On CUDA, linear runs in autocast's dtype (fp16 by default): its inputs are cast to it",
         ),
         ("pow", "its inputs are cast to fp32"),
-        ("norm", "overload with a dtype argument"),
+        ("norm", "runs in fp32: autocast asks it for an fp32 result"),
         ("atan2", "widest dtype among its inputs"),
         ("binary_cross_entropy", "is refused with an error: torch.nn.functional.binary_cross_entropy and"),
         ("mean", "On CUDA and on the CPU, mean is in no list and follows its inputs: half precision in"),

@@ -98,7 +98,7 @@ def _listed_answer(entry: Entry, device_type: str) -> str:
         Policy.LOWER_PRECISION: f"runs in autocast's dtype ({dtype} by default): its inputs are cast to it",
         Policy.FP32: "runs in fp32: its inputs are cast to fp32",
         Policy.FP32_SET_OPT_DTYPE: "runs in fp32: autocast sets its dtype argument unless you did",
-        Policy.FP32_APPEND_DTYPE: "runs in fp32: autocast calls its overload with a dtype argument",
+        Policy.FP32_APPEND_DTYPE: "runs in fp32: autocast asks it for an fp32 result",
         Policy.PROMOTE: "runs in the widest dtype among its inputs: one fp32 makes it fp32",
         Policy.BANNED: "is refused with an error: " + entry.message.partition("\n")[0].rstrip("."),
     }

@@ -71,8 +71,7 @@ class AtlasView(View):
             return f"{count}: their names contain {self.search!r}." if found else str(error)
         listed = sum(set(operation.rules.values()) != {autocast.UNLISTED} for operation in found)
         return (
-            f"{sentence} (In the table: {listed} of the {total} operations "
-            f"that some device lists{self._filters()}.)"
+            f"{sentence} (Of the {total} operations that some device lists, {listed} match{self._filters()}.)"
         )
 
     def _filters(self) -> str:
