@@ -424,6 +424,8 @@ def test_a_window_is_skipped_for_one_overflow_and_unscaled_once():
     assert weight.grad.item() == 1 + 2**15
     with pytest.raises(RuntimeError, match="already been called"):
         scaler.unscale_(optimizer)
+    scaler.step(optimizer)
+    assert weight.item() == -(2.0**15)
 
 
 @pytest.mark.parametrize(("enabled", "finite"), [(True, True), (False, False)])
