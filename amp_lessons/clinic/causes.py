@@ -29,8 +29,8 @@ with audit.watch(model, every=1) as seen:
 # --- ends: what is inf or NaN
 IN_FP32_TOO = End(
     "It is not mixed precision: data, labels or the model itself make the NaN.",
-    "Go back to the last finite weights. Look for a label out of range, a mean over nothing, log or sqrt of "
-    "zero, too high a learning rate.",
+    "If weights are NaN, go back to the last finite ones. Look for a label out of range, a mean over "
+    "nothing, log or sqrt of zero, too high a learning rate.",
     "03",
     "inputs, targets = batch\n"
     "print('inputs finite:', inputs.isfinite().all().item(), ' targets:', targets.unique().tolist())\n"
