@@ -29,7 +29,8 @@ with audit.watch(model, every=1) as seen:
 # --- ends: what is inf or NaN
 IN_FP32_TOO = End(
     "It is not mixed precision: data, labels or the model itself make the NaN.",
-    "Look for a label out of range, a mean over nothing, log or sqrt of zero, too high a learning rate.",
+    "If weights are NaN, go back to the last finite ones. Look for a label out of range, a mean over "
+    "nothing, log or sqrt of zero, too high a learning rate.",
     "03",
     "inputs, targets = batch\n"
     "print('inputs finite:', inputs.isfinite().all().item(), ' targets:', targets.unique().tolist())\n"
@@ -38,9 +39,9 @@ IN_FP32_TOO = End(
 ONE_BATCH = End(
     "That batch makes it, in any precision: every label is ignored, a row is all padding, or an input is not "
     "finite.",
-    "Leave such inputs out, and where no label may count, add up the losses and divide by the number of "
-    "those that do, at least one. With PyTorch's own cross-entropy its gradients are zero; with a masked "
-    "mean written by hand they are NaN, and only a scaler skips such a step.",
+    "Leave such inputs out. If a batch can have no label that counts, add up the losses and divide by the "
+    "number of labels that do, at least one. With PyTorch's own cross-entropy its gradients are zero; with a "
+    "masked mean written by hand they are NaN, and only a scaler skips such a step.",
     "07",
     "import torch.nn.functional as F\n\n"
     "logits = torch.zeros(4, 3, requires_grad=True)\n"
@@ -80,10 +81,20 @@ UNGUARDED = End(
     + "print(seen.first_nonfinite)",
 )
 PAST_SCALER = End(
-    "An everyday overflow reached the weights: nothing stood between inf and the step.",
+    "A gradient overflowed, as happens now and then, and its step was made instead of skipped.",
     "Let scaler.step(optimizer) make the step, and no other line: it skips where a gradient is inf or NaN.",
     "04",
     "print('weights that are finite:', all(p.isfinite().all().item() for p in model.parameters()))\n"
+    + _WATCH
+    + "print([(finding.code, str(finding.message)) for finding in seen.report.findings])",
+)
+TOO_LARGE = End(
+    "A step made weights that fp16 cannot hold: nan_to_num turned an inf gradient into 3·10³⁸ before the "
+    "scaler looked, or the learning rate is too high.",
+    "Remove what replaces inf, and go on from the last weights below 65,504. If they grow again, "
+    "in fp32 too, lower the learning rate.",
+    "04",
+    "print('largest weight:', max(p.abs().max().item() for p in model.parameters()))\n"
     + _WATCH
     + "print([(finding.code, str(finding.message)) for finding in seen.report.findings])",
 )

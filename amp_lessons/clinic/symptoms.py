@@ -88,10 +88,16 @@ _FROM_WHEN_IN_FP16 = _ask(
         "from some batch on, for ever": _ask(
             "Are the weights finite, and below 65,504?",
             {
-                "yes": causes.FORWARD,
-                "finite, and some are above 65,504": causes.HIDDEN,
-                "no; from the last finite weights the loss of that batch is NaN, too": causes.FORWARD,
-                "no; from the last finite weights its loss is a number": causes.PAST_SCALER,
+                "yes": _in_fp32_too(causes.FORWARD),
+                "finite, and some are above 65,504": causes.TOO_LARGE,
+                "no": _ask(
+                    "Go back to the last finite weights. What is the loss of the batch with which it began?",
+                    {
+                        "NaN or inf in fp16, a number in fp32": causes.FORWARD,
+                        "NaN or inf in both": causes.IN_FP32_TOO,
+                        "a number in both": causes.PAST_SCALER,
+                    },
+                ),
             },
         ),
         "in single batches, then it recovers": _ask(

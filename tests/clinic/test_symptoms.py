@@ -48,10 +48,10 @@ def without_a_scaler():
     return script
 
 
-def test_every_symptom_of_the_lesson_is_there_and_every_way_ends_within_four_questions():
+def test_every_symptom_of_the_lesson_is_there_and_every_way_ends_within_five_questions():
     assert len(symptoms.SYMPTOMS.answers) == 8
     assert len(PATHS) >= 25
-    assert max(len(path.answered) for path in PATHS) <= 4
+    assert max(len(path.answered) for path in PATHS) <= 5
 
 
 def can_be_said_in_bf16(path, scaled):
@@ -95,7 +95,8 @@ def test_without_a_scaler_no_end_sends_one_to_it_and_its_cell_needs_none(end):
 
 
 def test_no_way_ends_where_only_fp16_is_wrong_unless_fp16_was_answered():
-    only_fp16 = (causes.FORWARD, causes.HIDDEN, causes.PAST_SCALER, causes.UNDERFLOW, causes.GROWS)
+    only_fp16 = [causes.FORWARD, causes.HIDDEN, causes.PAST_SCALER, causes.UNDERFLOW, causes.GROWS]
+    only_fp16 += [causes.TOO_LARGE]
     for path in PATHS:
         said = " ".join(answer.text for _, answer in path.answered)
         assert path.end not in only_fp16 or "fp16" in said, said
@@ -113,6 +114,38 @@ def test_rounding_and_twice_the_range_make_nan_in_bf16_of_what_fp32_can_tell():
     assert torch.full((3,), lowest).softmax(0).isfinite().all()
     with autocast.region("cuda", torch.bfloat16):
         assert torch.nn.LSTM(4, 4)(torch.randn(2, 1, 4))[0].dtype == torch.float16
+
+
+HIDING = {
+    "nan_to_num": (lambda w: w.grad.nan_to_num_(), True),
+    "clipping by value": (lambda w: torch.nn.utils.clip_grad_value_([w], 1.0), False),
+}
+
+
+@pytest.mark.parametrize(("hide", "too_large"), HIDING.values(), ids=HIDING)
+def test_what_hides_an_overflow_from_the_scaler_and_whether_weights_become_too_large_for_fp16(
+    hide, too_large
+):
+    weight, scaler = torch.nn.Parameter(torch.ones(1)), torch.amp.GradScaler("cpu")
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    scaler.scale(weight.sum()).backward()
+    weight.grad.fill_(torch.inf)
+    hide(weight)
+    scaler.step(optimizer)
+    scaler.update()
+    assert scaler.get_scale() == 65536, "nothing was noticed"
+    assert weight.isfinite()
+    assert (weight.abs() > 65504) == too_large
+
+
+def test_nan_for_ever_in_fp16_is_asked_for_in_fp32_before_fp16_is_blamed():
+    for_ever = {}
+    for path in PATHS:
+        said = [answer.text for _, answer in path.answered]
+        if said[1:3] == ["fp16", "from some batch on, for ever"]:
+            for_ever.setdefault(path.end.cause, []).append(said[-1])
+    assert all("a number" in last for last in for_ever[causes.FORWARD.cause])
+    assert {"NaN or inf as well", "NaN or inf in both"} == set(for_ever[causes.IN_FP32_TOO.cause])
 
 
 def test_a_root_at_zero_brings_nan_to_weights_that_no_scaler_guards_at_a_loss_that_is_a_number():

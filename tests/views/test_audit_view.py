@@ -69,7 +69,7 @@ def test_formats_measures_and_layers_are_chosen_by_what_was_seen(view):
     view.number_format, view.by = "fp16", "count"
     assert view.caption.endswith("In fp16, by count: body loses most, 66.7 % at its worst step.")
     view.number_format = "bf16"
-    assert view.caption.endswith("In bf16, by count: no layer loses anything.")
+    assert view.caption.endswith("In bf16, by count: none of any layer's gradient becomes zero.")
 
 
 def test_one_layer_is_shown_in_all_formats(view):

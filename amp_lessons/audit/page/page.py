@@ -137,6 +137,6 @@ def _figure_of(losses: LossMap, number_format: str) -> Markup:
 def say_worst(losses: LossMap) -> str:
     """Say which layer loses most, and how much at most."""
     if losses.most == 0:
-        return "no layer loses anything."
+        return "none of any layer's gradient becomes zero."
     known = [share for share in losses.shares[0] if share is not None]
     return f"{losses.layers[0]} loses most, {fraction(max(known))} at its worst step."

@@ -42,7 +42,7 @@ def shows(seen: Observed) -> bool:
 CASE = Case(
     silent=True,
     symptom="Since clipping was added the loss hardly falls, epoch after epoch, as if the learning rate were "
-    "thousands of times smaller; nothing is inf or NaN.",
+    "tens of thousands of times smaller; nothing is inf or NaN.",
     code="clip_before_unscale",
     diagnoses=(
         Diagnosis(

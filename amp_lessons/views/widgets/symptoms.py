@@ -152,10 +152,16 @@ class SymptomTree(Shown):
 
 
 def ways() -> dict[str, list[tuple[str, str, str, str]]]:
-    """Return for each symptom the ways from it: the further answers, then cause, cure and lesson."""
+    """Return for each symptom the ways from it: further questions and answers, then cause, cure, lesson."""
     found: dict[str, list[tuple[str, str, str, str]]] = {}
     for path in paths():
-        symptom, *more = (said.text for _, said in path.answered)
-        way = f"{'; '.join(more)}:", path.end.cause, path.end.cure, path.end.lesson
-        found.setdefault(symptom, []).append(way)
+        (_, symptom), *more = path.answered
+        asked = " · ".join(f"{_in_short(question)} {said.text}" for question, said in more)
+        way = f"{asked}:", path.end.cause, path.end.cure, path.end.lesson
+        found.setdefault(symptom.text, []).append(way)
     return found
+
+
+def _in_short(question: SymptomQuestion) -> str:
+    """Return what is asked, without what says how to find the answer."""
+    return "".join(question.text.partition("?")[:2])
