@@ -9,6 +9,7 @@ import time
 import pytest
 from playwright.sync_api import expect
 
+from amp_lessons.routes import minutes
 from tests.browser.legible import expect_it_readable_narrow_and_dark
 from tests.browser.next_morning import expect_it_the_next_morning
 from tools.browser.jupyter_page import REPOSITORY
@@ -110,9 +111,10 @@ def test_the_next_morning_each_view_says_how_to_get_its_controls(lesson):
 
 
 def test_a_stop_on_a_route_leads_to_its_heading(lesson):
-    lesson.page.get_by_role("link", name="Where is the floor?").first.click()
+    heading = next(each.heading for each in minutes.sections("03") if each.id == "floor")
+    lesson.page.get_by_role("link", name=heading).first.click()
     expect(lesson.page.locator(".lm-TabBar-tabLabel", has_text="03_loss_scaling")).to_be_visible()
-    expect(lesson.page.get_by_role("heading", name="Where is the floor?")).to_be_in_viewport(timeout=30_000)
+    expect(lesson.page.get_by_role("heading", name=heading)).to_be_in_viewport(timeout=30_000)
     lesson.page.locator(".lm-TabBar-tabLabel", has_text="00_start_here").click()
 
 

@@ -61,7 +61,8 @@ class LessonEnd(Counting):
         """Yield each number with what it counts of the core."""
         core = self._score.core
         if core.exercises:
-            yield f"{core.solved} of {core.exercises}", "exercises solved"
+            one = core.exercises == 1
+            yield f"{core.solved} of {core.exercises}", "exercise solved" if one else "exercises solved"
         if core.questions:
             yet = f", {core.unanswered} not answered yet" if core.unanswered else ""
             yield f"{core.right} of {core.questions}", f"questions right at the first answer{yet}"
