@@ -293,7 +293,8 @@ class _Spies:
 
     def _added_in_place(self, before: Any, tensor: Tensor, other: Any, **kwargs: Any) -> None:
         part = kwargs.get("alpha", 1.0)
-        weights = self._part_of_weights(other, self._decayed.pop(tensor.data_ptr(), None))
+        decayed = self._decayed.pop(tensor.data_ptr(), None) if self._decayed else None
+        weights = self._part_of_weights(other, decayed)
         if weights is not None and self._is_average(tensor, weights):
             self._tell_of_average(before, tensor, weights)
         elif isinstance(part, float) and abs(part) <= _SMALL_PART and self._is_average(tensor, other):
