@@ -74,7 +74,7 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Question:
+class TrainingStep:
     """A training step: of which model, on how many items of which size, with what, and in which precision.
 
     The step is one rank's of ``ranks``, which share the model by ``stage``, one of ``parallel.STAGES``.
@@ -97,13 +97,13 @@ def ask(
     precision: str,
     ranks: str | int = 1,
     stage: str = "ddp",
-) -> Question:
-    """Make a question from what a learner typed.
+) -> TrainingStep:
+    """Make a step from what a learner typed.
 
     Raises ``ValueError`` for a number that cannot be used, and says why.
     """
     count, length, among = parse_batch(batch), parse_size(size, subject), parse_ranks(ranks)
-    return Question(subject, count, length, optimizer, precision, among, stage if among > 1 else "ddp")
+    return TrainingStep(subject, count, length, optimizer, precision, among, stage if among > 1 else "ddp")
 
 
 def parse_batch(typed: str | int) -> int:
@@ -122,49 +122,49 @@ def parse_ranks(typed: str | int) -> int:
 
 
 @lru_cache(maxsize=64)
-def predict(question: Question) -> Footprint:
+def predict(step: TrainingStep) -> Footprint:
     """Predict the memory of the training step that is asked about.
 
     Raises ``CannotTellError`` where there is no telling, with the reason.
     """
-    if question.ranks > 1:
-        return _sharing(question).of(predict(replace(question, ranks=1, stage="ddp")))
-    with _explaining(question.subject):
-        model = _built(question.subject, question.size)
+    if step.ranks > 1:
+        return _sharing(step).of(predict(replace(step, ranks=1, stage="ddp")))
+    with _explaining(step.subject):
+        model = _built(step.subject, step.size)
         with _mode_of(model):
-            inputs = question.subject.make_inputs(model, question.batch, question.size)
+            inputs = step.subject.make_inputs(model, step.batch, step.size)
         args, kwargs = ((), inputs) if isinstance(inputs, dict) else (_tuple(inputs), {})
-        return predict_memory(model, *args, **_options(question), **kwargs)
+        return predict_memory(model, *args, **_options(step), **kwargs)
 
 
 def largest_batch(
-    question: Question, gpu: str, before_each: Callable[[], object] = lambda: None
+    step: TrainingStep, gpu: str, before_each: Callable[[], object] = lambda: None
 ) -> LargestBatch:
     """Find the largest batch whose training step fits into ``gpu``, one of ``measure.GPUS``.
 
     ``before_each`` is called before each prediction that this takes; what it raises ends the search.
     """
-    model, known = _built(question.subject, question.size), predict(question).peak_bytes
-    alone = question.ranks == 1
+    model, known = _built(step.subject, step.size), predict(step).peak_bytes
+    alone = step.ranks == 1
 
     def make_inputs(batch: int) -> Any:
         before_each()
-        return question.subject.make_inputs(model, batch, question.size)
+        return step.subject.make_inputs(model, batch, step.size)
 
-    with _explaining(question.subject):
+    with _explaining(step.subject):
         return predict_largest_batch(
             model,
             make_inputs,
             GPUS[gpu].usable_bytes,
-            known_peaks={question.batch: known},
-            peak_of=lambda found: (found if alone else _sharing(question).of(found)).peak_bytes,
-            **_options(question),
+            known_peaks={step.batch: known},
+            peak_of=lambda found: (found if alone else _sharing(step).of(found)).peak_bytes,
+            **_options(step),
         )
 
 
-def _sharing(question: Question) -> Sharing:
-    itemsize = precision(question.precision).dtype.itemsize
-    return sharing(_built(question.subject, question.size), question.ranks, question.stage, itemsize)
+def _sharing(step: TrainingStep) -> Sharing:
+    itemsize = precision(step.precision).dtype.itemsize
+    return sharing(_built(step.subject, step.size), step.ranks, step.stage, itemsize)
 
 
 def own_subject(model: nn.Module, inputs: Any, name: str = "your model") -> Subject:
@@ -232,8 +232,8 @@ def _mode_of(model: nn.Module) -> fake_tensor.FakeTensorMode:
     return fake_mode_of([*model.parameters(), *model.buffers()]) or fake_tensor.FakeTensorMode()
 
 
-def _options(question: Question) -> dict[str, Any]:
-    return {"precision_name": question.precision, "optimizer": OPTIMIZERS[question.optimizer]}
+def _options(step: TrainingStep) -> dict[str, Any]:
+    return {"precision_name": step.precision, "optimizer": OPTIMIZERS[step.optimizer]}
 
 
 def _tuple(inputs: Any) -> tuple[Any, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from amp_lessons.bench.calculator import SUBJECTS, Question, predict
+from amp_lessons.bench.calculator import SUBJECTS, TrainingStep, predict
 from amp_lessons.bench.results import Mode, Recording
 from amp_lessons.bench.workloads import WORKLOADS, Claim
 from amp_lessons.measure import Difference
@@ -52,7 +52,7 @@ def confront(
     claim, subject = WORKLOADS[model].claim, SUBJECTS[model]
     count = batch or subject.batch
     fp32, half = (
-        predict(Question(subject, count, subject.size, "AdamW", name)).peak_bytes
+        predict(TrainingStep(subject, count, subject.size, "AdamW", name)).peak_bytes
         for name in ("fp32", precision)
     )
     return Confrontation(model, claim, count, fp32, half, recorded(model, recordings, precision))

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from amp_lessons import audit
-from amp_lessons.exercises.attempts import Table
+from amp_lessons.exercises.attempt_table import Table
 from amp_lessons.exercises.containment.process_state import Snapshot
 
 EPOCHS = 2

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from amp_lessons.audit.catalogue import ROWS
-from amp_lessons.exercises.attempts import Table
+from amp_lessons.exercises.attempt_table import Table
 from tests.audit.plain_loops import (
     BF16,
     FP16,

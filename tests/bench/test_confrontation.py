@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from amp_lessons.bench import confront, confrontation
-from amp_lessons.bench.calculator import Question
+from amp_lessons.bench.calculator import TrainingStep
 from tests.bench.test_results import _recording, _result
 
 pytestmark = pytest.mark.slow
@@ -16,10 +16,10 @@ pytestmark = pytest.mark.slow
 def test_a_claim_is_confronted_with_the_prediction_and_what_was_recorded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def predicted(question: Question) -> SimpleNamespace:
-        assert (question.subject.name, question.batch, question.size) == ("GPT-2", 8, 1024)
-        assert question.optimizer == "AdamW"
-        return SimpleNamespace(peak_bytes={"fp32": 1000, "fp16": 870}[question.precision])
+    def predicted(step: TrainingStep) -> SimpleNamespace:
+        assert (step.subject.name, step.batch, step.size) == ("GPT-2", 8, 1024)
+        assert step.optimizer == "AdamW"
+        return SimpleNamespace(peak_bytes={"fp32": 1000, "fp16": 870}[step.precision])
 
     monkeypatch.setattr(confrontation, "predict", predicted)
     recording = _recording(

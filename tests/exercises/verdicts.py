@@ -11,7 +11,7 @@ import pytest
 
 from amp_lessons import exercises
 from amp_lessons.exercises import shelf
-from amp_lessons.exercises.attempts import Table
+from amp_lessons.exercises.attempt_table import Table
 from amp_lessons.exercises.containment import isolation
 
 

@@ -19,7 +19,7 @@ from amp_lessons.autocast import fake_copy
 from amp_lessons.measure import KINDS, Footprint, measure_memory, predict_largest_batch, predict_memory
 from tests.measure.architectures import (
     OF_TORCH,
-    Case,
+    Architecture,
     attention,
     build,
     convnet,
@@ -36,7 +36,9 @@ SGD = partial(torch.optim.SGD, momentum=0.9)
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 @pytest.mark.parametrize("make", [*OF_TORCH, gpt2, resnet])
-def test_prediction_for_the_cpu_is_what_is_measured_there(make: Callable[[], Case], precision: str) -> None:
+def test_prediction_for_the_cpu_is_what_is_measured_there(
+    make: Callable[[], Architecture], precision: str
+) -> None:
     case = build(make)
     options = {"precision_name": precision, "optimizer": SGD, **case.kwargs}
     predicted = predict_memory(case.model, *case.args, **options, device_type="cpu")

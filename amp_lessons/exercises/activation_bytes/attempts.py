@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from amp_lessons.exercises import shelf
-from amp_lessons.exercises.attempts import Table
+from amp_lessons.exercises.attempt_table import Table
 
 TABLE = Table("activation_bytes")
 wrong = TABLE.mutant

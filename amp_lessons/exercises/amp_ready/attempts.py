@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from amp_lessons.autocast import find_islands
-from amp_lessons.exercises.attempts import Table
+from amp_lessons.exercises.attempt_table import Table
 from amp_lessons.exercises.shelf import find
 
 TABLE = Table("amp_ready")

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import torch
 
-from amp_lessons.exercises.attempts import Table
+from amp_lessons.exercises.attempt_table import Table
 
 TABLE = Table("decode_bits")
 wrong = TABLE.mutant

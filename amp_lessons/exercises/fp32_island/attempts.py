@@ -6,7 +6,7 @@ import contextlib
 
 import torch
 
-from amp_lessons.exercises.attempts import Table
+from amp_lessons.exercises.attempt_table import Table
 
 TABLE = Table("fp32_island")
 wrong = TABLE.mutant

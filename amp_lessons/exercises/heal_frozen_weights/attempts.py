@@ -7,7 +7,7 @@ import copy
 import torch
 
 from amp_lessons.exercises import shelf
-from amp_lessons.exercises.attempts import Table
+from amp_lessons.exercises.attempt_table import Table
 
 TABLE = Table("heal_frozen_weights")
 wrong = TABLE.mutant

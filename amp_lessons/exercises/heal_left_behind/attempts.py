@@ -7,7 +7,7 @@ import copy
 import torch
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from amp_lessons.exercises.attempts import Table
+from amp_lessons.exercises.attempt_table import Table
 
 TABLE = Table("heal_left_behind")
 wrong = TABLE.mutant

@@ -7,7 +7,7 @@ import statistics
 import torch
 import torch.nn.functional as F
 
-from amp_lessons.exercises.attempts import Table
+from amp_lessons.exercises.attempt_table import Table
 
 TABLE = Table("heal_long_test")
 wrong = TABLE.mutant

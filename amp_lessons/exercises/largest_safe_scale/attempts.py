@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from amp_lessons.exercises.attempts import Table
+from amp_lessons.exercises.attempt_table import Table
 
 TABLE = Table("largest_safe_scale")
 wrong = TABLE.mutant

@@ -7,7 +7,7 @@ from types import MappingProxyType
 import torch
 
 from amp_lessons.exercises import shelf
-from amp_lessons.exercises.attempts import Table
+from amp_lessons.exercises.attempt_table import Table
 
 TABLE = Table("predict_dtypes")
 ANSWER = shelf.find("predict_dtypes").solution

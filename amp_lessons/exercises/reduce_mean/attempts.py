@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from amp_lessons.exercises.attempts import Table
+from amp_lessons.exercises.attempt_table import Table
 
 TABLE = Table("reduce_mean")
 wrong = TABLE.mutant

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from amp_lessons.exercises.attempts import Table
+from amp_lessons.exercises.attempt_table import Table
 
 TABLE = Table("resume_training")
 wrong = TABLE.mutant

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import torch
 
-from amp_lessons.exercises.attempts import Table
+from amp_lessons.exercises.attempt_table import Table
 
 TABLE = Table("round_to_bfloat16")
 wrong = TABLE.mutant

@@ -8,7 +8,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Shard
 
-from amp_lessons.exercises.attempts import Table
+from amp_lessons.exercises.attempt_table import Table
 
 TABLE = Table("sharded_masters")
 wrong = TABLE.mutant

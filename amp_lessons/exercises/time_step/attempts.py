@@ -11,7 +11,7 @@ from timeit import default_timer
 
 import torch
 
-from amp_lessons.exercises.attempts import Table
+from amp_lessons.exercises.attempt_table import Table
 
 TABLE = Table("time_step")
 wrong = TABLE.mutant

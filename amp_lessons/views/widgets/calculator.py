@@ -12,8 +12,8 @@ from torch import nn
 from amp_lessons import parallel
 from amp_lessons.bench.calculator import (
     SUBJECTS,
-    Question,
     Subject,
+    TrainingStep,
     ask,
     largest_batch,
     own_subject,
@@ -86,7 +86,7 @@ class CalculatorView(View):
         self._subjects = dict(SUBJECTS)
         if not isinstance(model, str):
             self._subjects = {OWN: own_subject(model, inputs, OWN), **SUBJECTS}
-        self._question: Question | None = None
+        self._step: TrainingStep | None = None
         self._footprint: Footprint | None = None
         self._largest: LargestBatch | None = None
         self._latest = Latest(self._deliver)
@@ -155,17 +155,17 @@ class CalculatorView(View):
         return self._subjects[self.model]
 
     def _ask(self, _change: object = None) -> None:
-        if self._is_filling:  # the fields change one by one, and only all of them make a question
+        if self._is_filling:  # the fields change one by one, and only all of them make a step
             return
-        self._question = self._footprint = self._largest = None
+        self._step = self._footprint = self._largest = None
         if not self._understood():
             self.turn_page()  # the picture is of an earlier choice, and is faded
             return
         sharing = self.ranks, self.strategy
-        question = ask(self._subject, self.batch, self.size, self.optimizer, self.precision, *sharing)
-        self._question, gpu = question, self.gpu
-        self.begin_work(_in_words(question))
-        self._latest.ask(lambda ticket: _answers(question, gpu, ticket))
+        asked = ask(self._subject, self.batch, self.size, self.optimizer, self.precision, *sharing)
+        self._step, gpu = asked, self.gpu
+        self.begin_work(_in_words(asked))
+        self._latest.ask(lambda ticket: _answers(asked, gpu, ticket))
 
     def _understood(self) -> bool:
         """Whether what stands in the fields can be used; what is wrong with it stands at each of them."""
@@ -178,13 +178,13 @@ class CalculatorView(View):
         return not any(field.error for field in (self._batch, self._size, self._ranks))
 
     def _deliver(self, found: Footprint | LargestBatch | Exception) -> None:
-        if self._question is None:  # a number that cannot be used was typed meanwhile
+        if self._step is None:  # a number that cannot be used was typed meanwhile
             return
         if isinstance(found, Exception):
             self.say(self._with_answer(f"{found}" if self.is_outdated else f"No largest batch: {found}"))
         elif isinstance(found, Footprint):
             self._footprint = found
-            usable, ranks = GPUS[self.gpu].usable_bytes, self._question.ranks
+            usable, ranks = GPUS[self.gpu].usable_bytes, self._step.ranks
             picture = calculator_picture(found, self.gpu, usable, ranks)
             self.show(picture, self._with_answer("The largest batch: working …"))
         else:
@@ -192,30 +192,30 @@ class CalculatorView(View):
             self.say(self._with_answer(_say_largest(found)))
 
     def _with_answer(self, sentence: str) -> str:
-        if self._question is None or self._footprint is None:
+        if self._step is None or self._footprint is None:
             return sentence
-        return f"{describe(self._question, self._footprint, self.gpu)} {sentence}"
+        return f"{describe(self._step, self._footprint, self.gpu)} {sentence}"
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         self.wait()
         return super()._repr_mimebundle_(**kwargs)
 
 
-def _answers(question: Question, gpu: str, ticket: Ticket) -> Iterator[Footprint | LargestBatch]:
-    yield predict(question)
-    yield largest_batch(question, gpu, ticket.check)
+def _answers(asked: TrainingStep, gpu: str, ticket: Ticket) -> Iterator[Footprint | LargestBatch]:
+    yield predict(asked)
+    yield largest_batch(asked, gpu, ticket.check)
 
 
-def describe(question: Question, found: Footprint, gpu: str) -> str:
+def describe(asked: TrainingStep, found: Footprint, gpu: str) -> str:
     """Describe the peak and its largest parts, what it leaves out, and whether it fits into the GPU."""
     parts = sorted(found.at_peak.items(), key=lambda part: -part[1])
     said = ", ".join(f"{kind} {memory(nbytes)}" for kind, nbytes in parts[:_PARTS_IN_WORDS])
     more = ", and a little more" if len(parts) > _PARTS_IN_WORDS else ""
     warning = f" {found.warning}" if found.warning else ""
-    if question.ranks > 1:
-        warning += f" {_BUFFERS if _stage(question.stage) else _BUCKETS}"
+    if asked.ranks > 1:
+        warning += f" {_BUFFERS if _stage(asked.stage) else _BUCKETS}"
     return (
-        f"{_in_words(question)}: {memory(found.peak_bytes)} at the peak, in the {_PHASES[found.peak_phase]}, "
+        f"{_in_words(asked)}: {memory(found.peak_bytes)} at the peak, in the {_PHASES[found.peak_phase]}, "
         f"{found.source}: {said}{more}.{warning} {_say_fit(found.peak_bytes, gpu)}"
     )
 
@@ -235,17 +235,17 @@ def _is_tight(peak_bytes: int, usable_bytes: int) -> bool:
     return (1 - _TIGHT) * usable_bytes < peak_bytes <= usable_bytes
 
 
-def _in_words(question: Question) -> str:
-    subject = question.subject
+def _in_words(asked: TrainingStep) -> str:
+    subject = asked.subject
     unit = {"sequence length": "tokens", "image side": "pixels a side"}.get(subject.size_name)
-    size = f" of {question.size:,} {unit}" if unit else ""
-    precision = "fp32" if question.precision == "fp32" else f"{question.precision} autocast"
-    items = f"{question.batch:,} {subject.items[:-1] if question.batch == 1 else subject.items}"
-    step = f"{subject.name[:1].upper()}{subject.name[1:]}, {items}{size}, {question.optimizer}, {precision}"
-    if question.ranks == 1:
+    size = f" of {asked.size:,} {unit}" if unit else ""
+    precision = "fp32" if asked.precision == "fp32" else f"{asked.precision} autocast"
+    items = f"{asked.batch:,} {subject.items[:-1] if asked.batch == 1 else subject.items}"
+    step = f"{subject.name[:1].upper()}{subject.name[1:]}, {items}{size}, {asked.optimizer}, {precision}"
+    if asked.ranks == 1:
         return step
-    strategy = STRATEGIES[_stage(question.stage)]
-    return f"{step}, on each of {question.ranks:,} ranks that share by {strategy}"
+    strategy = STRATEGIES[_stage(asked.stage)]
+    return f"{step}, on each of {asked.ranks:,} ranks that share by {strategy}"
 
 
 def _stage(strategy: str) -> int:
