@@ -14,7 +14,7 @@ from amp_lessons.measure import predict_memory, saved_activation_bytes
 from tests.measure.architectures import (
     OF_TORCH,
     OF_TRANSFORMERS,
-    Case,
+    Architecture,
     attention,
     build,
     lstm,
@@ -31,7 +31,7 @@ RULES_AND_DTYPES = [
 ]
 
 
-def _seen_by_hooks(case: Case, rules: str, dtype: torch.dtype | None) -> dict[torch.dtype, int]:
+def _seen_by_hooks(case: Architecture, rules: str, dtype: torch.dtype | None) -> dict[torch.dtype, int]:
     """Sum the storages that autograd packs, holding on to all of them so that no address is used twice."""
     packed: list[Tensor] = []
     hooks = torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(t) or t, lambda t: t)
@@ -51,7 +51,7 @@ def _seen_by_hooks(case: Case, rules: str, dtype: torch.dtype | None) -> dict[to
 @pytest.mark.parametrize(("rules", "dtype"), RULES_AND_DTYPES)
 @pytest.mark.parametrize("make", [*OF_TORCH, *OF_TRANSFORMERS])
 def test_equal_byte_for_byte_on_real_and_on_fake_tensors(
-    make: Callable[[], Case], rules: str, dtype: torch.dtype | None
+    make: Callable[[], Architecture], rules: str, dtype: torch.dtype | None
 ) -> None:
     case = build(make)
     expected = _seen_by_hooks(case, rules, dtype)
@@ -68,7 +68,7 @@ def test_recurrent_layers_are_equal_on_real_tensors(rules: str, dtype: torch.dty
 
 
 @pytest.mark.parametrize("make", OF_TORCH)
-def test_the_memory_prediction_saves_the_same(make: Callable[[], Case]) -> None:
+def test_the_memory_prediction_saves_the_same(make: Callable[[], Architecture]) -> None:
     case = build(make)
     for name, dtype in (("fp32", None), ("bf16", torch.bfloat16)):
         options = {"precision_name": name, "device_type": "cpu", **case.kwargs}
