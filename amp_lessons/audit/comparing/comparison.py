@@ -2,10 +2,13 @@
 
 A module that is given what already differs returns what differs. So each tensor is held against what it was
 computed from: with the gain ``G`` by which that module passes differences on, and the unit roundoff ``u`` of
-the coarser of the two runs' formats, rounding explains ``8·(u·(1 + G) + G·d)``, where ``d`` is the difference
-of its sources. ``u·(1 + G)`` is what a backward stable computation may do; 8 is for long sums, and for
+the coarser of the two runs' formats, rounding explains ``4·(u·(1 + G) + G·d)``, where ``d`` is the difference
+of its sources. ``u·(1 + G)`` is what a backward stable computation may do; 4 is for long sums, and for
 sources that differ in an unlucky direction. ``G`` is measured, where a nudged run is there, as the floor of
-what came out over the floor of what went in, and is at least 1; without one it is taken to be 8.
+what came out over the floor of what went in, and is at least 1; without one it is taken to be 8. Where the
+sources differ, twice the floor is explained as well, and more of a handful of numbers.
+
+What is lost below the range of fp16 is no rounding, and is not explained: that is what loss scaling is for.
 """
 
 from __future__ import annotations
@@ -17,25 +20,28 @@ from pathlib import Path
 from typing import Any
 
 from amp_lessons.arguments import require
+from amp_lessons.audit.comparing import report
 from amp_lessons.audit.comparing.formats import coarsest, unit_roundoff
 from amp_lessons.audit.comparing.pairing import Apart, Event, Events, Pairs, Phase, furthest
 from amp_lessons.audit.comparing.recorder import Run
 from amp_lessons.audit.comparing.recording import Call, Recording
 from amp_lessons.text.words import counted
 
-_HEADROOM = 8.0
+_HEADROOM = 4.0
 _UNMEASURED_GAIN = 8.0
+_OF_FLOOR = 2.0
+_OF_FEW = 30.0  # one number may well be nudged by a tenth of what rounding does to it; many are not
 
 
 @dataclass(frozen=True)
 class Parting:
     """A place where two runs differ.
 
-    ``module`` is the one that computed it ("" for the code around all modules), ``what`` the tensor, in words;
+    ``module`` is the one that computed it ("" for the code around all modules), ``what`` the tensor in words,
     ``phase`` is "weights" (before the step), "input" (what the outermost module is given), "forward",
     "backward" (gradients of what modules return) or "gradient" (of weights). ``difference`` is relative,
-    ``inherited`` that of what it was computed from, ``noise_floor`` what a nudged run makes of it, None without
-    one; ``explained_up_to`` is how much inputs and format explain. ``formats`` are those of both runs.
+    ``inherited`` that of what it was computed from, ``noise_floor`` what a nudged run makes of it, None
+    without one; ``explained_up_to`` is how much inputs and format explain; ``formats`` are those of the runs.
     """
 
     module: str
@@ -108,6 +114,13 @@ class Comparison:
     def as_explained(self) -> bool:
         """Whether the runs could be compared, and nothing is worse than its format explains."""
         return not self.obstacle and self.first is None
+
+    def as_json(self) -> str:
+        """Return what was found, without the recordings, as JSON."""
+        return report.as_json(self)
+
+    def __str__(self) -> str:
+        return report.as_text(self)
 
 
 Compared = Recording | Run | str | Path
@@ -187,7 +200,7 @@ class _Judge:
         return {each.module: each for each in sorted(found, key=lambda each: ends[each.module])}
 
     def _order(self, call: Call) -> tuple[int, int]:
-        """Return when a call returned; of two that return the same the inner one, which began later, first."""
+        """Return when a call returned; of two that return the same, the inner one is first."""
         return max(self._a.values[each].order for each in call.outputs.values()), -call.order
 
     def _of_module(self, calls: list[Call], own: list[Parting]) -> OfModule:
@@ -297,16 +310,27 @@ def _over(parting: Parting) -> float:
 
 def _explained_up_to(event: Event, first_step: int) -> float:
     """Return how far apart an event may be by what it was computed from, and by its format."""
-    stepped = event.phase == "weights" and event.step > first_step
-    if stepped and (event.source is None or event.apart.floor is None):
-        return math.inf  # what an optimizer makes of a difference has to be measured
-    u = unit_roundoff(event.format)
     inherited = 0.0 if event.source is None else event.source.difference
-    gain = _gain(event, u)
-    return _HEADROOM * (u * (1 + gain) + gain * inherited)
+    if _cannot_be_judged(event, first_step, inherited):
+        return math.inf
+    u, gain = unit_roundoff(event.format), _gain(event)
+    explained = _HEADROOM * (u * (1 + gain) + gain * inherited)
+    floor = event.apart.floor if inherited > 0 else None
+    return explained if floor is None else max(explained, floor * (_OF_FLOOR + _OF_FEW / max(event.count, 1)))
 
 
-def _gain(event: Event, u: float) -> float:
+def _cannot_be_judged(event: Event, first_step: int, inherited: float) -> bool:
+    """Whether nobody can say what becomes of a difference here.
+
+    An optimizer may make much of a little, as Adam's first step does of a gradient near 0; in a backward pass
+    what is left may be next to nothing, such as the gradient of a bias before a normalization.
+    """
+    if event.phase == "weights" and event.step > first_step:
+        return event.source is None or inherited > 0
+    return event.phase in ("backward", "gradient") and inherited > 0 and event.apart.floor is None
+
+
+def _gain(event: Event) -> float:
     """Return by how much a difference of the sources may grow."""
     if event.source is None:
         return 1.0
@@ -314,7 +338,7 @@ def _gain(event: Event, u: float) -> float:
         return _UNMEASURED_GAIN
     if not math.isfinite(event.source.floor):
         return 1.0
-    return max(1.0, event.apart.floor / max(event.source.floor, u, _TINY))
+    return max(1.0, event.apart.floor / max(event.source.floor, unit_roundoff(event.format), _TINY))
 
 
 _TINY = 1e-300

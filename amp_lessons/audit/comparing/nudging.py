@@ -18,6 +18,8 @@ from torch import Tensor
 from torch.utils import _pytree
 
 from amp_lessons.audit.comparing.formats import coarsest, name_of, unit_roundoff
+from amp_lessons.audit.comparing.pairing import shared_formats
+from amp_lessons.audit.comparing.recording import Recording
 from amp_lessons.audit.recorder.later import is_batched, is_distributed
 
 _NOISE = 2**18  # numbers that are drawn once; each tensor begins at another of them
@@ -30,6 +32,11 @@ class Nudge:
     def __init__(self, formats: Mapping[int, Sequence[str]]) -> None:
         self._formats = formats
         self._drawn = random.Random(_SEED)
+
+    @classmethod
+    def between(cls, a: Recording, b: Recording) -> Nudge:
+        """Return the nudge of the run ``a`` by the coarser of its formats and those of ``b``."""
+        return cls(shared_formats(a, b))
 
     def nudged(self, nest: Any, step: int, place: int) -> Any:
         """Return what a module takes or returns with every floating tensor in it nudged, history and all."""

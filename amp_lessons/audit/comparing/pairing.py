@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple
 
+import numpy as np
+
 from amp_lessons.audit.comparing.formats import coarsest
 from amp_lessons.audit.comparing.recording import Call, Recording, Value, Weight
 from amp_lessons.audit.comparing.sketches import relative_difference
@@ -30,9 +32,9 @@ class Apart(NamedTuple):
 class Event:
     """A tensor that both runs have: where it was computed, and what it was computed from.
 
-    ``module`` is whose computation made it, "" for the code around all modules. ``source`` says how far apart
-    that is from which it was computed, None where that is nothing. ``format`` is the coarsest that either run
-    rounds to there, ``formats`` are those of the two.
+    ``module`` is whose computation made it, "" for the code around all modules; ``count`` is how many numbers
+    it has. ``source`` says how far apart that is from which it was computed, None where that is nothing.
+    ``format`` is the coarsest that either run rounds to there, ``formats`` are those of the two.
     """
 
     step: int
@@ -40,6 +42,7 @@ class Event:
     order: int
     module: str
     what: str
+    count: int
     apart: Apart
     source: Apart | None
     format: str
@@ -138,13 +141,19 @@ class Pairs:
         return self.a.values[value].dtype, self.b.values[self._in_b[value]].dtype
 
 
+_NOTHING = 1e-30  # what is smaller than this is lost in bf16 and fp32 alike, and missed by nobody
+
+
 def _distance(one: Recording, other: Recording, value: int, match: int | None) -> float | None:
     if match is None:
         return None
     mine, its = one.values[value], other.values[match]
     if mine.shape != its.shape or mine.nonfinite != its.nonfinite:
         return math.inf
-    return relative_difference(one.sketches[value], other.sketches[match])
+    one_sketch, other_sketch = one.sketches[value], other.sketches[match]
+    if np.abs(one_sketch).max() + np.abs(other_sketch).max() < _NOTHING:
+        return 0.0
+    return relative_difference(one_sketch, other_sketch)
 
 
 def _distance_of_all(one: Recording, other: Recording, pairs: list[tuple[int, int]]) -> float:
@@ -188,7 +197,7 @@ class Events:
             yield from self._event(weight.step, "weights", weight.value, weight.name, weight.module, sources)
 
     def _stepped(self, former: Weight) -> list[int]:
-        """Return what a step made a weight or a buffer of: itself, its gradient, what its module was given."""
+        """Return what a step made a weight or buffer of: itself, its gradient, what its module was given."""
         calls = [self._a.calls[i] for i in self._using(former.step, former.module)]
         return [former.value, former.gradient, *(value for call in calls for value in call.inputs.values())]
 
@@ -320,6 +329,7 @@ class Events:
             order=order,
             module=blamed,
             what=what,
+            count=math.prod(self._a.values[value].shape),
             apart=self._pairs.apart(value),
             source=furthest(self._pairs.apart(each) for each in known),
             format=coarsest([*formats, *of_calls]),

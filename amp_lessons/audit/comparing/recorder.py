@@ -68,8 +68,9 @@ class _WeightSeen:
     step: int
     module: nn.Module
     name: str
+    tensor: Tensor
     value: int
-    gradient: int
+    gradient: int = -1
 
 
 class Run:
@@ -93,7 +94,8 @@ class Run:
         self._pending: dict[int, _Pending] = {}  # of this step, by number
         self._known: dict[int, tuple[weakref.ref[Tensor], int, int]] = {}  # tensors whose value is known
         self._order = 0
-        self._weights: list[_WeightSeen] = []
+        self._weights: list[_WeightSeen] = []  # of the steps before this one
+        self._of_step: list[_WeightSeen] = []
         self._hooked: dict[int, Any] = {}  # parameters, by id
         self._of_parameters: dict[int, int] = {}  # in this step: the value of each one's gradient
         self._scale = Later(1.0)
@@ -220,6 +222,7 @@ class Run:
             return None
         if not self._stack:
             self._hook_parameters(module)
+            self._look_at_weights(module)
             if is_compiled(module):
                 self._note(_COMPILED)
         index = len(self._calls)
@@ -346,19 +349,20 @@ class Run:
         self._stepping = optimizer
         self._names.find(parameters_of(optimizer))
         if self._armed:
-            self._look_at_weights()
+            for model in self._names.models:
+                self._look_at_weights(model)
+            for weight in self._of_step:
+                weight.gradient = self._of_parameters.get(id(weight.tensor), -1)
 
-    def _look_at_weights(self) -> None:
-        """Sketch every parameter and floating buffer, and say which gradient has come for it."""
-        seen: set[int] = set()
-        for model in self._names.models:
-            for module in model.modules():
-                for name, tensor in [*module._parameters.items(), *module._buffers.items()]:
-                    if tensor is not None and id(tensor) not in seen and _can_be_seen(tensor):
-                        seen.add(id(tensor))
-                        gradient = self._of_parameters.get(id(tensor), -1)
-                        value = self._add(tensor, Later(1.0))
-                        self._weights.append(_WeightSeen(self._step, module, name, value, gradient))
+    def _look_at_weights(self, model: nn.Module) -> None:
+        """Sketch every parameter and floating buffer that was not yet seen in this step."""
+        seen = {id(each.tensor) for each in self._of_step}
+        for module in model.modules():
+            for name, tensor in [*module._parameters.items(), *module._buffers.items()]:
+                if tensor is not None and id(tensor) not in seen and _is_weight(tensor):
+                    seen.add(id(tensor))
+                    value = self._add(tensor, Later(1.0))
+                    self._of_step.append(_WeightSeen(self._step, module, name, tensor, value))
 
     def _step_ends(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if self._stepping is not optimizer:
@@ -387,6 +391,8 @@ class Run:
         if not pending:
             return
         self._pending = {}
+        self._weights += self._of_step
+        self._of_step = []
         self._of_parameters.clear()
         self._known.clear()
         self._sketches.append(_read(pending))
@@ -400,7 +406,8 @@ class Run:
             if call.parent < 0 and self._names.module(call.module) is None:
                 self._names.find(call.module.parameters())
         if self._recorded and self._recorded[-1] == self._step - 1:
-            self._look_at_weights()
+            for model in self._names.models:
+                self._look_at_weights(model)
         self._flush()
         self._armed = False
 
@@ -429,6 +436,10 @@ def _can_be_seen(tensor: Tensor) -> bool:
     """Whether a tensor has numbers that can be read."""
     stands_for_others = is_batched(tensor) or tensor.is_nested or type(tensor).__name__ == "FakeTensor"
     return not (stands_for_others or tensor.is_quantized or tensor.device.type == "meta")
+
+
+def _is_weight(tensor: Tensor) -> bool:
+    return _can_be_seen(tensor) and (tensor.is_floating_point() or tensor.is_complex())
 
 
 _RECORDING = threading.Lock()

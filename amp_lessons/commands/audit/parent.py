@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
+from typing import Protocol
 
 from amp_lessons.audit.report import as_json
 from amp_lessons.audit.report.document import Document, empty
@@ -43,27 +44,37 @@ class Options:
         return cls(**json.loads(argument))
 
 
+class Handed(Protocol):
+    """What is handed to the child, as one argument."""
+
+    def as_argument(self) -> str:
+        """Return all of it."""
+
+
 _POLL_S = 0.1
 _ENDS_BY_ITSELF_S = 5.0  # a script whose peer has gone: gloo's next call raises, and says more than a signal
 _KILLED_AFTER_S = 30.0  # as torchrun does it
 
 
 def run_child(
-    options: Options, arguments: Sequence[str], peer_failed: Callable[[], bool] | None = None
+    options: Handed,
+    arguments: Sequence[str],
+    peer_failed: Callable[[], bool] | None = None,
+    child: str = "amp_lessons.commands.audit.child",
 ) -> int:
     """Run the script with ``arguments``; return its exit status, or minus the signal that ended it.
 
     It has this process's input, output, terminal and environment. Where ``peer_failed`` becomes true, it is
-    ended too, if it does not end by itself.
+    ended too, if it does not end by itself. ``child`` is the module that runs it.
     """
-    command = [sys.executable, "-m", "amp_lessons.commands.audit.child", options.as_argument(), *arguments]
+    command = [sys.executable, "-m", child, options.as_argument(), *arguments]
     sys.stdout.flush()
     with (
         _interruptions_left_to_the_script(),
-        subprocess.Popen(command) as child,
-        _handing_on(signal.SIGTERM, child),
+        subprocess.Popen(command) as process,
+        _handing_on(signal.SIGTERM, process),
     ):
-        return child.wait() if peer_failed is None else _wait_among_peers(child, peer_failed)
+        return process.wait() if peer_failed is None else _wait_among_peers(process, peer_failed)
 
 
 def _wait_among_peers(child: subprocess.Popen[bytes], peer_failed: Callable[[], bool]) -> int:
