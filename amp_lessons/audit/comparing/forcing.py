@@ -56,12 +56,10 @@ def forced(name: str) -> Iterator[None]:
     ValueError for another name.
     """
     forces = _Forced(precision(name).autocast_dtype)
-    handles = (
-        register_module_forward_pre_hook(forces.before),
-        register_module_forward_hook(forces.after, always_call=True),
-    )
+    before = register_module_forward_pre_hook(forces.before)
+    after = register_module_forward_hook(forces.after, always_call=True)
     try:
         yield
     finally:
-        for handle in handles:
-            handle.remove()
+        before.remove()
+        after.remove()

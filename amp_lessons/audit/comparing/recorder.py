@@ -34,6 +34,7 @@ from amp_lessons.audit.recorder.replacing import replaced
 from amp_lessons.audit.report.how import Clock
 
 MOST_CALLS = 16  # of one module in one step; a validation in between is no reason to grow
+_WITH_KWARGS = torch.nn.modules.module._global_forward_hooks_with_kwargs  # ``remove`` leaves an entry there
 _COMPILED = "what compiled code computes inside: its modules are not seen, its gradients and weights are"
 _TOO_OFTEN = f"calls of a module beyond the {MOST_CALLS}th in a step"
 
@@ -174,11 +175,12 @@ class Run:
             stack.callback(self._unhook)
             for handle in (
                 register_module_forward_pre_hook(self._before),
-                register_module_forward_hook(self._after, with_kwargs=True, always_call=True),
+                register_module_forward_hook(self._after, with_kwargs=True),
                 register_optimizer_step_pre_hook(partial(self._safely, self._step_begins)),
                 register_optimizer_step_post_hook(self._step_ends),
             ):
                 stack.callback(handle.remove)
+                stack.callback(_WITH_KWARGS.pop, handle.id, None)
             stack.enter_context(replaced(torch.amp.GradScaler, "scale", self._scaling))
             stack.enter_context(replaced(torch.amp.GradScaler, "step", self._scaler_stepping))
             try:
@@ -238,8 +240,10 @@ class Run:
     def _after(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         if torch.compiler.is_compiling() or self._is_elsewhere() or not self._stack:
             return None
-        if self._calls[self._stack[-1]].module is not module:
-            return None
+        while self._calls[self._stack[-1]].module is not module:
+            if not any(self._calls[i].module is module for i in self._stack):
+                return None  # one too many of its calls
+            self._stack.pop()  # an exception has ended that call, and was caught
         return self._safely(self._closed, self._stack[-1], kwargs, output)
 
     def _closed(self, index: int, kwargs: Any, output: Any) -> Any:
@@ -349,17 +353,23 @@ class Run:
         self._stepping = optimizer
         self._names.find(parameters_of(optimizer))
         if self._armed:
-            for model in self._names.models:
-                self._look_at_weights(model)
+            self._look_at_all_weights()
             for weight in self._of_step:
                 weight.gradient = self._of_parameters.get(id(weight.tensor), -1)
+
+    def _look_at_all_weights(self) -> None:
+        for model in self._names.models:
+            self._look_at_weights(model)
 
     def _look_at_weights(self, model: nn.Module) -> None:
         """Sketch every parameter and floating buffer that was not yet seen in this step."""
         seen = {id(each.tensor) for each in self._of_step}
+        named = {(id(each.module), each.name) for each in self._of_step}  # a forward pass may make one anew
         for module in model.modules():
             for name, tensor in [*module._parameters.items(), *module._buffers.items()]:
-                if tensor is not None and id(tensor) not in seen and _is_weight(tensor):
+                if tensor is None or id(tensor) in seen or (id(module), name) in named:
+                    continue
+                if _is_weight(tensor):
                     seen.add(id(tensor))
                     value = self._add(tensor, Later(1.0))
                     self._of_step.append(_WeightSeen(self._step, module, name, tensor, value))
@@ -377,13 +387,15 @@ class Run:
         self._flush()
         self._recorded += [self._step] * self._armed
         self._step += 1
-        self._armed = self._step < self._steps and self._step % self._every == 0
+        was_armed, self._armed = self._armed, self._step < self._steps and self._step % self._every == 0
         self._first = len(self._calls)
         self._called.clear()
         self._known.clear()
         self._of_parameters.clear()
         self._stack.clear()
         self._scale = Later(1.0)
+        if was_armed and not self._armed:
+            self._look_at_all_weights()  # what the last step that was recorded has made of them
 
     def _flush(self) -> None:
         """Read from their device, all at once, the sketches of values that were seen since."""
@@ -405,9 +417,8 @@ class Run:
         for call in self._calls:
             if call.parent < 0 and self._names.module(call.module) is None:
                 self._names.find(call.module.parameters())
-        if self._recorded and self._recorded[-1] == self._step - 1:
-            for model in self._names.models:
-                self._look_at_weights(model)
+        if self._armed and self._recorded:
+            self._look_at_all_weights()
         self._flush()
         self._armed = False
 

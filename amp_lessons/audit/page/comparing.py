@@ -26,7 +26,7 @@ _LONGEST_NAME = 26
 _NAMED = 40  # modules with their names below the axis
 _BY_MODULE = (
     "Relative differences, module by module in the order of the forward pass: the line is the difference of "
-    "the two runs, the band below what the inputs and the format explain, the dashes what nudging makes of it."
+    "the two runs, the band what inputs and format explain, and dashes show what nudging makes of the first."
 )
 _BY_STEP = "How the differences grow from step to step; dashed, what nudging the first run makes of it."
 
