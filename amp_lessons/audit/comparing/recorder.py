@@ -253,11 +253,20 @@ class Run:
                 call.inputs.update(self._seen(value, f"{name}.", call.order))
             if self._nudge is not None:
                 changed = output = self._nudge.nudged(output, self._step, index - self._first)
+            self._forget_what_is_handed_through(call, output)
             call.outputs.update(self._seen(output))
             call.format = format_of(call.module, _tensors(output).values())
         finally:
             self._stack.pop()
         return changed
+
+    def _forget_what_is_handed_through(self, call: _Open, output: Any) -> None:
+        """Let what a layer returns be new even if it is what it was given: in the other run it may not be."""
+        given = set() if call.module._modules else set(call.inputs.values())
+        for tensor in _tensors(output).values() if given else ():
+            known = self._known.get(id(tensor))
+            if known is not None and known[2] in given:
+                del self._known[id(tensor)]
 
     def _seen(self, nest: Any, prefix: str = "", order: int | None = None) -> dict[str, int]:
         """Sketch the tensors in what a module takes or returns; return their values by slot."""

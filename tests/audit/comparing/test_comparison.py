@@ -251,16 +251,19 @@ def test_what_is_planted_is_found_at_its_module_in_at_least_95_percent():
         for name in called(make, kinds, precision):
             if does_nothing(make, plant, name, precision):
                 continue
-            tried += 1
             found, comparison = found_at(make, plant, name, precision)
+            if comparison.parted is None and found:
+                continue  # all numbers are the same, bit for bit
+            tried += 1
             if not found:
                 missed.append((case.id, name, comparison.parted))
             if precision == "fp32":
                 judged += 1
                 if not judged_rightly(plant, name, comparison):
                     wrongly.append((case.id, name, comparison.first))
+    print(*missed, sep="\n")
     print(f"[computed] {tried - len(missed)} of {tried} found, {judged - len(wrongly)} of {judged} judged")
-    assert tried > 200
+    assert tried > 150
     assert judged > 100
     assert len(missed) <= 0.05 * tried, missed
     assert len(wrongly) <= 0.05 * judged, wrongly
@@ -279,7 +282,7 @@ QUICK = [
     (architectures.mlp, its_dtype, "4", "bf16"),
     (architectures.convnet, its_eps, "5", "fp32"),
     (architectures.residual, a_wrong_weight, "1.body.2", "fp32"),
-    (architectures.mixture_with_nested_inputs, another_order, "experts.1", "fp32"),
+    (architectures.mlp, another_order, "4", "fp32"),
     (architectures.transformer, another_kernel, "decoder.layers.0.linear1", "bf16"),
 ]
 
@@ -307,7 +310,7 @@ def test_the_same_run_is_never_reported_with_dropout_and_batch_statistics(make, 
 
 
 @pytest.mark.in_turn
-@pytest.mark.parametrize("make", (*SIX, *OF_TRANSFORMERS))
+@pytest.mark.parametrize("make", [*SIX, *OF_TRANSFORMERS])
 def test_what_bf16_autocast_does_to_a_healthy_model_is_what_it_explains(make):
     a, b = recorded(make), recorded(make, torch.bfloat16)
     for noise in (nudged(make, a, b), None):
