@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 
@@ -32,85 +29,93 @@ print("ended", sys.argv[1:], loss.dtype)
 """
 
 
-def compared(folder, *arguments):
-    command = [sys.executable, "-m", "amp_lessons", "compare", *map(str, arguments)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+pytestmark = pytest.mark.timeout(600)  # each run of a script loads PyTorch in a process of its own
 
 
 @pytest.fixture
-def script(tmp_path):
+def compared(tmp_path, monkeypatch, capfd):
+    """Run the command in a folder with a script, and return its status and what it, and scripts, printed."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     (tmp_path / "train.py").write_text(TRAINING)
-    return tmp_path
+
+    def run(*arguments):
+        status = cli.main(["compare", *arguments])
+        return status, *capfd.readouterr()
+
+    return run
 
 
 @pytest.mark.slow
-def test_a_difference_is_named_and_the_recordings_can_stand_for_the_scripts(script):
-    done = compared(
-        script,
-        *("train.py", "--against-args=--eps 1e-3", "--steps=3"),
-        *("--record=kept", "--json=c.json", "--html=c.html"),
-    )
-    assert done.returncode == 1, done.stderr
-    assert "The two runs part in `1`, by more than its format explains." in done.stdout
-    assert "`1` is made otherwise" in done.stdout
-    assert "RuntimeWarning" not in done.stderr
-    assert "ended" not in done.stdout  # three steps, and no more
-    written = json.loads((script / "c.json").read_text())
+def test_a_difference_is_named_and_the_recordings_can_stand_for_the_scripts(compared, tmp_path):
+    options = ("--steps=3", "--record=kept", "--json=c.json", "--html=c.html")
+    status, out, err = compared("train.py", "--against-args=--eps 1e-3", *options)
+    assert status == 1, err
+    assert "The two runs part in `1`, by more than its format explains." in out
+    assert "`1` is made otherwise" in out
+    assert "Warning" not in err
+    assert "ended" not in out  # three steps, and no more
+    written = json.loads((tmp_path / "c.json").read_text())
     assert (written["as_explained"], written["first"]["module"]) == (False, "1")
     assert written["first"]["phase"] == "forward"
     assert len(written["by_step"]) == 4
-    page = (script / "c.html").read_text()
-    assert page.count("<img") == 2
-    assert "More than its format explains".lower() in page.lower()
+    assert (tmp_path / "c.html").read_text().count("<img") == 2
 
-    files = ("kept/first.json", "kept/second.json", "--noise=kept/nudged.json")
-    again = compared(script, *files)
-    assert again.returncode == 1
-    assert again.stdout == done.stdout
-    alone = compared(script, *files[:2])
-    assert "Without a nudged run" in " ".join(alone.stdout.split())
-    assert alone.returncode == 1
+    files = ("kept/first.json", "kept/second.json")
+    again = compared(*files, "--noise=kept/nudged.json")
+    assert again[:2] == (1, out)
+    status, out, _ = compared(*files)
+    assert status == 1
+    assert "Without a nudged run" in " ".join(out.split())
 
 
 @pytest.mark.slow
-def test_bf16_against_fp32_is_as_the_format_explains_and_the_lines_fit_a_terminal(script):
-    done = compared(script, "train.py", "--precision=fp32", "--against=bf16", "--", "--some", "arguments")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("ended ['--some', 'arguments'] torch.float32") == 3
-    said = done.stdout[done.stdout.index("The two runs part") :]
+def test_bf16_against_fp32_is_as_the_format_explains_and_the_lines_fit_a_terminal(compared):
+    status, out, err = compared("train.py", "--precision=fp32", "--against=bf16", "--", "--some", "arguments")
+    assert status == 0, err
+    assert out.count("ended ['--some', 'arguments'] torch.float32") == 3
+    said = out[out.index("The two runs part") :]
     assert "part no further than their formats explain" in said
     assert re.search(r"0 +fp32/bf16 +0\.00\d+", said)
     assert max(map(len, said.splitlines())) <= 80
 
 
 @pytest.mark.slow
-def test_the_same_script_twice_is_the_same_and_one_that_draws_anew_is_told_so(script):
-    done = compared(script, "train.py", "--no-noise", "--steps=2")
-    assert done.returncode == 0
-    assert "The two runs are the same, as far as they were recorded." in done.stdout
-    (script / "unseeded.py").write_text(TRAINING.replace("torch.manual_seed(0)", ""))
-    done = compared(script, "unseeded.py", "--steps=2")
-    assert done.returncode == 2
-    assert "does not repeat itself" in " ".join(done.stdout.split())
+def test_the_same_script_twice_is_the_same(compared):
+    status, out, _ = compared("train.py", "--no-noise", "--steps=2")
+    assert status == 0
+    assert "The two runs are the same, as far as they were recorded." in out
 
 
 @pytest.mark.slow
-def test_scripts_that_fail_or_record_nothing_are_answered_in_a_sentence(script):
-    (script / "fails.py").write_text(TRAINING + "\nraise ValueError('at the end')")
-    done = compared(script, "train.py", "fails.py", "--no-noise")
-    assert done.returncode == 0
-    assert "ValueError: at the end" in done.stderr
-    assert "The second run ended by ValueError: at the end." in done.stdout
-    (script / "nothing.py").write_text("print('no PyTorch')")
-    done = compared(script, "nothing.py", "train.py")
-    assert done.returncode == 2
-    assert "before it had imported PyTorch" in done.stderr
-    (script / "broken.json").write_text("{")
-    done = compared(script, "broken.json", "broken.json")
-    assert done.returncode == 2
-    assert "broken.json: this is no recording" in done.stderr
-    assert "Traceback" not in done.stderr
+def test_a_script_that_draws_anew_each_time_is_told_so(compared, tmp_path):
+    (tmp_path / "unseeded.py").write_text(TRAINING.replace("torch.manual_seed(0)", ""))
+    status, out, _ = compared("unseeded.py", "--steps=2")
+    assert status == 2
+    assert "does not repeat itself" in " ".join(out.split())
+
+
+@pytest.mark.slow
+def test_a_script_that_fails_has_its_recording_and_its_traceback(compared, tmp_path):
+    (tmp_path / "fails.py").write_text(TRAINING + "\nraise ValueError('at the end')")
+    status, out, err = compared("train.py", "fails.py", "--no-noise")
+    assert status == 0
+    assert "ValueError: at the end" in err
+    assert "The second run ended by ValueError: at the end." in out
+
+
+def test_a_script_without_pytorch_is_answered_in_a_sentence(compared, tmp_path):
+    (tmp_path / "nothing.py").write_text("print('no PyTorch')")
+    status, out, err = compared("nothing.py", "train.py")
+    assert (status, out) == (2, "no PyTorch\n")
+    assert "before it had imported PyTorch" in err
+
+
+def test_a_file_that_is_no_recording_is_answered_in_a_sentence(compared, tmp_path):
+    (tmp_path / "broken.json").write_text("{")
+    status, out, err = compared("broken.json", "broken.json")
+    assert (status, out) == (2, "")
+    assert "broken.json: this is no recording" in err
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,8 +28,9 @@ def unit_roundoff(number_format: str) -> float:
     if number_format == TF32:
         return _TF32_ROUNDOFF
     dtype = getattr(torch, number_format, None)
-    floating = isinstance(dtype, torch.dtype) and (dtype.is_floating_point or dtype.is_complex)
-    return torch.finfo(dtype).eps / 2 if floating else 0.0
+    if not isinstance(dtype, torch.dtype) or not (dtype.is_floating_point or dtype.is_complex):
+        return 0.0
+    return torch.finfo(dtype).eps / 2
 
 
 def coarsest(formats: Iterable[str]) -> str:
@@ -70,5 +72,6 @@ def _lowered(module: nn.Module, output: Tensor) -> list[str]:
 
 def _rounds_to_tf32(module: nn.Module) -> bool:
     convolves = isinstance(module, nn.modules.conv._ConvNd)
-    setting = torch.backends.cudnn.conv if convolves else torch.backends.cuda.matmul
+    backends: Any = torch.backends
+    setting = backends.cudnn.conv if convolves else backends.cuda.matmul
     return setting.fp32_precision == "tf32"

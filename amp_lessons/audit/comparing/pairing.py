@@ -174,13 +174,23 @@ class Events:
         self._producer: dict[int, int] = {}  # the innermost call that made a value
         self._children: dict[tuple[int, int], list[int]] = {}  # calls, by step and the call around them
         self._by_module: dict[tuple[int, str], list[int]] = {}
+        self._parent: dict[int, int] = {}  # the call around a call, -1 for none
         for i, call in enumerate(self._a.calls):
-            self._children.setdefault((call.step, call.parent), []).append(i)
-            self._by_module.setdefault((call.step, call.module), []).append(i)
-            for value in call.inputs.values():
-                self._consumers.setdefault(value, []).append(i)
-            for value in set(call.outputs.values()) - set(call.inputs.values()):
-                self._producer[value] = i  # calls inside of this one come later in the list
+            # compiled code hides its modules: what only one run has is a part of what is around it
+            around = call.parent
+            while around >= 0 and around not in self._parent:
+                around = self._a.calls[around].parent
+            if self.in_b(call) is not None:
+                self._parent[i] = around
+                self._keep(i, call)
+
+    def _keep(self, i: int, call: Call) -> None:
+        self._children.setdefault((call.step, self._parent[i]), []).append(i)
+        self._by_module.setdefault((call.step, call.module), []).append(i)
+        for value in call.inputs.values():
+            self._consumers.setdefault(value, []).append(i)
+        for value in set(call.outputs.values()) - set(call.inputs.values()):
+            self._producer[value] = i  # calls inside of this one come later in the list
 
     @cached_property
     def all(self) -> tuple[Event, ...]:
@@ -208,14 +218,15 @@ class Events:
             if not self._came_from_outside(value):
                 continue
             slot = next(slot for slot, given in call.inputs.items() if given == value)
-            if call.parent >= 0:
-                around = self._a.calls[call.parent]
-                sources = [*around.inputs.values(), *self._returned_before(i), *self._own(call.parent)]
-                what, blamed, calls = f"input {slot} of {call.module}", around.module, [call.parent]
+            parent = self._parent[i]
+            if parent >= 0:
+                around = self._a.calls[parent]
+                sources = [*around.inputs.values(), *self._returned_before(i), *self._own(parent)]
+                what, blamed, calls = f"input {slot} of {call.module}", around.module, [parent]
             else:
                 sources = self._returned_before(i)
                 what, blamed, calls = f"input {slot}", call.module, []
-            phase: Phase = "forward" if call.parent >= 0 else "input"
+            phase: Phase = "forward" if parent >= 0 else "input"
             yield from self._event(call.step, phase, value, what, blamed, sources, calls)
 
     def _came_from_outside(self, value: int) -> bool:
@@ -225,7 +236,7 @@ class Events:
 
     def _returned_before(self, i: int) -> list[int]:
         """Return what the calls before a call, beside it, have returned."""
-        beside = self._children[self._a.calls[i].step, self._a.calls[i].parent]
+        beside = self._children[self._a.calls[i].step, self._parent[i]]
         return [value for j in beside if j < i for value in self._a.calls[j].outputs.values()]
 
     def _outputs(self) -> Iterator[Event]:
@@ -255,15 +266,15 @@ class Events:
     def _consuming(self, value: int, maker: int) -> tuple[list[int], str]:
         """Return the innermost calls that were given a value, and the module to blame for its gradient."""
         given = self._consumers.get(value, [])
-        innermost = [i for i in given if not any(self._a.calls[j].parent == i for j in given)]
-        around = self._a.calls[maker].parent
+        innermost = [i for i in given if not any(self._parent[j] == i for j in given)]
+        around = self._parent[maker]
         if len(innermost) == 1:
             return innermost, self._a.calls[innermost[0]].module
         return innermost, self._a.calls[around].module if around >= 0 else ""
 
     def _around(self, maker: int, calls: list[int]) -> list[int]:
         """Return what a gradient may have been computed from: all that was seen beside, and its gradients."""
-        step, parent = self._a.calls[maker].step, self._a.calls[maker].parent
+        step, parent = self._a.calls[maker].step, self._parent[maker]
         if parent >= 0 and self._a.calls[parent].kind == "Sequential" and calls:
             beside = calls  # a chain: there is nothing else
         else:
@@ -339,7 +350,8 @@ class Events:
     @cached_property
     def _are_gradients(self) -> set[int]:
         """The values that are gradients, of which only earlier ones can be the source of another."""
-        return {each.gradient for each in (*self._a.values, *self._a.weights)}
+        of_values = {value.gradient for value in self._a.values}
+        return of_values | {weight.gradient for weight in self._a.weights}
 
     def _formats(self, i: int) -> list[str]:
         match = self.in_b(self._a.calls[i])

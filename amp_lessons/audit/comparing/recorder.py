@@ -163,8 +163,14 @@ class Run:
         return Weight(seen.step, f"{module}.{seen.name}", module, seen.value, seen.gradient)
 
     def _name(self, module: nn.Module) -> str:
-        """Name a module as its model does; one that belongs to no model that is trained by its class."""
-        return self._names.module(module) or type(module).__name__
+        """Name a module as its model does; one that belongs to no model that is trained by its class.
+
+        A model itself has the name of its class, whatever is wrapped around it in one of the two runs.
+        """
+        inner = _unwrapped(module)
+        name = self._names.module(module) or self._names.module(inner) or type(inner).__name__
+        roots = {type(model).__name__: type(_unwrapped(model)).__name__ for model in self._names.models}
+        return roots.get(name, name) if len(self._names.models) == 1 else name
 
     # --- hooks
 
@@ -430,6 +436,14 @@ class Run:
             self._look_at_all_weights()
         self._flush()
         self._armed = False
+
+
+def _unwrapped(model: nn.Module) -> nn.Module:
+    """Return what compiling and data parallelism have wrapped."""
+    inner = model._modules.get("_orig_mod") or (
+        model._modules.get("module") if type(model).__name__.endswith("DataParallel") else None
+    )
+    return model if inner is None else _unwrapped(inner)
 
 
 def _read(pending: list[_Pending]) -> np.ndarray:

@@ -192,5 +192,6 @@ def _numbers(recording: Recording) -> Iterator[int]:
         yield from call.inputs.values()
         yield from call.outputs.values()
     yield from (weight.value for weight in recording.weights)
-    gradients = [each.gradient for each in (*recording.weights, *recording.values)]
+    gradients = [weight.gradient for weight in recording.weights]
+    gradients += [value.gradient for value in recording.values]
     yield from (each for each in gradients if each != _NONE)

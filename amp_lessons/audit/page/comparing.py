@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import numpy as np
 from markupsafe import Markup
 
 from amp_lessons.audit.comparing.report import MODULES, STEPS, headline, sections_of
@@ -117,10 +118,10 @@ def steps_picture(comparison: Comparison) -> Picture:
 def _finish(axes: Axes, label: str) -> None:
     from amp_lessons.views.base.style import GRID
 
-    heights = [height for line in axes.lines for height in line.get_ydata() if math.isfinite(height)]
-    if heights:
+    drawn = np.concatenate([np.asarray(line.get_ydata(), dtype=float) for line in axes.lines])
+    if np.isfinite(drawn).any():
         axes.set_yscale("log")
-        axes.set_ylim(min(heights) / 3, max(heights) * 5)
+        axes.set_ylim(float(np.nanmin(drawn)) / 3, float(np.nanmax(drawn)) * 5)
     axes.set_ylabel(label)
     axes.grid(axis="y", color=GRID)
     axes.legend(loc="lower right", bbox_to_anchor=(1, 0.98), ncols=4, fontsize=9, borderaxespad=0.2)

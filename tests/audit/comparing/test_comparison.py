@@ -346,6 +346,34 @@ def test_across_formats_a_module_that_is_wrong_is_found(precision):
     assert (comparison.first.module, comparison.first.phase) == ("1.body.1", "forward")
 
 
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_compiled_model_is_compared_by_what_can_be_seen_of_it(precision):
+    def run(compiled: bool, wrong: bool = False) -> Recording:
+        torch.manual_seed(0)
+        model = nn.Sequential(
+            nn.Linear(8, 16), nn.LayerNorm(16, eps=1e-2 if wrong else 1e-5), nn.Linear(16, 4)
+        )
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        torch._dynamo.reset()
+        runs = torch.compile(model, backend="aot_eager") if compiled else model
+        with audit.recording(model, steps=2) as seen:
+            for _ in range(2):
+                with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+                    loss = runs(torch.randn(4, 8)).float().square().mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+        return seen.recording
+
+    comparison = audit.compare(run(False), run(True))
+    assert (comparison.first, comparison.obstacle) == (None, "")
+    assert comparison.by_step[0].output is not None
+    assert comparison.by_step[0].gradient is not None
+    assert any("compiled code" in each for each in comparison.notes)
+    first = audit.compare(run(False), run(True, wrong=True)).first
+    assert first is None if precision == "bf16" else first.module == "Sequential"
+
+
 def test_code_between_modules_is_blamed_on_the_module_it_stands_in():
     class Scaled(nn.Module):
         def __init__(self, scale: float) -> None:
