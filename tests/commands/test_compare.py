@@ -88,6 +88,7 @@ def test_the_same_script_twice_is_the_same(compared):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_script_that_draws_anew_each_time_is_told_so(compared, tmp_path):
     (tmp_path / "unseeded.py").write_text(TRAINING.replace("torch.manual_seed(0)", ""))
     status, out, _ = compared("unseeded.py", "--steps=2")
@@ -96,6 +97,7 @@ def test_a_script_that_draws_anew_each_time_is_told_so(compared, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_script_that_fails_has_its_recording_and_its_traceback(compared, tmp_path):
     (tmp_path / "fails.py").write_text(TRAINING + "\nraise ValueError('at the end')")
     status, out, err = compared("train.py", "fails.py", "--no-noise")
