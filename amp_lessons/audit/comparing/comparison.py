@@ -6,7 +6,8 @@ the coarser of the two runs' formats, rounding explains ``4·(u·(1 + G) + G·d)
 of its sources. ``u·(1 + G)`` is what a backward stable computation may do; 4 is for long sums, and for
 sources that differ in an unlucky direction. ``G`` is measured, where a nudged run is there, as the floor of
 what came out over the floor of what went in, and is at least 1; without one it is taken to be 8. Where the
-sources differ, twice the floor is explained as well, and more of a handful of numbers.
+sources differ, twice the floor is explained as well, and more of a handful of numbers; three times as much
+in the backward pass, where gradients jump when another number is the largest of its window.
 
 What is lost below the range of fp16 is no rounding, and is not explained: that is what loss scaling is for.
 """
@@ -30,6 +31,7 @@ from amp_lessons.text.words import counted
 _HEADROOM = 4.0
 _UNMEASURED_GAIN = 8.0
 _OF_FLOOR = 2.0
+_BACKWARD = 3.0  # the largest of a window, or the side of a threshold, may be another: gradients jump then
 _OF_FEW = 30.0  # one number may well be nudged by a tenth of what rounding does to it; many are not
 
 
@@ -315,8 +317,11 @@ def _explained_up_to(event: Event, first_step: int) -> float:
         return math.inf
     u, gain = unit_roundoff(event.format), _gain(event)
     explained = _HEADROOM * (u * (1 + gain) + gain * inherited)
-    floor = event.apart.floor if inherited > 0 else None
-    return explained if floor is None else max(explained, floor * (_OF_FLOOR + _OF_FEW / max(event.count, 1)))
+    if inherited == 0:
+        return explained
+    if event.apart.floor is not None:
+        explained = max(explained, event.apart.floor * (_OF_FLOOR + _OF_FEW / max(event.count, 1)))
+    return explained * (_BACKWARD if event.phase in ("backward", "gradient") else 1.0)
 
 
 def _cannot_be_judged(event: Event, first_step: int, inherited: float) -> bool:

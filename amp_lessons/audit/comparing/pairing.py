@@ -252,8 +252,9 @@ class Events:
 
     def _backward(self) -> Iterator[Event]:
         """Yield the gradients of values: they come from the calls that were given the value."""
-        for value in {**self._producer, **self._consumers}:
-            gradient = self._a.values[value].gradient
+        values = sorted({*self._producer, *self._consumers})
+        latest = {self._a.values[value].gradient: value for value in values}  # where layers hand one through
+        for gradient, value in latest.items():
             if gradient < 0:
                 continue
             maker = self._consumers[value][0] if value not in self._producer else self._producer[value]

@@ -94,6 +94,8 @@ class Run:
         self._sketches: list[np.ndarray] = []
         self._pending: dict[int, _Pending] = {}  # of this step, by number
         self._known: dict[int, tuple[weakref.ref[Tensor], int, int]] = {}  # tensors whose value is known
+        self._handed_through: dict[int, int] = {}  # values of tensors that a layer returned as it got them
+        self._same_as: dict[int, int] = {}  # what became of them, in this step
         self._order = 0
         self._weights: list[_WeightSeen] = []  # of the steps before this one
         self._of_step: list[_WeightSeen] = []
@@ -272,7 +274,7 @@ class Run:
         for tensor in _tensors(output).values() if given else ():
             known = self._known.get(id(tensor))
             if known is not None and known[2] in given:
-                del self._known[id(tensor)]
+                self._handed_through[id(tensor)] = self._known.pop(id(tensor))[2]
 
     def _seen(self, nest: Any, prefix: str = "", order: int | None = None) -> dict[str, int]:
         """Sketch the tensors in what a module takes or returns; return their values by slot."""
@@ -292,7 +294,10 @@ class Run:
             return known[2]
         value = self._add(tensor, Later(1.0), order)
         self._known[id(tensor)] = (weakref.ref(tensor), version, value)
-        if tensor.requires_grad and tensor.grad_fn is not None:
+        same = self._handed_through.pop(id(tensor), None)
+        if same is not None:
+            self._same_as[value] = self._same_as.get(same, same)  # whose gradient is this one's too
+        elif tensor.requires_grad and tensor.grad_fn is not None:
             tensor.register_hook(partial(self._safely, self._arrived, value))
         return value
 
@@ -315,6 +320,9 @@ class Run:
         if value not in self._pending or gradient is None or not _can_be_seen(gradient):
             return  # of a step that is over
         self._pending[value].gradient = self._replaced(self._pending[value].gradient, gradient)
+        for other, same in self._same_as.items():
+            if same == value:
+                self._pending[other].gradient = self._pending[value].gradient
 
     def _replaced(self, number: int, gradient: Tensor) -> int:
         """Sketch a gradient in the place of an earlier one of the same, if there was one in this step."""
@@ -418,6 +426,7 @@ class Run:
         if not pending:
             return
         self._pending = {}
+        self._same_as = {}
         self._weights += self._of_step
         self._of_step = []
         self._of_parameters.clear()
