@@ -110,6 +110,12 @@ class Route:
         """The minutes of all stops; a command counts none."""
         return sum(stop.minutes for stop in self.stops)
 
+    def behind(self, lesson: str) -> Stop | None:
+        """Return the stop behind what the route holds of a lesson, by its number; None where none follows."""
+        here = [place for place, stop in enumerate(self.stops) if getattr(stop, "lesson", None) == lesson]
+        behind = self.stops[here[-1] + 1 :] if here else ()
+        return behind[0] if behind else None
+
     def next_stop(self, kept: Kept) -> Stop | None:
         """Return the stop behind the last one that was done, the first at first; None behind the last.
 
