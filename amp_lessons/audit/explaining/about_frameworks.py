@@ -17,11 +17,11 @@ SCALERS = (
             r"Minimum loss scale reached",
         ),
         meaning="Every step of late was skipped, and each halved the loss scale until it reached the "
-        "least that is allowed. No scale cures that: inf or NaN come from the forward pass, from "
-        "the data or from weights that are already NaN, not from the scale.",
+        "least that is allowed. At a scale of 1 only a gradient above 65,504 overflows in fp16, so inf "
+        "or NaN mostly come from the forward pass, from the data, or from weights that are NaN already.",
         cure="Train in bf16 where the GPU has it, above all a model that was pretrained in bf16. Else "
         "look for the first inf or NaN of the forward pass (`amp-lessons audit`) and keep what "
-        "overflows there in fp32. A smaller least scale only postpones it.",
+        "overflows there in fp32. A smaller least scale helps only where true gradients are that large.",
         lesson="03",
         source="deepspeed/runtime/fp16/loss_scaler.py",
         seen_at="https://github.com/deepspeedai/DeepSpeedExamples/issues/418",
