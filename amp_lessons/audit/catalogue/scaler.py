@@ -214,6 +214,27 @@ def always_overflows(steps: int, loss: float | None = None) -> Worded:
     )
 
 
+@mistake("the scaler skips far more steps than its search for a larger scale", lesson="03", only_audit=True)
+def skipped_too_often(skipped: int, steps: int, growth_interval: int) -> Worded:
+    """Report ``skipped`` of the last ``steps``; ``growth_interval`` is the scaler's."""
+    return (
+        f"{skipped} of the last {steps} steps were skipped, and their batches lost; a scaler that has found its "
+        f"scale tries a larger one every {growth_interval:,} steps, so most of these have another reason",
+        "audit a part of the run: it names the module in whose pass the first inf or NaN appears; keep that "
+        "in fp32, or use bf16; where single batches overflow, look at their data",
+    )
+
+
+@mistake("the loss scale has fallen to where it protects nothing", lesson="03", only_audit=True)
+def scale_fell(scale: float) -> Worded:
+    """Report a loss ``scale`` that overflows have brought down."""
+    return (
+        f"the loss scale has fallen to {scale:g}: every overflow halves it, and what overflows at so small a "
+        "scale does not overflow because of it; small gradients vanish in fp16 meanwhile",
+        "look for the first inf or NaN of the forward pass; keep what overflows there in fp32, or use bf16",
+    )
+
+
 # --- what goes along with the optimizer's steps
 
 

@@ -85,7 +85,7 @@ class Sampler:
     def closure_begins(self, optimizer: torch.optim.Optimizer) -> None:
         """Remember some weights where this step is one to look at; its gradients come with its closure."""
         if self._asked[id(optimizer)] % self._every == 0:
-            self._before_closure = id(optimizer), Remembered(self.names.by_layer(_moving(optimizer)))
+            self._before_closure = id(optimizer), Remembered(self.names.by_layer(moving(optimizer)))
 
     def before_step(
         self,
@@ -115,7 +115,7 @@ class Sampler:
             self._remembered = before
             before.closure_is_over()
         else:
-            self._remembered = Remembered(self.names.by_layer(_moving(optimizer)))
+            self._remembered = Remembered(self.names.by_layer(moving(optimizer)))
         self._tell_of_zeros(optimizer, step, loss_scale, used)
         self._tell_of_underflow(step, loss_scale, used)
 
@@ -252,7 +252,7 @@ def _name_in_layer(models: list[nn.Module], parameter: object, index: int) -> st
     return f"parameter {index}"
 
 
-def _moving(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+def moving(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     """Return the parameters that a step may change: not those whose rate is 0, at a warm-up's first step."""
     return [p for group in optimizer.param_groups if not _is_zero(group.get("lr")) for p in group["params"]]
 
