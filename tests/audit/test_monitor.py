@@ -1,10 +1,10 @@
-"""The standing check: each threshold in a run that crosses it, silence in healthy ones, and nothing changed."""
+"""The standing check: each threshold in a run that crosses it, silence in healthy ones, nothing changed."""
 
 from __future__ import annotations
 
 import pickle
 import warnings
-from itertools import count
+from itertools import count, pairwise
 
 import pytest
 import torch
@@ -84,8 +84,8 @@ def test_updates_that_bf16_rounds_away_are_told_and_those_of_a_larger_rate_are_n
 def test_the_threshold_of_lost_updates_is_the_given_one():
     model = small().bfloat16()
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    audit.monitor(model, optimizer, every=1, lost_updates=1e-6)
     with pytest.warns(PrecisionWarning, match="stayed as they were"):
-        audit.monitor(model, optimizer, every=1, lost_updates=1e-6)
         train(model, optimizer, steps=20)
 
 
@@ -134,11 +134,11 @@ def test_a_fused_step_that_skips_by_itself_counts_as_skipped():
 def test_weights_that_are_not_finite_are_named():
     model = small()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    monitor = audit.monitor(model, optimizer, every=1)
+    train(model, optimizer, steps=2)
+    with torch.no_grad():
+        model[2].bias[1] = torch.inf
     with pytest.warns(PrecisionWarning, match="weights of `0` and `2` are inf or NaN"):
-        monitor = audit.monitor(model, optimizer, every=1)
-        train(model, optimizer, steps=2)
-        with torch.no_grad():
-            model[2].bias[1] = torch.inf
         train(model, optimizer, steps=1)
     assert [look.finite for look in monitor.looks] == [True, True, False]
     assert monitor.findings[0].first_step == 2
@@ -148,8 +148,8 @@ def test_statistics_that_a_skipped_step_has_left_broken_are_named():
     torch.manual_seed(0)
     model, scaler = perceptron(), scaled()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    monitor = audit.monitor(model, optimizer, scaler, every=1)
     with pytest.warns(PrecisionWarning, match=r"1\.running_mean"):
-        monitor = audit.monitor(model, optimizer, scaler, every=1)
         train(model, optimizer, scaler, steps=5, poison=lambda step: step == 2)
     assert codes_of(monitor) == ["buffers_not_finite"]
     assert monitor.findings[0].first_step == 3, "a loop might have put them back after the skipped step"
@@ -159,7 +159,7 @@ def test_it_raises_where_that_is_asked_for_and_names_the_step():
     model, scaler = small(), scaled(init_scale=1.0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     audit.monitor(model, optimizer, scaler, every=1, raises=True)
-    with pytest.raises(PrecisionWarning, match="step 2: the loss scale has fallen to 0.5") as raised:
+    with pytest.raises(PrecisionWarning, match=r"step 2: the loss scale has fallen to 0\.5") as raised:
         train(model, optimizer, scaler, poison=lambda step: step == 0)
     assert raised.value.finding.code == "scale_fell"
     assert raised.value.finding.place.file.endswith("test_monitor.py")
@@ -211,14 +211,14 @@ def test_of_two_optimizers_with_one_scaler_each_has_its_own_monitor_closed_in_an
 
 
 def test_without_every_it_looks_as_often_as_a_hundredth_of_the_time_allows(monkeypatch):
-    """By a clock of which each reading takes a second: looking takes two, and a hundred times as long passes."""
+    """By a clock of which each reading takes a second: looking takes two, and then two hundred pass."""
     ticks = count()
     monkeypatch.setattr("amp_lessons.audit.monitoring.time.monotonic", lambda: float(next(ticks)))
     model = small()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with audit.monitor(model, optimizer) as monitor:
         train(model, optimizer, steps=1000)
-    pauses = {later.step - look.step for look, later in zip(monitor.looks, list(monitor.looks)[1:])}
+    pauses = {later.step - look.step for look, later in pairwise(monitor.looks)}
     assert pauses == {200}, "looking took two seconds, and the clock is read once in a step"
 
 
@@ -253,9 +253,9 @@ def test_no_training_is_changed_bit_for_bit(dtype, option):
 def test_wrong_arguments_are_refused():
     model = small()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with pytest.raises(TypeError, match="model is an nn.Module"):
+    with pytest.raises(TypeError, match=r"model is an nn\.Module"):
         audit.monitor(optimizer, model)
-    with pytest.raises(TypeError, match="scaler is a torch.amp.GradScaler, or None"):
+    with pytest.raises(TypeError, match=r"scaler is a torch\.amp\.GradScaler, or None"):
         audit.monitor(model, optimizer, "fp16")
     with pytest.raises(ValueError, match="skip_rate is a number above 0"):
         audit.monitor(model, optimizer, skip_rate=0)

@@ -218,8 +218,8 @@ def always_overflows(steps: int, loss: float | None = None) -> Worded:
 def skipped_too_often(skipped: int, steps: int, growth_interval: int) -> Worded:
     """Report ``skipped`` of the last ``steps``; ``growth_interval`` is the scaler's."""
     return (
-        f"{skipped} of the last {steps} steps were skipped, and their batches lost; a scaler that has found its "
-        f"scale tries a larger one every {growth_interval:,} steps, so most of these have another reason",
+        f"{skipped} of the last {steps} steps were skipped, and their batches lost; a scaler that has found "
+        f"its scale tries a larger one every {growth_interval:,} steps: most of these have another reason",
         "audit a part of the run: it names the module in whose pass the first inf or NaN appears; keep that "
         "in fp32, or use bf16; where single batches overflow, look at their data",
     )
