@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +43,10 @@ class _Line:
     scale: Later
     loss: Later
 
+    @property
+    def known(self) -> bool:
+        return self.scale.known and self.loss.known
+
     def read(self) -> StepSeen:
         return replace(self.seen, scale=self.scale.read() or 0.0, loss=self.loss.read())
 
@@ -76,6 +81,10 @@ class Sampler:
     def steps(self) -> tuple[StepSeen, ...]:
         """All steps so far, in order."""
         return tuple(line.read() for line in list(self._lines))
+
+    def steps_from(self, first: int, wait: bool) -> Iterator[StepSeen]:
+        """Yield the steps from the ``first`` on; without ``wait`` as far as no device is waited for."""
+        return (line.read() for line in takewhile(lambda line: wait or line.known, self._lines[first:]))
 
     @property
     def layers(self) -> dict[str, LayerSeen]:

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from amp_lessons import files
+from amp_lessons.audit.log import is_of_lines, obstacle
 from amp_lessons.audit.report import as_json, rendering
 from amp_lessons.audit.report.document import Document
 from amp_lessons.commands import typed
@@ -60,6 +61,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--json", type=typed.file_to_write, metavar="FILE", help="write the report for programs to read"
     )
     parser.add_argument(
+        "--log",
+        type=_log,
+        metavar="FILE",
+        help="write each step while the script runs: lines of JSON into FILE.jsonl, or TensorBoard's scalars "
+        "into a folder of any other name",
+    )
+    parser.add_argument(
         "--shared",
         type=Path,
         metavar="FOLDER",
@@ -94,12 +102,23 @@ def _run_as_rank(args: argparse.Namespace, rank: ranks.Rank) -> int:
         return parent.NOT_RUN
     if not rank.writes_files:
         args.json = args.html = None  # they are rank 0's, which may lie on the same disk
+    if rank.number != 0:
+        args.log = None
     options = _options(args, meeting.kept)
     return ranks.run(meeting, options, args.after_dashes, _name(args), partial(_publish, args))
 
 
 def _options(args: argparse.Namespace, kept: Path) -> Options:
-    return Options(str(kept), args.every, args.steps, args.script, args.module)
+    log = None if args.log is None else str(args.log.absolute())  # the script may go to another folder
+    return Options(str(kept), args.every, args.steps, args.script, args.module, log)
+
+
+def _log(text: str) -> Path:
+    """Read the name of a log: a file of lines, or a folder for TensorBoard where that is installed."""
+    path = Path(text).expanduser()
+    if problem := obstacle(path):
+        raise argparse.ArgumentTypeError(problem)
+    return typed.file_to_write(text) if is_of_lines(path) else typed.folder_to_write(text)
 
 
 def _name(args: argparse.Namespace) -> str:

@@ -154,7 +154,7 @@ class LateAudit:
             return
         from amp_lessons import audit
 
-        self._seen = self._stack.enter_context(audit.watch(every=self._options.every))
+        self._seen = self._stack.enter_context(audit.watch(every=self._options.every, log=self._options.log))
         self._seen.listen(self._stepped)
         os._exit = self._exit_at_once
         self._keep()  # whoever is killed before the first step had imported PyTorch

@@ -22,7 +22,7 @@ from amp_lessons.audit.report.document import Document, empty
 
 @dataclass(frozen=True)
 class Options:
-    """Where the child keeps what it has seen, how closely it looks, when it ends, and what it runs.
+    """Where the child keeps what it has seen, how closely it looks, when it ends, what it runs, and its log.
 
     They go to the child on its command line: a variable would reach the script's own children.
     """
@@ -32,6 +32,7 @@ class Options:
     steps: int | None
     script: str | None
     module: str | None
+    log: str | None = None
 
     def as_argument(self) -> str:
         """Return all of it as one argument."""
