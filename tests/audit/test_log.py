@@ -43,7 +43,7 @@ def lines_of(path):
 def test_each_line_is_the_step_that_the_audit_saw(tmp_path):
     seen = trained(tmp_path / "run.jsonl")
     lines = lines_of(tmp_path / "run.jsonl")
-    fields = {name: None for name in asdict(seen.steps[0])}
+    fields = dict.fromkeys(asdict(seen.steps[0]))
     assert [{name: line[name] for name in fields} for line in lines] == [
         finite(asdict(s)) for s in seen.steps
     ]

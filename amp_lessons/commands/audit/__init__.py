@@ -62,10 +62,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--log",
+        "--stream",
         type=_log,
         metavar="FILE",
         help="write each step while the script runs: lines of JSON into FILE.jsonl, or TensorBoard's scalars "
-        "into a folder of any other name",
+        "into a folder of any other name; under torchrun, which takes --log for its own, say --stream",
     )
     parser.add_argument(
         "--shared",
