@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from amp_lessons.audit.report import as_json
 from amp_lessons.audit.report.document import Document, empty
@@ -24,7 +25,9 @@ from amp_lessons.audit.report.document import Document, empty
 class Options:
     """Where the child keeps what it has seen, how closely it looks, when it ends, what it runs, and its log.
 
-    They go to the child on its command line: a variable would reach the script's own children.
+    ``trial`` says what it changes in the training (``audit.trying.Trial``), None to leave it alone.
+
+    These go to the child on its command line: a variable would reach the script's own children.
     """
 
     kept: str
@@ -33,6 +36,7 @@ class Options:
     script: str | None
     module: str | None
     log: str | None = None
+    trial: dict[str, Any] | None = None
 
     def as_argument(self) -> str:
         """Return all of it as one argument."""
@@ -49,6 +53,11 @@ _ENDS_BY_ITSELF_S = 5.0  # a script whose peer has gone: gloo's next call raises
 _KILLED_AFTER_S = 30.0  # as torchrun does it
 
 
+def child_command(options: Options, arguments: Sequence[str]) -> list[str]:
+    """Return what starts a child."""
+    return [sys.executable, "-m", "amp_lessons.commands.audit.child", options.as_argument(), *arguments]
+
+
 def run_child(
     options: Options, arguments: Sequence[str], peer_failed: Callable[[], bool] | None = None
 ) -> int:
@@ -57,7 +66,7 @@ def run_child(
     It has this process's input, output, terminal and environment. Where ``peer_failed`` becomes true, it is
     ended too, if it does not end by itself.
     """
-    command = [sys.executable, "-m", "amp_lessons.commands.audit.child", options.as_argument(), *arguments]
+    command = child_command(options, arguments)
     sys.stdout.flush()
     with (
         _interruptions_left_to_the_script(),
