@@ -261,3 +261,12 @@ def test_wrong_arguments_are_refused():
         audit.monitor(model, optimizer, skip_rate=0)
     with pytest.raises(ValueError, match="every"):
         audit.monitor(model, optimizer, every=0)
+
+
+def test_accelerates_wrapped_optimizer_is_seen_through():
+    accelerate = pytest.importorskip("accelerate")
+    accelerator = accelerate.Accelerator(cpu=True)
+    model, optimizer = accelerator.prepare(small(), torch.optim.SGD(small().parameters(), lr=0.1))
+    with audit.monitor(model, optimizer, every=1, raises=True) as monitor:
+        train(model, optimizer, steps=3)
+    assert len(monitor.looks) == 3

@@ -130,10 +130,8 @@ class Tried:
 
     def _verdict(self) -> str:
         if not self.fp32_is_fine:
-            return (
-                self.fp32.failed
-                or "In fp32 the loss is not finite either: this is not a matter of precision."
-            )
+            neither = "In fp32 the loss is not finite either: this is not a matter of precision."
+            return "fp32 was not tried." if self.fp32.failed else neither
         if self.diverged:
             equal = (self.as_it_is, *self.again)
             broken = sum(math.isnan(run.loss) for run in equal)

@@ -98,6 +98,13 @@ def test_what_diverges_in_fp32_too_is_no_matter_of_precision():
     assert "this is not a matter of precision" in said(outcome)
 
 
+def test_without_a_run_in_fp32_that_is_said_and_why():
+    left_out = ("Not tried: `fp32`: 1 minute was over.",)
+    outcome = Tried("fp16", run(AS_IT_IS, 1.0), Run("fp32", failed="1 minute was over"), left_out=left_out)
+    assert not outcome.something_to_gain
+    assert "fp32 was not tried. Not tried: `fp32`: 1 minute was over." in said(outcome)
+
+
 def test_without_equal_runs_nothing_is_said_of_a_difference():
     outcome = tried(1.0, 0.5, (), head=0.5)
     assert not outcome.something_to_gain
