@@ -102,7 +102,7 @@ class TensorBoard:
         known = {f"{of}/{name}": getattr(step, name) for name in names} | {f"{of}/skipped": not step.happened}
         for name, each in layers.items():
             told = _layer(each)
-            known |= {f"lost {number_format}/{name}": share for number_format, share in told["lost"].items()}
+            known |= {f"lost {number_format}/{name}": part for number_format, part in told["lost"].items()}
             known |= {f"gradient norm/{name}": told["norm"]}
         for name, number in known.items():
             if number is not None:
@@ -118,7 +118,7 @@ class TensorBoard:
 
 
 def _layer(seen: LayerStep) -> dict[str, Any]:
-    """Return what is told of a layer; ``lost`` is the share of its gradients' norm that becomes zero."""
+    """Return what is told of a layer; ``lost`` is the fraction of its gradients' norm that becomes zero."""
     censuses = ({} if seen.census is None else {AS_TRAINED: seen.census}) | dict(seen.counterfactual)
     return {
         "norm": seen.norm,

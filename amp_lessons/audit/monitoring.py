@@ -51,8 +51,8 @@ class PrecisionWarning(UserWarning):
 class Look:
     """What a monitor saw at one step, counted from 0, skipped ones included.
 
-    ``scale`` is the loss scale, None without a scaler; ``skip_rate`` the share of the last hundred steps that
-    the scaler skipped, None before there were so many; ``lost_updates`` the share of the weights with a
+    ``scale`` is the loss scale, None without a scaler; ``skip_rate`` the fraction of the last hundred steps
+    that the scaler skipped, None before there were so many; ``lost_updates`` that of the weights with a
     gradient that the step left as they were, None where it was skipped; ``finite`` says that all weights
     were.
     """
@@ -66,7 +66,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Limits:
-    """From where on a monitor speaks: shares above two of these, a loss scale below the third."""
+    """From where on a monitor speaks: fractions above two of these, a loss scale below the third."""
 
     lost_updates: float
     skip_rate: float
@@ -196,8 +196,8 @@ class Monitor:
             yield from self._buffers_broken()
         elif not finite:
             yield catalogue.precision.weights_broken(_broken_layers(self._names, self._optimizer))
-        share = sum(lost.values()) / len(lost) if lost else None
-        self.looks.append(Look(step, scale, self._skip_rate, share, finite))
+        fraction = sum(lost.values()) / len(lost) if lost else None
+        self.looks.append(Look(step, scale, self._skip_rate, fraction, finite))
 
     def _weights_in_half(self) -> Iterator[Finding]:
         if torch.float16 in _dtypes(self._optimizer) and not makes_good(self._optimizer):
@@ -207,12 +207,14 @@ class Monitor:
         """Report weights in 16 bits that stand still; those in fp32 do so at a small learning rate, too."""
         by_layer = self._names.by_layer(parameters_of(self._optimizer))
         half = {name: p[0].dtype for name, p in by_layer.items() if p[0].dtype in HALVES.values()}
-        shares = [lost[name] for name in half if name in lost]
-        if not shares or makes_good(self._optimizer):
+        fractions = [lost[name] for name in half if name in lost]
+        if not fractions or makes_good(self._optimizer):
             return
-        share, dtype = sum(shares) / len(shares), dtype_name(next(iter(half.values())))
-        if share > self._limits.lost_updates:
-            seen = f"{share:.0%} of the weights in {dtype} that have a gradient stayed as they were in a step"
+        fraction, dtype = sum(fractions) / len(fractions), dtype_name(next(iter(half.values())))
+        if fraction > self._limits.lost_updates:
+            seen = (
+                f"{fraction:.0%} of the weights in {dtype} that have a gradient stayed as they were in a step"
+            )
             yield catalogue.precision.updates_rounded_away(seen, dtype)
 
     def _skipped(self) -> Iterator[Finding]:

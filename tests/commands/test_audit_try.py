@@ -86,6 +86,7 @@ def test_a_healthy_run_has_nothing_to_gain_and_is_not_searched(tmp_path):
     assert "Nothing to gain" in " ".join(done.stderr.split())
 
 
+@pytest.mark.thorough
 def test_what_is_named_is_tried_and_what_cannot_be_says_why(tmp_path):
     wanted = ["first,middle=fp32", "midle=fp32", "reduce=fp32"]
     done = audited(tmp_path, "Spread()", "--steps", 20, "--json", "r.json", "--try", *wanted)

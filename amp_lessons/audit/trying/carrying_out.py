@@ -159,5 +159,5 @@ class _Nudge:
         for parameter in parameters_of(optimizer):
             if id(parameter) not in self._moved and parameter.is_floating_point():
                 self._moved.add(id(parameter))
-                share = torch.rand(parameter.shape, generator=self._draw).sub_(0.5)
-                parameter.mul_(1 + share.to(parameter.device) * self._spacing)
+                by = torch.rand(parameter.shape, generator=self._draw).sub_(0.5)
+                parameter.mul_(1 + by.to(parameter.device) * self._spacing)

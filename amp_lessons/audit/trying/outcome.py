@@ -132,10 +132,14 @@ class Tried:
         if not self.fp32_is_fine:
             neither = "In fp32 the loss is not finite either: this is not a matter of precision."
             return "fp32 was not tried." if self.fp32.failed else neither
+        if self.fp32.losses == self.as_it_is.losses:
+            return (
+                "The run in fp32 is the same to the last bit: what computes in 16 bits here was not asked of "
+                "torch.autocast where it could be changed, as in compiled code that enters it inside."
+            )
         if self.diverged:
-            equal = (self.as_it_is, *self.again)
-            broken = sum(math.isnan(run.loss) for run in equal)
-            runs = counted(len(equal), "equal run")
+            losses = [run.loss for run in (self.as_it_is, *self.again)]
+            broken, runs = sum(map(math.isnan, losses)), counted(len(losses), "equal run")
             return f"In {self.dtype} the loss is not finite in {broken} of {runs}, in fp32 it is."
         if math.isnan(self.noise):
             return "How much equal runs differ is not known, so nothing is said of what a difference means."
@@ -156,14 +160,14 @@ class Tried:
         """Say which change explains most of the difference, and which are not told apart from nothing."""
         if not self.something_to_gain:
             return
-        best = max(self.others, key=self._share, default=None)
-        if best is not None and self._share(best) > 0:
+        best = max(self.others, key=self._fraction, default=None)
+        if best is not None and self._fraction(best) > 0:
             yield f"`{best.what}` explains {self._say_explained(best)} of the difference."
         lost = [run.what for run in self.others if self._in_the_noise(run)]
         if lost:
             yield f"Not told apart from an equal run: {listed([f'`{each}`' for each in lost])}."
 
-    def _share(self, run: Run) -> float:
+    def _fraction(self, run: Run) -> float:
         return self.explained(run) or 0.0
 
     def _in_the_noise(self, run: Run) -> bool:
@@ -184,12 +188,12 @@ class Tried:
             return "none" if math.isnan(run.loss) else "all: it is finite"
         if math.isnan(run.loss):
             return "none: it is not finite"
-        share = self.explained(run)
-        if share is None:
+        part = self.explained(run)
+        if part is None:
             return "within the noise"
-        if share < 0:
+        if part < 0:
             return "none: it is worse"
-        return f"{100 * share:.0f} % ± {100 * self.noise / self.difference:.0f}"
+        return f"{100 * part:.0f} % ± {100 * self.noise / self.difference:.0f}"
 
 
 _TITLE = "What was tried"

@@ -72,7 +72,7 @@ def test_a_change_explains_its_part_of_the_difference():
     ("as_it_is", "fp32", "again", "why"),
     [
         (1.0, 0.98, (1.02, 0.99), "runs that are equal but for a rounding error may differ by 0.09"),
-        (1.0, 0.995, (1.0, 1.0), "less than a hundredth of what the training gains"),
+        (1.0, 0.995, (1.0, 1.0005), "less than a hundredth of what the training gains"),
         (0.5, 1.0, (0.5, 0.5), "fp16 ends 0.5 below fp32"),
     ],
 )
@@ -103,6 +103,12 @@ def test_without_a_run_in_fp32_that_is_said_and_why():
     outcome = Tried("fp16", run(AS_IT_IS, 1.0), Run("fp32", failed="1 minute was over"), left_out=left_out)
     assert not outcome.something_to_gain
     assert "fp32 was not tried. Not tried: `fp32`: 1 minute was over." in said(outcome)
+
+
+def test_a_run_in_fp32_that_changed_nothing_is_no_proof_of_health():
+    outcome = tried(1.0, 1.0, (1.0, 1.001))
+    assert "is the same to the last bit" in said(outcome)
+    assert "Nothing to gain" not in said(outcome)
 
 
 def test_without_equal_runs_nothing_is_said_of_a_difference():
