@@ -212,9 +212,7 @@ class Monitor:
             return
         fraction, dtype = sum(fractions) / len(fractions), dtype_name(next(iter(half.values())))
         if fraction > self._limits.lost_updates:
-            seen = (
-                f"{fraction:.0%} of the weights in {dtype} that have a gradient stayed as they were in a step"
-            )
+            seen = f"a step left {fraction:.0%} of the weights in {dtype} with a gradient as they were"
             yield catalogue.precision.updates_rounded_away(seen, dtype)
 
     def _skipped(self) -> Iterator[Finding]:
