@@ -54,7 +54,7 @@ def transformers_callback(every: int = 10, log: str | os.PathLike[str] | None = 
     """
     from transformers import TrainerCallback
 
-    class AuditCallback(TrainerCallback, Watching):  # type: ignore[misc]
+    class AuditCallback(TrainerCallback, Watching):
         """Watch what happens between the first step and the last."""
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -97,7 +97,7 @@ def accelerate_tracker(every: int = 10, log: str | os.PathLike[str] | None = Non
     """
     from accelerate.tracking import GeneralTracker
 
-    class AuditTracker(GeneralTracker, Watching):  # type: ignore[misc]
+    class AuditTracker(GeneralTracker, Watching):
         """Watch what happens between the beginning of trackers and the end of training."""
 
         name = "amp-lessons audit"

@@ -65,7 +65,7 @@ def runs_in(folder):
 
 
 def test_a_fragile_module_is_found_and_explains_the_difference(tmp_path):
-    done = audited(tmp_path, "Spread()", "--steps", 60, "--json", "r.json", "--try")
+    done = audited(tmp_path, "Spread()", "--steps", 60, "--json", "r.json", "--html", "r.html", "--try")
     assert done.returncode == 0, done.stderr
     told, runs = runs_in(tmp_path)
     assert told["something_to_gain"]
@@ -74,6 +74,7 @@ def test_a_fragile_module_is_found_and_explains_the_difference(tmp_path):
     assert runs["bf16"]["loss"] > runs["as it is"]["loss"], "fewer digits cancel to less"
     assert all(len(run["losses"]) == 60 for run in runs.values())
     assert "`middle=fp32` explains" in done.stderr
+    assert "<code>middle=fp32</code> explains" in (tmp_path / "r.html").read_text("utf-8")
     assert runs["equal run 2"]["losses"][0] == runs["as it is"]["losses"][0], "it is nudged at the first step"
 
 
@@ -109,6 +110,24 @@ def test_when_time_is_over_runs_are_left_out_and_the_report_comes_all_the_same(t
     assert "Audit of script.py" in said
     assert "0.01 minutes were over; --minutes gives more" in said
     assert "fp32 was not tried" in said
+
+
+def test_an_interruption_ends_the_trials_and_what_was_found_is_told(tmp_path, monkeypatch, capfd):
+    """The files that were asked for are written all the same."""
+    runs = []
+
+    def run(command, **options):
+        runs.append(command)
+        raise KeyboardInterrupt
+
+    (tmp_path / "script.py").write_text(f"{HEAD}\nAUTOCAST = True\nmodel = Model(nn.ReLU())\n{TRAINING}")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("amp_lessons.commands.audit.trying.subprocess.run", run)
+    assert cli.main(["audit", "script.py", "--steps", "3", "--json", "r.json", "--try"]) == 0
+    assert len(runs) == 1
+    told, _ = runs_in(tmp_path)
+    assert told["left_out"][0] == "Not tried: `fp32`: it was interrupted."
+    assert "fp32 was not tried" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

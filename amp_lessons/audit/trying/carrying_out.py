@@ -116,23 +116,24 @@ class _Search:
 
     def __init__(self, file: Path, half: torch.dtype) -> None:
         self._file, self._half = file, half
+        self._names: Names | None = None
         self._parts: list[str] = []
 
     def models(self, names: Names) -> None:
-        for model in names.models:
-            if not self._parts:
-                self._parts = [names.module(part) or "" for part in model.children()]
-                hook = model.register_forward_pre_hook(self._pass, with_kwargs=True)
-                self._remove, self._names = hook.remove, names
+        if self._names is None and names.models:
+            self._names, model = names, names.models[0]
+            self._parts = [names.module(part) or "" for part in model.children()]
+            self._hook = model.register_forward_pre_hook(self._pass, with_kwargs=True)
 
     def _pass(self, model: nn.Module, args: Any, kwargs: Any) -> None:
-        self._remove()
+        self._hook.remove()
         device = next(model.parameters()).device.type
         options: Any = {"dtype": self._half, "device_type": device, "seconds": _SEARCH_S}
         with torch.autocast(device, enabled=False):
             found = find_islands(model, *args, **options, **kwargs)
         modules = dict(model.named_modules())
-        self._end([self._names.module(modules[path]) or "" for path in found.names], device)
+        name = self._names.module if self._names is not None else str
+        self._end([name(modules[path]) or "" for path in found.names], device)
 
     def first_step(self) -> None:
         """End where no pass came through the model itself."""

@@ -15,6 +15,7 @@ import tempfile
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 from amp_lessons import files
 from amp_lessons.audit.log import is_of_lines, obstacle
@@ -183,14 +184,14 @@ def _print(args: argparse.Namespace, document: Document) -> None:
 
 
 def _write(args: argparse.Namespace, document: Document, status: int, tried: Tried | None = None) -> int:
-    more = {} if tried is None else {"tried": tried.as_dict()}
+    told: Any = document if tried is None else {**cast(Any, document), "tried": tried.as_dict()}
     try:
         if args.json:
-            typed.write(args.json, as_json.dumps({**document, **more}, indent=1) + "\n")
+            typed.write(args.json, as_json.dumps(told, indent=1) + "\n")
         if args.html:
             from amp_lessons.audit.page.page import page  # it loads matplotlib
 
-            typed.write(args.html, page(document))
+            typed.write(args.html, page(document, *([] if tried is None else [tried.section()])))
     except OSError as error:
         print(f"amp-lessons audit: {error}", file=sys.stderr)
         return parent.NOT_RUN

@@ -29,6 +29,7 @@ STEPS = 100  # unless --steps says otherwise
 _AGAIN = 2  # equal runs beside the first
 _MOST_ISLANDS, _MOST_LAYERS, _MOST_PARTS = 4, 2, 4
 _NEVER = 2**62  # how seldom a run is looked at closely of which only losses are wanted
+_INTERRUPTED = "it was interrupted"
 _HALVES = ("fp16", "bf16")
 
 
@@ -40,6 +41,7 @@ class Trials:
         self._end_s = time.monotonic() + 60 * minutes
         self._minutes = minutes
         self._longest_s = 0.0
+        self._interrupted = False
         self._left_out: list[str] = []
 
     def tried(self, document: Document, wanted: Sequence[Trial]) -> Tried:
@@ -86,8 +88,9 @@ class Trials:
 
     def _run(self, what: str, trial: Trial) -> Run:
         left_s = self._end_s - time.monotonic()
-        if left_s < self._longest_s:
-            return self._failed(what, f"no time was left of {self._minutes:g} minutes; --minutes gives more")
+        if self._interrupted or left_s < self._longest_s:
+            no_time = f"no time was left of {self._minutes:g} minutes; --minutes gives more"
+            return self._failed(what, _INTERRUPTED if self._interrupted else no_time)
         print(f"amp-lessons audit: trying {what} …", file=sys.stderr, flush=True)
         kept = self._folder / "trial.json"
         kept.unlink(missing_ok=True)
@@ -103,6 +106,9 @@ class Trials:
             )
         except subprocess.TimeoutExpired:
             return self._failed(what, f"{self._minutes:g} minutes were over; --minutes gives more")
+        except KeyboardInterrupt:  # what was found so far is still to be told
+            self._interrupted = True
+            return self._failed(what, _INTERRUPTED)
         self._longest_s = max(self._longest_s, time.monotonic() - start)
         if trial.islands and done.returncode == 0:
             return Run(what)
