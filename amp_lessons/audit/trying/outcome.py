@@ -24,7 +24,10 @@ _TOO_LITTLE = 0.01  # of what the training gains: below it, nothing is worth an 
 
 @dataclass(frozen=True)
 class Run:
-    """One run: ``what`` was changed, and the loss of each of its steps; ``failed`` says why there is none."""
+    """One run: ``what`` was changed, and the loss of each of its steps.
+
+    ``failed`` says why there are no ``losses``, or, where there are some, how the script failed after them.
+    """
 
     what: str
     losses: tuple[float, ...] = ()
@@ -33,9 +36,9 @@ class Run:
 
     @property
     def loss(self) -> float:
-        """The mean loss of the last quarter of the steps; NaN where one of them is not finite, or none is."""
+        """The mean loss of the last quarter of the steps; NaN where one is not finite, or the run failed."""
         last = self.losses[-math.ceil(len(self.losses) / _LAST) :]
-        finite = bool(last) and all(map(math.isfinite, last))
+        finite = bool(last) and not self.failed and all(map(math.isfinite, last))
         return sum(last) / len(last) if finite else math.nan
 
 
@@ -120,7 +123,7 @@ class Tried:
         }  # fmt: skip
 
     def _sentences(self) -> Iterator[str]:
-        steps = len(self.as_it_is.losses)
+        steps = max(len(self.as_it_is.losses), len(self.fp32.losses))
         last = math.ceil(steps / _LAST)
         yield f"The script ran again from its beginning for {counted(steps, 'step')}, with one thing changed."
         yield f"Loss is the mean of the last {counted(last, 'step')}."
@@ -140,7 +143,8 @@ class Tried:
         if self.diverged:
             losses = [run.loss for run in (self.as_it_is, *self.again)]
             broken, runs = sum(map(math.isnan, losses)), counted(len(losses), "equal run")
-            return f"In {self.dtype} the loss is not finite in {broken} of {runs}, in fp32 it is."
+            said = f"In {self.dtype} the loss is not finite, or the script fails, in {broken} of {runs}"
+            return f"{said}; in fp32 neither."
         if math.isnan(self.noise):
             return "How much equal runs differ is not known, so nothing is said of what a difference means."
         differs = f"{self.dtype} ends {number(abs(self.difference), 2)} {self._side()} fp32"
@@ -182,7 +186,8 @@ class Tried:
         return name, loss, difference, str(run.skipped or "none"), self._say_explained(run)
 
     def _say_explained(self, run: Run) -> str:
-        if run is self.as_it_is or run is self.fp32 or not self.something_to_gain or run.failed:
+        named = run is self.as_it_is or run is self.fp32
+        if named or not self.something_to_gain or not run.losses:
             return "–"
         if self.diverged:
             return "none" if math.isnan(run.loss) else "all: it is finite"

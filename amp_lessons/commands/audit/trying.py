@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from amp_lessons.audit.report import as_json
-from amp_lessons.audit.report.document import Document
+from amp_lessons.audit.report.document import Document, empty
 from amp_lessons.audit.report.losses import AS_TRAINED, layer_rows
 from amp_lessons.audit.trying.outcome import AS_IT_IS, Run, Tried
 from amp_lessons.audit.trying.trial import Trial
@@ -49,7 +49,7 @@ class Trials:
 
         ``document`` is the report of the script as it is.
         """
-        as_it_is = _run_of(AS_IT_IS, document)
+        as_it_is = _run_of(AS_IT_IS, document, failed=document["ended"])
         if problem := _obstacle(document):
             return Tried("", as_it_is, Run("fp32", failed=problem))
         half = _half(document)
@@ -57,7 +57,7 @@ class Trials:
         again = tuple(
             self._run(f"equal run {1 + seed}", Trial(nudge=seed, half=half)) for seed in range(1, 1 + _AGAIN)
         )
-        tried = Tried(half, as_it_is, fp32, tuple(run for run in again if not run.failed))
+        tried = Tried(half, as_it_is, fp32, tuple(run for run in again if run.losses))
         if wanted or tried.something_to_gain:
             trials = list(wanted) or self._suggested(document, half)
             tried = replace(tried, others=tuple(self._others(trials)))
@@ -112,11 +112,11 @@ class Trials:
         self._longest_s = max(self._longest_s, time.monotonic() - start)
         if trial.islands and done.returncode == 0:
             return Run(what)
-        run = _run_of(what, as_json.loads(kept.read_text("utf-8"))) if kept.exists() else Run(what)
-        if done.returncode != 0 or not run.losses:
-            said = done.stderr.decode(errors="replace").strip().splitlines()
-            return self._failed(what, said[-1] if said else f"exit status {done.returncode}")
-        return run
+        said = done.stderr.decode(errors="replace").strip().splitlines() or ["it ended without a step"]
+        document = as_json.loads(kept.read_text("utf-8")) if kept.exists() else empty(what)
+        if not document["steps"]:
+            return self._failed(what, said[-1])
+        return _run_of(what, document, failed=said[-1] if done.returncode else "")
 
     def _failed(self, what: str, why: str) -> Run:
         self._left_out.append(f"Not tried: `{what}`: {why.rstrip('.')}.")
@@ -141,11 +141,11 @@ def _obstacle(document: Document) -> str:
     return ""
 
 
-def _run_of(what: str, document: Document) -> Run:
-    """Return the losses of the first optimizer's steps."""
+def _run_of(what: str, document: Document, failed: str) -> Run:
+    """Return the losses of the first optimizer's steps; ``failed`` says how the script ended, if not well."""
     steps = [step for step in document["steps"] if step["optimizer"] == 0]
     losses = tuple(float(math.nan if step["loss"] is None else step["loss"]) for step in steps)
-    return Run(what, losses, sum(not step["happened"] for step in steps))
+    return Run(what, losses, sum(not step["happened"] for step in steps), failed)
 
 
 def _half(document: Document) -> str:

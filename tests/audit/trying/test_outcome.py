@@ -87,9 +87,20 @@ def test_a_healthy_training_has_nothing_to_gain(as_it_is, fp32, again, why):
 def test_a_training_that_diverges_is_mended_or_is_not():
     outcome = tried(1.0, 0.5, (math.nan, 1.0), head=0.7, tail=math.nan)
     assert outcome.something_to_gain
-    assert "not finite in 1 of 3 equal runs, in fp32 it is" in said(outcome)
+    assert "not finite, or the script fails, in 1 of 3 equal runs; in fp32 neither" in said(outcome)
     rows = {row[0]: row[-1] for row in outcome.section().table.rows}
     assert (rows["head"], rows["tail"]) == ("all: it is finite", "none")
+
+
+def test_a_script_that_fails_on_the_way_is_not_taken_by_its_first_losses():
+    """As one does that stops at NaN."""
+    stopped = Run(AS_IT_IS, (2.0, 1.0), failed="AssertionError: NaN")
+    again = tuple(Run(f"equal run {n}", (2.0, 1.0), failed="AssertionError: NaN") for n in (2, 3))
+    mended, not_mended = run("head", 0.5), Run("tail", (2.0,), failed="AssertionError: NaN")
+    outcome = Tried("fp16", stopped, run("fp32", 0.5), again, (mended, not_mended))
+    assert outcome.something_to_gain
+    assert "in 3 of 3 equal runs; in fp32 neither" in said(outcome)
+    assert [row[-1] for row in outcome.section().table.rows] == ["–", "–", "all: it is finite", "none"]
 
 
 def test_what_diverges_in_fp32_too_is_no_matter_of_precision():
