@@ -189,7 +189,8 @@ class Monitor:
         yield from self._updates_lost(lost)
         scale = self._scaler.get_scale() if self._scaler is not None else None
         if scale is not None and scale < self._limits.least_scale:
-            yield catalogue.scaler.scale_fell(scale)
+            largest = torch.finfo(torch.float16).max / scale if scale else math.inf
+            yield catalogue.scaler.scale_fell(scale, largest)
         yield from self._skipped()
         finite = _all_finite(parameters_of(self._optimizer))
         if finite and self._remembered is not None:  # after a skipped step a loop may put them back

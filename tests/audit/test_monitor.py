@@ -116,6 +116,7 @@ def test_a_run_that_skips_every_step_is_told_although_its_optimizer_hears_of_non
     assert codes_of(monitor) == ["scale_fell", "always_overflows"]
     assert len(told) == 2, "each is told once"
     assert monitor.findings[0].first_step == 17, "2**16 is 1/2 after 17 halvings"
+    assert not monitor._log.troubles
     assert monitor.looks[-1].lost_updates is None
 
 
@@ -162,6 +163,7 @@ def test_it_raises_where_that_is_asked_for_and_names_the_step():
     with pytest.raises(PrecisionWarning, match=r"step 2: the loss scale has fallen to 0\.5") as raised:
         train(model, optimizer, scaler, poison=lambda step: step == 0)
     assert raised.value.finding.code == "scale_fell"
+    assert "overflows in fp16 only above 131,008" in str(raised.value), "twice 65504"
     assert raised.value.finding.place.file.endswith("test_monitor.py")
 
 

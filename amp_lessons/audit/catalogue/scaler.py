@@ -225,13 +225,15 @@ def skipped_too_often(skipped: int, steps: int, growth_interval: int) -> Worded:
     )
 
 
-@mistake("the loss scale has fallen to where it protects nothing", lesson="03", only_audit=True)
-def scale_fell(scale: float) -> Worded:
-    """Report a loss ``scale`` that overflows have brought down."""
+@mistake("the loss scale has fallen to where it protects little", lesson="03", only_audit=True)
+def scale_fell(scale: float, overflows_above: float) -> Worded:
+    """Report a ``scale`` that overflows have brought down; ``overflows_above`` is a gradient's magnitude."""
     return (
-        f"the loss scale has fallen to {scale:g}: every overflow halves it, and what overflows at so small a "
-        "scale does not overflow because of it; small gradients vanish in fp16 meanwhile",
-        "look for the first inf or NaN of the forward pass; keep what overflows there in fp32, or use bf16",
+        f"the loss scale has fallen to {scale:g}: at it, a gradient overflows in fp16 only above "
+        f"{overflows_above:,.0f}, so inf or NaN mostly come from the forward pass, from the data, or from "
+        "weights that are NaN already; small gradients vanish meanwhile",
+        "look for the first inf or NaN of the forward pass; keep what overflows there in fp32, or use bf16; "
+        "where true gradients are that large, make the loss smaller, as by a mean in place of a sum",
     )
 
 
