@@ -11,6 +11,9 @@ from .explaining import explain as explain
 from .findings import Finding as Finding
 from .findings import Place as Place
 from .findings import Sighting as Sighting
+from .monitoring import Monitor as Monitor
+from .monitoring import PrecisionWarning as PrecisionWarning
+from .monitoring import monitor as monitor
 from .report.report import Report as Report
 from .report.report import of_ranks as of_ranks
 from .watch import Seen as Seen

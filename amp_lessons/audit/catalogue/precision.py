@@ -222,3 +222,14 @@ def buffers_not_finite(seen: str, statistics: bool = True) -> Worded:
         "put back what they held before a batch whose step is skipped, or keep inf from them: what overflows "
         "before them belongs in fp32; a norm's statistics that are lost can be estimated anew",
     )
+
+
+@mistake("the weights themselves are inf or NaN", lesson="06", only_audit=True)
+def weights_broken(which: str) -> Worded:
+    """Report weights that are not finite; ``which`` names the layers that own them."""
+    return (
+        f"weights of {which} are inf or NaN: a step was made with gradients that were not finite, or that "
+        "were too large, and no later step takes that back",
+        "go back to a checkpoint whose weights are finite, and audit the training from there: it names the "
+        "first inf or NaN, and steps that were made past the scaler",
+    )

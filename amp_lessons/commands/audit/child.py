@@ -168,7 +168,12 @@ class LateAudit:
             return
         from amp_lessons import audit
 
-        self._seen = self._stack.enter_context(audit.watch(every=self._options.every))
+        if self._options.trial is not None:
+            from amp_lessons.audit.trying.carrying_out import carry_out
+            from amp_lessons.audit.trying.trial import Trial
+
+            carry_out(Trial(**self._options.trial))
+        self._seen = self._stack.enter_context(audit.watch(every=self._options.every, log=self._options.log))
         self._seen.listen(self._stepped)
         os._exit = self._exit_at_once
         self._keep()  # whoever is killed before the first step had imported PyTorch
