@@ -1,4 +1,4 @@
-"""``amp-lessons interview``: flash cards, drills and a mock interview in a terminal.
+"""``amp-lessons interview``: flash cards, drills, code and a mock interview in a terminal.
 
 Everything is asked and answered by lines of plain text, so that it works over ssh, in 80 columns, without
 colours, and with answers that come from a pipe. Each answer is kept before the next question is asked.
@@ -16,6 +16,7 @@ from amp_lessons.keeping.progress import ProgressError
 _WAYS = (
     ("cards", "flash cards that come back when you would begin to forget them"),
     ("mock", "a mock interview, with a clock and a report"),
+    ("code", "code under a clock: to write, to review, to debug"),
     ("drill", "questions of fifty seconds each, with numbers drawn by a seed"),
     ("sheet", "one page with what to know by heart, to print"),
     ("export", "the questions for Anki, or as a table"),
