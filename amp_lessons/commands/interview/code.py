@@ -132,7 +132,7 @@ def _time(coding: CodeRound) -> str:
 
 def _file(coding: CodeRound) -> Path:
     """Return the round's own file; it begins with the page, or with what was handed in last."""
-    begun = re.sub(r"\D", "", coding.kept.began_at)[:14]
+    begun = re.sub(r"\D", "", coding.kept.began_at)[:17]  # to the millisecond
     file = progress.home() / "rounds" / f"{coding.key.replace(' ', '-')}-{begun}.py"
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -9,6 +9,7 @@ import linecache
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
 from typing import Any
 
 from amp_lessons import exercises
@@ -41,7 +42,7 @@ class CodeRound:
         """Draw the task, start the clock, and go on where this round was left, if it was."""
         self.task: CodeTask = task(self.minutes, self.seed, self.task_id)
         self.message = ""
-        now = utc_now().isoformat(timespec="seconds")
+        now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")  # it names the round's file
         left = self._read()
         self.resumed = left is not None and not left.ended_at
         self.kept = left if left is not None and self.resumed else Round(self.minutes, now)
