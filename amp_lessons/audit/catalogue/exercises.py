@@ -492,3 +492,35 @@ only_checked(
     one_draw_for_all="one draw rounded several elements",
     generator_unused="random numbers came from elsewhere than the generator given",
 )
+
+# --- interviews alone: a training step from nothing
+
+only_checked(
+    _ASKED,
+    copies_in_fp16="the loss was computed once, with copies in fp16",
+    masters_moved="masters in fp32 moved by the true gradient",
+    overflow_left_out="a step that overflowed moved nothing and halved the scale",
+    masters_replaced="the weights after a step are other tensors than before",
+    loss_calls="the loss was computed several times, or never",
+    not_in_fp16="the loss was computed with weights in another dtype than fp16",
+    loss_scaled="the loss that was returned is not the one that was computed",
+    scale_moved="the scale changed although nothing overflowed",
+    scale_not_halved="the scale was not halved after an overflow",
+    gradients_vanished="gradients too small for fp16 became zero",
+    not_divided_by_scale="weights moved by gradients that were still scaled",
+    masters_rounded="an update below the last bit of fp16 was lost",
+    step_elsewhere="the weights moved elsewhere than the gradient takes them",
+    overflow_applied="weights moved although a gradient was not finite",
+)
+
+# --- interviews alone: a loss scaler with a state
+
+only_checked(
+    _ASKED,
+    resumed="another scaler goes on with a state as the first would",
+    state_not_plain="a state is no dict of plain numbers",
+    state_goes_on="a state that was given changes with its scaler",
+    scale_not_resumed="a loaded scaler has another scale than was saved",
+    count_not_resumed="a loaded scaler does not know how many iterations were clean",
+    settings_not_resumed="a loaded scaler has the factors or the interval of its own",
+)
