@@ -10,6 +10,7 @@ import argparse
 import importlib
 import sys
 
+from amp_lessons.commands.interview import plan
 from amp_lessons.keeping.progress import ProgressError
 
 # name, help: the module of that name is imported when the command is called.
@@ -27,6 +28,7 @@ _WAYS = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the ways in, and the options of each."""
     parser.set_defaults(way=None)
+    plan.add_arguments(parser)
     ways = parser.add_subparsers(title="ways in", metavar="WAY")
     for name, words in _WAYS:
         module = importlib.import_module(f"{__name__}.{name}")
@@ -36,12 +38,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Go the chosen way; 1 with a sentence where that cannot be."""
-    if args.way is None:
+    """Go the chosen way, or show the plan; 1 with a sentence where that cannot be."""
+    try:
+        if args.way is not None:
+            return args.way(args)
+        if plan.wanted(args):
+            return plan.run(args)
         args.parser.print_help()
         return 0
-    try:
-        return args.way(args)
     except BrokenPipeError:  # nobody reads any more: the business of cli.main
         raise
     except (ProgressError, ValueError, KeyError, OSError) as error:
