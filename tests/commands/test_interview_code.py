@@ -124,6 +124,21 @@ def test_a_review_is_pointed_at_and_mended(answer):
     assert "A review of a training loop, passed" in said
 
 
+def test_what_a_run_shows_comes_with_a_training_to_debug(answer):
+    _, out = answer("--task", "debug", "--seed", "1", lines=["", "done"])
+    shown = out[out.index("A run of it shows:") : out.index("import torch")]
+    seen = tasks.task(30, 1, "debug").seen
+    for what in (*(curve.quantity for curve in seen.curves), *seen.numbers):
+        assert what in " ".join(shown.split())
+    assert "They report:" in out
+
+
+def test_a_mended_review_says_why_it_goes_on(answer):
+    answered = tasks.task(10, 1, "review").answer
+    _, out = answer("--task", "review", "--seed", "1", lines=["", write(answered), "check", "done"])
+    assert "There are bugs that you have not named yet" in " ".join(out.split())
+
+
 def test_an_unknown_word_is_answered_with_those_there_are(answer):
     _, out = answer(*SOFTMAX, lines=["", "run", "12 c", "done"])
     assert out.count("gives the next hint of three") == 3, "at first, and twice again"

@@ -99,6 +99,15 @@ def test_a_mended_review_waits_for_the_bugs_that_are_still_to_be_named():
     assert f"0 of {len(room.round.task.review.bugs)} found" in text(room._said.value)
 
 
+def test_what_a_run_shows_comes_with_a_training_to_debug():
+    room = views.CodingRound(30, 1, tasks.DEBUG, clock=Clock())
+    press(room, "Start")
+    said = text(room._said.value)
+    assert "A run of it shows:" in said
+    for what in room.round.task.seen.numbers:
+        assert what in said
+
+
 def test_a_round_that_was_left_goes_on(room):
     press(room, "Start")
     press(room, "Hint")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
 import shlex
@@ -11,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+from amp_lessons.clinic import Observed
 from amp_lessons.commands import typed
 from amp_lessons.commands.interview.terminal import (
     HOW_TO_LEAVE,
@@ -64,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     file = _file(coding)
     _show(coding)
     print(f"The file to write into, for $EDITOR or any editor:\n{file}\n", flush=True)  # whole, to be copied
-    _explain()
+    _explain(coding)
     ended = False
     try:
         ended = _lead(coding, file)
@@ -89,6 +91,10 @@ def _lead(coding: CodeRound, file: Path) -> bool:
         elif answer == "check":
             seen = file.stat().st_mtime_ns
             print(coding.hand_in_source(file.read_text("utf-8"), str(file)), flush=True)
+            if coding.passed and not coding.all_found:
+                say(
+                    "It passes. There are bugs that you have not named yet; done ends the round without them."
+                )
         elif answer == "hint":
             say(coding.hint())
         elif answer == "task":
@@ -100,7 +106,7 @@ def _lead(coding: CodeRound, file: Path) -> bool:
 
 def _next(coding: CodeRound) -> str:
     """Ask what to do next: one of the words, bugs that are pointed at, or "" for Enter alone."""
-    also = ", or a line and a cause such as 12 c" if coding.task.review else ""
+    also = ", or 12 c" if coding.task.review else ""
     while True:
         answer = ask(f"({_time(coding)}) {', '.join(_HELP)}{also}:").lower()
         if not answer or (coding.task.review and re.match(r"\d", answer)):
@@ -108,12 +114,14 @@ def _next(coding: CodeRound) -> str:
         found = [word for word in _HELP if word.startswith(answer)]
         if found:
             return found[0]
-        _explain()
+        _explain(coding)
 
 
-def _explain() -> None:
+def _explain(coding: CodeRound) -> None:
     for word, what in _HELP.items():
         say(f"{what}.", f"  {word:6}")
+    if coding.task.review:
+        say("points at a bug: the number of its line, and the letter of its cause.", "  12 c  ")
     say("Enter alone checks the file where it has changed, and opens it where it has not.")
 
 
@@ -126,7 +134,7 @@ def _point(coding: CodeRound, answer: str) -> None:
 
 def _time(coding: CodeRound) -> str:
     left = coding.left_s
-    minutes = counted(int(abs(left)) // 60, "minute")
+    minutes = counted(math.ceil(abs(left) / 60), "minute")
     return f"{minutes} left" if left > 0 else f"{minutes} over"
 
 
@@ -144,12 +152,31 @@ def _show(coding: CodeRound) -> None:
     task = coding.task
     rule(task.title)
     for paragraph in rendering.task_text(task.text, task.asks).splitlines():
-        say(paragraph)
+        _say(paragraph)
+    if seen := task.seen:
+        _say_seen(seen)
     print(f"\n{task.review.numbered if task.review else task.page}\n")
     if task.review:
         say("What may be wrong, each at most once, and most of it is not:")
         for letter, cause in task.review.causes.items():
             say(cause, f"  {letter}) ")
+
+
+def _say(paragraph: str) -> None:
+    """Say a paragraph, or an item of a list, whose further lines hang below its first."""
+    if paragraph.startswith("- "):
+        say(paragraph[2:], "- ")
+    else:
+        say(paragraph)
+
+
+def _say_seen(seen: Observed) -> None:
+    print("\nA run of it shows:")
+    for curve in seen.curves:
+        values = " ".join(f"{value:.4g}" for value in curve.values)
+        say(f"{curve.quantity}, by {curve.over}: {values}", "- ")
+    for name, number in seen.numbers.items():
+        say(f"{name}: {number:.4g}", "- ")
 
 
 def _edit(file: Path) -> None:

@@ -40,11 +40,17 @@ class CodeTask:
     answer: str = field(repr=False)
     why: str = field(repr=False)
     review: Review | None = field(default=None, repr=False)
+    patient: clinic.Patient | None = field(default=None, repr=False)
 
     @property
     def asks(self) -> str:
         """What the check asks, as a list."""
         return self.exercise.asks
+
+    @property
+    def seen(self) -> clinic.Observed | None:
+        """What a run of a training to debug shows, in a second or two; None for other tasks."""
+        return self.patient.observe() if self.patient else None
 
     def defined_in(self, namespace: dict[str, Any]) -> Any:
         """Return what the check takes of what code has defined. Raises KeyError for a missing name."""
@@ -133,6 +139,7 @@ def _debugging(seed: int) -> CodeTask:
         ill.exercise.hints,
         _renamed(ill.mended_source, named),
         f"The cause: {right.text}. {right.because} {ill.exercise.explanation}",
+        patient=ill,
     )
 
 

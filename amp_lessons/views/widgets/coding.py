@@ -151,10 +151,12 @@ def _asked(running: CodeRound) -> Markup:
         "what this view is called.</p>"
     ).format(names)
     was_left = Markup("<p>This round was begun before: the clock goes on where it stood.</p>")
-    return Markup('<p style="font-weight:600">{}</p>{}{}{}{}{}').format(
+    seen = asked.seen
+    return Markup('<p style="font-weight:600">{}</p>{}{}{}{}{}{}').format(
         asked.title,
         was_left if running.resumed else "",
         rendering.task_html(asked.text, asked.asks),
+        Markup("<p>A run of it shows:</p>") + Markup(seen._repr_mimebundle_()["text/html"]) if seen else "",
         code_html(running.page if running.resumed else asked.page, "The page", asked.review is not None),
         _causes(asked),
         how,
