@@ -23,6 +23,7 @@ from amp_lessons.routes.stops import Core, InLesson
 
 _CARDS = 10  # minutes a day
 _A_DAYS_CARDS = 5  # so many reviews, and a day's cards count as done
+_BY_COMMAND = ("mock", "coding")  # sections of lesson 10 that the plan has as commands, with other seeds
 _MOCK_EVERY = 3  # days, counted back from the last one
 _LONGEST_MOCK, _SHORTEST_MOCK = 45, 20
 LEAST_MINUTES = 20  # a day: cards, and one thing beside them
@@ -193,7 +194,7 @@ def _reading(kept: Kept) -> Iterator[Item]:
     for stop in route("interview").stops:
         if isinstance(stop, Core):
             name = f"{stop.lesson}-core"
-        elif isinstance(stop, InLesson) and stop.section != "mock":
+        elif isinstance(stop, InLesson) and stop.section not in _BY_COMMAND:
             name = f"{stop.lesson}-{stop.section}"
         else:
             continue

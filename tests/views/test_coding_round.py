@@ -94,7 +94,7 @@ def test_a_mended_review_waits_for_the_bugs_that_are_still_to_be_named():
     press(room, "Start")
     assert room.hand_in(defined(room, room.round.task.answer)).passed
     assert room._countdown.running
-    press(room, "End it here")
+    press(room, "End the round")
     press(room._sure, "Yes")
     assert f"0 of {len(room.round.task.review.bugs)} found" in text(room._said.value)
 

@@ -38,7 +38,10 @@ class CodingRound(Shown):
         self._seed, self._task_id, self._clock = seed, task_id, clock
         self.round: CodeRound | None = None
         self._minutes = dropdown("minutes", list(TASKS), minutes)
-        self._begin, self._end = button("Start", "start the clock"), button("End it here", "show the report")
+        self._begin, self._end = (
+            button("Start", "start the clock"),
+            button("End the round", "show the report"),
+        )
         self._begin.on_click(lambda _: self.begin())
         self._sure = AreYouSure("End the round, and see good code?", "Yes", "Go on", self.end)
         self._end.on_click(lambda _: self._sure.ask(self._end))
