@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 
+from amp_lessons.arguments import require, require_whole
 from amp_lessons.exercises import scores
 from amp_lessons.exercises.scores import Kept
 from amp_lessons.interview.coding.rounds import key_of
@@ -88,12 +89,14 @@ def plan(until: date, minutes: int, today: date) -> Plan:
     """Plan from ``today`` to the day before ``until``, with so many minutes a day, of what is not done yet.
 
     On the day itself there are cards alone. Raises ValueError for a day that is over and for fewer than
-    ``LEAST_MINUTES``, and ProgressError where what was done cannot be read.
+    ``LEAST_MINUTES``, TypeError for what is no day or no whole number, and ProgressError where what was done
+    cannot be read.
     """
+    for day, name in ((until, "until"), (today, "today")):
+        require(day, date, name, "a datetime.date")
+    require_whole(minutes, "minutes", least=LEAST_MINUTES)
     if until < today:
         raise ValueError(f"{until.isoformat()} is over; today is {today.isoformat()}")
-    if minutes < LEAST_MINUTES:
-        raise ValueError(f"a day of the plan has {LEAST_MINUTES} minutes or more, not {minutes}")
     kept, marked, coded = scores.read(), keeping.read(), rounds.read()
     planner = _Planner(until, minutes, today, kept, marked, coded)
     days = tuple(planner.days())

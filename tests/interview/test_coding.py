@@ -35,6 +35,8 @@ def test_a_seed_draws_one_task_of_those_that_fit_and_forty_draw_all(minutes):
 def test_what_no_round_has_is_refused():
     with pytest.raises(ValueError, match="a round has 10, 30, 45 minutes"):
         tasks.task(20, 0)
+    with pytest.raises(TypeError, match="seed is a whole number"):
+        tasks.task(10, 1.5)
     with pytest.raises(ValueError, match="did you mean stable_softmax"):
         tasks.task(10, 0, "stable_sotfmax")
 

@@ -110,8 +110,10 @@ def test_what_leaves_a_trace_is_seen():
 def test_what_cannot_be_planned_is_refused():
     with pytest.raises(ValueError, match="is over"):
         plan(TODAY - timedelta(days=1), 40, TODAY)
-    with pytest.raises(ValueError, match="20 minutes or more"):
+    with pytest.raises(ValueError, match="minutes is a whole number of at least 20"):
         plan(FRIDAY, 19, TODAY)
+    with pytest.raises(TypeError, match=r"until is a datetime\.date"):
+        plan("2026-12-04", 40, TODAY)
     with pytest.raises(ValueError, match="nothing in the plan is called 'x'; today there are cards-"):
         plan(FRIDAY, 40, TODAY).named("x")
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from amp_lessons import clinic
+from amp_lessons.arguments import require
 from amp_lessons.exercises import Exercise, shelf
 from amp_lessons.interview.coding.review import LOOP_ID, Review, review
 from amp_lessons.text.nearest import did_you_mean
@@ -66,8 +67,10 @@ def known_tasks() -> tuple[str, ...]:
 def task(minutes: int, seed: int, id: str = "") -> CodeTask:
     """Return what a round asks for: drawn by ``seed`` for so many minutes, or the one called ``id``.
 
-    Raises ValueError for minutes that no round has, and for an unknown id.
+    Raises ValueError for minutes that no round has, and for an unknown id, TypeError for a seed that is no
+    whole number.
     """
+    require(seed, int, "seed", "a whole number")
     if minutes not in TASKS:
         raise ValueError(f"a round has {', '.join(map(str, TASKS))} minutes, not {minutes!r}")
     if id and id not in known_tasks():
