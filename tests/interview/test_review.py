@@ -62,28 +62,27 @@ def assert_all_are_seen(drawn):
     assert checked(drawn.mended_source).passed
 
 
-def assert_is_a_review(seed, number):
-    drawn = review(seed, number)
-    assert len(drawn.bugs) == len({bug.cause for bug in drawn.bugs}) == number
-    for dtype in DTYPES:
-        assert len(run_plainly(drawn.source, dtype)) == 3
-    for bug in drawn.bugs:
-        assert drawn.lines(bug), f"{bug.id} has changed nothing"
-    assert_all_are_seen(drawn)
+@pytest.mark.filterwarnings("ignore")
+def test_two_hundred_reviews_run_and_each_bug_has_changed_a_line():
+    for seed, number in (*FEW, *MANY):
+        drawn = review(seed, number)
+        assert len(drawn.bugs) == len({bug.cause for bug in drawn.bugs}) == number
+        for dtype in DTYPES:
+            assert len(run_plainly(drawn.source, dtype)) == 3
+        for bug in drawn.bugs:
+            assert drawn.lines(bug), f"{bug.id} has changed nothing in {seed}"
 
 
 @pytest.mark.in_turn
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("seed", "number"), FEW)
 def test_every_bug_of_a_review_is_seen_and_none_hides_another(seed, number):
-    assert_is_a_review(seed, number)
+    assert_all_are_seen(review(seed, number))
 
 
 @pytest.mark.thorough
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("seed", "number"), MANY)
 def test_so_it_is_with_two_hundred(seed, number):
-    assert_is_a_review(seed, number)
+    assert_all_are_seen(review(seed, number))
 
 
 def assert_each_shows(drawn):
