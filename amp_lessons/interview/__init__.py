@@ -7,6 +7,8 @@
 - ``estimates``: questions whose numbers are drawn by a seed, to be answered on paper.
 - ``deck``: the questions as flash cards that come back; ``drilling``: fifty seconds each, drawn by a seed.
 - ``mock``: a timed interview, its follow-ups and its report; ``planning`` draws its questions.
+- ``coding``: code under a clock; ``plan``: what to do each day until an interview.
+- ``sections``: a report in sections, as text, markdown and HTML.
 - ``whiteboard``: one page to know by heart; ``exporting``: the bank for Anki, and as CSV.
 """
 

@@ -5,6 +5,8 @@ from .bank import TOPICS as TOPICS
 from .bank import follow_ups as follow_ups
 from .bank import prove as prove
 from .bank import question as question
+from .coding.rounds import CodeRound as CodeRound
+from .coding.rounds import RoundReport as RoundReport
 from .deck import Card as Card
 from .deck import Deck as Deck
 from .drilling import Drill as Drill
@@ -17,6 +19,8 @@ from .exporting import write_anki as write_anki
 from .mock import Mock as Mock
 from .mock import MockReport as MockReport
 from .mock import Turn as Turn
+from .plan import Plan as Plan
+from .plan import plan as plan
 from .planning import Asked as Asked
 from .proving import Proof as Proof
 from .questions import LEVELS as LEVELS

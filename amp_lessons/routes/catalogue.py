@@ -72,6 +72,7 @@ ROUTES = (
             *(InLesson(number, "interview") for number in ("01", "02", "03", "04", "05", "06")),
             Core("10"),
             InLesson("10", "drills"),
+            InLesson("10", "coding"),
             InLesson("10", "mock"),
         ),
     ),

@@ -16,6 +16,7 @@ from .widgets.bits import BitView as BitView
 from .widgets.blocks import OutlierView as OutlierView
 from .widgets.calculator import CalculatorView as CalculatorView
 from .widgets.checked import check as check
+from .widgets.coding import CodingRound as CodingRound
 from .widgets.cycle import CycleView as CycleView
 from .widgets.drill import DrillView as DrillView
 from .widgets.errors import UpdateView as UpdateView

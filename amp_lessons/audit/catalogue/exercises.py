@@ -441,3 +441,86 @@ only_checked(
     changed_in_place="what a module had been given or had returned was overwritten before it was judged",
     prefix_not_a_part="a module was taken for a part of one whose name begins alike",
 )
+
+# --- interviews alone: a stable softmax
+
+only_checked(
+    _ASKED,
+    any_size="softmax and logsumexp hold for scores of any size",
+    rounded_once="a softmax is rounded once",
+    wrong_softmax="softmax or logsumexp is wrong, and no known mistake explains it",
+    exp_overflows="exp was taken of scores that it makes inf of",
+    exp_underflows="exp was taken of scores that it makes zeros of",
+    not_by_row="one number was subtracted from all rows, and not from each its own",
+    mask_spoils_softmax="a score of -inf made NaN of a row that has others",
+    rounded_on_the_way="exponentials or their sum were rounded to 16 bits",
+    uses_torchs_softmax="a softmax or logsumexp of PyTorch's did the work",
+)
+
+# --- interviews alone: mean and variance in one pass
+
+only_checked(
+    _ASKED,
+    one_pass="mean and variance came from one pass",
+    digits_left="the variance is right where the mean is large",
+    digits_cancelled="the variance is the difference of two numbers of nearly the same size",
+    state_in_fp64="more digits than fp32's were used to keep a sum",
+    blocks_kept="blocks were kept that were to be read once",
+    blocks_unread="blocks were left unread",
+    blocks_weigh_alike="blocks of different lengths were weighed alike",
+    between_blocks_forgotten="the distances between the means of blocks are missing",
+    divided_by_n_minus_1="a variance was divided by one less than was asked for",
+    standard_deviation="a standard deviation was returned instead of its square",
+    summed_in_16_bits="numbers were added up in 16 bits before a mean was taken",
+    running_mean="a mean over blocks is wrong, and no known mistake explains it",
+    running_variance="a variance over blocks is wrong, and no known mistake explains it",
+)
+
+# --- interviews alone: stochastic rounding
+
+only_checked(
+    _ASKED,
+    unbiased="the mean of many random roundings is the number",
+    neighbours="a random rounding goes to one of two neighbours",
+    repeatable="the draws of a random rounding can be repeated",
+    exact_changed="a number that bf16 has was rounded to another",
+    special_lost="a random rounding changed inf or NaN",
+    no_neighbour="a number was rounded to one that is not next to it",
+    not_random="a number was rounded the same way in every draw",
+    fair_coin="both neighbours were as likely, wherever the number lies between them",
+    biased="the odds of a random rounding are others than the distances ask for",
+    one_draw_for_all="one draw rounded several elements",
+    generator_unused="random numbers came from elsewhere than the generator given",
+)
+
+# --- interviews alone: a training step from nothing
+
+only_checked(
+    _ASKED,
+    copies_in_fp16="the loss was computed once, with copies in fp16",
+    masters_moved="masters in fp32 moved by the true gradient",
+    overflow_left_out="a step that overflowed moved nothing and halved the scale",
+    masters_replaced="the weights after a step are other tensors than before",
+    loss_calls="the loss was computed several times, or never",
+    not_in_fp16="the loss was computed with weights in another dtype than fp16",
+    loss_scaled="the loss that was returned is not the one that was computed",
+    scale_moved="the scale changed although nothing overflowed",
+    scale_not_halved="the scale was not halved after an overflow",
+    gradients_vanished="gradients too small for fp16 became zero",
+    not_divided_by_scale="weights moved by gradients that were still scaled",
+    masters_rounded="an update below the last bit of fp16 was lost",
+    step_elsewhere="the weights moved elsewhere than the gradient takes them",
+    overflow_applied="weights moved although a gradient was not finite",
+)
+
+# --- interviews alone: a loss scaler with a state
+
+only_checked(
+    _ASKED,
+    resumed="another scaler goes on with a state as the first would",
+    state_not_plain="a state is no dict of plain numbers",
+    state_goes_on="a state that was given changes with its scaler",
+    scale_not_resumed="a loaded scaler has another scale than was saved",
+    count_not_resumed="a loaded scaler does not know how many iterations were clean",
+    settings_not_resumed="a loaded scaler has the factors or the interval of its own",
+)
