@@ -6,7 +6,8 @@
 - ``questions``: what a question is; ``proving``: a function's body as a cell, and running it.
 - ``estimates``: questions whose numbers are drawn by a seed, to be answered on paper.
 - ``deck``: the questions as flash cards that come back; ``drilling``: fifty seconds each, drawn by a seed.
-- ``mock``: a timed interview, its follow-ups and its report; ``planning`` draws its questions.
+- ``mock``: interviews against a clock; ``planning`` draws their questions, and what follows from an answer;
+  ``reporting`` says how they went.
 - ``whiteboard``: one page to know by heart; ``exporting``: the bank for Anki, and as CSV.
 """
 

@@ -15,12 +15,12 @@ from .estimates import estimate as estimate
 from .exporting import as_csv as as_csv
 from .exporting import write_anki as write_anki
 from .mock import Mock as Mock
-from .mock import MockReport as MockReport
-from .mock import Turn as Turn
 from .planning import Asked as Asked
 from .proving import Proof as Proof
 from .questions import LEVELS as LEVELS
 from .questions import FollowUp as FollowUp
 from .questions import Question as Question
+from .reporting import MockReport as MockReport
+from .reporting import Turn as Turn
 from .whiteboard import Sheet as Sheet
 from .whiteboard import sheet as sheet
