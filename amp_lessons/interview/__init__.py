@@ -8,6 +8,7 @@
 - ``deck``: the questions as flash cards that come back; ``drilling``: fifty seconds each, drawn by a seed.
 - ``mock``: interviews against a clock; ``planning`` draws their questions, and what follows from an answer;
   ``reporting`` says how they went.
+- ``designs``: rounds of system design, data in ``designs.yaml``.
 - ``whiteboard``: one page to know by heart; ``exporting``: the bank for Anki, and as CSV.
 """
 

@@ -7,6 +7,7 @@ from .bank import prove as prove
 from .bank import question as question
 from .deck import Card as Card
 from .deck import Deck as Deck
+from .designs import DESIGNS as DESIGNS
 from .drilling import Drill as Drill
 from .drilling import drill as drill
 from .drilling import drills as drills
@@ -14,6 +15,7 @@ from .estimates import Estimate as Estimate
 from .estimates import estimate as estimate
 from .exporting import as_csv as as_csv
 from .exporting import write_anki as write_anki
+from .mock import DesignRound as DesignRound
 from .mock import Mock as Mock
 from .planning import Asked as Asked
 from .proving import Proof as Proof

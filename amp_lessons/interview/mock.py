@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from amp_lessons.arguments import require_whole
 from amp_lessons.exercises import Exercise, Report
 from amp_lessons.interview.deck import suggested_grade
+from amp_lessons.interview.designs import Round, design
 from amp_lessons.interview.planning import Asked, follow_up, planned
 from amp_lessons.interview.questions import LEVELS
 from amp_lessons.interview.reporting import MockReport, Turn
@@ -209,3 +210,44 @@ class Mock(Interview):
     def _follow_up(self, turn: Turn) -> Asked | None:
         known = {each.question_id for each in (*(turn.asked for turn in self.turns), *self._coming)}
         return follow_up(turn.asked, turn.covered, known, self.seed)
+
+
+class DesignRound(Interview):
+    """A round of system design: constraints come in stages, and all model answers after the last.
+
+    ``design_id`` is one of ``DESIGNS``. Nothing of it is kept: it is no card.
+    """
+
+    def __init__(self, design_id: str = "pretrain", clock: Callable[[], float] = time.monotonic) -> None:
+        """Start the clock. Raises KeyError for an unknown design."""
+        self.design = design(design_id)
+        super().__init__(_stages(self.design), self.design.minutes, clock)
+
+    def __repr__(self) -> str:
+        return f"DesignRound({self.design.id!r})"
+
+    @property
+    def report(self) -> MockReport:
+        """What went well and what to repeat, so far."""
+        what = f"System design: {self.design.title}"
+        return MockReport("", self.minutes, 0, tuple(self.turns), self.message, what)
+
+    def _follow_up(self, turn: Turn) -> Asked | None:
+        return None
+
+
+def _stages(of: Round) -> Iterator[Asked]:
+    """Yield the stages, as questions that follow from the first: their answers wait for the last."""
+    for number, stage in enumerate(of.stages, start=1):
+        text = stage.question if number > 1 else f"{of.brief} {stage.question}"
+        yield Asked(
+            "question",
+            text,
+            stage.points,
+            stage.title,
+            "",
+            follows=of.id if number > 1 else "",
+            answered_by=stage,
+            minutes=stage.minutes,
+            stage=f"stage {number} of {len(of.stages)}",
+        )

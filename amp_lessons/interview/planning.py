@@ -37,7 +37,8 @@ class Asked:
 
     ``points`` are what a good answer covers, ``answer`` is a model one, and ``question_id`` names the
     question of the bank that it is, if it is one. ``kind`` says how it is answered. ``minutes`` are planned
-    for it: so much it weighs. What ``follows`` a question belongs to it; ``stub`` is the code that is given.
+    for it: so much it weighs. What ``follows`` a question belongs to it; ``stub`` is the code that is given;
+    ``stage`` says where in a round of system design this stands.
     """
 
     kind: Literal["question", "estimate", "code"]
@@ -52,6 +53,7 @@ class Asked:
     answered_by: Answered | None = field(default=None, repr=False)
     minutes: int = ANSWER_MINUTES
     stub: str = field(default="", repr=False)
+    stage: str = ""
 
     @property
     def text(self) -> str:
@@ -60,9 +62,9 @@ class Asked:
 
     @property
     def heading(self) -> str:
-        """The topic in words, and whether this follows from the question before."""
-        topic = self.topic.replace("_", " ")
-        return f"{topic}, follow-up" if self.follows else topic
+        """The topic in words, and which stage this is or whether it follows from the question before."""
+        which = self.stage or ("follow-up" if self.follows else "")
+        return ", ".join(filter(None, [self.topic.replace("_", " "), which]))
 
     @property
     def answer(self) -> str:

@@ -134,7 +134,7 @@ def _weighed(turns: Iterable[Turn]) -> float:
 def _to_repeat(turn: Turn) -> str:
     asked = turn.asked
     what = asked.text if asked.exercise is None else f"{asked.exercise.title}, exercise {asked.exercise.id}"
-    if asked.follows and not asked.question_id and asked.kind == "question":
+    if asked.follows and not (asked.question_id or asked.stage):
         what = f"{question(asked.follows).question} {what}"
     where = f" (lesson {asked.lesson})" if asked.lesson else ""
     return f"{what}{where}: {'; '.join(turn.missed)}{_last_check(turn)}"

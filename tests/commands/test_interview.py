@@ -221,6 +221,16 @@ def test_a_slip_of_enter_is_taken_back(answer):
     )
 
 
+def test_a_round_of_system_design_from_a_pipe(answer):
+    stages = interview.DESIGNS[0].stages
+    status, out = answer("design", "pretrain", lines=["", *["", "1"] * len(stages), ""])
+    assert status == 0
+    assert out.count("A good answer covers:") == len(stages)
+    assert out.index("A model answer:") > out.rindex("A good answer covers:")
+    assert "System design: Pretrain a large model on many GPUs:" in " ".join(out.split())
+    assert plain(out)
+
+
 def test_a_grade_given_by_a_slip_is_taken_back(answer):
     first = interview.Deck("loss_scaling").cards[0]
     _, out = answer("cards", "--topic", "loss_scaling", lines=["u", "", "", "", "u", "", "all", "good"])

@@ -272,3 +272,21 @@ def test_a_number_without_a_unit_is_asked_for_without_one(mock):
     assert mock._number.label == "your number"
     mock._number.value = "1"
     assert f"No: {interview.estimate(drawn.id, 0).value:.4g}." in mock._said.value
+
+
+def test_a_round_of_system_design_comes_in_stages():
+    view = views.DesignRound(clock=Clock())
+    stages = interview.DESIGNS[0].stages
+    press(view, "Start")
+    for stage in stages:
+        assert f"{stage.title}, stage" in view._said.value
+        press(view, "Show what a good answer covers")
+        tick(view._rubric, 0)
+        press(view, "Next question")
+    assert view._said.value.count("A model answer") == 1
+    assert view._said.value.count("And to what followed") == len(stages) - 1
+    assert "<h4>To repeat</h4>" in view._said.value
+    assert views.report_page(view.report).startswith("<!doctype html>")
+    assert "amp-lessons interview design pretrain" in view._repr_mimebundle_()["text/markdown"]
+    with pytest.raises(KeyError, match="did you mean serve"):
+        views.DesignRound("serv")

@@ -14,7 +14,7 @@ from amp_lessons.views.widgets.quiz import STYLE
 
 
 class Rubric(ipywidgets.VBox):
-    """A box to tick for each point, announced when it appears; above it a model answer, if that comes first."""
+    """A box to tick for each point, announced when it appears; above it the answer, if that comes first."""
 
     def __init__(self) -> None:
         """Show nothing yet."""
