@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from amp_lessons.interview.proved import proved
 from amp_lessons.interview.proving import Proof, prove_cell
 from amp_lessons.interview.questions import fill
 from amp_lessons.text.nearest import did_you_mean
@@ -31,12 +32,12 @@ class Stage:
     @property
     def question(self) -> str:
         """What the interviewer adds, or asks."""
-        return fill(self.question_template, prove_cell(self.of).values)
+        return fill(self.question_template, proved(self.of).values)
 
     @property
     def answer(self) -> str:
         """What a good candidate says, with computed numbers."""
-        return fill(self.answer_template, prove_cell(self.of).values)
+        return fill(self.answer_template, proved(self.of).values)
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Round:
     @property
     def brief(self) -> str:
         """What is to be built, as the interviewer begins."""
-        return fill(self.brief_template, self.prove().values)
+        return fill(self.brief_template, proved(f"designs.{self.id}").values)
 
     def prove(self) -> Proof:
         """Run the cell that computes the numbers of all stages."""

@@ -205,7 +205,7 @@ def follow_up(asked: Asked, covered: tuple[int, ...], known: set[str], seed: int
 
 
 def _why(point: str, asked: Asked) -> Asked:
-    text = f"You left this out: {point}. Why is it so, and how would you check it?"
+    text = f"You left this out: “{point}”. Why is it so, and how would you check it?"
     points = ("said why, with a mechanism", "said what one would run or look up to see it")
     return _own(text, points, question(asked.question_id), asked.answered_by)
 

@@ -155,8 +155,10 @@ def _came_to(turn: Turn) -> str:
     """Say what an answer came to: points, or of code how often it was handed in."""
     if turn.asked.kind != "code":
         return f"{len(turn.covered)} of {counted(len(turn.asked.points), 'point')}"
+    if not (turn.hand_ins or turn.covered):
+        return "nothing handed in"
     failed = sum(not each.passed for each in turn.hand_ins)
-    tries = f"{counted(failed, 'failed hand-in')}" if failed else "no failed hand-in"
+    tries = counted(failed, "failed hand-in") if failed else "at the first hand-in"
     return f"{'passed' if turn.covered else 'not passed'}, {tries}"
 
 

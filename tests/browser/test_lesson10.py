@@ -84,7 +84,7 @@ def test_a_mock_interview_asks_for_the_point_that_was_left_out(lesson, room):
     reveal(room)
     room.get_by_role("checkbox", name=asked.points[0]).press("Space")
     room.get_by_role("button", name="Next question").press("Enter")
-    expect(room).to_contain_text(f"You left this out: {asked.points[1]}")
+    expect(room).to_contain_text(f"You left this out: “{asked.points[1]}”")
     end(room)
     expect(room.get_by_role("heading", name="To repeat")).to_be_visible()
 

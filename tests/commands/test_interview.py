@@ -297,10 +297,14 @@ def test_the_sheet_is_printed_or_written(answer, tmp_path):
     assert pdf.read_bytes().startswith(b"%PDF-")
 
 
-def test_what_cannot_be_written_is_told_in_words(answer, tmp_path, capsys):
+def test_what_cannot_be_written_is_told_in_words_before_the_work(tmp_path, capsys, monkeypatch):
     (tmp_path / "sheet.html.tmp").mkdir()  # where the unfinished file would be
     assert cli.main(["interview", "sheet", "--html", str(tmp_path / "sheet.html")]) == 1
     assert "sheet.html cannot be written: Is a directory" in capsys.readouterr().err
+    (tmp_path / "cards.csv.tmp").mkdir()
+    monkeypatch.setattr(interview.exporting, "as_csv", None)  # it would work
+    assert cli.main(["interview", "export", "--csv", str(tmp_path / "cards.csv")]) == 1
+    assert "cards.csv cannot be written: Is a directory" in capsys.readouterr().err
 
 
 def test_the_bank_is_exported(answer, tmp_path):

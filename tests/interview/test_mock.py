@@ -220,7 +220,7 @@ def test_of_a_point_left_out_it_is_asked_why_it_is_so():
     mock = Mock("senior", 45, 3, Clock())
     first = mock.asked
     mock.answer(*range(1, len(first.points)))
-    assert mock.asked.text.startswith(f"You left this out: {first.points[0]}. Why")
+    assert mock.asked.text.startswith(f"You left this out: “{first.points[0]}”. Why")
     assert first.points[0] not in mock.asked.points, "its words were read in the rubric"
     assert mock.asked.answer == first.answer
 
