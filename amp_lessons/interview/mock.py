@@ -101,6 +101,15 @@ class Interview(ABC):
                 return
         self._turn((0,) if passed else (), hand_ins=self._hand_ins)
 
+    @property
+    def answers(self) -> tuple[tuple[str, str], ...]:
+        """Heading and text of each model answer that may be read now; one that holds twice, once."""
+        found: dict[str, str] = {}
+        for turn in self.closed:
+            then = "And to what followed" if found else "A model answer"
+            found.setdefault(turn.asked.answer, turn.asked.topic.capitalize() if turn.asked.stage else then)
+        return tuple((heading, answer) for answer, heading in found.items())
+
     def take_back(self) -> bool:
         """Ask again what was answered last, as if it had not been; False where nothing was answered.
 

@@ -133,11 +133,12 @@ def _weighed(turns: Iterable[Turn]) -> float:
 
 def _to_repeat(turn: Turn) -> str:
     asked = turn.asked
+    if asked.stage:
+        return f"{asked.topic}: {'; '.join(turn.missed)}"
     what = asked.text if asked.exercise is None else f"{asked.exercise.title}, exercise {asked.exercise.id}"
-    if asked.follows and not (asked.question_id or asked.stage):
+    if asked.follows and not asked.question_id:
         what = f"{question(asked.follows).question} {what}"
-    where = f" (lesson {asked.lesson})" if asked.lesson else ""
-    return f"{what}{where}: {'; '.join(turn.missed)}{_last_check(turn)}"
+    return f"{what} (lesson {asked.lesson}): {'; '.join(turn.missed)}{_last_check(turn)}"
 
 
 def _last_check(turn: Turn) -> str:

@@ -226,7 +226,7 @@ def test_a_round_of_system_design_from_a_pipe(answer):
     status, out = answer("design", "pretrain", lines=["", *["", "1"] * len(stages), ""])
     assert status == 0
     assert out.count("A good answer covers:") == len(stages)
-    assert out.index("A model answer:") > out.rindex("A good answer covers:")
+    assert out.index(f"\n{stages[0].title.capitalize()}:") > out.rindex("A good answer covers:")
     assert "System design: Pretrain a large model on many GPUs:" in " ".join(out.split())
     assert plain(out)
 

@@ -283,8 +283,7 @@ def test_a_round_of_system_design_comes_in_stages():
         press(view, "Show what a good answer covers")
         tick(view._rubric, 0)
         press(view, "Next question")
-    assert view._said.value.count("A model answer") == 1
-    assert view._said.value.count("And to what followed") == len(stages) - 1
+    assert all(f"<em>{stage.title.capitalize()}:</em>" in view._said.value for stage in stages)
     assert "<h4>To repeat</h4>" in view._said.value
     assert views.report_page(view.report).startswith("<!doctype html>")
     assert "amp-lessons interview design pretrain" in view._repr_mimebundle_()["text/markdown"]

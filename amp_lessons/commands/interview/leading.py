@@ -91,13 +91,13 @@ def _ask(interview: Interview, asked: Asked) -> None:
 
 
 def _show_answers(interview: Interview) -> None:
-    """Show what one would have said: once where one answer holds for a question and for what followed."""
-    for number, answer in enumerate(dict.fromkeys(turn.asked.answer for turn in interview.closed)):
-        print("\nA model answer:" if not number else "\nAnd to what followed:")
+    """Show what one would have said, and wait until it was read."""
+    for heading, answer in interview.answers:
+        print(f"\n{heading}:")
         for paragraph in answer.splitlines():
             say(paragraph)
+    print()
     if interview.asked is not None:
-        print()
         ask("Enter goes on, u takes back what you answered last:", may_undo=True)
 
 

@@ -85,6 +85,7 @@ def pretrain() -> dict[str, object]:
     return {
         "parameters": parameters // 10**9,
         "gpus": gpus,
+        "rate": f"{gpu.flop_per_s['bf16'] / 1e12:.0f}",
         "layers": layers,
         "width": width,
         "tokens": tokens,
@@ -181,6 +182,8 @@ def serve() -> dict[str, object]:
     assert (wide[:, 0] > wide[:, 1]).all()  # in fp32 ties are rare
     return {
         "parameters": parameters // 10**9,
+        "bandwidth": f"{gpu.bytes_per_s / 1e12:g}",
+        "rate": f"{gpu.flop_per_s['bf16'] / 1e12:.0f}",
         "most": most_ms,
         "bf16": f"{gigabytes['bf16']:.0f}",
         "fp8": f"{gigabytes['fp8']:.0f}",

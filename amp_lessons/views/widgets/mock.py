@@ -14,7 +14,7 @@ from amp_lessons import exercises
 from amp_lessons.exercises import Report
 from amp_lessons.exercises.report import rendering
 from amp_lessons.formats import FORMATS, parse
-from amp_lessons.interview import LEVELS, Asked, Mock, MockReport, Turn
+from amp_lessons.interview import LEVELS, Asked, Mock, MockReport
 from amp_lessons.interview.mock import Interview, time_left
 from amp_lessons.text import prose
 from amp_lessons.views.base.code import code_html
@@ -149,7 +149,7 @@ class InterviewRoom(Shown):
         """Show what is asked now, below what is left to say about what was asked before; or the report."""
         assert self.mock is not None
         self._rubric.hide()
-        before = (Markup("<p>{}</p>").format(verdict) if verdict else Markup("")) + _answers(self.mock.closed)
+        before = (Markup("<p>{}</p>").format(verdict) if verdict else Markup("")) + _answers(self.mock)
         if self.asked is None:
             self._countdown.stop()
             self._sure.hide()
@@ -235,13 +235,10 @@ class MockInterview(InterviewRoom):
         return f"amp-lessons interview mock --level {self._level.value} --seed {self._seed}"
 
 
-def _answers(closed: Sequence[Turn]) -> Markup:
-    """Show the model answers to a question and to what followed: once where one holds for both."""
-    answers = dict.fromkeys(turn.asked.answer for turn in closed)
-    model = Markup("<p><em>A model answer to the question before:</em> {}</p>")
-    then = Markup("<p><em>And to what followed:</em> {}</p>")
-    said = [(then if i else model).format(prose.as_html(each)) for i, each in enumerate(answers)]
-    return Markup("").join(said)
+def _answers(interview: Interview) -> Markup:
+    """Show the model answers that may be read now."""
+    said = Markup("<p><em>{}:</em> {}</p>")
+    return Markup("").join(said.format(head, prose.as_html(text)) for head, text in interview.answers)
 
 
 def _how_to_print() -> Markup:
