@@ -11,6 +11,7 @@ from amp_lessons import interview
 from amp_lessons.interview import DESIGNS, DesignRound
 from amp_lessons.interview.questions import placeholders
 from amp_lessons.keeping import practice
+from amp_lessons.routes.minutes import DESIGN_MINUTES
 from tests.interview.test_bank import MOST_WORDS, numbers_typed
 from tests.interview.test_mock import Clock
 
@@ -34,7 +35,7 @@ def test_no_number_is_typed_into_an_answer_that_takes_a_minute(design):
         assert numbers_typed(stage.answer_template) == []
         assert 40 <= len(stage.answer.split()) <= MOST_WORDS + 10, stage.title
         assert 3 <= len(stage.points) <= 4
-    assert design.minutes == 25
+    assert design.minutes == DESIGN_MINUTES
     assert any("https://" in source for source in design.source)
 
 
