@@ -19,7 +19,7 @@ _VIEW = re.compile(r"\bviews\.(\w+)\(")
 _WHAT_FOR = {
     "AuditFindings": "see what the audit has found",
     "CurveQuiz": "diagnose loss curves",
-    "DesignRound": "get a round of system design",
+    "DesignRound": "get a system to build, stage by stage",
     "DrillView": "get a drill",
     "ExerciseCard": "see the exercise and get its hints",
     "FlashCards": "get flash cards",
