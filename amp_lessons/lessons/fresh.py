@@ -20,6 +20,7 @@ _WHAT_FOR = {
     "AuditFindings": "see what the audit has found",
     "CurveQuiz": "diagnose loss curves",
     "CodingRound": "get a task and a clock",
+    "DesignRound": "get a system to build, stage by stage",
     "DrillView": "get a drill",
     "ExerciseCard": "see the exercise and get its hints",
     "FlashCards": "get flash cards",

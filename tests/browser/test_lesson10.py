@@ -67,8 +67,8 @@ def room(lesson):
 
 
 def reveal(room):
-    """Show the model answer, and wait for the focus that it takes, from another view, too."""
-    room.get_by_role("button", name="Show the model answer").press("Enter")
+    """Show what a good answer covers, and wait for the focus that it takes, from another view, too."""
+    room.get_by_role("button", name="Show what a good answer covers").press("Enter")
     expect(room.get_by_role("checkbox").first).to_be_focused()
 
 
@@ -85,7 +85,7 @@ def test_a_mock_interview_asks_for_the_point_that_was_left_out(lesson, room):
     reveal(room)
     room.get_by_role("checkbox", name=asked.points[0]).press("Space")
     room.get_by_role("button", name="Next question").press("Enter")
-    expect(room).to_contain_text(f"You have not come to this yet: {asked.points[1]}")
+    expect(room).to_contain_text(f"You left this out: “{asked.points[1]}”")
     end(room)
     expect(room.get_by_role("heading", name="To repeat")).to_be_visible()
 
@@ -102,7 +102,7 @@ def test_nothing_of_ours_keeps_anyone_out(lesson, room):
 def test_the_clock_ticks_by_itself_and_leaves_the_keyboard_where_it_is(lesson, room):
     clock = room.get_by_role("timer", name="time left")
     expect(clock).to_contain_text(re.compile("4[34]:[0-9][0-9] left"))  # no longer 45:00
-    expect(room.get_by_role("button", name="Show the model answer")).to_be_focused()
+    expect(room.get_by_role("button", name="Show what a good answer covers")).to_be_focused()
     assert clock.get_attribute("aria-live") == "off"
     end(room)
     expect(room.locator(".amp-countdown")).to_be_hidden()

@@ -62,7 +62,7 @@ _CHILD = "amp_lessons.commands.audit.child"
 
 
 def child_command(options: Handed, arguments: Sequence[str], child: str = _CHILD) -> list[str]:
-    """Return what starts a child: the module that runs the script, what it is told, the script's arguments."""
+    """Return what starts a child: its module, what it is told, the script's arguments."""
     return [sys.executable, "-m", child, options.as_argument(), *arguments]
 
 

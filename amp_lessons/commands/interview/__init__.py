@@ -18,6 +18,7 @@ _WAYS = (
     ("cards", "flash cards that come back when you would begin to forget them"),
     ("mock", "a mock interview, with a clock and a report"),
     ("code", "code under a clock: to write, to review, to debug"),
+    ("design", "a round of system design, whose constraints come in stages"),
     ("drill", "questions of fifty seconds each, with numbers drawn by a seed"),
     ("sheet", "one page with what to know by heart, to print"),
     ("export", "the questions for Anki, or as a table"),
