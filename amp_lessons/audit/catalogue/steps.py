@@ -142,8 +142,20 @@ def outputs_scaled() -> Worded:
 
 
 @mistake("gradients of an earlier step were still there")
-def no_zero_grad(gradients: str = "the gradients", optimizer: str = "optimizer") -> Worded:
-    """Report that backward added to the ``gradients`` (whose) of an earlier step."""
+def no_zero_grad(
+    gradients: str = "the gradients", optimizer: str = "optimizer", now_and_then: bool = False
+) -> Worded:
+    """Report that backward added to the ``gradients`` (whose) of an earlier step.
+
+    ``now_and_then`` says that they are cleared, but not once for every step.
+    """
+    if now_and_then:
+        return (
+            f"{gradients} still contained those of an earlier step: they were cleared only now and then, "
+            "several steps apart, so that each step applied those before it once more",
+            f"step only where {optimizer}.zero_grad() follows before the next backward pass: once per window "
+            "of batches that are added up",
+        )
     return (
         f"{gradients} still contained those of an earlier step: they were not set to zero in between, and "
         "backward added to them",

@@ -7,13 +7,14 @@ from dataclasses import asdict
 
 from amp_lessons.audit.catalogue import ROWS
 from amp_lessons.audit.findings import Finding, Sighting
-from amp_lessons.audit.judging import beside, gradients, precision, scaler  # noqa: F401  they register rules
+from amp_lessons.audit.judging import beside, gradients, precision, scaler  # noqa: F401  these register rules
 from amp_lessons.audit.judging.rule import RULES, Memory, Verdict
 from amp_lessons.audit.recorder import events
 from amp_lessons.audit.recorder.places import place_of
 from amp_lessons.audit.seen import PrecisionSeen
 
-_Key = tuple[str, events.Line]
+_Found = dict[tuple[str, events.Line], tuple[Verdict, int, int]]  # verdict, first step, how often
+_AT_THE_END = (gradients.added_to_applied, beside.scaler_not_saved, beside.no_step)
 
 
 class Judge:
@@ -21,20 +22,14 @@ class Judge:
 
     def __init__(self) -> None:
         self._memory = Memory()
-        self._found: dict[_Key, tuple[Verdict, int, int]] = {}  # verdict, first step, how often
+        self._found: _Found = {}
 
     def judge(self, event: events.Event) -> None:
         """Ask every rule that is meant for events of this kind."""
         for rule in RULES.get(type(event), ()):
             for verdict in rule(event, self._memory):
-                self._keep(event, verdict)
+                _keep(self._found, event, verdict)
         self._memory.remember(event)
-
-    def _keep(self, event: events.Event, verdict: Verdict) -> None:
-        key = verdict.finding.code, event.line
-        kept, first, count = self._found.get(key, (verdict, event.step, 0))
-        surer = kept if verdict.likely else verdict
-        self._found[key] = (surer, first, count + 1)
 
     @property
     def precision(self) -> PrecisionSeen:
@@ -47,9 +42,9 @@ class Judge:
 
     def _all(self) -> Iterator[Sighting]:
         found = dict(self._found)
-        for rule in (beside.scaler_not_saved, beside.no_step):
+        for rule in _AT_THE_END:
             for event, verdict in rule(self._memory):
-                found[verdict.finding.code, event.line] = verdict, event.step, 1
+                _keep(found, event, verdict)
         for (code, line), (verdict, first, count) in found.items():
             yield Sighting(
                 **asdict(verdict.finding),
@@ -59,6 +54,13 @@ class Judge:
                 first_step=first,
                 lesson=ROWS[code].lesson,
             )
+
+
+def _keep(found: _Found, event: events.Event, verdict: Verdict) -> None:
+    """Count a verdict; the surest of those that say the same of a line is kept."""
+    key = verdict.finding.code, verdict.line or event.line
+    kept, first, count = found.get(key, (verdict, event.step, 0))
+    found[key] = (kept if verdict.likely else verdict, min(first, event.step), count + 1)
 
 
 def _weight(sighting: Finding) -> tuple[bool, bool, int]:

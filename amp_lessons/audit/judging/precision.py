@@ -21,7 +21,7 @@ _MOST = 0.5  # of the weights, standing still
 def backward_in_autocast(event: events.Backward, memory: Memory) -> Iterator[Verdict]:
     """Report a backward pass that ran inside autocast."""
     if event.autocast is not None:
-        yield seen(catalogue.precision.backward_in_autocast(dtype_name(event.autocast)))
+        yield seen(catalogue.precision.backward_in_autocast(dtype_name(event.autocast)), event.autocast_at)
 
 
 @on(events.StaleForward)
@@ -36,25 +36,26 @@ def scaled_loss_in_half(event: events.LossScaled, memory: Memory) -> Iterator[Ve
     if event.dtype is None:
         yield seen(catalogue.steps.scale_needs_a_tensor())
     elif event.enabled and event.elements == 1:
-        yield from _in_half(event.dtype, event.made_by, event.outside)
+        yield from _in_half(event, event.dtype)
 
 
 @on(events.Backward)
 def loss_in_half(event: events.Backward, memory: Memory) -> Iterator[Verdict]:
     """Report a loss in 16 bits that goes backward unscaled."""
     if event.scaler is None and event.forward:
-        yield from _in_half(event.dtype, event.made_by, event.outside)
+        yield from _in_half(event, event.dtype)
 
 
-def _in_half(dtype: torch.dtype, made_by: tuple[str, ...], outside: bool) -> Iterator[Verdict]:
+def _in_half(event: events.LossScaled | events.Backward, dtype: torch.dtype) -> Iterator[Verdict]:
     if dtype not in _HALVES:
         return
     name = dtype_name(dtype)
-    by_hand = made_by[:1] == ("ToCopyBackward0",)
-    if by_hand or not outside:
-        yield seen(catalogue.steps.loss_in_half(name, by_hand=by_hand))
+    by_hand = event.made_by[:1] == ("ToCopyBackward0",)
+    if by_hand or not event.outside:
+        line = event.cast_at if by_hand else event.made_at
+        yield seen(catalogue.steps.loss_in_half(name, by_hand=by_hand), line)
     else:
-        yield seen(catalogue.steps.loss_outside_autocast(name))
+        yield seen(catalogue.steps.loss_outside_autocast(name), event.made_at)
 
 
 @on(events.Backward)
@@ -97,7 +98,7 @@ def fp16_without_scaling(event: events.Backward, memory: Memory) -> Iterator[Ver
 def weights_in_fp16(event: events.StepAsked, memory: Memory) -> Iterator[Verdict]:
     """Report an optimizer that steps weights in fp16."""
     if event.half == torch.float16:
-        yield seen(catalogue.precision.half_parameters())
+        yield seen(catalogue.precision.half_parameters(), event.cast_at)
 
 
 @on(events.WeightsInHalf)
@@ -109,7 +110,8 @@ def weights_in_bfloat16(event: events.WeightsInHalf, memory: Memory) -> Iterator
         yield seen(
             catalogue.precision.pure_bfloat16(
                 f"{seen_of}, {event.origin}" if event.origin else seen_of, event.under_autocast
-            )
+            ),
+            event.since,
         )
 
 

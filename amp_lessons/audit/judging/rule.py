@@ -17,10 +17,17 @@ from amp_lessons.audit.seen import PrecisionSeen
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a rule says of an event: a finding, and why it is only ``likely``, where it is."""
+    """What a rule says of an event: a finding, and why it is only ``likely``, where it is.
+
+    ``line`` is the one to mend, where that is another than the event's.
+    """
 
     finding: Finding
     likely: str = ""
+    line: events.Line = None
+
+
+_MOST_KEPT = 10_000  # events of a kind
 
 
 @dataclass
@@ -53,6 +60,10 @@ class Memory:
     switched_off: set[type[events.Event]] = field(default_factory=set)  # what had enabled=False
     saved: list[events.Saved] = field(default_factory=list)
     dropped: dict[int, list[events.Dropped]] = field(default_factory=lambda: defaultdict(list))
+    mixed: list[events.GradientsMixed] = field(default_factory=list)  # with applied ones, the first of them
+    made_finite: events.Line = None  # the last gradient that was still scaled
+    scaler_made: dict[int, events.Line] = field(default_factory=dict)
+    stepped_directly: events.Line = None  # an optimizer whose gradients a scaler had scaled, last
 
     @property
     def precision(self) -> PrecisionSeen:
@@ -70,6 +81,15 @@ class Memory:
             isinstance(event, events.LossScaled) and event.enabled
         ):
             self.enabled_scalers.add(event.scaler)
+            self.scaler_made.setdefault(event.scaler, event.line)
+        elif isinstance(event, events.StepAsked):
+            if event.scaled_by is not None and event.scaler is None:
+                self.stepped_directly = event.line
+        elif isinstance(event, events.GradientsMixed):
+            if event.applied and len(self.mixed) < _MOST_KEPT:
+                self.mixed.append(event)
+        elif isinstance(event, events.MadeFinite):
+            self.made_finite = event.line
         elif isinstance(event, (events.ScalerMade, events.AutocastEntered)) and not event.enabled:
             self.switched_off.add(type(event))
         elif isinstance(event, events.Backward):
@@ -129,11 +149,11 @@ def on(kind: type[events.Event]) -> Callable[[_R], _R]:
     return register
 
 
-def seen(finding: Finding) -> Verdict:
-    """Say that it has happened."""
-    return Verdict(finding)
+def seen(finding: Finding, line: events.Line = None) -> Verdict:
+    """Say that it has happened, and on which ``line`` it is mended, if not on the event's."""
+    return Verdict(finding, line=line)
 
 
-def likely(finding: Finding, why: str) -> Verdict:
+def likely(finding: Finding, why: str, line: events.Line = None) -> Verdict:
     """Say that the signs speak for it, and which they are."""
-    return Verdict(finding, why)
+    return Verdict(finding, why, line)

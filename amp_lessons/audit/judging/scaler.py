@@ -19,7 +19,7 @@ def made_anew(event: events.StepDone, memory: Memory) -> Iterator[Verdict]:
     before = memory.scaler_of.get(event.optimizer)
     another = event.scaler is not None and before not in (None, event.scaler)
     if another and event.scaler not in memory.loaded_scalers:
-        yield seen(catalogue.scaler.scaler_recreated())
+        yield seen(catalogue.scaler.scaler_recreated(), memory.scaler_made.get(event.scaler))
 
 
 @on(events.StepDone)
@@ -83,8 +83,18 @@ def refused(event: events.Refused, memory: Memory) -> Iterator[Verdict]:
     """Explain an exception of the scaler by what was called before it."""
     for fragment, meaning in _MEANINGS:
         if fragment in event.message:
-            yield seen(meaning(event, memory))
+            finding = meaning(event, memory)
+            yield seen(finding, _where(finding.code, event, memory))
             return
+
+
+def _where(code: str, event: events.Refused, memory: Memory) -> events.Line:
+    """Return the line on which what a scaler refused is mended, None for that of the refused call."""
+    if code == "half_parameters":
+        return event.cast_at
+    if code == "gradients_cleared":
+        return event.cleared_at
+    return memory.stepped_directly if code == "optimizer_step_direct" else None
 
 
 def _unscaled_again(event: events.Refused, memory: Memory) -> Finding:

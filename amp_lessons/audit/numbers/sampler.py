@@ -16,6 +16,7 @@ from amp_lessons.audit.numbers.naming import Names, part_of, replicas
 from amp_lessons.audit.recorder.events import (
     Event,
     GradientsZero,
+    Line,
     ShardsInHalf,
     StepDone,
     Underflow,
@@ -24,7 +25,7 @@ from amp_lessons.audit.recorder.events import (
 )
 from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.later import Later, is_free_to_read
-from amp_lessons.audit.recorder.places import own_line
+from amp_lessons.audit.recorder.places import line_outside
 from amp_lessons.audit.seen import LayerSeen, LayerStep, StepSeen
 from amp_lessons.precisions import HALVES
 
@@ -55,7 +56,7 @@ class Sampler:
         frames: FrameRecorder,
         every: int,
         report: Callable[[Event], None],
-        origin: Callable[[Tensor], str],
+        origin: Callable[[Tensor], tuple[str, Line]],
     ) -> None:
         self.names, self.frames, self._report, self._origin = names, frames, report, origin
         self._every = every
@@ -152,7 +153,7 @@ class Sampler:
             self._all_zero.discard(id(optimizer))
             return
         if id(optimizer) in self._all_zero:
-            self._report(GradientsZero(step=step, line=own_line(), used=used, scale=scale))
+            self._report(GradientsZero(step=step, line=line_outside(), used=used, scale=scale))
         self._all_zero.add(id(optimizer))
 
     def _tell_of_underflow(self, step: int, scale: float, used: torch.dtype | None) -> None:
@@ -163,7 +164,7 @@ class Sampler:
         largest = max((max(census.binades, default=_NO_BINADE) for census in found), default=_NO_BINADE)
         overflowed = any(census.nonfinite for census in found)
         if not overflowed and largest > _NO_BINADE and math.ldexp(scale, largest) < _FEW_BITS:
-            self._report(Underflow(step=step, line=own_line(), scale=scale))
+            self._report(Underflow(step=step, line=line_outside(), scale=scale))
 
     def _tell_of_lost_updates(
         self, optimizer: torch.optim.Optimizer, done: StepDone, lost: dict[str, float]
@@ -191,6 +192,7 @@ class Sampler:
             return
         self._told_of_halves.add(id(optimizer))
         kept = optimizer.state.get(half, {}).items()
+        origin, since = self._origin(half)
         self._report(
             WeightsInHalf(
                 step=done.step,
@@ -198,7 +200,8 @@ class Sampler:
                 dtype=half.dtype,
                 moments=tuple(name for name, value in kept if getattr(value, "dtype", None) == half.dtype),
                 under_autocast=self._under_autocast,
-                origin=self._origin(half),
+                origin=origin,
+                since=since,
             )
         )
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from amp_lessons.audit.recorder import events, graph
 from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.later import Later, is_batched, scale_of
-from amp_lessons.audit.recorder.places import own_line
+from amp_lessons.audit.recorder.places import line_outside, own_line
 from amp_lessons.audit.recorder.shared import Known, Log, Part, Taken
 
 
@@ -33,6 +33,7 @@ class AutocastCalls(Part):
     def entered(self, context: Any) -> None:
         """Record that an autocast context began."""
         self._here.note("autocast")
+        self._here.autocasts.append((own_line(), context._enabled))
         if context._enabled:
             self._here.forward.add(context.fast_dtype)
         self._log.record(
@@ -45,6 +46,8 @@ class AutocastCalls(Part):
     def left(self) -> None:
         """Note where in autograd's count of operations the last autocast context ended."""
         self._here.autocast_ended = torch.autograd._get_sequence_nr()
+        if self._here.autocasts:  # one may have been open before the watch began
+            self._here.autocasts.pop()
 
     def old_spelling(self, name: str) -> None:
         """Record that something was made by a deprecated name."""
@@ -136,7 +139,10 @@ class AutogradCalls(Part):
             "factor": graph.factor(root),
             "again": graph.went_backward(root),
             "autocast": autocast,
-            "line": own_line(),
+            "line": line_outside(),
+            "made_at": graph.line_of(root, graph.MADE_AT),
+            "cast_at": graph.line_of(root, graph.CAST_AT),
+            "autocast_at": next((line for line, on in reversed(self._here.autocasts) if on), None),
         }
         return (facts,)
 

@@ -96,6 +96,7 @@ class GradientBook:
     def __init__(self) -> None:
         self.sampling = True  # in this step, to begin with
         self.passes = 0  # backward passes so far
+        self._cleared: set[int] = set()  # parameters, once a step had applied their gradients
         self._used: deque[int] = deque(maxlen=_PASSES)  # those of which a step has used gradients
         self._states: dict[int, _State] = {}  # by the parameter's id; parameters live as long as optimizers
 
@@ -115,7 +116,13 @@ class GradientBook:
     def cleared(self, parameters: Iterable[Tensor]) -> None:
         """Forget gradients that were set to zero."""
         for parameter in parameters:
-            self._states.pop(id(parameter), None)
+            state = self._states.pop(id(parameter), None)
+            if state is not None and state.applied:
+                self._cleared.add(id(parameter))
+
+    def cleared_applied(self, parameters: Iterable[Tensor]) -> bool:
+        """Whether some of these gradients have been set to zero after a step had applied them."""
+        return any(id(parameter) in self._cleared for parameter in parameters)
 
     def after_backward(
         self, parameters: Iterable[Tensor], scaled_by: int, generation: int, line: tuple[str, int] | None

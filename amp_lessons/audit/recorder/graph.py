@@ -14,6 +14,7 @@ from amp_lessons.audit.recorder.later import is_free_to_read
 _KEY = "amp_lessons.scaler"
 _SCALED_GRADIENT = "amp_lessons.gradient"
 _WENT_BACKWARD = "amp_lessons.backward"
+MADE_AT, CAST_AT = "amp_lessons.made_at", "amp_lessons.cast_at"  # on which line
 _OF_PYTORCH = re.compile(r"Backward\d+$")  # autograd's name of an operation that it knows
 _MOST_LOOKED_AT = 5000  # operations of a penalty
 _LARGE_NUMBER = 64.0  # what divides by as much may unscale, where the scale itself is not known
@@ -75,6 +76,18 @@ def _loss_itself(tensor: Tensor) -> Any:
 def _scaled_loss(tensor: Tensor) -> Any:
     """Return the node of a loss below what a scaler, or a cast, made of it."""
     return next((n for n in _nodes(tensor) if _KEY not in n.metadata and "ToCopy" not in n.name()), None)
+
+
+def note_line(tensor: Any, what: str, line: tuple[str, int] | None) -> None:
+    """Write into the graph of a tensor on which line it was made (``MADE_AT``) or cast (``CAST_AT``)."""
+    if isinstance(tensor, Tensor) and tensor.grad_fn is not None and line is not None:
+        node: Any = tensor.grad_fn
+        node.metadata[what] = line
+
+
+def line_of(tensor: Tensor, what: str) -> tuple[str, int] | None:
+    """Return the line that ``note_line`` has written near the end of a tensor's graph, None without one."""
+    return next((node.metadata[what] for node in _nodes(tensor) if what in node.metadata), None)
 
 
 def mark(tensor: Any, scaler: int) -> None:

@@ -22,7 +22,7 @@ from torch.optim.swa_utils import AveragedModel
 from amp_lessons.audit.recorder import events, graph
 from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.later import is_free_to_read, local
-from amp_lessons.audit.recorder.places import is_own
+from amp_lessons.audit.recorder.places import is_own, own_line
 from amp_lessons.audit.recorder.recorder import Recorder
 from amp_lessons.audit.recorder.replacing import replaced
 from amp_lessons.precisions import HALVES
@@ -149,6 +149,14 @@ class _Spies:
         yield torch, "where", self.chosen
         yield torch, "norm", self.measured
         yield torch.linalg, "vector_norm", self.measured
+        for module in (torch, torch._C._nn):
+            for name in filter(_names_a_loss, dir(module)):
+                yield module, name, self.lost
+        for owner in (torch, Tensor):
+            for name in ("mean", "sum"):
+                yield owner, name, self.lost
+            for name in ("nan_to_num", "nan_to_num_"):
+                yield owner, name, self.made_finite
 
     def in_place(self) -> Iterator[tuple[Any, str, Callable[..., None]]]:
         """Yield what is replaced that changes its first argument, and what looks at the change."""
@@ -162,6 +170,20 @@ class _Spies:
         """Yield the functions of PyTorch's that change their first argument, and what looks at the change."""
         yield torch, "_foreach_lerp_", self._many_lerped
         yield torch, "_foreach_add_", self._many_added
+
+    # --- losses, and gradients made finite
+
+    def lost(self, result: Any, *args: Any, **kwargs: Any) -> None:
+        """Note where a loss was made, or what may become one."""
+        if isinstance(result, Tensor) and result.grad_fn is not None and result.numel() == 1:
+            graph.note_line(result, graph.MADE_AT, own_line())
+
+    def made_finite(self, result: Any, *args: Any, **kwargs: Any) -> None:
+        """Report inf and NaN taken out of a gradient that is still scaled."""
+        tensor = next(iter(args), kwargs.get("input"))
+        if isinstance(tensor, Tensor) and self._recorder.is_scaled_gradient(tensor):
+            broken = is_free_to_read(tensor) and not bool(local(tensor).isfinite().all())
+            self._recorder.record(events.MadeFinite, broken=broken)
 
     # --- checkpoints
 
@@ -178,7 +200,9 @@ class _Spies:
             self._tell_of_positions(result.numel(), result)
 
     def cast(self, result: Tensor, tensor: Tensor, *args: Any, **kwargs: Any) -> None:
-        """Report whole numbers cast to 16 bits that do not hold them."""
+        """Report whole numbers cast to 16 bits that do not hold them; note where a loss was cast."""
+        if result.dtype in _HALVES and result.grad_fn is not None and result.numel() == 1:
+            graph.note_line(result, graph.CAST_AT, own_line())
         comparable = is_free_to_read(tensor) and 256 < tensor.numel() <= _MOST_COUNTED
         if tensor.dtype in _WHOLE and result.dtype in _HALVES and comparable:
             self._tell_of_positions(tensor.unique().numel(), result)
@@ -355,6 +379,11 @@ def _some_of(owner: Any = None) -> Tensor | None:
         return None
     interesting = tensor.dtype in _HALVES and is_free_to_read(tensor) and tensor.is_contiguous()
     return local(tensor).detach().reshape(-1)[:_A_FEW].clone() if interesting else None
+
+
+def _names_a_loss(function: str) -> bool:
+    loss = function.endswith(("_loss", "_loss_nd", "cross_entropy", "_with_logits")) or function == "kl_div"
+    return loss and not function.startswith("_")
 
 
 def _by_own_code() -> bool:

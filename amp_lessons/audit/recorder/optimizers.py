@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from amp_lessons.audit.recorder import events
+from amp_lessons.audit.recorder.casts import CastCalls
 from amp_lessons.audit.recorder.gradients import parameters_of, sample_of
 from amp_lessons.audit.recorder.later import Later, is_free_to_read, scale_of
-from amp_lessons.audit.recorder.places import own_line
+from amp_lessons.audit.recorder.places import line_outside, own_line
 from amp_lessons.audit.recorder.shared import Known, Log, Part
 from amp_lessons.precisions import HALVES
 
@@ -71,6 +72,8 @@ class GradientCalls(Part):
             self._known.used_here(optimizer)
         parameters = list(parameters)
         self._record_dropped(parameters)
+        if "zero_grad" not in self._here.since_backward():
+            self._here.cleared_at = own_line()
         self._here.note("zero_grad")
         self._known.book.cleared(parameters)
         self._on_cleared()
@@ -116,11 +119,13 @@ class OptimizerCalls(Part):
         self,
         log: Log,
         known: Known,
+        casts: CastCalls,
         before_step: Callable[[torch.optim.Optimizer, int, Later, Later, torch.dtype | None], None],
         after_step: Callable[[torch.optim.Optimizer, events.StepDone, Later, Later], None],
         closure_begins: Callable[[torch.optim.Optimizer], None],
     ) -> None:
         super().__init__(log, known)
+        self.casts = casts
         self._before_step, self._after_step = before_step, after_step
         self._closure_begins = closure_begins
 
@@ -135,6 +140,7 @@ class OptimizerCalls(Part):
         self._here.stepping = True
         self._here.note("optimizer.step")
         carried = self._known.carried(optimizer)
+        half = next((p for p in parameters if p.dtype in _HALVES), None)
         self._log.record(
             events.StepAsked,
             optimizer=id(optimizer),
@@ -150,8 +156,10 @@ class OptimizerCalls(Part):
             autocast=self._autocast_now(parameters),
             change=self._known.book.change(parameters),
             overflowed=not closure and self._overflowed(optimizer, parameters),
-            half=next((p.dtype for p in parameters if p.dtype in _HALVES), None),
+            half=None if half is None else half.dtype,
             eps_vanishes=_vanishing_eps(optimizer),
+            cleared_at=self._here.cleared_at,
+            cast_at=self.casts.since(half),
         )
         if closure:
             self._closure_begins(optimizer)
@@ -197,7 +205,7 @@ class OptimizerCalls(Part):
         loss = self._known.losses.get(id(optimizer), self._here.loss)
         done = events.StepDone(
             step=self._log.steps,
-            line=own_line(),
+            line=line_outside(),
             optimizer=id(optimizer),
             scaler=scaler,
             happened=happened,

@@ -41,12 +41,14 @@ class Recorder(Log):
     ) -> None:
         super().__init__(report)
         self.known = Known(self, found_optimizer)
-        self.optimizers = OptimizerCalls(self, self.known, before_step, after_step, closure_begins)
+        self.casts = CastCalls(self, self.known)
+        self.optimizers = OptimizerCalls(
+            self, self.known, self.casts, before_step, after_step, closure_begins
+        )
         self.gradients = GradientCalls(self, self.known, cleared)
         self.scalers = ScalerCalls(self, self.known, self.optimizers)
         self.autocast = AutocastCalls(self, self.known)
         self.autograd = AutogradCalls(self, self.known, self.scalers.refused)
-        self.casts = CastCalls(self, self.known)
 
     def is_scaled_gradient(self, tensor: Tensor) -> bool:
         """Whether a tensor holds a gradient that is still multiplied by the loss scale."""

@@ -14,7 +14,7 @@ from torch import Tensor
 from amp_lessons.audit.recorder import events
 from amp_lessons.audit.recorder.gradients import GradientBook, parameters_of
 from amp_lessons.audit.recorder.later import Later, scale_of
-from amp_lessons.audit.recorder.places import own_line
+from amp_lessons.audit.recorder.places import line_outside, own_line
 
 _LONGEST_ROUND = 200  # names of calls that are kept between two steps
 
@@ -41,11 +41,14 @@ class Here(threading.local):
         self.clipped = False
         self.over = False  # a step has been asked for since the last backward pass
         self.forward: set[torch.dtype] = set()  # autocast was entered in
+        self.autocasts: list[tuple[events.Line, bool]] = []  # those that are open: since when, whether on
         self.autocast_ended: int | None = None  # where autograd's count of operations was then
+        self.cleared_at: events.Line = None  # gradients, first since the last backward pass
         self.loss = Later(None)  # the last one
         self.penalty: Taken | None = None
         self.batched: Taken | None = None  # the same, inside of vmap
         self.scaler: torch.amp.GradScaler | None = None  # whose step is under way
+        self.optimizer: torch.optim.Optimizer | None = None  # that a scaler was last asked to step
         self.stepped = False  # the optimizer, in the scaler's step
         self.stepping = False  # an optimizer's step is under way
         self.backwards = 0  # backward passes under way, one inside the other
@@ -154,14 +157,20 @@ class Known:
         scale = scale_of(scaler).at_once() if scaler is not None and not self._log.here.clipped else None
         self.book.look(parameters, scale)
 
-    def record_mixing(self, parameters: Iterable[Tensor]) -> None:
+    def record_mixing(self, parameters: list[Tensor]) -> None:
         """Record gradients that are about to be used, and were added to others that do not belong there.
 
         Until then it does no harm: a GAN's generator fills gradients of the discriminator, which are cleared.
         """
         added = self.book.added_to(parameters)
         if added is not None:
-            self._log.record(events.GradientsMixed, applied=added.applied, line=added.line)
+            self._log.record(
+                events.GradientsMixed,
+                applied=added.applied,
+                line=added.line,
+                used_at=line_outside(),
+                cleared=self.book.cleared_applied(parameters),
+            )
 
 
 class Part:

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.nn.utils import clip_grad
 from torch.optim import lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -36,6 +37,10 @@ def spying(recorder: Recorder) -> Iterator[None]:
             stack.enter_context(replaced(owner, name, partial(spy, recorder)))
         late = partial(_spied_when_made, recorder, stack)
         stack.enter_context(replaced(torch.amp.GradScaler, "__init__", late))
+        registered = register_module_parameter_registration_hook(
+            lambda *called: recorder.safely(recorder.casts.registered, *called)
+        )
+        stack.callback(registered.remove)
         before = register_optimizer_step_pre_hook(
             lambda *called: recorder.safely(recorder.optimizers.begins, *called)
         )
