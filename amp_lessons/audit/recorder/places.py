@@ -56,10 +56,8 @@ def forgetting_wrappers() -> Iterator[None]:
 
 def pass_over(kind: type) -> None:
     """Take the methods of a class for no place where something is to be mended, but those that call them."""
-    methods = (getattr(each, "__func__", each) for each in vars(kind).values())
-    _wrappers.update(
-        code for each in methods if isinstance(code := getattr(each, "__code__", None), CodeType)
-    )
+    codes = (getattr(getattr(each, "__func__", each), "__code__", None) for each in vars(kind).values())
+    _wrappers.update(code for code in codes if isinstance(code, CodeType))
 
 
 def holders_of(held: Any) -> Iterator[Any]:
@@ -67,11 +65,8 @@ def holders_of(held: Any) -> Iterator[Any]:
     for owner in gc.get_referrers(held):
         for each in gc.get_referrers(owner) if type(owner) is dict else [owner]:
             file = getattr(sys.modules.get(type(each).__module__), "__file__", None)
-            if (
-                file
-                and is_own(file)
-                and any(value is held for value in getattr(each, "__dict__", {}).values())
-            ):
+            attributes = getattr(each, "__dict__", {}) if file and is_own(file) else {}
+            if any(value is held for value in attributes.values()):
                 yield each
 
 
