@@ -232,6 +232,7 @@ class Seen:
             with_autocast=frames.with_autocast,
             without=frames.without,
             evaluating=frames.evaluating,
+            evaluating_since=self._recorder.here.evaluating_since,
         )
 
     def _stale(self, module: str) -> None:

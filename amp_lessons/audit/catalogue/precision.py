@@ -21,12 +21,13 @@ def gradients_all_zero(scale: float | None) -> Worded:
 
 
 @mistake("a forward pass ran outside autocast", lesson="02")
-def no_autocast(forward: str, asked: str) -> Worded:
+def no_autocast(
+    forward: str,
+    asked: str,
+    hint: str = "run every forward pass and its loss inside with torch.autocast(device_type, dtype=dtype):",
+) -> Worded:
     """Report that ``forward`` (of whom) ran in fp32 although ``asked`` was asked for."""
-    return (
-        f"{forward} ran in fp32, outside autocast: nothing is gained from {asked}",
-        "run every forward pass and its loss inside with torch.autocast(device_type, dtype=dtype):",
-    )
+    return f"{forward} ran in fp32, outside autocast: nothing is gained from {asked}", hint
 
 
 @mistake("autocast ran in another dtype than asked for", unseen="an audit gives it by another code")
@@ -101,6 +102,26 @@ def updates_rounded_away(seen: str, half: str) -> Worded:
         "next, however many there are",
         "keep the weights themselves, or what rounding cuts off them, in fp32; only the forward and backward "
         f"pass need be in {half}",
+    )
+
+
+@remark("weight decay in 16 bits never acts", lesson="01", only_audit=True)
+def decay_rounded_away(part: float, half: str) -> Worded:
+    """Remark on weights in ``half`` precision from which each step takes a ``part`` that is rounded away."""
+    return (
+        f"weight decay takes {part:.1g} of each weight in a step, at most, which is less than half the "
+        f"distance to the next {half} number: it is rounded away from every weight, and has never acted",
+        f"keep the weights in fp32, where it acts; only the forward and backward pass need be in {half}",
+    )
+
+
+@remark("gradients are added up in 16 bits", lesson="01", only_audit=True)
+def gradients_summed_in_half(seen: str, half: str) -> Worded:
+    """Remark on gradients added up in ``half`` precision; ``seen`` says of what and where."""
+    return (
+        f"{seen}: each sum loses what is less than half the distance to the next {half} number, and more the "
+        "more terms there are",
+        "keep the weights, whose dtype gradients have, in fp32; between ranks add up in fp32",
     )
 
 

@@ -166,6 +166,16 @@ def scaler_with_bfloat16() -> Worded:
     )
 
 
+@remark("the scaler begins at a small scale", lesson="03", only_audit=True)
+def scale_begins_low(scale: float) -> Worded:
+    """Remark on a scaler whose first ``scale`` is far below its default."""
+    return (
+        f"the scaler begins at the scale {scale:g}, and doubles it every 2000 steps unless it is told "
+        f"otherwise: until then gradients below {2.0**-25 / scale:.1g} become 0 in fp16",
+        "leave init_scale at its default, 65536: the scaler lowers it by itself",
+    )
+
+
 @remark("an old spelling was used, of which PyTorch warns")
 def deprecated_api(spelling: str) -> Worded:
     """Remark on an old ``spelling``, as in "torch.cuda.amp.autocast"."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amp_lessons.audit.catalogue.rows import Worded, mistake
+from amp_lessons.audit.catalogue.rows import Worded, mistake, remark
 
 # --- from the loss to its gradients
 
@@ -183,6 +183,16 @@ def optimizer_step_direct(
         f"{optimizer}.step() was called directly: it applied {gradients} while they were still{times} too "
         "large (the loss scale), and nothing checked them for inf",
         f"call scaler.step({optimizer}) instead: it unscales, checks for inf and only then steps",
+    )
+
+
+@remark("a window's losses, each a mean, were added up", lesson="04", only_audit=True)
+def window_added_up(passes: int) -> Worded:
+    """Remark on gradients that are the sum of those of as many ``passes``."""
+    return (
+        f"{passes} losses went backward for each step, each the mean of its own batch, and none was divided: "
+        f"the gradients are their sum, {passes} times as large as those of the mean of all",
+        f"where the mean is meant, divide each loss by {passes} before it goes backward",
     )
 
 

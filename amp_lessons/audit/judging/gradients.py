@@ -35,6 +35,13 @@ def added_to_applied(memory: Memory) -> Iterator[tuple[events.Event, Verdict]]:
             yield each, seen(catalogue.steps.no_zero_grad())
 
 
+@on(events.StepAsked)
+def window_added_up(event: events.StepAsked, memory: Memory) -> Iterator[Verdict]:
+    """Remark on means that were added up for two steps, where perhaps their mean was meant."""
+    if event.means_added_up and memory.windows[event.optimizer]:
+        yield seen(catalogue.steps.window_added_up(event.means_added_up), event.means_made_at)
+
+
 @on(events.MadeFinite)
 def made_finite(event: events.MadeFinite, memory: Memory) -> Iterator[Verdict]:
     """Report inf and NaN taken out of gradients that a scaler was still to see."""

@@ -7,14 +7,20 @@ from dataclasses import asdict
 
 from amp_lessons.audit.catalogue import ROWS
 from amp_lessons.audit.findings import Finding, Sighting
-from amp_lessons.audit.judging import beside, gradients, precision, scaler  # noqa: F401  these register rules
+from amp_lessons.audit.judging import beside, gradients, precision, scaler
 from amp_lessons.audit.judging.rule import RULES, Memory, Verdict
 from amp_lessons.audit.recorder import events
 from amp_lessons.audit.recorder.places import place_of
 from amp_lessons.audit.seen import PrecisionSeen
 
 _Found = dict[tuple[str, events.Line], tuple[Verdict, int, int]]  # verdict, first step, how often
-_AT_THE_END = (gradients.added_to_applied, beside.scaler_not_saved, beside.no_step)
+_AT_THE_END = (
+    gradients.added_to_applied,
+    precision.decay_never_acts,
+    scaler.begins_low,
+    beside.scaler_not_saved,
+    beside.no_step,
+)
 
 
 class Judge:

@@ -62,7 +62,11 @@ class Memory:
     dropped: dict[int, list[events.Dropped]] = field(default_factory=lambda: defaultdict(list))
     mixed: list[events.GradientsMixed] = field(default_factory=list)  # with applied ones, the first of them
     made_finite: events.Line = None  # the last gradient that was still scaled
-    scaler_made: dict[int, events.Line] = field(default_factory=dict)
+    scalers_made: dict[int, events.ScalerMade] = field(default_factory=dict)
+    still: tuple[str, ...] = ()  # layers of which half the weights in 16 bits were left as they were, last
+    windows: Counter[int] = field(default_factory=Counter)  # steps of an optimizer on a sum of means
+    decays: dict[int, tuple[events.StepAsked, float]] = field(default_factory=dict)  # the first, the largest
+    asked: str = ""  # the precision that a framework was asked for
     stepped_directly: events.Line = None  # an optimizer whose gradients a scaler had scaled, last
 
     @property
@@ -81,10 +85,12 @@ class Memory:
             isinstance(event, events.LossScaled) and event.enabled
         ):
             self.enabled_scalers.add(event.scaler)
-            self.scaler_made.setdefault(event.scaler, event.line)
+            if isinstance(event, events.ScalerMade):
+                self.scalers_made[event.scaler] = event
         elif isinstance(event, events.StepAsked):
-            if event.scaled_by is not None and event.scaler is None:
-                self.stepped_directly = event.line
+            self._remember_asked(event)
+        elif isinstance(event, events.UpdatesLost):
+            self.still = event.still
         elif isinstance(event, events.GradientsMixed):
             if event.applied and len(self.mixed) < _MOST_KEPT:
                 self.mixed.append(event)
@@ -112,6 +118,15 @@ class Memory:
             self.dropped[event.optimizer].append(event)
         elif isinstance(event, events.Saved):
             self.saved.append(event)
+
+    def _remember_asked(self, event: events.StepAsked) -> None:
+        self.asked = event.asked
+        self.windows[event.optimizer] += bool(event.means_added_up)
+        if event.scaled_by is not None and event.scaler is None:
+            self.stepped_directly = event.line
+        if event.decay is not None:
+            first, largest = self.decays.get(event.optimizer, (event, 0.0))
+            self.decays[event.optimizer] = first, max(largest, event.decay)
 
     def _remember_step(self, done: events.StepDone) -> None:
         self.last_done = done

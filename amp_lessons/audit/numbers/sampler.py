@@ -32,6 +32,7 @@ from amp_lessons.precisions import HALVES
 _FIRST_SCALE = 2.0**16  # a scaler's, unless it is told otherwise
 _FEW_BITS = 2.0**-20  # below, a number in fp16 has at most four significant bits
 _NO_BINADE = -1000  # of zeros
+_MANY = 0.5  # of a layer's weights: of a norm that begins with 1 and 0, the ones stand still
 _LONGEST = 128  # steps of a layer that are kept
 
 
@@ -136,6 +137,7 @@ class Sampler:
             gradient_norm=_norm(self._now.values()),
             lost_updates=sum(lost.values()) / len(lost) if lost else None,
             learning_rate=_rate(optimizer),
+            backwards=done.backwards,
         )
         self._lines.append(_Line(seen, scale, loss))
         if self.sampling:
@@ -171,11 +173,22 @@ class Sampler:
     ) -> None:
         """Report weights in 16 bits that the step left as they were."""
         by_layer = self.names.by_layer(parameters_of(optimizer))
-        half = {name: p[0].dtype for name, p in by_layer.items() if p[0].dtype in HALVES.values()}
-        shares = [lost[name] for name in half if name in lost]
-        if shares and not makes_good(optimizer):
-            share, dtype = sum(shares) / len(shares), next(iter(half.values()))
-            self._report(UpdatesLost(step=done.step, line=done.line, dtype=dtype, share=share))
+        half = {name: p for name, p in by_layer.items() if p[0].dtype in HALVES.values() and name in lost}
+        if not half or makes_good(optimizer):
+            return
+        first = next(iter(half.values()))[0]
+        sizes = {name: sum(p.numel() for p in parameters) for name, parameters in half.items()}
+        self._report(
+            UpdatesLost(
+                step=done.step,
+                line=done.line,
+                dtype=first.dtype,
+                share=sum(lost[name] * sizes[name] for name in half) / sum(sizes.values()),
+                layers=len(half),
+                still=tuple(name for name in half if lost[name] >= _MANY),
+                since=self._origin(first)[1],
+            )
+        )
 
     def _tell_of_shards(self, optimizer: torch.optim.Optimizer, done: StepDone) -> None:
         """Report weights in 16 bits of which no rank holds more than a part."""

@@ -21,11 +21,15 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class ScalerMade(Event):
-    """A gradient scaler was made. ``disabled_for`` names the device it was meant for and that is not here."""
+    """A gradient scaler was made, with a first ``scale``.
+
+    ``disabled_for`` names the device it was meant for and that is not here.
+    """
 
     scaler: int
     enabled: bool
     disabled_for: str = ""
+    scale: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,12 +61,14 @@ class AutocastEntered(Event):
 class ForwardSeen(Event):
     """What the modules that own parameters did since the last step: with autocast on, or without.
 
-    ``evaluating`` says that dropout was switched off.
+    ``evaluating`` names what was switched off for it, "" where nothing was; ``eval`` was last called at
+    ``evaluating_since``.
     """
 
     with_autocast: int
     without: int
-    evaluating: bool
+    evaluating: str
+    evaluating_since: Line = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +107,8 @@ class Backward(Event):
     under; autocast was entered in those of ``forward`` since the last step. ``reached`` holds the optimizers
     whose parameters got gradients. ``scalers_called`` holds "scale" where a scaler was given a loss since the
     last step. ``loss`` is the loss, unscaled, where reading it costs nothing. It was ``made_at`` one line,
-    ``cast_at`` another, and the context that was still open began ``autocast_at`` a third.
+    ``cast_at`` another, and the context that was still open began ``autocast_at`` a third. ``averaged`` says
+    that it is a mean as it is, ``summed`` in which 16-bit dtype the gradients were added to others.
     """
 
     dtype: torch.dtype
@@ -119,6 +126,8 @@ class Backward(Event):
     made_at: Line = None
     cast_at: Line = None
     autocast_at: Line = None
+    averaged: bool = False
+    summed: torch.dtype | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +193,10 @@ class StepAsked(Event):
     ``change`` says what was done to them since backward, ``overflowed`` that they and the loss are inf or
     NaN, and ``by_closure`` that only a closure will compute them. ``half`` is the dtype of the weights where
     that has 16 bits, as it has since ``cast_at``, ``eps_vanishes`` an eps and the dtype of the weights in
-    which it is 0. Gradients were last cleared at ``cleared_at``.
+    which it is 0. Gradients were last cleared at ``cleared_at``. ``decay`` is the part of the weights in 16
+    bits that is taken from them by itself; a framework was ``asked`` for a precision, "" for none. So many
+    means were added up to make the gradients: ``means_added_up``, made at ``means_made_at``; 0 where they
+    were divided, or are of several losses.
     """
 
     optimizer: int
@@ -204,16 +216,24 @@ class StepAsked(Event):
     eps_vanishes: tuple[float, torch.dtype] | None = None
     cleared_at: Line = None
     cast_at: Line = None
+    decay: float | None = None
+    asked: str = ""
+    means_added_up: int = 0
+    means_made_at: Line = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepDone(Event):
-    """What came of a step: it ``happened``, or the scaler skipped it."""
+    """What came of a step: it ``happened``, or the scaler skipped it.
+
+    ``loss`` is the sum of the losses of so many ``backwards``.
+    """
 
     optimizer: int
     scaler: int | None
     happened: bool
     loss: float | None = None
+    backwards: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,10 +261,16 @@ class Dropped(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class UpdatesLost(Event):
-    """A step left a ``share`` of the weights in 16 bits as they were, although they have a gradient."""
+    """A step left a ``share`` of the weights in 16 bits as they were, although they have a gradient.
+
+    Of the layers in 16 bits, ``still`` are those of which half the weights were left so; ``layers`` are all.
+    """
 
     dtype: torch.dtype
     share: float
+    layers: int
+    still: tuple[str, ...] = ()
+    since: Line = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,6 +299,13 @@ class BuffersBroken(Event):
     names: tuple[str, ...]
     statistics: bool
     skipped: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummedInHalf(Event):
+    """DDP was told to send gradients, and so to add them up, in 16 bits, by this ``hook``."""
+
+    hook: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,9 @@ import torch
 from torch import Tensor
 
 from amp_lessons.audit.recorder.later import is_free_to_read
+from amp_lessons.precisions import HALVES
+
+_HALVES = frozenset(HALVES.values())
 
 _SAMPLE = 16  # numbers of each gradient
 _SAME_FACTOR = 0.02
@@ -97,6 +100,7 @@ class GradientBook:
         self.sampling = True  # in this step, to begin with
         self.passes = 0  # backward passes so far
         self._cleared: set[int] = set()  # parameters, once a step had applied their gradients
+        self._summed: dict[int, torch.dtype] = {}  # parameters whose gradients were added up in 16 bits
         self._used: deque[int] = deque(maxlen=_PASSES)  # those of which a step has used gradients
         self._states: dict[int, _State] = {}  # by the parameter's id; parameters live as long as optimizers
 
@@ -142,8 +146,15 @@ class GradientBook:
             first = self.passes if before is None or before.applied else before.passes[0]
             new.passes = first, self.passes
             new.added_to = None if before is None else _added(before, new, line)
+            if first != self.passes and gradient.dtype in _HALVES:
+                self._summed[id(parameter)] = gradient.dtype
             self._states[id(parameter)] = new
         return reached
+
+    def summed_in_half(self, parameters: Iterable[Tensor]) -> torch.dtype | None:
+        """Return, once, the dtype in 16 bits in which gradients were added up, None where none were."""
+        found = [self._summed.pop(id(p)) for p in parameters if id(p) in self._summed]
+        return found[0] if found else None
 
     def added_to(self, parameters: Iterable[Tensor]) -> Added | None:
         """Say, once, on which line waiting gradients were added to others that they do not belong with."""

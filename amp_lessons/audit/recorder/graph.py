@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import torch.nn.functional as F
 from torch import Tensor
 
 from amp_lessons.audit.recorder.later import is_free_to_read
@@ -17,7 +18,8 @@ _WENT_BACKWARD = "amp_lessons.backward"
 MADE_AT, CAST_AT = "amp_lessons.made_at", "amp_lessons.cast_at"  # on which line
 _OF_PYTORCH = re.compile(r"Backward\d+$")  # autograd's name of an operation that it knows
 _MOST_LOOKED_AT = 5000  # operations of a penalty
-_LARGE_NUMBER = 64.0  # what divides by as much may unscale, where the scale itself is not known
+LARGE_NUMBER = 64.0  # what divides by as much may unscale, where the scale itself is not known
+_MEAN = F._Reduction.get_enum("mean")
 _FAR_ENOUGH = 16  # operations: a scaled loss divided by the number of micro-batches, a sum of two losses
 
 
@@ -52,6 +54,22 @@ def factor(tensor: Tensor) -> float:
     if isinstance(other, Tensor):
         return float(other) if other.numel() == 1 and is_free_to_read(other) else 1.0
     return float(other) if isinstance(other, (int, float)) else 1.0
+
+
+def is_mean(tensor: Tensor) -> bool:
+    """Whether a loss is a mean as it is: multiplied and divided by nothing but a scaler."""
+    factors = ("MulBackward", "DivBackward")
+    nodes = list(_nodes(tensor))
+    means = [at for at, node in enumerate(nodes) if _takes_a_mean(node)]
+    above = nodes[: means[0]] if means else []
+    return bool(means) and not any(n.name().startswith(factors) and _KEY not in n.metadata for n in above)
+
+
+def _takes_a_mean(node: Any) -> bool:
+    try:
+        return node.name() == "MeanBackward0" or getattr(node, "_saved_reduction", None) == _MEAN
+    except RuntimeError:  # the graph has been freed
+        return False
 
 
 def went_backward(tensor: Tensor) -> bool:
@@ -154,7 +172,7 @@ def _as_large(constant: Tensor, name: str, scale: float | None) -> bool:
     """
     if constant.numel() != 1 or not is_free_to_read(constant):
         return True
-    enough, number = (scale or _LARGE_NUMBER) / 2, abs(float(constant))
+    enough, number = (scale or LARGE_NUMBER) / 2, abs(float(constant))
     large = number >= enough if name.startswith("Div") else number * enough <= 1.0
     left = number * scale if scale and name.startswith("Mul") else number / scale if scale else number
     return large and not (_few_digits(number) and not _few_digits(left))

@@ -55,6 +55,8 @@ def watching_tensors(recorder: Recorder) -> Iterator[None]:
             stack.enter_context(replaced(owner, name, partial(_then, recorder, after)))
         for owner, name, after in spies.in_place():
             stack.enter_context(replaced(owner, name, partial(_around, recorder, after)))
+        copied = partial(_around, recorder, spies.copied, before=spies.few_of_a_weights_size)
+        stack.enter_context(replaced(Tensor, "copy_", copied))
         _watch_functions(recorder, spies, functions)
         stack.enter_context(replaced(torch.jit, "script", partial(_aside, recorder, spies, functions)))
         yield
@@ -91,13 +93,15 @@ def _then(recorder: Recorder, after: Callable[..., None], original: Any) -> Any:
     return spied
 
 
-def _around(recorder: Recorder, after: Callable[..., None], original: Any) -> Any:
+def _around(
+    recorder: Recorder, after: Callable[..., None], original: Any, before: Callable[..., Any] | None = None
+) -> Any:
     """Call the original, and then let ``after`` see what was changed in place as it was before."""
 
     def spied(*args: Any, **kwargs: Any) -> Any:
-        before = recorder.safely(_some_of, *args[:1])
+        was = recorder.safely(before or _some_of, *args[:1])
         result = original(*args, **kwargs)
-        recorder.safely(after, before, *args, **kwargs)
+        recorder.safely(after, was, *args, **kwargs)
         return result
 
     return spied
@@ -308,6 +312,28 @@ class _Spies:
         if small and averages and self._is_average(averages[0], weights[0]):
             self._tell_of_average(before, averages[0], weights[0])
 
+    def few_of_a_weights_size(self, tensor: Any = None) -> Tensor | None:
+        """Copy a few numbers of what may be an average: no weight, but as large as one."""
+        if not isinstance(tensor, Tensor) or tensor.requires_grad or self._recorder.in_step():
+            return None
+        if not (tensor.is_floating_point() and tensor.dim() and is_free_to_read(tensor)):
+            return None
+        pointers, shapes = self._known_weights()
+        likely = tuple(tensor.shape) in shapes and tensor.data_ptr() not in pointers
+        return local(tensor).detach().reshape(-1)[:_A_FEW].clone() if likely else None
+
+    def copied(self, before: Any, average: Tensor, *args: Any, **kwargs: Any) -> None:
+        """Report what was copied onto a tensor, where that has taken in a small part of a weight by it."""
+        if before is None:
+            return
+        after = local(average).detach().reshape(-1)[:_A_FEW]
+        for weights in self._parameters():
+            if weights.shape == average.shape and is_free_to_read(weights):
+                theirs = local(weights).detach().reshape(-1)[:_A_FEW]
+                if _took_in(before.float(), theirs.float(), after.float(), average.dtype in _HALVES):
+                    self._tell_of_average(before, average, weights)
+                    return
+
     def _multiplied_in_place(self, before: Any, tensor: Tensor, factor: Any) -> None:
         """Remember what was multiplied by a number a little below 1: an average may take in weights next."""
         self._decayed.clear()
@@ -369,6 +395,18 @@ class _Spies:
             differs = bool((target.float() != after.float()).any())
             stuck = differs and bool(torch.equal(before, after))
         self._recorder.record(events.Averaged, dtype=average.dtype, weight_dtype=weights.dtype, stuck=stuck)
+
+
+def _took_in(before: Tensor, weights: Tensor, after: Tensor, half: bool) -> bool:
+    """Whether numbers have moved towards weights by one small part, or in 16 bits by less than is seen."""
+    way, moved = weights - before, after - before
+    if not bool(way.any()):
+        return False
+    if half and not bool(moved.any()):
+        return float(way.norm()) < _SMALL_PART * float(weights.norm())
+    part = float((moved * way).sum() / (way * way).sum())
+    error = torch.finfo(torch.bfloat16 if half else torch.float32).eps * weights.abs().amax()
+    return 0.0 < part <= _SMALL_PART and bool(((moved - part * way).abs() <= error).all())
 
 
 def _some_of(owner: Any = None) -> Tensor | None:

@@ -17,6 +17,7 @@ from amp_lessons.audit.recorder.autograd import AutocastCalls, AutogradCalls
 from amp_lessons.audit.recorder.casts import CastCalls
 from amp_lessons.audit.recorder.later import Later
 from amp_lessons.audit.recorder.optimizers import GradientCalls, OptimizerCalls
+from amp_lessons.audit.recorder.places import own_line
 from amp_lessons.audit.recorder.scalers import ScalerCalls
 from amp_lessons.audit.recorder.shared import Known, Log
 
@@ -57,6 +58,10 @@ class Recorder(Log):
     def sample_gradients(self, sampling: bool) -> None:
         """Say whether gradients that lie on a device are to be sampled in this step."""
         self.known.book.sampling = sampling
+
+    def evaluating(self) -> None:
+        """Note that a model is put into evaluation mode."""
+        self.here.evaluating_since = own_line()
 
     def in_step(self) -> bool:
         """Whether this thread is inside an optimizer's step."""

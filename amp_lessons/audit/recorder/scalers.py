@@ -47,6 +47,7 @@ class ScalerCalls(Part):
             scaler=id(scaler),
             enabled=scaler.is_enabled(),
             disabled_for=refused,
+            scale=scale_of(scaler).at_once(),
         )
 
     def state_loaded(self, scaler: torch.amp.GradScaler, before: float | None) -> None:

@@ -71,6 +71,8 @@ def patches() -> Iterator[tuple[Any, str, Spy]]:
     yield torch.optim.Optimizer, "__init__", _made_optimizer
     yield torch.optim.Optimizer, "zero_grad", _optimizer_zeroed
     yield nn.Module, "zero_grad", _module_zeroed
+    yield nn.Module, "eval", _evaluating
+    yield nn.parallel.DistributedDataParallel, "register_comm_hook", _comm_hook
     for cast in ("half", "bfloat16", "to"):
         yield nn.Module, cast, _module_cast
     for schedule in (lr_scheduler.LRScheduler, lr_scheduler.ReduceLROnPlateau):
@@ -330,6 +332,22 @@ def _module_cast(recorder: Recorder, original: Any) -> Any:
         return made
 
     return cast
+
+
+def _evaluating(recorder: Recorder, original: Any) -> Any:
+    def eval(self: Any) -> Any:
+        recorder.safely(recorder.evaluating)
+        return original(self)
+
+    return eval
+
+
+def _comm_hook(recorder: Recorder, original: Any) -> Any:
+    def register_comm_hook(self: Any, state: Any, hook: Any) -> None:
+        original(self, state, hook)
+        recorder.safely(recorder.gradients.sent_by, getattr(hook, "__name__", ""))
+
+    return register_comm_hook
 
 
 def _schedule_stepped(recorder: Recorder, original: Any) -> Any:

@@ -61,6 +61,7 @@ class StepEntry(TypedDict):
     gradient_norm: float | None
     lost_updates: float | None
     learning_rate: float | None
+    backwards: int
 
 
 class CensusEntry(TypedDict):

@@ -133,6 +133,8 @@ def what_ran(document: Document) -> Iterator[str]:
     if ran is None or not steps_seen:
         return
     parts = [_say_autocast(ran), *_say_weights(document), *_say_scaler(ran)]
+    if not ran["scaler"] and any(step["scale"] != 1.0 for step in steps_seen):
+        parts.append("loss scaled by hand")
     if skipped := sum(not step["happened"] for step in steps_seen):
         parts.append(f"{skipped:,} of {len(steps_seen):,} steps skipped")
     yield f"What ran: {', '.join(parts)}."

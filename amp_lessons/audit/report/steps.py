@@ -33,6 +33,11 @@ def remarks(document: Document) -> Iterator[str]:
     optimizers = by_optimizer(document)
     for at, steps in optimizers.items():
         of = f" of optimizer {at + 1}" if len(optimizers) > 1 else ""
+        passes = {step["backwards"] for step in steps}
+        if passes != {1}:
+            few, many = min(passes), max(passes)
+            count = f"{many}" if few == many else f"{few} to {many}"
+            yield f"The loss of a step{of} is the sum of the losses of its {count} backward passes."
         path = scale_path(steps)
         if path != [(steps[0]["index"], 1.0)]:
             yield f"The loss scale{of}: {_say_path(path)}."
