@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from amp_lessons.audit.catalogue import ROWS
+from amp_lessons.audit.catalogue.rows import weight
 from amp_lessons.audit.findings import Finding, Sighting
 from amp_lessons.audit.judging import beside, gradients, precision, scaler
 from amp_lessons.audit.judging.rule import RULES, Memory, Verdict
@@ -43,7 +44,7 @@ class Judge:
         return self._memory.precision
 
     def sightings(self) -> tuple[Sighting, ...]:
-        """Return what was found: mistakes before remarks, what was seen before what is likely."""
+        """Return what was found: mistakes before remarks, what costs the training most before the rest."""
         return tuple(sorted(self._all(), key=_weight))
 
     def _all(self) -> Iterator[Sighting]:
@@ -69,6 +70,6 @@ def _keep(found: _Found, event: events.Event, verdict: Verdict) -> None:
     found[key] = (kept if verdict.likely else verdict, min(first, event.step), count + 1)
 
 
-def _weight(sighting: Finding) -> tuple[bool, bool, int]:
+def _weight(sighting: Finding) -> tuple[bool, int, bool, int]:
     assert isinstance(sighting, Sighting)
-    return sighting.ok, bool(sighting.likely), sighting.first_step
+    return sighting.ok, weight(sighting.code), bool(sighting.likely), sighting.first_step

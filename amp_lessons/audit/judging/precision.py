@@ -70,7 +70,7 @@ def forward_without_autocast(event: events.ForwardSeen, memory: Memory) -> Itera
     """Report layers that all ran without autocast, although the loss was scaled for fp16."""
     if event.without and not event.with_autocast and memory.last_backward_scaled:
         yield seen(catalogue.precision.no_autocast("the forward pass", dtype_name(torch.float16)))
-    elif event.without and not event.with_autocast and memory.asked in HALVES:
+    elif event.without and not event.with_autocast and memory.asked in HALVES and not memory.autocast:
         hint = "give the model to accelerator.prepare, or run it inside with accelerator.autocast():"
         asked = f"{memory.asked}, which Accelerate was asked for"
         yield seen(catalogue.precision.no_autocast("the forward pass", asked, hint))

@@ -38,13 +38,14 @@ def checked(document: Any) -> Document:
         )
     try:
         return made(Document, _with_added(document), unknown_too=True)
-    except (TypeError, KeyError) as error:
+    except TypeError as error:
         raise ValueError(f"this report is damaged: {error}") from error
 
 
 def _with_added(document: dict[str, Any]) -> dict[str, Any]:
     """Return a document with the keys that the first reports of its version lack."""
-    return _ADDED | document | {"steps": [{"backwards": 1} | step for step in document["steps"]]}
+    steps = [{"backwards": 1} | step for step in document.get("steps", [])]
+    return _ADDED | document | ({"steps": steps} if steps else {})
 
 
 def _of_version_1(document: dict[str, Any]) -> dict[str, Any]:

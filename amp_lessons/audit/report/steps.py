@@ -12,6 +12,9 @@ from amp_lessons.text.words import fraction, listed, number, power_of_two
 
 _HEAD = ("optimizer", "steps", "skipped", "loss", "gradient norm", "lost updates")
 _MOST_NAMED = 6
+LOST_UPDATES = (
+    "Lost updates: the fraction of the weights with a gradient that a step left exactly as they were."
+)
 
 
 def steps_table(document: Document) -> Table:
@@ -44,6 +47,8 @@ def remarks(document: Document) -> Iterator[str]:
         skipped = [step["index"] for step in steps if not step["happened"]]
         if skipped:
             yield f"Skipped steps{of}: {_listed(skipped)}."
+    if any(step["lost_updates"] is not None for step in document["steps"]):
+        yield LOST_UPDATES
 
 
 def scale_path(steps: Sequence[StepEntry]) -> list[tuple[int, float]]:
