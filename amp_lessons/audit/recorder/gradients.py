@@ -172,6 +172,13 @@ class GradientBook:
             gradient = state.gradient()
             state.sample = None if gradient is None or state.sample is None else sample_of(gradient)
 
+    def clipped(self, parameters: Iterable[Tensor]) -> None:
+        """Take gradients that were clipped for what they are: what follows is compared with that."""
+        for state in self._of(parameters):
+            state.take_as_it_is()
+            gradient = state.gradient()
+            state.sample = None if gradient is None or state.sample is None else sample_of(gradient)
+
     def applied(self, parameters: Iterable[Tensor]) -> None:
         """Note that a step has used, or skipped, these gradients."""
         for state in self._of(parameters):

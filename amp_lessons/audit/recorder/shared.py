@@ -187,10 +187,10 @@ class Known:
         return scale_of(scaler) if scaler is not None else Later(1.0)
 
     def look(self, parameters: Iterable[Tensor]) -> None:
-        """Notice what was done to gradients; what clipping does to them is recorded otherwise."""
+        """Notice what was done to gradients, but for clipping, after which they are taken as they are."""
         parameters = list(parameters)
         scaler = self.scalers.get(self.book.scaler_of(parameters))
-        scale = scale_of(scaler).at_once() if scaler is not None and not self._log.here.clipped else None
+        scale = scale_of(scaler).at_once() if scaler is not None else None
         self.book.look(parameters, scale)
 
     def record_mixing(self, parameters: list[Tensor]) -> None:

@@ -280,6 +280,7 @@ def _clipped_by_norm(recorder: Recorder, original: Any) -> Any:
             recorder.gradients.clipped, by_value=False, limit=float(max_norm), parameters=parameters
         )
         original(parameters, max_norm, *args, **kwargs)
+        recorder.safely(recorder.known.book.clipped, parameters)
 
     return clip
 
