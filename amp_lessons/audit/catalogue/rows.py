@@ -81,8 +81,9 @@ def _entered(
 ) -> Callable[[Callable[_P, Worded]], Callable[_P, Finding]]:
     def enter(words: Callable[_P, Worded]) -> Callable[_P, Finding]:
         code = words.__name__
-        seen_by = "audit" if only_audit else "check" if unseen else "both"
-        _enter(Row(code, means, lesson, seen_by, unseen, costs))
+        _enter(
+            Row(code, means, lesson, "audit" if only_audit else "check" if unseen else "both", unseen, costs)
+        )
 
         @wraps(words)
         def finding(*args: _P.args, **kwargs: _P.kwargs) -> Finding:
