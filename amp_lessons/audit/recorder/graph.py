@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -19,7 +21,6 @@ MADE_AT, CAST_AT = "amp_lessons.made_at", "amp_lessons.cast_at"  # on which line
 _OF_PYTORCH = re.compile(r"Backward\d+$")  # autograd's name of an operation that it knows
 _MOST_LOOKED_AT = 5000  # operations of a penalty
 LARGE_NUMBER = 64.0  # what divides by as much may unscale, where the scale itself is not known
-_MEAN = F._Reduction.get_enum("mean")
 _FAR_ENOUGH = 16  # operations: a scaled loss divided by the number of micro-batches, a sum of two losses
 
 
@@ -67,9 +68,18 @@ def is_mean(tensor: Tensor) -> bool:
 
 def _takes_a_mean(node: Any) -> bool:
     try:
-        return node.name() == "MeanBackward0" or getattr(node, "_saved_reduction", None) == _MEAN
+        return node.name() == "MeanBackward0" or getattr(node, "_saved_reduction", None) == _mean()
     except RuntimeError:  # the graph has been freed
         return False
+
+
+@cache
+def _mean() -> int:
+    """Return the number by which losses save that they are means."""
+    with torch.enable_grad():
+        loss = F.mse_loss(torch.zeros(1, requires_grad=True), torch.zeros(1), reduction="mean")
+    node: Any = loss.grad_fn
+    return node._saved_reduction
 
 
 def went_backward(tensor: Tensor) -> bool:
