@@ -6,10 +6,10 @@ import linecache
 import sys
 import types
 import warnings
+from contextlib import ExitStack
 from typing import NamedTuple
 
 import pytest
-import torch
 
 from amp_lessons import audit
 
@@ -110,9 +110,9 @@ PLANTS = {
     ),
     "autocast over everything": Plant(
         "for epoch in range(2):\n",
-        "torch.autocast('cpu', torch.float16).__enter__()\nfor epoch in range(2):\n",
+        "wide.enter_context(torch.autocast('cpu', torch.float16))\nfor epoch in range(2):\n",
         "one_big_autocast",
-        "torch.autocast('cpu', torch.float16).__enter__()",
+        "wide.enter_context(torch.autocast('cpu', torch.float16))",
     ),
     "the loss outside autocast": Plant(
         LOSS,
@@ -203,19 +203,14 @@ def report_of(tmp_path, monkeypatch):
 
     def run(source: str) -> audit.Report:
         linecache.cache[name] = (len(source), None, source.splitlines(True), name)
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), ExitStack() as wide:
             warnings.simplefilter("ignore")
-            nesting = torch.is_autocast_enabled("cpu")
+            names = {"__name__": "__main__", "PATH": tmp_path / "kept.pt", "wide": wide}
             try:
                 with audit.watch(every=1) as seen:
-                    exec(
-                        compile(source, name, "exec"), {"__name__": "__main__", "PATH": tmp_path / "kept.pt"}
-                    )
+                    exec(compile(source, name, "exec"), names)
             except (RuntimeError, AssertionError, ValueError):
                 pass
-            finally:
-                torch.set_autocast_enabled("cpu", nesting)
-                torch.clear_autocast_cache()
         return seen.report
 
     return run
