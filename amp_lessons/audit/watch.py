@@ -22,7 +22,7 @@ from amp_lessons.audit.numbers.sampler import Sampler
 from amp_lessons.audit.recorder import events
 from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.on_tensors import watching_beside, watching_tensors
-from amp_lessons.audit.recorder.places import line_of, own_line
+from amp_lessons.audit.recorder.places import forgetting_wrappers, line_of, own_line
 from amp_lessons.audit.recorder.recorder import Recorder
 from amp_lessons.audit.recorder.replacing import replaced
 from amp_lessons.audit.recorder.spies import spying
@@ -130,6 +130,7 @@ class Seen:
         for optimizer in living_optimizers():
             self._recorder.known.may_be_used(optimizer)
         with ExitStack() as stack:
+            stack.enter_context(forgetting_wrappers())
             stack.enter_context(spying(self._recorder))
             stack.enter_context(watching_beside(self._recorder))
             self._tensors = stack.enter_context(ExitStack())
@@ -182,8 +183,9 @@ class Seen:
         if _COMPILED not in self._unseen:
             self._unseen.append(_COMPILED)
 
-    def _origin(self, parameter: torch.Tensor) -> str:
-        return self._recorder.casts.origin(parameter, self._names.models)
+    def _origin(self, parameter: torch.Tensor) -> tuple[str, events.Line]:
+        casts = self._recorder.casts
+        return casts.origin(parameter, self._names.models), casts.since(parameter)
 
     def _safely(self, look: Callable[..., Any], *args: Any) -> Any:
         return self._recorder.safely(look, *args)
@@ -241,10 +243,14 @@ class Seen:
             with_autocast=frames.with_autocast,
             without=frames.without,
             evaluating=frames.evaluating,
+            evaluating_since=self._recorder.here.evaluating_since,
         )
 
     def _stale(self, module: str) -> None:
-        self._judge.judge(events.StaleForward(step=self._recorder.steps, line=own_line(), module=module))
+        outermost = next((line for line, _ in self._recorder.here.autocasts), None)
+        self._judge.judge(
+            events.StaleForward(step=self._recorder.steps, line=outermost or own_line(), module=module)
+        )
 
 
 def _explained(error: Exception) -> Explanation:

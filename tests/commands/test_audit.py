@@ -246,6 +246,25 @@ def test_a_script_that_ends_without_python_has_a_report_too(tmp_path, ending, st
 
 
 @pytest.mark.slow
+@unix
+@pytest.mark.parametrize(
+    ("ending", "said"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", "it was killed by SIGKILL"),
+        ("raise ValueError('--lr is missing')", "ValueError: --lr is missing"),
+    ],
+)
+def test_a_script_that_ends_before_its_first_step_is_told_that_and_given_no_advice(tmp_path, ending, said):
+    done = audited(tmp_path, f"import os, signal, torch\n{ending}")
+    assert done.returncode == parent.NOT_RUN
+    assert said in done.stderr
+    told = " ".join(done.stderr.split())
+    assert "the script ended before any optimizer had taken a step" in told
+    assert "imported PyTorch" not in told
+    assert "enabled=False" not in told
+
+
+@pytest.mark.slow
 def test_a_loop_that_changes_weights_by_hand_is_told_that_nothing_can_be_said_of_it(tmp_path):
     source = """
 import torch

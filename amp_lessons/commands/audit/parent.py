@@ -154,6 +154,7 @@ CLEAN, MISTAKES, NOT_RUN = 0, 1, 2
 INTERRUPTED = 130  # what shells report of a program that Ctrl-C has ended
 
 _NEVER_BEGAN = "the script ended before it had imported PyTorch"
+_ENDED_BEFORE_A_STEP = "the script ended before any optimizer had taken a step: nothing was trained yet"
 _NO_STEP = (
     "no optimizer took a step in the script's own process: of a loop that changes weights by hand nothing "
     "can be said, and what other processes train that the script started is not seen (torchrun … -m "
@@ -170,7 +171,7 @@ def report_of(kept: Path, of: str, status: int) -> Document:
     if not kept.exists():
         document["not_seen"].append(_NEVER_BEGAN)
     elif not document["steps"]:
-        document["not_seen"].append(_NO_STEP)
+        document["not_seen"].append(_ENDED_BEFORE_A_STEP if document["ended"] else _NO_STEP)
     return document
 
 
