@@ -255,7 +255,6 @@ only_checked(
     wrong_rotation="rows are rotated by other angles, and rounding does not explain it",
     mask="keys that are not allowed have no weight",
     empty_rows="queries without a key give zeros and good gradients",
-    masked_row_not_zero="a query without a key gives an average of what is hidden",
     masked_row_gradient="gradients through a query without a key are NaN",
     mask_leaks="keys that are not allowed have a say",
     scores_flattened="scores of allowed keys were clamped or rounded to the same number",
@@ -440,4 +439,27 @@ only_checked(
     calls_averaged="a module was left out that goes wrong at one of its calls",
     changed_in_place="what a module had been given or had returned was overwritten before it was judged",
     prefix_not_a_part="a module was taken for a part of one whose name begins alike",
+)
+
+# --- a softmax, block by block
+
+only_checked(
+    _ASKED,
+    one_pass="every block was taken once and let go",
+    whole_softmax="the result is that of a softmax over all scores",
+    masked_blocks="masked blocks count nothing",
+    state_in_fp32="nothing between scores and result is rounded to 16 bits",
+    blocks_asked_again="blocks that can be gone through once were asked for again",
+    blocks_kept="blocks, or copies of them, were kept until the last had come",
+    not_rescaled="what was summed before the maximum grew was not rescaled",
+    values_not_rescaled="the sum was rescaled when the maximum grew, the weighted values were not",
+    sum_not_rescaled="the weighted values were rescaled when the maximum grew, the sum was not",
+    sum_not_divided="weighted values were returned without a division by the sum of weights",
+    blocks_averaged="each block was given a softmax of its own",
+    last_block_only="what came before the last block was forgotten",
+    exponents_overflow="exponentials overflow, or all become 0, for want of the largest score",
+    masked_block_nan="a block of which a row sees nothing gives NaN",
+    product_cast_back="autocast cast what a product in fp32 was given",
+    state_in_half="a sum, an exponential or a product was rounded to 16 bits on the way",
+    wrong_softmax="the result is wrong, and no known mistake explains it",
 )
