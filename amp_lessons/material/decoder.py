@@ -7,6 +7,7 @@ same weights under two of them.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -212,6 +213,46 @@ def log_probabilities(model: Decoder, inputs: Tensor, targets: Tensor, how: Arit
     """Return the log-probability of each target, (batch, length), as ``model`` computes it under ``how``."""
     every = how.run("loss", lambda logits: logits.log_softmax(-1), model(inputs, how))
     return every.gather(-1, targets[..., None])[..., 0]
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What an arithmetic changes against fp32: each log-probability, by how much, and the router's choices."""
+
+    off: Tensor
+    other_experts: int
+
+    @property
+    def typical(self) -> float:
+        """The median change of a log-probability."""
+        return self.off.median().item()
+
+    @property
+    def largest(self) -> float:
+        """The largest change of a log-probability."""
+        return self.off.max().item()
+
+
+@torch.no_grad()
+def changes(model: Decoder, inputs: Tensor, targets: Tensor, how: Arithmetic) -> Changes:
+    """Return what ``how`` changes of the targets' log-probabilities, and how many other experts it takes."""
+    exact = log_probabilities(model, inputs, targets)
+    usual = model.chosen
+    off = (log_probabilities(model, inputs, targets, how) - exact).abs()
+    return Changes(off, sum(int((a != b).sum()) for a, b in zip(usual, model.chosen, strict=True)))
+
+
+@torch.no_grad()
+def with_block_weights(model: Decoder, change: Callable[[Tensor], Tensor]) -> Decoder:
+    """Return a copy in which ``change`` made the weights of all linear layers and experts in the blocks anew.
+
+    Embeddings, norms, routers and the head, which are usually left in 16 bits, stay as they are.
+    """
+    changed = copy.deepcopy(model)
+    for name, weight in changed.blocks.named_parameters():
+        if weight.dim() > 1 and "router" not in name:
+            weight.copy_(change(weight))
+    return changed
 
 
 def split_product(parts: int, *, rounded: bool = True) -> Product:

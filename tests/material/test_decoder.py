@@ -159,3 +159,30 @@ def test_norms_of_queries_and_keys_bound_the_scores(text):
 def test_too_long_a_text_is_refused(model):
     with pytest.raises(ValueError, match="65 characters do not fit into a context of 64"):
         model(torch.zeros(1, 65, dtype=torch.long))
+
+
+def test_changes_are_counted_against_fp32(model, text):
+    inputs, targets = text[:, :-1], text[:, 1:]
+    assert decoder.changes(model, inputs, targets, decoder.FP32).largest == 0
+    how = all_in(torch.bfloat16)
+    found = decoder.changes(model, inputs, targets, how)
+    exact, rounded = (decoder.log_probabilities(model, inputs, targets, each) for each in (decoder.FP32, how))
+    assert torch.equal(found.off, (rounded - exact).abs())
+    assert found.typical == (rounded - exact).abs().median()
+    model(inputs)
+    usual = model.chosen
+    swapped = Arithmetic(routes=[chosen.roll(1) for chosen in usual])
+    expected = sum(int((chosen != chosen.roll(1)).sum()) for chosen in usual)
+    assert decoder.changes(model, inputs, targets, swapped).other_experts == expected
+
+
+def test_weights_of_blocks_are_made_anew_in_a_copy(model):
+    before = {name: each.clone() for name, each in model.named_parameters()}
+    made = dict(decoder.with_block_weights(model, torch.zeros_like).named_parameters())
+    zeros = {name for name, each in made.items() if not each.any()}
+    assert all(torch.equal(before[name], each) for name, each in model.named_parameters())
+    assert zeros == {
+        f"blocks.{block}.{name}"
+        for block in (0, 1)
+        for name in ("attention.query_key_value.weight", "attention.out.weight", "experts.up", "experts.down")
+    }
