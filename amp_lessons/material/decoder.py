@@ -217,7 +217,7 @@ def log_probabilities(model: Decoder, inputs: Tensor, targets: Tensor, how: Arit
 
 @dataclass(frozen=True)
 class Changes:
-    """What an arithmetic changes against fp32: each log-probability, by how much, and the router's choices."""
+    """What an arithmetic changes against fp32: log-probabilities, and choices of the router."""
 
     off: Tensor
     other_experts: int
