@@ -24,9 +24,9 @@ def spacing(number, dtype=BF16):
 
 def test_a_seed_is_nothing_to_temperature_0_and_the_order_of_a_sum_is():
     sums = []
-    for order in (slice(None), slice(None, None, -1)):
+    for parts in ([256.0, 1.0, 1.0], [1.0, 1.0, 256.0]):
         total = torch.zeros((), dtype=BF16)
-        for part in torch.tensor([256.0, 1.0, 1.0], dtype=BF16)[order]:
+        for part in parts:
             total = total + part
         sums.append(total)
     assert [float(total) for total in sums] == [256.0, 258.0]
@@ -47,7 +47,7 @@ def test_a_rounded_logit_moves_by_half_a_spacing_and_a_probability_by_six_per_ce
     off = float((numbers.bfloat16().float() - numbers).abs().max())
     assert off == pytest.approx(0.0625, rel=0.01)
     assert math.exp(off) == pytest.approx(1.064, abs=0.001)
-    assert off / 16 < 2**-8 < 0.004, "of the logit it is the share that bf16 rounds"
+    assert off / 16 <= 2**-8 < 0.004, "of the logit it is the share that bf16 rounds"
 
 
 def test_a_sum_of_exponentials_in_bf16_stops_at_256_and_the_result_is_16_times_too_large():
@@ -109,11 +109,9 @@ def test_cross_entropy_is_blind_to_a_constant_that_z_loss_and_bf16_are_not():
     assert float(cross_entropy(moved, labels)) == pytest.approx(float(cross_entropy(logits.double(), labels)))
     assert (moved.logsumexp(-1) - logits.double().logsumexp(-1)).tolist() == pytest.approx([100.0] * 32)
     assert spacing(100.0) == 0.5
-    off = [
-        cross_entropy(each.bfloat16().float(), labels) - cross_entropy(logits, labels)
-        for each in (logits, moved)
-    ]
-    assert abs(off[1]) > 10 * abs(off[0])
+    exact = cross_entropy(logits, labels)
+    near, far = (cross_entropy(each.bfloat16().float(), labels) - exact for each in (logits, moved))
+    assert far.abs() > 10 * near.abs()
 
 
 def test_twice_the_weights_are_four_times_the_scores_and_with_qk_norm_the_same():
