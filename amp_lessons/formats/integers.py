@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from amp_lessons.arguments import require, require_whole
+from amp_lessons.arguments import require_whole
+from amp_lessons.formats import rounding
 
 SCALE_BITS = 16  # scales are fp16, as GPTQ and AWQ store them
 
@@ -42,9 +43,10 @@ def by_groups(weight: Tensor, bits: int = 4, group: int | None = 32) -> Grouped:
 
     For None a row is one group; a row's last group may be shorter. A scale is the largest magnitude of its
     group over 2^(bits - 1) - 1, rounded to fp16; zero is exact. Raises ValueError for inf and NaN, for an
-    empty weight, for numbers too large or too small for a scale in fp16, for other bits and for no group.
+    empty weight, for numbers too large or too small for a scale in fp16, for other bits and for no group;
+    TypeError for what is no tensor of fp32, fp16 or bf16.
     """
-    weight = require(weight, Tensor, "weight", "a tensor such as torch.randn(64, 128)").detach().float()
+    weight = rounding.as_float32(weight)
     if require_whole(bits, "bits", least=2) > 8:
         raise ValueError(f"bits is a whole number from 2 to 8, not {bits}")
     if not weight.dim() or not weight.numel():

@@ -215,6 +215,12 @@ def log_probabilities(model: Decoder, inputs: Tensor, targets: Tensor, how: Arit
     return every.gather(-1, targets[..., None])[..., 0]
 
 
+@torch.no_grad()
+def perplexity(model: Decoder, inputs: Tensor, targets: Tensor, how: Arithmetic = FP32) -> float:
+    """Return e to the mean loss: among how many characters the model is as unsure as if it had to guess."""
+    return (-log_probabilities(model, inputs, targets, how).mean()).exp().item()
+
+
 @dataclass(frozen=True)
 class Changes:
     """What an arithmetic changes against fp32: log-probabilities, and choices of the router."""

@@ -186,3 +186,9 @@ def test_weights_of_blocks_are_made_anew_in_a_copy(model):
         for block in (0, 1)
         for name in ("attention.query_key_value.weight", "attention.out.weight", "experts.up", "experts.down")
     }
+
+
+def test_who_knows_nothing_is_as_unsure_as_among_all_characters(model, text):
+    with torch.no_grad():
+        model.head.weight.zero_()
+    assert decoder.perplexity(model, text, text) == pytest.approx(VOCABULARY, rel=1e-5)
