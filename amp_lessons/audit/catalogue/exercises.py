@@ -463,3 +463,42 @@ only_checked(
     state_in_half="a sum, an exponential or a product was rounded to 16 bits on the way",
     wrong_softmax="the result is wrong, and no known mistake explains it",
 )
+
+# --- weights in four bits
+
+only_checked(
+    _ASKED,
+    half_a_scale="codes times scales are the weights, to half of a scale",
+    scale_per_group="each group has the scale of its own largest magnitude",
+    not_finite_refused="weights that are inf or NaN are refused",
+    not_finite_quantised="weights that are inf or NaN were given codes",
+    codes_out_of_range="codes lie beyond those that 4 bits have",
+    group_scale_lost="a group's scale is zero, inf or NaN although its weights are not",
+    scale_per_row="all groups of a row share one scale",
+    groups_of_outputs="groups lie along the outputs instead of the inputs",
+    groups_interleaved="weights that share a scale are no neighbours",
+    codes_clipped="the largest weights of a group were cut off",
+    codes_unused="the largest weight of a group leaves codes unused",
+    codes_truncated="quotients were cut off instead of rounded",
+    codes_of_another_scale="codes were computed by the scale before it was rounded",
+    wrong_codes="the codes are wrong, and no known mistake explains it",
+)
+
+# --- weights of tokens that another policy drew
+
+only_checked(
+    _ASKED,
+    ratio_per_token="each weight is the ratio of a token's two probabilities",
+    ratio_capped="no weight is above the cap, and below it none is changed",
+    ratio_is_constant="no gradient flows through the weights",
+    weights_have_graph="a gradient flows through importance weights",
+    not_masked="a token without a probability was given a weight",
+    ratio_of_probabilities="probabilities were divided that are 0 in fp32",
+    ratio_not_capped="importance weights lie above the cap",
+    ratio_inverted="the ratio of the two probabilities is inverted",
+    ratio_capped_below="small importance weights were raised",
+    capped_to_zero="tokens above the cap were left out instead of capped",
+    weights_normalised="importance weights were divided by their mean or their sum",
+    difference_in_half="differences of log-probabilities were rounded to 16 bits",
+    wrong_weights="the weights are wrong, and no known mistake explains it",
+)
