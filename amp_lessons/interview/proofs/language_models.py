@@ -641,6 +641,8 @@ def bf16_decay() -> dict[str, object]:
     assert 18 <= smallest <= 21
     decoupled = torch.ones(1, dtype=_BF16) - 1e-5 * torch.ones(1, dtype=_BF16)
     assert decoupled == 1  # written as a subtraction, no better
+    up_or_down = torch.rand(10**6) < decay / 2**-8  # a stochastic rounding of 1 - 1e-5, to 1 or 1 - 1/256
+    assert math.isclose(up_or_down.float().mean().item() * 2**-8, decay, rel_tol=0.1)
     portion = numbers * (1 - decay) ** 1000  # a thousand steps' decay at once
     assert (portion < numbers).all()
     return {
@@ -751,6 +753,7 @@ def compile_casts() -> dict[str, object]:
     assert off[0] > 1.2 * off[1]
     relative = ((eager.double() - fused.double()) / fused.double().abs().clamp(min=1e-6)).abs().max().item()
     assert relative > 0.5  # where terms cancel, a last bit is everything
+    assert (x.float().sum() != x.float().flip(0).sum()) or (y.float().sum() != y.float().flip(0).sum())
     # A cast that somebody wrote is a statement about the result, and leaving it out another function
     written = (x.float() / 3).bfloat16().float() + 1.0
     assert not torch.equal(written, x.float() / 3 + 1.0)
