@@ -235,6 +235,16 @@ def masked_row_nan(
 
 
 @mistake(
+    "a query without a key gives an average of what is hidden",
+    lesson="02",
+    unseen="only an exercise asks for it",
+)
+def masked_row_not_zero(seen: str, hint: str) -> Worded:
+    """Report numbers in a row that may see no key; ``seen`` says where, ``hint`` how it gives zeros."""
+    return f"{seen}: softmax of equal scores gives every hidden key the same weight", hint
+
+
+@mistake(
     "a buffer that forward passes write is inf or NaN, and the weights are not", lesson="06", costs="beside"
 )
 def buffers_not_finite(seen: str, statistics: bool = True) -> Worded:
