@@ -10,6 +10,8 @@
 - ``mock``: interviews against a clock; ``planning`` draws their questions, and what follows from an answer;
   ``reporting`` says how they went.
 - ``designs``: rounds of system design, data in ``designs.yaml``.
+- ``coding``: code under a clock; ``plan``: what to do each day until an interview.
+- ``sections``: a report in sections, as text, markdown and HTML.
 - ``whiteboard``: one page to know by heart; ``exporting``: the bank for Anki, and as CSV.
 """
 

@@ -5,6 +5,8 @@ from .bank import TOPICS as TOPICS
 from .bank import follow_ups as follow_ups
 from .bank import prove as prove
 from .bank import question as question
+from .coding.rounds import CodeRound as CodeRound
+from .coding.rounds import RoundReport as RoundReport
 from .deck import Card as Card
 from .deck import Deck as Deck
 from .designs import DESIGNS as DESIGNS
@@ -17,6 +19,8 @@ from .exporting import as_csv as as_csv
 from .exporting import write_anki as write_anki
 from .mock import DesignRound as DesignRound
 from .mock import Mock as Mock
+from .plan import Plan as Plan
+from .plan import plan as plan
 from .planning import Asked as Asked
 from .proving import Proof as Proof
 from .questions import LEVELS as LEVELS
