@@ -90,14 +90,15 @@ def _questions(level: str, wanted: int, rng: random.Random) -> Iterator[Asked]:
     """Yield a question of each topic, as many as are wanted or there are topics, and a number at last."""
     spoken = [each for each in QUESTIONS if not each.asks_for_a_number]
     first = rng.choice([each for each in spoken if each.level == _below(level)])
-    yield asked_question(first)
     others = _of_each_topic([each for each in spoken if each.topic != first.topic], level, rng)
     number = wanted - 1 - (wanted > 2)  # the first was one, and the estimate is another
-    for each in others[:number]:
-        yield asked_question(each)
+    asked = [first, *others[:number]]
+    yield from map(asked_question, asked)
     if wanted > 2:
+        spoken_of = {each.topic for each in asked}
         numbers = [each for each in QUESTIONS if each.asks_for_a_number and each.level in _suited(level)]
-        yield asked_estimate(rng.choice(numbers), rng.randrange(_SEEDS))
+        drawn = rng.choice([each for each in numbers if each.topic not in spoken_of])
+        yield asked_estimate(drawn, rng.randrange(_SEEDS))
 
 
 def _below(level: str) -> str:
