@@ -9,8 +9,6 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, linear, rms_norm
 
-from amp_lessons import quizzes
-
 BF16 = torch.bfloat16
 WEIGHTS = 70e9
 BYTES_PER_S = 3.35e12
@@ -203,8 +201,3 @@ def test_decay_of_1e_5_moves_no_weight_in_bf16_and_a_tenth_in_fp32():
     every = torch.arange(0x0080, 0x7F80, dtype=torch.int16).view(BF16).double()  # all normal numbers
     gaps = torch.tensor([(b - a) / b for a, b in pairwise(every.tolist())])
     assert float(gaps.min()) / 2 == pytest.approx(0.002, rel=0.03), "half a spacing, of a weight"
-
-
-def test_the_lesson_asks_as_many_questions_as_this_file_knows_of():
-    held_by_their_cells = 1  # llm.collapse
-    assert len(quizzes.of_lesson("11")) == 18 + held_by_their_cells

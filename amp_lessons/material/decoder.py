@@ -201,7 +201,7 @@ class Decoder(nn.Module):
     @property
     def largest_score(self) -> float:
         """The largest attention score of the last pass, over all blocks."""
-        return max(block.attention.largest_score for block in self.blocks)
+        return max(each.largest_score for each in self.modules() if isinstance(each, Attention))
 
 
 def decoder(vocabulary_size: int, *, seed: int = 0, qk_norm: bool = False) -> Decoder:

@@ -238,3 +238,46 @@ def sum_as_one_more_column(blocks):
             before, largest = largest, torch.maximum(largest, scores.float().amax(-1, keepdim=True))
             state = state * torch.exp(before - largest) + torch.exp(scores.float() - largest) @ values
     return state[..., :-1] / state[..., -1:].clamp(min=1.0)
+
+
+@TABLE.correct()
+def minus_infinity_with_a_guard(blocks):
+    """Keeps -inf as the largest score of a row that has seen nothing, and subtracts 0 there."""
+    largest = total = weighted = None
+    for scores, values in blocks:
+        with torch.autocast(scores.device.type, enabled=False):
+            scores, values = scores.float(), values.float()
+            now = scores.amax(-1, keepdim=True)
+            now = now if largest is None else torch.maximum(largest, now)
+            finite = torch.where(now == -torch.inf, 0.0, now)
+            weights = (scores - finite).exp()
+            if largest is None:
+                total, weighted = weights.sum(-1, keepdim=True), weights @ values
+            else:
+                factor = (largest - finite).exp()
+                total = total * factor + weights.sum(-1, keepdim=True)
+                weighted = weighted * factor + weights @ values
+            largest = now
+    return torch.where(total == 0, 0.0, weighted / total)
+
+
+@TABLE.correct()
+def powers_of_two_and_a_state_in_place(blocks):
+    """Computes as kernels do: one block ahead, with exp2, and the state overwritten."""
+    blocks, largest = iter(blocks), None
+    block = next(blocks)
+    while block is not None:
+        scores, values = block[0].float() * 1.4426950408889634, block[1].float()
+        block = next(blocks, None)
+        if largest is None:
+            largest = torch.full_like(scores[..., :1], -3e38)
+            total, weighted = (
+                torch.zeros_like(largest),
+                largest.new_zeros(*scores.shape[:-1], values.shape[-1]),
+            )
+        now = torch.maximum(largest, scores.amax(-1, keepdim=True))
+        factor, weights = torch.exp2(largest - now), torch.exp2(scores.sub_(now))
+        total.mul_(factor).add_(weights.sum(-1, keepdim=True))
+        weighted.mul_(factor).add_((weights.unsqueeze(-1) * values).sum(-2))
+        largest = now
+    return weighted.div_(total.clamp_(min=1.0))

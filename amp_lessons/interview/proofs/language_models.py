@@ -312,7 +312,7 @@ def online_softmax() -> dict[str, object]:
     assert torch.allclose(by_blocks(iter(blocks)).double(), whole, atol=1e-5)
 
     # Without the factor what came before the maximum grew counts too much
-    largest, total, weighted = torch.full((16, 1), -torch.inf), 0.0, 0.0
+    largest, total, weighted = torch.full((16, 1), -torch.inf), torch.zeros(16, 1), torch.zeros(16, 64)
     for block, rows in blocks:
         largest = torch.maximum(largest, block.float().amax(1, keepdim=True))
         exponentials = (block.float() - largest).exp()
