@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,6 +14,7 @@ from torch import nn
 
 from amp_lessons.arguments import require, require_whole
 from amp_lessons.audit.judging.judge import Judge
+from amp_lessons.audit.log import StepLog, writer_to
 from amp_lessons.audit.numbers.buffers import BufferRecorder
 from amp_lessons.audit.numbers.frames import FrameRecorder
 from amp_lessons.audit.numbers.naming import NOT_SEEN, Names, is_compiled, is_sharded, living_optimizers
@@ -90,6 +92,15 @@ class Seen:
     def steps(self) -> tuple[StepSeen, ...]:
         """One line for every step that an optimizer was asked for."""
         return self._sampler.steps
+
+    def steps_from(self, first: int, wait: bool) -> Iterator[StepSeen]:
+        """Yield the steps from the ``first`` on; without ``wait`` as far as no device is waited for."""
+        return self._sampler.steps_from(first, wait)
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The codes of the mistakes and remarks found so far."""
+        return tuple(dict.fromkeys(each.code for each in self._judge.sightings()))
 
     @property
     def layers(self) -> Mapping[str, LayerSeen]:
@@ -252,7 +263,7 @@ _WATCHING = threading.Lock()
 
 
 @contextmanager
-def watch(*models: nn.Module, every: int = 10) -> Iterator[Seen]:
+def watch(*models: nn.Module, every: int = 10, log: str | os.PathLike[str] | None = None) -> Iterator[Seen]:
     """Watch the training inside: ``with audit.watch(model) as seen: train(…)``, then ``seen.report``.
 
     ``models`` give the names of layers; those that are left out are found by the optimizers that step their
@@ -262,7 +273,7 @@ def watch(*models: nn.Module, every: int = 10) -> Iterator[Seen]:
 
     The training's results are, bit for bit, those without the watch. Whatever ends it, PyTorch is left as it
     was, and what was seen until then can be read. Raises TypeError or ValueError for arguments of the wrong
-    kind, and RuntimeError inside another ``watch``.
+    kind, RuntimeError inside another ``watch``, and OSError for a log that cannot be written.
     """
     for model in models:
         require(model, nn.Module, "a model", "an nn.Module; optimizers and scalers are found by themselves")
@@ -270,6 +281,8 @@ def watch(*models: nn.Module, every: int = 10) -> Iterator[Seen]:
     if not _WATCHING.acquire(blocking=False):
         raise RuntimeError("another audit.watch is under way in this process; end it first")
     try:
+        if log is not None:
+            StepLog(seen, writer_to(Path(require(log, (str, os.PathLike), "log", "the name of a file"))))
         with seen.watching():
             yield seen
     finally:

@@ -136,6 +136,7 @@ def test_its_own_exit_status_is_told(tmp_path):
         (["."], ". is a folder; name the Python file in it"),
         (["s.py", "--json", "nowhere/report.json"], "cannot be written"),
         (["s.py", "--html", "."], "cannot be written"),
+        (["s.py", "--log", "nowhere/run.jsonl"], "cannot be written"),
     ],
 )
 def test_what_cannot_be_run_is_said_before_anything_runs(tmp_path, monkeypatch, capsys, arguments, answer):
@@ -183,6 +184,17 @@ def test_mistakes_are_told_after_the_script_and_in_files(tmp_path):
     assert [step["sampled"] for step in document["steps"]] == [True, False, True, False, True]
     assert "clip_before_unscale" in (tmp_path / "r.html").read_text("utf-8")
     assert done.stderr.endswith("wrote r.json\nwrote r.html\n")
+
+
+@pytest.mark.slow
+def test_the_log_has_each_step_as_the_report_has_it_wherever_the_script_goes(tmp_path):
+    """A script that was killed has left its steps, too: each line is there when its step is over."""
+    source = TRAINING + "import os\nos.chdir('/')\nfor step in train(3): pass\nos.abort()\n"
+    done = audited(tmp_path, "import os\nos.chdir('/')\n" + source, "--log", "run.jsonl", "--every", "1")
+    assert "it was killed" in done.stderr
+    lines = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text("utf-8").splitlines()]
+    assert [line["index"] for line in lines] == [0, 1, 2]
+    assert all(line["happened"] and line["scale"] == 256.0 and line["layers"]["Linear"] for line in lines)
 
 
 @pytest.mark.slow

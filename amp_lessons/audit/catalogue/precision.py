@@ -235,6 +235,16 @@ def masked_row_nan(
 
 
 @mistake(
+    "a query without a key gives an average of what is hidden",
+    lesson="02",
+    unseen="only an exercise asks for it",
+)
+def masked_row_not_zero(seen: str, hint: str) -> Worded:
+    """Report numbers in a row that may see no key; ``seen`` says where, ``hint`` how it gives zeros."""
+    return f"{seen}: softmax of equal scores gives every hidden key the same weight", hint
+
+
+@mistake(
     "a buffer that forward passes write is inf or NaN, and the weights are not", lesson="06", costs="beside"
 )
 def buffers_not_finite(seen: str, statistics: bool = True) -> Worded:
@@ -249,4 +259,15 @@ def buffers_not_finite(seen: str, statistics: bool = True) -> Worded:
         f"takes nothing of that back; {later}",
         "put back what they held before a batch whose step is skipped, or keep inf from them: what overflows "
         "before them belongs in fp32; a norm's statistics that are lost can be estimated anew",
+    )
+
+
+@mistake("the weights themselves are inf or NaN", lesson="06", only_audit=True)
+def weights_broken(which: str) -> Worded:
+    """Report weights that are not finite; ``which`` names the layers that own them."""
+    return (
+        f"weights of {which} are inf or NaN: a step was made with gradients that were not finite, or that "
+        "were too large, and no later step takes that back",
+        "go back to a checkpoint whose weights are finite, and audit the training from there: it names the "
+        "first inf or NaN, and steps that were made past the scaler",
     )

@@ -224,6 +224,29 @@ def always_overflows(steps: int, loss: float | None = None) -> Worded:
     )
 
 
+@mistake("the scaler skips far more steps than its search for a larger scale", lesson="03", only_audit=True)
+def skipped_too_often(skipped: int, steps: int, growth_interval: int) -> Worded:
+    """Report ``skipped`` of the last ``steps``; ``growth_interval`` is the scaler's."""
+    return (
+        f"{skipped} of the last {steps} steps were skipped, and their batches lost; a scaler that has found "
+        f"its scale tries a larger one every {growth_interval:,} steps: most of these have another reason",
+        "audit a part of the run: it names the module in whose pass the first inf or NaN appears; keep that "
+        "in fp32, or use bf16; where single batches overflow, look at their data",
+    )
+
+
+@mistake("the loss scale has fallen to where it protects little", lesson="03", only_audit=True)
+def scale_fell(scale: float, overflows_above: float) -> Worded:
+    """Report a ``scale`` that overflows have brought down; ``overflows_above`` is a gradient's magnitude."""
+    return (
+        f"the loss scale has fallen to {scale:g}: at it, a gradient overflows in fp16 only above "
+        f"{overflows_above:,.0f}, so inf or NaN mostly come from the forward pass, from the data, or from "
+        "weights that are NaN already; small gradients vanish meanwhile",
+        "look for the first inf or NaN of the forward pass; keep what overflows there in fp32, or use bf16; "
+        "where true gradients are that large, make the loss smaller, as by a mean in place of a sum",
+    )
+
+
 # --- what goes along with the optimizer's steps
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 import torch
 from torch import Tensor, nn
@@ -44,6 +45,10 @@ class _Line:
     scale: Later
     loss: Later
 
+    @property
+    def known(self) -> bool:
+        return self.scale.known and self.loss.known
+
     def read(self) -> StepSeen:
         return replace(self.seen, scale=self.scale.read() or 0.0, loss=self.loss.read())
 
@@ -79,6 +84,10 @@ class Sampler:
         """All steps so far, in order."""
         return tuple(line.read() for line in list(self._lines))
 
+    def steps_from(self, first: int, wait: bool) -> Iterator[StepSeen]:
+        """Yield the steps from the ``first`` on; without ``wait`` as far as no device is waited for."""
+        return (line.read() for line in takewhile(lambda line: wait or line.known, self._lines[first:]))
+
     @property
     def layers(self) -> dict[str, LayerSeen]:
         """All layers that were looked at, in the order of the optimizers' parameters."""
@@ -87,7 +96,7 @@ class Sampler:
     def closure_begins(self, optimizer: torch.optim.Optimizer) -> None:
         """Remember some weights where this step is one to look at; its gradients come with its closure."""
         if self._asked[id(optimizer)] % self._every == 0:
-            self._before_closure = id(optimizer), Remembered(self.names.by_layer(_moving(optimizer)))
+            self._before_closure = id(optimizer), Remembered(self.names.by_layer(moving(optimizer)))
 
     def before_step(
         self,
@@ -117,7 +126,7 @@ class Sampler:
             self._remembered = before
             before.closure_is_over()
         else:
-            self._remembered = Remembered(self.names.by_layer(_moving(optimizer)))
+            self._remembered = Remembered(self.names.by_layer(moving(optimizer)))
         self._tell_of_zeros(optimizer, step, loss_scale, used)
         self._tell_of_underflow(step, loss_scale, used)
 
@@ -268,7 +277,7 @@ def _name_in_layer(models: list[nn.Module], parameter: object, index: int) -> st
     return f"parameter {index}"
 
 
-def _moving(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+def moving(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     """Return the parameters that a step may change: not those whose rate is 0, at a warm-up's first step."""
     return [p for group in optimizer.param_groups if not _is_zero(group.get("lr")) for p in group["params"]]
 

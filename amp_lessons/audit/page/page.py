@@ -52,9 +52,10 @@ def document_of(audit: Seen | Report) -> Document:
     return report.to_dict()
 
 
-def page(document: Document) -> str:
-    """Return a whole HTML page of a report's document."""
-    sections = Markup("\n").join(sections_with_pictures(document))
+def page(document: Document, *more: Section) -> str:
+    """Return a whole HTML page of a report's document, with ``more`` sections below its own."""
+    below = (Markup("<section>{}</section>").format(section_html(each, "h2")) for each in more)
+    sections = Markup("\n").join([*sections_with_pictures(document), *below])
     return page_of(headline(document), ran_html(document) + sections)
 
 
