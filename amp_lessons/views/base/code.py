@@ -17,7 +17,7 @@ _PRE_STYLE = (
 )
 
 
-class _HouseStyle(Style):
+class HouseStyle(Style):
     """The colours of a number's fields: dark enough on paper, and told apart by everyone."""
 
     background_color = PAPER
@@ -33,6 +33,6 @@ class _HouseStyle(Style):
 
 def code_html(source: str, label: str) -> Markup:
     """Return ``source`` as a block of highlighted Python that the keyboard can scroll, called ``label``."""
-    coloured = highlight(source, PythonLexer(), HtmlFormatter(style=_HouseStyle, noclasses=True, nowrap=True))
+    coloured = highlight(source, PythonLexer(), HtmlFormatter(style=HouseStyle, noclasses=True, nowrap=True))
     block = Markup('{}<pre class="amp-paper" style="{}" tabindex="0" role="region" aria-label="{}">{}</pre>')
     return block.format(PAPER_STYLE, _PRE_STYLE, label, Markup(coloured))
