@@ -86,7 +86,7 @@ bench: .venv/installed-test
 	$(BIN)/python -m benchmarks $(BENCH)
 
 site: .venv/installed-lab
-	$(BIN)/amp-lessons site $(SITE_OUT)
+	$(BIN)/amp-lessons site $(SITE_OUT) --frames build/frames
 
 # With the machine's own Python and PyTorch: nothing is installed.
 gpu:

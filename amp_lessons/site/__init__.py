@@ -2,7 +2,3 @@
 
 A page needs no kernel, no server and no network; it asks nobody for anything, and tells nobody anything.
 """
-
-from amp_lessons.site.build import build
-
-__all__ = ["build"]

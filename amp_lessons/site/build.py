@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pygments.formatters import HtmlFormatter
 
 from amp_lessons.lessons import shipped
 from amp_lessons.site.explain import explain_page, explain_script
+from amp_lessons.site.frames import put_frames
 from amp_lessons.site.front import front_page
 from amp_lessons.site.glossary import glossary_page
 from amp_lessons.site.lesson import lesson_page
@@ -19,6 +20,7 @@ from amp_lessons.site.search import search_page, search_script
 from amp_lessons.site.shell import Page, html_of
 from amp_lessons.site.substitutes import Shelf
 from amp_lessons.site.symptoms import symptoms_page, symptoms_script
+from amp_lessons.site.widgets import widget_scripts, widget_styles
 from amp_lessons.views.base import code
 from amp_lessons.views.widgets import quiz
 
@@ -26,19 +28,28 @@ ASSETS = Path(__file__).parent / "assets"
 _SCRIPTS = ("site.js", "questions.js", "symptoms.js", "explain.js", "search.js", "views.js")
 
 
-def build(out: Path) -> list[Path]:
+def build(out: Path, kept: Path | None = None, say: Callable[[str], None] = print) -> list[Path]:
     """Write the site into the folder ``out``, and return the pages. What was there of an older site goes.
 
-    Raises FileNotFoundError where the lessons did not come with the package, and ValueError for a folder that
-    holds something else than a site.
+    What takes long is kept in the folder ``kept``: the states of all views, answers with computed numbers.
+    For None nothing is computed: views stand as pictures. Raises FileNotFoundError where the lessons did not
+    come with the package, ValueError for a folder that holds something else than a site, and RuntimeError
+    where a lesson cannot be run.
     """
     _empty(out)
-    shelf = Shelf(out)
+    shelf = Shelf(out, _live(out / "frames", kept, say) if kept else {})
     pages = list(_pages(shelf))
     _write_assets(out / "assets", pages)
     for page in pages:
         (out / page.file).write_text(html_of(page, pages), "utf-8")
     return [out / page.file for page in pages]
+
+
+def _live(frames: Path, kept: Path, say: Callable[[str], None]) -> dict[tuple[str, str], str]:
+    """Put the frames of all lessons into a folder; return what stands still of each live view."""
+    frames.mkdir()
+    found = {head.number: put_frames(head.number, kept, frames, say) for head in shipped.heads()}
+    return {(number, cell): still for number, live in found.items() for cell, still in live.items()}
 
 
 def _pages(shelf: Shelf) -> Iterator[Page]:
@@ -68,6 +79,7 @@ def _write_assets(folder: Path, pages: list[Page]) -> None:
         shutil.copy(ASSETS / name, folder)
     made = {
         "site.css": style(),
+        "widgets.js": widget_scripts(),
         "symptoms-data.js": symptoms_script(),
         "explain-data.js": explain_script(),
         "search-data.js": search_script(pages),
@@ -77,7 +89,8 @@ def _write_assets(folder: Path, pages: list[Page]) -> None:
 
 
 def style() -> str:
-    """Return the one style of all pages: the site's own, that of questions, the colours of code."""
+    """Return the one style of all pages: the site's own, those of questions and widgets, colours of code."""
     highlighted = HtmlFormatter(style=code.HouseStyle).get_style_defs(".highlight")
-    sheets = [(ASSETS / "site.css").read_text("utf-8"), quiz.SHEET.read_text("utf-8"), highlighted]
+    shared = [quiz.SHEET.read_text("utf-8"), widget_styles(), highlighted]
+    sheets = [(ASSETS / "site.css").read_text("utf-8"), *shared]
     return re.sub(r"\n\s+", "\n", "\n".join(sheets))

@@ -11,7 +11,7 @@ from amp_lessons.routes import overview
 from amp_lessons.routes.catalogue import ABLE_TO, ROUTES
 from amp_lessons.site.lesson import linked
 from amp_lessons.site.shell import Page, address, link
-from amp_lessons.site.substitutes import Shelf
+from amp_lessons.site.substitutes import Shelf, live_html
 
 FIRST_PICTURE = ("03", "live-view")  # the loss scale, and what becomes of real gradients
 
@@ -46,23 +46,20 @@ def front_page(shelf: Shelf) -> Page:
         "Mixed precision training with PyTorch",
         body,
         description="A course on mixed precision training with PyTorch, to be read and played with",
-        scripts=("views.js",),
+        scripts=("widgets.js", "views.js"),
         kind="front",
         listed="Lessons",
     )
 
 
 def _picture(shelf: Shelf) -> Markup:
+    """Return the picture of lesson 03, which moves where its frames are there."""
     number, cell = FIRST_PICTURE
-    frames = (
-        Markup(' data-frames="{}"').format(shelf.frozen[FIRST_PICTURE])
-        if FIRST_PICTURE in shelf.frozen
-        else ""
-    )
-    return Markup(
-        '<div class="amp-live"{}><div class="amp-scroll" tabindex="0" role="group" aria-label="Picture"><img '
-        'class="amp-paper" src="pictures/{}-{}.png" alt="Gradients on the number line of fp16"></div></div>'
-    ).format(frames, number, cell)
+    picture = Markup(
+        '<div class="amp-scroll" tabindex="0" role="group" aria-label="Picture"><img class="amp-paper" '
+        'src="pictures/{}-{}.png" alt="Gradients on the number line of fp16"></div>'
+    ).format(number, cell)
+    return live_html(f"{number}-{cell}", picture) if FIRST_PICTURE in shelf.live else picture
 
 
 def _routes() -> Markup:

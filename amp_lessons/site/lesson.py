@@ -48,7 +48,7 @@ def lesson_page(head: Head, shelf: Shelf) -> Page:
         title=f"{head.number} · {head.title}",
         body=opening + _contents(core_html) + core_html + Markup("\n").join(sections) + _ways_on(head),
         description=f"{head.title}: lesson {head.number} of a course on mixed precision with PyTorch",
-        scripts=("questions.js", "views.js"),
+        scripts=("questions.js", "widgets.js", "views.js"),
         kind="lesson",
     )
 

@@ -12,7 +12,7 @@ import nbformat
 from markupsafe import Markup
 from nbformat import NotebookNode
 
-from amp_lessons import clinic
+from amp_lessons import clinic, views
 from amp_lessons.exercises import shelf as exercises
 from amp_lessons.exercises.exercise import Exercise
 from amp_lessons.exercises.report import rendering
@@ -40,10 +40,13 @@ class Shown:
 
 @dataclass
 class Shelf:
-    """What pages need beside them: where files go, and which views were frozen, by lesson and cell."""
+    """What pages need: where files go, and what stands still of each live view, by lesson and cell.
+
+    ``shown`` is how each view is shown, in the order of the lessons.
+    """
 
     out: Path
-    frozen: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    live: Mapping[tuple[str, str], str] = field(default_factory=dict)
     shown: list[Shown] = field(default_factory=list)
 
 
@@ -88,18 +91,28 @@ def _picture_to_file(output: NotebookNode, cell_id: str, view: str, head: Head, 
 
 
 def _around(picture: Markup, cell_id: str, view: str, head: Head, shelf: Shelf) -> Markup:
-    frames = shelf.frozen.get((head.number, cell_id))
-    if frames:
-        shelf.shown.append(Shown(head, cell_id, view, "live"))
-        return Markup('<div class="amp-live" data-frames="{}">{}</div>').format(frames, picture)
+    """Return a picture where frames come, if there are any; else with how to get the view that moves."""
     if view[0].islower() or view == "Patient":  # a picture in the notebook, too
         return picture
-    shelf.shown.append(Shown(head, cell_id, view, "a picture"))
+    still = shelf.live.get((head.number, cell_id))
+    if still is not None:
+        shelf.shown.append(Shown(head, cell_id, view, f"live. {still}"))
+        return live_html(f"{head.number}-{cell_id}", picture)
+    shelf.shown.append(Shown(head, cell_id, view, f"a picture: {_why_still(view)}"))
     return picture + Markup('<p class="how">{}</p>').format(_HOW)
 
 
+def live_html(frames: str, picture: Markup) -> Markup:
+    """Return where a view comes to live as soon as it is looked at, and what stands there until then."""
+    return Markup('<div class="amp-live" data-frames="{}">{}</div>').format(frames, picture)
+
+
+def _why_still(view: str) -> str:
+    return getattr(views, view).why_still or "what its controls take has no end"
+
+
 _HOW = (
-    "This is a picture of one of its states: in the notebook it has controls, and your own PyTorch answers."
+    "This is a picture of one of its states. In a notebook it moves: the links at the lesson's head open one."
 )
 
 

@@ -15,8 +15,9 @@ from amp_lessons.views.widgets.symptoms import ways
 
 _BODY = Markup(
     """<h1>From a symptom to its cause</h1>
-<p>What is wrong with your training? Answer what you see, until a cause is named, with lines that show whether it
-is so. Their names are those of most scripts: <code>model</code>, <code>batch</code>, <code>optimizer</code>.</p>
+<p>What is wrong with your training? Answer what you see, until a cause is named, with lines that show whether
+it is so. Their names are those of most scripts: <code>model</code>, <code>batch</code>,
+<code>optimizer</code>.</p>
 <div id="tree" class="amp-quiz" aria-live="polite"></div>
 <details><summary>All ways at once, to be read</summary>{ways}</details>"""
 )

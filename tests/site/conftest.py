@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from amp_lessons.site import build
+from amp_lessons.site.build import build
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from amp_lessons.exercises import shelf
 from amp_lessons.lessons import shipped
 from amp_lessons.quizzes import Choice, Question
 from amp_lessons.routes.catalogue import ROUTES
-from amp_lessons.site import build
+from amp_lessons.site.build import build
 from amp_lessons.site.glossary import term_id
 from amp_lessons.site.questions import question_html
 from amp_lessons.site.shell import Page, html_of
