@@ -10,6 +10,7 @@ from pathlib import Path
 from pygments.formatters import HtmlFormatter
 
 from amp_lessons.lessons import shipped
+from amp_lessons.site.cards import Answers, answers, cards_page
 from amp_lessons.site.explain import explain_page, explain_script
 from amp_lessons.site.frames import put_frames
 from amp_lessons.site.front import front_page
@@ -25,7 +26,7 @@ from amp_lessons.views.base import code
 from amp_lessons.views.widgets import quiz
 
 ASSETS = Path(__file__).parent / "assets"
-_SCRIPTS = ("site.js", "questions.js", "symptoms.js", "explain.js", "search.js", "views.js")
+_SCRIPTS = ("site.js", "questions.js", "symptoms.js", "explain.js", "cards.js", "search.js", "views.js")
 
 
 def build(out: Path, kept: Path | None = None, say: Callable[[str], None] = print) -> list[Path]:
@@ -37,8 +38,9 @@ def build(out: Path, kept: Path | None = None, say: Callable[[str], None] = prin
     where a lesson cannot be run.
     """
     _empty(out)
-    shelf = Shelf(out, _live(out / "frames", kept, say) if kept else {})
-    pages = list(_pages(shelf))
+    told = answers(kept, say) if kept else None
+    shelf = Shelf(out, _live(out / "frames", kept, say) if kept else {}, has_cards=told is not None)
+    pages = list(_pages(shelf, told))
     _write_assets(out / "assets", pages)
     for page in pages:
         (out / page.file).write_text(html_of(page, pages), "utf-8")
@@ -52,13 +54,18 @@ def _live(frames: Path, kept: Path, say: Callable[[str], None]) -> dict[tuple[st
     return {(number, cell): still for number, live in found.items() for cell, still in live.items()}
 
 
-def _pages(shelf: Shelf) -> Iterator[Page]:
-    """Yield every page; a new one is a line here, and stands in the navigation if it is ``listed``."""
+def _pages(shelf: Shelf, told: Answers | None) -> Iterator[Page]:
+    """Yield every page; a new one is a line here, and stands in the navigation if it is ``listed``.
+
+    Cards have computed numbers in them: without what was ``told`` there are none.
+    """
     lessons = [lesson_page(head, shelf) for head in shipped.heads()]
     yield front_page(shelf)
     yield glossary_page()
     yield symptoms_page()
     yield explain_page()
+    if told is not None:
+        yield cards_page(told)
     yield search_page()
     yield live_page(shelf)
     yield from lessons

@@ -42,11 +42,13 @@ class Shown:
 class Shelf:
     """What pages need: where files go, and what stands still of each live view, by lesson and cell.
 
-    ``shown`` is how each view is shown, in the order of the lessons.
+    ``has_cards`` says whether there is a page of cards, ``shown`` how each view is shown, in the order of the
+    lessons.
     """
 
     out: Path
     live: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    has_cards: bool = False
     shown: list[Shown] = field(default_factory=list)
 
 
@@ -59,6 +61,8 @@ def substituted(cell: NotebookNode, head: Head, shelf: Shelf) -> NotebookNode:
     named = _CALL.findall(cell.source)
     if named and named[-1] in _INSTEAD:
         return _showing(cell, _INSTEAD[named[-1]](cell.source), unseen=True)
+    if named and named[-1] == "FlashCards" and shelf.has_cards:
+        return _showing(cell, _link_to("cards.html", "The cards have a page of their own")(""), unseen=True)
     pictures = [output for output in cell.outputs if "image/png" in output.get("data", {})]
     if pictures:
         _picture_to_file(pictures[-1], cell.id, named[-1], head, shelf)

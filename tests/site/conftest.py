@@ -1,15 +1,53 @@
-"""One site for all tests of it."""
+"""Sites for all tests of them: one whose views are pictures, one with a view that is live, and with cards."""
 
 from __future__ import annotations
 
 import pytest
 
-from amp_lessons.site.build import build
+from amp_lessons import views
+from amp_lessons.interview.bank import QUESTIONS
+from amp_lessons.material import data, models
+from amp_lessons.site import build as building
+from amp_lessons.site.freezing import freeze
+from amp_lessons.views.base import states
+
+LIVE = ("03", "live-view")
 
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory):
     """The folder of a site, built once."""
     folder = tmp_path_factory.mktemp("site")
-    build(folder)
+    building.build(folder)
+    return folder
+
+
+def loss_scale_view():
+    """Lesson 03's view, as its cells make it."""
+    import torch
+
+    batch = data.batches(data.digits().train, batch_size=32)[0]
+    return views.LossScaleView(models.digits_classifier(seed=0), batch, torch.nn.functional.cross_entropy)
+
+
+@pytest.fixture(scope="session")
+def live_site(tmp_path_factory):
+    """A site on which the first picture moves, of all layers alone, and whose cards hold their templates."""
+    kept = tmp_path_factory.mktemp("kept")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(states, "MOST_STATES", 130)
+        frozen = freeze(loss_scale_view(), "-".join(LIVE))
+
+        def put_frames(number, _kept, out, _say):
+            if number != LIVE[0]:
+                return {}
+            for name, script in frozen.scripts.items():
+                (out / name).write_text(script, "utf-8")
+            return {LIVE[1]: frozen.still}
+
+        answers = {each.id: (each.question_template, each.answer_template) for each in QUESTIONS}
+        patch.setattr(building, "put_frames", put_frames)
+        patch.setattr(building, "answers", lambda *_: answers)
+        folder = tmp_path_factory.mktemp("live-site")
+        building.build(folder, kept)
     return folder

@@ -88,20 +88,31 @@
       document.head.append(script);
     });
 
-  // Where the address names a value, the view begins there; whatever else stands in an address is left alone.
-  const asked = (name, axes, start) => {
+  // The address says where the controls stand: `?live-view.loss-scale=12&live-view.dtype=bf16`. Of what stands
+  // in one, only values that a control has count; whatever else is there is left alone.
+  const parameter = (name, axis) =>
+    `${name.replace(/^\d\d-/, "")}.${axis.name.toLowerCase().replace(/[^a-z0-9]+/g, "-")}`;
+
+  const asked = (name, axes, start, models) => {
     const query = new URLSearchParams(location.search);
     return axes.map((axis, i) => {
-      const given = query.get(`${name}.${i}`) ?? "";
-      return /^\d{1,4}$/.test(given) && Number(given) < axis.size ? Number(given) : start[i];
+      const given = query.get(parameter(name, axis));
+      if (given === null) return start[i];
+      const model = models[axis.of];
+      const at = axis.slider
+        ? (/^-?\d{1,4}$/.test(given) ? Number(given) - model.get("min") : -1)
+        : model.get("_options_labels").indexOf(given);
+      return at >= 0 && at < axis.size ? at : start[i];
     });
   };
 
-  const remember = (name, start, positions) => {
+  const remember = (name, axes, start, positions, models) => {
     const query = new URLSearchParams(location.search);
     positions.forEach((at, i) => {
-      if (at === start[i]) query.delete(`${name}.${i}`);
-      else query.set(`${name}.${i}`, at);
+      const model = models[axes[i].of];
+      const value = axes[i].slider ? at + model.get("min") : model.get("_options_labels")[at];
+      if (at === start[i]) query.delete(parameter(name, axes[i]));
+      else query.set(parameter(name, axes[i]), value);
     });
     const words = query.toString();
     try {
@@ -171,11 +182,11 @@
       models[axis.of].moved = () => {
         go(here());
         clearTimeout(later);
-        later = setTimeout(() => remember(name, start, here()), 300);
+        later = setTimeout(() => remember(name, axes, start, here(), models), 300);
       };
     }
 
-    const first = asked(name, axes, start);
+    const first = asked(name, axes, start, models);
     await go(first);
     if (view.still) {
       const said = element("p", "how");
