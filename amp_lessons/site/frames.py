@@ -13,13 +13,12 @@ from amp_lessons.lessons.shipped import Cell
 from amp_lessons.site.made import made
 from amp_lessons.site.making import LIVE
 
-_VIEW = re.compile(r"\bviews\.[A-Z]\w+\(")
-
 # What asks something of a learner has no frames, and a check would take its time: such cells are not run.
-_NOT_RUN = re.compile(
-    r"views\.(Quiz|CurveQuiz|ExerciseCard|Patient|check|LessonEnd|Map|SymptomTree|DrillView|FlashCards|"
-    r"MockInterview)\("
+_ASKING = (
+    "Quiz|CurveQuiz|ExerciseCard|Patient|check|LessonEnd|Map|SymptomTree|DrillView|FlashCards|MockInterview"
 )
+_NOT_RUN = re.compile(rf"views\.({_ASKING})\(")
+_VIEW = re.compile(rf"\bviews\.(?!{_ASKING})[A-Z]\w+\(")
 
 
 def put_frames(number: str, kept: Path, out: Path, say: Callable[[str], None]) -> dict[str, str]:

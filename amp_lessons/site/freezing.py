@@ -116,7 +116,7 @@ def still(view: View, moving: list[Axis]) -> str:
     """Say which controls of a view need the notebook; nothing where all of them move."""
     controls = [each.control for each in moving]
     left = [each for each in states.widgets_of(view) if isinstance(each, _CONTROLS) and each not in controls]
-    names = [f"“{getattr(each, 'label', '') or each.description}”" for each in left]
+    names = [f"“{getattr(each, 'description', '') or each.label}”" for each in left]
     return f"In the notebook you can also use {listed(names)}." if names else ""
 
 

@@ -21,6 +21,7 @@ from typing import Any
 import amp_lessons
 
 _PACKAGE = Path(amp_lessons.__file__).resolve().parent
+_HERE = {"site/made.py", "site/frames.py"}  # they decide what is asked, and nothing of what is made
 _DEPENDS = "depends.json"
 _VERSIONS = ("torch", "numpy", "matplotlib", "ipywidgets", "anywidget")
 
@@ -78,4 +79,5 @@ def loaded() -> list[str]:
     """List the files of the package that this process has loaded, by their paths in it."""
     files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
     paths = {Path(file).resolve() for file in files if file}
-    return sorted(str(path.relative_to(_PACKAGE)) for path in paths if _PACKAGE in path.parents)
+    inside = {path.relative_to(_PACKAGE).as_posix() for path in paths if _PACKAGE in path.parents}
+    return sorted(inside - _HERE)

@@ -9,11 +9,13 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from amp_lessons import audit, quizzes
+from amp_lessons.audit.explaining.lookup import MESSAGES
 from amp_lessons.clinic.symptoms import paths
 from amp_lessons.lessons import shipped
-from tests.site.conftest import loss_scale_view
+from tests.audit.explaining.said_by_torch import said_by_torch
+from tests.audit.explaining.test_library_messages import IN_FILES, REPORTED
+from tests.site.sites import build_live, loss_scale_view
 
-pytest_plugins = ["tests.site.conftest"]
 pytestmark = [pytest.mark.slow]
 
 OTHERS = ("index", "glossary", "symptoms", "explain", "search", "cards", "live")
@@ -21,6 +23,11 @@ PAGES = (*OTHERS, *(head.file.removesuffix(".ipynb") for head in shipped.heads()
 LOOKS = ((390, "light"), (800, "dark"), (1280, "light"), (390, "dark"))
 TAG = "<img src=x onerror=alert(1)>"
 HOSTILE = f"?live-view.loss-scale={TAG}&live-view.dtype=%00&q={TAG}&walk=0.99.-1.a&card=__proto__"
+
+
+@pytest.fixture(scope="module")
+def live_site(tmp_path_factory):
+    return build_live(tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("kept"))
 
 
 @pytest.fixture
@@ -170,6 +177,15 @@ def test_an_error_is_explained_as_python_explains_it(open_page):
     page.locator("#said").fill("<img src=x onerror=alert(1)>")
     page.locator("#explain").click()
     expect(page.locator("#meaning")).to_contain_text("not among the messages")
+
+
+def test_javascript_knows_a_message_by_the_patterns_as_python_does(open_page):
+    texts = [said.text for said in said_by_torch()]
+    texts += [*(whole.format(piece) for _, _, piece, whole in IN_FILES), *(text for _, text in REPORTED)]
+    page = open_page("explain")
+    by_python = [next((each.name for each in MESSAGES if each.matches(text)), None) for text in texts]
+    assert page.evaluate("texts => texts.map((text) => ampExplain(text))", texts) == by_python
+    assert len(set(by_python)) > len(MESSAGES) / 2
 
 
 def test_the_search_finds_words_of_a_section(open_page):

@@ -19,6 +19,7 @@ from amp_lessons.site.build import build
 from amp_lessons.site.glossary import term_id
 from amp_lessons.site.questions import question_html
 from amp_lessons.site.shell import Page, html_of
+from tests.site.sites import build_still
 
 pytestmark = pytest.mark.slow
 
@@ -46,6 +47,11 @@ class Elements(HTMLParser):
 
     def all(self, attribute):
         return [(tag, attrs[attribute]) for tag, attrs in self.found if attribute in attrs]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    return build_still(tmp_path_factory.mktemp("site"))
 
 
 @pytest.fixture(scope="module")

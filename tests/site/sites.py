@@ -1,6 +1,9 @@
-"""Sites for all tests of them: one whose views are pictures, one with a view that is live, and with cards."""
+"""Sites for tests: one whose views are pictures, one with a view that is live and with cards."""
 
 from __future__ import annotations
+
+import os
+from pathlib import Path
 
 import pytest
 
@@ -14,14 +17,6 @@ from amp_lessons.views.base import states
 LIVE = ("03", "live-view")
 
 
-@pytest.fixture(scope="session")
-def site(tmp_path_factory):
-    """The folder of a site, built once."""
-    folder = tmp_path_factory.mktemp("site")
-    building.build(folder)
-    return folder
-
-
 def loss_scale_view():
     """Lesson 03's view, as its cells make it."""
     import torch
@@ -30,10 +25,8 @@ def loss_scale_view():
     return views.LossScaleView(models.digits_classifier(seed=0), batch, torch.nn.functional.cross_entropy)
 
 
-@pytest.fixture(scope="session")
-def live_site(tmp_path_factory):
-    """A site on which the first picture moves, of all layers alone, and whose cards hold their templates."""
-    kept = tmp_path_factory.mktemp("kept")
+def build_live(folder, kept):
+    """Build a site on which the first picture moves, of all layers alone, and whose cards hold templates."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(states, "MOST_STATES", 130)
         frozen = freeze(loss_scale_view(), "-".join(LIVE))
@@ -48,6 +41,13 @@ def live_site(tmp_path_factory):
         answers = {each.id: (each.question_template, each.answer_template) for each in QUESTIONS}
         patch.setattr(building, "put_frames", put_frames)
         patch.setattr(building, "answers", lambda *_: answers)
-        folder = tmp_path_factory.mktemp("live-site")
         building.build(folder, kept)
+    return folder
+
+
+def build_still(folder):
+    """Build a site for which nothing is computed; that of AMP_LESSONS_SITE where one was built already."""
+    if built := os.environ.get("AMP_LESSONS_SITE"):
+        return Path(built).resolve()
+    building.build(folder)
     return folder
