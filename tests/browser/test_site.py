@@ -62,7 +62,7 @@ def test_nobody_is_kept_out(open_page, name):
         page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
         scrolled, shown = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
         assert scrolled <= shown, f"{width} px: {scrolled}"
-        found = Axe().run(page).response["violations"]
+        found = Axe().run(page, options={"preload": False}).response["violations"]
         assert [
             f"{each['id']}: {each['nodes'][0]['html']}" for each in found if each["impact"] in SERIOUS
         ] == []

@@ -65,6 +65,16 @@ def test_each_state_is_looked_at_once_within_the_ends_that_it_has():
     assert [at for at, _ in found] == [(i, 1) for i in range(5)] + [(i, 0) for i in range(3)]
 
 
+def test_nothing_is_a_choice_like_others():
+    view = Product()
+    view._most.options = [("a number", 6), ("nothing", None)]
+    axis = states.Axis(view._most)
+    view._most.unobserve_all()
+    for position in (1, 0, 1):
+        axis.move(position)
+        assert (axis.position, states.shown(view._most)["index"]) == (position, position)
+
+
 def test_afterwards_the_view_is_as_it_was():
     view = Product()
     before = view.caption

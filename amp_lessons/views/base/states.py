@@ -51,7 +51,10 @@ class Axis:
         """Which of its values it has, from 0."""
         if isinstance(self.control, Slider):
             return self.control.value - self.control.min
-        return int(self.control.index)
+        index = (
+            self.control.index
+        )  # ipywidgets takes the value None for no choice at all, also where it is one
+        return self.control._options_values.index(None) if index is None else index
 
     def move(self, position: int) -> None:
         """Give it that one of its values, or the last; ValueError if it does not stay there."""
@@ -150,14 +153,16 @@ def _put(moved: Iterable[Axis], positions: Iterable[int]) -> None:
 
 # What is the same for all widgets, or is nothing to a page that draws them by itself.
 _NOT_SHOWN = {"layout", "style", "tabbable", "tooltip", "comm", "children", "box_style", "keys"}
-_OF_LISTS = ("description", "_options_labels", "index", "disabled")
+_OF_LISTS = ("description", "_options_labels", "disabled")
 
 
 def shown(widget: ipywidgets.Widget) -> State:
     """Return what of a widget reaches the page."""
-    names = _OF_LISTS if isinstance(widget, ipywidgets.Dropdown) else _own(widget)
+    is_list = isinstance(widget, ipywidgets.Dropdown)
+    state = {name: getattr(widget, name) for name in (_OF_LISTS if is_list else _own(widget))}
+    index = {"index": Axis(widget).position} if is_list else {}
     display = {"display": widget.layout.display or ""} if hasattr(widget, "layout") else {}
-    return {name: getattr(widget, name) for name in names} | display
+    return state | index | display
 
 
 def _own(widget: ipywidgets.Widget) -> list[str]:
