@@ -4,6 +4,7 @@
 #   make lab LAB_ARGS=--originals                             for authors: the notebooks that git tracks
 #   make lab TORCH_INDEX=https://download.pytorch.org/whl/cpu PyTorch without CUDA's libraries, which are 4 GB
 #   make lab PYTHON=python3.12                                another Python than python3
+#   make test CONSTRAINTS=newest.txt                          other versions than those of constraints.txt; a file of its own may be empty
 #   make test PYTEST_ARGS="-k census"                         some of the tests
 #   make test AMP_LESSONS_SHARE=3/8                           another share of the attempts at exercises: tests/selection.py
 #   make bench BENCH=import_time                              some of the benchmarks
@@ -14,6 +15,7 @@
 
 PYTHON ?= python3
 TORCH_INDEX ?=
+CONSTRAINTS ?= constraints.txt
 LAB_ARGS ?=
 PYTEST_ARGS ?=
 BENCH ?=
@@ -26,7 +28,7 @@ LAB_EXTRAS := lab,models,pretrained
 TEST_EXTRAS := lab,models,pretrained,classroom,test
 BIN := .venv/bin
 NOTEBOOKS ?= $(sort $(wildcard notebooks/*.ipynb))
-INSTALL = $(BIN)/python -m pip install --no-compile --constraint constraints.txt $(addprefix --extra-index-url ,$(TORCH_INDEX))
+INSTALL = $(BIN)/python -m pip install --no-compile --constraint $(CONSTRAINTS) $(addprefix --extra-index-url ,$(TORCH_INDEX))
 # One process more than there are cores: a third of the time a test waits, for a kernel, a page or a limit.
 WORKERS = $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
 TOGETHER = -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
@@ -99,11 +101,11 @@ clean:
 	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.venv/installed-lab: pyproject.toml constraints.txt | $(BIN)/pip
+.venv/installed-lab: pyproject.toml $(CONSTRAINTS) | $(BIN)/pip
 	$(INSTALL) --editable '.[$(LAB_EXTRAS)]'
 	@touch $@
 
-.venv/installed-test: pyproject.toml constraints.txt | $(BIN)/pip
+.venv/installed-test: pyproject.toml $(CONSTRAINTS) | $(BIN)/pip
 	$(INSTALL) --editable '.[$(TEST_EXTRAS)]'
 	@touch $@ .venv/installed-lab
 

@@ -30,7 +30,12 @@ def refreshed(text: str, folder: str) -> str:
 
 def _block(what: str, folder: str) -> str:
     kind, _, of = what.partition(" ")
-    made = {"lessons": _lessons, "routes": _routes, "plan": lambda _: _plan(route(of))}
+    made = {
+        "lessons": _lessons,
+        "routes": _routes,
+        "short": lambda folder: "\n".join(each.in_short(folder) for each in ROUTES),
+        "plan": lambda _: _plan(route(of)),
+    }
     if kind not in made:
         raise ValueError(f"nothing called {what!r} is computed; there are {', '.join(made)}")
     return f"<!-- computed: {what} -->\n{made[kind](folder)}\n<!-- /computed -->"

@@ -20,10 +20,7 @@ from tests.test_packaging import PROJECT, ROOT, requirements
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 REPOSITORY = PROJECT["urls"]["Repository"]
 NAME = REPOSITORY.removeprefix("https://github.com/")
-FORK = (
-    f"the repository is {REPOSITORY} in pyproject.toml; what is said elsewhere follows by "
-    f"sed -i 's#<the other owner/name>#{NAME}#g' README.md notebooks/*.ipynb"
-)
+FORK = f"the repository is {REPOSITORY} in pyproject.toml; python -m tools.address writes it everywhere"
 
 in_every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 

@@ -82,7 +82,10 @@ def _show() -> int:
     from amp_lessons.routes import overview
 
     found = exercises.overview()
-    print(overview.table(scores.read()), end="\n\n")
+    kept = scores.read()
+    print(overview.table(kept), end="\n\n")
+    if route := overview.chosen(kept):
+        print(overview.next_step(route, kept), end="\n\n")
     print(found)
     print(f"\nkept in {progress.path()}; `amp-lessons progress --reset TITLE` forgets one exercise")
     print("`amp-lessons progress --routes` shows ways through the course")

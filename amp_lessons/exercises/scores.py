@@ -9,8 +9,9 @@ from amp_lessons import quizzes
 from amp_lessons.exercises import shelf
 from amp_lessons.exercises.exercise import Exercise
 from amp_lessons.exercises.repetition import is_due
-from amp_lessons.keeping import answers, cores, practice, progress, schedule
+from amp_lessons.keeping import answers, chosen, cores, practice, progress, schedule
 from amp_lessons.keeping.answers import Answers
+from amp_lessons.keeping.chosen import Chosen
 from amp_lessons.keeping.cores import Cores
 from amp_lessons.keeping.practice import Practice
 from amp_lessons.keeping.progress import Progress, ProgressError
@@ -27,11 +28,12 @@ class Kept:
     answers: Answers = field(default_factory=lambda: Answers({}))
     practice: Practice = field(default_factory=lambda: Practice({}))
     cores: Cores = field(default_factory=lambda: Cores({}))
+    chosen: Chosen = field(default_factory=Chosen)
 
     @property
     def message(self) -> str:
         """What the learner should know about the file, usually nothing."""
-        read = (self.progress, self.answers, self.practice, self.cores)
+        read = (self.progress, self.answers, self.practice, self.cores, self.chosen)
         return " ".join(each.message for each in read if each.message)
 
 
@@ -73,7 +75,7 @@ class Score:
 
 def read() -> Kept:
     """Read all that is kept. Raises ProgressError."""
-    return Kept(progress.read(), answers.read(), practice.read(), cores.read())
+    return Kept(progress.read(), answers.read(), practice.read(), cores.read(), chosen.read())
 
 
 def score(lesson: str, kept: Kept) -> Score:

@@ -6,6 +6,7 @@ from amp_lessons.exercises import scores
 from amp_lessons.exercises.scores import Kept, Score
 from amp_lessons.lessons import shipped
 from amp_lessons.lessons.shipped import Head
+from amp_lessons.routes.catalogue import ROUTES
 from amp_lessons.routes.stops import Route, duration
 from amp_lessons.text.tables import Table
 from amp_lessons.text.words import counted, listed
@@ -55,6 +56,11 @@ def due(kept: Kept) -> str:
     named += [f"{others} more"] if others else []
     named += [f"{counted(cards, 'interview card')} (lesson 10)"] if cards else []
     return f"Due for repetition: {listed(named)}." if named else "Nothing is due for repetition now."
+
+
+def chosen(kept: Kept) -> Route | None:
+    """Return the route that the learner chose; None before a choice, and where it is gone meanwhile."""
+    return next((each for each in ROUTES if each.id == kept.chosen.route), None)
 
 
 def next_step(route: Route, kept: Kept) -> str:

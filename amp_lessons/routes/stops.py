@@ -110,6 +110,12 @@ class Route:
         """The minutes of all stops; a command counts none."""
         return sum(stop.minutes for stop in self.stops)
 
+    def behind(self, lesson: str) -> Stop | None:
+        """Return the stop behind what the route holds of a lesson, by its number; None where none follows."""
+        here = [place for place, stop in enumerate(self.stops) if getattr(stop, "lesson", None) == lesson]
+        behind = self.stops[here[-1] + 1 :] if here else ()
+        return behind[0] if behind else None
+
     def next_stop(self, kept: Kept) -> Stop | None:
         """Return the stop behind the last one that was done, the first at first; None behind the last.
 
@@ -124,6 +130,17 @@ class Route:
         takes = f" ({duration(self.minutes)})" if self.minutes else ""
         stops = " → ".join(stop.as_markdown(folder) for stop in self.stops)
         return f"- **{self.title}**, {self.to}{takes}: {stops}"
+
+    def in_short(self, folder: str) -> str:
+        """Return the route as an item of a list: links to the lessons it leads through, and commands."""
+        takes = f" ({duration(self.minutes)})" if self.minutes else ""
+        stops = [
+            f"`{stop.text}`"
+            if isinstance(stop, Command)
+            else f"[{stop.lesson}]({folder}{shipped.head_of(stop.lesson).file})"
+            for stop in self.stops
+        ]
+        return f"- **{self.title}**{takes}: {' → '.join(dict.fromkeys(stops))}"
 
 
 def duration(minutes: int) -> str:

@@ -68,10 +68,22 @@ _UNREADABLE = """([smallestPx, ofPictures]) => {
 }"""
 
 
+_TALLER_CARDS = """(most) =>
+    [...document.querySelectorAll('.jp-Notebook .amp-card')]
+        .map((card) => [card.getBoundingClientRect().height, card.innerText.slice(0, 40)])
+        .filter(([height]) => height > most)
+        .map(([height, text]) => `a card of ${height} px does not fit on a screen: "${text}"`)
+"""
+TALLEST_CARD_PX = 500  # half of what a browser and JupyterLab leave of a screen of 1,080
+
+
 def expect_it_readable_narrow_and_dark(lesson: NotebookPage) -> None:
-    """Expect no text that is too small, nothing cut off and nothing that axe finds serious, in each theme."""
+    """Expect no text that is too small, nothing cut off and nothing that axe finds serious, in each theme.
+
+    On a page of usual width each exercise's card fits on a screen.
+    """
     pictures = json.loads(lesson.evaluate(_SMALLEST_TEXT_OF_PICTURES))
-    found = []
+    found: list[str] = lesson.page.evaluate(_TALLER_CARDS, TALLEST_CARD_PX)
     for theme, width in product(THEMES, WIDTHS):
         lesson.set_theme(theme)
         lesson.page.set_viewport_size({**AS_IT_WAS, "width": width})

@@ -92,6 +92,7 @@ def cells_of(written, checks):
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn
 def test_unsolved_every_check_says_so_and_no_try_is_booked(tried):
     texts, tries = tried
     for exercise, text, _ in texts:
@@ -101,6 +102,7 @@ def test_unsolved_every_check_says_so_and_no_try_is_booked(tried):
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn
 def test_with_the_solution_in_the_stubs_place_every_check_passes(tried):
     for exercise, _, solved in tried[0]:
         assert solved.startswith(f"{exercise.title}: passed"), solved

@@ -51,6 +51,7 @@ def sample():
 LEFT_ALONE = {"patches_torch", "leaves_state_behind", "ends_or_blocks_the_process"}
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(("exercise_id", "attempt"), list(sample()))
 def test_both_come_to_the_same_verdict(exercise_id, attempt):
     exercise = shelf.find(exercise_id)

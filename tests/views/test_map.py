@@ -45,3 +45,22 @@ def test_stored_it_does_not_say_what_this_learner_did():
 def test_it_stands_where_progress_cannot_be_read(monkeypatch):
     monkeypatch.setenv("AMP_LESSONS_HOME", "relative")
     assert "set AMP_LESSONS_HOME to an absolute path" in views.Map().said
+
+
+def test_the_route_that_was_chosen_is_kept_for_the_next_map_and_for_the_ends_of_lessons():
+    assert "**Next: [lesson 01" in views.LessonEnd("00").way_on()
+    views.Map().choose("I have an evening")
+    assert "Next on “I have an evening”: lesson 00" in views.Map().said
+    way_on = views.LessonEnd("00").way_on()
+    assert "**Next on “I have an evening”:** [lesson 03](03_loss_scaling.ipynb)" in way_on
+    assert "**Next: [lesson 03" in views.LessonEnd("02").way_on(), "lesson 02 is not on this route"
+    assert "**Next: [lesson 05" in views.LessonEnd("04").way_on(), "nothing follows lesson 04 on this route"
+
+
+def test_a_choice_that_cannot_be_kept_holds_all_the_same(monkeypatch, tmp_path):
+    shown = views.Map()
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("AMP_LESSONS_HOME", str(tmp_path / "file" / "below"))
+    shown.choose("I have an evening")
+    assert "Next on “I have an evening”" in shown.said
+    assert str(tmp_path / "file" / "below") in shown.said

@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from amp_lessons.audit.explaining.about_autocast import AUTOCAST, COMPILING
 from amp_lessons.audit.explaining.about_dtypes import DTYPES, RANGES
+from amp_lessons.audit.explaining.about_frameworks import ATTENTION, DEVICES, IMAGES, QUANTIZED, SCALERS
 from amp_lessons.audit.explaining.about_kernels import FLOAT8, KERNELS, TF32
 from amp_lessons.audit.explaining.about_scaler import SCALER, SCALER_CALLS
 from amp_lessons.audit.explaining.about_training import GRADIENTS, MEMORY, OPTIMIZERS, SHARDING
@@ -36,6 +37,11 @@ MESSAGES: tuple[Message, ...] = (
     *MEMORY,
     *SHARDING,
     *COMPILING,
+    *SCALERS,
+    *DEVICES,
+    *ATTENTION,
+    *QUANTIZED,
+    *IMAGES,
 )
 
 
@@ -45,8 +51,8 @@ class Explanation:
 
     ``known`` is False where nothing is known of it; then ``lesson`` is empty and ``cure`` says how to go on
     looking. ``said`` is the line that is explained, ``name`` what it is called here, ``source`` the file of
-    PyTorch's that says it, or ``C++``; ``seen_at`` the address of a public place where somebody met it, or
-    empty.
+    PyTorch's, or of a framework's, that says it, or ``C++``; ``seen_at`` the address of a public place where
+    somebody met it, or empty.
     """
 
     known: bool

@@ -1,4 +1,4 @@
-"""What one message of PyTorch means to somebody who trains in mixed precision."""
+"""What one message means to somebody who trains in mixed precision."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Message:
-    """An error or a warning of PyTorch's, what it means and what to change.
+    """An error or a warning of PyTorch's or a framework's, what it means and what to change.
 
     ``patterns`` are regular expressions, any of which is searched for in the text, where every run of white
     space is one blank. ``lesson`` is the number of the lesson that explains it, ``source`` the file of
-    PyTorch's that says it, or ``C++``; ``seen_at`` a public place where somebody met it. Sentences have
-    ``code`` between backticks.
+    PyTorch's, or of a framework's, that says it, or ``C++``; ``seen_at`` a public place where somebody met
+    it. Sentences have ``code`` between backticks.
     """
 
     name: str

@@ -98,9 +98,16 @@ class LessonEnd(Counting):
         )
 
     def way_on(self) -> str:
-        """Return the links to the next lesson and back to the map of all, in markdown."""
+        """Return the links to what is next on the route that was chosen and in order, and to the map of all.
+
+        In markdown.
+        """
         here = self.lesson.file == FIRST
         back = "the map of all lessons is above" if here else f"[back to the map of all lessons]({MAP})"
+        route = overview.chosen(self._kept)
+        stop = route.behind(self.lesson.number) if route else None
+        if route and stop:
+            return f"**Next on “{route.title}”:** {stop.as_markdown('')} · {back}"
         if self._next is None:
             return f"That was the last lesson · {back}"
         on = f"lesson {self._next.number} · {self._next.title}"

@@ -8,12 +8,14 @@ import ipywidgets
 from markupsafe import Markup
 
 from amp_lessons.exercises.scores import Kept
+from amp_lessons.keeping import chosen
+from amp_lessons.keeping.progress import ProgressError
 from amp_lessons.routes import overview
 from amp_lessons.routes.catalogue import ROUTES
 from amp_lessons.text.tables import Table
 from amp_lessons.views.base.controls import dropdown
 from amp_lessons.views.base.picture import CAPTION_STYLE
-from amp_lessons.views.widgets.counting import Counting, kept_or_message
+from amp_lessons.views.widgets.counting import Counting, count_again, kept_or_message
 
 _STYLE = Markup(
     "<style>.amp-map th, .amp-map td { padding: 1px 16px 1px 0; text-align: left } "
@@ -26,9 +28,11 @@ class Map(Counting):
     """All lessons, and what this learner has done of them; it counts anew whenever that changes."""
 
     def __init__(self) -> None:
-        """Show the map, and the next step on the first route until another is chosen."""
-        self._chosen = dropdown("What brought you here?", list(_TITLES), ROUTES[0].title)
-        self._chosen.observe(lambda _: self._turn(), "value")
+        """Show the map, and the next step on the route that was chosen last, the first one at first."""
+        kept_route = overview.chosen(kept_or_message()[0]) or ROUTES[0]
+        self._chosen = dropdown("What brought you here?", list(_TITLES), kept_route.title)
+        self._chosen.observe(lambda _: self._keep(), "value")
+        self._unkept = ""
         self._page, self._next = ipywidgets.HTML(), ipywidgets.HTML()
         super().__init__([self._page, self._chosen, self._next], layout={"max_width": "900px"})
         self.add_class("amp-map")
@@ -49,9 +53,17 @@ class Map(Counting):
         """Count again what was done."""
         self._kept, message = kept_or_message()
         self._table = overview.table(self._kept)
-        self._table.notes += (message,) if message else ()
+        self._table.notes += tuple(filter(None, (message, self._unkept)))
         self._page.value = _in_style(self._table.as_html())
         self._turn()
+
+    def _keep(self) -> None:
+        """Keep the choice, which the ends of lessons go by too; a file that cannot be written keeps none."""
+        try:
+            self._unkept = chosen.record(_TITLES[self._chosen.value].id)
+        except ProgressError as error:
+            self._unkept = str(error)
+        count_again()
 
     def _turn(self) -> None:
         self._next.value = Markup('<p aria-live="polite" style="margin:0;{}">{}</p>').format(

@@ -102,6 +102,69 @@ REPORTED = (
         ),
         ("no_fp8_device", "Could not run 'aten::_scaled_addmm.out' with arguments from the 'CPU' backend."),
     ),
+    *(  # by frameworks, as their published source and public reports had it on 25 November 2026
+        (
+            "scale_at_minimum",
+            "Current loss scale already at minimum - cannot decrease scale anymore. Exiting run.",
+        ),
+        ("scale_at_minimum", "Minimum loss scale reached (0.0001). Your loss is probably exploding."),
+        (
+            "step_skipped",
+            "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 16384, reducing to 8192",
+        ),
+        ("step_skipped", "OVERFLOW! Skipping step. Attempted loss scale: 65536, reducing to 32768"),
+        ("step_skipped", "Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to 32768.0"),
+        (
+            "trainer_without_bf16",
+            "Your setup doesn't support bf16/(cpu, tpu, neuroncore). You need torch>=1.10",
+        ),
+        (
+            "engine_without_bf16",
+            "Bfloat16 is only supported on GPUs with compute capability of at least 8.0. Your Tesla T4",
+        ),
+        ("launcher_without_16_bits", "fp16 mixed precision requires a GPU (not 'cpu')."),
+        (
+            "no_16_bit_product",
+            "CUDA error: CUBLAS_STATUS_NOT_SUPPORTED when calling `cublasGemmStridedBatchedEx(handle, opa, "
+            "opb, (int)m, (int)n, (int)k, (void*)&falpha, a, CUDA_R_16BF, (int)lda, stridea, b, CUDA_R_16BF",
+        ),
+        ("flash_attention_in_fp32", "FlashAttention only support fp16 and bf16 data type"),
+        (
+            "flash_attention_in_fp32",
+            "Flash Attention 2 only supports torch.float16 and torch.bfloat16 dtypes, but the current",
+        ),
+        (
+            "inputs_cast_to_fp16",
+            "MatMul8bitLt: inputs will be cast from torch.bfloat16 to float16 during quantization",
+        ),
+        (
+            "slow_4_bit_layer",
+            "Input type into Linear4bit is torch.float16, but bnb_4bit_compute_dtype=torch.float32 (default)",
+        ),
+        (
+            "fp8_size",
+            "Expected trailing dimension of mat1 to be divisible by 16 but got mat1 shape: (16",
+        ),
+        ("fp8_size", "mat2 shape (33x16) must be divisible by 16"),
+        (
+            "fp8_size",
+            "FP8 execution requires 2D input matrices with height divisible by 8 and width divisible by 16, "
+            "but got tensor with dims=[896, 712]",
+        ),
+        (
+            "fp8_size",
+            "Tensor dimensions are not compatible for FP8 execution: (2048 % 8 != 0, 767 % 16 != 0)",
+        ),
+        (
+            "fp8_layers_of_two_dtypes",
+            "All layers must have the same last seen input_dtype, got {",
+        ),
+        (
+            "nan_in_an_image_model",
+            "A tensor with all NaNs was produced in VAE. This could be",
+        ),
+        ("nan_in_an_image_model", "A tensor with NaNs was produced in Unet."),
+    ),
 )
 
 
