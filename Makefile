@@ -10,6 +10,7 @@
 #   make bench BENCH=import_time                              some of the benchmarks
 #   make notebooks NOTEBOOKS=notebooks/03_loss_scaling.ipynb  store one lesson again
 #   make classroom-load LOAD_ARGS="--levels 10 30"            how many learners: `--help` says what can be said
+#   make site SITE_OUT=folder                                 where the pages go
 #   make gpu GPU_OUT=results GPU_ARGS="--minutes 9"           where a GPU's recording goes, and for how long
 
 PYTHON ?= python3
@@ -21,6 +22,7 @@ BENCH ?=
 GPU_OUT ?= docs/gpu
 GPU_ARGS ?=
 LOAD_ARGS ?=
+SITE_OUT ?= build/site
 
 LAB_EXTRAS := lab,models,pretrained
 TEST_EXTRAS := lab,models,pretrained,classroom,test
@@ -43,7 +45,7 @@ test test-all quick: export OMP_NUM_THREADS := 1
 test: export AMP_LESSONS_SHARE ?= auto
 test-all quick: export AMP_LESSONS_SHARE := 1/1
 
-.PHONY: help lab test test-all quick lint exercise notebooks bench gpu classroom-load clean
+.PHONY: help lab test test-all quick lint exercise notebooks bench gpu site classroom-load clean
 
 help:
 	@echo "make lab        open your own copy of the lessons in JupyterLab"
@@ -53,6 +55,7 @@ help:
 	@echo "make lint       run the linters"
 	@echo "make exercise   begin an exercise: make exercise ID=my_exercise LESSON=03"
 	@echo "make notebooks  run every notebook and store what it shows"
+	@echo "make site       write the course as pages, to be read without a kernel"
 	@echo "make bench      run the benchmarks"
 	@echo "make gpu        record what tests, notebooks and bench do on this machine's GPU"
 	@echo "make classroom-load  measure how many learners a server bears"
@@ -83,6 +86,9 @@ notebooks: .venv/installed-test
 
 bench: .venv/installed-test
 	$(BIN)/python -m benchmarks $(BENCH)
+
+site: .venv/installed-lab
+	$(BIN)/amp-lessons site $(SITE_OUT) --frames build/frames
 
 # With the machine's own Python and PyTorch: nothing is installed.
 gpu:

@@ -1,4 +1,4 @@
-"""Put the lessons into the wheel: they lie beside the package, where GitHub shows them, and belong in it."""
+"""Put lessons and glossary into the wheel: they lie beside the package, where GitHub shows them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 LESSONS = Path(__file__).parent / "notebooks"
+GLOSSARY = Path(__file__).parent / "docs" / "glossary.md"
 
 
 class BuildWithLessons(build_py):
@@ -23,6 +24,7 @@ class BuildWithLessons(build_py):
         target.mkdir(parents=True, exist_ok=True)
         for lesson in LESSONS.glob("[0-9][0-9]_*.ipynb"):
             shutil.copyfile(lesson, target / lesson.name)
+        shutil.copy(GLOSSARY, target)
 
 
 setup(cmdclass={"build_py": BuildWithLessons})

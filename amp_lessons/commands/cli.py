@@ -68,6 +68,7 @@ GROUPS = {
             "for teachers: other variants for every group, with answers",
         ),
         ("grade", "amp_lessons.commands.grade", "check what learners hand in, and write the grades"),
+        ("site", "amp_lessons.commands.site", "write the course as pages, to be read without a kernel"),
     ),
 }
 COMMANDS = tuple(command for group in GROUPS.values() for command in group)

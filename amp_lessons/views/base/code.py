@@ -20,7 +20,7 @@ _PRE_STYLE = (
 _NUMBER = f'<span style="user-select:none;color:{QUIET}">{{:3}}  </span>'
 
 
-class _HouseStyle(Style):
+class HouseStyle(Style):
     """The colours of a number's fields: dark enough on paper, and told apart by everyone."""
 
     background_color = PAPER
@@ -39,7 +39,7 @@ def code_html(source: str, label: str, numbered: bool = False) -> Markup:
 
     ``numbered`` counts the lines from 1; what is copied from the block has no numbers in it.
     """
-    coloured = highlight(source, PythonLexer(), HtmlFormatter(style=_HouseStyle, noclasses=True, nowrap=True))
+    coloured = highlight(source, PythonLexer(), HtmlFormatter(style=HouseStyle, noclasses=True, nowrap=True))
     if numbered:
         coloured = "\n".join(_NUMBER.format(i) + line for i, line in enumerate(coloured.splitlines(), 1))
     block = Markup('{}<pre class="amp-paper" style="{}" tabindex="0" role="region" aria-label="{}">{}</pre>')

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import ipywidgets
 from markupsafe import Markup
@@ -21,7 +21,14 @@ class View(Shown):
 
     With a kernel it is a widget. Without one (GitHub, nbconvert, an untrusted notebook) its output shows the
     picture as a PNG that carries the caption, and as text it is the caption.
+
+    On the pages of the site (``states``) those of its sliders and lists move that ``on_pages`` names, as
+    attributes, the most telling first. None means all that there are, ``()`` that it stands there as a
+    picture; ``why_still`` says why.
     """
+
+    on_pages: ClassVar[tuple[str, ...] | None] = None
+    why_still: ClassVar[str] = ""
 
     def __init__(self, controls: Sequence[ipywidgets.Widget], alt: str) -> None:
         """Lay out ``controls`` above an empty picture; ``alt`` says in a phrase what the picture is of."""
@@ -39,6 +46,11 @@ class View(Shown):
     def caption(self) -> str:
         """Return what the picture shows, in words."""
         return self._caption
+
+    @property
+    def page(self) -> Any:
+        """Return the widget that picture and caption are shown in."""
+        return self._page
 
     @property
     def picture(self) -> Picture | None:

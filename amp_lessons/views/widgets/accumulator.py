@@ -33,6 +33,8 @@ _NEVER = 13
 class AccumulatorView(MovingView):
     """Sums of products of E4M3 numbers, added up in few bits, against exact ones."""
 
+    on_pages = ("_bits", "_interval", "_signs")
+
     length = ControlValue[int]("_length", "The inner dimension, as an exponent of two.")
     bits = ControlValue[int]("_bits", "Significant bits of the accumulator; 24 are fp32.")
     interval = ControlValue[int]("_interval", "After 2 to the power of how many products it is emptied.")

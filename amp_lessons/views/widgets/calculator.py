@@ -48,6 +48,9 @@ _PHASES = {"forward": "forward pass", "backward": "backward pass", "optimizer": 
 class CalculatorView(View):
     """Choose a model, a batch, an optimizer and a precision: bytes by category, and what fits into a GPU."""
 
+    on_pages = ()
+    why_still = "each of its many choices is a prediction of seconds"
+
     model = ControlValue[str]("_model", "The name of the model that is asked about.")
     batch = ControlValue[int | str](
         "_batch", "The number of items as typed. Setting it is typing it: text is welcome, and answered."

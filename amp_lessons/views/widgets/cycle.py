@@ -48,6 +48,9 @@ SHOWN = (
 class CycleView(View):
     """Press to perform the next phase of a training step for real."""
 
+    on_pages = ()
+    why_still = "its buttons go on with a training, which has no last state"
+
     def __init__(
         self,
         model: nn.Module,

@@ -27,6 +27,8 @@ PASSES = [("forward", False), ("forward and backward", True)]
 class LedgerView(View):
     """Step through the operations of real networks, by the rules and in the dtype that are chosen."""
 
+    on_pages = ("_slider", "_rules", "_dtype")
+
     row = ControlValue[int]("_slider", "The number of the operation that is explained, from 1.")
     network = ControlValue[str]("_network", "The name of the network whose ledger is shown.")
     device_type = ControlValue[str]("_rules", "Whose rules apply: cuda or cpu.")

@@ -46,6 +46,8 @@ class Tour(ipywidgets.VBox):
     tour stands above what it leads through, so that Tab goes from it to the control in question.
     """
 
+    needs_a_kernel = True
+
     def __init__(self, stops: Sequence[Stop], farewell: str) -> None:
         """Stand at the first of ``stops``; ``farewell`` is said after the last."""
         self._stops, self._farewell = list(stops), farewell

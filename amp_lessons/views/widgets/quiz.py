@@ -19,7 +19,8 @@ from amp_lessons.views.widgets.counting import count_again
 
 LETTERS = "abcdefgh"
 # The look of whatever is asked: a view with the class ``amp-quiz``, its answers with ``amp-choice``.
-STYLE = Markup("<style>{}</style>").format(Markup(Path(__file__).with_name("quiz.css").read_text("utf-8")))
+SHEET = Path(__file__).with_name("quiz.css")
+STYLE = Markup("<style>{}</style>").format(Markup(SHEET.read_text("utf-8")))
 _SIGNS = {True: "amp-right", False: "amp-wrong"}
 
 

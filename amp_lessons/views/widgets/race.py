@@ -31,6 +31,9 @@ class RaceView(View):
     kernel's event loop; without one there is ``run``, which comes back when the race has ended.
     """
 
+    on_pages = ()
+    why_still = "it trains two networks while one looks on"
+
     def __init__(
         self,
         task: str = "digits",

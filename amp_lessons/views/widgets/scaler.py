@@ -25,6 +25,8 @@ STEPS_A_PRESS = 20
 class ScalerView(View):
     """A real GradScaler over real training steps; changing a knob starts the run again."""
 
+    on_pages = ("_init_exponent", "_growth")
+
     def __init__(
         self,
         model: nn.Module,

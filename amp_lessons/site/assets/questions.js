@@ -1,0 +1,48 @@
+// Questions: a press says why, and the first answer to each is kept in this browser.
+(() => {
+  "use strict";
+  const answers = window.ampKeeping.read("answers");
+
+  const sign = (buttons, chosen) => {
+    for (const button of buttons) {
+      const right = button.dataset.right === "1";
+      button.classList.toggle("amp-right", button === chosen && right);
+      button.classList.toggle("amp-wrong", button === chosen && !right);
+    }
+  };
+
+  const ask = (section) => {
+    const id = section.dataset.question;
+    const buttons = [...section.querySelectorAll(".amp-choice")];
+    const said = section.querySelector(".said");
+
+    const keep = (button) => {
+      if (Object.hasOwn(answers, id)) return "";
+      answers[id] = { chosen: buttons.indexOf(button), at: new Date().toISOString().slice(0, 10) };
+      const isKept = window.ampKeeping.write("answers", answers);
+      return isKept ? "" : " (This browser does not keep it.)";
+    };
+    for (const button of buttons) {
+      button.addEventListener("click", () => {
+        sign(buttons, button);
+        said.textContent = button.dataset.said + keep(button);
+      });
+    }
+
+    const earlier = Object.hasOwn(answers, id) ? answers[id] : null;
+    const chosen = earlier && buttons[earlier.chosen];
+    if (!chosen) return;
+    sign(buttons, chosen);
+    said.textContent = `Your first answer, on ${String(earlier.at).slice(0, 10)}. ${chosen.dataset.said} `;
+    const again = document.createElement("button");
+    again.type = "button";
+    again.textContent = "Answer again";
+    again.addEventListener("click", () => {
+      sign(buttons, null);
+      said.textContent = "";
+      buttons[0].focus();
+    });
+    said.append(again);
+  };
+  document.querySelectorAll(".amp-quiz[data-question]").forEach(ask);
+})();

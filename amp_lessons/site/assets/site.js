@@ -1,0 +1,91 @@
+// What every page does: light and dark, what this browser keeps, folds that are linked to, boxes that scroll.
+(() => {
+  "use strict";
+  const PREFIX = "amp-lessons.";
+  const root = document.documentElement;
+
+  // A browser may refuse to keep anything, and what it kept may be anything: both are answered with nothing.
+  const keeping = {
+    read(name) {
+      try {
+        const value = JSON.parse(localStorage.getItem(PREFIX + name));
+        return value && typeof value === "object" && !Array.isArray(value) ? value : {};
+      } catch {
+        return {};
+      }
+    },
+    write(name, value) {
+      try {
+        localStorage.setItem(PREFIX + name, JSON.stringify(value));
+      } catch {
+        return false;
+      }
+      say();
+      return true;
+    },
+    names() {
+      try {
+        return Object.keys(localStorage).filter((name) => name.startsWith(PREFIX));
+      } catch {
+        return [];
+      }
+    },
+    forget() {
+      for (const name of keeping.names()) localStorage.removeItem(name);
+      location.reload();
+    },
+  };
+  window.ampKeeping = keeping;
+
+  const kept = document.getElementById("kept");
+  const forget = document.getElementById("forget");
+  const say = () => {
+    const some = keeping.names().length > 0;
+    kept.textContent = some
+      ? "Your answers and choices are kept in this browser, on this machine, and nowhere else."
+      : "What you answer will be kept in this browser, on this machine, and nowhere else.";
+    forget.hidden = !some;
+  };
+  forget.addEventListener("click", keeping.forget);
+  say();
+
+  const theme = document.getElementById("theme");
+  const isDark = () => root.getAttribute("data-jp-theme-light") === "false";
+  const name = () => (theme.textContent = isDark() ? "Light" : "Dark");
+  theme.addEventListener("click", () => {
+    root.setAttribute("data-jp-theme-light", String(isDark()));
+    try {
+      localStorage.setItem(PREFIX + "theme", isDark() ? "dark" : "light");
+    } catch {}
+    name();
+    say();
+  });
+  theme.hidden = false;
+  name();
+
+  // A link into a fold opens it.
+  const unfold = () => {
+    let id = "";
+    try {
+      id = decodeURIComponent(location.hash.slice(1));
+    } catch {}
+    const target = id && document.getElementById(id);
+    for (let at = target; at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true;
+    if (target) target.scrollIntoView();
+  };
+  addEventListener("hashchange", unfold);
+  unfold();
+
+  // Tab stops at a box only where there is more of it than the page is wide.
+  const stops = (event) => {
+    if (event && event.key !== "Tab") return;
+    for (const box of document.querySelectorAll(".amp-scroll")) {
+      box.tabIndex = box.scrollWidth > box.clientWidth ? 0 : -1;
+    }
+  };
+  addEventListener("keydown", stops, true);
+
+  addEventListener("beforeprint", () => {
+    for (const each of document.querySelectorAll("details.deeper")) each.open = true;
+  });
+})();

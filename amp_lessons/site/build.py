@@ -1,0 +1,103 @@
+"""Building the site: every page, and the files beside them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from pygments.formatters import HtmlFormatter
+
+from amp_lessons.lessons import shipped
+from amp_lessons.site.cards import Answers, answers, cards_page
+from amp_lessons.site.explain import explain_page, explain_script
+from amp_lessons.site.frames import put_frames
+from amp_lessons.site.front import front_page
+from amp_lessons.site.glossary import glossary_page
+from amp_lessons.site.lesson import lesson_page
+from amp_lessons.site.live import live_page
+from amp_lessons.site.search import search_page, search_script
+from amp_lessons.site.shell import Page, html_of
+from amp_lessons.site.substitutes import Shelf
+from amp_lessons.site.symptoms import symptoms_page, symptoms_script
+from amp_lessons.site.widgets import widget_scripts, widget_styles
+from amp_lessons.views.base import code
+from amp_lessons.views.widgets import quiz
+
+ASSETS = Path(__file__).parent / "assets"
+_SCRIPTS = ("site.js", "questions.js", "symptoms.js", "explain.js", "cards.js", "search.js", "views.js")
+
+
+def build(out: Path, kept: Path | None = None, say: Callable[[str], None] = print) -> list[Path]:
+    """Write the site into the folder ``out``, and return the pages. What was there of an older site goes.
+
+    What takes long is kept in the folder ``kept``: the states of all views, answers with computed numbers.
+    For None nothing is computed: views stand as pictures. Raises FileNotFoundError where the lessons did not
+    come with the package, ValueError for a folder that holds something else than a site, and RuntimeError
+    where a lesson cannot be run.
+    """
+    _empty(out)
+    told = answers(kept, say) if kept else None
+    shelf = Shelf(out, _live(out / "frames", kept, say) if kept else {}, has_cards=told is not None)
+    pages = list(_pages(shelf, told))
+    _write_assets(out / "assets", pages)
+    for page in pages:
+        (out / page.file).write_text(html_of(page, pages), "utf-8")
+    return [out / page.file for page in pages]
+
+
+def _live(frames: Path, kept: Path, say: Callable[[str], None]) -> dict[tuple[str, str], str]:
+    """Put the frames of all lessons into a folder; return what stands still of each live view."""
+    frames.mkdir()
+    found = {head.number: put_frames(head.number, kept, frames, say) for head in shipped.heads()}
+    return {(number, cell): still for number, live in found.items() for cell, still in live.items()}
+
+
+def _pages(shelf: Shelf, told: Answers | None) -> Iterator[Page]:
+    """Yield every page; a new one is a line here, and stands in the navigation if it is ``listed``.
+
+    Cards have computed numbers in them: without what was ``told`` there are none.
+    """
+    lessons = [lesson_page(head, shelf) for head in shipped.heads()]
+    yield front_page(shelf)
+    yield glossary_page()
+    yield symptoms_page()
+    yield explain_page()
+    if told is not None:
+        yield cards_page(told)
+    yield search_page()
+    yield live_page(shelf)
+    yield from lessons
+
+
+def _empty(out: Path) -> None:
+    """Remove an older site; never anything else that somebody may keep in a folder."""
+    if out.exists() and any(out.iterdir()):
+        if not (out / "assets" / "site.js").is_file():
+            raise ValueError(f"{out} holds something else than a site: name a folder that is new, or empty")
+        shutil.rmtree(out)
+    out.mkdir(parents=True, exist_ok=True)
+
+
+def _write_assets(folder: Path, pages: list[Page]) -> None:
+    folder.mkdir()
+    for name in _SCRIPTS:
+        shutil.copy(ASSETS / name, folder)
+    made = {
+        "site.css": style(),
+        "widgets.js": widget_scripts(),
+        "symptoms-data.js": symptoms_script(),
+        "explain-data.js": explain_script(),
+        "search-data.js": search_script(pages),
+    }
+    for name, text in made.items():
+        (folder / name).write_text(text, "utf-8")
+
+
+def style() -> str:
+    """Return the one style of all pages: the site's own, those of questions and widgets, colours of code."""
+    highlighted = HtmlFormatter(style=code.HouseStyle).get_style_defs(".highlight")
+    shared = [quiz.SHEET.read_text("utf-8"), widget_styles(), highlighted]
+    sheets = [(ASSETS / "site.css").read_text("utf-8"), *shared]
+    return re.sub(r"\n\s+", "\n", "\n".join(sheets))

@@ -1,0 +1,82 @@
+"""The front page: what the course is, a picture that moves, the ways through the lessons, and all of them."""
+
+from __future__ import annotations
+
+from markupsafe import Markup
+from nbconvert.filters import markdown2html_mistune
+
+from amp_lessons.lessons import shipped
+from amp_lessons.lessons.shipped import Head
+from amp_lessons.routes import overview
+from amp_lessons.routes.catalogue import ABLE_TO, ROUTES
+from amp_lessons.site.lesson import linked
+from amp_lessons.site.shell import Page, address, link
+from amp_lessons.site.substitutes import Shelf, live_html
+
+FIRST_PICTURE = ("03", "live-view")  # the loss scale, and what becomes of real gradients
+
+_FRONT = Markup(
+    """<h1>Mixed precision training with PyTorch</h1>
+<p class="lead">Which numbers survive in 16 bits, which vanish, and what to do about it: lessons with real
+gradients, exercises that are checked, and instruments for your own training. Here the lessons are to be read,
+and to be played with as far as a page can do that. Nothing needs a GPU.</p>
+<section><h2>Move the loss scale</h2>
+<p>The bars are gradients of a network, after a real backward pass under autocast in fp16. At a scale of 1
+many become zero. Move the slider, or press an arrow key on it.</p>
+{picture}
+<p><a href="{lesson}">Lesson {number} says what is to be seen here</a></p></section>
+<section><h2>What brought you here?</h2>{routes}</section>
+<section><h2>All lessons</h2><p>{hours}.</p>{lessons}</section>"""
+)
+
+
+def front_page(shelf: Shelf) -> Page:
+    """Return the front page; the picture on it is that of lesson 03, live where its frames are there."""
+    head = shipped.head_of(FIRST_PICTURE[0])
+    body = _FRONT.format(
+        picture=_picture(shelf),
+        lesson=address(head.file),
+        number=head.number,
+        routes=_routes(),
+        hours=overview.hours(shipped.heads()).capitalize(),
+        lessons=_lessons(),
+    )
+    return Page(
+        "index.html",
+        "Mixed precision training with PyTorch",
+        body,
+        description="A course on mixed precision training with PyTorch, to be read and played with",
+        scripts=("widgets.js", "views.js", *_frames(shelf)),
+        kind="front",
+        listed="Lessons",
+    )
+
+
+def _picture(shelf: Shelf) -> Markup:
+    """Return the picture of lesson 03, which moves where its frames are there."""
+    number, cell = FIRST_PICTURE
+    picture = Markup(
+        '<div class="amp-scroll" tabindex="0" role="group" aria-label="Picture"><img class="amp-paper" '
+        'src="pictures/{}-{}.png" alt="Gradients on the number line of fp16"></div>'
+    ).format(number, cell)
+    return live_html(f"{number}-{cell}", picture) if FIRST_PICTURE in shelf.live else picture
+
+
+def _frames(shelf: Shelf) -> list[str]:
+    """Return the frames to load at once: here nobody has to come near the picture first."""
+    return [f"frames/{'-'.join(FIRST_PICTURE)}.js"] if FIRST_PICTURE in shelf.live else []
+
+
+def _routes() -> Markup:
+    return Markup(linked(markdown2html_mistune("\n".join(route.as_markdown("") for route in ROUTES))))
+
+
+def _lessons() -> Markup:
+    return Markup('<ol class="lessons">{}</ol>').format(Markup("").join(map(_lesson, shipped.heads())))
+
+
+def _lesson(head: Head) -> Markup:
+    minutes = f"{head.minutes} minutes" + (f", {head.deeper} more folded" if head.deeper else "")
+    return Markup("<li>{} <span>{}. After it you can {}.</span></li>").format(
+        link(address(head.file), f"{head.number} · {head.title}"), minutes, ABLE_TO[head.number]
+    )

@@ -1,0 +1,237 @@
+"""The site in a browser: from a folder, without a network, on three widths, in the light and in the dark."""
+
+from __future__ import annotations
+
+import gzip
+import re
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+
+from amp_lessons import audit, quizzes
+from amp_lessons.audit.explaining.lookup import MESSAGES
+from amp_lessons.clinic.symptoms import paths
+from amp_lessons.lessons import shipped
+from tests.audit.explaining.said_by_torch import said_by_torch
+from tests.audit.explaining.test_library_messages import IN_FILES, REPORTED
+from tests.site.sites import build_live, loss_scale_view
+
+pytestmark = [pytest.mark.slow]
+
+OTHERS = ("index", "glossary", "symptoms", "explain", "search", "cards", "live")
+PAGES = (*OTHERS, *(head.file.removesuffix(".ipynb") for head in shipped.heads()))
+LOOKS = ((390, "light"), (800, "dark"), (1280, "light"), (390, "dark"))
+TAG = "<img src=x onerror=alert(1)>"
+HOSTILE = f"?live-view.loss-scale={TAG}&live-view.dtype=%00&q={TAG}&walk=0.99.-1.a&card=__proto__"
+
+
+@pytest.fixture(scope="module")
+def live_site(tmp_path_factory):
+    return build_live(tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("kept"))
+
+
+@pytest.fixture
+def open_page(browser, live_site):
+    """Open a page of the site by its name; in the end nothing went wrong, and nothing came from elsewhere."""
+    contexts, wrong = [], []
+
+    def open_(name, query="", width=1280, scheme="light", **options):
+        size = {"width": width, "height": 900}
+        contexts.append(browser.new_context(viewport=size, color_scheme=scheme, offline=True, **options))
+        page = contexts[-1].new_page()
+        page.on("pageerror", lambda error: wrong.append(f"{name}: {error}"))
+        page.on("console", lambda said: said.type in ("error", "warning") and wrong.append(said.text))
+        page.on("request", lambda asked: wrong.append(asked.url) if re.match("https?:", asked.url) else None)
+        page.on("dialog", lambda dialog: wrong.append(f"{name}: a dialog") or dialog.dismiss())
+        page.goto((live_site / f"{name}.html").as_uri() + query)
+        return page
+
+    yield open_
+    for context in contexts:
+        context.close()
+    assert wrong == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_nobody_is_kept_out(open_page, name):
+    for width, scheme in LOOKS[:3] if name[:1].isdigit() else LOOKS:
+        page = open_page(name, width=width, scheme=scheme)
+        if name in ("index", "03_loss_scaling"):
+            page.locator(".amp-live[data-frames]").first.scroll_into_view_if_needed()
+            expect(page.locator(".amp-here")).to_have_count(1)
+        page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+        scrolled, shown = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+        assert scrolled <= shown, f"{width} px: {scrolled}"
+        found = Axe().run(page, options={"preload": False}).response["violations"]
+        assert [
+            f"{each['id']}: {each['nodes'][0]['html']}" for each in found if each["impact"] in SERIOUS
+        ] == []
+
+
+SERIOUS = ("serious", "critical")
+
+
+def live(page):
+    """Return slider, dtype and caption of the view that moves."""
+    place = page.locator(".amp-live").first
+    place.scroll_into_view_if_needed()
+    expect(page.locator(".amp-here")).to_have_count(1)
+    return place.locator("input[type=range]"), place.locator("select").first, place.locator("figcaption")
+
+
+@pytest.fixture(scope="module")
+def in_notebook():
+    return loss_scale_view()
+
+
+@pytest.mark.parametrize("exponent", [0, 1, 12, 40])
+@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])
+def test_a_page_shows_what_a_notebook_shows(open_page, in_notebook, exponent, dtype):
+    """The same state of the same view: caption, outlines of all bars, zones."""
+    page = open_page("index", f"?live-view.loss-scale={exponent}&live-view.dtype={dtype}")
+    slider, chosen, caption = live(page)
+    labels = dict(in_notebook._dtype.options)
+    in_notebook.exponent, in_notebook.dtype = 0, labels[dtype]
+    in_notebook.exponent = exponent
+    expect(caption).to_have_text(in_notebook.caption)
+    assert (slider.input_value(), chosen.locator("option:checked").text_content()) == (str(exponent), dtype)
+    for name, outline in in_notebook.page.outlines.items():
+        assert page.locator(f"#{name} path").first.get_attribute("d") == outline
+    zones = re.findall(r"<!-- (becomes zero|subnormal|normal|overflow) -->", in_notebook.page.drawing)
+    drawn = page.locator(".amp-live svg").first.evaluate("each => each.outerHTML")
+    assert zones
+    assert re.findall(r"<!-- (becomes zero|subnormal|normal|overflow) -->", drawn) == zones
+
+
+def test_the_picture_follows_keyboard_mouse_and_touch_and_the_address_follows_it(open_page):
+    page = open_page("index", has_touch=True)
+    slider, chosen, caption = live(page)
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    expect(caption).to_contain_text("Scale 2¹:")
+    page.keyboard.press("End")
+    expect(caption).to_contain_text("Scale 2⁴⁰:")
+    box = slider.bounding_box()
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    expect(caption).to_contain_text("Scale 2²⁰:")
+    slider.tap(position={"x": 4, "y": box["height"] / 2})
+    expect(caption).to_contain_text("Scale 2⁰:")
+    chosen.select_option("bf16")
+    expect(page.locator(".amp-live svg").first).to_have_attribute("aria-label", re.compile("."))
+    expect(page).to_have_url(re.compile(r"\?live-view\.dtype=bf16$"))
+    page.reload()
+    _, chosen, _ = live(page)
+    assert chosen.locator("option:checked").text_content() == "bf16"
+
+
+@pytest.mark.parametrize("name", ["index", "03_loss_scaling", "symptoms", "search", "cards", "explain"])
+def test_hostile_addresses_change_nothing(open_page, name):
+    page = open_page(name, HOSTILE)
+    page.wait_for_timeout(500)
+    assert page.locator("img[src=x], main b b").count() == 0
+    if name == "index":
+        slider, _, _ = live(page)
+        assert slider.input_value() == "0"
+
+
+def test_a_question_is_answered_remembered_and_forgotten(open_page):
+    question = quizzes.question("autocast.softmax")
+    right = question.choices.index(question.answer)
+    page = open_page("02_autocast")
+    asked = page.locator(f'[data-question="{question.id}"]')
+    asked.locator("button").nth(1 - right if right < 2 else 0).focus()
+    page.keyboard.press("Enter")
+    expect(asked.locator(".said")).to_contain_text("Not quite.")
+    asked.locator("button").nth(right).click()
+    expect(asked.locator(".said")).to_have_text(f"Yes. {question.answer.why}")
+    expect(page.locator("#kept")).to_contain_text("kept in this browser")
+    page.reload()
+    expect(asked.locator(".said")).to_contain_text("Your first answer, on ")
+    expect(asked.locator(".said")).to_contain_text("Not quite.")  # the first one is kept
+    page.locator("#forget").click()
+    expect(asked.locator(".said")).to_be_empty()
+
+
+def test_the_tree_of_symptoms_leads_to_a_cause(open_page):
+    path = max(paths(), key=lambda each: len(each.answered))
+    page = open_page("symptoms")
+    for _, answer in path.answered:
+        page.locator("#tree").get_by_role("button", name=answer.text, exact=True).click()
+    said = page.locator("#tree .end").inner_text()
+    assert path.end.code.splitlines()[0] in said
+    page.reload()  # the address says where one stands
+    assert page.locator("#tree .end").inner_text() == said
+    page.locator("#tree").get_by_role("button", name="Back").click()
+    expect(page.locator("#tree .end")).to_have_count(0)
+
+
+def test_an_error_is_explained_as_python_explains_it(open_page):
+    page = open_page("explain")
+    text = (
+        'Traceback (most recent call last):\n  File "x.py"\nValueError: Attempting to unscale FP16 gradients.'
+    )
+    page.locator("#said").fill(text)
+    page.locator("#explain").click()
+    meaning = audit.explain(text).meaning.replace("`", "")
+    expect(page.locator("#meaning")).to_contain_text(meaning)
+    page.locator("#said").fill("<img src=x onerror=alert(1)>")
+    page.locator("#explain").click()
+    expect(page.locator("#meaning")).to_contain_text("not among the messages")
+
+
+def test_javascript_knows_a_message_by_the_patterns_as_python_does(open_page):
+    texts = [said.text for said in said_by_torch()]
+    texts += [*(whole.format(piece) for _, _, piece, whole in IN_FILES), *(text for _, text in REPORTED)]
+    page = open_page("explain")
+    by_python = [next((each.name for each in MESSAGES if each.matches(text)), None) for text in texts]
+    assert page.evaluate("texts => texts.map((text) => ampExplain(text))", texts) == by_python
+    assert len(set(by_python)) > len(MESSAGES) / 2
+
+
+def test_the_search_finds_words_of_a_section(open_page):
+    page = open_page("search")
+    page.keyboard.type("clipping unscale")
+    expect(page.locator("#found li").first).to_be_visible()
+    assert page.locator("#found a", has_text="04").count()
+    page.locator("#found a").first.click()
+    assert page.locator("h1, h2").first.is_visible()
+
+
+def test_a_card_is_turned_graded_and_comes_back(open_page):
+    page = open_page("cards")
+    first = page.locator("#card h3").text_content()
+    expect(page.locator("#card .answer")).to_be_hidden()
+    page.get_by_role("button", name="Turn the card").click()
+    expect(page.locator("#card .answer")).to_be_visible()
+    page.get_by_role("button", name="good").click()
+    expect(page.locator("#card h3")).not_to_have_text(first)
+    expect(page.locator("#status")).to_contain_text("1 practised")
+    page.reload()
+    expect(page.locator("#status")).to_contain_text("1 practised")
+
+
+def test_the_front_page_is_light_with_its_frames(open_page, live_site):
+    page = open_page("index")
+    loaded = page.evaluate(
+        "[...document.querySelectorAll('[src], link[rel=stylesheet]')].map(e => e.src || e.href)"
+    )
+    files = {live_site / url.partition(live_site.name + "/")[2] for url in loaded} | {
+        live_site / "index.html"
+    }
+    assert any(file.parent.name == "frames" for file in files)
+    assert sum(len(gzip.compress(file.read_bytes())) for file in files) <= 300_000
+
+
+def test_the_dark_and_the_printed_page(open_page):
+    page = open_page("03_loss_scaling", scheme="dark")
+    background = "getComputedStyle(document.body).backgroundColor"
+    dark = page.evaluate(background)
+    page.locator("#theme").click()
+    assert page.evaluate(background) == "rgb(255, 255, 255)" != dark
+    page.reload()
+    assert page.evaluate(background) == "rgb(255, 255, 255)"
+    page.locator("#theme").click()
+    page.emulate_media(media="print")
+    assert page.evaluate(background) == "rgb(255, 255, 255)"
+    expect(page.locator("header")).to_be_hidden()

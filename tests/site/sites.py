@@ -1,0 +1,53 @@
+"""Sites for tests: one whose views are pictures, one with a view that is live and with cards."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from amp_lessons import views
+from amp_lessons.interview.bank import QUESTIONS
+from amp_lessons.material import data, models
+from amp_lessons.site import build as building
+from amp_lessons.site.freezing import freeze
+from amp_lessons.views.base import states
+
+LIVE = ("03", "live-view")
+
+
+def loss_scale_view():
+    """Lesson 03's view, as its cells make it."""
+    import torch
+
+    batch = data.batches(data.digits().train, batch_size=32)[0]
+    return views.LossScaleView(models.digits_classifier(seed=0), batch, torch.nn.functional.cross_entropy)
+
+
+def build_live(folder, kept):
+    """Build a site on which the first picture moves, of all layers alone, and whose cards hold templates."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(states, "MOST_STATES", 130)
+        frozen = freeze(loss_scale_view(), "-".join(LIVE))
+
+        def put_frames(number, _kept, out, _say):
+            if number != LIVE[0]:
+                return {}
+            for name, script in frozen.scripts.items():
+                (out / name).write_text(script, "utf-8")
+            return {LIVE[1]: frozen.still}
+
+        answers = {each.id: (each.question_template, each.answer_template) for each in QUESTIONS}
+        patch.setattr(building, "put_frames", put_frames)
+        patch.setattr(building, "answers", lambda *_: answers)
+        building.build(folder, kept)
+    return folder
+
+
+def build_still(folder):
+    """Build a site for which nothing is computed; that of AMP_LESSONS_SITE where one was built already."""
+    if built := os.environ.get("AMP_LESSONS_SITE"):
+        return Path(built).resolve()
+    building.build(folder)
+    return folder

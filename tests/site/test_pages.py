@@ -1,0 +1,172 @@
+"""The pages of the course: what is on them, where links lead, what they weigh, that they ask nobody."""
+
+from __future__ import annotations
+
+import gzip
+import html
+import re
+from html.parser import HTMLParser
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from amp_lessons import quizzes
+from amp_lessons.exercises import shelf
+from amp_lessons.lessons import shipped
+from amp_lessons.quizzes import Choice, Question
+from amp_lessons.routes.catalogue import ROUTES
+from amp_lessons.site.build import build
+from amp_lessons.site.glossary import term_id
+from amp_lessons.site.questions import question_html
+from amp_lessons.site.shell import Page, html_of
+from tests.site.sites import build_still
+
+pytestmark = pytest.mark.slow
+
+FRONT_KB, LESSON_KB = 300, 1500  # what a page may weigh, packed, with all that it loads at once
+LOADED = {
+    ("img", "src"),
+    ("script", "src"),
+    ("link", "href"),
+    ("iframe", "src"),
+    ("source", "src"),
+    ("video", "src"),
+}
+
+
+class Elements(HTMLParser):
+    """The elements of a page, each with its attributes."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.found = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+
+    def all(self, attribute):
+        return [(tag, attrs[attribute]) for tag, attrs in self.found if attribute in attrs]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    return build_still(tmp_path_factory.mktemp("site"))
+
+
+@pytest.fixture(scope="module")
+def pages(site):
+    return {path.name: Elements(path.read_text("utf-8")) for path in sorted(site.glob("*.html"))}
+
+
+def test_every_lesson_has_a_page(pages):
+    wanted = {head.file.replace(".ipynb", ".html") for head in shipped.heads()}
+    assert wanted < set(pages)
+
+
+def test_no_link_is_dead(site, pages):
+    dead = []
+    for name, page in pages.items():
+        for _, to in page.all("href"):
+            parts = urlsplit(to)
+            if parts.scheme:
+                continue
+            target = parts.path or name
+            ids = {id for _, id in pages[target].all("id")} if target in pages else None
+            if not (site / target).is_file() or (parts.fragment and unquote(parts.fragment) not in ids):
+                dead.append(f"{name}: {to}")
+    assert dead == []
+
+
+def test_nothing_is_loaded_from_elsewhere(site, pages):
+    outside = [
+        f"{name}: {tag} {to}"
+        for name, page in pages.items()
+        for kind, attribute in LOADED
+        for tag, to in page.all(attribute)
+        if tag == kind and urlsplit(to).scheme not in ("", "data")
+    ]
+    assert outside == []
+    style = (site / "assets" / "site.css").read_text("utf-8")
+    assert "url(" not in style
+    assert "@import" not in style
+
+
+def packed(path):
+    return len(gzip.compress(path.read_bytes()))
+
+
+def test_no_page_is_heavy(site, pages):
+    for name, page in pages.items():
+        at_once = [to for tag, to in page.all("src") if not to.startswith("data:")] + ["assets/site.css"]
+        weight = packed(site / name) + sum(packed(site / to) for to in set(at_once))
+        assert weight / 1000 <= (FRONT_KB if name == "index.html" else LESSON_KB), f"{name}: {weight} bytes"
+
+
+@pytest.mark.parametrize("head", shipped.heads(), ids=lambda head: head.number)
+def test_the_core_is_open_and_what_is_deeper_is_folded(site, head):
+    text = (site / head.file.replace(".ipynb", ".html")).read_text("utf-8")
+    _, deeper = shipped.parts_of(head.number)
+    folds = re.findall(r'<details class="deeper">.*?</summary>', text, re.DOTALL)
+    assert len(folds) == len(deeper)
+    before = text.partition('<details class="deeper">')[0]
+    assert "views.LessonEnd(" not in before  # what it says is there, not the call
+    for fold, section in zip(folds, deeper, strict=True):
+        _, words = shipped.heading_of(section[0])
+        assert words.replace("`", "") == html.unescape(re.sub("<.*?>", "", re.search("<h2.*?</h2>", fold)[0]))
+
+
+@pytest.mark.parametrize("number", quizzes.lessons())
+def test_every_question_of_a_lesson_is_on_its_page(pages, number):
+    page = pages[shipped.head_of(number).file.replace(".ipynb", ".html")]
+    asked = {id for _, id in page.all("data-question")}
+    assert {each.id for each in quizzes.of_lesson(number)} <= asked
+
+
+def test_a_question_is_right_at_the_right_answer(pages):
+    question = quizzes.question("autocast.softmax")
+    page = pages["02_autocast.html"]
+    at = next(i for i, (_, a) in enumerate(page.found) if a.get("data-question") == question.id)
+    buttons = [attrs for tag, attrs in page.found[at:] if tag == "button"][: len(question.choices)]
+    assert [each["data-right"] == "1" for each in buttons] == [each.right for each in question.choices]
+    assert all(
+        choice.why in each["data-said"] for each, choice in zip(buttons, question.choices, strict=True)
+    )
+
+
+def test_every_exercise_has_its_task_hints_and_solution(site):
+    for exercise in shelf.exercises():
+        name = shipped.head_of(exercise.lesson).file.replace(".ipynb", ".html")
+        words = " ".join(html.unescape(re.sub("<.*?>", "", (site / name).read_text("utf-8"))).split())
+        assert exercise.title in words
+        last_line = exercise.solution_source.strip().splitlines()[-1]
+        assert " ".join(last_line.split()) in words, exercise.id
+
+
+def test_the_front_page_shows_every_route(site):
+    text = (site / "index.html").read_text("utf-8")
+    assert [
+        route.title for route in ROUTES if f"<strong>{html.escape(route.title)}</strong>" not in text
+    ] == []
+
+
+def test_every_term_of_the_glossary_can_be_linked_to(pages):
+    ids = {id for _, id in pages["glossary.html"].all("id")}
+    assert term_id("fp32 island") == "term-fp32-island"
+    assert {"term-autocast", "term-loss-scale", "term-fp32-island"} < ids
+
+
+def test_what_others_wrote_is_never_markup():
+    hostile = '"><script>alert(1)</script>'
+    made = question_html(Question(hostile, hostile, (Choice(hostile, hostile, True), Choice("b", "b"))))
+    whole = html_of(Page("x.html", hostile, made), [])
+    assert "<script>alert" not in whole
+    buttons = [attrs for tag, attrs in Elements(whole).found if tag == "button"]
+    assert buttons[1]["data-said"].endswith(hostile)  # the first is that of the theme
+
+
+def test_a_folder_that_holds_something_else_is_left_alone(tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(ValueError, match="something else than a site"):
+        build(tmp_path)
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
