@@ -25,6 +25,7 @@ from .advice import advise as advise
 from .keeping import progress as progress
 from .material import charlm as charlm
 from .material import data as data
+from .material import decoder as decoder
 from .material import docstrings as docstrings
 from .material import encoder as encoder
 from .material import generation as generation

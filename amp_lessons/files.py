@@ -20,21 +20,33 @@ class InUseError(OSError):
     """Another process holds the lock of a file; the message names it."""
 
 
-def replace(path: Path, text: str) -> None:
-    """Let ``text`` be all that the file holds; a process that is killed leaves the old file or the new one.
+def try_writing(path: Path) -> None:
+    """Raise OSError if ``replace`` could not write this file now, before somebody works for it."""
+    unfinished = _unfinished(path)
+    with unfinished.open("a"):
+        pass
+    unfinished.unlink()
+
+
+def replace(path: Path, content: str | bytes) -> None:
+    """Let ``content`` be all that the file holds; a killed process leaves the old file or the new one.
 
     The unfinished file has one name: whoever writes holds a lock (``acquired``). Raises OSError where nothing
     can be written, and leaves the old file.
     """
-    unfinished = path.with_name(f"{path.name}.tmp")
+    unfinished = _unfinished(path)
     try:
-        with unfinished.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with unfinished.open("wb") as file:
+            file.write(content.encode("utf-8") if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())  # or a power cut could leave the new name without what it names
         os.replace(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def _unfinished(path: Path) -> Path:
+    return path.with_name(f"{path.name}.tmp")
 
 
 def set_aside(path: Path) -> Path:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 FILE = Path(__file__).with_name("sizes.json")
-EVERYDAY = ("00", "01", "02", "03", "04", "05", "06", "08", "09", "10")  # 07 fine-tunes a pretrained model
+EVERYDAY = ("00", "01", "02", "03", "04", "05", "06", "08", "09", "10")
+HUNGRY = ("07", "11")  # one fine-tunes a pretrained model, one lets a decoder write
 STEP_MIB = 128
 ROOM_TO_PLAY = 1.25  # a learner tries a size or two larger than the lesson's
 

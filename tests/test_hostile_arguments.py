@@ -70,6 +70,7 @@ def mean_error(outputs: Any, targets: Any) -> torch.Tensor:
 
 # A good call of each public function, argument by argument: each is replaced in turn by what is hostile
 GOOD: dict[str, dict[str, Any]] = {
+    "formats.by_groups": {"weight": MATRIX, "bits": 4, "group": 2},
     "formats.parse": {"text": "0.1", "float_format": FP16},
     "formats.parse_whole": {"text": "8", "name": "The batch", "most": 10},
     "formats.per_tensor": {"element": FP16},

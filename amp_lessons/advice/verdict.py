@@ -74,9 +74,10 @@ def _of_time(facts: Facts) -> Iterator[str]:
     speed = _speed(facts)
     if speed is not None:
         times = [f"{bound.ms:.3g} ms {facts.told(name)}" for name, bound in facts.bounds.items()]
+        before = "tf32" if "tf32" in facts.bounds else "fp32"
         yield (
             f"with every operation at its roof, a forward and backward pass takes {', '.join(times)}: "
-            f"by that autocast is {speed:.2f} times as fast"
+            f"by that autocast is {speed:.2f} times as fast as {before}"
         )
 
 
@@ -325,4 +326,6 @@ def _losses(facts: Facts) -> str:
     losses = [step.loss for step in facts.audit.steps if step.loss is not None]
     skipped = sum(not step.happened for step in facts.audit.steps)
     went = f"the loss went from {losses[0]:.4g} to {losses[-1]:.4g}" if losses else "no loss was seen"
+    if len(losses) == 1:  # from which it went nowhere
+        went = f"the loss was {losses[0]:.4g}"
     return f"{went}; {skipped} of {len(facts.audit.steps)} steps were skipped."

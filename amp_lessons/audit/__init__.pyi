@@ -1,10 +1,19 @@
 """What notebooks and other people's scripts import from ``amp_lessons.audit``, wherever it lies."""
 
+from .comparing.comparison import Comparison as Comparison
+from .comparing.comparison import compare as compare
+from .comparing.nudging import Nudge as Nudge
+from .comparing.recorder import Run as Run
+from .comparing.recorder import recording as recording
+from .comparing.recording import Recording as Recording
 from .explaining import Explanation as Explanation
 from .explaining import explain as explain
 from .findings import Finding as Finding
 from .findings import Place as Place
 from .findings import Sighting as Sighting
+from .monitoring import Monitor as Monitor
+from .monitoring import PrecisionWarning as PrecisionWarning
+from .monitoring import monitor as monitor
 from .report.report import Report as Report
 from .report.report import of_ranks as of_ranks
 from .watch import Seen as Seen

@@ -34,7 +34,8 @@ class StepSeen:
 
     ``index`` counts all steps from 0, ``optimizer`` the optimizers from 0. ``happened`` is False where the
     scaler skipped the step. ``scale`` is the loss scale under which its gradients were computed, 1 without
-    a scaler; ``loss`` is the last loss before it, unscaled, None where nothing was seen of it. ``sampled``
+    a scaler; ``loss`` is what its gradients are of, unscaled: the sum of the losses of its
+    ``backwards`` backward passes, None where nothing was seen of them. ``sampled``
     marks the steps of which more is known: ``gradient_norm``, the Euclidean norm of the unscaled gradients,
     and ``lost_updates``, the share of the weights with a gradient that the step left as they were.
     """
@@ -48,6 +49,7 @@ class StepSeen:
     gradient_norm: float | None = None
     lost_updates: float | None = None
     learning_rate: float | None = None
+    backwards: int = 1
 
 
 @dataclass(frozen=True)

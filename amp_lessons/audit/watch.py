@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,6 +14,7 @@ from torch import nn
 
 from amp_lessons.arguments import require, require_whole
 from amp_lessons.audit.judging.judge import Judge
+from amp_lessons.audit.log import StepLog, writer_to
 from amp_lessons.audit.numbers.buffers import BufferRecorder
 from amp_lessons.audit.numbers.frames import FrameRecorder
 from amp_lessons.audit.numbers.naming import NOT_SEEN, Names, is_compiled, is_sharded, living_optimizers
@@ -20,7 +22,7 @@ from amp_lessons.audit.numbers.sampler import Sampler
 from amp_lessons.audit.recorder import events
 from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.on_tensors import watching_beside, watching_tensors
-from amp_lessons.audit.recorder.places import line_of, own_line
+from amp_lessons.audit.recorder.places import forgetting_wrappers, line_of, own_line
 from amp_lessons.audit.recorder.recorder import Recorder
 from amp_lessons.audit.recorder.replacing import replaced
 from amp_lessons.audit.recorder.spies import spying
@@ -91,6 +93,15 @@ class Seen:
         """One line for every step that an optimizer was asked for."""
         return self._sampler.steps
 
+    def steps_from(self, first: int, wait: bool) -> Iterator[StepSeen]:
+        """Yield the steps from the ``first`` on; without ``wait`` as far as no device is waited for."""
+        return self._sampler.steps_from(first, wait)
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The codes of the mistakes and remarks found so far."""
+        return tuple(dict.fromkeys(each.code for each in self._judge.sightings()))
+
     @property
     def layers(self) -> Mapping[str, LayerSeen]:
         """Each layer's gradients, dtypes and lost updates at the steps that were looked at, by its name."""
@@ -119,6 +130,7 @@ class Seen:
         for optimizer in living_optimizers():
             self._recorder.known.may_be_used(optimizer)
         with ExitStack() as stack:
+            stack.enter_context(forgetting_wrappers())
             stack.enter_context(spying(self._recorder))
             stack.enter_context(watching_beside(self._recorder))
             self._tensors = stack.enter_context(ExitStack())
@@ -171,8 +183,9 @@ class Seen:
         if _COMPILED not in self._unseen:
             self._unseen.append(_COMPILED)
 
-    def _origin(self, parameter: torch.Tensor) -> str:
-        return self._recorder.casts.origin(parameter, self._names.models)
+    def _origin(self, parameter: torch.Tensor) -> tuple[str, events.Line]:
+        casts = self._recorder.casts
+        return casts.origin(parameter, self._names.models), casts.since(parameter)
 
     def _safely(self, look: Callable[..., Any], *args: Any) -> Any:
         return self._recorder.safely(look, *args)
@@ -230,10 +243,14 @@ class Seen:
             with_autocast=frames.with_autocast,
             without=frames.without,
             evaluating=frames.evaluating,
+            evaluating_since=self._recorder.here.evaluating_since,
         )
 
     def _stale(self, module: str) -> None:
-        self._judge.judge(events.StaleForward(step=self._recorder.steps, line=own_line(), module=module))
+        outermost = next((line for line, _ in self._recorder.here.autocasts), None)
+        self._judge.judge(
+            events.StaleForward(step=self._recorder.steps, line=outermost or own_line(), module=module)
+        )
 
 
 def _explained(error: Exception) -> Explanation:
@@ -246,7 +263,7 @@ _WATCHING = threading.Lock()
 
 
 @contextmanager
-def watch(*models: nn.Module, every: int = 10) -> Iterator[Seen]:
+def watch(*models: nn.Module, every: int = 10, log: str | os.PathLike[str] | None = None) -> Iterator[Seen]:
     """Watch the training inside: ``with audit.watch(model) as seen: train(…)``, then ``seen.report``.
 
     ``models`` give the names of layers; those that are left out are found by the optimizers that step their
@@ -256,7 +273,7 @@ def watch(*models: nn.Module, every: int = 10) -> Iterator[Seen]:
 
     The training's results are, bit for bit, those without the watch. Whatever ends it, PyTorch is left as it
     was, and what was seen until then can be read. Raises TypeError or ValueError for arguments of the wrong
-    kind, and RuntimeError inside another ``watch``.
+    kind, RuntimeError inside another ``watch``, and OSError for a log that cannot be written.
     """
     for model in models:
         require(model, nn.Module, "a model", "an nn.Module; optimizers and scalers are found by themselves")
@@ -264,6 +281,8 @@ def watch(*models: nn.Module, every: int = 10) -> Iterator[Seen]:
     if not _WATCHING.acquire(blocking=False):
         raise RuntimeError("another audit.watch is under way in this process; end it first")
     try:
+        if log is not None:
+            StepLog(seen, writer_to(Path(require(log, (str, os.PathLike), "log", "the name of a file"))))
         with seen.watching():
             yield seen
     finally:

@@ -46,6 +46,11 @@ GROUPS = {
             "say whether to train your model in mixed precision, and how",
         ),
         ("audit", "amp_lessons.commands.audit", "run your training script, and say what is wrong with it"),
+        (
+            "compare",
+            "amp_lessons.commands.compare",
+            "run two trainings, or one in two precisions, and say where they part",
+        ),
         ("explain", "amp_lessons.commands.explain", "say what an error, or the code of a finding, means"),
     ),
     "about this machine": (
@@ -70,7 +75,7 @@ COMMANDS = tuple(command for group in GROUPS.values() for command in group)
 
 # All other commands are the course's. They need these of what `amp-lessons[lab]` brings, by the names under
 # which they are imported. JupyterLab is not among them: with another editor the course runs without it.
-_INSTRUMENTS = {"advise", "audit", "explain"}
+_INSTRUMENTS = {"advise", "audit", "compare", "explain"}
 _OF_THE_COURSE = ("anywidget", "fsrs", "ipywidgets", "matplotlib", "platformdirs", "sklearn", "yaml")
 NOT_INSTALLED = 2
 

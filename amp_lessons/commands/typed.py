@@ -69,19 +69,35 @@ def folder_to_write(text: str) -> Path:
     return path
 
 
-def write(path: Path, text: str) -> None:
-    """Write a file whole and say so on stderr; ``-`` is printed. Raises OSError with a sentence."""
-    if path == Path(TERMINAL):
-        print(text, end="")
+def try_writing(path: Path) -> None:
+    """Raise OSError with a sentence if the file cannot be written, before the work for it is done."""
+    if path == Path(TERMINAL) or _is_no_file(path):
         return
     try:
-        if path.exists() and not path.is_file():  # a pipe, or /dev/null, which must not be replaced
-            path.write_text(text, encoding="utf-8")
+        files.try_writing(path)
+    except OSError as error:
+        raise OSError(files.why_unwritable(error, path)) from error
+
+
+def write(path: Path, content: str | bytes) -> None:
+    """Write a file whole and say so on stderr; ``-`` is printed. Raises OSError with a sentence."""
+    if path == Path(TERMINAL):
+        assert isinstance(content, str)
+        print(content, end="")
+        return
+    try:
+        if _is_no_file(path):
+            path.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
         else:
-            files.replace(path, text)
+            files.replace(path, content)
     except OSError as error:
         raise OSError(files.why_unwritable(error, path)) from error
     wrote(path)
+
+
+def _is_no_file(path: Path) -> bool:
+    """Return whether this is a pipe, or /dev/null, which must not be replaced."""
+    return path.exists() and not path.is_file()
 
 
 def wrote(path: Path) -> None:

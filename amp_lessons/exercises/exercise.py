@@ -29,7 +29,8 @@ _WAY = re.compile(r"\s*(\S.*?)\s*^```python\n(.+?)^```\s*", re.DOTALL | re.MULTI
 class Exercise:
     """One exercise: what to write, and the way to the answer.
 
-    ``lesson`` is the number of the notebook it belongs to ("04"), ``place`` its place in there, from 1;
+    ``lesson`` is the number of the notebook it belongs to ("04"), ``place`` its place in there, from 1; with
+    place 0 it stands in none, interviews alone ask for it, and the lesson is the one that explains it;
     ``difficulty`` runs from 1 to 5; ``minutes`` is what a learner should plan for. ``names`` are what the
     stub defines, in the order in which a check takes them. ``asks`` is a list, as ``task`` may hold one:
     what is given, what is to be returned, what is checked, with every figure. ``other_ways`` are good

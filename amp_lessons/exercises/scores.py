@@ -140,7 +140,7 @@ def due_exercises(kept: Kept) -> list[Exercise]:
 
 def due_cards(kept: Kept) -> int:
     """Count the interview's cards that are due: what was practised, and is no exercise."""
-    exercises = {each.id for each in shelf.exercises()}
+    exercises = {each.id for each in (*shelf.exercises(), *shelf.interview_tasks())}
     cards = [reviews for id, reviews in kept.practice.reviews.items() if id not in exercises]
     due = (schedule.due_at(reviews) for reviews in cards)
     return sum(when is not None and when <= practice.utc_now() for when in due)

@@ -1,4 +1,8 @@
-"""All exercises: whatever folders beside this file hold a card, in the order of the lessons."""
+"""All exercises: whatever folders beside this file hold a card, in the order of the lessons.
+
+One whose place is 0 stands in no lesson: only interviews ask for it. It is checked, hinted at and solved as
+the others are, and counts in no lesson.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,18 @@ from amp_lessons.text.nearest import did_you_mean
 
 @functools.cache
 def exercises() -> tuple[Exercise, ...]:
-    """Read every exercise of the course."""
+    """Read every exercise of the lessons."""
+    return tuple(each for each in _all() if each.place)
+
+
+@functools.cache
+def interview_tasks() -> tuple[Exercise, ...]:
+    """Read what interviews alone ask for."""
+    return tuple(each for each in _all() if not each.place)
+
+
+@functools.cache
+def _all() -> tuple[Exercise, ...]:
     return exercises_in(Path(__file__).parent)
 
 
@@ -23,7 +38,7 @@ def exercises_in(folder: Path) -> tuple[Exercise, ...]:
 
 def find(exercise_id: str) -> Exercise:
     """Return an exercise by its id. Raises ValueError for an unknown one, naming the nearest."""
-    known = {exercise.id: exercise for exercise in exercises()}
+    known = {exercise.id: exercise for exercise in (*exercises(), *interview_tasks())}
     if exercise_id in known:
         return known[exercise_id]
     raise ValueError(f"there is no exercise {exercise_id!r}; {did_you_mean(exercise_id, known)}")

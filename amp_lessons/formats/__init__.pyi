@@ -14,6 +14,8 @@ from .compare import side_by_side as side_by_side
 from .floats import Fields as Fields
 from .floats import FloatFormat as FloatFormat
 from .floats import Specials as Specials
+from .integers import Grouped as Grouped
+from .integers import by_groups as by_groups
 from .sums import SUM_METHODS as SUM_METHODS
 from .sums import product as product
 from .sums import product_errors as product_errors

@@ -3,10 +3,15 @@
 - ``bank``: the questions, data in ``bank/*.yaml``, one file per topic, and finding one.
 - ``proofs``: one module per topic, one function per question; its body is the cell that shows the answer is
   true, and what it returns are the numbers in the answer.
-- ``questions``: what a question is; ``proving``: a function's body as a cell, and running it.
+- ``questions``: what a question is; ``proving``: a function's body as a cell, and running it;
+  ``proved``: what that came to, kept on disk.
 - ``estimates``: questions whose numbers are drawn by a seed, to be answered on paper.
 - ``deck``: the questions as flash cards that come back; ``drilling``: fifty seconds each, drawn by a seed.
-- ``mock``: a timed interview, its follow-ups and its report; ``planning`` draws its questions.
+- ``mock``: interviews against a clock; ``planning`` draws their questions, and what follows from an answer;
+  ``reporting`` says how they went.
+- ``designs``: rounds of system design, data in ``designs.yaml``.
+- ``coding``: code under a clock; ``plan``: what to do each day until an interview.
+- ``sections``: a report in sections, as text, markdown and HTML.
 - ``whiteboard``: one page to know by heart; ``exporting``: the bank for Anki, and as CSV.
 """
 

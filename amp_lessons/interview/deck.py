@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 
 from amp_lessons.interview.bank import QUESTIONS, TOPICS, question
 from amp_lessons.interview.estimates import Estimate
@@ -49,6 +49,10 @@ class Card:
     def prove(self) -> Proof:
         """Run the cell that shows that the answer is true."""
         return self._drawn.prove()
+
+    def begun_on(self, day: date) -> bool:
+        """Whether the card was new on that day (UTC), and turned; a mock interview turns none."""
+        return any(not each.in_mock for each in self.reviews[:1]) and self.reviews[0].moment.date() == day
 
     @property
     def due_at(self) -> datetime | None:
@@ -106,9 +110,9 @@ class Deck:
         return tuple(card for _, card in sorted(ready, key=lambda pair: pair[0]))
 
     def new(self) -> tuple[Card, ...]:
-        """Return the new cards that today still has room for."""
+        """Return the new cards that today still has room for; what a mock interview asked takes none."""
         today = self._now().date()
-        begun = sum(bool(card.reviews) and card.reviews[0].moment.date() == today for card in self.cards)
+        begun = sum(card.begun_on(today) for card in self.cards)
         fresh = [card for card in self.cards if not card.reviews]
         return tuple(fresh[: max(0, self._new_a_day - begun)])
 
@@ -131,6 +135,13 @@ class Deck:
         due = self.card(card_id).due_at
         assert due is not None
         return Graded(due, message)
+
+    def take_back(self, card_id: str) -> str:
+        """Forget the last grade of a card; return what the learner should know, usually nothing.
+
+        Raises KeyError for an unknown card, and ProgressError if that cannot be kept.
+        """
+        return practice.take_back(question(card_id).id)
 
     def waits(self, card: Card) -> dict[str, timedelta]:
         """Return after how long ``card`` would come back, by grade."""

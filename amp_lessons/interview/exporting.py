@@ -6,14 +6,16 @@ import csv
 import hashlib
 import html
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from amp_lessons.interview.bank import QUESTIONS
-from amp_lessons.interview.questions import Question
+from amp_lessons import files
+from amp_lessons.interview.bank import QUESTIONS, question
+from amp_lessons.interview.questions import FollowUp, Question
 from amp_lessons.text import prose
 
+# The fields of a question's note in Anki. They stay: a note whose fields change loses its schedule.
 FIELDS = (
     "id",
     "topic",
@@ -27,12 +29,27 @@ FIELDS = (
     "output",
     "source",
 )
-_FRONT = "<p><small>{{topic}}, {{level}}</small></p><p>{{question}}</p>"
+COLUMNS = (*FIELDS, "wrong_beliefs", "follow_ups")  # of the table
+_WHERE = "<p><small>{{topic}}, {{level}}</small></p>"
+_FRONT = f"{_WHERE}<p>{{{{question}}}}</p>"
 _BACK = (
-    "{{FrontSide}}<hr id=answer><p>{{answer}}</p><p><b>Points:</b> {{points}}</p>"
-    "<p><b>A weak answer:</b> {{weak_answer}}</p>"
+    "{{FrontSide}}<hr id=answer><p>{{points}}</p>"
+    "<details><summary>The whole answer</summary><p>{{answer}}</p>"
+    "<p><b>A weak answer:</b> {{weak_answer}}</p></details>"
     "<details><summary>The proof</summary><pre>{{proof}}</pre><pre>{{output}}</pre></details>"
     "<p><small>{{id}}, lesson {{lesson}}. {{source}}</small></p>"
+)
+# Cards that ask for one thing: a point among the others, a wrong belief, what follows one question alone.
+_ONE_THING = ("id", "topic", "level", "front", "back", "answer")
+_ONE_FRONT = f"{_WHERE}<p>{{{{front}}}}</p>"
+_ONE_BACK = (
+    "{{FrontSide}}<hr id=answer><p>{{back}}</p>"
+    "<details><summary>The whole answer</summary><p>{{answer}}</p></details><p><small>{{id}}</small></p>"
+)
+_POINTS_FRONT = f"{_WHERE}<p>{{{{front}}}}</p>{{{{cloze:back}}}}"
+_POINTS_BACK = (
+    f"{_POINTS_FRONT}<details><summary>The whole answer</summary><p>{{{{answer}}}}</p></details>"
+    "<p><small>{{id}}</small></p>"
 )
 _CSS = ".card { font: 18px/1.5 sans-serif; text-align: left; } pre { overflow-x: auto; font-size: 14px; }"
 
@@ -42,67 +59,143 @@ class MissingExtraError(RuntimeError):
 
 
 def as_csv(questions: Iterable[Question] = QUESTIONS) -> str:
-    """Return a table with a row per question; running all of the bank's proofs takes a minute or two."""
+    """Return a table with a row per question; the first time that runs all proofs, which takes minutes."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, FIELDS, lineterminator="\n")
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
     writer.writerows(map(_row, questions))
     return text.getvalue()
 
 
 def write_anki(path: str | Path, questions: Iterable[Question] = QUESTIONS) -> int:
-    """Write an Anki package (``.apkg``), and return how many cards it holds; it takes as long as ``as_csv``.
+    """Write an Anki package (``.apkg``), and return how many notes it holds; it takes as long as ``as_csv``.
 
-    A card keeps its identity from export to export, so that Anki keeps its schedule. Raises MissingExtraError
-    where genanki is not installed.
+    A note keeps its identity from export to export, so that Anki keeps its schedule. Raises MissingExtraError
+    where genanki is not installed, and OSError, before anything is computed, where nothing can be written.
     """
+    _genanki()
+    files.try_writing(Path(path))
+    decks = _decks(questions)
+    files.replace(Path(path), _packed(decks))
+    return sum(len(deck.notes) for deck in decks)
+
+
+def as_anki(questions: Iterable[Question] = QUESTIONS) -> bytes:
+    """Return an Anki package as ``write_anki`` writes it. Raises MissingExtraError without genanki."""
+    return _packed(_decks(questions))
+
+
+def _packed(decks: list[Any]) -> bytes:
+    buffer = io.BytesIO()
+    _genanki().Package(decks).write_to_file(buffer)
+    return buffer.getvalue()
+
+
+def _decks(questions: Iterable[Question]) -> list[Any]:
+    """Make a deck for each topic's questions, one for their points, and one for what goes with them."""
+    genanki = _genanki()
+    whole = _model("model", "amp-lessons", FIELDS, _FRONT, _BACK)
+    points = _model("points", "amp-lessons points", _ONE_THING, _POINTS_FRONT, _POINTS_BACK, cloze=True)
+    one = _model("one thing", "amp-lessons beliefs", _ONE_THING, _ONE_FRONT, _ONE_BACK)
+    decks: dict[str, Any] = {}
+
+    def add(name: str, of: Question, model: Any, id: str, fields: Iterable[str]) -> None:
+        deck = decks.setdefault(name, genanki.Deck(_number(name), name))
+        guid = genanki.guid_for("amp-lessons", id)
+        deck.add_note(genanki.Note(model, list(fields), guid=guid, tags=[of.topic, of.level]))
+
+    for each in questions:
+        name = f"amp-lessons::{each.topic}"
+        add(name, each, whole, each.id, _html_row(each).values())
+        add(f"{name}::points", each, points, f"{each.id} points", _points(each))
+        for id, fields in _one_things(each):
+            add(f"{name}::beliefs", each, one, id, fields)
+    return list(decks.values())
+
+
+def _genanki() -> Any:
     try:
         import genanki
     except ImportError as error:
         raise MissingExtraError(
             "Anki packages are written by genanki, which is not installed: pip install 'amp-lessons[anki]'"
         ) from error
-    model = genanki.Model(
-        _number("model"),
-        "amp-lessons",
-        fields=[{"name": name} for name in FIELDS],
-        templates=[{"name": "Question", "qfmt": _FRONT, "afmt": _BACK}],
+    return genanki
+
+
+def _model(id: str, name: str, fields: Iterable[str], front: str, back: str, *, cloze: bool = False) -> Any:
+    genanki = _genanki()
+    return genanki.Model(
+        _number(id),
+        name,
+        fields=[{"name": each} for each in fields],
+        templates=[{"name": "Question", "qfmt": front, "afmt": back}],
         css=_CSS,
+        model_type=genanki.Model.CLOZE if cloze else genanki.Model.FRONT_BACK,
     )
-    decks: dict[str, Any] = {}
-    for question in questions:
-        name = f"amp-lessons::{question.topic}"
-        deck = decks.setdefault(name, genanki.Deck(_number(name), name))
-        fields = list(_html_row(question).values())
-        guid = genanki.guid_for("amp-lessons", question.id)
-        deck.add_note(genanki.Note(model, fields, guid=guid, tags=[question.topic, question.level]))
-    genanki.Package(list(decks.values())).write_to_file(str(path))
-    return sum(len(deck.notes) for deck in decks.values())
 
 
-def _row(question: Question) -> dict[str, str]:
-    proof = question.prove()
+def _points(of: Question) -> tuple[str, ...]:
+    """Hide one point of an answer on each card; the others stand there."""
+    hidden = (f"<li>{{{{c{i}::{prose.as_html(each)}}}}}</li>" for i, each in enumerate(of.points, start=1))
+    return _fields(
+        of, f"{of.id} points", of.question, f"<ul>{''.join(hidden)}</ul>", of.answer, as_it_is=True
+    )
+
+
+def _one_things(of: Question) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield id and fields of a card for each wrong belief, and for each question that follows alone."""
+    for number, belief in enumerate(of.wrong_beliefs, start=1):
+        id = f"{of.id} belief {number}"
+        back = f"No. {_listed(of.points)}"
+        yield id, _fields(of, id, f"“{belief}” What do you answer?", back, of.answer)
+    own = [each for each in of.follow_ups if isinstance(each, FollowUp)]
+    for number, each in enumerate(own, start=1):
+        id = f"{of.id} follow-up {number}"
+        front = f"{of.question} {each.question}"
+        yield id, _fields(of, id, front, _listed(each.points), each.answer)
+
+
+def _fields(
+    of: Question, id: str, front: str, back: str, answer: str, *, as_it_is: bool = False
+) -> tuple[str, ...]:
+    """Return the fields of a card that asks for one thing, as HTML; ``back`` may be HTML already."""
+    said = back if as_it_is else str(prose.as_html(back))
+    return (id, of.topic, of.level, str(prose.as_html(front)), said, str(prose.as_html(answer)))
+
+
+def _row(of: Question) -> dict[str, str]:
+    proof = of.proved
     return {
-        "id": question.id,
-        "topic": question.topic,
-        "level": question.level,
-        "lesson": question.lesson,
-        "question": question.question,
-        "answer": question.answer,
-        "points": "; ".join(question.points),
-        "weak_answer": question.weak_answer,
+        "id": of.id,
+        "topic": of.topic,
+        "level": of.level,
+        "lesson": of.lesson,
+        "question": of.question,
+        "answer": of.answer,
+        "points": _listed(of.points),
+        "weak_answer": of.weak_answer,
         "proof": proof.cell,
         "output": proof.output,
-        "source": "; ".join(question.source),
+        "source": "; ".join(of.source),
+        "wrong_beliefs": " ".join(of.wrong_beliefs),
+        "follow_ups": " ".join(_asked(each) for each in of.follow_ups),
     }
 
 
-def _html_row(question: Question) -> dict[str, str]:
+def _asked(follow_up: str | FollowUp) -> str:
+    return follow_up.question if isinstance(follow_up, FollowUp) else question(follow_up).question
+
+
+def _listed(points: Iterable[str]) -> str:
+    return "; ".join(points)
+
+
+def _html_row(of: Question) -> dict[str, str]:
     """Escape what Anki would take for markup; code in sentences becomes code."""
-    code = ("proof", "output")
+    row, code = _row(of), ("proof", "output")
     return {
-        name: html.escape(text) if name in code else str(prose.as_html(text))
-        for name, text in _row(question).items()
+        name: html.escape(row[name]) if name in code else str(prose.as_html(row[name])) for name in FIELDS
     }
 
 

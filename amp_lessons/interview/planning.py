@@ -1,23 +1,34 @@
-"""What a mock interview will ask: drawn by its seed, from its level, and cut to its minutes."""
+"""What a mock interview asks: planned by its seed, from its level, cut to its minutes; and what follows."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
-from amp_lessons import exercises
+from amp_lessons import clinic, exercises
 from amp_lessons.exercises import Exercise
-from amp_lessons.interview.bank import QUESTIONS
+from amp_lessons.interview.bank import QUESTIONS, follow_ups, question
 from amp_lessons.interview.estimates import Estimate
-from amp_lessons.interview.questions import LEVELS, Question
+from amp_lessons.interview.questions import LEVELS, FollowUp, Question
 
-# Minutes: two to answer, one to think or to compare with the rubric, two for what follows.
-_QUESTION, _ESTIMATE = 5, 5
+# Minutes: two to answer and one to compare with the rubric; then two for what follows.
+ANSWER_MINUTES, FOLLOW_UP_MINUTES = 3, 2
+_QUESTION = ANSWER_MINUTES + FOLLOW_UP_MINUTES
 # Difficulties of the code that is asked for; an interview asks for less than an afternoon.
 _DIFFICULTIES = {"entry": (1, 2, 3), "senior": (2, 3, 4), "staff": (3, 4, 5)}
 _FEW_MINUTES = 25  # in less there is no time for code
+_CODE_SHARE = 2 / 3  # of the time at most: half an hour of 45 minutes
+_SEEDS = 1000
+
+
+class Answered(Protocol):
+    """What has a model answer; where a proof has to run for its numbers, it runs when that is read."""
+
+    @property
+    def answer(self) -> str:
+        """What a good candidate says."""
 
 
 @dataclass(frozen=True)
@@ -25,11 +36,13 @@ class Asked:
     """One thing that the interviewer asks.
 
     ``points`` are what a good answer covers, ``answer`` is a model one, and ``question_id`` names the
-    question of the bank that it is, if it is one. ``kind`` says how it is answered.
+    question of the bank that it is, if it is one. ``kind`` says how it is answered. ``minutes`` are planned
+    for it: so much it weighs. What ``follows`` a question belongs to it; ``stub`` is the code that is given;
+    ``stage`` says where in a round of system design this stands.
     """
 
     kind: Literal["question", "estimate", "code"]
-    text: str
+    wording: str
     points: tuple[str, ...]
     topic: str
     lesson: str
@@ -37,22 +50,29 @@ class Asked:
     estimate: Estimate | None = field(default=None, repr=False)
     exercise: Exercise | None = field(default=None, repr=False)
     follows: str = ""
-    model_answer: str = field(default="", repr=False)
+    answered_by: Answered | None = field(default=None, repr=False)
+    minutes: int = ANSWER_MINUTES
+    stub: str = field(default="", repr=False)
+    stage: str = ""
+
+    @property
+    def text(self) -> str:
+        """What is asked; the numbers of an estimate are drawn now."""
+        return self.estimate.question if self.estimate else self.wording
 
     @property
     def heading(self) -> str:
-        """The topic in words, and whether this follows from the question before."""
-        topic = self.topic.replace("_", " ")
-        return f"{topic}, follow-up" if self.follows else topic
+        """The topic in words, and which stage this is or whether it follows from the question before."""
+        which = self.stage or ("follow-up" if self.follows else "")
+        return ", ".join(filter(None, [self.topic.replace("_", " "), which]))
 
     @property
     def answer(self) -> str:
-        """What a good candidate says; where the proof has to run for its numbers, that happens now."""
-        if self.estimate is not None:
-            return self.estimate.answer
-        if self.question_id:
-            return next(each.answer for each in QUESTIONS if each.id == self.question_id)
-        return self.model_answer
+        """What a good candidate says: of code to write, where a solution is."""
+        if self.answered_by is not None:
+            return self.answered_by.answer
+        assert self.exercise is not None
+        return f"exercises.solution({self.exercise.id!r}) shows one, and other good ways."
 
 
 def planned(level: str, minutes: int, seed: int) -> Iterator[Asked]:
@@ -63,43 +83,57 @@ def planned(level: str, minutes: int, seed: int) -> Iterator[Asked]:
     wanted = max(1, left // _QUESTION)
     yield from _questions(level, wanted, rng)
     if task is not None:
-        yield asked_for_code(task)
+        yield asked_for_code(task, rng.randrange(_SEEDS))
 
 
 def _questions(level: str, wanted: int, rng: random.Random) -> Iterator[Asked]:
-    estimates = [each for each in QUESTIONS if each.asks_for_a_number]
+    """Yield a question of each topic, as many as are wanted or there are topics, and a number at last."""
     spoken = [each for each in QUESTIONS if not each.asks_for_a_number]
-    warm_up = [each for each in spoken if each.level == LEVELS[max(0, LEVELS.index(level) - 1)]]
-    first = rng.choice(warm_up or spoken)
-    yield asked_question(first)
-    others = _spread([each for each in spoken if each != first], level, rng)
+    first = rng.choice([each for each in spoken if each.level == _below(level)])
+    others = _of_each_topic([each for each in spoken if each.topic != first.topic], level, rng)
     number = wanted - 1 - (wanted > 2)  # the first was one, and the estimate is another
-    for each in others[:number]:
-        yield asked_question(each)
+    asked = [first, *others[:number]]
+    yield from map(asked_question, asked)
     if wanted > 2:
-        yield asked_estimate(rng.choice(estimates), rng.randrange(1000))
+        spoken_of = {each.topic for each in asked}
+        numbers = [each for each in QUESTIONS if each.asks_for_a_number and each.level in _suited(level)]
+        drawn = rng.choice([each for each in numbers if each.topic not in spoken_of])
+        yield asked_estimate(drawn, rng.randrange(_SEEDS))
 
 
-def _spread(found: list[Question], level: str, rng: random.Random) -> list[Question]:
-    """Shuffle questions so that topics take turns; those of the level come first in each."""
-    rng.shuffle(found)
-    found.sort(key=lambda each: abs(LEVELS.index(each.level) - LEVELS.index(level)))  # stable
-    by_topic: dict[str, list[Question]] = {}
-    for each in found:
-        by_topic.setdefault(each.topic, []).append(each)
-    topics = rng.sample(list(by_topic), k=len(by_topic))
-    rounds = range(max(map(len, by_topic.values()), default=0))
-    return [by_topic[topic][i] for i in rounds for topic in topics if i < len(by_topic[topic])]
+def _below(level: str) -> str:
+    """Return the level below, or the lowest."""
+    return LEVELS[max(0, LEVELS.index(level) - 1)]
+
+
+def _suited(level: str) -> tuple[str, str]:
+    """Return the levels of what suits somebody of ``level``: that one and the one below."""
+    return level, _below(level)
+
+
+def _of_each_topic(found: list[Question], level: str, rng: random.Random) -> list[Question]:
+    """Draw one question of each topic, of the level where the topic has one; in a drawn order."""
+    topics = list(dict.fromkeys(each.topic for each in found))
+    drawn = []
+    for topic in rng.sample(topics, k=len(topics)):
+        of_topic = [each for each in found if each.topic == topic]
+        fitting = next(
+            [each for each in of_topic if each.level == one]
+            for one in (*_suited(level), *LEVELS)
+            if any(each.level == one for each in of_topic)
+        )
+        drawn.append(rng.choice(fitting))
+    return drawn
 
 
 def _task(level: str, minutes: int, rng: random.Random) -> Exercise | None:
-    """Draw code to write, or code to mend, that fits into half of the time."""
+    """Draw code to write, or code to mend, that leaves a third of the time for questions."""
     if minutes < _FEW_MINUTES:
         return None
     fitting = [
         each
         for each in exercises.catalog()
-        if each.difficulty in _DIFFICULTIES[level] and each.minutes <= minutes / 2
+        if each.difficulty in _DIFFICULTIES[level] and each.minutes <= _CODE_SHARE * minutes
     ]
     return rng.choice(fitting) if fitting else None
 
@@ -108,21 +142,113 @@ def asked_question(each: Question, follows: str = "") -> Asked:
     """Return what the interviewer asks with a question of the bank; one for a number takes the bank's own."""
     if each.asks_for_a_number:
         return asked_estimate(each, 0, follows)
-    return Asked("question", each.question, each.points, each.topic, each.lesson, each.id, follows=follows)
+    minutes = FOLLOW_UP_MINUTES if follows else ANSWER_MINUTES
+    return Asked(
+        "question",
+        each.question,
+        each.points,
+        each.topic,
+        each.lesson,
+        each.id,
+        follows=follows,
+        answered_by=each,
+        minutes=minutes,
+    )
 
 
 def asked_estimate(each: Question, seed: int, follows: str = "") -> Asked:
     """Return what the interviewer asks with a question for a number, drawn by ``seed``."""
     drawn = Estimate(each, seed)
     return Asked(
-        "estimate", drawn.question, each.points, each.topic, each.lesson, each.id, drawn, follows=follows
+        "estimate",
+        "",
+        each.points,
+        each.topic,
+        each.lesson,
+        each.id,
+        drawn,
+        follows=follows,
+        answered_by=drawn,
+        minutes=FOLLOW_UP_MINUTES if follows else ANSWER_MINUTES,
     )
 
 
-def asked_for_code(exercise: Exercise) -> Asked:
-    """Return what the interviewer asks with an exercise."""
-    what = "Mend" if exercise.is_patient else "Write"
-    text = f"{what} code: {exercise.title} (exercise {exercise.id}, lesson {exercise.lesson})."
-    points = ("code that passes its check",)
-    answer = f"exercises.solution({exercise.id!r}) shows one, and other good ways."
-    return Asked("code", text, points, "coding", exercise.lesson, exercise=exercise, model_answer=answer)
+def asked_for_code(exercise: Exercise, seed: int = 0) -> Asked:
+    """Return what the interviewer asks with an exercise; of code to mend, ``seed`` draws the variant."""
+    text = f"Write code: {exercise.title} (exercise {exercise.id}, lesson {exercise.lesson})."
+    stub = exercise.stub
+    if exercise.is_patient:
+        patient = clinic.patient(exercise.id, seed)
+        text, stub = f"Mend code: {patient.symptom}", patient.source
+    return Asked(
+        "code",
+        text,
+        ("code that passes its check",),
+        "coding",
+        exercise.lesson,
+        exercise=exercise,
+        minutes=exercise.minutes,
+        stub=stub,
+    )
+
+
+def follow_up(asked: Asked, covered: tuple[int, ...], known: set[str], seed: int) -> Asked | None:
+    """Return what comes after ``asked``; None where a good interviewer changes the subject.
+
+    All of it covered: something deeper, or what people wrongly believe, to be put right. Some of it: why the
+    first point that was left out is so, for its words alone were read in the rubric. None of it: nothing, for
+    now one knows. ``known`` are questions that were asked, or will be. What is a follow-up itself has none.
+    """
+    if asked.follows or not asked.question_id or not covered:
+        return None
+    missed = [point for i, point in enumerate(asked.points) if i not in covered]
+    return _why(missed[0], asked) if missed else _deeper(asked, known, seed)
+
+
+def _why(point: str, asked: Asked) -> Asked:
+    text = f"You left this out: “{point}”. Why is it so, and how would you check it?"
+    points = ("said why, with a mechanism", "said what one would run or look up to see it")
+    return _own(text, points, question(asked.question_id), asked.answered_by)
+
+
+def _deeper(asked: Asked, known: set[str], seed: int) -> Asked:
+    """Ask a follow-up of the bank that is new and suits the level, or have a wrong belief put right."""
+    rng = random.Random(f"{seed} {asked.question_id}")
+    of = question(asked.question_id)
+    deeper = [each for each in follow_ups(of.id) if _suits(each, of) and _id(each) not in known]
+    if deeper:
+        return _asked(rng.choice(deeper), of, rng)
+    text = f"A colleague says: “{rng.choice(of.wrong_beliefs)}” What do you answer?"
+    return _own(text, ("said that it is wrong", "said why"), of, asked.answered_by)
+
+
+def _suits(each: Question | FollowUp, of: Question) -> bool:
+    """Return whether whoever was asked ``of`` may be asked this: it is of its level, or one below."""
+    return isinstance(each, FollowUp) or each.level in _suited(of.level)
+
+
+def _id(each: Question | FollowUp) -> str | None:
+    return each.id if isinstance(each, Question) else None
+
+
+def _asked(each: Question | FollowUp, of: Question, rng: random.Random) -> Asked:
+    """Return what the interviewer asks after ``of``, from the bank or for it alone."""
+    if isinstance(each, FollowUp):
+        return _own(each.question, each.points, of, each)
+    if each.asks_for_a_number:
+        return asked_estimate(each, rng.randrange(_SEEDS), follows=of.id)
+    return asked_question(each, follows=of.id)
+
+
+def _own(text: str, points: tuple[str, ...], of: Question, answered_by: Answered | None = None) -> Asked:
+    """Return what is asked about a question of the bank, whose answer says this too, and is none itself."""
+    return Asked(
+        "question",
+        text,
+        points,
+        of.topic,
+        of.lesson,
+        follows=of.id,
+        answered_by=answered_by or of,
+        minutes=FOLLOW_UP_MINUTES,
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import functools
 import importlib
 import inspect
@@ -41,7 +42,7 @@ class Proof:
         if self.failure:
             return f"This does not hold here: {self.failure}"
         width = max(map(len, self.values), default=0)
-        return "\n".join(f"{name:{width}}  {value}" for name, value in self.values.items())
+        return "\n".join(f"{name:{width}}  {_shown(value)}" for name, value in self.values.items())
 
     @property
     def shown(self) -> str:
@@ -64,6 +65,11 @@ class Proof:
         """Render the cell and its output; where they are wider than the page, the arrow keys scroll them."""
         block = '<pre tabindex="0" role="region" aria-label="{}" style="overflow-x:auto">{}</pre>'
         return Markup(block + block).format("the proof", self.cell, "what it came to", self.output)
+
+
+def _shown(value: Any) -> str:
+    """Say a number as one would: four digits are enough to read."""
+    return f"{value:.4g}" if isinstance(value, float) and not value.is_integer() else str(value)
 
 
 @functools.cache
@@ -159,16 +165,22 @@ def _imports(function: ast.FunctionDef, module: Any) -> Iterator[str]:
     """Yield the imports of what ``function`` uses; what its module has of its own comes from there."""
     used = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
     own: list[str] = []
-    for node in _tree(inspect.getsource(module)).body:
+    for node in _statements(module):
         if isinstance(node, ast.Import | ast.ImportFrom):
             names = [alias for alias in node.names if (alias.asname or alias.name.partition(".")[0]) in used]
             if names:
-                node.names = names
-                yield ast.unparse(node)
+                shown = copy.copy(node)  # the tree is read for other proofs, too
+                shown.names = names
+                yield ast.unparse(shown)
         else:
             own += [name for name in _defined(node) if name in used and name != function.name]
     if own:
         yield f"from {module.__name__} import {', '.join(sorted(own))}"
+
+
+@functools.cache
+def _statements(module: Any) -> list[ast.stmt]:
+    return _tree(inspect.getsource(module)).body
 
 
 def _defined(node: ast.stmt) -> list[str]:

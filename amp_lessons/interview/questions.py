@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from amp_lessons.interview.proved import proved
 from amp_lessons.interview.proving import Proof, proof_cell, prove_cell
 from amp_lessons.text.words import superscripts
 
@@ -28,7 +29,7 @@ class FollowUp:
     @property
     def answer(self) -> str:
         """What a good candidate says, with numbers that the proof of the question before has computed."""
-        return fill(self.answer_template, prove_cell(self.after).values)
+        return fill(self.answer_template, proved(self.after).values)
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Question:
         """What the interviewer asks."""
         if not self.asks_for_a_number:
             return self.question_template
-        return fill(self.question_template, self.prove().values)
+        return fill(self.question_template, self.proved.values)
 
     @property
     def answer(self) -> str:
@@ -79,12 +80,17 @@ class Question:
 
         Where the proof fails, ``…`` stands in their place.
         """
-        return fill(self.answer_template, self.prove().values)
+        return fill(self.answer_template, self.proved.values)
 
     @property
     def proof(self) -> str:
         """The source of the cell that shows that the answer is true."""
         return proof_cell(self.id, self._seed)
+
+    @property
+    def proved(self) -> Proof:
+        """The proof as it was last run with all that it depends on, today or earlier."""
+        return proved(self.id, self._seed)
 
     def prove(self) -> Proof:
         """Run the proof, once per process."""

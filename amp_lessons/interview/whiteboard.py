@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from markupsafe import Markup
 
-from amp_lessons import autocast, fp8, parallel
+from amp_lessons import autocast, fp8, measure, parallel
 from amp_lessons.autocast import Policy
 from amp_lessons.formats import FORMATS
 from amp_lessons.fp8 import Recipe
@@ -26,6 +29,12 @@ OPERATIONS = {
     "add": ("relu", "dropout"),
     "cat": ("stack",),
 }
+# What consists of several operations, or is none of autocast's lists: run, under either device's rules.
+RUN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "cross_entropy": lambda x: F.cross_entropy(x, torch.zeros(4, dtype=torch.long)),
+    "F.batch_norm": lambda x: F.batch_norm(x, torch.zeros(4), torch.ones(4), training=True),
+    "SDPA": lambda x: F.scaled_dot_product_attention(x[None], x[None], x[None]),
+}
 _RESULTS = {
     Policy.LOWER_PRECISION: "16 bits",
     Policy.FP32: "fp32",
@@ -38,6 +47,7 @@ _RESULTS = {
 _MEMORY = {"fp32": "fp32, or autocast", "zero": "16 bits, fp32 masters"}
 _PARTS = ("weights", "gradients", "fp32 masters", "Adam's moments")
 _RANKS = 8
+_GPUS = ("A100 SXM 80 GB", "H100 SXM", "RTX 4090")
 _RECIPES = ("tensorwise", "delayed", "rowwise", "mxfp8", "nvfp4")
 
 
@@ -70,7 +80,8 @@ def says_words(table: Table) -> bool:
 
 def sheet() -> Sheet:
     """Return the page, as it is with the PyTorch that is installed."""
-    return Sheet((_formats(), _rules(), _cycle(), _memory(), _ranks(), _eight_bits()))
+    parts = (_formats, _rules, _cycle, _lost, _memory, _ranks, _eight_bits, _rates, _on_paper)
+    return Sheet(tuple(part() for part in parts))
 
 
 def result_on(device: str, operation: str) -> str:
@@ -78,6 +89,13 @@ def result_on(device: str, operation: str) -> str:
     listed = sorted(autocast.policy(device).items())
     found = (policy for name, policy in listed if name.partition(".")[0] == f"aten::{operation}")
     return _RESULTS[next(found, None)]
+
+
+def result_of_running(device: str, name: str) -> str:
+    """Return the dtype of what ``RUN`` gives for 16 bits, under the autocast rules of a device."""
+    rules = autocast.cuda_rules() if device == "cuda" else nullcontext()
+    with rules, torch.autocast("cpu", torch.bfloat16):
+        return "fp32" if RUN[name](torch.ones(4, 4).bfloat16()).dtype == torch.float32 else "16 bits"
 
 
 def _formats() -> Table:
@@ -95,6 +113,9 @@ def _formats() -> Table:
     return Table.of(rows, "Formats: the exponent makes the range, the mantissa the precision")
 
 
+_DEVICES = (("cuda", "on CUDA"), ("cpu", "on a CPU"))
+
+
 def _rules() -> Table:
     rows = (
         {
@@ -104,7 +125,12 @@ def _rules() -> Table:
         }
         for name, others in OPERATIONS.items()
     )
-    return Table.of(rows, "Autocast: the dtype of what comes out")
+    run = (
+        {"result of": f"{name}, of 16 bits", **{title: result_of_running(d, name) for d, title in _DEVICES}}
+        for name in RUN
+    )
+    note = "Batch norm keeps its statistics in fp32 and returns the dtype of its input."
+    return _noted(Table.of((*rows, *run), "Autocast: the dtype of what comes out"), note)
 
 
 def _cycle() -> Table:
@@ -116,6 +142,7 @@ def _cycle() -> Table:
         ("with torch.autocast(...):", "forward and loss, not backward"),
         ("scaler.scale(loss).backward()", f"gradients x scale, {power_of_two(scaler.get_scale())} at first"),
         ("scaler.unscale_(optimizer)", "before clipping or logging"),
+        ("clip_grad_norm_(parameters, 1.0)", "the norm of the true gradients"),
         ("scaler.step(optimizer)", "skipped at an inf or NaN"),
         (
             "scaler.update()",
@@ -123,6 +150,25 @@ def _cycle() -> Table:
         ),
     )
     return Table(("a step in fp16", "what it does"), rows, "The cycle: in bf16 without the scaler")
+
+
+def _noted(table: Table, note: str) -> Table:
+    return Table(table.head, table.rows, table.caption, [note])
+
+
+def _lost() -> Table:
+    """Say below what an update is rounded away, and where counting by ones ends."""
+    rows = (
+        {
+            "format": name,
+            "1 + u = 1 up to": power_of_two(float(each.epsilon) / 2),
+            "1 - u = 1 up to": power_of_two(float(each.epsilon) / 4),
+            "100 + u = 100 up to": f"{each.spacing(100.0) / 2:.4g}",
+            "counts up to": f"{2 ** (each.mantissa_bits + 1):,}",
+        }
+        for name, each in ((name, FORMATS[name]) for name in ("fp32", "fp16", "bf16"))
+    )
+    return Table.of(rows, "Half the gap: what is smaller is lost; below 1 the gap is half as wide")
 
 
 def _memory() -> Table:
@@ -150,9 +196,54 @@ def _ranks() -> Table:
 
 
 def _eight_bits() -> Table:
-    return Table.of(
-        map(_recipe_row, map(fp8.RECIPES.__getitem__, _RECIPES)), "FP8 and FP4: who shares a scale"
+    note = "up: rounded up to a power of two. + fp32: and one scale for the tensor, besides."
+    recipes = map(fp8.RECIPES.__getitem__, _RECIPES)
+    return _noted(Table.of(map(_recipe_row, recipes), "FP8 and FP4: who shares a scale"), note)
+
+
+def _rates() -> Table:
+    """Take the rates of dense products from data sheets, and where memory ceases to bound."""
+    columns = ("fp32", "tf32", "bf16", "fp8_e4m3")
+    rows = (
+        {
+            "GPU": name,
+            **{each: _rate(measure.GPUS[name], each) for each in columns},
+            "TB/s": f"{measure.GPUS[name].bytes_per_s / 1e12:.3g}",
+            "bf16 ridge": f"{measure.GPUS[name].ridge_point('bf16'):.0f}",
+        }
+        for name in _GPUS
     )
+    note = "Ridge: operations a byte beyond which products bound; n x n in 16 bits has n/3."
+    return _noted(Table.of(rows, "Rates: teraflops per second of dense products, by data sheet"), note)
+
+
+def _rate(sheet: measure.DataSheet, precision: str) -> str:
+    found = sheet.flop_per_s.get(precision)
+    return f"{found / 1e12:.4g}" if found else "none"
+
+
+def _on_paper() -> Table:
+    """Work out an example of each rule of thumb."""
+    n, d, gpus, share = 7e9, 1e12, 256, 0.4
+    days = 6 * n * d / (gpus * measure.GPUS["H100 SXM"].flop_per_s["bf16"] * share) / 86_400
+    part, factor = 0.6, 8
+    amdahl = 1 / (1 - part + part / factor)
+    sent = float(parallel.sent_bytes("all-reduce", 4, _RANKS))
+    rows = (
+        (
+            "training",
+            "6 N D operations",
+            f"{n / 1e9:g}B, {d / 1e12:g}T tokens: {days:.0f} days, {gpus} H100s, {share:.0%}",
+        ),
+        ("Amdahl", "1 / (1 - p + p/s)", f"p {part:g}, s {factor}: {amdahl:.2f} times as fast"),
+        ("all-reduce", "2 (n - 1)/n bytes", f"fp32, n {_RANKS}: {sent:g} bytes a parameter"),
+        (
+            "decoding",
+            "weights / bandwidth",
+            f"{n / 1e9:g}B bf16, H100: {2e3 * n / measure.GPUS['H100 SXM'].bytes_per_s:.1f} ms a token",
+        ),
+    )
+    return Table(("what", "rule", "example"), rows, "On paper: rules and an example of each")
 
 
 def _recipe_row(recipe: Recipe) -> dict[str, object]:
@@ -163,6 +254,6 @@ def _recipe_row(recipe: Recipe) -> dict[str, object]:
         "recipe": recipe.name,
         "forward": str(left),
         "gradient": str(recipe.input_gradient.left),
-        "scale": left.scale.name + (", rounded up" if left.rule == "up" else ""),
+        "scale": left.scale.name + (", up" if left.rule == "up" else "") + " + fp32" * left.has_tensor_scale,
         "amax from": f"{recipe.amax_history:,} steps" if recipe.amax_history else "now",
     }

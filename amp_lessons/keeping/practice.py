@@ -21,10 +21,15 @@ GRADES = ("again", "hard", "good", "easy")  # as the scheduler numbers them, fro
 
 @dataclass(frozen=True)
 class Review:
-    """One time that something was practised: when (UTC, ISO 8601), and how well, one of ``GRADES``."""
+    """One time that something was practised: when (UTC, ISO 8601), and how well, one of ``GRADES``.
+
+    ``in_mock`` is written where it was asked in a mock interview, which takes no place among a day's new
+    cards.
+    """
 
     at: str
     grade: str
+    in_mock: bool = False
 
     @property
     def moment(self) -> datetime:
@@ -57,14 +62,16 @@ def read() -> Practice:
     return Practice(*_KEPT.read(_reviews))
 
 
-def record(id: str, grade: str, at: datetime | None = None) -> str:
+def record(id: str, grade: str, at: datetime | None = None, *, in_mock: bool = False) -> str:
     """Note that ``id`` was practised; return what the learner should know, usually nothing.
 
     Raises ValueError for a grade that is none, and ProgressError if the file cannot be written.
     """
     if grade not in GRADES:
         raise ValueError(f"a grade is one of {', '.join(GRADES)}, not {grade!r}")
-    review = asdict(Review((at or utc_now()).isoformat(timespec="seconds"), grade))
+    review = asdict(Review((at or utc_now()).isoformat(timespec="seconds"), grade, in_mock))
+    if not in_mock:  # what every version reads
+        del review["in_mock"]
 
     def add(kept: Any) -> Any:
         _reviews(kept)
@@ -72,6 +79,21 @@ def record(id: str, grade: str, at: datetime | None = None) -> str:
         return {**found, id: [*found.get(id, ()), review]}
 
     return _KEPT.change(add)
+
+
+def take_back(id: str) -> str:
+    """Forget the last time that ``id`` was practised; return what the learner should know, usually nothing.
+
+    Raises ProgressError if the file cannot be written.
+    """
+
+    def without(kept: Any) -> Any:
+        _reviews(kept)
+        found = dict(kept or {})
+        left = found.pop(id, [])[:-1]
+        return {**found, id: left} if left else found
+
+    return _KEPT.change(without)
 
 
 def _reviews(kept: Any) -> dict[str, tuple[Review, ...]]:
@@ -83,7 +105,7 @@ def _reviews(kept: Any) -> dict[str, tuple[Review, ...]]:
 
 
 def _review(entry: Mapping[str, Any]) -> Review:
-    review = made(Review, entry)
+    review = made(Review, entry, unknown_too=True)
     if review.grade not in GRADES or review.moment.utcoffset() is None:
         raise ValueError(f"no review: {entry!r:.60}")
     return review

@@ -19,6 +19,8 @@ _VIEW = re.compile(r"\bviews\.(\w+)\(")
 _WHAT_FOR = {
     "AuditFindings": "see what the audit has found",
     "CurveQuiz": "diagnose loss curves",
+    "CodingRound": "get a task and a clock",
+    "DesignRound": "get a system to build, stage by stage",
     "DrillView": "get a drill",
     "ExerciseCard": "see the exercise and get its hints",
     "FlashCards": "get flash cards",

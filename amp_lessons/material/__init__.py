@@ -7,6 +7,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     [
         "charlm",
         "data",
+        "decoder",
         "docstrings",
         "encoder",
         "generation",

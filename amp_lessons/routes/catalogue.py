@@ -20,7 +20,12 @@ ABLE_TO = {
     "08": "say what is added up over ranks in which dtype, and who keeps the fp32 weights",
     "09": "train in FP8 and FP4 on any machine, and judge what that saves before you adopt it",
     "10": "answer an interviewer aloud, prove the answer with a cell, and know it in two months",
+    "11": "say which part of a language model needs which precision, and why two engines disagree",
 }
+
+FOR_SOME = (
+    "11",
+)  # lessons for those whose subject they are; the others are what everybody should leave with
 
 ROUTES = (
     Route(
@@ -42,8 +47,18 @@ ROUTES = (
     Route(
         "weekend",
         "I have a weekend",
-        "to learn what everybody should know about it: the core of each lesson",
-        tuple(map(Core, ABLE_TO)),
+        "to learn what everybody should know about it: the cores of lessons 00 to 10",
+        tuple(Core(number) for number in ABLE_TO if number not in FOR_SOME),
+    ),
+    Route(
+        "language",
+        "I train or serve language models",
+        "what their decoders, engines and few bits ask of precision",
+        (
+            Core("03"),
+            Core("09"),
+            Core("11"),
+        ),
     ),
     Route(
         "nan",
@@ -72,6 +87,7 @@ ROUTES = (
             *(InLesson(number, "interview") for number in ("01", "02", "03", "04", "05", "06")),
             Core("10"),
             InLesson("10", "drills"),
+            InLesson("10", "coding"),
             InLesson("10", "mock"),
         ),
     ),

@@ -1,8 +1,9 @@
 """How many minutes each section of a lesson takes, by one rule for all lessons: computed, not measured.
 
-An exercise takes what its card says, a mock interview what it is set to. The rest is what a reader needs:
-180 words a minute, 40 seconds for six lines of code, and a minute for each question and each view. Readers in
-trials needed a fifth more than that, so it is multiplied by 1.2.
+An exercise takes what its card says, a mock interview or a code round what it is set to, a round of system
+design 25 minutes. The rest is what a reader needs: 180 words a minute, 40 seconds for six lines of code, and
+a minute for each question and each view. Readers in trials needed a fifth more than that, so it is multiplied
+by 1.2.
 
 ``python -m amp_lessons.routes.minutes 03`` prints the sections of a lesson with their minutes.
 """
@@ -24,7 +25,8 @@ OPENING = "Opening"  # what stands above the first heading
 
 _A_READERS = 1.2
 _EXERCISE = re.compile(r'views\.ExerciseCard\("(\w+)"\)')
-_MOCK = re.compile(r"views\.MockInterview\(.*minutes=(\d+)")
+_TIMED = re.compile(r"views\.(?:MockInterview|CodingRound)\(.*minutes=(\d+)")
+DESIGN_MINUTES = 25  # of each round: the room of interviews stands above this one, and its tests hold it
 _UNTIMED = ("-stub", "-card", "-check", "install", "lesson-end")  # counted with the exercise, or folded away
 # A view takes a minute, or a minute for each question that is stored with it; these take longer.
 _VIEWS = {"FlashCards": 8}  # four cards, each said aloud, turned and graded in two minutes
@@ -125,10 +127,10 @@ def _rounded(parts: list[_Cells]) -> list[Section]:
 
 
 def _given(cell: Cell) -> int:
-    """Return the minutes that an exercise's card or a mock interview states."""
+    """Return the minutes that an exercise's card, or a mock interview, a code or a design round states."""
     text = source(cell)
-    mocks = sum(map(int, _MOCK.findall(text)))
-    return mocks + sum(shelf.find(id).minutes for id in _EXERCISE.findall(text))
+    timed = sum(map(int, _TIMED.findall(text))) + DESIGN_MINUTES * text.count("views.DesignRound(")
+    return timed + sum(shelf.find(id).minutes for id in _EXERCISE.findall(text))
 
 
 def _weight(cell: Cell) -> float:

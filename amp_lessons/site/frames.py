@@ -15,7 +15,8 @@ from amp_lessons.site.making import LIVE
 
 # What asks something of a learner has no frames, and a check would take its time: such cells are not run.
 _ASKING = (
-    "Quiz|CurveQuiz|ExerciseCard|Patient|check|LessonEnd|Map|SymptomTree|DrillView|FlashCards|MockInterview"
+    "Quiz|CurveQuiz|ExerciseCard|Patient|check|LessonEnd|Map|SymptomTree|DrillView|FlashCards|MockInterview|"
+    "CodingRound|DesignRound"
 )
 _NOT_RUN = re.compile(rf"views\.({_ASKING})\(")
 _VIEW = re.compile(rf"\bviews\.(?!{_ASKING})[A-Z]\w+\(")

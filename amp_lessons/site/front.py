@@ -46,7 +46,7 @@ def front_page(shelf: Shelf) -> Page:
         "Mixed precision training with PyTorch",
         body,
         description="A course on mixed precision training with PyTorch, to be read and played with",
-        scripts=("widgets.js", "views.js"),
+        scripts=("widgets.js", "views.js", *_frames(shelf)),
         kind="front",
         listed="Lessons",
     )
@@ -60,6 +60,11 @@ def _picture(shelf: Shelf) -> Markup:
         'src="pictures/{}-{}.png" alt="Gradients on the number line of fp16"></div>'
     ).format(number, cell)
     return live_html(f"{number}-{cell}", picture) if FIRST_PICTURE in shelf.live else picture
+
+
+def _frames(shelf: Shelf) -> list[str]:
+    """Return the frames to load at once: here nobody has to come near the picture first."""
+    return [f"frames/{'-'.join(FIRST_PICTURE)}.js"] if FIRST_PICTURE in shelf.live else []
 
 
 def _routes() -> Markup:

@@ -15,10 +15,9 @@ from pathlib import Path
 import nbformat
 from markupsafe import Markup
 from nbconvert import HTMLExporter
-from nbformat import NotebookNode
 
 from amp_lessons.lessons import shipped
-from amp_lessons.lessons.shipped import Head
+from amp_lessons.lessons.shipped import Cell, Head
 from amp_lessons.site.shell import REPOSITORY, Page, address, link
 from amp_lessons.site.substitutes import Shelf, substituted
 
@@ -53,7 +52,7 @@ def lesson_page(head: Head, shelf: Shelf) -> Page:
     )
 
 
-def _html(cells: Iterable[NotebookNode]) -> str:
+def _html(cells: Iterable[Cell]) -> str:
     made, _ = _exporter().from_notebook_node(nbformat.v4.new_notebook(cells=list(cells)))
     return linked(made)
 
@@ -70,7 +69,7 @@ def linked(made: str) -> str:
     return made
 
 
-def _folded(cells: list[NotebookNode]) -> Markup:
+def _folded(cells: list[Cell]) -> Markup:
     """Fold a deeper section: its heading, its minutes and whom it is for stay in sight."""
     heading, rest = _html(cells[:1]), _html(cells[1:])
     _, id, title = _HEADING.search(heading).groups()  # type: ignore[union-attr]  # its first cell begins with it

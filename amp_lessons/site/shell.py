@@ -75,17 +75,22 @@ class Page:
 
 def html_of(page: Page, pages: Iterable[Page]) -> str:
     """Return the whole HTML of a page, among all ``pages``."""
-    loaded = Markup('<script defer src="assets/{}"></script>').format
+    loaded = Markup('<script defer src="{}"></script>').format
     return _PAGE.format(
         title=page.title,
         description=page.description or page.title,
         early=_EARLY,
-        scripts=Markup("\n").join(map(loaded, page.scripts)),
+        scripts=Markup("\n").join(map(loaded, map(_path, page.scripts))),
         navigation=_navigation(page, pages),
         kind=page.kind,
         body=page.body,
         repository=REPOSITORY,
     )
+
+
+def _path(script: str) -> str:
+    """Return where a script lies: among the assets, unless its folder is named."""
+    return script if "/" in script else f"assets/{script}"
 
 
 def _navigation(here: Page, pages: Iterable[Page]) -> Markup:

@@ -34,7 +34,7 @@ def widget_styles() -> str:
 
 def _widgets() -> Iterator[type[anywidget.AnyWidget]]:
     """Yield every class of the views that brings a script; all views are loaded for it."""
-    for name in views.__all__:
+    for name in dir(views):
         getattr(views, name)
     found = anywidget.AnyWidget.__subclasses__()
     yield from (each for each in found if each.__module__.startswith(views.__name__))

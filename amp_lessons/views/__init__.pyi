@@ -16,11 +16,14 @@ from .widgets.bits import BitView as BitView
 from .widgets.blocks import OutlierView as OutlierView
 from .widgets.calculator import CalculatorView as CalculatorView
 from .widgets.checked import check as check
+from .widgets.coding import CodingRound as CodingRound
 from .widgets.cycle import CycleView as CycleView
+from .widgets.design import DesignRound as DesignRound
 from .widgets.drill import DrillView as DrillView
 from .widgets.errors import UpdateView as UpdateView
 from .widgets.errors import product_errors as product_errors
 from .widgets.exercise import ExerciseCard as ExerciseCard
+from .widgets.few_bits import FewBitsView as FewBitsView
 from .widgets.flash_cards import FlashCards as FlashCards
 from .widgets.ledger import LedgerView as LedgerView
 from .widgets.lesson_end import LessonEnd as LessonEnd
@@ -33,6 +36,7 @@ from .widgets.memory import MemoryView as MemoryView
 from .widgets.memory import activation_stack as activation_stack
 from .widgets.memory import step_memory as step_memory
 from .widgets.mock import MockInterview as MockInterview
+from .widgets.parts import PartsView as PartsView
 from .widgets.patient import Patient as Patient
 from .widgets.play import Play as Play
 from .widgets.quiz import Quiz as Quiz

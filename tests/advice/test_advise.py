@@ -387,3 +387,14 @@ def test_what_is_scripted_gets_a_sentence(script):
 def test_other_arguments_say_what_is_right(options, error, words):
     with pytest.raises(error, match=words):
         advise(with_island(), batch(), nn.functional.cross_entropy, **options)
+
+
+def test_the_loss_of_a_single_step_went_nowhere():
+    torch.manual_seed(0)
+    advice = advise(
+        nn.Linear(4, 2), (torch.randn(3, 4), torch.tensor([0, 1, 0])), nn.CrossEntropyLoss(), steps=1
+    )
+    said = " ".join(str(advice).split())
+    assert "One step of training" in said
+    assert "the loss was " in said
+    assert "the loss went from" not in said

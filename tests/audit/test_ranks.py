@@ -93,8 +93,8 @@ def test_ranks_that_share_nothing_may_be_meant_to():
 
 def test_shards_in_16_bits_are_named():
     report = joined(loops.fsdp2_of_half_masters)
-    assert codes(report) == ["masters_not_fp32"]
-    (finding,) = report.findings
+    assert codes(report) == ["masters_not_fp32", "decay_rounded_away"]
+    finding, _ = report.findings
     assert (finding.certainty, finding.count, finding.ranks) == ("likely", 3, (0, 1))
     assert "torch.bfloat16" in finding.message
     assert any("distributed tensors" in sentence for sentence in report.not_seen)

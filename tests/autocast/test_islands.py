@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import pytest
@@ -220,6 +221,19 @@ def test_in_fp32_wants_names_that_are_there():
         in_fp32(small(Energy()), ["norm"]),
     ):
         pass
+
+
+def test_a_copy_of_an_island_computes_with_its_own_weights():
+    """As averaged weights are a copy of a model."""
+    model = nn.Sequential(nn.Linear(4, 2))
+    with in_fp32(model, ["0"]):
+        copied = copy.deepcopy(model)
+        nn.init.zeros_(copied[0].weight)
+        nn.init.ones_(copied[0].bias)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            out = copied(torch.randn(3, 4).bfloat16())
+    assert out.dtype == torch.float32
+    assert torch.equal(out, torch.ones(3, 2))
 
 
 def test_in_fp32_casts_what_comes_in_and_puts_the_module_back():

@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 
 from amp_lessons import interview
 from amp_lessons.interview import drills
+from amp_lessons.interview.coding.tasks import task
 from tests.browser.legible import expect_it_readable_narrow_and_dark
 from tests.browser.next_morning import expect_it_the_next_morning
 
@@ -66,8 +67,8 @@ def room(lesson):
 
 
 def reveal(room):
-    """Show the model answer, and wait for the focus that it takes, from another view, too."""
-    room.get_by_role("button", name="Show the model answer").press("Enter")
+    """Show what a good answer covers, and wait for the focus that it takes, from another view, too."""
+    room.get_by_role("button", name="Show what a good answer covers").press("Enter")
     expect(room.get_by_role("checkbox").first).to_be_focused()
 
 
@@ -84,7 +85,7 @@ def test_a_mock_interview_asks_for_the_point_that_was_left_out(lesson, room):
     reveal(room)
     room.get_by_role("checkbox", name=asked.points[0]).press("Space")
     room.get_by_role("button", name="Next question").press("Enter")
-    expect(room).to_contain_text(f"You have not come to this yet: {asked.points[1]}")
+    expect(room).to_contain_text(f"You left this out: “{asked.points[1]}”")
     end(room)
     expect(room.get_by_role("heading", name="To repeat")).to_be_visible()
 
@@ -101,10 +102,42 @@ def test_nothing_of_ours_keeps_anyone_out(lesson, room):
 def test_the_clock_ticks_by_itself_and_leaves_the_keyboard_where_it_is(lesson, room):
     clock = room.get_by_role("timer", name="time left")
     expect(clock).to_contain_text(re.compile("4[34]:[0-9][0-9] left"))  # no longer 45:00
-    expect(room.get_by_role("button", name="Show the model answer")).to_be_focused()
+    expect(room.get_by_role("button", name="Show what a good answer covers")).to_be_focused()
     assert clock.get_attribute("aria-live") == "off"
     end(room)
     expect(room.locator(".amp-countdown")).to_be_hidden()
+
+
+@pytest.fixture
+def coding(lesson):
+    view = lesson.view_with(lesson.button("End the round"))
+    view.get_by_role("button", name="Start").press("Enter")
+    expect(view.get_by_role("button", name="Hint")).to_be_focused()
+    yield view
+    view.get_by_role("button", name="End the round").press("Enter")
+    view.get_by_role("button", name="Yes").press("Enter")
+    expect(view.get_by_role("heading", name="The bugs")).to_be_visible()
+
+
+def test_a_review_is_pointed_at_by_keyboard_and_copied_without_its_numbers(lesson, coding):
+    review = task(10, 1, "review").review
+    bug, letters = review.bugs[0], {cause: letter for letter, cause in review.causes.items()}
+    expect(coding.get_by_role("timer", name="time left")).to_contain_text("left")
+    expect(coding).to_contain_text(bug.cause)
+    field = coding.get_by_label("a bug: line and cause")
+    field.fill(f"{min(review.lines(bug))} {letters[bug.cause]}")
+    field.press("Enter")
+    expect(coding).to_contain_text("1 bug found so far")
+    page = coding.get_by_role("region", name="The page")
+    copied = page.evaluate(
+        "pre => { getSelection().selectAllChildren(pre); return getSelection().toString() }"
+    )
+    assert copied.strip() == review.source.strip()
+    coding.get_by_role("button", name="Hint").press("Enter")
+    expect(coding).to_contain_text("Hint 1 of 3: There are 3 of them.")
+    lesson.wait_idle()
+    assert lesson.serious_axe_violations() == []
+    assert lesson.errors == []
 
 
 @pytest.mark.attempt("lesson 10")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 
 import pytest
@@ -208,6 +209,18 @@ def test_a_card_is_turned_graded_and_comes_back(open_page):
     expect(page.locator("#status")).to_contain_text("1 practised")
     page.reload()
     expect(page.locator("#status")).to_contain_text("1 practised")
+
+
+def test_the_front_page_is_light_with_its_frames(open_page, live_site):
+    page = open_page("index")
+    loaded = page.evaluate(
+        "[...document.querySelectorAll('[src], link[rel=stylesheet]')].map(e => e.src || e.href)"
+    )
+    files = {live_site / url.partition(live_site.name + "/")[2] for url in loaded} | {
+        live_site / "index.html"
+    }
+    assert any(file.parent.name == "frames" for file in files)
+    assert sum(len(gzip.compress(file.read_bytes())) for file in files) <= 300_000
 
 
 def test_the_dark_and_the_printed_page(open_page):

@@ -114,7 +114,7 @@ def test_the_hub_of_a_class_holds_learners_to_the_limit_that_lessons_need():
     assert c.JupyterHub.bind_url.startswith("http://127.0.0.1:")
     text = (FOLDER / "README.md").read_text("utf-8")
     assert f"{limit // 2**20} MiB" in text
-    assert f"{sizes.limit_mib(['07'])} MiB" in text
+    assert f"{sizes.limit_mib(sizes.HUNGRY)} MiB" in text
     # systemdspawner expands braces in these
     assert not [word for word in (*c.Spawner.cmd, *c.Spawner.args) if "{" in word]
 
@@ -146,7 +146,7 @@ def test_begin_brings_what_it_can_and_starts_the_server_all_the_same(tmp_path):
 
 def test_every_lesson_has_its_size_and_fits_its_limit():
     lessons = {path.name[:2] for path in (sizes.FILE.parents[1] / "notebooks").glob("[0-9][0-9]_*.ipynb")}
-    assert set(sizes.measured()) == lessons == {*sizes.EVERYDAY, "07"}
+    assert set(sizes.measured()) == lessons == {*sizes.EVERYDAY, *sizes.HUNGRY}
     for number, lesson in sizes.measured().items():
         needed = max(lesson.asked_for_mib, lesson.resident_mib + sizes.server_mib())
         assert sizes.limit_mib([number]) >= needed

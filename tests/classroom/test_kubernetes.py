@@ -47,14 +47,14 @@ def test_sizes_follow_from_what_was_measured():
     memory = VALUES["singleuser"]["memory"]
     assert memory["guarantee"] == f"{sizes.guarantee_mib(sizes.EVERYDAY)}M"
     assert memory["limit"] == f"{sizes.limit_mib(sizes.EVERYDAY)}M"
-    (seven,) = (
+    (hungry,) = (
         entry["kubespawner_override"]
         for entry in VALUES["singleuser"]["profileList"]
         if "kubespawner_override" in entry
     )
-    assert seven == {
-        "mem_guarantee": f"{sizes.guarantee_mib(['07'])}M",
-        "mem_limit": f"{sizes.limit_mib(['07'])}M",
+    assert hungry == {
+        "mem_guarantee": f"{sizes.guarantee_mib(sizes.HUNGRY)}M",
+        "mem_limit": f"{sizes.limit_mib(sizes.HUNGRY)}M",
     }
 
 

@@ -136,6 +136,7 @@ def test_its_own_exit_status_is_told(tmp_path):
         (["."], ". is a folder; name the Python file in it"),
         (["s.py", "--json", "nowhere/report.json"], "cannot be written"),
         (["s.py", "--html", "."], "cannot be written"),
+        (["s.py", "--log", "nowhere/run.jsonl"], "cannot be written"),
     ],
 )
 def test_what_cannot_be_run_is_said_before_anything_runs(tmp_path, monkeypatch, capsys, arguments, answer):
@@ -186,6 +187,17 @@ def test_mistakes_are_told_after_the_script_and_in_files(tmp_path):
 
 
 @pytest.mark.slow
+def test_the_log_has_each_step_as_the_report_has_it_wherever_the_script_goes(tmp_path):
+    """A script that was killed has left its steps, too: each line is there when its step is over."""
+    source = TRAINING + "import os\nos.chdir('/')\nfor step in train(3): pass\nos.abort()\n"
+    done = audited(tmp_path, "import os\nos.chdir('/')\n" + source, "--log", "run.jsonl", "--every", "1")
+    assert "it was killed" in done.stderr
+    lines = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text("utf-8").splitlines()]
+    assert [line["index"] for line in lines] == [0, 1, 2]
+    assert all(line["happened"] and line["scale"] == 256.0 and line["layers"]["Linear"] for line in lines)
+
+
+@pytest.mark.slow
 @unix
 def test_a_script_that_dies_beside_workers_threads_and_forks_leaves_one_report(tmp_path):
     source = (
@@ -231,6 +243,25 @@ def test_a_script_that_ends_without_python_has_a_report_too(tmp_path, ending, st
     assert said in done.stderr
     document = as_json.loads((tmp_path / "r.json").read_text("utf-8"))
     assert len(document["steps"]) >= steps
+
+
+@pytest.mark.slow
+@unix
+@pytest.mark.parametrize(
+    ("ending", "said"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", "it was killed by SIGKILL"),
+        ("raise ValueError('--lr is missing')", "ValueError: --lr is missing"),
+    ],
+)
+def test_a_script_that_ends_before_its_first_step_is_told_that_and_given_no_advice(tmp_path, ending, said):
+    done = audited(tmp_path, f"import os, signal, torch\n{ending}")
+    assert done.returncode == parent.NOT_RUN
+    assert said in done.stderr
+    told = " ".join(done.stderr.split())
+    assert "the script ended before any optimizer had taken a step" in told
+    assert "imported PyTorch" not in told
+    assert "enabled=False" not in told
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -82,13 +83,16 @@ def on_two_ranks(folder, *command):
     return [each.returncode for each in started], *zip(*outputs, strict=True)
 
 
+FILES = ("--json", "r.json", "--html", "r.html", "--stream", "r.jsonl")  # torchrun takes --log for its own
+
+
 @pytest.mark.slow
 def test_under_torchrun_there_is_one_report_and_the_script_prints_what_it_prints_without(tmp_path, meetings):
     statuses, plain, _ = on_two_ranks(tmp_path, "script.py", "pass")
     assert statuses == [0, 0]
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", *AUDIT]
     done = subprocess.run(
-        [*launcher, "script.py", "--every", "2", "--json", "r.json", "--html", "r.html", "--", "pass"],
+        [*launcher, "script.py", "--every", "2", *FILES, "--", "pass"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -102,6 +106,8 @@ def test_under_torchrun_there_is_one_report_and_the_script_prints_what_it_prints
         (1, 5, ""),
     ]
     assert "Ranks</h2>" in (tmp_path / "r.html").read_text("utf-8")
+    lines = [json.loads(line) for line in (tmp_path / "r.jsonl").read_text("utf-8").splitlines()]
+    assert [line["index"] for line in lines] == list(range(5)), "rank 0's, and nobody else's"
 
 
 @pytest.mark.slow

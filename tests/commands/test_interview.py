@@ -135,10 +135,11 @@ def test_a_late_answer_does_not_count(answer, monkeypatch):
     assert "Right and in time: 0 of 1." in out
 
 
-# Enter shows the model answer, "all" covers it; a number, a file name and the rest are no answers elsewhere.
-def conversation(mock):
+# Enter shows the rubric, "all" covers it, Enter goes on after a model answer; a number and a file name are no
+# answers elsewhere.
+def conversation(mock, until="none"):
     """Yield lines that answer whatever ``mock`` asks, everything covered."""
-    while mock.asked is not None:
+    while mock.asked is not None and mock.asked.kind != until:
         if mock.asked.kind == "question":
             yield from ("", "all")
             mock.answer(*range(len(mock.asked.points)))
@@ -150,6 +151,8 @@ def conversation(mock):
             yield "no_such_file.py"
             yield ""
             mock.hand_in(False)
+        if mock.closed:
+            yield ""
 
 
 def test_a_mock_interview_from_a_pipe(answer, tmp_path):
@@ -158,6 +161,8 @@ def test_a_mock_interview_from_a_pipe(answer, tmp_path):
     assert status == 0
     assert "Mock interview, level senior, seed 4" in out
     assert "Near enough." in out
+    rubric, answer_last = out.index("A good answer covers:"), out.index("A model answer:")
+    assert rubric < out.index("follow-up") < answer_last
     assert "no_such_file.py does not run: FileNotFoundError" in out
     report = out[out.index("--- report") :]
     assert "Strengths" in report
@@ -168,7 +173,9 @@ def test_a_mock_interview_from_a_pipe(answer, tmp_path):
 def test_each_question_says_how_much_time_is_left(answer, monkeypatch):
     ticks = itertools.count(step=70.0)
     monkeypatch.setattr(command, "Mock", lambda *words: interview.Mock(*words, clock=lambda: next(ticks)))
-    _, out = answer("mock", "--seed", "4", "--minutes", "5", "--level", "entry", lines=["", *["", "all"] * 9])
+    _, out = answer(
+        "mock", "--seed", "4", "--minutes", "5", "--level", "entry", lines=["", *["", "all"] * 2, ""]
+    )
     left = re.findall(r"^--- .*, (\d+ (?:minute|second)s? left) -", out, re.MULTILINE)
     assert left[0] == "4 minutes left"
     assert "The time is over." in out
@@ -191,18 +198,45 @@ def test_the_last_minute_is_told_in_seconds(seconds, words):
 
 
 def test_code_is_checked_from_a_file(answer, tmp_path):
-    mock = interview.Mock("senior", 60, 4)
-    while mock.asked.kind != "code":
-        mock.answer() if mock.asked.kind == "question" else mock.guess(-1)
-    file = tmp_path / "mine.py"
+    mock = interview.Mock("senior", 45, 4)
+    lines = ["", *conversation(mock, until="code")]
+    file, wrong = tmp_path / "mine.py", tmp_path / "wrong.py"
+    wrong.write_text(mock.asked.stub)
     file.write_text(mock.exercise.solution_source)
-    again = interview.Mock("senior", 60, 4)
-    lines = [""]
-    while again.asked.kind != "code":
-        lines += ["", ""] if again.asked.kind == "question" else ["-1"]
-        again.answer() if again.asked.kind == "question" else again.guess(-1)
-    _, out = answer("mock", "--seed", "4", "--minutes", "60", lines=[*lines, str(file)])
-    assert "code that passes its check" not in out[out.index("--- report") :]
+    _, out = answer("mock", "--seed", "4", lines=[*lines, str(wrong), str(file)])
+    report = " ".join(out[out.index("--- report") :].split())
+    assert "(passed, 1 failed hand-in, " in report
+    assert "code that passes its check" not in report
+
+
+def test_a_slip_of_enter_is_taken_back(answer):
+    first = interview.Mock("senior", 45, 4).asked
+    _, out = answer("mock", "--seed", "4", lines=["", "u", "", "", "u", "", "all"])
+    assert "There is nothing to take back yet." in out
+    assert f"Noted: 0 of {len(first.points)} points." in out
+    assert "Taken back." in out
+    assert [review.grade for review in practice.read().of(first.question_id)] == ["good"]
+    assert f"{len(first.points)} of {len(first.points)} points" in " ".join(
+        out[out.index("--- report") :].split()
+    )
+
+
+def test_a_round_of_system_design_from_a_pipe(answer):
+    stages = interview.DESIGNS[0].stages
+    status, out = answer("design", "pretrain", lines=["", *["", "1"] * len(stages), ""])
+    assert status == 0
+    assert out.count("A good answer covers:") == len(stages)
+    assert out.index(f"\n{stages[0].title.capitalize()}:") > out.rindex("A good answer covers:")
+    assert "System design: Pretrain a large model on many GPUs:" in " ".join(out.split())
+    assert plain(out)
+
+
+def test_a_grade_given_by_a_slip_is_taken_back(answer):
+    first = interview.Deck("loss_scaling").cards[0]
+    _, out = answer("cards", "--topic", "loss_scaling", lines=["u", "", "", "", "u", "", "all", "good"])
+    assert "There is nothing to take back yet." in out
+    assert "Practised: 1." in out
+    assert [review.grade for review in practice.read().of(first.id)] == ["good"]
 
 
 def test_an_answer_can_be_proved(answer, capsys):
@@ -249,7 +283,7 @@ def test_ctrl_c_loses_nothing(way):
     assert process.returncode == 130
     assert "Traceback" not in err
     assert len(practice.read().reviews) == 1
-    assert way == "cards" or "1 questions" in " ".join(out.split())
+    assert way == "cards" or "1 question in" in " ".join(out.split())
 
 
 def test_the_sheet_is_printed_or_written(answer, tmp_path):
@@ -263,10 +297,14 @@ def test_the_sheet_is_printed_or_written(answer, tmp_path):
     assert pdf.read_bytes().startswith(b"%PDF-")
 
 
-def test_what_cannot_be_written_is_told_in_words(answer, tmp_path, capsys):
+def test_what_cannot_be_written_is_told_in_words_before_the_work(tmp_path, capsys, monkeypatch):
     (tmp_path / "sheet.html.tmp").mkdir()  # where the unfinished file would be
     assert cli.main(["interview", "sheet", "--html", str(tmp_path / "sheet.html")]) == 1
     assert "sheet.html cannot be written: Is a directory" in capsys.readouterr().err
+    (tmp_path / "cards.csv.tmp").mkdir()
+    monkeypatch.setattr(interview.exporting, "as_csv", None)  # it would work
+    assert cli.main(["interview", "export", "--csv", str(tmp_path / "cards.csv")]) == 1
+    assert "cards.csv cannot be written: Is a directory" in capsys.readouterr().err
 
 
 def test_the_bank_is_exported(answer, tmp_path):
@@ -280,5 +318,5 @@ def test_the_bank_is_exported(answer, tmp_path):
 
 def test_a_report_is_written_to_be_printed(answer, tmp_path):
     file = tmp_path / "report.html"
-    assert answer("mock", "--seed", "4", "--html", str(file), lines=["", ""])[0] == 0
+    assert answer("mock", "--seed", "4", "--html", str(file), lines=["", "", ""])[0] == 0
     assert "<h2>To repeat</h2>" in file.read_text()

@@ -14,10 +14,12 @@ import pytest
 import torch
 
 from amp_lessons import clinic, exercises
+from amp_lessons.exercises import shelf
 from amp_lessons.keeping import progress
 from tests.exercises.spots import notebook_cell
 
 EXERCISES = exercises.catalog()
+EVERY_ONE = (*EXERCISES, *shelf.interview_tasks())
 
 
 def run_cell(source):
@@ -35,7 +37,7 @@ def id_of(exercise):
     return exercise.id
 
 
-@pytest.fixture(params=EXERCISES, ids=id_of)
+@pytest.fixture(params=EVERY_ONE, ids=id_of)
 def exercise(request):
     return request.param
 
@@ -72,7 +74,7 @@ def test_what_the_check_asks_is_folded_on_the_card_and_stands_in_its_text():
 
 
 @pytest.mark.parametrize(
-    "exercise", [each for each in EXERCISES if not each.is_patient], ids=id_of, indirect=True
+    "exercise", [each for each in EVERY_ONE if not each.is_patient], ids=id_of, indirect=True
 )
 def test_stub_is_not_attempted_yet(exercise):
     report = exercises.check(exercise.id, attempt(exercise, exercise.stub))

@@ -20,6 +20,7 @@ import pytest
 import torch
 
 from amp_lessons import exercises
+from amp_lessons.exercises import shelf
 from amp_lessons.exercises.containment import isolation, sandbox, time_limit
 from tests.real_clock import real_clock
 
@@ -351,7 +352,7 @@ def test_rubbish_is_a_finding(value, way, unchanged):
 
 
 RUBBISH = [None, 3, "train", [], object(), torch.zeros(2), Unprintable(), lambda: None]
-CATALOG = [exercise.id for exercise in exercises.catalog()]
+CATALOG = [exercise.id for exercise in (*exercises.catalog(), *shelf.interview_tasks())]
 
 
 @pytest.mark.in_turn

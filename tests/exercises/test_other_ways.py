@@ -8,11 +8,12 @@ import shutil
 import pytest
 
 from amp_lessons import exercises
+from amp_lessons.exercises import shelf
 from amp_lessons.exercises.exercise import read
 from tests.exercises.test_catalogue import attempt
 from tools.new_exercise import EXERCISES
 
-CATALOG = exercises.catalog()
+CATALOG = (*exercises.catalog(), *shelf.interview_tasks())
 WAYS = [
     pytest.param(exercise, way, id=f"{exercise.id}-{way.title}", marks=pytest.mark.attempt(exercise.id))
     for exercise in CATALOG

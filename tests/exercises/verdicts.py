@@ -16,8 +16,9 @@ from amp_lessons.exercises.containment import isolation
 
 
 def tables() -> list[Table]:
-    """List the attempts at every exercise; each has a table in its folder."""
-    return [import_module(f"{exercises.__name__}.{each.id}.attempts").TABLE for each in exercises.catalog()]
+    """List the attempts at every exercise, of interviews too; each has a table in its folder."""
+    found = (*shelf.exercises(), *shelf.interview_tasks())
+    return [import_module(f"{exercises.__name__}.{each.id}.attempts").TABLE for each in found]
 
 
 def lesson_of(table: Table) -> str:

@@ -12,7 +12,7 @@ import pytest
 import amp_lessons
 from amp_lessons import audit, exercises
 from amp_lessons.audit.findings import Sighting, failed, note, passed, todo
-from amp_lessons.interview.mock import MockReport
+from amp_lessons.interview.reporting import MockReport
 
 
 def reports() -> list[type]:
@@ -65,8 +65,7 @@ def test_an_audit_gives_points_where_no_mistake_was_seen():
 
 
 def test_an_interview_gives_the_share_that_was_covered():
-    turns = tuple(
-        SimpleNamespace(asked=SimpleNamespace(points="abcd"), covered=covered) for covered in ("ab", "d")
-    )
-    assert MockReport("junior", 20, 0, turns).points == 3 / 8
+    question, code = (SimpleNamespace(minutes=minutes) for minutes in (5, 15))
+    turns = (SimpleNamespace(asked=question, share=0.4), SimpleNamespace(asked=code, share=1.0))
+    assert MockReport("junior", 20, 0, turns).points == (0.4 * 5 + 15) / 20
     assert MockReport("junior", 20, 0, ()).points == 0.0

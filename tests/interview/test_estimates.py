@@ -46,7 +46,7 @@ def test_sixteen_bytes_for_each_parameter():
 
 
 def test_only_questions_for_a_number_can_be_drawn():
-    with pytest.raises(ValueError, match=r"'loss_scaling.why' asks for no number; these do: estimation"):
+    with pytest.raises(ValueError, match=r"'loss_scaling.why' asks for no number; these do: .*estimation"):
         interview.estimate("loss_scaling.why", 0)
     with pytest.raises(KeyError, match="no question is called"):
         interview.estimate("estimation.nothing", 0)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import builtins
 import csv
 import io
+import json
+import re
 import sqlite3
 import zipfile
 
@@ -12,6 +14,7 @@ import pytest
 
 from amp_lessons import interview
 from amp_lessons.interview import exporting
+from amp_lessons.text import prose
 
 CHOSEN = [question for question in interview.QUESTIONS if question.topic in ("loss_scaling", "estimation")][
     :8
@@ -32,21 +35,52 @@ def notes(path, folder):
     with zipfile.ZipFile(path) as archive:
         archive.extract("collection.anki2", folder)
     with sqlite3.connect(folder / "collection.anki2") as database:
-        return dict(database.execute("select guid, flds from notes").fetchall())
+        models = json.loads(database.execute("select models from col").fetchone()[0])
+        found = database.execute("select guid, mid, flds from notes").fetchall()
+    names = {id: [field["name"] for field in model["flds"]] for id, model in models.items()}
+    return {guid: dict(zip(names[str(mid)], flds.split("\x1f"), strict=True)) for guid, mid, flds in found}
 
 
 def test_anki_gets_a_card_for_each_and_knows_it_again(tmp_path):
-    pytest.importorskip("genanki")
+    genanki = pytest.importorskip("genanki")
     first, second = tmp_path / "first.apkg", tmp_path / "second.apkg"
-    assert interview.write_anki(first, CHOSEN) == len(CHOSEN)
+    written = interview.write_anki(first, CHOSEN)
     interview.write_anki(second, CHOSEN)
     found = notes(first, tmp_path)
-    assert len(found) == len(CHOSEN)
-    assert set(notes(second, tmp_path)) == set(found)
-    fields = [dict(zip(exporting.FIELDS, text.split("\x1f"), strict=True)) for text in found.values()]
-    why = next(each for each in fields if each["id"] == "loss_scaling.why")
+    assert len(found) == written
+    assert notes(second, tmp_path) == found
+    by_id = {each["id"]: each for each in found.values()}
+    why, question = by_id["loss_scaling.why"], interview.question("loss_scaling.why")
+    assert tuple(why) == exporting.FIELDS
     assert "<code>GradScaler</code>" in why["answer"]
     assert "assert " in why["proof"]
+    guid = genanki.guid_for("amp-lessons", "loss_scaling.why")
+    assert found[guid] == why, "the note that older exports have written"
+    hidden = by_id["loss_scaling.why points"]["back"]
+    assert [f"{{{{c{i}::" in hidden for i in range(1, 6)] == [i <= len(question.points) for i in range(1, 6)]
+    for number, belief in enumerate(question.wrong_beliefs, start=1):
+        card = by_id[f"loss_scaling.why belief {number}"]
+        assert str(prose.as_html(belief)) in card["front"]
+        assert card["back"].startswith("No. ")
+
+
+def test_what_follows_one_question_alone_is_a_card_and_numbers_are_rounded(tmp_path):
+    pytest.importorskip("genanki")
+    chosen = [interview.question(id) for id in ("loss_scaling.two_optimizers", "estimation.ridge_size")]
+    interview.write_anki(tmp_path / "cards.apkg", chosen)
+    by_id = {each["id"]: each for each in notes(tmp_path / "cards.apkg", tmp_path).values()}
+    assert (
+        "What if both losses share parameters?" in by_id["loss_scaling.two_optimizers follow-up 1"]["front"]
+    )
+    for card in by_id.values():
+        assert not re.search(r"\d\.\d{7,}", card.get("output", "")), card["id"]
+
+
+def test_a_path_is_tried_before_the_work_is_done(tmp_path, monkeypatch):
+    pytest.importorskip("genanki")
+    monkeypatch.setattr(exporting, "_decks", None)  # it would work
+    with pytest.raises(FileNotFoundError):
+        interview.write_anki(tmp_path / "no_such_folder" / "cards.apkg", CHOSEN)
 
 
 def test_without_genanki_one_reads_how_to_get_it(tmp_path, monkeypatch):

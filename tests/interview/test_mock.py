@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from amp_lessons import exercises, interview
-from amp_lessons.interview import Mock
-from amp_lessons.interview.mock import follow_up
-from amp_lessons.interview.planning import asked_question
+from amp_lessons.exercises.report.results import Finding
+from amp_lessons.interview import FollowUp, Mock
+from amp_lessons.interview.planning import FOLLOW_UP_MINUTES, asked_question, follow_up, planned
 from amp_lessons.keeping import practice, progress
 
 
@@ -75,20 +75,77 @@ def led_one(mock):
         mock.hand_in(False)
 
 
-@pytest.mark.parametrize("level", interview.LEVELS)
-@pytest.mark.parametrize("minutes", [5, 20, 30, 90])
-def test_what_is_planned_fits_the_time(level, minutes):
-    for seed in range(8):
-        mock = Mock(level, minutes, seed, Clock())
-        coding = [each.exercise for each in mock._coming if each.exercise]
-        assert len(coding) == (minutes >= 25)
-        assert sum(each.minutes for each in coding) <= minutes / 2
-        assert 1 <= mock.number <= minutes / 5 + 1
+LEVELS = interview.LEVELS
+MANY = 1000
 
 
-def test_questions_are_of_the_level_where_there_are_enough():
-    asked = [Mock("entry", 20, seed, Clock()).asked for seed in range(10)]
-    assert {interview.question(each.question_id).level for each in asked} == {"entry"}
+def level_of(asked):
+    return LEVELS.index(interview.question(asked.question_id).level)
+
+
+@pytest.fixture(scope="module")
+def plans():
+    """A thousand interviews of each level, of 45 minutes."""
+    return {level: [list(planned(level, 45, seed)) for seed in range(MANY)] for level in LEVELS}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_no_topic_is_planned_twice_and_the_time_adds_up(level, plans):
+    for plan in plans[level]:
+        topics = [asked.topic for asked in plan]
+        assert len(set(topics)) == len(topics)
+        minutes = sum(asked.minutes + (asked.kind != "code") * FOLLOW_UP_MINUTES for asked in plan)
+        assert 40 < minutes <= 45
+        assert [asked.kind for asked in plan[-2:]] == ["estimate", "code"]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_questions_and_numbers_are_of_the_level_or_one_below(level, plans):
+    most = LEVELS.index(level)
+    for plan in plans[level]:
+        first, *others, _ = (level_of(asked) for asked in plan[:-1])
+        assert first == max(0, most - 1), "a warm-up"
+        assert {*others} <= {most}, "each topic has questions of each level"
+        assert level_of(plan[-2]) in (most, max(0, most - 1))
+
+
+def test_every_exercise_is_asked_for_and_every_number_of_the_level(plans):
+    coded = {plan[-1].exercise.id for some in plans.values() for plan in some}
+    assert coded == {exercise.id for exercise in exercises.catalog()}
+    assert max(plan[-1].minutes for plan in plans["senior"]) == 30
+    numbers = {question.id for question in interview.QUESTIONS if question.asks_for_a_number}
+    assert {plan[-2].question_id for some in plans.values() for plan in some} == numbers
+
+
+def test_patients_come_in_variants(plans):
+    stubs = {}
+    for plan in plans["senior"]:
+        if plan[-1].exercise.is_patient:
+            stubs.setdefault(plan[-1].exercise.id, set()).add(plan[-1].stub)
+    assert min(map(len, stubs.values())) > 1
+    asked = next(plan[-1] for plan in plans["senior"] if plan[-1].exercise.is_patient)
+    assert asked.exercise.title not in asked.text, "no name that can be looked up"
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_what_follows_is_of_the_level_of_its_question_or_one_below(level, plans):
+    for seed, plan in enumerate(plans[level]):
+        for asked in plan[:-1]:
+            follows = follow_up(asked, tuple(range(len(asked.points))), {asked.question_id}, seed)
+            if follows.question_id:
+                assert level_of(follows) <= LEVELS.index(level)
+                assert level_of(asked) - 1 <= level_of(follows) <= level_of(asked)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("minutes", [5, 20, 25, 30, 60, 90, 180])
+def test_what_is_planned_fits_any_time(level, minutes):
+    for seed in range(20):
+        plan = list(planned(level, minutes, seed))
+        assert sum(asked.kind == "code" for asked in plan) == (minutes >= 25)
+        assert len({asked.topic for asked in plan}) == len(plan)
+        assert sum(a.minutes + (a.kind != "code") * FOLLOW_UP_MINUTES for a in plan) <= minutes
+        assert sum(asked.minutes for asked in plan if asked.kind == "code") <= 2 / 3 * minutes
 
 
 def test_all_covered_leads_deeper():
@@ -96,7 +153,7 @@ def test_all_covered_leads_deeper():
     first = mock.asked
     mock.answer(*range(len(first.points)))
     assert mock.asked.follows == first.question_id
-    assert mock.asked.text in {each.question for each in interview.follow_ups(first.question_id)}
+    assert first.points[0] not in mock.asked.text, "that was read a moment ago"
 
 
 def test_each_follow_up_is_asked_by_some_interviewer():
@@ -104,8 +161,27 @@ def test_each_follow_up_is_asked_by_some_interviewer():
     for question in interview.QUESTIONS:
         asked = asked_question(question)
         everything = tuple(range(len(asked.points)))
-        found = {follow_up(asked, everything, {question.id}, seed).text for seed in range(40)}
-        assert found == {each.question for each in interview.follow_ups(question.id)}, question.id
+        found = {named(follow_up(asked, everything, {question.id}, seed)) for seed in range(60)}
+        suited = {each.question if isinstance(each, FollowUp) else each.id for each in suiting(question)}
+        if suited:
+            assert found == suited, question.id
+        else:
+            assert all("A colleague says" in each for each in found)
+
+
+def named(asked):
+    """Return what tells one follow-up from another, without a proof being run."""
+    return asked.question_id or asked.wording
+
+
+def suiting(question):
+    return [each for each in interview.follow_ups(question.id) if suits(each, question)]
+
+
+def suits(each, question):
+    """Whether a follow-up is for this question alone, or of its level or the one below."""
+    below = LEVELS.index(question.level) - LEVELS.index(getattr(each, "level", question.level))
+    return below in (0, 1)
 
 
 def test_a_follow_up_of_its_own_comes_with_an_answer_and_points():
@@ -140,13 +216,66 @@ def test_a_right_number_leads_deeper_too_and_a_wrong_one_does_not():
         assert (mock.asked is not None and mock.asked.follows == asked.question_id) == right
 
 
-def test_a_point_left_out_is_asked_for():
+def test_of_a_point_left_out_it_is_asked_why_it_is_so():
     mock = Mock("senior", 45, 3, Clock())
     first = mock.asked
     mock.answer(*range(1, len(first.points)))
-    assert first.points[0] in mock.asked.text
-    assert mock.asked.points == (first.points[0],)
+    assert mock.asked.text.startswith(f"You left this out: “{first.points[0]}”. Why")
+    assert first.points[0] not in mock.asked.points, "its words were read in the rubric"
     assert mock.asked.answer == first.answer
+
+
+def test_the_model_answer_comes_when_nothing_follows_any_more():
+    mock = Mock("senior", 45, 3, Clock())
+    first = mock.asked
+    mock.answer(0)
+    assert mock.closed == ()
+    mock.answer(0)
+    assert [turn.asked for turn in mock.closed] == [first, mock.turns[1].asked]
+    mock.answer()
+    assert [turn.asked for turn in mock.closed] == [mock.turns[2].asked]
+    while mock.asked:
+        led_one(mock)
+    assert mock.closed[-1].asked.kind == "code"
+
+
+def test_an_answer_can_be_taken_back_and_so_can_those_before():
+    clock = Clock()
+    mock = Mock("senior", 45, 3, clock)
+    assert not mock.take_back()
+    first, coming = mock.asked, list(mock._coming)
+    practice.record(first.question_id, "easy")
+    clock.at += 30
+    mock.answer()
+    mock.answer(0)
+    while mock.turns:
+        assert mock.take_back()
+    assert (mock.asked, mock._coming, mock.closed) == (first, coming, ())
+    assert {id: [each.grade for each in kept] for id, kept in practice.read().reviews.items()} == {
+        first.question_id: ["easy"]
+    }
+    clock.at += 10
+    mock.answer(*range(len(first.points)))
+    assert mock.turns[0].seconds == 40, "the clock ran on"
+    assert mock.asked.follows == first.question_id
+
+
+def test_the_last_answer_of_all_can_be_taken_back():
+    mock = Mock("entry", 5, 0, Clock())
+    while mock.asked:
+        last = mock.asked
+        led_one(mock)
+    assert mock.take_back()
+    assert mock.asked == last
+
+
+def test_mocks_leave_a_days_new_cards_alone():
+    new = len(interview.Deck().new())
+    led(Mock("senior", 45, 0, Clock()), none_of)
+    deck = interview.Deck()
+    assert len(deck.new()) == new
+    deck.grade(deck.new()[0].id, "good")
+    assert len(deck.new()) == new - 1
 
 
 def test_who_knows_nothing_of_it_is_asked_something_else():
@@ -234,12 +363,40 @@ def test_code_is_handed_in_as_the_report_of_its_check():
         led_one(mock)
     wanted = mock.exercise
     another = next(each.id for each in exercises.catalog() if each.id != wanted.id)
-    passed = exercises.Report(wanted.id, wanted.title, ())
     with pytest.raises(ValueError, match=f"asked for is {wanted.id}"):
         mock.hand_in(exercises.Report(another, "", ()))
-    mock.hand_in(passed)
-    assert mock.turns[-1].covered == ((0,) if passed.passed else ())
+    wrong = exercises.Report(wanted.id, wanted.title, (Finding("code", "failed", "the scale never grows"),))
+    right = exercises.Report(wanted.id, wanted.title, (Finding("code", "passed", "it holds"),))
+    mock.hand_in(wrong)
+    assert mock.exercise == wanted, "it may be handed in again"
+    assert "the scale never grows" not in str(mock.report)
+    mock.hand_in(right)
     assert mock.asked is None
+    assert mock.turns[-1].hand_ins == (wrong, right)
+    assert "passed, 1 failed hand-in" in " ".join(str(mock.report).split())
+    mock.take_back()
+    assert mock.exercise == wanted
+    mock.end()  # without giving up
+    said = " ".join(str(mock.report).split())
+    assert "not passed, 1 failed hand-in" in said
+    assert "The last check said: the scale never grows" in said
+
+
+def test_code_weighs_as_long_as_it_takes():
+    mock = next(
+        m for m in (Mock("staff", 45, seed, Clock()) for seed in range(99)) if code_of(m).minutes == 30
+    )
+    while mock.asked.kind != "code":
+        led_one(mock)
+    mock.hand_in(True)
+    asked = sum(turn.asked.minutes for turn in mock.turns)
+    assert mock.report.points == pytest.approx(30 / asked)
+    assert mock.report.points > 0.6
+    assert mock.report.strengths == ("coding",)
+
+
+def code_of(mock):
+    return mock._coming[-1]
 
 
 def test_each_way_to_answer_says_which_one_is_wanted():

@@ -76,6 +76,34 @@ def test_what_is_recorded_is_read_in_order():
         practice.record("loss_scaling.why", "perfect")
 
 
+def test_the_last_review_is_taken_back_and_nothing_else():
+    practice.record("loss_scaling.why", "good")
+    practice.record("loss_scaling.why", "again", in_mock=True)
+    practice.record("loss_scaling.bf16", "easy")
+    assert [review.in_mock for review in practice.read().of("loss_scaling.why")] == [False, True]
+    practice.take_back("loss_scaling.why")
+    practice.take_back("loss_scaling.bf16")
+    practice.take_back("nothing.of_the_kind")
+    assert {id: [each.grade for each in kept] for id, kept in practice.read().reviews.items()} == {
+        "loss_scaling.why": ["good"]
+    }
+
+
+def test_what_older_and_later_versions_wrote_is_read(progress_home):
+    progress_home.mkdir()
+    at = "2026-03-02T09:00:00+00:00"
+    old, later = {"at": at, "grade": "good"}, {"at": at, "grade": "hard", "where": "on paper"}
+    kept = {"schema": 1, "exercises": {}, "practice": {"loss_scaling.why": [old, later]}}
+    progress.path().write_text(json.dumps(kept))
+    found = practice.read()
+    assert found.message == ""
+    assert found.of("loss_scaling.why") == (Review(at, "good"), Review(at, "hard"))
+    practice.record("loss_scaling.bf16", "good")
+    written = json.loads(progress.path().read_text())["practice"]
+    assert written["loss_scaling.why"] == [old, later], "untouched"
+    assert set(written["loss_scaling.bf16"][0]) == {"at", "grade"}, "what every version reads"
+
+
 def test_it_stands_in_the_progress_file_and_neither_disturbs_the_other(progress_home):
     old = {"schema": 1, "exercises": {"a": {"tries": 2}}, "interview": {"due": [1, 2]}}
     progress_home.mkdir()

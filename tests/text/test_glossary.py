@@ -32,7 +32,7 @@ def texts() -> Iterator[tuple[str, str]]:
     ]
     for path in of_lessons:
         yield path.name, path.read_text("utf-8")
-    for each in shelf.exercises():
+    for each in (*shelf.exercises(), *shelf.interview_tasks()):
         yield each.id, (package / "exercises" / each.id / "card.md").read_text("utf-8")
     for number in NUMBERS:
         cells = shipped.cells_of(shipped.numbered(shipped.originals(), number))

@@ -2,6 +2,7 @@ import pytest
 from nbconvert.filters.markdown_mistune import markdown2html_mistune
 
 from amp_lessons import exercises
+from amp_lessons.exercises import shelf
 from amp_lessons.text import prose
 
 
@@ -31,7 +32,9 @@ def test_paragraphs_and_lists_stay_what_they_are():
     assert "".join(markdown2html_mistune(prose.as_markdown(text)).splitlines()) == shown
 
 
-@pytest.mark.parametrize("exercise", exercises.catalog(), ids=lambda exercise: exercise.id)
+@pytest.mark.parametrize(
+    "exercise", [*exercises.catalog(), *shelf.interview_tasks()], ids=lambda exercise: exercise.id
+)
 def test_the_exercises_close_what_they_open(exercise):
     for text in (exercise.task, exercise.asks, *exercise.hints, exercise.explanation):
         assert text.count("`") % 2 == 0

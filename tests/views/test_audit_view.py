@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import math
 import re
+import warnings
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -19,7 +21,7 @@ from amp_lessons.audit.report.losses import AS_TRAINED, LossMap
 from amp_lessons.views import AuditView
 from amp_lessons.views.widgets import audit as widget
 from amp_lessons.views.widgets.audit import MOST_ROWS, audit_picture
-from tests.audit.report.samples import report
+from tests.audit.report.samples import layer_step, report
 
 
 @pytest.fixture
@@ -235,17 +237,27 @@ def test_the_page_stands_alone(page):
 def test_the_page_can_be_read_aloud(page):
     outline = Outline(page)
     assert outline.all("html") == [{"lang": "en"}]
-    assert [tag for tag in outline.tags if re.fullmatch(r"h\d", tag)] == ["h1", *["h2"] * 7]
+    assert [tag for tag in outline.tags if re.fullmatch(r"h\d", tag)] == ["h1", *["h2"] * 8]
     assert all(image["alt"].endswith(".") for image in outline.all("img"))
     assert all(cell["scope"] in ("col", "row") for cell in outline.all("th"))
     assert all(region["aria-label"] for region in outline.all("div") if region.get("role") == "region")
 
 
 def test_findings_come_before_pictures_and_those_before_their_tables(page):
-    order = [
-        page.index(part) for part in ("clip_before_unscale", "<h2>Steps", "<img", "<table", "<h2>Layers")
-    ]
+    steps = page[page.index("<h2>Steps") :]
+    order = [steps.index(part) for part in ("<img", "<table", "<h2>Layers", "<h2>What a cast", "<details")]
     assert order == sorted(order)
+    assert page.index("clip_before_unscale") < page.index("<img")
+
+
+def test_a_page_of_gradients_that_are_all_zero_or_nan_is_drawn_without_a_warning():
+    for dead in (torch.zeros(3), torch.full((3,), math.nan)):
+        seen = layer_step(0, dead)
+        layers = {"dead": replace(report().layers["body"], history=(seen, replace(seen, step=2)))}
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            html = views.audit_page(replace(report(), layers=layers))
+        assert "every gradient was 0, inf or NaN already" in html
 
 
 def test_the_page_of_what_was_seen_so_far():

@@ -8,6 +8,7 @@ from amp_lessons import interview, views
 from amp_lessons.interview import Deck
 from amp_lessons.interview.planning import asked_question
 from amp_lessons.keeping import practice, progress
+from amp_lessons.text import prose
 from tests.views.hands import press
 
 WHY = "loss_scaling.why"
@@ -139,10 +140,41 @@ def test_it_is_the_interview_of_its_seed(mock):
     assert mock.asked == interview.Mock("senior", 60, 1).asked
     assert "60 minutes left" in mock._said.value
     first = mock.asked
-    press(mock, "Show the model answer")
+    press(mock, "Show what a good answer covers")
+    assert first.answer not in mock._rubric._answer.value, "it comes last"
     tick(mock._rubric, 0)
     press(mock, "Next question")
     assert first.points[1] in mock.asked.text, "the point that was left out"
+    assert "A model answer" not in mock._said.value
+    go_on(mock)
+    assert "A model answer" in mock._said.value
+    assert str(prose.as_html(first.answer)) in mock._said.value
+
+
+def test_an_answer_is_taken_back(mock):
+    press(mock, "Start")
+    first = mock.asked
+    assert mock._back.layout.display == "none"
+    go_on(mock)
+    press(mock, "Take the last answer back")
+    assert mock.asked == first
+    assert not mock.report.turns
+    while mock.asked:
+        go_on(mock)
+    press(mock, "Take the last answer back")
+    assert mock.asked is not None
+    assert not mock._end.disabled
+
+
+def test_the_last_grade_is_taken_back():
+    cards = views.FlashCards(first=WHY)
+    assert cards._back.layout.display == "none"
+    cards.turn()
+    cards.grade("again")
+    press(cards, "Take the last grade back")
+    assert cards.card.id == WHY
+    assert practice.read().of(WHY) == ()
+    assert cards._back.layout.display == "none"
 
 
 def test_it_ends_in_a_report(mock):
@@ -187,8 +219,11 @@ def test_code_is_handed_in_from_a_cell(mock):
         go_on(mock)
     assert not mock.hand_in(lambda: None).passed
     assert mock.asked is not None
+    shown = mock._said.value
+    assert mock._said.value == shown
     assert mock.hand_in(mock.mock.exercise.solution).passed
     assert mock.asked is None
+    assert "1 failed hand-in" in str(mock.report)
 
 
 def test_without_a_kernel_one_reads_what_it_is(mock):
@@ -237,3 +272,20 @@ def test_a_number_without_a_unit_is_asked_for_without_one(mock):
     assert mock._number.label == "your number"
     mock._number.value = "1"
     assert f"No: {interview.estimate(drawn.id, 0).value:.4g}." in mock._said.value
+
+
+def test_a_round_of_system_design_comes_in_stages():
+    view = views.DesignRound(clock=Clock())
+    stages = interview.DESIGNS[0].stages
+    press(view, "Start")
+    for stage in stages:
+        assert f"{stage.title}, stage" in view._said.value
+        press(view, "Show what a good answer covers")
+        tick(view._rubric, 0)
+        press(view, "Next question")
+    assert all(f"<em>{stage.title.capitalize()}:</em>" in view._said.value for stage in stages)
+    assert "<h4>To repeat</h4>" in view._said.value
+    assert views.report_page(view.report).startswith("<!doctype html>")
+    assert "amp-lessons interview design pretrain" in view._repr_mimebundle_()["text/markdown"]
+    with pytest.raises(KeyError, match="did you mean serve"):
+        views.DesignRound("serv")

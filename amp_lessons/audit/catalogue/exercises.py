@@ -255,7 +255,6 @@ only_checked(
     wrong_rotation="rows are rotated by other angles, and rounding does not explain it",
     mask="keys that are not allowed have no weight",
     empty_rows="queries without a key give zeros and good gradients",
-    masked_row_not_zero="a query without a key gives an average of what is hidden",
     masked_row_gradient="gradients through a query without a key are NaN",
     mask_leaks="keys that are not allowed have a say",
     scores_flattened="scores of allowed keys were clamped or rounded to the same number",
@@ -440,4 +439,146 @@ only_checked(
     calls_averaged="a module was left out that goes wrong at one of its calls",
     changed_in_place="what a module had been given or had returned was overwritten before it was judged",
     prefix_not_a_part="a module was taken for a part of one whose name begins alike",
+)
+
+# --- interviews alone: a stable softmax
+
+only_checked(
+    _ASKED,
+    any_size="softmax and logsumexp hold for scores of any size",
+    rounded_once="a softmax is rounded once",
+    wrong_softmax="a softmax is wrong, and no known mistake explains it",
+    exp_overflows="exp was taken of scores that it makes inf of",
+    exp_underflows="exp was taken of scores that it makes zeros of",
+    not_by_row="one number was subtracted from all rows, and not from each its own",
+    mask_spoils_softmax="a score of -inf made NaN of a row that has others",
+    rounded_on_the_way="exponentials or their sum were rounded to 16 bits",
+    uses_torchs_softmax="a softmax or logsumexp of PyTorch's did the work",
+)
+
+# --- interviews alone: mean and variance in one pass
+
+only_checked(
+    _ASKED,
+    one_pass="every block was taken once and let go",
+    digits_left="the variance is right where the mean is large",
+    digits_cancelled="the variance is the difference of two numbers of nearly the same size",
+    state_in_fp64="more digits than fp32's were used to keep a sum",
+    blocks_kept="blocks, or copies of them, were kept until the last had come",
+    blocks_unread="blocks were left unread",
+    blocks_weigh_alike="blocks of different lengths were weighed alike",
+    between_blocks_forgotten="the distances between the means of blocks are missing",
+    divided_by_n_minus_1="a variance was divided by one less than was asked for",
+    standard_deviation="a standard deviation was returned instead of its square",
+    summed_in_16_bits="numbers were added up in 16 bits before a mean was taken",
+    running_mean="a mean over blocks is wrong, and no known mistake explains it",
+    running_variance="a variance over blocks is wrong, and no known mistake explains it",
+)
+
+# --- interviews alone: stochastic rounding
+
+only_checked(
+    _ASKED,
+    unbiased="the mean of many random roundings is the number",
+    neighbours="a random rounding goes to one of two neighbours",
+    repeatable="the draws of a random rounding can be repeated",
+    exact_changed="a number that bf16 has was rounded to another",
+    special_lost="a random rounding changed inf or NaN",
+    no_neighbour="a number was rounded to one that is not next to it",
+    not_random="a number was rounded the same way in every draw",
+    fair_coin="both neighbours were as likely, wherever the number lies between them",
+    biased="the odds of a random rounding are others than the distances ask for",
+    one_draw_for_all="one draw rounded several elements",
+    generator_unused="random numbers came from elsewhere than the generator given",
+)
+
+# --- interviews alone: a training step from nothing
+
+only_checked(
+    _ASKED,
+    copies_in_fp16="the loss was computed once, with copies in fp16",
+    masters_moved="masters in fp32 moved by the true gradient",
+    overflow_left_out="a step that overflowed moved nothing and halved the scale",
+    masters_replaced="the weights after a step are other tensors than before",
+    loss_calls="the loss was computed several times, or never",
+    not_in_fp16="the loss was computed with weights in another dtype than fp16",
+    loss_scaled="the loss that was returned is not the one that was computed",
+    scale_moved="the scale changed although nothing overflowed",
+    scale_not_halved="the scale was not halved after an overflow",
+    gradients_vanished="gradients too small for fp16 became zero",
+    not_divided_by_scale="weights moved by gradients that were still scaled",
+    masters_rounded="an update below the last bit of fp16 was lost",
+    step_elsewhere="the weights moved elsewhere than the gradient takes them",
+    overflow_applied="weights moved although a gradient was not finite",
+)
+
+# --- interviews alone: a loss scaler with a state
+
+only_checked(
+    _ASKED,
+    resumed="another scaler goes on with a state as the first would",
+    state_not_plain="a state is no dict of plain numbers",
+    state_goes_on="a state that was given changes with its scaler",
+    scale_not_resumed="a loaded scaler has another scale than was saved",
+    count_not_resumed="a loaded scaler does not know how many iterations were clean",
+    settings_not_resumed="a loaded scaler has the factors or the interval of its own",
+)
+
+# --- a softmax, block by block
+
+only_checked(
+    _ASKED,
+    whole_softmax="the result is that of a softmax over all scores",
+    masked_blocks="masked blocks count nothing",
+    state_in_fp32="nothing between scores and result is rounded to 16 bits",
+    blocks_asked_again="blocks that can be gone through once were asked for again",
+    not_rescaled="what was summed before the maximum grew was not rescaled",
+    values_not_rescaled="the sum was rescaled when the maximum grew, the weighted values were not",
+    sum_not_rescaled="the weighted values were rescaled when the maximum grew, the sum was not",
+    sum_not_divided="weighted values were returned without a division by the sum of weights",
+    blocks_averaged="each block was given a softmax of its own",
+    last_block_only="what came before the last block was forgotten",
+    exponents_overflow="exponentials overflow, or all become 0, for want of the largest score",
+    masked_block_nan="a block of which a row sees nothing gives NaN",
+    product_cast_back="autocast cast what a product in fp32 was given",
+    state_in_half="a sum, an exponential or a product was rounded to 16 bits on the way",
+)
+
+# --- weights in four bits
+
+only_checked(
+    _ASKED,
+    half_a_scale="codes times scales are the weights, to half of a scale",
+    scale_per_group="each group has the scale of its own largest magnitude",
+    not_finite_refused="weights that are inf or NaN are refused",
+    not_finite_quantised="weights that are inf or NaN were given codes",
+    codes_out_of_range="codes lie beyond those that 4 bits have",
+    group_scale_lost="a group's scale is zero, inf or NaN although its weights are not",
+    scale_per_row="all groups of a row share one scale",
+    groups_of_outputs="groups lie along the outputs instead of the inputs",
+    groups_interleaved="weights that share a scale are no neighbours",
+    codes_clipped="the largest weights of a group were cut off",
+    codes_unused="the largest weight of a group leaves codes unused",
+    codes_truncated="quotients were cut off instead of rounded",
+    codes_of_another_scale="codes were computed by the scale before it was rounded",
+    wrong_codes="the codes are wrong, and no known mistake explains it",
+)
+
+# --- weights of tokens that another policy drew
+
+only_checked(
+    _ASKED,
+    ratio_per_token="each weight is the ratio of a token's two probabilities",
+    ratio_capped="no weight is above the cap, and below it none is changed",
+    ratio_is_constant="no gradient flows through the weights",
+    weights_have_graph="a gradient flows through importance weights",
+    not_masked="a token without a probability was given a weight",
+    ratio_of_probabilities="probabilities were divided that are 0 in fp32",
+    ratio_not_capped="importance weights lie above the cap",
+    ratio_inverted="the ratio of the two probabilities is inverted",
+    ratio_capped_below="small importance weights were raised",
+    capped_to_zero="tokens above the cap were left out instead of capped",
+    weights_normalised="importance weights were divided by their mean or their sum",
+    difference_in_half="differences of log-probabilities were rounded to 16 bits",
+    wrong_weights="the weights are wrong, and no known mistake explains it",
 )

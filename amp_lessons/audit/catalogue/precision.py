@@ -7,7 +7,7 @@ from amp_lessons.audit.catalogue.rows import Worded, mistake, remark
 # --- in which dtype
 
 
-@mistake("every gradient was exactly 0", lesson="03", only_audit=True)
+@mistake("every gradient was exactly 0", lesson="03", only_audit=True, costs="stops")
 def gradients_all_zero(scale: float | None) -> Worded:
     """Report gradients that are all 0, computed in fp16 at the loss ``scale``, None in another format."""
     seen = "every gradient was exactly 0 at two steps in a row that were looked at: no weight can learn"
@@ -20,13 +20,14 @@ def gradients_all_zero(scale: float | None) -> Worded:
     )
 
 
-@mistake("a forward pass ran outside autocast", lesson="02")
-def no_autocast(forward: str, asked: str) -> Worded:
+@mistake("a forward pass ran outside autocast", lesson="02", costs="gain")
+def no_autocast(
+    forward: str,
+    asked: str,
+    hint: str = "run every forward pass and its loss inside with torch.autocast(device_type, dtype=dtype):",
+) -> Worded:
     """Report that ``forward`` (of whom) ran in fp32 although ``asked`` was asked for."""
-    return (
-        f"{forward} ran in fp32, outside autocast: nothing is gained from {asked}",
-        "run every forward pass and its loss inside with torch.autocast(device_type, dtype=dtype):",
-    )
+    return f"{forward} ran in fp32, outside autocast: nothing is gained from {asked}", hint
 
 
 @mistake("autocast ran in another dtype than asked for", unseen="an audit gives it by another code")
@@ -61,7 +62,7 @@ def one_big_autocast(anew: str = "in every iteration") -> Worded:
     )
 
 
-@mistake("backward ran inside the autocast context", lesson="02")
+@mistake("backward ran inside the autocast context", lesson="02", costs="rounded")
 def backward_in_autocast(half: str) -> Worded:
     """Report a backward pass inside the autocast context, whose dtype is ``half``."""
     return (
@@ -71,7 +72,7 @@ def backward_in_autocast(half: str) -> Worded:
     )
 
 
-@mistake("the parameters themselves are in 16 bits", lesson="01")
+@mistake("the parameters themselves are in 16 bits", lesson="01", costs="rounded")
 def half_parameters() -> Worded:
     """Report parameters that are in 16 bits themselves."""
     return (
@@ -81,7 +82,12 @@ def half_parameters() -> Worded:
     )
 
 
-@remark("the weights themselves are bf16, and so are the optimizer's moments", lesson="07", only_audit=True)
+@remark(
+    "the weights themselves are bf16, and so are the optimizer's moments",
+    lesson="07",
+    only_audit=True,
+    costs="rounded",
+)
 def pure_bfloat16(seen: str, under_autocast: bool) -> Worded:
     """Remark on weights in bf16; ``seen`` says which, and since when they are so."""
     flag = ", whatever autocast or a flag such as bf16=True promises" if under_autocast else ""
@@ -93,7 +99,7 @@ def pure_bfloat16(seen: str, under_autocast: bool) -> Worded:
     )
 
 
-@mistake("updates are below half a spacing of the weights' format", lesson="01")
+@mistake("updates are below half a spacing of the weights' format", lesson="01", costs="rounded")
 def updates_rounded_away(seen: str, half: str) -> Worded:
     """Report weights in 16 bits that stay what they are; ``seen`` says how many, ``half`` names the dtype."""
     return (
@@ -101,6 +107,26 @@ def updates_rounded_away(seen: str, half: str) -> Worded:
         "next, however many there are",
         "keep the weights themselves, or what rounding cuts off them, in fp32; only the forward and backward "
         f"pass need be in {half}",
+    )
+
+
+@remark("weight decay in 16 bits never acts", lesson="01", only_audit=True, costs="rounded")
+def decay_rounded_away(part: float, half: str) -> Worded:
+    """Remark on weights in ``half`` precision from which each step takes a ``part`` that is rounded away."""
+    return (
+        f"weight decay takes {part:.1g} of each weight in a step, at most, which is less than half the "
+        f"distance to the next {half} number: it is rounded away from every weight, and has never acted",
+        f"keep the weights in fp32, where it acts; only the forward and backward pass need be in {half}",
+    )
+
+
+@remark("gradients are added up in 16 bits", lesson="01", only_audit=True, costs="rounded")
+def gradients_summed_in_half(seen: str, half: str) -> Worded:
+    """Remark on gradients added up in ``half`` precision; ``seen`` says of what and where."""
+    return (
+        f"{seen}: each sum loses what is less than half the distance to the next {half} number, and more the "
+        "more terms there are",
+        "keep the weights, whose dtype gradients have, in fp32; between ranks add up in fp32",
     )
 
 
@@ -151,7 +177,7 @@ def evaluation_mode(when: str) -> Worded:
 # --- numbers that 16 bits cannot hold
 
 
-@mistake("the moving average is rounded to 16 bits in every step", lesson="01")
+@mistake("the moving average is rounded to 16 bits in every step", lesson="01", costs="rounded")
 def average_stuck(came: str, half: str, what: str = "the average is") -> Worded:
     """Report a moving average that is rounded to ``half`` precision; ``came`` says what was seen of it."""
     return (
@@ -161,7 +187,7 @@ def average_stuck(came: str, half: str, what: str = "the average is") -> Worded:
     )
 
 
-@mistake("several positions are rounded to one", lesson="01")
+@mistake("several positions are rounded to one", lesson="01", costs="rounded")
 def positions_rounded(seen: str, lacking: str) -> Worded:
     """Report positions that run together; ``seen`` says of what, ``lacking`` what the format lacks."""
     return (
@@ -171,7 +197,7 @@ def positions_rounded(seen: str, lacking: str) -> Worded:
     )
 
 
-@mistake("a count in 16 bits stops growing", lesson="01")
+@mistake("a count in 16 bits stops growing", lesson="01", costs="beside")
 def metric_stops(seen: str, half: str, stop: float) -> Worded:
     """Report a sum in ``half`` precision that takes no more ones from ``stop`` on; ``seen`` says where."""
     return (
@@ -181,7 +207,7 @@ def metric_stops(seen: str, half: str, stop: float) -> Worded:
     )
 
 
-@mistake("a metric was rounded to 16 bits on its way", lesson="01")
+@mistake("a metric was rounded to 16 bits on its way", lesson="01", costs="beside")
 def metric_rounded(
     seen: str, how: str, hint: str = "sum in fp32, in integers, or in Python's own numbers"
 ) -> Worded:
@@ -189,13 +215,13 @@ def metric_rounded(
     return (f"{seen}: {how}", hint)
 
 
-@mistake("eps is rounded to zero, or away", lesson="02")
+@mistake("eps is rounded to zero, or away", lesson="02", costs="rounded")
 def eps_vanishes(seen: str, how: str, hint: str = "add eps where it is a number: in fp32") -> Worded:
     """Report a small constant that a format does not have; ``seen`` says where, ``how`` it vanished."""
     return (f"{seen}: {how}", hint)
 
 
-@mistake("a query without a key gives NaN", lesson="02")
+@mistake("a query without a key gives NaN", lesson="02", costs="stops")
 def masked_row_nan(
     seen: str,
     how: str = "-1e9 is beyond fp16, where it becomes -inf, and softmax of nothing but -inf divides zero by "
@@ -208,7 +234,19 @@ def masked_row_nan(
     )
 
 
-@mistake("a buffer that forward passes write is inf or NaN, and the weights are not", lesson="06")
+@mistake(
+    "a query without a key gives an average of what is hidden",
+    lesson="02",
+    unseen="only an exercise asks for it",
+)
+def masked_row_not_zero(seen: str, hint: str) -> Worded:
+    """Report numbers in a row that may see no key; ``seen`` says where, ``hint`` how it gives zeros."""
+    return f"{seen}: softmax of equal scores gives every hidden key the same weight", hint
+
+
+@mistake(
+    "a buffer that forward passes write is inf or NaN, and the weights are not", lesson="06", costs="beside"
+)
 def buffers_not_finite(seen: str, statistics: bool = True) -> Worded:
     """Report buffers that are inf or NaN; ``seen`` says which, ``statistics`` that they are a norm's."""
     later = (
@@ -221,4 +259,15 @@ def buffers_not_finite(seen: str, statistics: bool = True) -> Worded:
         f"takes nothing of that back; {later}",
         "put back what they held before a batch whose step is skipped, or keep inf from them: what overflows "
         "before them belongs in fp32; a norm's statistics that are lost can be estimated anew",
+    )
+
+
+@mistake("the weights themselves are inf or NaN", lesson="06", only_audit=True)
+def weights_broken(which: str) -> Worded:
+    """Report weights that are not finite; ``which`` names the layers that own them."""
+    return (
+        f"weights of {which} are inf or NaN: a step was made with gradients that were not finite, or that "
+        "were too large, and no later step takes that back",
+        "go back to a checkpoint whose weights are finite, and audit the training from there: it names the "
+        "first inf or NaN, and steps that were made past the scaler",
     )

@@ -34,7 +34,7 @@ def weights_apart(who: str) -> Worded:
     )
 
 
-@remark("the ranks took different numbers of steps", lesson="08", only_audit=True)
+@remark("the ranks took different numbers of steps", lesson="08", only_audit=True, costs="beside")
 def steps_apart(counts: str) -> Worded:
     """Remark on ranks that took different numbers of steps."""
     return (
@@ -44,7 +44,7 @@ def steps_apart(counts: str) -> Worded:
     )
 
 
-@mistake("this rank's share is in 16 bits", lesson="08")
+@mistake("this rank's share is in 16 bits", lesson="08", costs="rounded")
 def masters_not_fp32(dtype: str) -> Worded:
     """Report shards that are to be the masters, and are in 16 bits."""
     return (

@@ -16,6 +16,15 @@ from typing import Literal, ParamSpec
 
 from amp_lessons.audit.findings import Finding, FindingKind
 
+Cost = Literal["stops", "wrong", "rounded", "beside", "gain"]
+# what a mistake costs the training, the most first
+COSTS: dict[Cost, str] = {
+    "stops": "the training learns nothing, or ends",
+    "wrong": "the weights get other updates than they should",
+    "rounded": "digits are lost from what is computed or kept",
+    "beside": "what goes along with the updates is wrong: schedules, averages, logs, checkpoints",
+    "gain": "what mixed precision is for is not gained",
+}
 Worded = tuple[str, str]  # what was seen and why it matters, and the cure
 _P = ParamSpec("_P")
 
@@ -25,7 +34,7 @@ class Row:
     """One mistake: its ``code``, what that ``means`` in half a sentence, and the ``lesson`` that explains it.
 
     ``seen_by`` says who can find it in somebody's training. Where an audit cannot, ``unseen`` says why: what
-    it does not know, and a check does, which has asked for the training.
+    it does not know, and a check does, which has asked for the training. ``costs`` is a key of ``COSTS``.
     """
 
     code: str
@@ -33,26 +42,32 @@ class Row:
     lesson: str = "04"  # the loop itself is lesson 04's
     seen_by: Literal["audit", "check", "both"] = "both"
     unseen: str = ""
+    costs: Cost = "wrong"
 
 
 ROWS: dict[str, Row] = {}
 
 
+def weight(code: str) -> int:
+    """Return the place of a mistake among those that cost more or less, from 0 for the most."""
+    return list(COSTS).index(ROWS[code].costs) if code in ROWS else len(COSTS)
+
+
 def mistake(
-    means: str, lesson: str = "04", only_audit: bool = False, unseen: str = ""
+    means: str, lesson: str = "04", only_audit: bool = False, unseen: str = "", costs: Cost = "wrong"
 ) -> Callable[[Callable[_P, Worded]], Callable[_P, Finding]]:
     """Enter a function that words a mistake as the row of its name; what it returns becomes the finding.
 
     ``unseen`` says why an audit cannot find it, ``only_audit`` that no check looks for it.
     """
-    return _entered("failed", means, lesson, only_audit, unseen)
+    return _entered("failed", means, lesson, only_audit, unseen, costs)
 
 
 def remark(
-    means: str, lesson: str = "04", only_audit: bool = False, unseen: str = ""
+    means: str, lesson: str = "04", only_audit: bool = False, unseen: str = "", costs: Cost = "wrong"
 ) -> Callable[[Callable[_P, Worded]], Callable[_P, Finding]]:
     """Enter a row as ``mistake`` does, of something that leaves an exercise solved."""
-    return _entered("note", means, lesson, only_audit, unseen)
+    return _entered("note", means, lesson, only_audit, unseen, costs)
 
 
 def only_checked(unseen: str, /, **meanings: str) -> None:
@@ -62,11 +77,13 @@ def only_checked(unseen: str, /, **meanings: str) -> None:
 
 
 def _entered(
-    kind: FindingKind, means: str, lesson: str, only_audit: bool, unseen: str
+    kind: FindingKind, means: str, lesson: str, only_audit: bool, unseen: str, costs: Cost
 ) -> Callable[[Callable[_P, Worded]], Callable[_P, Finding]]:
     def enter(words: Callable[_P, Worded]) -> Callable[_P, Finding]:
         code = words.__name__
-        _enter(Row(code, means, lesson, "audit" if only_audit else "check" if unseen else "both", unseen))
+        _enter(
+            Row(code, means, lesson, "audit" if only_audit else "check" if unseen else "both", unseen, costs)
+        )
 
         @wraps(words)
         def finding(*args: _P.args, **kwargs: _P.kwargs) -> Finding:

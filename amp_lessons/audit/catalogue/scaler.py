@@ -7,7 +7,7 @@ from amp_lessons.audit.catalogue.rows import Worded, mistake, remark
 # --- overflows and the scaler
 
 
-@mistake("training ended at a batch that overflowed")
+@mistake("training ended at a batch that overflowed", costs="stops")
 def stops_at_overflow(exception: str = "") -> Worded:
     """Report a training that a batch which overflows ends, by an ``exception`` or without one."""
     by = f" ({exception})" if exception else ""
@@ -49,7 +49,7 @@ def step_bypasses_scaler(how: str, weights: str = "the weights", optimizer: str 
     )
 
 
-@mistake("clipping was told to raise an error for inf and NaN")
+@mistake("clipping was told to raise an error for inf and NaN", costs="stops")
 def clip_raises_on_overflow() -> Worded:
     """Report clipping that raises for gradients that are not finite."""
     return (
@@ -59,7 +59,7 @@ def clip_raises_on_overflow() -> Worded:
     )
 
 
-@mistake("the scale did not fall after an overflow", lesson="03")
+@mistake("the scale did not fall after an overflow", lesson="03", costs="stops")
 def scale_never_lowered(
     before: float,
     after: float,
@@ -73,7 +73,7 @@ def scale_never_lowered(
     )
 
 
-@mistake("an iteration ended without scaler.update()")
+@mistake("an iteration ended without scaler.update()", costs="stops")
 def no_update(
     hint: str = "call scaler.update() at the end of every iteration, also when you skip the step yourself",
     what: str = "an iteration",
@@ -86,7 +86,7 @@ def no_update(
     )
 
 
-@mistake("scaler.update() was called without a step to learn from")
+@mistake("scaler.update() was called without a step to learn from", costs="stops")
 def update_without_step(
     when: str = "in an iteration that left scaler.step(optimizer) out (because its loss was not finite, say)",
     hint: str = "call scaler.step(optimizer) in every iteration: it leaves the step out by itself when a "
@@ -109,7 +109,7 @@ def update_every_batch() -> Worded:
     )
 
 
-@mistake("scaler.update() was called twice in one iteration")
+@mistake("scaler.update() was called twice in one iteration", costs="stops")
 def update_twice() -> Worded:
     """Report a second ``update`` in one iteration."""
     return (
@@ -118,7 +118,7 @@ def update_twice() -> Worded:
     )
 
 
-@mistake("scaler.update() was called before the step")
+@mistake("scaler.update() was called before the step", costs="stops")
 def update_before_step() -> Worded:
     """Report an ``update`` that came before the step."""
     return (
@@ -136,7 +136,7 @@ def update_between_steps(which: str, hint: str) -> Worded:
     )
 
 
-@mistake("a new scaler forgot what the old one had learned", lesson="03")
+@mistake("a new scaler forgot what the old one had learned", lesson="03", costs="beside")
 def scaler_recreated(
     forgotten: str = "its scale starts at the initial value again, and what was learned from overflows is "
     "forgotten",
@@ -146,7 +146,7 @@ def scaler_recreated(
     return f"a new GradScaler was made during training: {forgotten}", hint
 
 
-@mistake("the scale was set back by hand")
+@mistake("the scale was set back by hand", costs="beside")
 def scale_reset(how: str) -> Worded:
     """Report a scale that was set back; ``how`` says from where to where, or by what."""
     return (
@@ -156,7 +156,7 @@ def scale_reset(how: str) -> Worded:
     )
 
 
-@remark("the scaler is enabled for bf16 too, which does not need it", lesson="03")
+@remark("the scaler is enabled for bf16 too, which does not need it", lesson="03", costs="gain")
 def scaler_with_bfloat16() -> Worded:
     """Remark on a scaler that bf16 does not need."""
     return (
@@ -166,7 +166,17 @@ def scaler_with_bfloat16() -> Worded:
     )
 
 
-@remark("an old spelling was used, of which PyTorch warns")
+@remark("the scaler begins at a small scale", lesson="03", only_audit=True, costs="rounded")
+def scale_begins_low(scale: float) -> Worded:
+    """Remark on a scaler whose first ``scale`` is far below its default."""
+    return (
+        f"the scaler begins at the scale {scale:g}, and doubles it every 2000 steps unless it is told "
+        f"otherwise: until then gradients below {2.0**-25 / scale:.1g} become 0 in fp16",
+        "leave init_scale at its default, 65536: the scaler lowers it by itself",
+    )
+
+
+@remark("an old spelling was used, of which PyTorch warns", costs="gain")
 def deprecated_api(spelling: str) -> Worded:
     """Remark on an old ``spelling``, as in "torch.cuda.amp.autocast"."""
     return (
@@ -175,7 +185,7 @@ def deprecated_api(spelling: str) -> Worded:
     )
 
 
-@mistake("scaler.step was given a closure")
+@mistake("scaler.step was given a closure", costs="stops")
 def closure() -> Worded:
     """Report that ``scaler.step`` was given more than the optimizer."""
     return (
@@ -185,7 +195,7 @@ def closure() -> Worded:
     )
 
 
-@mistake("the optimizer's parameters had no gradients")
+@mistake("the optimizer's parameters had no gradients", costs="stops")
 def no_gradients() -> Worded:
     """Report a step for which the scaler found no gradient at all."""
     return (
@@ -203,7 +213,7 @@ def overflow_not_skipped(how: str) -> Worded:
     )
 
 
-@mistake("many steps in a row were skipped, whatever the scale", lesson="03", only_audit=True)
+@mistake("many steps in a row were skipped, whatever the scale", lesson="03", only_audit=True, costs="stops")
 def always_overflows(steps: int, loss: float | None = None) -> Worded:
     """Report many ``steps`` skipped in a row, or fewer whose ``loss`` was inf or NaN before it was scaled."""
     broken = "" if loss is None else f", the loss of each was inf or NaN before it was scaled, at last {loss}"
@@ -214,10 +224,33 @@ def always_overflows(steps: int, loss: float | None = None) -> Worded:
     )
 
 
+@mistake("the scaler skips far more steps than its search for a larger scale", lesson="03", only_audit=True)
+def skipped_too_often(skipped: int, steps: int, growth_interval: int) -> Worded:
+    """Report ``skipped`` of the last ``steps``; ``growth_interval`` is the scaler's."""
+    return (
+        f"{skipped} of the last {steps} steps were skipped, and their batches lost; a scaler that has found "
+        f"its scale tries a larger one every {growth_interval:,} steps: most of these have another reason",
+        "audit a part of the run: it names the module in whose pass the first inf or NaN appears; keep that "
+        "in fp32, or use bf16; where single batches overflow, look at their data",
+    )
+
+
+@mistake("the loss scale has fallen to where it protects little", lesson="03", only_audit=True)
+def scale_fell(scale: float, overflows_above: float) -> Worded:
+    """Report a ``scale`` that overflows have brought down; ``overflows_above`` is a gradient's magnitude."""
+    return (
+        f"the loss scale has fallen to {scale:g}: at it, a gradient overflows in fp16 only above "
+        f"{overflows_above:,.0f}, so inf or NaN mostly come from the forward pass, from the data, or from "
+        "weights that are NaN already; small gradients vanish meanwhile",
+        "look for the first inf or NaN of the forward pass; keep what overflows there in fp32, or use bf16; "
+        "where true gradients are that large, make the loss smaller, as by a mean in place of a sum",
+    )
+
+
 # --- what goes along with the optimizer's steps
 
 
-@mistake("the learning rate's schedule went on although the step was skipped", lesson="03")
+@mistake("the learning rate's schedule went on although the step was skipped", lesson="03", costs="beside")
 def schedule_on_skipped_step(advanced: int, steps: int) -> Worded:
     """Report a schedule that was ``advanced`` more often than there were optimizer ``steps``."""
     return (
@@ -227,7 +260,7 @@ def schedule_on_skipped_step(advanced: int, steps: int) -> Worded:
     )
 
 
-@mistake("the averaged weights went on although the step was skipped", lesson="03")
+@mistake("the averaged weights went on although the step was skipped", lesson="03", costs="beside")
 def average_on_skipped_step(advanced: int, steps: int) -> Worded:
     """Report averaged weights (an EMA) that were ``advanced`` more often than there were ``steps``."""
     return (
@@ -240,7 +273,7 @@ def average_on_skipped_step(advanced: int, steps: int) -> Worded:
 # --- what goes on beside the steps
 
 
-@mistake("checkpoints lack the scaler's state", only_audit=True)
+@mistake("checkpoints lack the scaler's state", only_audit=True, costs="beside")
 def scaler_not_saved() -> Worded:
     """Report a checkpoint with an optimizer's state and without the scaler's."""
     return (
@@ -250,7 +283,12 @@ def scaler_not_saved() -> Worded:
     )
 
 
-@mistake("a number was read while it was multiplied by the loss scale", lesson="03", only_audit=True)
+@mistake(
+    "a number was read while it was multiplied by the loss scale",
+    lesson="03",
+    only_audit=True,
+    costs="beside",
+)
 def logs_scaled(what: str) -> Worded:
     """Report a number that was read while it was multiplied by the loss scale."""
     return (
@@ -259,7 +297,9 @@ def logs_scaled(what: str) -> Worded:
     )
 
 
-@remark("mixed precision was asked for on a device that is not there", lesson="02", only_audit=True)
+@remark(
+    "mixed precision was asked for on a device that is not there", lesson="02", only_audit=True, costs="gain"
+)
 def device_not_here(what: str, device: str) -> Worded:
     """Remark on autocast or a scaler, ``what``, that PyTorch has switched off."""
     return (

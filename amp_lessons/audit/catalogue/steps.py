@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from amp_lessons.audit.catalogue.rows import Worded, mistake
+from amp_lessons.audit.catalogue.rows import Worded, mistake, remark
 
 # --- from the loss to its gradients
 
 
-@mistake("backward had no graph to go through")
+@mistake("backward had no graph to go through", costs="stops")
 def no_graph() -> Worded:
     """Report a loss that backward cannot start from."""
     return (
@@ -32,7 +32,7 @@ def graph_used_twice(how: str, hint: str) -> Worded:
     return (f"the second backward went through the graph of the first: {how}", hint)
 
 
-@mistake("the loss was computed outside autocast, and so in 16 bits", lesson="02")
+@mistake("the loss was computed outside autocast, and so in 16 bits", lesson="02", costs="rounded")
 def loss_outside_autocast(half: str, loss: str = "the loss") -> Worded:
     """Report ``loss`` (whose) computed on outputs in ``half`` precision where autocast was off."""
     return (
@@ -42,7 +42,7 @@ def loss_outside_autocast(half: str, loss: str = "the loss") -> Worded:
     )
 
 
-@mistake("the loss was cast to 16 bits before backward", lesson="03")
+@mistake("the loss was cast to 16 bits before backward", lesson="03", costs="rounded")
 def loss_in_half(half: str, loss: str = "the loss", by_hand: bool = True) -> Worded:
     """Report ``loss`` (whose) in ``half`` precision: cast ``by_hand``, or computed so inside autocast."""
     how, cure = f"was cast to {half} before backward", ", or as it comes out of the autocast context"
@@ -62,7 +62,7 @@ def loss_rescaled(update: str, factor: float, how: str, hint: str) -> Worded:
     return (f"{update} is {factor:.4g} times the right one: {how}", hint)
 
 
-@mistake("scaler.scale was given something that is not a tensor")
+@mistake("scaler.scale was given something that is not a tensor", costs="stops")
 def scale_needs_a_tensor() -> Worded:
     """Report that ``scaler.scale`` was given a float, or None."""
     return (
@@ -72,7 +72,7 @@ def scale_needs_a_tensor() -> Worded:
     )
 
 
-@mistake("the loss went backward without being scaled", lesson="03")
+@mistake("the loss went backward without being scaled", lesson="03", costs="rounded")
 def loss_not_scaled(
     why: str,
     effect: str = "gradients below 2⁻²⁵ vanish in fp16",
@@ -103,7 +103,7 @@ def scaled_loss_discarded(by: str) -> Worded:
     )
 
 
-@mistake("the loss scale is too small for small gradients to survive")
+@mistake("the loss scale is too small for small gradients to survive", costs="rounded")
 def scale_too_small(scale: float, effect: str) -> Worded:
     """Report gradients that vanished although the loss was scaled."""
     return (
@@ -142,8 +142,20 @@ def outputs_scaled() -> Worded:
 
 
 @mistake("gradients of an earlier step were still there")
-def no_zero_grad(gradients: str = "the gradients", optimizer: str = "optimizer") -> Worded:
-    """Report that backward added to the ``gradients`` (whose) of an earlier step."""
+def no_zero_grad(
+    gradients: str = "the gradients", optimizer: str = "optimizer", now_and_then: bool = False
+) -> Worded:
+    """Report that backward added to the ``gradients`` (whose) of an earlier step.
+
+    ``now_and_then`` says that they are cleared, but not once for every step.
+    """
+    if now_and_then:
+        return (
+            f"{gradients} still contained those of an earlier step: they were cleared only now and then, "
+            "several steps apart, so that each step applied those before it once more",
+            f"step only where {optimizer}.zero_grad() follows before the next backward pass: once per window "
+            "of batches that are added up",
+        )
     return (
         f"{gradients} still contained those of an earlier step: they were not set to zero in between, and "
         "backward added to them",
@@ -151,7 +163,7 @@ def no_zero_grad(gradients: str = "the gradients", optimizer: str = "optimizer")
     )
 
 
-@mistake("gradients were set to zero before the step could apply them")
+@mistake("gradients were set to zero before the step could apply them", costs="stops")
 def gradients_cleared(optimizer: str = "optimizer") -> Worded:
     """Report gradients that were set to zero before ``optimizer`` could apply them."""
     return (
@@ -174,6 +186,16 @@ def optimizer_step_direct(
     )
 
 
+@remark("a window's losses, each a mean, were added up", lesson="04", only_audit=True)
+def window_added_up(passes: int) -> Worded:
+    """Remark on gradients that are the sum of those of as many ``passes``."""
+    return (
+        f"{passes} losses went backward for each step, each the mean of its own batch, and none was divided: "
+        f"the gradients are their sum, {passes} times as large as those of the mean of all",
+        f"where the mean is meant, divide each loss by {passes} before it goes backward",
+    )
+
+
 @mistake("there were two steps where one belongs")
 def double_step(
     step: str = "the optimizer stepped",
@@ -184,7 +206,7 @@ def double_step(
     return (f"{step} twice in one iteration{f': {how}' if how else ''}", hint)
 
 
-@mistake("no step followed the backward pass")
+@mistake("no step followed the backward pass", costs="stops")
 def no_step() -> Worded:
     """Report backward passes that no step ever followed."""
     return (
@@ -228,7 +250,7 @@ def gradients_changed(
     )
 
 
-@mistake("the step came before the backward pass")
+@mistake("the step came before the backward pass", costs="stops")
 def step_before_backward(backward: str = "backward had produced any gradient") -> Worded:
     """Report a step that came before ``backward``."""
     return (
@@ -291,7 +313,7 @@ def gradients_changed_before_unscale(larger: str) -> Worded:
     )
 
 
-@mistake("scaler.unscale_ was called twice in one iteration")
+@mistake("scaler.unscale_ was called twice in one iteration", costs="stops")
 def unscale_twice() -> Worded:
     """Report a second ``unscale_`` in one iteration."""
     return (
@@ -302,7 +324,7 @@ def unscale_twice() -> Worded:
     )
 
 
-@mistake("scaler.unscale_ was called before there were gradients")
+@mistake("scaler.unscale_ was called before there were gradients", costs="stops")
 def unscale_without_gradients(
     why: str = "backward, which puts them there, had not run yet",
     hint: str = "call scaler.unscale_(optimizer) after backward",
@@ -315,7 +337,7 @@ def unscale_without_gradients(
     )
 
 
-@mistake("scaler.unscale_ was called after the step")
+@mistake("scaler.unscale_ was called after the step", costs="stops")
 def unscale_after_step() -> Worded:
     """Report an ``unscale_`` that came after the step."""
     return (

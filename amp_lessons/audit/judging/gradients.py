@@ -17,8 +17,39 @@ _NO_LIMIT = 1e6  # a max_norm that is only there for the norm that clipping retu
 
 @on(events.GradientsMixed)
 def mixed(event: events.GradientsMixed, memory: Memory) -> Iterator[Verdict]:
-    """Report gradients added to some that a step had applied, or that are of another scale."""
-    yield seen(catalogue.steps.no_zero_grad() if event.applied else catalogue.scaler.update_every_batch())
+    """Report gradients added to some that are of another scale."""
+    if not event.applied:
+        yield seen(catalogue.scaler.update_every_batch())
+
+
+def added_to_applied(memory: Memory) -> Iterator[tuple[events.Event, Verdict]]:
+    """Say, at the end, of gradients added to some that a step had applied, where they were to be cleared.
+
+    Where they are cleared now and then, a step belongs only there.
+    """
+    now_and_then = any(each.cleared for each in memory.mixed)
+    for each in memory.mixed:
+        if now_and_then:
+            yield each, seen(catalogue.steps.no_zero_grad(now_and_then=True), each.used_at)
+        else:
+            yield each, seen(catalogue.steps.no_zero_grad())
+
+
+@on(events.StepAsked)
+def window_added_up(event: events.StepAsked, memory: Memory) -> Iterator[Verdict]:
+    """Remark on means that were added up for two steps, where perhaps their mean was meant."""
+    if event.means_added_up and memory.windows[event.optimizer]:
+        yield seen(catalogue.steps.window_added_up(event.means_added_up), event.means_made_at)
+
+
+@on(events.MadeFinite)
+def made_finite(event: events.MadeFinite, memory: Memory) -> Iterator[Verdict]:
+    """Report inf and NaN taken out of gradients that a scaler was still to see."""
+    if event.broken:
+        yield seen(catalogue.scaler.overflow_hidden())
+    else:
+        why = "nan_to_num was called on gradients that the scaler has not checked; none need have been inf"
+        yield likely(catalogue.scaler.overflow_hidden(), why)
 
 
 @on(events.ScaledPenalty)
@@ -63,7 +94,7 @@ def changed_while_scaled(event: events.Unscaled, memory: Memory) -> Iterator[Ver
     """Report gradients that something other than clipping changed while they were scaled."""
     between_ranks = torch.distributed.is_available() and torch.distributed.is_initialized()
     if event.change == "made finite":
-        yield seen(catalogue.scaler.overflow_hidden())
+        yield seen(catalogue.scaler.overflow_hidden(), memory.made_finite)
     elif event.change == "other" and not event.clipped and not between_ranks:
         yield seen(catalogue.steps.gradients_changed_before_unscale("many times"))
 
@@ -116,7 +147,7 @@ def applied_overflow(event: events.StepAsked, memory: Memory) -> Iterator[Verdic
 def overflow_passed(event: events.OverflowPassed, memory: Memory) -> Iterator[Verdict]:
     """Suspect that something takes inf and NaN out of gradients."""
     why = "inf or NaN was seen on its way back, and the scaler found none in the parameters' gradients"
-    yield likely(catalogue.scaler.overflow_hidden(), why)
+    yield likely(catalogue.scaler.overflow_hidden(), why, memory.made_finite)
 
 
 @on(events.StepAsked)
@@ -137,7 +168,7 @@ def cleared_before_step(event: events.StepAsked, memory: Memory) -> Iterator[Ver
     if event.waiting or event.by_closure:
         return
     if event.cleared:
-        yield seen(catalogue.steps.gradients_cleared())
+        yield seen(catalogue.steps.gradients_cleared(), event.cleared_at)
     elif event.spent:
         yield seen(catalogue.steps.step_without_backward())
 

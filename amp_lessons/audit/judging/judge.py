@@ -6,14 +6,22 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from amp_lessons.audit.catalogue import ROWS
+from amp_lessons.audit.catalogue.rows import weight
 from amp_lessons.audit.findings import Finding, Sighting
-from amp_lessons.audit.judging import beside, gradients, precision, scaler  # noqa: F401  they register rules
+from amp_lessons.audit.judging import beside, gradients, precision, scaler
 from amp_lessons.audit.judging.rule import RULES, Memory, Verdict
 from amp_lessons.audit.recorder import events
 from amp_lessons.audit.recorder.places import place_of
 from amp_lessons.audit.seen import PrecisionSeen
 
-_Key = tuple[str, events.Line]
+_Found = dict[tuple[str, events.Line], tuple[Verdict, int, int]]  # verdict, first step, how often
+_AT_THE_END = (
+    gradients.added_to_applied,
+    precision.decay_never_acts,
+    scaler.begins_low,
+    beside.scaler_not_saved,
+    beside.no_step,
+)
 
 
 class Judge:
@@ -21,20 +29,14 @@ class Judge:
 
     def __init__(self) -> None:
         self._memory = Memory()
-        self._found: dict[_Key, tuple[Verdict, int, int]] = {}  # verdict, first step, how often
+        self._found: _Found = {}
 
     def judge(self, event: events.Event) -> None:
         """Ask every rule that is meant for events of this kind."""
         for rule in RULES.get(type(event), ()):
             for verdict in rule(event, self._memory):
-                self._keep(event, verdict)
+                _keep(self._found, event, verdict)
         self._memory.remember(event)
-
-    def _keep(self, event: events.Event, verdict: Verdict) -> None:
-        key = verdict.finding.code, event.line
-        kept, first, count = self._found.get(key, (verdict, event.step, 0))
-        surer = kept if verdict.likely else verdict
-        self._found[key] = (surer, first, count + 1)
 
     @property
     def precision(self) -> PrecisionSeen:
@@ -42,14 +44,14 @@ class Judge:
         return self._memory.precision
 
     def sightings(self) -> tuple[Sighting, ...]:
-        """Return what was found: mistakes before remarks, what was seen before what is likely."""
+        """Return what was found: mistakes before remarks, what costs the training most before the rest."""
         return tuple(sorted(self._all(), key=_weight))
 
     def _all(self) -> Iterator[Sighting]:
         found = dict(self._found)
-        for rule in (beside.scaler_not_saved, beside.no_step):
+        for rule in _AT_THE_END:
             for event, verdict in rule(self._memory):
-                found[verdict.finding.code, event.line] = verdict, event.step, 1
+                _keep(found, event, verdict)
         for (code, line), (verdict, first, count) in found.items():
             yield Sighting(
                 **asdict(verdict.finding),
@@ -61,6 +63,13 @@ class Judge:
             )
 
 
-def _weight(sighting: Finding) -> tuple[bool, bool, int]:
+def _keep(found: _Found, event: events.Event, verdict: Verdict) -> None:
+    """Count a verdict; the surest of those that say the same of a line is kept."""
+    key = verdict.finding.code, verdict.line or event.line
+    kept, first, count = found.get(key, (verdict, event.step, 0))
+    found[key] = (kept if verdict.likely else verdict, min(first, event.step), count + 1)
+
+
+def _weight(sighting: Finding) -> tuple[bool, int, bool, int]:
     assert isinstance(sighting, Sighting)
-    return sighting.ok, bool(sighting.likely), sighting.first_step
+    return sighting.ok, weight(sighting.code), bool(sighting.likely), sighting.first_step

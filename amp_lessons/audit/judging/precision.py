@@ -14,14 +14,14 @@ from amp_lessons.precisions import HALVES
 from amp_lessons.text.words import listed
 
 _HALVES = frozenset(HALVES.values())
-_MOST = 0.5  # of the weights, standing still
+_MANY = 0.25  # of the weights, standing still
 
 
 @on(events.Backward)
 def backward_in_autocast(event: events.Backward, memory: Memory) -> Iterator[Verdict]:
     """Report a backward pass that ran inside autocast."""
     if event.autocast is not None:
-        yield seen(catalogue.precision.backward_in_autocast(dtype_name(event.autocast)))
+        yield seen(catalogue.precision.backward_in_autocast(dtype_name(event.autocast)), event.autocast_at)
 
 
 @on(events.StaleForward)
@@ -36,25 +36,26 @@ def scaled_loss_in_half(event: events.LossScaled, memory: Memory) -> Iterator[Ve
     if event.dtype is None:
         yield seen(catalogue.steps.scale_needs_a_tensor())
     elif event.enabled and event.elements == 1:
-        yield from _in_half(event.dtype, event.made_by, event.outside)
+        yield from _in_half(event, event.dtype)
 
 
 @on(events.Backward)
 def loss_in_half(event: events.Backward, memory: Memory) -> Iterator[Verdict]:
     """Report a loss in 16 bits that goes backward unscaled."""
     if event.scaler is None and event.forward:
-        yield from _in_half(event.dtype, event.made_by, event.outside)
+        yield from _in_half(event, event.dtype)
 
 
-def _in_half(dtype: torch.dtype, made_by: tuple[str, ...], outside: bool) -> Iterator[Verdict]:
+def _in_half(event: events.LossScaled | events.Backward, dtype: torch.dtype) -> Iterator[Verdict]:
     if dtype not in _HALVES:
         return
     name = dtype_name(dtype)
-    by_hand = made_by[:1] == ("ToCopyBackward0",)
-    if by_hand or not outside:
-        yield seen(catalogue.steps.loss_in_half(name, by_hand=by_hand))
+    by_hand = event.made_by[:1] == ("ToCopyBackward0",)
+    if by_hand or not event.outside:
+        line = event.cast_at if by_hand else event.made_at
+        yield seen(catalogue.steps.loss_in_half(name, by_hand=by_hand), line)
     else:
-        yield seen(catalogue.steps.loss_outside_autocast(name))
+        yield seen(catalogue.steps.loss_outside_autocast(name), event.made_at)
 
 
 @on(events.Backward)
@@ -69,6 +70,10 @@ def forward_without_autocast(event: events.ForwardSeen, memory: Memory) -> Itera
     """Report layers that all ran without autocast, although the loss was scaled for fp16."""
     if event.without and not event.with_autocast and memory.last_backward_scaled:
         yield seen(catalogue.precision.no_autocast("the forward pass", dtype_name(torch.float16)))
+    elif event.without and not event.with_autocast and memory.asked in HALVES and not memory.autocast:
+        hint = "give the model to accelerator.prepare, or run it inside with accelerator.autocast():"
+        asked = f"{memory.asked}, which Accelerate was asked for"
+        yield seen(catalogue.precision.no_autocast("the forward pass", asked, hint))
 
 
 @on(events.ForwardSeen)
@@ -77,7 +82,8 @@ def forward_in_evaluation_mode(event: events.ForwardSeen, memory: Memory) -> Ite
     if event.evaluating:
         yield likely(
             catalogue.precision.evaluation_mode("while it was trained"),
-            "dropout was switched off in a pass that backward followed",
+            f"{event.evaluating} was off in a pass that backward followed",
+            event.evaluating_since,
         )
 
 
@@ -97,7 +103,7 @@ def fp16_without_scaling(event: events.Backward, memory: Memory) -> Iterator[Ver
 def weights_in_fp16(event: events.StepAsked, memory: Memory) -> Iterator[Verdict]:
     """Report an optimizer that steps weights in fp16."""
     if event.half == torch.float16:
-        yield seen(catalogue.precision.half_parameters())
+        yield seen(catalogue.precision.half_parameters(), event.cast_at)
 
 
 @on(events.WeightsInHalf)
@@ -109,17 +115,49 @@ def weights_in_bfloat16(event: events.WeightsInHalf, memory: Memory) -> Iterator
         yield seen(
             catalogue.precision.pure_bfloat16(
                 f"{seen_of}, {event.origin}" if event.origin else seen_of, event.under_autocast
-            )
+            ),
+            event.since,
         )
 
 
 @on(events.UpdatesLost)
 def weights_stand_still(event: events.UpdatesLost, memory: Memory) -> Iterator[Verdict]:
-    """Report weights in 16 bits of which a step left most as they were."""
-    if event.share > _MOST:
-        half = dtype_name(event.dtype)
+    """Report weights in 16 bits of which a step left many as they were, or half of some layers twice."""
+    half, again = dtype_name(event.dtype), [layer for layer in event.still if layer in memory.still]
+    if event.share > _MANY:
         told = f"a step left {event.share:.0%} of the weights in {half} that have a gradient as they were"
-        yield seen(catalogue.precision.updates_rounded_away(told, half))
+        yield seen(catalogue.precision.updates_rounded_away(told, half), event.since)
+    elif again:
+        told = (
+            f"half or more of the weights of {len(again)} of {event.layers} layers in {half} stayed the same"
+        )
+        twice = f"{told}, at two steps in a row that were looked at, `{again[0]}` among them"
+        yield seen(catalogue.precision.updates_rounded_away(twice, half), event.since)
+
+
+@on(events.Backward)
+def summed_in_half(event: events.Backward, memory: Memory) -> Iterator[Verdict]:
+    """Remark on gradients of several backward passes that are added up in 16 bits."""
+    if event.summed is not None:
+        half = dtype_name(event.summed)
+        seen_of = f"gradients of several backward passes are added up in {half}, the dtype of the weights"
+        yield seen(catalogue.precision.gradients_summed_in_half(seen_of, half))
+
+
+@on(events.SummedInHalf)
+def sent_in_half(event: events.SummedInHalf, memory: Memory) -> Iterator[Verdict]:
+    """Remark on gradients that ranks send to each other in 16 bits."""
+    half = "bf16" if "bf16" in event.hook else "fp16"
+    seen_of = f"{event.hook} has DDP send gradients in {half}, in which the ranks add them up"
+    yield seen(catalogue.precision.gradients_summed_in_half(seen_of, half))
+
+
+def decay_never_acts(memory: Memory) -> Iterator[tuple[events.Event, Verdict]]:
+    """Remark, at the end, on weight decay that was too small for 16 bits at every step."""
+    for first, largest in memory.decays.values():
+        if first.half is not None and 0.0 < largest < torch.finfo(first.half).eps / 4:
+            finding = catalogue.precision.decay_rounded_away(largest, dtype_name(first.half))
+            yield first, seen(finding, first.cast_at)
 
 
 @on(events.Underflow)

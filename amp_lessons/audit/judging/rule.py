@@ -17,10 +17,17 @@ from amp_lessons.audit.seen import PrecisionSeen
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a rule says of an event: a finding, and why it is only ``likely``, where it is."""
+    """What a rule says of an event: a finding, and why it is only ``likely``, where it is.
+
+    ``line`` is the one to mend, where that is another than the event's.
+    """
 
     finding: Finding
     likely: str = ""
+    line: events.Line = None
+
+
+_MOST_KEPT = 10_000  # events of a kind
 
 
 @dataclass
@@ -53,6 +60,14 @@ class Memory:
     switched_off: set[type[events.Event]] = field(default_factory=set)  # what had enabled=False
     saved: list[events.Saved] = field(default_factory=list)
     dropped: dict[int, list[events.Dropped]] = field(default_factory=lambda: defaultdict(list))
+    mixed: list[events.GradientsMixed] = field(default_factory=list)  # with applied ones, the first of them
+    made_finite: events.Line = None  # the last gradient that was still scaled
+    scalers_made: dict[int, events.ScalerMade] = field(default_factory=dict)
+    still: tuple[str, ...] = ()  # layers of which half the weights in 16 bits were left as they were, last
+    windows: Counter[int] = field(default_factory=Counter)  # steps of an optimizer on a sum of means
+    decays: dict[int, tuple[events.StepAsked, float]] = field(default_factory=dict)  # the first, the largest
+    asked: str = ""  # the precision that a framework was asked for
+    stepped_directly: events.Line = None  # an optimizer whose gradients a scaler had scaled, last
 
     @property
     def precision(self) -> PrecisionSeen:
@@ -70,6 +85,17 @@ class Memory:
             isinstance(event, events.LossScaled) and event.enabled
         ):
             self.enabled_scalers.add(event.scaler)
+            if isinstance(event, events.ScalerMade):
+                self.scalers_made[event.scaler] = event
+        elif isinstance(event, events.StepAsked):
+            self._remember_asked(event)
+        elif isinstance(event, events.UpdatesLost):
+            self.still = event.still
+        elif isinstance(event, events.GradientsMixed):
+            if event.applied and len(self.mixed) < _MOST_KEPT:
+                self.mixed.append(event)
+        elif isinstance(event, events.MadeFinite):
+            self.made_finite = event.line
         elif isinstance(event, (events.ScalerMade, events.AutocastEntered)) and not event.enabled:
             self.switched_off.add(type(event))
         elif isinstance(event, events.Backward):
@@ -92,6 +118,15 @@ class Memory:
             self.dropped[event.optimizer].append(event)
         elif isinstance(event, events.Saved):
             self.saved.append(event)
+
+    def _remember_asked(self, event: events.StepAsked) -> None:
+        self.asked = event.asked
+        self.windows[event.optimizer] += bool(event.means_added_up)
+        if event.scaled_by is not None and event.scaler is None:
+            self.stepped_directly = event.line
+        if event.decay is not None:
+            first, largest = self.decays.get(event.optimizer, (event, 0.0))
+            self.decays[event.optimizer] = first, max(largest, event.decay)
 
     def _remember_step(self, done: events.StepDone) -> None:
         self.last_done = done
@@ -129,11 +164,11 @@ def on(kind: type[events.Event]) -> Callable[[_R], _R]:
     return register
 
 
-def seen(finding: Finding) -> Verdict:
-    """Say that it has happened."""
-    return Verdict(finding)
+def seen(finding: Finding, line: events.Line = None) -> Verdict:
+    """Say that it has happened, and on which ``line`` it is mended, if not on the event's."""
+    return Verdict(finding, line=line)
 
 
-def likely(finding: Finding, why: str) -> Verdict:
+def likely(finding: Finding, why: str, line: events.Line = None) -> Verdict:
     """Say that the signs speak for it, and which they are."""
-    return Verdict(finding, why)
+    return Verdict(finding, why, line)

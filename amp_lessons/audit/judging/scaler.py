@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
+
 from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding
 from amp_lessons.audit.judging.rule import Memory, Verdict, is_broken, likely, on, seen
 from amp_lessons.audit.recorder import events
 
+_LOW = 16.0  # a first scale: 1/4096 of the default
 _TOO_MANY = 20  # skipped steps in a row: from 65536 down to 1/16
 _TOO_MANY_BROKEN = 8  # skipped steps in a row whose loss was inf or NaN, which no scale has done
 
@@ -19,7 +22,16 @@ def made_anew(event: events.StepDone, memory: Memory) -> Iterator[Verdict]:
     before = memory.scaler_of.get(event.optimizer)
     another = event.scaler is not None and before not in (None, event.scaler)
     if another and event.scaler not in memory.loaded_scalers:
-        yield seen(catalogue.scaler.scaler_recreated())
+        made = memory.scalers_made.get(event.scaler or 0)
+        yield seen(catalogue.scaler.scaler_recreated(), made.line if made is not None else None)
+
+
+def begins_low(memory: Memory) -> Iterator[tuple[events.Event, Verdict]]:
+    """Remark, at the end, on scalers for fp16 that were made with a small scale."""
+    for made in memory.scalers_made.values():
+        small = made.scale is not None and made.scale <= _LOW
+        if small and torch.float16 in memory.autocast and made.scaler in memory.scaler_of.values():
+            yield made, seen(catalogue.scaler.scale_begins_low(made.scale or 1.0))
 
 
 @on(events.StepDone)
@@ -83,8 +95,18 @@ def refused(event: events.Refused, memory: Memory) -> Iterator[Verdict]:
     """Explain an exception of the scaler by what was called before it."""
     for fragment, meaning in _MEANINGS:
         if fragment in event.message:
-            yield seen(meaning(event, memory))
+            finding = meaning(event, memory)
+            yield seen(finding, _where(finding.code, event, memory))
             return
+
+
+def _where(code: str, event: events.Refused, memory: Memory) -> events.Line:
+    """Return the line on which what a scaler refused is mended, None for that of the refused call."""
+    if code == "half_parameters":
+        return event.cast_at
+    if code == "gradients_cleared":
+        return event.cleared_at
+    return memory.stepped_directly if code == "optimizer_step_direct" else None
 
 
 def _unscaled_again(event: events.Refused, memory: Memory) -> Finding:

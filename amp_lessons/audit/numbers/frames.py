@@ -48,7 +48,7 @@ class FrameRecorder:
         self._frames: dict[Phase, list[tuple[Frame, Later]]] = {}
         self._suspect_stale = False
         self.with_autocast = self.without = 0  # layers with parameters, in this step
-        self.evaluating = False
+        self.evaluating = ""  # what was switched off for it
         self._hooks = ExitStack()
         self.begin(0, armed=True)
 
@@ -66,7 +66,7 @@ class FrameRecorder:
         self._step, self.armed = step, armed
         self._frames = {"forward": [], "backward": []}
         self._cleared_at = 0  # so many frames of the backward pass belong to gradients that are gone
-        self.with_autocast, self.without, self.evaluating = 0, 0, False
+        self.with_autocast, self.without, self.evaluating = 0, 0, ""
 
     def suspect_stale(self) -> None:
         """Compare the next layer's output with one from its present weights."""
@@ -92,7 +92,7 @@ class FrameRecorder:
         for tensor in _floating(output):
             self._frame("forward", module, name, tensor)
             if tensor.requires_grad:
-                arrived = partial(self._arrived, module, name, self._dropout_is_off(module))
+                arrived = partial(self._arrived, module, name, self._off_in_evaluation(module))
                 tensor.register_hook(partial(self._safely, arrived))
 
     def _note_modes(self, module: nn.Module, output: Any) -> None:
@@ -106,19 +106,22 @@ class FrameRecorder:
             alone = not on and all(tensor.dtype not in _HALVES for tensor in tensors)
             self.with_autocast, self.without = self.with_autocast + on, self.without + alone
 
-    def _dropout_is_off(self, module: nn.Module) -> bool:
-        """Whether this is dropout in a model that is trained, and switched off there altogether."""
+    def _off_in_evaluation(self, module: nn.Module) -> str:
+        """Name what this does in training only, where all of a model is in evaluation mode, and trained."""
         dropout = isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0
-        return dropout and not module.training and self._names.in_evaluation(module)
+        norm = isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats
+        if not (dropout or norm) or module.training or not self._names.in_evaluation(module):
+            return ""
+        return "dropout" if dropout else "batch norm's own statistics of each batch"
 
     def cleared(self) -> None:
         """Record that gradients were cleared: what went backward before trains nothing."""
-        self.evaluating = False
+        self.evaluating = ""
         self._cleared_at = len(self._frames["backward"])
 
-    def _arrived(self, module: nn.Module, name: str, dropout_off: bool, gradient: Tensor | None) -> None:
+    def _arrived(self, module: nn.Module, name: str, off: str, gradient: Tensor | None) -> None:
         if self.armed and gradient is not None:  # None for what DDP found unused
-            self.evaluating |= dropout_off
+            self.evaluating = self.evaluating or off
             self._frame("backward", module, name, gradient)
 
     def _frame(self, phase: Phase, module: nn.Module, name: str, tensor: Tensor) -> None:

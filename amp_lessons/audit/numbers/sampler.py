@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,7 @@ from amp_lessons.audit.numbers.naming import Names, part_of, replicas
 from amp_lessons.audit.recorder.events import (
     Event,
     GradientsZero,
+    Line,
     ShardsInHalf,
     StepDone,
     Underflow,
@@ -24,13 +26,14 @@ from amp_lessons.audit.recorder.events import (
 )
 from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.later import Later, is_free_to_read
-from amp_lessons.audit.recorder.places import own_line
+from amp_lessons.audit.recorder.places import line_outside
 from amp_lessons.audit.seen import LayerSeen, LayerStep, StepSeen
 from amp_lessons.precisions import HALVES
 
 _FIRST_SCALE = 2.0**16  # a scaler's, unless it is told otherwise
 _FEW_BITS = 2.0**-20  # below, a number in fp16 has at most four significant bits
 _NO_BINADE = -1000  # of zeros
+_MANY = 0.5  # of a layer's weights: of a norm that begins with 1 and 0, the ones stand still
 _LONGEST = 128  # steps of a layer that are kept
 
 
@@ -41,6 +44,10 @@ class _Line:
     seen: StepSeen
     scale: Later
     loss: Later
+
+    @property
+    def known(self) -> bool:
+        return self.scale.known and self.loss.known
 
     def read(self) -> StepSeen:
         return replace(self.seen, scale=self.scale.read() or 0.0, loss=self.loss.read())
@@ -55,7 +62,7 @@ class Sampler:
         frames: FrameRecorder,
         every: int,
         report: Callable[[Event], None],
-        origin: Callable[[Tensor], str],
+        origin: Callable[[Tensor], tuple[str, Line]],
     ) -> None:
         self.names, self.frames, self._report, self._origin = names, frames, report, origin
         self._every = every
@@ -77,6 +84,10 @@ class Sampler:
         """All steps so far, in order."""
         return tuple(line.read() for line in list(self._lines))
 
+    def steps_from(self, first: int, wait: bool) -> Iterator[StepSeen]:
+        """Yield the steps from the ``first`` on; without ``wait`` as far as no device is waited for."""
+        return (line.read() for line in takewhile(lambda line: wait or line.known, self._lines[first:]))
+
     @property
     def layers(self) -> dict[str, LayerSeen]:
         """All layers that were looked at, in the order of the optimizers' parameters."""
@@ -85,7 +96,7 @@ class Sampler:
     def closure_begins(self, optimizer: torch.optim.Optimizer) -> None:
         """Remember some weights where this step is one to look at; its gradients come with its closure."""
         if self._asked[id(optimizer)] % self._every == 0:
-            self._before_closure = id(optimizer), Remembered(self.names.by_layer(_moving(optimizer)))
+            self._before_closure = id(optimizer), Remembered(self.names.by_layer(moving(optimizer)))
 
     def before_step(
         self,
@@ -115,7 +126,7 @@ class Sampler:
             self._remembered = before
             before.closure_is_over()
         else:
-            self._remembered = Remembered(self.names.by_layer(_moving(optimizer)))
+            self._remembered = Remembered(self.names.by_layer(moving(optimizer)))
         self._tell_of_zeros(optimizer, step, loss_scale, used)
         self._tell_of_underflow(step, loss_scale, used)
 
@@ -135,6 +146,7 @@ class Sampler:
             gradient_norm=_norm(self._now.values()),
             lost_updates=sum(lost.values()) / len(lost) if lost else None,
             learning_rate=_rate(optimizer),
+            backwards=done.backwards,
         )
         self._lines.append(_Line(seen, scale, loss))
         if self.sampling:
@@ -152,7 +164,7 @@ class Sampler:
             self._all_zero.discard(id(optimizer))
             return
         if id(optimizer) in self._all_zero:
-            self._report(GradientsZero(step=step, line=own_line(), used=used, scale=scale))
+            self._report(GradientsZero(step=step, line=line_outside(), used=used, scale=scale))
         self._all_zero.add(id(optimizer))
 
     def _tell_of_underflow(self, step: int, scale: float, used: torch.dtype | None) -> None:
@@ -163,18 +175,29 @@ class Sampler:
         largest = max((max(census.binades, default=_NO_BINADE) for census in found), default=_NO_BINADE)
         overflowed = any(census.nonfinite for census in found)
         if not overflowed and largest > _NO_BINADE and math.ldexp(scale, largest) < _FEW_BITS:
-            self._report(Underflow(step=step, line=own_line(), scale=scale))
+            self._report(Underflow(step=step, line=line_outside(), scale=scale))
 
     def _tell_of_lost_updates(
         self, optimizer: torch.optim.Optimizer, done: StepDone, lost: dict[str, float]
     ) -> None:
         """Report weights in 16 bits that the step left as they were."""
         by_layer = self.names.by_layer(parameters_of(optimizer))
-        half = {name: p[0].dtype for name, p in by_layer.items() if p[0].dtype in HALVES.values()}
-        shares = [lost[name] for name in half if name in lost]
-        if shares and not makes_good(optimizer):
-            share, dtype = sum(shares) / len(shares), next(iter(half.values()))
-            self._report(UpdatesLost(step=done.step, line=done.line, dtype=dtype, share=share))
+        half = {name: p for name, p in by_layer.items() if p[0].dtype in HALVES.values() and name in lost}
+        if not half or makes_good(optimizer):
+            return
+        first = next(iter(half.values()))[0]
+        sizes = {name: sum(p.numel() for p in parameters) for name, parameters in half.items()}
+        self._report(
+            UpdatesLost(
+                step=done.step,
+                line=done.line,
+                dtype=first.dtype,
+                share=sum(lost[name] * sizes[name] for name in half) / sum(sizes.values()),
+                layers=len(half),
+                still=tuple(name for name in half if lost[name] >= _MANY),
+                since=self._origin(first)[1],
+            )
+        )
 
     def _tell_of_shards(self, optimizer: torch.optim.Optimizer, done: StepDone) -> None:
         """Report weights in 16 bits of which no rank holds more than a part."""
@@ -191,6 +214,7 @@ class Sampler:
             return
         self._told_of_halves.add(id(optimizer))
         kept = optimizer.state.get(half, {}).items()
+        origin, since = self._origin(half)
         self._report(
             WeightsInHalf(
                 step=done.step,
@@ -198,7 +222,8 @@ class Sampler:
                 dtype=half.dtype,
                 moments=tuple(name for name, value in kept if getattr(value, "dtype", None) == half.dtype),
                 under_autocast=self._under_autocast,
-                origin=self._origin(half),
+                origin=origin,
+                since=since,
             )
         )
 
@@ -252,7 +277,7 @@ def _name_in_layer(models: list[nn.Module], parameter: object, index: int) -> st
     return f"parameter {index}"
 
 
-def _moving(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+def moving(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     """Return the parameters that a step may change: not those whose rate is 0, at a warm-up's first step."""
     return [p for group in optimizer.param_groups if not _is_zero(group.get("lr")) for p in group["params"]]
 

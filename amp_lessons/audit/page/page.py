@@ -15,6 +15,7 @@ from markupsafe import Markup
 from amp_lessons.audit.report.document import Document
 from amp_lessons.audit.report.losses import AS_TRAINED, LossMap, formats_of, loss_map, used_format
 from amp_lessons.audit.report.rendering import (
+    CASTS,
     LAYERS,
     STEPS,
     Section,
@@ -51,9 +52,10 @@ def document_of(audit: Seen | Report) -> Document:
     return report.to_dict()
 
 
-def page(document: Document) -> str:
-    """Return a whole HTML page of a report's document."""
-    sections = Markup("\n").join(sections_with_pictures(document))
+def page(document: Document, *more: Section) -> str:
+    """Return a whole HTML page of a report's document, with ``more`` sections below its own."""
+    below = (Markup("<section>{}</section>").format(section_html(each, "h2")) for each in more)
+    sections = Markup("\n").join([*sections_with_pictures(document), *below])
     return page_of(headline(document), ran_html(document) + sections)
 
 
@@ -81,9 +83,15 @@ def _can_draw() -> bool:
 def _instead_of_pictures(section: Section, document: Document) -> Iterator[Markup]:
     if section.title == STEPS:
         yield Markup("<p>{}</p>").format(_NO_PICTURES)
-    elif section.title == LAYERS:
-        for name in formats_of(document):
-            yield _in_words(document, name, loss_map(document, name, "norm", _MOST_ROWS))
+    elif section.title in (LAYERS, CASTS):
+        for name, losses in _maps_of(section, document).items():
+            yield _in_words(document, name, losses)
+
+
+def _maps_of(section: Section, document: Document) -> dict[str, LossMap]:
+    """Return what is lost in the format that was used, or in those that were not, as the section says."""
+    names = (name for name in formats_of(document) if (name == AS_TRAINED) is (section.title == LAYERS))
+    return {name: loss_map(document, name, "norm", _MOST_ROWS) for name in names}
 
 
 def _in_words(document: Document, name: str, losses: LossMap) -> Markup:
@@ -100,25 +108,19 @@ def _pictures(section: Section, document: Document) -> Iterator[Markup]:
             timeline_picture(document), caption, " ".join([caption, *section.sentences]), announced=False
         )
     elif section.title == LAYERS:
-        yield from _loss_maps(document)
-
-
-def _loss_maps(document: Document) -> Iterator[Markup]:
-    """Yield what is lost in the format that was used: a map where there is something to speak of.
-
-    Maps of the formats that were not used are folded.
-    """
-    maps = {name: loss_map(document, name, "norm", _MOST_ROWS) for name in formats_of(document)}
-    used = maps.pop(AS_TRAINED, None)
-    if used is not None:
-        telling = used.most >= _TO_SPEAK_OF
-        name = say_format(document, AS_TRAINED)
-        yield _figure_of(used, name) if telling else _in_words(document, AS_TRAINED, used)
-    if maps:
-        folded = Markup("\n").join(_figure_of(losses, name) for name, losses in maps.items())
-        yield Markup("<details><summary>What a cast to {} would lose</summary>{}</details>").format(
-            " or ".join(maps), folded
+        for name, losses in _maps_of(section, document).items():
+            telling = losses.most >= _TO_SPEAK_OF
+            said = say_format(document, name)
+            yield _figure_of(losses, said) if telling else _in_words(document, name, losses)
+    elif section.title == CASTS:
+        maps = _maps_of(section, document)
+        shown = (
+            _figure_of(losses, name) if losses.steps else _in_words(document, name, losses)
+            for name, losses in maps.items()
         )
+        folded = Markup("\n").join(shown)
+        summary = Markup("<details><summary>Step by step, in {}</summary>{}</details>")
+        yield summary.format(" or ".join(maps), folded)
 
 
 def say_format(document: Document, name: str) -> str:
@@ -136,6 +138,8 @@ def _figure_of(losses: LossMap, number_format: str) -> Markup:
 
 def say_worst(losses: LossMap) -> str:
     """Say which layer loses most, and how much at most."""
+    if all(share is None for row in losses.shares for share in row):
+        return "nothing is known, for every gradient was 0, inf or NaN already."
     if losses.most == 0:
         return "none of any layer's gradient becomes zero."
     known = [share for share in losses.shares[0] if share is not None]

@@ -12,8 +12,8 @@ from torch import Tensor
 from amp_lessons.audit.recorder import events, graph
 from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.later import Later, is_batched, scale_of
-from amp_lessons.audit.recorder.places import own_line
-from amp_lessons.audit.recorder.shared import Known, Log, Part, Taken
+from amp_lessons.audit.recorder.places import line_outside, own_line
+from amp_lessons.audit.recorder.shared import Known, Log, Loss, Part, Taken
 
 
 class AutocastCalls(Part):
@@ -33,6 +33,7 @@ class AutocastCalls(Part):
     def entered(self, context: Any) -> None:
         """Record that an autocast context began."""
         self._here.note("autocast")
+        self._here.autocasts.append((own_line(), context._enabled))
         if context._enabled:
             self._here.forward.add(context.fast_dtype)
         self._log.record(
@@ -45,6 +46,8 @@ class AutocastCalls(Part):
     def left(self) -> None:
         """Note where in autograd's count of operations the last autocast context ended."""
         self._here.autocast_ended = torch.autograd._get_sequence_nr()
+        if self._here.autocasts:  # one may have been open before the watch began
+            self._here.autocasts.pop()
 
     def old_spelling(self, name: str) -> None:
         """Record that something was made by a deprecated name."""
@@ -123,8 +126,10 @@ class AutogradCalls(Part):
         device = root.device.type
         autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
         scaler = graph.scaler_of(root)
+        factor = graph.factor(root)
         if scaler is None and root.numel() == 1:
-            self._here.loss = Later(root)
+            self._here.by_hand = factor if factor >= graph.LARGE_NUMBER else 1.0
+            self._here.loss = Later(root.detach() / self._here.by_hand)
         for optimizer in self._known.of_this_thread().values():
             self._known.look(parameters_of(optimizer))
         facts = {
@@ -133,12 +138,21 @@ class AutogradCalls(Part):
             "outside": graph.made_after(root, self._here.autocast_ended),
             "cast": graph.has_casts(root),
             "scaler": scaler,
-            "factor": graph.factor(root),
+            "factor": factor,
+            "averaged": graph.is_mean(root),
             "again": graph.went_backward(root),
             "autocast": autocast,
-            "line": own_line(),
+            "line": line_outside(),
+            "made_at": graph.line_of(root, graph.MADE_AT),
+            "cast_at": graph.line_of(root, graph.CAST_AT),
+            "autocast_at": next((line for line, on in reversed(self._here.autocasts) if on), None),
         }
         return (facts,)
+
+    def _summed_in_half(self, optimizers: Iterable[int]) -> torch.dtype | None:
+        known = self._known
+        parameters = (parameters_of(known.optimizers[each]) for each in optimizers)
+        return next(filter(None, map(known.book.summed_in_half, parameters)), None)
 
     def _after_backward(self, facts: dict[str, Any]) -> None:
         scaler = facts["scaler"]
@@ -152,7 +166,9 @@ class AutogradCalls(Part):
             )
         )
         for key in reached:
-            self._known.losses[key] = self._here.loss
+            self._known.losses[key].append(
+                Loss(self._here.loss, facts["line"], facts["made_at"], facts["averaged"])
+            )
         self._log.record(
             events.Backward,
             **facts,
@@ -160,4 +176,5 @@ class AutogradCalls(Part):
             reached=reached,
             scalers_called=frozenset({"scale"} & set(self._here.called)),
             loss=self._here.loss.at_once(),
+            summed=self._summed_in_half(reached),
         )

@@ -13,9 +13,14 @@ from amp_lessons.audit.recorder.events import Line
 from amp_lessons.audit.recorder.places import own_line, place_of
 from amp_lessons.audit.recorder.shared import Known, Log, Part
 from amp_lessons.formats.dtypes import dtype_name
+from amp_lessons.precisions import HALVES
+
+_HALVES = frozenset(HALVES.values())
 
 
 class _Cast(NamedTuple):
+    """A call of ``method`` that cast parameters, "" where they came so into their module."""
+
     parameters: tuple[weakref.ref[nn.Parameter], ...]
     dtype: torch.dtype
     method: str
@@ -36,14 +41,29 @@ class CastCalls(Part):
             parameters = tuple(weakref.ref(each) for each in module.parameters())
             self._casts.append(_Cast(parameters, dtype, method, own_line()))
 
+    def registered(self, module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        """Record that a module was given a parameter; only one that came in 16 bits is kept."""
+        if parameter is not None and parameter.dtype in _HALVES:
+            self._casts.append(_Cast((weakref.ref(parameter),), parameter.dtype, "", own_line()))
+
+    def since(self, parameter: Tensor | None) -> Line:
+        """Return the line on which a parameter came to its dtype, None if unknown."""
+        cast = None if parameter is None else self._cast_of(parameter)
+        return None if cast is None else cast.line
+
     def origin(self, parameter: Tensor, models: Iterable[nn.Module]) -> str:
         """Say how a parameter came to its dtype, in words that follow "they are in bf16"; "" if unknown."""
-        for cast in reversed(self._casts):
-            if cast.dtype == parameter.dtype and any(each() is parameter for each in cast.parameters):
-                place = place_of(cast.line)
-                where = f" ({place.file}, line {place.line})" if place else ""
-                return f"since a call of .{cast.method}(){where}"
-        return next(filter(None, (_loaded(model, parameter) for model in models)), "")
+        cast = self._cast_of(parameter)
+        place = None if cast is None else place_of(cast.line)
+        where = f" ({place.file}, line {place.line})" if place else ""
+        if cast is not None and cast.method:
+            return f"since a call of .{cast.method}(){where}"
+        loaded = next(filter(None, (_loaded(model, parameter) for model in models)), "")
+        return loaded or (f"since they were made{where}" if cast is not None else "")
+
+    def _cast_of(self, parameter: Tensor) -> _Cast | None:
+        casts = (cast for cast in reversed(self._casts) if cast.dtype == parameter.dtype)
+        return next((c for c in casts if any(each() is parameter for each in c.parameters)), None)
 
 
 def dtype_of(module: nn.Module) -> torch.dtype | None:

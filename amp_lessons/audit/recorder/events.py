@@ -21,11 +21,15 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class ScalerMade(Event):
-    """A gradient scaler was made. ``disabled_for`` names the device it was meant for and that is not here."""
+    """A gradient scaler was made, with a first ``scale``.
+
+    ``disabled_for`` names the device it was meant for and that is not here.
+    """
 
     scaler: int
     enabled: bool
     disabled_for: str = ""
+    scale: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,12 +61,14 @@ class AutocastEntered(Event):
 class ForwardSeen(Event):
     """What the modules that own parameters did since the last step: with autocast on, or without.
 
-    ``evaluating`` says that dropout was switched off.
+    ``evaluating`` names what was switched off for it, "" where nothing was; ``eval`` was last called at
+    ``evaluating_since``.
     """
 
     with_autocast: int
     without: int
-    evaluating: bool
+    evaluating: str
+    evaluating_since: Line = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +83,8 @@ class LossScaled(Event):
     """``scaler.scale`` was given a loss.
 
     ``made_by`` names the last operations on it, the last one first; ``outside`` says that it was computed
-    after the last autocast context had ended.
+    after the last autocast context had ended. It was ``made_at`` one line and ``cast_at`` another, as far as
+    that was heard.
     """
 
     scaler: int
@@ -86,6 +93,8 @@ class LossScaled(Event):
     elements: int
     made_by: tuple[str, ...]
     outside: bool
+    made_at: Line = None
+    cast_at: Line = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +106,9 @@ class Backward(Event):
     ``cast`` that something near it was cast to another dtype. ``autocast`` is the dtype that backward ran
     under; autocast was entered in those of ``forward`` since the last step. ``reached`` holds the optimizers
     whose parameters got gradients. ``scalers_called`` holds "scale" where a scaler was given a loss since the
-    last step. ``loss`` is the loss, unscaled, where reading it costs nothing.
+    last step. ``loss`` is the loss, unscaled, where reading it costs nothing. It was ``made_at`` one line,
+    ``cast_at`` another, and the context that was still open began ``autocast_at`` a third. ``averaged`` says
+    that it is a mean as it is, ``summed`` in which 16-bit dtype the gradients were added to others.
     """
 
     dtype: torch.dtype
@@ -112,6 +123,11 @@ class Backward(Event):
     reached: frozenset[int]
     scalers_called: frozenset[str] = frozenset()
     loss: float | None = None
+    made_at: Line = None
+    cast_at: Line = None
+    autocast_at: Line = None
+    averaged: bool = False
+    summed: torch.dtype | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,9 +141,20 @@ class ScaledPenalty(Event):
 class GradientsMixed(Event):
     """Gradients about to be used were added to others: to some that a step had ``applied``, or else to some
     of another scale.
+
+    They are used at ``used_at``. ``cleared`` says that gradients that a step had applied were cleared before.
     """
 
     applied: bool
+    used_at: Line = None
+    cleared: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class MadeFinite(Event):
+    """``nan_to_num`` was called on a gradient that is still scaled, and is known to have been ``broken``."""
+
+    broken: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +192,11 @@ class StepAsked(Event):
     and zeros are left. There are gradients ``waiting``; they are ``fresh`` unless a step has used them,
     ``change`` says what was done to them since backward, ``overflowed`` that they and the loss are inf or
     NaN, and ``by_closure`` that only a closure will compute them. ``half`` is the dtype of the weights where
-    that has 16 bits, ``eps_vanishes`` an eps and the dtype of the weights in which it is 0.
+    that has 16 bits, as it has since ``cast_at``, ``eps_vanishes`` an eps and the dtype of the weights in
+    which it is 0. Gradients were last cleared at ``cleared_at``. ``decay`` is the part of the weights in 16
+    bits that is taken from them by itself; a framework was ``asked`` for a precision, "" for none. So many
+    means were added up to make the gradients: ``means_added_up``, made at ``means_made_at``; 0 where they
+    were divided, or are of several losses.
     """
 
     optimizer: int
@@ -183,16 +214,26 @@ class StepAsked(Event):
     overflowed: bool = False
     half: torch.dtype | None = None
     eps_vanishes: tuple[float, torch.dtype] | None = None
+    cleared_at: Line = None
+    cast_at: Line = None
+    decay: float | None = None
+    asked: str = ""
+    means_added_up: int = 0
+    means_made_at: Line = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepDone(Event):
-    """What came of a step: it ``happened``, or the scaler skipped it."""
+    """What came of a step: it ``happened``, or the scaler skipped it.
+
+    ``loss`` is the sum of the losses of so many ``backwards``.
+    """
 
     optimizer: int
     scaler: int | None
     happened: bool
     loss: float | None = None
+    backwards: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,10 +261,16 @@ class Dropped(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class UpdatesLost(Event):
-    """A step left a ``share`` of the weights in 16 bits as they were, although they have a gradient."""
+    """A step left a ``share`` of the weights in 16 bits as they were, although they have a gradient.
+
+    Of the layers in 16 bits, ``still`` are those of which half the weights were left so; ``layers`` are all.
+    """
 
     dtype: torch.dtype
     share: float
+    layers: int
+    still: tuple[str, ...] = ()
+    since: Line = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,13 +278,14 @@ class WeightsInHalf(Event):
     """An optimizer stepped weights in 16 bits, and keeps its ``moments``, by name, in the same dtype.
 
     ``under_autocast`` says that their forward pass ran under autocast, ``origin`` since when they are so, in
-    words, where that is known.
+    words, where that is known, ``since`` on which line.
     """
 
     dtype: torch.dtype
     moments: tuple[str, ...]
     under_autocast: bool
     origin: str
+    since: Line = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,6 +299,13 @@ class BuffersBroken(Event):
     names: tuple[str, ...]
     statistics: bool
     skipped: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummedInHalf(Event):
+    """DDP was told to send gradients, and so to add them up, in 16 bits, by this ``hook``."""
+
+    hook: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -329,13 +384,17 @@ class Saved(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Refused(Event):
-    """A method of a scaler raised: ``called`` are the names called since the last backward before it."""
+    """A method of a scaler raised: ``called`` are the names called since the last backward before it.
+
+    Gradients were last cleared at ``cleared_at``; weights are in 16 bits since ``cast_at``.
+    """
 
     method: str
     message: str
     called: tuple[str, ...]
     called_before: tuple[str, ...] = ()
-    accumulating: bool = False
+    cleared_at: Line = None
+    cast_at: Line = None
 
 
 @dataclass(frozen=True, kw_only=True)

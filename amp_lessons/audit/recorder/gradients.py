@@ -16,6 +16,9 @@ import torch
 from torch import Tensor
 
 from amp_lessons.audit.recorder.later import is_free_to_read
+from amp_lessons.precisions import HALVES
+
+_HALVES = frozenset(HALVES.values())
 
 _SAMPLE = 16  # numbers of each gradient
 _SAME_FACTOR = 0.02
@@ -96,6 +99,8 @@ class GradientBook:
     def __init__(self) -> None:
         self.sampling = True  # in this step, to begin with
         self.passes = 0  # backward passes so far
+        self._cleared: set[int] = set()  # parameters, once a step had applied their gradients
+        self._summed: dict[int, torch.dtype] = {}  # parameters whose gradients were added up in 16 bits
         self._used: deque[int] = deque(maxlen=_PASSES)  # those of which a step has used gradients
         self._states: dict[int, _State] = {}  # by the parameter's id; parameters live as long as optimizers
 
@@ -115,7 +120,13 @@ class GradientBook:
     def cleared(self, parameters: Iterable[Tensor]) -> None:
         """Forget gradients that were set to zero."""
         for parameter in parameters:
-            self._states.pop(id(parameter), None)
+            state = self._states.pop(id(parameter), None)
+            if state is not None and state.applied:
+                self._cleared.add(id(parameter))
+
+    def cleared_applied(self, parameters: Iterable[Tensor]) -> bool:
+        """Whether some of these gradients have been set to zero after a step had applied them."""
+        return any(id(parameter) in self._cleared for parameter in parameters)
 
     def after_backward(
         self, parameters: Iterable[Tensor], scaled_by: int, generation: int, line: tuple[str, int] | None
@@ -135,8 +146,15 @@ class GradientBook:
             first = self.passes if before is None or before.applied else before.passes[0]
             new.passes = first, self.passes
             new.added_to = None if before is None else _added(before, new, line)
+            if first != self.passes and gradient.dtype in _HALVES:
+                self._summed[id(parameter)] = gradient.dtype
             self._states[id(parameter)] = new
         return reached
+
+    def summed_in_half(self, parameters: Iterable[Tensor]) -> torch.dtype | None:
+        """Return, once, the dtype in 16 bits in which gradients were added up, None where none were."""
+        found = [self._summed.pop(id(p)) for p in parameters if id(p) in self._summed]
+        return found[0] if found else None
 
     def added_to(self, parameters: Iterable[Tensor]) -> Added | None:
         """Say, once, on which line waiting gradients were added to others that they do not belong with."""
@@ -151,6 +169,13 @@ class GradientBook:
             state.take_as_it_is()
             state.scaled_by, state.divided_by, state.change = 0, state.scaled_by, "none"
             state.unscaled = True
+            gradient = state.gradient()
+            state.sample = None if gradient is None or state.sample is None else sample_of(gradient)
+
+    def clipped(self, parameters: Iterable[Tensor]) -> None:
+        """Take gradients that were clipped for what they are: what follows is compared with that."""
+        for state in self._of(parameters):
+            state.take_as_it_is()
             gradient = state.gradient()
             state.sample = None if gradient is None or state.sample is None else sample_of(gradient)
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from amp_lessons.audit.recorder.later import is_free_to_read
@@ -14,9 +17,10 @@ from amp_lessons.audit.recorder.later import is_free_to_read
 _KEY = "amp_lessons.scaler"
 _SCALED_GRADIENT = "amp_lessons.gradient"
 _WENT_BACKWARD = "amp_lessons.backward"
+MADE_AT, CAST_AT = "amp_lessons.made_at", "amp_lessons.cast_at"  # on which line
 _OF_PYTORCH = re.compile(r"Backward\d+$")  # autograd's name of an operation that it knows
 _MOST_LOOKED_AT = 5000  # operations of a penalty
-_LARGE_NUMBER = 64.0  # what divides by as much may unscale, where the scale itself is not known
+LARGE_NUMBER = 64.0  # what divides by as much may unscale, where the scale itself is not known
 _FAR_ENOUGH = 16  # operations: a scaled loss divided by the number of micro-batches, a sum of two losses
 
 
@@ -53,6 +57,31 @@ def factor(tensor: Tensor) -> float:
     return float(other) if isinstance(other, (int, float)) else 1.0
 
 
+def is_mean(tensor: Tensor) -> bool:
+    """Whether a loss is a mean as it is: multiplied and divided by nothing but a scaler."""
+    factors = ("MulBackward", "DivBackward")
+    nodes = list(_nodes(tensor))
+    means = [at for at, node in enumerate(nodes) if _takes_a_mean(node)]
+    above = nodes[: means[0]] if means else []
+    return bool(means) and not any(n.name().startswith(factors) and _KEY not in n.metadata for n in above)
+
+
+def _takes_a_mean(node: Any) -> bool:
+    try:
+        return node.name() == "MeanBackward0" or getattr(node, "_saved_reduction", None) == _mean()
+    except RuntimeError:  # the graph has been freed
+        return False
+
+
+@cache
+def _mean() -> int:
+    """Return the number by which losses save that they are means."""
+    with torch.enable_grad():
+        loss = F.mse_loss(torch.zeros(1, requires_grad=True), torch.zeros(1), reduction="mean")
+    node: Any = loss.grad_fn
+    return node._saved_reduction
+
+
 def went_backward(tensor: Tensor) -> bool:
     """Mark a loss as one that went backward; say whether it was marked before.
 
@@ -75,6 +104,18 @@ def _loss_itself(tensor: Tensor) -> Any:
 def _scaled_loss(tensor: Tensor) -> Any:
     """Return the node of a loss below what a scaler, or a cast, made of it."""
     return next((n for n in _nodes(tensor) if _KEY not in n.metadata and "ToCopy" not in n.name()), None)
+
+
+def note_line(tensor: Any, what: str, line: tuple[str, int] | None) -> None:
+    """Write into the graph of a tensor on which line it was made (``MADE_AT``) or cast (``CAST_AT``)."""
+    if isinstance(tensor, Tensor) and tensor.grad_fn is not None and line is not None:
+        node: Any = tensor.grad_fn
+        node.metadata[what] = line
+
+
+def line_of(tensor: Tensor, what: str) -> tuple[str, int] | None:
+    """Return the line that ``note_line`` has written near the end of a tensor's graph, None without one."""
+    return next((node.metadata[what] for node in _nodes(tensor) if what in node.metadata), None)
 
 
 def mark(tensor: Any, scaler: int) -> None:
@@ -141,7 +182,7 @@ def _as_large(constant: Tensor, name: str, scale: float | None) -> bool:
     """
     if constant.numel() != 1 or not is_free_to_read(constant):
         return True
-    enough, number = (scale or _LARGE_NUMBER) / 2, abs(float(constant))
+    enough, number = (scale or LARGE_NUMBER) / 2, abs(float(constant))
     large = number >= enough if name.startswith("Div") else number * enough <= 1.0
     left = number * scale if scale and name.startswith("Mul") else number / scale if scale else number
     return large and not (_few_digits(number) and not _few_digits(left))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -51,6 +52,23 @@ class Later:
     def at_once(self) -> float | None:
         """Return the number where reading it makes nobody wait, else None."""
         return self.read() if self.known else None
+
+
+class Sum(Later):
+    """The sum of several numbers, each where it lies; None where one of them is not known."""
+
+    def __init__(self, parts: Iterable[Later]) -> None:
+        self._parts = tuple(parts)
+
+    @property
+    def known(self) -> bool:
+        """Whether reading it makes nobody wait."""
+        return all(part.known for part in self._parts)
+
+    def read(self) -> float | None:
+        """Return the sum, waiting for the device where that has not been done."""
+        numbers = [part.read() for part in self._parts]
+        return None if None in numbers else sum(numbers)  # type: ignore[arg-type]
 
 
 def _whole(number: Any) -> Tensor:

@@ -22,7 +22,7 @@ from torch.optim.swa_utils import AveragedModel
 from amp_lessons.audit.recorder import events, graph
 from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.later import is_free_to_read, local
-from amp_lessons.audit.recorder.places import is_own
+from amp_lessons.audit.recorder.places import is_own, own_line
 from amp_lessons.audit.recorder.recorder import Recorder
 from amp_lessons.audit.recorder.replacing import replaced
 from amp_lessons.precisions import HALVES
@@ -55,6 +55,8 @@ def watching_tensors(recorder: Recorder) -> Iterator[None]:
             stack.enter_context(replaced(owner, name, partial(_then, recorder, after)))
         for owner, name, after in spies.in_place():
             stack.enter_context(replaced(owner, name, partial(_around, recorder, after)))
+        copied = partial(_around, recorder, spies.copied, before=spies.few_of_a_weights_size)
+        stack.enter_context(replaced(Tensor, "copy_", copied))
         _watch_functions(recorder, spies, functions)
         stack.enter_context(replaced(torch.jit, "script", partial(_aside, recorder, spies, functions)))
         yield
@@ -91,13 +93,15 @@ def _then(recorder: Recorder, after: Callable[..., None], original: Any) -> Any:
     return spied
 
 
-def _around(recorder: Recorder, after: Callable[..., None], original: Any) -> Any:
+def _around(
+    recorder: Recorder, after: Callable[..., None], original: Any, before: Callable[..., Any] | None = None
+) -> Any:
     """Call the original, and then let ``after`` see what was changed in place as it was before."""
 
     def spied(*args: Any, **kwargs: Any) -> Any:
-        before = recorder.safely(_some_of, *args[:1])
+        was = recorder.safely(before or _some_of, *args[:1])
         result = original(*args, **kwargs)
-        recorder.safely(after, before, *args, **kwargs)
+        recorder.safely(after, was, *args, **kwargs)
         return result
 
     return spied
@@ -149,6 +153,14 @@ class _Spies:
         yield torch, "where", self.chosen
         yield torch, "norm", self.measured
         yield torch.linalg, "vector_norm", self.measured
+        for module in (torch, torch._C._nn):
+            for name in filter(_names_a_loss, dir(module)):
+                yield module, name, self.lost
+        for owner in (torch, Tensor):
+            for name in ("mean", "sum"):
+                yield owner, name, self.lost
+            for name in ("nan_to_num", "nan_to_num_"):
+                yield owner, name, self.made_finite
 
     def in_place(self) -> Iterator[tuple[Any, str, Callable[..., None]]]:
         """Yield what is replaced that changes its first argument, and what looks at the change."""
@@ -162,6 +174,20 @@ class _Spies:
         """Yield the functions of PyTorch's that change their first argument, and what looks at the change."""
         yield torch, "_foreach_lerp_", self._many_lerped
         yield torch, "_foreach_add_", self._many_added
+
+    # --- losses, and gradients made finite
+
+    def lost(self, result: Any, *args: Any, **kwargs: Any) -> None:
+        """Note where a loss was made, or what may become one."""
+        if isinstance(result, Tensor) and result.grad_fn is not None and result.numel() == 1:
+            graph.note_line(result, graph.MADE_AT, own_line())
+
+    def made_finite(self, result: Any, *args: Any, **kwargs: Any) -> None:
+        """Report inf and NaN taken out of a gradient that is still scaled."""
+        tensor = next(iter(args), kwargs.get("input"))
+        if isinstance(tensor, Tensor) and self._recorder.is_scaled_gradient(tensor):
+            broken = is_free_to_read(tensor) and not bool(local(tensor).isfinite().all())
+            self._recorder.record(events.MadeFinite, broken=broken)
 
     # --- checkpoints
 
@@ -178,7 +204,9 @@ class _Spies:
             self._tell_of_positions(result.numel(), result)
 
     def cast(self, result: Tensor, tensor: Tensor, *args: Any, **kwargs: Any) -> None:
-        """Report whole numbers cast to 16 bits that do not hold them."""
+        """Report whole numbers cast to 16 bits that do not hold them; note where a loss was cast."""
+        if result.dtype in _HALVES and result.grad_fn is not None and result.numel() == 1:
+            graph.note_line(result, graph.CAST_AT, own_line())
         comparable = is_free_to_read(tensor) and 256 < tensor.numel() <= _MOST_COUNTED
         if tensor.dtype in _WHOLE and result.dtype in _HALVES and comparable:
             self._tell_of_positions(tensor.unique().numel(), result)
@@ -284,6 +312,28 @@ class _Spies:
         if small and averages and self._is_average(averages[0], weights[0]):
             self._tell_of_average(before, averages[0], weights[0])
 
+    def few_of_a_weights_size(self, tensor: Any = None) -> Tensor | None:
+        """Copy a few numbers of what may be an average: no weight, but as large as one."""
+        if not isinstance(tensor, Tensor) or tensor.requires_grad or self._recorder.in_step():
+            return None
+        if not (tensor.is_floating_point() and tensor.dim() and is_free_to_read(tensor)):
+            return None
+        pointers, shapes = self._known_weights()
+        likely = tuple(tensor.shape) in shapes and tensor.data_ptr() not in pointers
+        return local(tensor).detach().reshape(-1)[:_A_FEW].clone() if likely else None
+
+    def copied(self, before: Any, average: Tensor, *args: Any, **kwargs: Any) -> None:
+        """Report what was copied onto a tensor, where that has taken in a small part of a weight by it."""
+        if before is None:
+            return
+        after = local(average).detach().reshape(-1)[:_A_FEW]
+        for weights in self._parameters():
+            if weights.shape == average.shape and is_free_to_read(weights):
+                theirs = local(weights).detach().reshape(-1)[:_A_FEW]
+                if _took_in(before.float(), theirs.float(), after.float(), average.dtype in _HALVES):
+                    self._tell_of_average(before, average, weights)
+                    return
+
     def _multiplied_in_place(self, before: Any, tensor: Tensor, factor: Any) -> None:
         """Remember what was multiplied by a number a little below 1: an average may take in weights next."""
         self._decayed.clear()
@@ -347,6 +397,18 @@ class _Spies:
         self._recorder.record(events.Averaged, dtype=average.dtype, weight_dtype=weights.dtype, stuck=stuck)
 
 
+def _took_in(before: Tensor, weights: Tensor, after: Tensor, half: bool) -> bool:
+    """Whether numbers have moved towards weights by one small part, or in 16 bits by less than is seen."""
+    way, moved = weights - before, after - before
+    if not bool(way.any()):
+        return False
+    if half and not bool(moved.any()):
+        return float(way.norm()) < _SMALL_PART * float(weights.norm())
+    part = float((moved * way).sum() / (way * way).sum())
+    error = torch.finfo(torch.bfloat16 if half else torch.float32).eps * weights.abs().amax()
+    return 0.0 < part <= _SMALL_PART and bool(((moved - part * way).abs() <= error).all())
+
+
 def _some_of(owner: Any = None) -> Tensor | None:
     """Copy a few numbers of a tensor, or of the first one of a list or of an averaged model."""
     tensor = next(owner.module.parameters()) if isinstance(owner, AveragedModel) else owner
@@ -355,6 +417,11 @@ def _some_of(owner: Any = None) -> Tensor | None:
         return None
     interesting = tensor.dtype in _HALVES and is_free_to_read(tensor) and tensor.is_contiguous()
     return local(tensor).detach().reshape(-1)[:_A_FEW].clone() if interesting else None
+
+
+def _names_a_loss(function: str) -> bool:
+    loss = function.endswith(("_loss", "_loss_nd", "cross_entropy", "_with_logits")) or function == "kl_div"
+    return loss and not function.startswith("_")
 
 
 def _by_own_code() -> bool:

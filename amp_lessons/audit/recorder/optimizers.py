@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from amp_lessons.audit.recorder import events
+from amp_lessons.audit.recorder.casts import CastCalls
 from amp_lessons.audit.recorder.gradients import parameters_of, sample_of
 from amp_lessons.audit.recorder.later import Later, is_free_to_read, scale_of
-from amp_lessons.audit.recorder.places import own_line
+from amp_lessons.audit.recorder.places import line_outside, own_line
 from amp_lessons.audit.recorder.shared import Known, Log, Part
 from amp_lessons.precisions import HALVES
 
@@ -59,6 +60,11 @@ class GradientCalls(Part):
         if caller == "clip_grad_value_" and not self._here.clipped:
             self.clipped(by_value=True, limit=math.nan, parameters=self._owners_of(tensors))
 
+    def sent_by(self, hook: str) -> None:
+        """Record by which hook DDP sends gradients, where that casts them to 16 bits."""
+        if "16_compress" in hook:
+            self._log.record(events.SummedInHalf, hook=hook)
+
     def _owners_of(self, gradients: Iterable[Tensor]) -> list[Tensor]:
         wanted = {id(gradient) for gradient in gradients}
         return [
@@ -71,8 +77,11 @@ class GradientCalls(Part):
             self._known.used_here(optimizer)
         parameters = list(parameters)
         self._record_dropped(parameters)
+        if "zero_grad" not in self._here.since_backward():
+            self._here.cleared_at = own_line()
         self._here.note("zero_grad")
         self._known.book.cleared(parameters)
+        self._known.forget_losses(parameters)
         self._on_cleared()
 
     def _record_dropped(self, parameters: list[Tensor]) -> None:
@@ -116,11 +125,13 @@ class OptimizerCalls(Part):
         self,
         log: Log,
         known: Known,
+        casts: CastCalls,
         before_step: Callable[[torch.optim.Optimizer, int, Later, Later, torch.dtype | None], None],
         after_step: Callable[[torch.optim.Optimizer, events.StepDone, Later, Later], None],
         closure_begins: Callable[[torch.optim.Optimizer], None],
     ) -> None:
         super().__init__(log, known)
+        self.casts = casts
         self._before_step, self._after_step = before_step, after_step
         self._closure_begins = closure_begins
 
@@ -135,6 +146,10 @@ class OptimizerCalls(Part):
         self._here.stepping = True
         self._here.note("optimizer.step")
         carried = self._known.carried(optimizer)
+        half = next((p for p in parameters if p.dtype in _HALVES), None)
+        change = self._known.book.change(parameters)
+        added_up, made_at = self._known.means_added_up(optimizer)
+        divided = change in ("by a factor", "undone") and not self._here.clipped
         self._log.record(
             events.StepAsked,
             optimizer=id(optimizer),
@@ -148,10 +163,16 @@ class OptimizerCalls(Part):
             waiting=self._known.book.waiting(parameters),
             by_closure=closure,
             autocast=self._autocast_now(parameters),
-            change=self._known.book.change(parameters),
+            change=change,
             overflowed=not closure and self._overflowed(optimizer, parameters),
-            half=next((p.dtype for p in parameters if p.dtype in _HALVES), None),
+            half=None if half is None else half.dtype,
             eps_vanishes=_vanishing_eps(optimizer),
+            cleared_at=self._here.cleared_at,
+            cast_at=self.casts.since(half),
+            decay=None if half is None else _decay_of_halves(optimizer),
+            asked=_asked_of_accelerate(),
+            means_added_up=0 if divided else added_up,
+            means_made_at=made_at,
         )
         if closure:
             self._closure_begins(optimizer)
@@ -169,13 +190,13 @@ class OptimizerCalls(Part):
         self.finish(
             optimizer,
             id(scaler) if enabled else None,
-            scale_of(scaler) if scaler is not None and enabled else Later(1.0),
+            scale_of(scaler) if scaler is not None and enabled else Later(self._here.by_hand),
             happened=not found_inf,
         )
 
     def _overflowed(self, optimizer: torch.optim.Optimizer, parameters: list[Tensor]) -> bool:
         """Whether gradients are inf or NaN, as the loss is: that is cheaper to ask, and does not suffice."""
-        loss = self._known.losses.get(id(optimizer), self._here.loss).at_once()
+        loss = self._known.loss_of(optimizer).at_once()
         return loss is not None and not math.isfinite(loss) and not self._known.book.all_finite(parameters)
 
     def look_before(self, optimizer: torch.optim.Optimizer) -> None:
@@ -194,14 +215,15 @@ class OptimizerCalls(Part):
         self._known.stepped.add(id(optimizer))
         self._here.over, self._here.penalty = True, None
         self._here.forward.clear()
-        loss = self._known.losses.get(id(optimizer), self._here.loss)
+        loss = self._known.loss_of(optimizer)
         done = events.StepDone(
             step=self._log.steps,
-            line=own_line(),
+            line=line_outside(),
             optimizer=id(optimizer),
             scaler=scaler,
             happened=happened,
             loss=loss.at_once() if happened else loss.read(),  # the scaler has waited for a skipped one
+            backwards=max(1, len(self._known.losses.pop(id(optimizer), ()))),
         )
         self._log.report(done)
         self._after_step(optimizer, done, scale, loss)
@@ -230,6 +252,28 @@ class OptimizerCalls(Part):
         nesting = torch.autocast_increment_nesting() - 1
         torch.autocast_decrement_nesting()
         return bool(parameters) and (nesting > 0 or torch.is_autocast_enabled(parameters[0].device.type))
+
+
+def _asked_of_accelerate() -> str:
+    """Return the precision that Accelerate was asked for, "" where it is not in use."""
+    module = sys.modules.get("accelerate.state")
+    state = module.AcceleratorState._shared_state if module is not None else {}
+    return str(state.get("_mixed_precision") or "")
+
+
+def _decay_of_halves(optimizer: torch.optim.Optimizer) -> float | None:
+    """Return the largest part that a step takes by itself from weights in 16 bits, before it updates them.
+
+    None where nothing is taken, or together with the update: by a fused step, or as a part of the gradient.
+    """
+    parts = [
+        float(group["lr"]) * group["weight_decay"]
+        for group in optimizer.param_groups
+        if isinstance(optimizer, torch.optim.AdamW) or group.get("decoupled_weight_decay")
+        if group["weight_decay"] and not group.get("fused") and {p.dtype for p in group["params"]} & _HALVES
+        if not isinstance(group["lr"], Tensor)
+    ]
+    return max(parts, default=None)
 
 
 def _vanishing_eps(optimizer: torch.optim.Optimizer) -> tuple[float, torch.dtype] | None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import linecache
 import os
 import sys
 import sysconfig
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from types import CodeType
+from typing import Any
 
 from amp_lessons.audit.findings import Place
 
@@ -17,6 +22,7 @@ _LIBRARIES = tuple(
     f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib")
 )
 _Line = tuple[str, int]  # a file's name, as code objects have it, and a number from 1
+_wrappers: set[CodeType] = set()  # methods of classes that only hand on what they are given
 
 
 def own_line() -> _Line | None:
@@ -27,6 +33,41 @@ def own_line() -> _Line | None:
             return frame.f_code.co_filename, frame.f_lineno
         frame = frame.f_back  # type: ignore[assignment]
     return None
+
+
+def line_outside() -> _Line | None:
+    """Return the innermost line of a person's own that is in none of the classes told to ``pass_over``."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if is_own(frame.f_code.co_filename) and frame.f_code not in _wrappers:
+            return frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back  # type: ignore[assignment]
+    return own_line()
+
+
+@contextmanager
+def forgetting_wrappers() -> Iterator[None]:
+    """Forget afterwards which classes were told to ``pass_over``."""
+    try:
+        yield
+    finally:
+        _wrappers.clear()
+
+
+def pass_over(kind: type) -> None:
+    """Take the methods of a class for no place where something is to be mended, but those that call them."""
+    codes = (getattr(getattr(each, "__func__", each), "__code__", None) for each in vars(kind).values())
+    _wrappers.update(code for code in codes if isinstance(code, CodeType))
+
+
+def holders_of(held: Any) -> Iterator[Any]:
+    """Yield the objects of a person's own classes that have something as an attribute."""
+    for owner in gc.get_referrers(held):
+        for each in gc.get_referrers(owner) if type(owner) is dict else [owner]:
+            file = getattr(sys.modules.get(type(each).__module__), "__file__", None)
+            attributes = getattr(each, "__dict__", {}) if file and is_own(file) else {}
+            if any(value is held for value in attributes.values()):
+                yield each
 
 
 def line_of(error: BaseException) -> _Line | None:

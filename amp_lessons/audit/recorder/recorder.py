@@ -17,6 +17,7 @@ from amp_lessons.audit.recorder.autograd import AutocastCalls, AutogradCalls
 from amp_lessons.audit.recorder.casts import CastCalls
 from amp_lessons.audit.recorder.later import Later
 from amp_lessons.audit.recorder.optimizers import GradientCalls, OptimizerCalls
+from amp_lessons.audit.recorder.places import own_line
 from amp_lessons.audit.recorder.scalers import ScalerCalls
 from amp_lessons.audit.recorder.shared import Known, Log
 
@@ -41,12 +42,14 @@ class Recorder(Log):
     ) -> None:
         super().__init__(report)
         self.known = Known(self, found_optimizer)
-        self.optimizers = OptimizerCalls(self, self.known, before_step, after_step, closure_begins)
+        self.casts = CastCalls(self, self.known)
+        self.optimizers = OptimizerCalls(
+            self, self.known, self.casts, before_step, after_step, closure_begins
+        )
         self.gradients = GradientCalls(self, self.known, cleared)
         self.scalers = ScalerCalls(self, self.known, self.optimizers)
         self.autocast = AutocastCalls(self, self.known)
         self.autograd = AutogradCalls(self, self.known, self.scalers.refused)
-        self.casts = CastCalls(self, self.known)
 
     def is_scaled_gradient(self, tensor: Tensor) -> bool:
         """Whether a tensor holds a gradient that is still multiplied by the loss scale."""
@@ -55,6 +58,10 @@ class Recorder(Log):
     def sample_gradients(self, sampling: bool) -> None:
         """Say whether gradients that lie on a device are to be sampled in this step."""
         self.known.book.sampling = sampling
+
+    def evaluating(self) -> None:
+        """Note that a model is put into evaluation mode."""
+        self.here.evaluating_since = own_line()
 
     def in_step(self) -> bool:
         """Whether this thread is inside an optimizer's step."""

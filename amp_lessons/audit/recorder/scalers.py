@@ -9,11 +9,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from amp_lessons.audit.recorder import events, graph
+from amp_lessons.audit.recorder import events, graph, places
 from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.later import Later, scale_of
 from amp_lessons.audit.recorder.optimizers import OptimizerCalls
 from amp_lessons.audit.recorder.shared import Known, Log, Part
+from amp_lessons.precisions import HALVES
+
+_HALVES = frozenset(HALVES.values())
+_MOST_HELD = 4  # by an object that only hands on what it is given
+
+
+def _pass_over_wrappers_of(scaler: torch.amp.GradScaler) -> None:
+    """Take no line of a callable that holds little but the scaler, as NativeScaler, for one to mend."""
+    for holder in places.holders_of(scaler):
+        held = vars(holder).values()
+        trains = any(isinstance(each, (torch.nn.Module, torch.optim.Optimizer)) for each in held)
+        if callable(holder) and len(held) <= _MOST_HELD and not trains:
+            places.pass_over(type(holder))
 
 
 class ScalerCalls(Part):
@@ -22,13 +35,19 @@ class ScalerCalls(Part):
     def __init__(self, log: Log, known: Known, optimizers: OptimizerCalls) -> None:
         super().__init__(log, known)
         self._optimizers = optimizers
+        self._scaled: set[int] = set()  # scalers that have been given a loss
 
     def made(self, scaler: torch.amp.GradScaler, device: str, wanted: bool) -> None:
         """Record that a scaler was made for ``device``, enabled if it was up to its maker."""
         refused = device if wanted and not scaler.is_enabled() else ""
         self._known.scalers[id(scaler)] = scaler
         self._log.record(
-            events.ScalerMade, scaler=id(scaler), enabled=scaler.is_enabled(), disabled_for=refused
+            events.ScalerMade,
+            line=places.line_outside(),
+            scaler=id(scaler),
+            enabled=scaler.is_enabled(),
+            disabled_for=refused,
+            scale=scale_of(scaler).at_once(),
         )
 
     def state_loaded(self, scaler: torch.amp.GradScaler, before: float | None) -> None:
@@ -37,8 +56,15 @@ class ScalerCalls(Part):
         raised = before is not None and now is not None and now > before
         self._log.record(events.ScalerLoaded, scaler=id(scaler), raised=raised)
 
+    def _parameter_in_half(self) -> Tensor | None:
+        parameters = [] if self._here.optimizer is None else parameters_of(self._here.optimizer)
+        return next((each for each in parameters if each.dtype in _HALVES), None)
+
     def loss_given(self, scaler: torch.amp.GradScaler, outputs: Any) -> None:
         """Record what ``scaler.scale`` is given."""
+        if id(scaler) not in self._scaled:
+            self._scaled.add(id(scaler))
+            self._log.safely(_pass_over_wrappers_of, scaler)
         self._known.scalers[id(scaler)] = scaler
         self._here.note("scale")
         if isinstance(outputs, Tensor):
@@ -52,6 +78,9 @@ class ScalerCalls(Part):
             elements=0 if one is None else one.numel(),
             made_by=() if one is None else graph.operations(one),
             outside=one is not None and graph.made_after(one, self._here.autocast_ended),
+            line=places.line_outside(),
+            made_at=None if one is None else graph.line_of(one, graph.MADE_AT),
+            cast_at=None if one is None else graph.line_of(one, graph.CAST_AT),
         )
 
     def loss_scaled(self, scaler: torch.amp.GradScaler, scaled: Any) -> None:
@@ -62,6 +91,7 @@ class ScalerCalls(Part):
 
     def unscaling(self, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> None:
         """Record that gradients are about to be divided by the scale."""
+        self._here.optimizer = optimizer
         parameters = self._known.parameters_of(optimizer)
         self._known.look(parameters)
         self._known.record_mixing(parameters)
@@ -99,6 +129,7 @@ class ScalerCalls(Part):
 
     def _step_asked(self, scaler: torch.amp.GradScaler, optimizer: Any, closure: Any) -> None:
         self._here.note("scaler.step")
+        self._here.optimizer = optimizer
         if closure is not None:
             self._log.record(events.ClosureGiven)
         self._known.parameters_of(optimizer)
@@ -130,4 +161,6 @@ class ScalerCalls(Part):
                 message=str(error),
                 called=tuple(self._here.called),
                 called_before=tuple(self._here.called_before),
+                cleared_at=self._here.cleared_at,
+                cast_at=self._optimizers.casts.since(self._parameter_in_half()),
             )

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from amp_lessons.audit.recorder import events
 from amp_lessons.audit.recorder.gradients import GradientBook, parameters_of
-from amp_lessons.audit.recorder.later import Later, scale_of
-from amp_lessons.audit.recorder.places import own_line
+from amp_lessons.audit.recorder.later import Later, Sum, scale_of
+from amp_lessons.audit.recorder.places import line_outside, own_line
 
+_MOST_LOSSES = 10_000  # of one step
 _LONGEST_ROUND = 200  # names of calls that are kept between two steps
 
 
@@ -26,6 +28,15 @@ class Taken:
     count: int
     scaler: int
     line: events.Line
+
+
+class Loss(NamedTuple):
+    """A loss that went backward: where, where it was made, and whether it is a mean as it is."""
+
+    number: Later
+    line: events.Line
+    made_at: events.Line
+    averaged: bool
 
 
 class Here(threading.local):
@@ -41,11 +52,16 @@ class Here(threading.local):
         self.clipped = False
         self.over = False  # a step has been asked for since the last backward pass
         self.forward: set[torch.dtype] = set()  # autocast was entered in
+        self.autocasts: list[tuple[events.Line, bool]] = []  # those that are open: since when, whether on
         self.autocast_ended: int | None = None  # where autograd's count of operations was then
+        self.evaluating_since: events.Line = None  # where ``eval`` was last called
+        self.cleared_at: events.Line = None  # gradients, first since the last backward pass
         self.loss = Later(None)  # the last one
+        self.by_hand = 1.0  # a large number that it was multiplied by before it went backward
         self.penalty: Taken | None = None
         self.batched: Taken | None = None  # the same, inside of vmap
         self.scaler: torch.amp.GradScaler | None = None  # whose step is under way
+        self.optimizer: torch.optim.Optimizer | None = None  # that a scaler was last asked to step
         self.stepped = False  # the optimizer, in the scaler's step
         self.stepping = False  # an optimizer's step is under way
         self.backwards = 0  # backward passes under way, one inside the other
@@ -110,7 +126,8 @@ class Known:
         self.scalers: dict[int, torch.amp.GradScaler] = {}
         self.updates: Counter[int] = Counter()  # of each scaler
         self.stepped: set[int] = set()  # optimizers that a step was asked of
-        self.losses: dict[int, Later] = {}  # the last one that went backward into an optimizer's parameters
+        # those that went backward into an optimizer's parameters, since its last step or zero_grad
+        self.losses: dict[int, deque[Loss]] = defaultdict(partial(deque, maxlen=_MOST_LOSSES))
         self.book = GradientBook()
         self._log, self._found_optimizer = log, found_optimizer
         self._used: set[int] = set()  # optimizers that were made, or have stepped, since
@@ -138,6 +155,28 @@ class Known:
         here = threading.get_ident()
         return {key: o for key, o in list(self.optimizers.items()) if self._threads.get(key, here) == here}
 
+    def loss_of(self, optimizer: torch.optim.Optimizer) -> Later:
+        """Return what an optimizer's gradients are of: the sum of the losses that went backward for them."""
+        losses = self.losses.get(id(optimizer))
+        return Sum(loss.number for loss in losses) if losses else self._log.here.loss
+
+    def means_added_up(self, optimizer: torch.optim.Optimizer) -> tuple[int, events.Line]:
+        """Return how many means of one line an optimizer's gradients are the sum of, and which line it is.
+
+        0 where there is one loss, where they are of several lines, or where one is no mean as it is.
+        """
+        losses = self.losses.get(id(optimizer), ())
+        kinds = {(loss.line, loss.made_at, loss.averaged) for loss in losses}
+        line, made_at, averaged = kinds.pop() if len(kinds) == 1 else (None, None, False)
+        return (len(losses), made_at or line) if averaged and len(losses) > 1 else (0, None)
+
+    def forget_losses(self, cleared: Iterable[Tensor]) -> None:
+        """Forget the losses whose gradients were set to zero."""
+        those = {id(parameter) for parameter in cleared}
+        for key, optimizer in self.of_this_thread().items():
+            if key in self.losses and any(id(each) in those for each in parameters_of(optimizer)):
+                del self.losses[key]
+
     def scaler_on(self, parameters: Iterable[Tensor]) -> torch.amp.GradScaler | None:
         """Return the scaler by whose scale gradients are still multiplied, None where there is none."""
         return self.scalers.get(self.book.scaled_by(parameters))
@@ -148,20 +187,26 @@ class Known:
         return scale_of(scaler) if scaler is not None else Later(1.0)
 
     def look(self, parameters: Iterable[Tensor]) -> None:
-        """Notice what was done to gradients; what clipping does to them is recorded otherwise."""
+        """Notice what was done to gradients, but for clipping, after which they are taken as they are."""
         parameters = list(parameters)
         scaler = self.scalers.get(self.book.scaler_of(parameters))
-        scale = scale_of(scaler).at_once() if scaler is not None and not self._log.here.clipped else None
+        scale = scale_of(scaler).at_once() if scaler is not None else None
         self.book.look(parameters, scale)
 
-    def record_mixing(self, parameters: Iterable[Tensor]) -> None:
+    def record_mixing(self, parameters: list[Tensor]) -> None:
         """Record gradients that are about to be used, and were added to others that do not belong there.
 
         Until then it does no harm: a GAN's generator fills gradients of the discriminator, which are cleared.
         """
         added = self.book.added_to(parameters)
         if added is not None:
-            self._log.record(events.GradientsMixed, applied=added.applied, line=added.line)
+            self._log.record(
+                events.GradientsMixed,
+                applied=added.applied,
+                line=added.line,
+                used_at=line_outside(),
+                cleared=self.book.cleared_applied(parameters),
+            )
 
 
 class Part:

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.nn.utils import clip_grad
 from torch.optim import lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -36,6 +37,10 @@ def spying(recorder: Recorder) -> Iterator[None]:
             stack.enter_context(replaced(owner, name, partial(spy, recorder)))
         late = partial(_spied_when_made, recorder, stack)
         stack.enter_context(replaced(torch.amp.GradScaler, "__init__", late))
+        registered = register_module_parameter_registration_hook(
+            lambda *called: recorder.safely(recorder.casts.registered, *called)
+        )
+        stack.callback(registered.remove)
         before = register_optimizer_step_pre_hook(
             lambda *called: recorder.safely(recorder.optimizers.begins, *called)
         )
@@ -66,6 +71,8 @@ def patches() -> Iterator[tuple[Any, str, Spy]]:
     yield torch.optim.Optimizer, "__init__", _made_optimizer
     yield torch.optim.Optimizer, "zero_grad", _optimizer_zeroed
     yield nn.Module, "zero_grad", _module_zeroed
+    yield nn.Module, "eval", _evaluating
+    yield nn.parallel.DistributedDataParallel, "register_comm_hook", _comm_hook
     for cast in ("half", "bfloat16", "to"):
         yield nn.Module, cast, _module_cast
     for schedule in (lr_scheduler.LRScheduler, lr_scheduler.ReduceLROnPlateau):
@@ -273,6 +280,7 @@ def _clipped_by_norm(recorder: Recorder, original: Any) -> Any:
             recorder.gradients.clipped, by_value=False, limit=float(max_norm), parameters=parameters
         )
         original(parameters, max_norm, *args, **kwargs)
+        recorder.safely(recorder.known.book.clipped, parameters)
 
     return clip
 
@@ -325,6 +333,22 @@ def _module_cast(recorder: Recorder, original: Any) -> Any:
         return made
 
     return cast
+
+
+def _evaluating(recorder: Recorder, original: Any) -> Any:
+    def eval(self: Any) -> Any:
+        recorder.safely(recorder.evaluating)
+        return original(self)
+
+    return eval
+
+
+def _comm_hook(recorder: Recorder, original: Any) -> Any:
+    def register_comm_hook(self: Any, state: Any, hook: Any) -> None:
+        original(self, state, hook)
+        recorder.safely(recorder.gradients.sent_by, getattr(hook, "__name__", ""))
+
+    return register_comm_hook
 
 
 def _schedule_stepped(recorder: Recorder, original: Any) -> Any:

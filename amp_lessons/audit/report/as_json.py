@@ -37,9 +37,15 @@ def checked(document: Any) -> Document:
             "known here: read it with the amp-lessons that wrote it"
         )
     try:
-        return made(Document, _ADDED | document, unknown_too=True)
+        return made(Document, _with_added(document), unknown_too=True)
     except TypeError as error:
         raise ValueError(f"this report is damaged: {error}") from error
+
+
+def _with_added(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a document with the keys that the first reports of its version lack."""
+    steps = [{"backwards": 1} | step for step in document.get("steps", [])]
+    return _ADDED | document | ({"steps": steps} if steps else {})
 
 
 def _of_version_1(document: dict[str, Any]) -> dict[str, Any]:

@@ -61,6 +61,7 @@ class StepEntry(TypedDict):
     gradient_norm: float | None
     lost_updates: float | None
     learning_rate: float | None
+    backwards: int
 
 
 class CensusEntry(TypedDict):
@@ -195,25 +196,26 @@ class PrecisionEntry(TypedDict):
 class Document(TypedDict):
     """All of a report. ``passed`` is False where a mistake was seen, ``of`` says of what the report is.
 
-    ``ranks`` are those whose reports were joined in it, none for a training of one process; ``precision`` is
-    null where an older version wrote the report.
+    The answer comes first, and then what it rests on, as in all forms of a report. ``ranks`` are those whose
+    reports were joined in it, none for a training of one process; ``precision`` is null where an older
+    version wrote the report.
     """
 
     schema: str
     version: int
     of: str
     passed: bool
+    precision: PrecisionEntry | None
     findings: list[FindingEntry]
-    steps: list[StepEntry]
-    layers: list[LayerEntry]
-    first_nonfinite: NonfiniteEntry | None
-    every: int
     ended: str
     explanation: ExplanationEntry | None
-    not_seen: list[str]
-    how: HowEntry | None
+    first_nonfinite: NonfiniteEntry | None
+    steps: list[StepEntry]
     ranks: list[RankEntry]
-    precision: PrecisionEntry | None
+    layers: list[LayerEntry]
+    not_seen: list[str]
+    every: int
+    how: HowEntry | None
 
 
 def empty(of: str = "") -> Document:

@@ -13,7 +13,7 @@ from amp_lessons.text import prose
 
 MARK = {"passed": "✓", "failed": "✗", "note": "!", "todo": "·"}
 _WORD = {"passed": "holds", "failed": "mistake", "note": "note", "todo": "to do"}
-_WIDTH = 100
+_WIDTH = 80
 
 
 def text_lines(finding: Finding) -> list[str]:

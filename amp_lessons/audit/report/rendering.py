@@ -8,22 +8,25 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from amp_lessons.audit.catalogue import ROWS
+from amp_lessons.audit.catalogue.rows import COSTS
 from amp_lessons.audit.findings import Place, Sighting
 from amp_lessons.audit.report import finding, steps
 from amp_lessons.audit.report.document import Document, PrecisionEntry, finding_of
 from amp_lessons.audit.report.losses import AS_TRAINED, LayerRow, Loss, formats_of, layer_rows, used_format
-from amp_lessons.audit.report.steps import ranks_table
+from amp_lessons.audit.report.steps import LOST_UPDATES, ranks_table
 from amp_lessons.text import prose
 from amp_lessons.text.tables import Table
 from amp_lessons.text.words import fraction, listed, number
 
-_WIDTH = 100
+_WIDTH = 80
+_SHORTEST_NAME = 16
 _NOTHING = Markup("")
 
 
 def as_text(document: Document) -> str:
     """Render a report for a terminal."""
-    lines = [headline(document), *what_ran(document)]
+    lines = [line for said in opening(document) for line in textwrap.wrap(said, _WIDTH)]
     for section in sections_of(document):
         lines += ["", section.title, *section_lines(section)]
     return "\n".join(lines)
@@ -40,12 +43,27 @@ def section_lines(section: Section) -> Iterator[str]:
             f"{heading}: {said}", _WIDTH, initial_indent="    ", subsequent_indent="    "
         )
     if section.table is not None:
-        yield from textwrap.indent(str(section.table), "  ").splitlines()
+        for line in str(_narrowed(section.table)).splitlines():
+            fits = len(line) + 2 <= _WIDTH or line not in (section.table.caption, *section.table.notes)
+            yield from (
+                [f"  {line}"]
+                if fits
+                else textwrap.wrap(line, _WIDTH, initial_indent="  ", subsequent_indent="  ")
+            )
+
+
+def _narrowed(table: Table) -> Table:
+    """Leave out the beginning of long names, so that the table fits; names of layers differ at their end."""
+    widths = [max(map(len, column)) for column in zip(table.head, *table.rows, strict=True)]
+    room = max(_SHORTEST_NAME, _WIDTH - 2 - sum(width + 2 for width in widths[1:]))
+    rows = [(name if len(name) <= room else f"…{name[1 - room :]}", *cells) for name, *cells in table.rows]
+    return Table(table.head, rows, table.caption, table.notes)
 
 
 def as_markdown(document: Document) -> str:
     """Render a report for GitHub, and for notebooks without HTML."""
-    parts = [f"**{prose.as_markdown(headline(document))}**", *map(prose.as_markdown, what_ran(document))]
+    first, *others = map(prose.as_markdown, opening(document))
+    parts = [f"**{first}**", *others]
     for section in sections_of(document):
         parts += section_markdown(section)
     return "\n\n".join(parts)
@@ -73,8 +91,9 @@ def as_html(document: Document) -> Markup:
 
 
 def ran_html(document: Document) -> Markup:
-    """Render what ran as paragraphs, none where nothing did."""
-    return Markup("").join(map(Markup("<p>{}</p>").format, what_ran(document)))
+    """Render what follows the headline as paragraphs: what it costs, and what ran."""
+    _, *others = opening(document)
+    return Markup("").join(Markup("<p>{}</p>").format(prose.as_html(said)) for said in others)
 
 
 def section_html(section: Section, heading: str, pictures: Markup = _NOTHING) -> Markup:
@@ -99,6 +118,7 @@ def _pieces(section: Section, heading: Markup, pictures: Markup) -> Iterator[Mar
 
 
 STEPS, LAYERS = "Steps", "Layers, the worst first"
+CASTS = "What a cast to another format would lose"
 MOST_LAYERS = 12
 MOST_FRAMES = 8
 
@@ -127,12 +147,36 @@ def headline(document: Document) -> str:
     return f"{of}: no mistake seen in {looked_at}" if count else f"{of}: no optimizer step was seen"
 
 
+def opening(document: Document) -> Iterator[str]:
+    """Yield the answer: the verdict, what it costs, and what ran."""
+    yield headline(document)
+    yield from costs(document)
+    yield from what_ran(document)
+
+
+def costs(document: Document) -> Iterator[str]:
+    """Say in a sentence what the mistakes cost the training, the most first; nothing where there is none."""
+    by_cost: dict[str, dict[str, bool]] = {}
+    for each in document["findings"]:
+        if each["kind"] == "failed" and each["code"] in ROWS:
+            sure = by_cost.setdefault(COSTS[ROWS[each["code"]].costs], {})
+            sure[each["code"]] = sure.get(each["code"], False) or not each["likely"]
+    said = [
+        f"{cost if any(sure.values()) else f'perhaps {cost}'} ({listed([f'`{code}`' for code in sure])})"
+        for cost, sure in by_cost.items()
+    ]
+    if said:
+        yield f"What it costs: {'; '.join(said)}."
+
+
 def what_ran(document: Document) -> Iterator[str]:
     """Say in one line in which precision the training ran, and how much of it was skipped."""
     ran, steps_seen = document["precision"], document["steps"]
     if ran is None or not steps_seen:
         return
     parts = [_say_autocast(ran), *_say_weights(document), *_say_scaler(ran)]
+    if not ran["scaler"] and any(step["scale"] != 1.0 for step in steps_seen):
+        parts.append("loss scaled by hand")
     if skipped := sum(not step["happened"] for step in steps_seen):
         parts.append(f"{skipped:,} of {len(steps_seen):,} steps skipped")
     yield f"What ran: {', '.join(parts)}."
@@ -165,12 +209,13 @@ def sections_of(document: Document, most_layers: int = MOST_LAYERS) -> Iterator[
     if document["findings"]:
         yield Section("Findings", findings=tuple(map(finding_of, document["findings"])))
     yield from _ended(document)
+    yield from _first_nonfinite(document)
     if document["steps"]:
         yield Section(STEPS, tuple(steps.remarks(document)), table=steps.steps_table(document))
     if document["ranks"]:
         yield Section("Ranks", table=ranks_table(document))
     yield from _layers(document, most_layers)
-    yield from _first_nonfinite(document)
+    yield from _casts(document, most_layers)
     if document["not_seen"]:
         yield Section("Not seen", tuple(f"{each}." for each in document["not_seen"]))
     if document["steps"] or document["how"]:
@@ -182,7 +227,7 @@ def _ended(document: Document) -> Iterator[Section]:
         return
     explanation = document["explanation"]
     items: list[tuple[str, str]] = []
-    if explanation is not None:
+    if explanation is not None and (explanation["known"] or document["steps"]):
         items = [("means", explanation["meaning"])]
         items.append(("cure" if explanation["known"] else "look", explanation["cure"]))
         if explanation["lesson"]:
@@ -214,40 +259,58 @@ def _layers(document: Document, most: int) -> Iterator[Section]:
     rows = layer_rows(document)
     if not rows:
         return
-    formats = formats_of(document)
-    unusual = any(row.unusual for row in rows)
-    names = [f"{name} ({used_format(document)})" if name == AS_TRAINED else name for name in formats]
-    head = (
-        "layer",
-        "parameters",
-        "already 0",
-        *names,
-        "lost updates",
-        *(["unusual dtypes"] if unusual else []),
-    )
-    cells = [_layer_cells(row, formats, unusual) for row in rows[:most]]
-    said = (
-        "Over all steps that were looked at. In formats that were not used: what a cast would lose. "
-        "Gradients that are already 0 are not counted there; some may have underflowed in the backward pass."
-    )
-    caption = "Gradients that become zero: fraction of their number / fraction of their norm"
-    notes = [f"{len(rows) - most} more layers lose less."] if len(rows) > most else []
-    yield Section(LAYERS, (said,), table=Table(head, cells, caption, notes))
+    trained = AS_TRAINED in formats_of(document)
+    said = ["Over all steps that were looked at.", LOST_UPDATES]
+    used = [f"{used_format(document)}, as trained"] if trained else []
+    caption = "What each layer's gradients and updates lost"
+    if trained:
+        caption = "As trained: the fraction of the gradients, and of their norm, that became zero"
+        said.append("Some of those that are already 0 may have underflowed in the backward pass.")
+    cells = [
+        (
+            row.name,
+            fraction(row.zeros),
+            *([_say_loss(row.losses.get(AS_TRAINED))] if trained else []),
+            "–" if row.lost_updates is None else fraction(row.lost_updates),
+        )
+        for row in rows[:most]
+    ]
+    head = ("layer", "already 0", *used, "lost updates")
+    table = Table(head, cells, caption, _left_out(rows, most))
+    yield Section(LAYERS, tuple(said), items=tuple(_unusual(rows)), table=table)
 
 
-def _layer_cells(row: LayerRow, formats: tuple[str, ...], unusual: bool) -> tuple[str, ...]:
-    return (
-        row.name,
-        f"{row.parameters:,}",
-        fraction(row.zeros),
-        *(_say_loss(row.losses.get(name)) for name in formats),
-        "–" if row.lost_updates is None else fraction(row.lost_updates),
-        *([", ".join(f"{what} {dtype}" for what, dtype in row.unusual.items())] if unusual else []),
-    )
+def _casts(document: Document, most: int) -> Iterator[Section]:
+    """Say what formats that were not used would lose."""
+    rows, names = layer_rows(document), [name for name in formats_of(document) if name != AS_TRAINED]
+    if not rows or not names:
+        return
+    cells = [(row.name, *(_say_norm(row.losses.get(name)) for name in names)) for row in rows[:most]]
+    caption = "Fraction of each layer's gradient, by norm, that a cast would make zero"
+    yield Section(CASTS, table=Table(("layer", *names), cells, caption, _left_out(rows, most)))
+
+
+def _left_out(rows: list[LayerRow], most: int) -> list[str]:
+    return [f"{len(rows) - most} more layers lose no more."] if len(rows) > most else []
+
+
+def _unusual(rows: list[LayerRow]) -> Iterator[tuple[str, str]]:
+    """Say what is kept in fewer bits than mixed precision keeps it in, and in which layers."""
+    by_what: dict[str, list[str]] = {}
+    for row in rows:
+        if row.unusual:
+            said = ", ".join(f"{what} {dtype}" for what, dtype in row.unusual.items())
+            by_what.setdefault(said, []).append(row.name)
+    for said, (first, *others) in by_what.items():
+        yield "unusual dtypes", f"{said}, in `{first}`" + (f" and {len(others)} more" if others else "")
 
 
 def _say_loss(loss: Loss | None) -> str:
     return "–" if loss is None else f"{fraction(loss.count)} / {fraction(loss.norm)}"
+
+
+def _say_norm(loss: Loss | None) -> str:
+    return "–" if loss is None else fraction(loss.norm)
 
 
 def _how(document: Document) -> Iterator[str]:

@@ -12,6 +12,9 @@ from amp_lessons.text.words import fraction, listed, number, power_of_two
 
 _HEAD = ("optimizer", "steps", "skipped", "loss", "gradient norm", "lost updates")
 _MOST_NAMED = 6
+LOST_UPDATES = (
+    "Lost updates: the fraction of the weights with a gradient that a step left exactly as they were."
+)
 
 
 def steps_table(document: Document) -> Table:
@@ -33,12 +36,19 @@ def remarks(document: Document) -> Iterator[str]:
     optimizers = by_optimizer(document)
     for at, steps in optimizers.items():
         of = f" of optimizer {at + 1}" if len(optimizers) > 1 else ""
+        passes = {step["backwards"] for step in steps}
+        if passes != {1}:
+            few, many = min(passes), max(passes)
+            count = f"{many}" if few == many else f"{few} to {many}"
+            yield f"The loss of a step{of} is the sum of the losses of its {count} backward passes."
         path = scale_path(steps)
         if path != [(steps[0]["index"], 1.0)]:
             yield f"The loss scale{of}: {_say_path(path)}."
         skipped = [step["index"] for step in steps if not step["happened"]]
         if skipped:
             yield f"Skipped steps{of}: {_listed(skipped)}."
+    if any(step["lost_updates"] is not None for step in document["steps"]):
+        yield LOST_UPDATES
 
 
 def scale_path(steps: Sequence[StepEntry]) -> list[tuple[int, float]]:

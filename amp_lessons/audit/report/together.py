@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from amp_lessons.audit import catalogue
+from amp_lessons.audit.catalogue.rows import weight
 from amp_lessons.audit.findings import Finding
 from amp_lessons.audit.report.document import (
     CensusEntry,
@@ -60,9 +61,10 @@ def joined(reports: Ranks, ended_first: Iterable[int] = ()) -> Document:
     )
 
 
-def _weight(finding: FindingEntry) -> tuple[bool, bool, int]:
-    """Put mistakes before remarks, and what was seen before what is likely, as one rank's report does."""
-    return finding["kind"] != "failed", bool(finding["likely"]), finding["first_step"]
+def _weight(finding: FindingEntry) -> tuple[bool, int, bool, int]:
+    """Put mistakes before remarks, and what costs most before the rest, as one rank's report does."""
+    ok, likely = finding["kind"] != "failed", bool(finding["likely"])
+    return ok, weight(finding["code"]), likely, finding["first_step"]
 
 
 def _findings(reports: Ranks) -> list[FindingEntry]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from types import MethodType
 from typing import Any
 from unittest.mock import patch
 
@@ -36,7 +37,7 @@ def in_fp32(model: nn.Module, names: Iterable[str]) -> Iterator[None]:
         raise ValueError(f"no module of this model is called {unknown[0]!r}")
     with ExitStack() as stack:
         for module in dict.fromkeys(modules[name] for name in chosen):
-            stack.enter_context(replaced_forward(module, _island(module.forward)))
+            stack.enter_context(replaced_forward(module, _island_of(module)))
         yield
 
 
@@ -56,6 +57,14 @@ def autocast_off(value: Any) -> torch.autocast:
     """Return a region without autocast, for the device of the first tensor in a nested value."""
     first = next(tensors_in(value), None)
     return torch.autocast("cpu" if first is None else first.device.type, enabled=False)
+
+
+def _island_of(module: nn.Module) -> Callable[..., Any]:
+    """Return a forward for one module: a method where it has one, so that a copy of it computes by itself."""
+    forward = module.forward
+    if isinstance(forward, MethodType) and forward.__self__ is module:
+        return MethodType(_island(forward.__func__), module)
+    return _island(forward)
 
 
 def _island(forward: Callable[..., Any]) -> Callable[..., Any]:

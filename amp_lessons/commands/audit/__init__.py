@@ -12,14 +12,19 @@ import argparse
 import os
 import sys
 import tempfile
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 from amp_lessons import files
+from amp_lessons.audit.log import is_of_lines, obstacle
 from amp_lessons.audit.report import as_json, rendering
 from amp_lessons.audit.report.document import Document
+from amp_lessons.audit.trying.outcome import Tried
+from amp_lessons.audit.trying.trial import RIGHT, Trial, trial_of
 from amp_lessons.commands import typed
-from amp_lessons.commands.audit import parent, ranks
+from amp_lessons.commands.audit import parent, ranks, trying
 from amp_lessons.commands.audit.parent import Options
 from amp_lessons.commands.audit.ranks import Meeting
 
@@ -30,6 +35,7 @@ _EPILOG = (
     "Under torchrun, `torchrun … -m amp_lessons audit SCRIPT`, each rank is audited, one report covers "
     "all, and all return one status. In a notebook use `with audit.watch(model) as seen:` instead."
 )
+_ONE_PROCESS = "--try runs the script in one process; start it without torchrun"
 _LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
 
 
@@ -60,6 +66,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--json", type=typed.file_to_write, metavar="FILE", help="write the report for programs to read"
     )
     parser.add_argument(
+        "--log",
+        "--stream",
+        type=_log,
+        metavar="FILE",
+        help="write each step while the script runs: lines of JSON into FILE.jsonl, or TensorBoard's scalars "
+        "into a folder of any other name; under torchrun, which takes --log for its own, say --stream",
+    )
+    parser.add_argument(
+        "--try",
+        dest="tries",
+        type=_trial,
+        nargs="*",
+        metavar="WHAT",
+        help="afterwards, run the script again for each WHAT, and say what of the difference to fp32 it "
+        f"explains: {RIGHT}; alone, what the audit and a search of the model find worst. "
+        f"Every run takes N optimizer steps (default: {trying.STEPS}); what the script writes, it writes "
+        "each time",
+    )
+    parser.add_argument(
+        "--minutes",
+        type=typed.above_zero,
+        default=10.0,
+        metavar="M",
+        help="the time for all runs of --try together (default: 10)",
+    )
+    parser.add_argument(
         "--shared",
         type=Path,
         metavar="FOLDER",
@@ -75,15 +107,28 @@ def run(args: argparse.Namespace) -> int:
         print(f"amp-lessons audit: {obstacle}", file=sys.stderr)
         return parent.NOT_RUN
     rank = ranks.of_environment(os.environ, args.shared)
+    if rank is not None and args.tries is not None:
+        print(f"amp-lessons audit: {_ONE_PROCESS}", file=sys.stderr)
+        return parent.NOT_RUN
     return _run_alone(args) if rank is None else _run_as_rank(args, rank)
 
 
 def _run_alone(args: argparse.Namespace) -> int:
+    if args.tries is not None:
+        args.steps = args.steps or trying.STEPS
+        trying.prepare(os.environ)
     with tempfile.TemporaryDirectory(prefix="amp-lessons-audit-") as folder:
         kept = Path(folder) / "report.json"
-        status = parent.run_child(_options(args, kept), args.after_dashes)
+        options = _options(args, kept)
+        status = parent.run_child(options, args.after_dashes)
         document = parent.report_of(kept, _name(args), status)
-    return _publish(args, document, status)
+        if args.tries is None:
+            return _publish(args, document, status)
+        _print(args, document)
+        trials = trying.Trials(options, args.after_dashes, args.minutes, Path(folder))
+        tried = trials.tried(document, args.tries)
+    print(f"\n{tried}", file=sys.stderr)
+    return _write(args, document, status, tried)
 
 
 def _run_as_rank(args: argparse.Namespace, rank: ranks.Rank) -> int:
@@ -94,12 +139,32 @@ def _run_as_rank(args: argparse.Namespace, rank: ranks.Rank) -> int:
         return parent.NOT_RUN
     if not rank.writes_files:
         args.json = args.html = None  # they are rank 0's, which may lie on the same disk
+    if rank.number != 0:
+        args.log = None
     options = _options(args, meeting.kept)
     return ranks.run(meeting, options, args.after_dashes, _name(args), partial(_publish, args))
 
 
 def _options(args: argparse.Namespace, kept: Path) -> Options:
-    return Options(str(kept), args.every, args.steps, args.script, args.module)
+    log = None if args.log is None else str(args.log.absolute())  # the script may go to another folder
+    trial = None if args.tries is None else asdict(Trial())  # as it is, and begun as the others will be
+    return Options(str(kept), args.every, args.steps, args.script, args.module, log, trial)
+
+
+def _trial(text: str) -> Trial:
+    """Read what is to be tried."""
+    try:
+        return trial_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{error}; the script goes before --try") from None
+
+
+def _log(text: str) -> Path:
+    """Read the name of a log: a file of lines, or a folder for TensorBoard where that is installed."""
+    path = Path(text).expanduser()
+    if problem := obstacle(path):
+        raise argparse.ArgumentTypeError(problem)
+    return typed.file_to_write(text) if is_of_lines(path) else typed.folder_to_write(text)
 
 
 def _name(args: argparse.Namespace) -> str:
@@ -108,24 +173,29 @@ def _name(args: argparse.Namespace) -> str:
 
 def _publish(args: argparse.Namespace, document: Document, status: int) -> int:
     """Print the report, write the files that were asked for, and return the exit status."""
+    _print(args, document)
+    return _write(args, document, status)
+
+
+def _print(args: argparse.Namespace, document: Document) -> None:
     if args.steps and len(document["steps"]) >= args.steps:
         document["not_seen"].append(f"what comes after step {args.steps}, where --steps ended the script")
     print(f"\n{rendering.as_text(document)}", file=sys.stderr)
+
+
+def _write(args: argparse.Namespace, document: Document, status: int, tried: Tried | None = None) -> int:
+    told: Any = document if tried is None else {**cast(Any, document), "tried": tried.as_dict()}
     try:
-        _write(args, document)
+        if args.json:
+            typed.write(args.json, as_json.dumps(told, indent=1) + "\n")
+        if args.html:
+            from amp_lessons.audit.page.page import page  # it loads matplotlib
+
+            typed.write(args.html, page(document, *([] if tried is None else [tried.section()])))
     except OSError as error:
         print(f"amp-lessons audit: {error}", file=sys.stderr)
         return parent.NOT_RUN
     return parent.exit_status(document, status)
-
-
-def _write(args: argparse.Namespace, document: Document) -> None:
-    if args.json:
-        typed.write(args.json, as_json.dumps(document, indent=1) + "\n")
-    if args.html:
-        from amp_lessons.audit.page.page import page  # it loads matplotlib
-
-        typed.write(args.html, page(document))
 
 
 def _obstacle(args: argparse.Namespace) -> str:

@@ -21,7 +21,7 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from amp_lessons import files
 from amp_lessons.commands.audit.parent import INTERRUPTED, Options
@@ -34,21 +34,35 @@ _HERE = os.path.dirname(__file__)
 
 def main() -> None:
     """Do what the options in ``sys.argv`` say; the arguments behind them are the script's."""
-    options, arguments = Options.of_argument(sys.argv[1]), sys.argv[2:]
-    audit = LateAudit(options)
+    options = Options.of_argument(sys.argv[1])
+    run_beside(LateAudit(options), lambda: _program(options), sys.argv[2:])
+
+
+def run_beside(late: Late, program: Callable[[], Program], arguments: Sequence[str]) -> None:
+    """Run a program while ``late`` watches it, and let it end as it would without."""
     # Registered first, so called last: when the script's threads and its own exit handlers have ended.
-    atexit.register(audit.end)
-    audit.begin_with_torch()
+    atexit.register(late.end)
+    late.begin_with_torch()
     try:
-        _program(options).run(arguments)
+        program().run(arguments)
     except SystemExit:
         raise
     except BaseException as error:
         traceback = _without_ours(error.__traceback__)
-        audit.end(error)
+        late.end(error)
         error.__traceback__ = traceback
         sys.excepthook(type(error), error, traceback)
         sys.exit(INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1)
+
+
+class Late(Protocol):
+    """What watches a program from the moment at which it has imported PyTorch."""
+
+    def begin_with_torch(self) -> None:
+        """Begin once PyTorch has been imported."""
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Keep all that was seen; a second call does nothing."""
 
 
 def _program(options: Options) -> Program:
@@ -154,7 +168,12 @@ class LateAudit:
             return
         from amp_lessons import audit
 
-        self._seen = self._stack.enter_context(audit.watch(every=self._options.every))
+        if self._options.trial is not None:
+            from amp_lessons.audit.trying.carrying_out import carry_out
+            from amp_lessons.audit.trying.trial import Trial
+
+            carry_out(Trial(**self._options.trial))
+        self._seen = self._stack.enter_context(audit.watch(every=self._options.every, log=self._options.log))
         self._seen.listen(self._stepped)
         os._exit = self._exit_at_once
         self._keep()  # whoever is killed before the first step had imported PyTorch

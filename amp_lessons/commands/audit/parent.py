@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
+from typing import Any, Protocol
 
 from amp_lessons.audit.report import as_json
 from amp_lessons.audit.report.document import Document, empty
@@ -22,9 +23,11 @@ from amp_lessons.audit.report.document import Document, empty
 
 @dataclass(frozen=True)
 class Options:
-    """Where the child keeps what it has seen, how closely it looks, when it ends, and what it runs.
+    """Where the child keeps what it has seen, how closely it looks, when it ends, what it runs, and its log.
 
-    They go to the child on its command line: a variable would reach the script's own children.
+    ``trial`` says what it changes in the training (``audit.trying.Trial``), None to leave it alone.
+
+    These go to the child on its command line: a variable would reach the script's own children.
     """
 
     kept: str
@@ -32,6 +35,8 @@ class Options:
     steps: int | None
     script: str | None
     module: str | None
+    log: str | None = None
+    trial: dict[str, Any] | None = None
 
     def as_argument(self) -> str:
         """Return all of it as one argument."""
@@ -43,27 +48,43 @@ class Options:
         return cls(**json.loads(argument))
 
 
+class Handed(Protocol):
+    """What is handed to the child, as one argument."""
+
+    def as_argument(self) -> str:
+        """Return all of it."""
+
+
 _POLL_S = 0.1
 _ENDS_BY_ITSELF_S = 5.0  # a script whose peer has gone: gloo's next call raises, and says more than a signal
 _KILLED_AFTER_S = 30.0  # as torchrun does it
+_CHILD = "amp_lessons.commands.audit.child"
+
+
+def child_command(options: Handed, arguments: Sequence[str], child: str = _CHILD) -> list[str]:
+    """Return what starts a child: its module, what it is told, the script's arguments."""
+    return [sys.executable, "-m", child, options.as_argument(), *arguments]
 
 
 def run_child(
-    options: Options, arguments: Sequence[str], peer_failed: Callable[[], bool] | None = None
+    options: Handed,
+    arguments: Sequence[str],
+    peer_failed: Callable[[], bool] | None = None,
+    child: str = _CHILD,
 ) -> int:
     """Run the script with ``arguments``; return its exit status, or minus the signal that ended it.
 
     It has this process's input, output, terminal and environment. Where ``peer_failed`` becomes true, it is
-    ended too, if it does not end by itself.
+    ended too, if it does not end by itself. ``child`` is the module that runs it.
     """
-    command = [sys.executable, "-m", "amp_lessons.commands.audit.child", options.as_argument(), *arguments]
+    command = child_command(options, arguments, child)
     sys.stdout.flush()
     with (
         _interruptions_left_to_the_script(),
-        subprocess.Popen(command) as child,
-        _handing_on(signal.SIGTERM, child),
+        subprocess.Popen(command) as process,
+        _handing_on(signal.SIGTERM, process),
     ):
-        return child.wait() if peer_failed is None else _wait_among_peers(child, peer_failed)
+        return process.wait() if peer_failed is None else _wait_among_peers(process, peer_failed)
 
 
 def _wait_among_peers(child: subprocess.Popen[bytes], peer_failed: Callable[[], bool]) -> int:
@@ -133,6 +154,7 @@ CLEAN, MISTAKES, NOT_RUN = 0, 1, 2
 INTERRUPTED = 130  # what shells report of a program that Ctrl-C has ended
 
 _NEVER_BEGAN = "the script ended before it had imported PyTorch"
+_ENDED_BEFORE_A_STEP = "the script ended before any optimizer had taken a step: nothing was trained yet"
 _NO_STEP = (
     "no optimizer took a step in the script's own process: of a loop that changes weights by hand nothing "
     "can be said, and what other processes train that the script started is not seen (torchrun … -m "
@@ -149,7 +171,7 @@ def report_of(kept: Path, of: str, status: int) -> Document:
     if not kept.exists():
         document["not_seen"].append(_NEVER_BEGAN)
     elif not document["steps"]:
-        document["not_seen"].append(_NO_STEP)
+        document["not_seen"].append(_ENDED_BEFORE_A_STEP if document["ended"] else _NO_STEP)
     return document
 
 

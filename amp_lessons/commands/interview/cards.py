@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 
 from amp_lessons import exercises, interview
 from amp_lessons.commands import typed
 from amp_lessons.commands.interview.terminal import (
     HOW_TO_LEAVE,
     InputOver,
+    TakenBack,
     ask,
     ask_for,
     ask_points,
@@ -39,27 +41,40 @@ def run(args: argparse.Namespace) -> int:
     deck = Deck(args.topic or interview.TOPICS, args.level or interview.LEVELS, new_a_day=args.new)
     if args.list:
         return _list(deck)
-    say(f"{deck}. {HOW_TO_LEAVE}")
+    say(f"{deck}. u takes your last grade back. {HOW_TO_LEAVE}")
     for exercise in exercises.due_for_repetition():
         say(f"An exercise is due, too: {exercise.id}, lesson {exercise.lesson}.")
-    practised = 0
-    try:
-        while card := deck.next():
-            _practise(deck, card)
-            practised += 1
-    except InputOver:
-        pass
-    say(f"Practised: {practised}. {deck}.")
+    practised: list[str] = []
+    with contextlib.suppress(InputOver):
+        _practise_all(deck, practised)
+    say(f"Practised: {len(practised)}. {deck}.")
     if deck.message:
         say(deck.message)
     return 0
+
+
+def _practise_all(deck: Deck, practised: list[str]) -> None:
+    """Ask cards until none is due, and write down which; a card whose grade is taken back is asked again."""
+    card = deck.next()
+    while card:
+        try:
+            _practise(deck, card)
+            practised.append(card.id)
+            card = deck.next()
+        except TakenBack:
+            if not practised:
+                say("There is nothing to take back yet.")
+                continue
+            deck.take_back(practised[-1])
+            card = deck.card(practised.pop())
+            say("Taken back.")
 
 
 def _practise(deck: Deck, card: Card) -> None:
     rule(f"{card.question.topic}, {card.question.level}")
     say(card.front)
     print()
-    ask("Say your answer aloud, then press Enter:")
+    ask("Say your answer aloud, then press Enter:", may_undo=True)
     print()
     say(card.back)
     print("\nA good answer covers:")
@@ -72,7 +87,7 @@ def _practise(deck: Deck, card: Card) -> None:
     say("It comes back: " + ", ".join(f"{grade} in {wait(waits[grade])}" for grade in GRADES) + ".")
     suggested = suggested_grade(len(covered), len(card.points))
     while (
-        grade := ask_for(f"Your grade, or proof [{suggested}]:", (*GRADES, "proof"), suggested)
+        grade := ask_for(f"Your grade, or proof [{suggested}]:", (*GRADES, "proof"), suggested, may_undo=True)
     ) == "proof":
         print(f"\n{card.prove()}\n", flush=True)
     graded = deck.grade(card.id, grade)

@@ -7,7 +7,7 @@ import sys
 
 from amp_lessons import interview
 from amp_lessons.commands import typed
-from amp_lessons.interview.exporting import MissingExtraError, as_csv, write_anki
+from amp_lessons.interview.exporting import MissingExtraError, as_anki, as_csv
 from amp_lessons.text.bars import with_bar
 
 
@@ -26,15 +26,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the questions; 1 with a sentence where what that needs is missing."""
     chosen = [each for each in interview.QUESTIONS if each.topic in (args.topic or interview.TOPICS)]
-    print(f"running {len(chosen)} proofs; all of them take a minute or two", file=sys.stderr, flush=True)
-    proved = with_bar(chosen, "running proofs")
-    if args.csv:
-        typed.write(args.csv, as_csv(proved))
-        return 0
+    path = args.csv or args.anki
+    typed.try_writing(path)
+    print(f"{len(chosen)} answers; the first time each of their proofs runs", file=sys.stderr, flush=True)
+    proved = with_bar(chosen, "answers")
     try:
-        write_anki(args.anki, proved)
+        typed.write(path, as_csv(proved) if args.csv else as_anki(proved))
     except MissingExtraError as error:
         print(error, file=sys.stderr)
         return 1
-    typed.wrote(args.anki)
     return 0

@@ -20,6 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the sheet where it was asked for, else print it."""
+    for path in filter(None, (args.html, args.pdf)):
+        typed.try_writing(path)
     sheet = interview.sheet()
     if not (args.html or args.pdf):
         print(sheet)
@@ -29,6 +31,5 @@ def run(args: argparse.Namespace) -> int:
     if args.html:
         typed.write(args.html, sheet_page(sheet))
     if args.pdf:
-        args.pdf.write_bytes(sheet_pdf(sheet))
-        typed.wrote(args.pdf)
+        typed.write(args.pdf, sheet_pdf(sheet))
     return 0

@@ -9,11 +9,17 @@ from collections.abc import Iterable
 
 _MOST_COLUMNS = 80
 _LEAVE = ("q", "quit", "exit")
+_TAKE_BACK = ("u", "undo")
+_WHICH = "Which did you cover? Numbers such as 1 3, all, or Enter for none:"
 HOW_TO_LEAVE = "q ends it, if you say so twice, and Ctrl-D at once; what you answered is kept."
 
 
 class InputOver(Exception):  # noqa: N818 - it is no error: nobody answers any more
     """The input has come to its end: q, Ctrl-D, or the last line of a pipe."""
+
+
+class TakenBack(Exception):  # noqa: N818 - it is no error: somebody's finger slipped
+    """Whoever answers wants to take the answer before back."""
 
 
 def columns() -> int:
@@ -45,14 +51,17 @@ def rule(title: str) -> None:
     print(f"\n--- {title} ".ljust(columns(), "-"), flush=True)
 
 
-def ask(prompt: str) -> str:
-    """Return the answer to a question, without blanks at its ends. Raises InputOver for q, and for none.
+def ask(prompt: str, *, may_undo: bool = False) -> str:
+    """Return the answer to a question, without blanks at its ends.
 
-    After a q it is asked whether that was meant; if not, the question is asked again.
+    Raises InputOver for q, and for none; where one ``may_undo``, TakenBack for u. After a q it is asked
+    whether that was meant; if not, the question is asked again.
     """
     while (answer := _line(prompt)).lower() in _LEAVE:
         if _line("End it here? y ends it, Enter goes on:").lower() in ("y", "yes", *_LEAVE):
             raise InputOver
+    if may_undo and answer.lower() in _TAKE_BACK:
+        raise TakenBack
     return answer
 
 
@@ -78,11 +87,11 @@ def _line(prompt: str) -> str:
     return answer.strip()
 
 
-def ask_for(prompt: str, known: Iterable[str], default: str = "") -> str:
+def ask_for(prompt: str, known: Iterable[str], default: str = "", *, may_undo: bool = False) -> str:
     """Ask until the answer is one of ``known``, or begins as only one of them does; Enter is ``default``."""
     names = tuple(known)
     while True:
-        answer = ask(prompt).lower() or default
+        answer = ask(prompt, may_undo=may_undo).lower() or default
         found = [name for name in names if name.startswith(answer)] if answer else []
         if answer in names or len(found) == 1:
             return answer if answer in names else found[0]
@@ -92,7 +101,7 @@ def ask_for(prompt: str, known: Iterable[str], default: str = "") -> str:
 def ask_points(points: tuple[str, ...]) -> tuple[int, ...]:
     """Ask which points were covered; return their places from 0."""
     while True:
-        answer = ask("Which did you cover? Numbers such as 1 3, all, or Enter for none:").lower()
+        answer = ask(_WHICH, may_undo=True).lower()
         if answer == "all":
             return tuple(range(len(points)))
         words = answer.replace(",", " ").split()

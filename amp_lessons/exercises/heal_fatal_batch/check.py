@@ -75,11 +75,11 @@ def _require_empty_rows(result: Tensor, case: MaskCase) -> None:
         nan_of = f"for {case.what}, a query that may see no key gives NaN"
         raise Rejected(catalogue.precision.masked_row_nan(nan_of, _NO_WEIGHTS))
     if rows.any():
-        reject(
-            "masked_row_not_zero",
-            f"for {case.what}, a query that may see no key gives numbers other than zero: softmax of equal "
-            "scores gives every hidden key the same weight",
-            "take the weight of hidden keys away after softmax as well, whatever was put in before it",
+        raise Rejected(
+            catalogue.precision.masked_row_not_zero(
+                f"for {case.what}, a query that may see no key gives numbers other than zero",
+                "take the weight of hidden keys away after softmax as well, whatever was put in before it",
+            )
         )
 
 

@@ -72,11 +72,15 @@ def inf_hidden(what: str, effect: str) -> Finding:
     )
 
 
-def zero_amax(what: str, seen: str) -> Finding:
-    """Report what comes of dividing by a largest magnitude of zero."""
+def zero_amax(
+    what: str,
+    seen: str,
+    common: str = "gradients that are all zero are common, in an embedding or behind a dead ReLU",
+) -> Finding:
+    """Report what comes of dividing by a largest magnitude of zero; ``common`` says where one is met."""
     return failed(
         "zero_amax",
-        f"{what}: {seen}; gradients that are all zero are common, in an embedding or behind a dead ReLU",
+        f"{what}: {seen}; {common}",
         "a largest magnitude of 0 needs any scale that is not 0: amax.clamp(min=1e-30), say",
     )
 

@@ -23,6 +23,7 @@ TOPICS = (
     "real_models",
     "many_gpus",
     "fp8",
+    "language_models",
     "system_design",
     "estimation",
 )

@@ -579,3 +579,42 @@ def lost_statistics() -> dict[str, object]:
         model(torch.randn(16, 8))
     assert model.eval()(torch.randn(4, 8)).isfinite().all()
     return {"kept": f"{1 - (norm.momentum or 0):.0%}", "batches": batches, "left": f"{left:g}"}
+
+
+def loss_spikes() -> dict[str, object]:
+    """Give Adam one large gradient after a calm stretch, with two betas, clipped and not."""
+    beta1, slow, fast = 0.9, 0.999, 0.95
+
+    def jump(beta2: float, last: float) -> float:
+        """Return how far a weight moves at the last of many gradients, in learning rates."""
+        weight = nn.Parameter(torch.zeros(1, dtype=torch.float64))
+        optimizer = torch.optim.Adam([weight], lr=1.0, betas=(beta1, beta2))
+        for i in range(2000):
+            weight.grad = torch.full_like(weight, -1e-3 if i % 2 else 1e-3)
+            optimizer.step()
+        before = weight.item()
+        weight.grad = torch.full_like(weight, last)
+        optimizer.step()
+        return abs(weight.item() - before)
+
+    jumps = {beta2: jump(beta2, 1.0) for beta2 in (slow, fast)}
+    for beta2, each in jumps.items():
+        most = (1 - beta1) / (1 - beta2) ** 0.5
+        assert 0.9 * most < each <= 1.1 * most
+    assert jumps[slow] > 1 > jumps[fast]  # larger than the learning rate, and not
+    clipped = jump(slow, 2e-3)
+    assert clipped < 0.5
+    assert torch.isfinite(torch.tensor(1e30).bfloat16())  # a jump is no overflow in bf16
+    scaler = torch.amp.GradScaler("cpu", enabled=False)  # as bf16 runs have it
+    loss = torch.tensor(1e30)
+    assert scaler.scale(loss) is loss  # nothing is skipped
+    scores = torch.tensor([100.0, 100.2])
+    assert scores.bfloat16()[0] == scores.bfloat16()[1]  # grown scores lose their differences
+    assert scores[0] != scores[1]
+    return {
+        "slow": slow,
+        "fast": fast,
+        "slow_jump": f"{jumps[slow]:.1f}",
+        "fast_jump": f"{jumps[fast]:.1f}",
+        "clipped": f"{clipped:.1f}",
+    }

@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from amp_lessons import autocast, measure, parallel
 from amp_lessons.formats import BLOCK_FORMATS, FORMATS
+from amp_lessons.interview.proofs.designs import _Block
 
 _MODELS = (0.3, 1.3, 3, 7, 13, 30)  # billions of parameters
 
@@ -363,5 +364,42 @@ def logit_bytes(seed: int) -> dict[str, object]:
         "format": name,
         "itemsize": dtype.itemsize,
         "gigabytes": f"{gigabytes:.2f}",
+        "value": gigabytes,
+    }
+
+
+def block_activations(seed: int) -> dict[str, object]:
+    """Count what a block keeps for the backward pass, per token and unit of width, and multiply."""
+    rng = random.Random(seed)
+    layers, width, tokens = (
+        rng.choice([24, 32, 48, 80]),
+        rng.choice([2048, 4096, 8192]),
+        rng.choice([4096, 8192]),
+    )
+
+    def kept(width: int, tokens: int) -> float:
+        """Return the bytes per token and unit of width that autograd keeps of a block in bf16."""
+        x = torch.randn(1, tokens, width, dtype=torch.bfloat16, requires_grad=True)
+        return sum(measure.saved_activation_bytes(_Block(width).bfloat16(), x).values()) / x.numel()
+
+    each = kept(128, 64)
+    assert math.isclose(kept(256, 64), each, rel_tol=0.01)  # it grows with the width
+    assert math.isclose(kept(128, 256), each, rel_tol=0.01)  # and with tokens, not with their square
+    inputs_and_projections, wide = 2 * (1 + 1 + 3 + 1 + 1 + 1), 2 * (4 + 4)
+    low = inputs_and_projections + wide
+    assert low < each < 1.5 * low
+    scores, heads = torch.ones(8, 64, 64).bfloat16(), width // 128
+    assert scores.nbytes == 2 * 8 * 64**2  # two bytes for each head and each pair of tokens
+    gigabytes = each * tokens * width * layers / 1e9
+    return {
+        "layers": layers,
+        "width": width,
+        "tokens": tokens,
+        "low": low,
+        "kept": f"{each:.0f}",
+        "gigabytes": f"{gigabytes:.0f}",
+        "heads": heads,
+        "scores": f"{2 * heads * tokens**2 * layers / 1e9:.0f}",
+        "inputs": f"{2 * tokens * width * layers / 1e9:.1f}",
         "value": gigabytes,
     }

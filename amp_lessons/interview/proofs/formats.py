@@ -492,3 +492,45 @@ def cancellation() -> dict[str, object]:
         "numerical": f"{numerical:g}",
         "derivative": f"{derivative:g}",
     }
+
+
+def second_moment() -> dict[str, object]:
+    """Keep Adam's second moment in 16 bits: what range loses, what precision loses, what epsilon does."""
+    gradient, epsilon = 1e-4, 1e-8
+    square = torch.tensor(gradient).square()
+    assert square.half() == 0  # by range
+    assert square.bfloat16() > 0
+
+    def step(moment: Tensor, gradient: float = gradient) -> float:
+        return gradient / (moment.float().sqrt().item() + epsilon)
+
+    larger = step(square.half()) / step(square)
+    assert larger > 1000
+    gap = FORMATS["bf16"].spacing(0.75)  # below one
+    slow, fast, steps, goal = 0.999, 0.95, 200, 0.25
+
+    def averaged(beta2: float, dtype: torch.dtype) -> float:
+        """Begin at one, and average squares of ``goal``, as torch.optim.Adam does it."""
+        moment, root = torch.ones((), dtype=dtype), torch.tensor(goal**0.5, dtype=dtype)
+        for _ in range(steps):
+            moment.mul_(beta2).addcmul_(root, root, value=1 - beta2)
+        return moment.item()
+
+    assert (1 - slow) * (1 - goal) < gap / 2 < (1 - fast) * (1 - goal)
+    assert averaged(slow, torch.bfloat16) == 1 > 0.9 > averaged(slow, torch.float32)
+    followed = averaged(fast, torch.bfloat16)
+    assert abs(followed - goal) < 0.05
+    stuck = step(torch.tensor(averaged(slow, torch.bfloat16)), 0.1)
+    assert stuck < step(torch.tensor(averaged(slow, torch.float32)), 0.1)  # too small
+    assert abs(step(torch.tensor(epsilon).square(), epsilon) - 0.5) < 1e-3  # a gradient as large as epsilon
+    assert step(torch.tensor(1e-14), 1e-7) > 0.9  # far above it: the square, 1e-14, lies far below epsilon
+    return {
+        "gradient": f"10^{math.log10(gradient):.0f}",
+        "larger": f"{round(larger, -3):,.0f}",
+        "slow": slow,
+        "fast": fast,
+        "steps": steps,
+        "goal": goal,
+        "still": 1,
+        "followed": f"{followed:.2f}",
+    }

@@ -17,6 +17,9 @@ _PRE_STYLE = (
 )
 
 
+_NUMBER = f'<span style="user-select:none;color:{QUIET}">{{:3}}  </span>'
+
+
 class HouseStyle(Style):
     """The colours of a number's fields: dark enough on paper, and told apart by everyone."""
 
@@ -31,8 +34,13 @@ class HouseStyle(Style):
     }
 
 
-def code_html(source: str, label: str) -> Markup:
-    """Return ``source`` as a block of highlighted Python that the keyboard can scroll, called ``label``."""
+def code_html(source: str, label: str, numbered: bool = False) -> Markup:
+    """Return ``source`` as a block of highlighted Python that the keyboard can scroll, called ``label``.
+
+    ``numbered`` counts the lines from 1; what is copied from the block has no numbers in it.
+    """
     coloured = highlight(source, PythonLexer(), HtmlFormatter(style=HouseStyle, noclasses=True, nowrap=True))
+    if numbered:
+        coloured = "\n".join(_NUMBER.format(i) + line for i, line in enumerate(coloured.splitlines(), 1))
     block = Markup('{}<pre class="amp-paper" style="{}" tabindex="0" role="region" aria-label="{}">{}</pre>')
     return block.format(PAPER_STYLE, _PRE_STYLE, label, Markup(coloured))

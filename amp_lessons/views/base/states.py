@@ -130,7 +130,7 @@ def unpainted(view: View) -> Iterator[None]:
     try:
         yield
     finally:
-        vars(view).pop("turn_page", None)
+        view.__dict__.pop("turn_page", None)
         view.turn_page()
 
 

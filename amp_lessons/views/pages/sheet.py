@@ -26,7 +26,7 @@ _A4 = (11.69, 8.27)  # inches, landscape
 _MARGIN = 0.04  # of the page
 _TOP = 0.9
 _POINTS = 7.6
-_LINE = 1.7  # of the size of the letters
+_LINE = 1.6  # of the size of the letters
 
 
 def sheet_page(sheet: Sheet) -> str:
@@ -48,10 +48,16 @@ def sheet_figure(sheet: Sheet) -> Figure:
     """Lay the tables out in two columns."""
     figure = Figure(figsize=_A4)
     figure.text(_MARGIN, 1 - _MARGIN, _TITLE, size=14, weight="bold", va="top")
-    half = -(-len(sheet.tables) // 2)
+    half = _half(sheet.tables)
     for left, tables in ((_MARGIN, sheet.tables[:half]), (0.5 + _MARGIN / 2, sheet.tables[half:])):
         _draw(figure, left, tables)
     return figure
+
+
+def _half(tables: Sequence[Table]) -> int:
+    """Return how many tables stand on the left, so that both columns end as high as they can."""
+    heights = [_height(len(_lines(table)) + 3.2) for table in tables]
+    return min(range(len(tables)), key=lambda i: max(sum(heights[:i]), sum(heights[i:])))
 
 
 def _draw(figure: Figure, left: float, tables: Sequence[Table]) -> None:

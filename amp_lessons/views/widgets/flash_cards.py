@@ -40,11 +40,15 @@ class FlashCards(Shown):
         self._turn.on_click(lambda _: self.turn())
         self._show_proof = button("Show the proof", "run the cell that shows that the answer is true")
         self._show_proof.on_click(lambda _: self.prove())
+        self._back = button("Take the last grade back", "be asked the card before again")
+        self._back.on_click(lambda _: self.take_back())
+        self._graded = ""
         self._grades = {grade: self._grade_button(grade) for grade in GRADES}
         self._turned = ipywidgets.VBox([row(*self._grades.values(), self._show_proof), self._proof])
-        children = [self._status, self._front, self._turn, self._rubric, self._turned]
+        children = [self._status, self._front, self._turn, self._rubric, self._turned, self._back]
         super().__init__(children, layout={"max_width": "900px"})
         self.add_class("amp-cards")
+        self._back.layout.display = "none"
         self._show(self._first or self._next())
 
     @property
@@ -59,7 +63,7 @@ class FlashCards(Shown):
         self._turned.layout.display = ""
         for grade, away in self.deck.waits(self.card).items():
             self._grades[grade].description = f"{grade}: in {wait(away)}"
-        self._rubric.show(self.card.back, self.card.points, self.card.question.weak_answer)
+        self._rubric.show(self.card.points, self.card.back, self.card.question.weak_answer)
 
     def prove(self) -> None:
         """Show the proof of the answer, as its button does."""
@@ -76,7 +80,19 @@ class FlashCards(Shown):
         except ProgressError as error:
             self._say(str(error))
             return
+        self._graded, self._back.layout.display = self.card.id, ""
         self._show(self._next(), graded.message)
+        focus(self._turn)
+
+    def take_back(self) -> None:
+        """Forget the last grade and ask its card again, as its button does."""
+        try:
+            message = self.deck.take_back(self._graded)
+        except ProgressError as error:
+            self._say(str(error))
+            return
+        self._back.layout.display = "none"
+        self._show(self.deck.card(self._graded), message)
         focus(self._turn)
 
     def _next(self) -> Card | None:

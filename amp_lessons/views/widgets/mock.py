@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ipywidgets
@@ -14,7 +15,7 @@ from amp_lessons.exercises import Report
 from amp_lessons.exercises.report import rendering
 from amp_lessons.formats import FORMATS, parse
 from amp_lessons.interview import LEVELS, Asked, Mock, MockReport
-from amp_lessons.interview.mock import time_left
+from amp_lessons.interview.mock import Interview, time_left
 from amp_lessons.text import prose
 from amp_lessons.views.base.code import code_html
 from amp_lessons.views.base.controls import AreYouSure, button, dropdown, focus, row, text_field
@@ -24,23 +25,16 @@ from amp_lessons.views.base.shown import Shown
 from amp_lessons.views.widgets.rubric import Rubric, told
 
 
-class MockInterview(Shown):
-    """Choose level and minutes, begin, and answer; whatever ends it, ``report`` says how it went."""
+class InterviewRoom(Shown):
+    """Begin, and answer; whatever ends the interview, ``report`` says how it went.
 
-    def __init__(
-        self,
-        level: str = "senior",
-        minutes: int = 45,
-        seed: int = 0,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """Offer an interview, whose clock begins with Start. Raises ValueError for one that cannot be."""
-        Mock(level, minutes, seed)  # refuses now what could not begin later
-        self._seed, self._clock = seed, clock
-        self.mock: Mock | None = None
-        self._level = dropdown("level", list(LEVELS), level)
-        self._minutes = dropdown("minutes", sorted({20, 30, 45, 60, 90, minutes}), minutes)
+    What is chosen before it begins, and how it begins, is said by the room of each kind of interview.
+    """
+
+    def __init__(self, choices: Sequence[ipywidgets.Widget], clock: Callable[[], float]) -> None:
+        """Offer an interview, whose clock begins with Start."""
+        self._clock = clock
+        self.mock: Interview | None = None
         self._begin, self._end = button("Start", "start the clock"), button("End it here", "show the report")
         self._begin.on_click(lambda _: self.begin())
         self._sure = AreYouSure("End the interview?", "Yes", "Go on", self.end)
@@ -49,7 +43,7 @@ class MockInterview(Shown):
             lambda: self.mock.left_s if self.mock else 0.0, "The time is over: this answer is the last one."
         )
         self._said = ipywidgets.HTML()
-        self._reveal = button("Show the model answer", "after you have said yours aloud")
+        self._reveal = button("Show what a good answer covers", "after you have said yours aloud")
         self._reveal.on_click(lambda _: self.reveal())
         self._rubric = Rubric()
         self._next = button("Next question", "go on, with the points that you have ticked")
@@ -58,8 +52,10 @@ class MockInterview(Shown):
         self._number.observe(lambda change: self._guessed(change["new"]), "value")
         self._give_up = button("Give up on the code", "go on without it")
         self._give_up.on_click(lambda _: self._handed_in(False))
-        controls = (self._reveal, self._rubric, self._next, self._number, self._give_up)
-        started = row(self._level, self._minutes, self._begin, self._end)
+        self._back = button("Take the last answer back", "be asked the question before again")
+        self._back.on_click(lambda _: self.take_back())
+        controls = (self._reveal, self._rubric, self._next, self._number, self._give_up, self._back)
+        started = row(*choices, self._begin, self._end)
         super().__init__(
             [started, self._sure, self._countdown, self._said, *controls], layout={"max_width": "900px"}
         )
@@ -81,15 +77,15 @@ class MockInterview(Shown):
 
     def begin(self) -> None:
         """Begin, as the button does; what was asked before is over."""
-        self.mock = Mock(self._level.value, self._minutes.value, self._seed, self._clock)
+        self.mock = self._begun()
         self._begin.disabled, self._end.disabled = True, False
         self._ask()
 
     def reveal(self) -> None:
-        """Show the model answer and its points, as the button does."""
+        """Show what a good answer covers, as the button does."""
         assert self.asked is not None
         self._show_only(self._next)
-        self._rubric.show(self.asked.answer, self.asked.points)
+        self._rubric.show(self.asked.points)
 
     def answer(self) -> None:
         """Go on with the points that are ticked, as the button does."""
@@ -97,13 +93,19 @@ class MockInterview(Shown):
         self.mock.answer(*self._rubric.covered)
         self._ask()
 
+    def take_back(self) -> None:
+        """Ask again what was answered last, as the button does."""
+        assert self.mock is not None
+        self.mock.take_back()
+        self._begin.disabled, self._end.disabled = True, False
+        self._ask()
+
     def hand_in(self, attempt: Any) -> Report:
         """Check an attempt at the code that is asked for; the interview goes on once it passes."""
         if self.mock is None or self.mock.exercise is None:
             raise ValueError("no code is asked for now")
         report = exercises.check(self.mock.exercise.id, attempt)
-        if report.passed:
-            self._handed_in(True)
+        self._handed_in(report)
         return report
 
     def end(self) -> None:
@@ -112,10 +114,23 @@ class MockInterview(Shown):
         self.mock.end()
         self._ask()
 
-    def _handed_in(self, passed: bool) -> None:
+    @abstractmethod
+    def _begun(self) -> Interview:
+        """Begin the interview that is chosen."""
+
+    @abstractmethod
+    def _what(self) -> str:
+        """Say in two sentences what this is."""
+
+    @abstractmethod
+    def _command(self) -> str:
+        """Return the command that leads the same interview in a terminal."""
+
+    def _handed_in(self, passed: bool | Report) -> None:
         assert self.mock is not None
         self.mock.hand_in(passed)
-        self._ask()
+        if self.asked is None or self.asked.kind != "code":
+            self._ask()
 
     def _guessed(self, text: str) -> None:
         if not text or self.mock is None or self.asked is None or self.asked.kind != "estimate":
@@ -128,12 +143,13 @@ class MockInterview(Shown):
         before = self.asked
         assert before.estimate is not None
         right = self.mock.guess(number)
-        verdict = "Near enough." if right else f"No: {before.estimate.value_in_words}."
-        self._ask(Markup("<p>{} {}</p>").format(verdict, prose.as_html(before.answer)))
+        self._ask("Near enough." if right else f"No: {before.estimate.value_in_words}.")
 
-    def _ask(self, before: Markup = Markup("")) -> None:  # noqa: B008 - it is immutable
+    def _ask(self, verdict: str = "") -> None:
         """Show what is asked now, below what is left to say about what was asked before; or the report."""
+        assert self.mock is not None
         self._rubric.hide()
+        before = (Markup("<p>{}</p>").format(verdict) if verdict else Markup("")) + _answers(self.mock)
         if self.asked is None:
             self._countdown.stop()
             self._sure.hide()
@@ -163,21 +179,17 @@ class MockInterview(Shown):
         )
         return html + how.format(
             rendering.task_html(asked.exercise.task, asked.exercise.asks),
-            code_html(asked.exercise.stub, "The stub"),
+            code_html(asked.stub, "The stub"),
         )
 
     def _show_only(self, *controls: ipywidgets.Widget) -> None:
-        for each in (self._reveal, self._next, self._number, self._give_up):
-            each.layout.display = "" if each in controls else "none"
+        """Show these controls of all that answer, and the one that takes an answer back if there is one."""
+        answered = self._back if self.mock is not None and self.mock.turns else None
+        for each in (self._reveal, self._next, self._number, self._give_up, self._back):
+            each.layout.display = "" if each in (*controls, answered) else "none"
 
     def _say(self, html: Markup) -> None:
         self._said.value = told(html)
-
-    def _what(self) -> str:
-        return (
-            f"A mock interview, seed {self._seed}: one question at a time, against a clock, and a report at "
-            "the end. What is asked next depends on what you say you covered."
-        )
 
     def stand_in(self) -> Markup:
         """Return what it is, and how to have it in a terminal."""
@@ -185,14 +197,48 @@ class MockInterview(Shown):
             CAPTION_STYLE, self._what(), self._command()
         )
 
-    def _command(self) -> str:
-        return f"amp-lessons interview mock --level {self._level.value} --seed {self._seed}"
-
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         bundle = super()._repr_mimebundle_(**kwargs)
         bundle["text/plain"] = f"{self._what()} In a terminal: {self._command()}"
         bundle["text/markdown"] = f"{self._what()} In a terminal: `{self._command()}`"
         return bundle
+
+
+class MockInterview(InterviewRoom):
+    """Choose level and minutes, begin, and answer; whatever ends it, ``report`` says how it went."""
+
+    def __init__(
+        self,
+        level: str = "senior",
+        minutes: int = 45,
+        seed: int = 0,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Offer an interview, whose clock begins with Start. Raises ValueError for one that cannot be."""
+        Mock(level, minutes, seed)  # refuses now what could not begin later
+        self._seed = seed
+        self._level = dropdown("level", list(LEVELS), level)
+        self._minutes = dropdown("minutes", sorted({20, 30, 45, 60, 90, minutes}), minutes)
+        super().__init__([self._level, self._minutes], clock)
+
+    def _begun(self) -> Interview:
+        return Mock(self._level.value, self._minutes.value, self._seed, self._clock)
+
+    def _what(self) -> str:
+        return (
+            f"A mock interview, seed {self._seed}: one question at a time, against a clock, and a report at "
+            "the end. What is asked next depends on what you say you covered; the model answer comes last."
+        )
+
+    def _command(self) -> str:
+        return f"amp-lessons interview mock --level {self._level.value} --seed {self._seed}"
+
+
+def _answers(interview: Interview) -> Markup:
+    """Show the model answers that may be read now."""
+    said = Markup("<p><em>{}:</em> {}</p>")
+    return Markup("").join(said.format(head, prose.as_html(text)) for head, text in interview.answers)
 
 
 def _how_to_print() -> Markup:

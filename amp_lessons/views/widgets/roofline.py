@@ -66,6 +66,9 @@ def _say_pair(pair: list[Promise]) -> str:
 class RooflineView(View):
     """Roofs and operations of this machine; choose the size of a matrix product, and it is measured."""
 
+    on_pages = ()
+    why_still = "it measures the machine that it runs on, for as long as one of its products takes"
+
     precision = ControlValue[str]("_precision", "The precision of the product.")
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A model answer with its points, of which a learner ticks those that were covered."""
+"""What a good answer covers, point by point: a learner ticks what was covered."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from amp_lessons.views.widgets.quiz import STYLE
 
 
 class Rubric(ipywidgets.VBox):
-    """The answer, announced when it appears, and a box to tick for each of its points."""
+    """A box to tick for each point, announced when it appears; above it the answer, if that comes first."""
 
     def __init__(self) -> None:
         """Show nothing yet."""
@@ -28,11 +28,12 @@ class Rubric(ipywidgets.VBox):
         """The places of the points that are ticked, from 0."""
         return tuple(i for i, box in enumerate(self._points.children) if box.value)
 
-    def show(self, answer: str, points: Sequence[str], weak_answer: str = "") -> None:
-        """Show an answer with its points, none of them ticked, and move the keyboard to the first."""
+    def show(self, points: Sequence[str], answer: str = "", weak_answer: str = "") -> None:
+        """Show points, none of them ticked, and answers if there are any; move the keyboard to the first."""
         weak = Markup("<p><em>A weak answer:</em> {}</p>").format(prose.as_html(weak_answer))
-        said = Markup("<p>{}</p>{}<p>Tick what you covered:</p>")
-        said = said.format(prose.as_html(answer), weak if weak_answer else "")
+        model = Markup("<p>{}</p>").format(prose.as_html(answer))
+        said = Markup("{}{}<p>A good answer covers this. Tick what you said:</p>")
+        said = said.format(model if answer else "", weak if weak_answer else "")
         self._answer.value = STYLE + told(said)
         self._points.children = tuple(map(_box, points))
         self.layout.display = ""

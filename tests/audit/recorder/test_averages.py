@@ -40,6 +40,9 @@ SPELLINGS: dict[str, Update] = {
         lambda average, weight, part: average.mul_(1.0 - part).add_(part * weight)
     ),
     "operators": each(in_three),
+    "copy_ of the whole, as timm's": each(
+        lambda average, weight, part: average.copy_((1.0 - part) * average + part * weight)
+    ),
     "foreach": lambda averages, weights, part: torch._foreach_lerp_(averages, weights, part),
     "foreach by name": lambda averages, weights, part: torch._foreach_lerp_(averages, weights, weight=part),
     "foreach in two": foreach_in_two,
@@ -77,6 +80,51 @@ def test_an_average_in_bf16_is_named_and_whether_it_moves(name, part, likely):
 @pytest.mark.parametrize("name", SPELLINGS)
 def test_an_average_in_fp32_is_clean(name):
     assert mistakes(report_of(name, torch.float32, 1e-6)) == set()
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+@pytest.mark.parametrize("waits", [False, True])
+def test_an_average_that_goes_on_over_a_skipped_step_is_named_and_one_that_waits_is_not(name, waits):
+    def train() -> None:
+        torch.manual_seed(0)
+        model = nn.Linear(64, 64)
+        averages = [p.detach().clone() for p in model.parameters()]
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5, foreach=True)
+        scaler = torch.amp.GradScaler("cpu")
+        for index in range(6):
+            optimizer.zero_grad()
+            scaler.scale(model(torch.randn(8, 64)).square().mean() * (1e38 if index == 3 else 1)).backward()
+            scaler.step(optimizer)
+            before = scaler.get_scale()
+            scaler.update()
+            if not waits or scaler.get_scale() >= before:
+                SPELLINGS[name](averages, [p.detach() for p in model.parameters()], 0.01)
+
+    with audit.watch() as seen:
+        as_script(train)()
+    assert [step.index for step in seen.steps if not step.happened] == [3]
+    assert ("average_on_skipped_step" in mistakes(seen.report)) is not waits
+
+
+def test_copies_of_weights_and_restored_buffers_are_no_averages():
+    def train() -> None:
+        torch.manual_seed(0)
+        model = nn.Linear(64, 64)
+        kept, running = model.weight.detach().clone(), torch.zeros(64)
+        optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.5), torch.amp.GradScaler("cpu")
+        for index in range(6):
+            before = running.clone()
+            optimizer.zero_grad()
+            scaler.scale(model(torch.randn(8, 64)).square().mean() * (1e38 if index == 3 else 1)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            kept.copy_(model.weight.detach())
+            running.copy_(before + 0.1 * torch.randn(64))
+            running.copy_(before)
+
+    with audit.watch() as seen:
+        as_script(train)()
+    assert "average_on_skipped_step" not in mistakes(seen.report)
 
 
 def test_momentum_by_hand_is_no_average():

@@ -120,3 +120,24 @@ def test_what_transformers_has_loaded_says_in_which_dtype(tmp_path, options, cas
     found = remark(seen.report)
     assert (found is None) == (said is None)
     assert said is None or said in found.message
+
+
+def test_weights_that_were_loaded_in_16_bits_are_named_with_the_line_that_loaded_them(tmp_path):
+    loaded(tmp_path)  # writes the files
+    transformers = pytest.importorskip("transformers")
+    with audit.watch() as seen:
+        model = WithHead(transformers.BertModel.from_pretrained(tmp_path, dtype=torch.bfloat16))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1.0)
+        step(model, optimizer, autocast=True)
+    found = remark(seen.report)
+    assert "since they were loaded" in found.message
+    assert "from_pretrained(tmp_path" in found.place.source
+
+
+def test_weights_that_were_made_in_16_bits_are_named_with_the_line_that_made_them():
+    with audit.watch() as seen:
+        model = nn.Linear(8, 4, dtype=torch.bfloat16)
+        step(model, torch.optim.AdamW(model.parameters(), lr=1.0))
+    found = remark(seen.report)
+    assert "since they were made (" in found.message
+    assert found.place.source == "model = nn.Linear(8, 4, dtype=torch.bfloat16)"

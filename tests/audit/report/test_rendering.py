@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ElementTree
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 import torch
 
-from amp_lessons.audit import Finding, Report, Sighting
-from amp_lessons.audit.report import finding
+from amp_lessons.audit import Finding, Report, Sighting, catalogue
+from amp_lessons.audit.report import finding, rendering
 from amp_lessons.audit.seen import LayerSeen, PrecisionSeen
 from tests.audit.report.samples import BF16, CLIPPED, layer_step, report
 
 GOLDEN = """\
 Audit of train.py: 1 mistake in 4 optimizer steps
-What ran: fp16 autocast, weights in fp32 and bf16, scaler on, 1 of 4 steps skipped.
+What it costs: the weights get other updates than they should
+(`clip_before_unscale`).
+What ran: fp16 autocast, weights in fp32 and bf16, scaler on, 1 of 4 steps
+skipped.
 
 Findings
   ✗ clip_before_unscale: the gradients were clipped while they were scaled
@@ -33,23 +36,6 @@ How it ended
     EXPLAINED
     lesson: 02 explains it
 
-Steps
-  The loss scale: 2⁴, 2³ from step 3.
-  Skipped steps: 2.
-  What each optimizer was asked for, and what came of it, from first to last
-  optimizer  steps     skipped      loss  gradient norm  lost updates
-  1              4  1 (25.0 %)  2 → 1.25        1 → 0.5        50.0 %
-
-Layers, the worst first
-  Over all steps that were looked at. In formats that were not used: what a cast would lose.
-  Gradients that are already 0 are not counted there; some may have underflowed in the backward
-  pass.
-  Gradients that become zero: fraction of their number / fraction of their norm
-  layer  parameters  already 0  as trained (fp16)             fp16   bf16  lost updates  unusual dtypes
-  body            3          0    33.3 % / <0.1 %  66.7 % / <0.1 %  0 / 0        50.0 %     weight bf16
-  head            3          0              0 / 0            0 / 0  0 / 0        75.0 %                \
-
-
 The first inf or NaN
   In `head` (Addmm), in the forward pass before step 2.
   How it grew, from one module to the next
@@ -57,14 +43,42 @@ The first inf or NaN
   body    Linear              6·10⁴   fp16
   head    Linear                inf   fp16
 
+Steps
+  The loss scale: 2⁴, 2³ from step 3.
+  Skipped steps: 2.
+  Lost updates: the fraction of the weights with a gradient that a step left
+  exactly as they were.
+  What each optimizer was asked for, and what came of it, from first to last
+  optimizer  steps     skipped      loss  gradient norm  lost updates
+  1              4  1 (25.0 %)  2 → 1.25        1 → 0.5        50.0 %
+
+Layers, the worst first
+  Over all steps that were looked at.
+  Lost updates: the fraction of the weights with a gradient that a step left
+  exactly as they were.
+  Some of those that are already 0 may have underflowed in the backward pass.
+    unusual dtypes: weight bf16, in `body`
+  As trained: the fraction of the gradients, and of their norm, that became zero
+  layer  already 0  fp16, as trained  lost updates
+  body           0   33.3 % / <0.1 %        50.0 %
+  head           0             0 / 0        75.0 %
+
+What a cast to another format would lose
+  Fraction of each layer's gradient, by norm, that a cast would make zero
+  layer    fp16  bf16
+  body   <0.1 %     0
+  head        0     0
+
 Not seen
   a model runs as compiled code.
 
 How this was found
-  Every step was listened to; 2 of 4 were looked at closely, every 2nd of each optimizer.
-  amp-lessons 0.3.0, PyTorch 2.13.0, Python 3.11.7 on a CPU, 2026-11-22T17:20:20+00:00.
-  [measured] The training took 12.5 s with the audit, which spent 0.8 s of them around the
-  optimizers' steps."""
+  Every step was listened to; 2 of 4 were looked at closely, every 2nd of each
+  optimizer.
+  amp-lessons 0.3.0, PyTorch 2.13.0, Python 3.11.7 on a CPU,
+  2026-11-22T17:20:20+00:00.
+  [measured] The training took 12.5 s with the audit, which spent 0.8 s of them
+  around the optimizers' steps."""
 
 
 def test_the_text_of_a_report():
@@ -72,23 +86,63 @@ def test_the_text_of_a_report():
     assert text.replace(" \n", "\n") == re.sub(r" +\n", "\n", GOLDEN)
 
 
+def test_no_line_is_longer_than_a_terminal_is_wide():
+    """A path and a line of code stay in one piece, for they are copied."""
+    long = {f"{'encoder.layers.' * 4}{i}.self_attention.output": report().layers["body"] for i in range(30)}
+    named = {name: replace(layer, name=name) for name, layer in long.items()}
+    text = str(replace(report(), layers=named))
+    assert [line for line in text.splitlines() if len(line) > 80 and "at: " not in line] == []
+    assert ".layers.0.self_attention.output" in text
+
+
+def test_the_answer_comes_first_and_what_costs_most_before_the_rest():
+    first, second, *_ = str(report()).splitlines()
+    assert first == "Audit of train.py: 1 mistake in 4 optimizer steps"
+    assert second == "What it costs: the weights get other updates than they should"
+    slow = Sighting(**asdict(catalogue.precision.no_autocast("the forward pass", "fp16")))
+    unsure = Sighting(**asdict(catalogue.steps.no_step()), likely="it never stepped")
+    both = replace(report(), findings=(unsure, CLIPPED, slow)).to_dict()
+    (said,) = rendering.costs(both)
+    assert said.startswith(
+        "What it costs: perhaps the training learns nothing, or ends (`no_step`); the weights"
+    )
+    assert said.endswith("what mixed precision is for is not gained (`no_autocast`).")
+    assert not list(rendering.costs(replace(report(), findings=()).to_dict()))
+
+
+SECTIONS = (
+    *("1 mistake", "Findings", "How it ended", "The first inf", "Steps", "Layers"),
+    *("What a cast", "Not seen", "How this"),
+)
+KEYS = ("passed", "findings", "ended", "first_nonfinite", "steps", "layers", "not_seen", "how")
+
+
+@pytest.mark.parametrize("form", [str, Report.as_markdown, Report.as_html, Report.as_json])
+def test_all_forms_say_it_in_one_order(form):
+    said = str(form(report()))
+    asked = [f'"{key}"' for key in KEYS] if form is Report.as_json else SECTIONS
+    places = [said.index(each) for each in asked]
+    assert places == sorted(places)
+
+
 def test_a_clean_report_is_short():
     assert str(Report(findings=())) == "Audit: no optimizer step was seen"
     clean = Report(findings=(BF16,), steps=report().steps[:1])
     assert str(clean).splitlines()[0] == "Audit: no mistake seen in 1 optimizer step"
-    assert "looked at closely, every single one of each optimizer" in str(clean)
+    assert "looked at closely, every single one of each optimizer" in " ".join(str(clean).split())
 
 
 def test_markdown_says_the_same_and_means_nothing_by_accident():
     markdown = report().as_markdown()
     assert markdown.startswith(
-        "**Audit of train.py: 1 mistake in 4 optimizer steps**\n\nWhat ran: fp16 autocast, weights in fp32 "
+        "**Audit of train.py: 1 mistake in 4 optimizer steps**\n\nWhat it costs: the weights get other "
+        "updates than they should (`clip_before_unscale`).\n\nWhat ran: fp16 autocast, weights in fp32 "
         "and bf16, scaler on, 1 of 4 steps skipped.\n\n**Findings**\n\n- ✗ "
     )
     assert "*Cure:* call scaler.unscale\\_(optimizer) first\\\n" in markdown
-    assert (
-        "| body | 3 | 0 | 33.3 % / \\<0.1 % | 66.7 % / \\<0.1 % | 0 / 0 | 50.0 % | weight bf16 |" in markdown
-    )
+    assert "| body | 0 | 33.3 % / \\<0.1 % | 50.0 % |" in markdown
+    assert "| body | \\<0.1 % | 0 |" in markdown
+    assert "*unusual dtypes:* weight bf16, in `body`" in markdown
 
 
 def test_html_is_well_formed_and_nothing_in_it_is_markup_but_ours():
@@ -98,7 +152,7 @@ def test_html_is_well_formed_and_nothing_in_it_is_markup_but_ours():
     assert tree.tag == "section"
     assert {element.tag for element in tree.iter()}.isdisjoint({"script", "b"})
     heads = [element.text for element in tree.iter("h4")]
-    assert heads[:3] == ["Findings", "How it ended", "Steps"]
+    assert heads[:4] == ["Findings", "How it ended", "The first inf or NaN", "Steps"]
     assert all(element.get("scope") in ("col", "row") for element in tree.iter("th"))
 
 
@@ -126,7 +180,7 @@ def test_many_layers_are_told_by_the_worst():
     text = str(replace(report(), layers=many))
     assert "layer0 " in text
     assert "layer29" not in text
-    assert "18 more layers lose less." in text
+    assert "18 more layers lose no more." in text
 
 
 def test_an_exception_that_nobody_knows_is_told_how_to_go_on():
@@ -158,12 +212,13 @@ def test_an_overflow_that_the_scaler_met_is_called_that():
     ],
 )
 def test_the_second_line_says_in_which_precision_the_training_ran(ran, said):
-    lines = str(Report(findings=(), steps=report().steps[:1], precision=ran)).splitlines()
+    step = replace(report().steps[0], scale=1.0)
+    lines = str(Report(findings=(), steps=(step,), precision=ran)).splitlines()
     assert lines[1] == f"What ran: {said}."
 
 
 def test_a_layer_without_any_gradient_but_0_has_nothing_left_to_lose():
     zeros = replace(layer_step(0, torch.zeros(3)), zero_fraction=1.0)
     dead = Report(findings=(), steps=report().steps[:1], layers={"dead": LayerSeen("dead", 3, {}, (zeros,))})
-    (row,) = (line.split() for line in str(dead).splitlines() if line.startswith("  dead"))
-    assert row == ["dead", "3", "100", "%", "–", "–", "–", "75.0", "%"]
+    rows = [line.split() for line in str(dead).splitlines() if line.startswith("  dead")]
+    assert rows == [["dead", "100", "%", "–", "75.0", "%"], ["dead", "–", "–"]]

@@ -1,0 +1,197 @@
+"""A recording of a run: what every module was given and returned, its gradients and its weights, as sketches.
+
+It is small, whatever the size of the model: 500 bytes and a few words for each tensor. As a file it is JSON,
+with the sketches in one piece of base64; what is read is checked.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from amp_lessons import files
+from amp_lessons.audit.comparing.sketches import WIDTH
+from amp_lessons.typed_json import finite, made
+
+SCHEMA = "amp-lessons recording"
+VERSION = 1  # goes up when a key changes its meaning or goes away, not when one is added
+_NONE = -1  # instead of the number of a value
+
+
+class Value(NamedTuple):
+    """A tensor that was seen: its place in the order of all, and the number of the value of its gradient.
+
+    ``nonfinite`` counts its inf and NaN; ``gradient`` is -1 where none came.
+    """
+
+    order: int
+    dtype: str
+    shape: tuple[int, ...]
+    nonfinite: int = 0
+    gradient: int = _NONE
+
+
+class Call(NamedTuple):
+    """One call of a module, the ``number``-th of this module in a step, all counted from 0.
+
+    ``kind`` is its class, ``parent`` the number of the call inside of which it was, ``format`` the coarsest
+    number format that it rounds to: what it returns, or what autocast may use inside. ``inputs`` and
+    ``outputs`` are numbers of values, by their slot.
+    """
+
+    step: int
+    module: str
+    kind: str
+    number: int
+    parent: int
+    format: str
+    order: int
+    inputs: dict[str, int]
+    outputs: dict[str, int]
+
+
+class Weight(NamedTuple):
+    """A parameter or a buffer, of a ``module``, before a step; numbers of values, -1 for no gradient."""
+
+    step: int
+    name: str
+    module: str
+    value: int
+    gradient: int = _NONE
+
+
+@dataclass(frozen=True)
+class How:
+    """How a recording was made: versions, device, and whether it was ``nudged`` to see what rounding does."""
+
+    of: str
+    torch: str
+    amp_lessons: str
+    python: str
+    device: str
+    began: str
+    threads: int = 0
+    precision: str = ""
+    nudged: bool = False
+    arguments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A run, recorded: ``values`` in the order in which they came, and what they belong to.
+
+    ``made_of`` says of each module what PyTorch prints of it ("eps=1e-05"); ``steps`` are the optimizer
+    steps that were recorded, ``skipped`` those of them that a scaler left out; ``sketches`` has one row for
+    each value. ``recording.save("run.json")`` keeps it, ``Recording.load`` reads it.
+    """
+
+    how: How
+    steps: tuple[int, ...] = ()
+    skipped: tuple[int, ...] = ()
+    calls: tuple[Call, ...] = ()
+    weights: tuple[Weight, ...] = ()
+    values: tuple[Value, ...] = ()
+    made_of: dict[str, str] = field(default_factory=dict)
+    not_seen: tuple[str, ...] = ()
+    ended: str = ""
+    sketches: np.ndarray = field(default_factory=lambda: np.zeros((0, WIDTH)), repr=False, compare=False)
+
+    def as_json(self) -> str:
+        """Return the recording as one piece of JSON."""
+        entry = {name: value for name, value in vars(self).items() if name in self.__dataclass_fields__}
+        rows = np.ascontiguousarray(self.sketches, dtype="<f8")
+        entry |= {"schema": SCHEMA, "version": VERSION, "how": asdict(self.how)}
+        entry |= {name: [each._asdict() for each in entry[name]] for name in ("calls", "weights", "values")}
+        entry["sketches"] = base64.b64encode(rows.tobytes()).decode("ascii")
+        return json.dumps(finite(entry), allow_nan=False)
+
+    def save(self, path: str | Path) -> None:
+        """Write the recording to a file, whole or not at all. Raises OSError."""
+        files.replace(Path(path), self.as_json())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Recording:
+        """Read a file that ``save`` has written. Raises OSError, and ValueError for what is no recording."""
+        try:
+            return loads(Path(path).read_text("utf-8"))
+        except UnicodeDecodeError:
+            raise ValueError(f"{path}: this is no recording: it is no text") from None
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+
+    @cached_property
+    def by_step(self) -> dict[int, list[Weight]]:
+        """The weights of each step."""
+        found: dict[int, list[Weight]] = {}
+        for weight in self.weights:
+            found.setdefault(weight.step, []).append(weight)
+        return found
+
+
+def loads(text: str) -> Recording:
+    """Read a recording. Raises ValueError for text that is none, or of a version that is not known here."""
+    try:
+        document = json.loads(text)
+    except RecursionError:
+        raise ValueError("this is no recording: it is nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"this is no recording: it is no JSON ({error})") from None
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        raise ValueError(f'this is no recording: its "schema" would be {SCHEMA!r}')
+    if document.get("version") != VERSION:
+        raise ValueError(
+            f"this recording is of version {document.get('version')!r}, and only version {VERSION} is known "
+            "here: read it with the amp-lessons that wrote it"
+        )
+    try:
+        entry = {name: document.get(name) for name in Recording.__dataclass_fields__ if name in document}
+        sketches = _rows(entry.pop("sketches", None))
+        recording = made(Recording, entry, unknown_too=True)
+    except (TypeError, OverflowError) as error:
+        raise ValueError(f"this recording is damaged: {error}") from error
+    return _checked(Recording(**{**_fields(recording), "sketches": sketches}))
+
+
+def _fields(recording: Recording) -> dict[str, Any]:
+    return {name: getattr(recording, name) for name in Recording.__dataclass_fields__}
+
+
+def _rows(packed: Any) -> np.ndarray:
+    """Unpack the sketches. Raises ValueError."""
+    try:
+        data = base64.b64decode(packed, validate=True)
+        rows = np.frombuffer(data, dtype="<f8").reshape(-1, WIDTH)
+    except (TypeError, ValueError, binascii.Error):
+        raise ValueError("this recording is damaged: its sketches cannot be read") from None
+    if not np.isfinite(rows).all():
+        raise ValueError("this recording is damaged: its sketches are not finite")
+    return rows
+
+
+def _checked(recording: Recording) -> Recording:
+    """Return a recording whose numbers of values and calls all lead somewhere. Raises ValueError."""
+    if len(recording.sketches) != len(recording.values):
+        raise ValueError("this recording is damaged: it has not one sketch for each value")
+    if not all(0 <= each < len(recording.values) for each in _numbers(recording)):
+        raise ValueError("this recording is damaged: it speaks of values that it does not have")
+    if not all(_NONE <= call.parent < index for index, call in enumerate(recording.calls)):
+        raise ValueError("this recording is damaged: a call is inside of one that came later")
+    return recording
+
+
+def _numbers(recording: Recording) -> Iterator[int]:
+    for call in recording.calls:
+        yield from call.inputs.values()
+        yield from call.outputs.values()
+    yield from (weight.value for weight in recording.weights)
+    gradients = [weight.gradient for weight in recording.weights]
+    gradients += [value.gradient for value in recording.values]
+    yield from (each for each in gradients if each != _NONE)

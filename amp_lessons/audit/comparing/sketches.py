@@ -1,0 +1,96 @@
+"""Sketches: a tensor in 61 numbers, by which the distance of two tensors is estimated.
+
+A sketch is a fixed random projection, a *count sketch* (Charikar, Chen and Farach-Colton, 2002): every number
+gets a sign, drawn once for its place, and is added to one of 61 sums, in fp64. It is linear, so the
+difference of two sketches is the sketch of the difference, and its norm estimates the norm. The square of the
+estimate is right on average; where the difference is spread over many numbers its norm is known to within
+9 % (one standard deviation, ``1/√(2·61)``), and exactly where no two of its numbers share a sum: of tensors
+with at most 61 numbers, or that differ in one. Equal tensors have equal sketches, bit for bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from amp_lessons.audit.recorder.later import local
+
+# A prime: what repeats along a layer's width, a multiple of 2 mostly, is spread over all sums.
+WIDTH = 61
+_ROWS = 2048  # of signs; a longer tensor is cut into pieces, each with a sign of its own
+_AT_ONCE = 64  # pieces
+_SEED = 20261125
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """What is kept of a tensor: its ``sums``, where they lie, and how many of its numbers are inf or NaN.
+
+    These count as 0 in the sums. ``nonfinite`` is None where nobody has been made to wait for it yet.
+    """
+
+    sums: Tensor
+    nonfinite: Tensor | None
+
+
+def sketch(tensor: Tensor) -> Sketch:
+    """Sketch a tensor of any shape, layout and number format, without a trace in autograd or random numbers.
+
+    The order is that of ``tensor.reshape(-1)``, so the sketch depends on no memory format.
+    """
+    with torch.no_grad():
+        flat = _flat(tensor)
+        sums = _sums(flat)
+        if sums.device.type == "cpu" and bool(sums.sum().isfinite()):
+            return Sketch(sums, None)
+        nonfinite = flat.isfinite().logical_not_().sum()
+        return Sketch(_sums(flat.nan_to_num(0.0, 0.0, 0.0)), nonfinite)
+
+
+def relative_difference(one: np.ndarray, other: np.ndarray) -> float:
+    """Return the estimated norm of the difference of two tensors over the norm of the larger, 0 to 2."""
+    norm = max(float(np.linalg.norm(one)), float(np.linalg.norm(other)))
+    return float(np.linalg.norm(one - other)) / norm if norm > 0 else 0.0
+
+
+def _flat(tensor: Tensor) -> Tensor:
+    """Return a tensor's real numbers in a row."""
+    here = local(tensor).detach()
+    here = here.to_dense() if here.layout != torch.strided else here
+    here = torch.view_as_real(here) if here.is_complex() else here
+    return here.reshape(-1)
+
+
+def _sums(flat: Tensor) -> Tensor:
+    """Add all numbers of a row to the sums, in fp64; no more than 32 MiB of them are copied at a time."""
+    exact = torch.float32 if flat.is_floating_point() and flat.itemsize <= 4 else torch.float64
+    signs = _signs(str(flat.device), exact)
+    per_piece = signs.numel()
+    whole = flat.numel() // per_piece
+    rest = functional.pad(flat[whole * per_piece :].to(exact), (0, -flat.numel() % WIDTH))
+    total = (rest.view(-1, WIDTH) * signs[: rest.numel() // WIDTH]).sum(0, dtype=torch.float64)
+    for first in range(0, whole, _AT_ONCE):
+        last = min(first + _AT_ONCE, whole)
+        pieces = flat[first * per_piece : last * per_piece].to(exact).view(-1, *signs.shape)
+        turns = signs.view(-1, 1)[first:last].double()
+        total += ((pieces * signs).sum(1, dtype=torch.float64) * turns).sum(0)
+    return total
+
+
+@cache
+def _signs(device: str, dtype: torch.dtype) -> Tensor:
+    return _drawn(_ROWS * WIDTH).view(_ROWS, WIDTH).to(device, dtype)
+
+
+def _drawn(count: int) -> Tensor:
+    """Draw signs by NumPy: its streams stay the same over versions, and PyTorch's numbers are training's.
+
+    See https://numpy.org/neps/nep-0019-rng-policy.html: that holds of ``RandomState``.
+    """
+    drawn = np.random.RandomState(_SEED).randint(0, 2, count)
+    return torch.from_numpy(2.0 * drawn - 1.0)

@@ -1,0 +1,1 @@
+"""The same training again with one thing changed, and what of a loss that difference explains."""

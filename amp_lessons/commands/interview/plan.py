@@ -1,0 +1,102 @@
+"""``amp-lessons interview --until DATE --minutes N``: what there is to do today, and until the interview."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import date
+
+from amp_lessons.commands import typed
+from amp_lessons.commands.interview.terminal import rule, say
+from amp_lessons.interview.plan import LEAST_MINUTES, Day, Item, Plan, plan
+from amp_lessons.keeping import plan as keeping
+from amp_lessons.text.words import counted
+
+_MINUTES = 40
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of a plan."""
+    options = parser.add_argument_group("a plan for a date")
+    options.add_argument(
+        "--until", type=_day, metavar="DATE", help="plan until an interview on this day, such as 2026-12-04"
+    )
+    options.add_argument(
+        "--minutes",
+        dest="minutes_a_day",
+        type=typed.whole(LEAST_MINUTES),
+        metavar="N",
+        help=f"how long you have each day (default: as last time, or {_MINUTES})",
+    )
+    options.add_argument(
+        "--done", nargs="+", metavar="NAME", help="note that these were done today: those nobody else notices"
+    )
+
+
+def wanted(args: argparse.Namespace) -> bool:
+    """Whether a plan is asked for, or there is one to show."""
+    asked = args.until or args.minutes_a_day or args.done
+    return bool(asked) or keeping.read().until >= date.today().isoformat()
+
+
+def run(args: argparse.Namespace) -> int:
+    """Plan, note what was done, and show what there is to do. Raises ValueError and ProgressError."""
+    today, kept = date.today(), keeping.read()
+    until = args.until or (date.fromisoformat(kept.until) if kept.until else None)
+    if until is None:
+        raise ValueError("--until says for which day, such as --until 2026-12-04")
+    minutes = args.minutes_a_day or kept.minutes or _MINUTES
+    made = plan(until, minutes, today)
+    said = [keeping.record(until, minutes, today)]
+    if args.done:
+        names = [made.named(name).name for name in args.done]
+        said.append(keeping.mark(names, today))
+        made = plan(until, minutes, today)
+    _show(made, minutes)
+    for message in filter(None, (made.message, *said)):
+        say(message)
+    return 0
+
+
+def _show(made: Plan, minutes: int) -> None:
+    left = (made.until - made.today.on).days
+    when = "today" if left == 0 else f"in {counted(left, 'day')}"
+    say(f"Your interview is {when}, on {made.until:%A, %d %B}; {minutes} minutes a day.")
+    if made.missed:
+        say(_about_missed(made))
+    rule(f"today, {made.today.minutes} minutes")
+    for item in made.today.items:
+        _show_item(item)
+    if any(not item.traced and not item.done for item in made.today.items):
+        say("Note what you have done where the course cannot see it: amp-lessons interview --done NAME")
+    if made.days[1:]:
+        rule("then")
+    for day in made.days[1:]:
+        _show_day(day)
+    if made.left_out:
+        rule("what does not fit any more")
+        for item in made.left_out:
+            say(f"{item.what} ({item.minutes} min)", "  ")
+
+
+def _about_missed(made: Plan) -> str:
+    days = made.missed
+    named = f"{days[-1]:%d %B}" if len(days) == 1 else f"{len(days)} days, the last of them {days[-1]:%d %B}"
+    return f"Nothing was done on {named}: the plan is made anew for the time that is left."
+
+
+def _show_item(item: Item) -> None:
+    mark = "x" if item.done else " "
+    say(f"{item.minutes:2} min  {item.what}", f"[{mark}] ", " " * 12)
+    say(item.how if item.traced else f"{item.how}   (NAME: {item.name})", " " * 12)
+
+
+def _show_day(day: Day) -> None:
+    whats = "; ".join(f"{item.what}, {item.minutes} min" for item in day.items)
+    say(whats, f"{day.on:%a %d %b}  ", " " * 12)
+
+
+def _day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no day such as 2026-12-04") from None

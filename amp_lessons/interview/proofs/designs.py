@@ -1,0 +1,299 @@
+"""Calculations behind the rounds of system design: one function per round, for all of its stages."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from amp_lessons import measure, parallel
+from amp_lessons.formats import FORMATS
+
+
+class _Block(nn.Module):
+    """A block of a decoder: attention and two layers of four times the width, each behind its norm."""
+
+    def __init__(self, width: int, heads: int = 8) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norms = nn.ModuleList(nn.RMSNorm(width) for _ in range(2))
+        self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
+        self.up, self.down = (
+            nn.Linear(width, 4 * width, bias=False),
+            nn.Linear(4 * width, width, bias=False),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = self.qkv(self.norms[0](x)).chunk(3, -1)
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
+        x = x + self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(-2))
+        return x + self.down(F.gelu(self.up(self.norms[1](x))))
+
+
+def pretrain() -> dict[str, object]:
+    """Put 70 billion parameters on 512 GPUs: bytes, what crosses the nodes, and how often to save."""
+    parameters, gpus, layers, width, tokens = 70 * 10**9, 512, 80, 8192, 4096
+    gpu = measure.GPUS["H100 SXM"]
+
+    def held(stage: str) -> float:
+        return parallel.memory_per_rank(parameters, gpus, stage, "zero").total / 1e9
+
+    assert torch.finfo(torch.bfloat16).max > 1e38  # the range of fp32
+    assert torch.tensor(1.0).bfloat16() + 1e-3 == 1 != torch.tensor(1.0) + 1e-3  # small updates vanish
+    assert torch.tensor(tokens - 1.0).bfloat16().float() != tokens - 1  # positions need more digits
+    usable = 80  # GB, as it is sold
+    assert usable < gpu.usable_bytes / 1e9 < 1.1 * usable
+    assert held("ddp") > held("zero1") > usable > held("zero3")  # weights and gradients do not fit unsharded
+    assert held("zero2") > usable
+    unit = parameters // layers
+    gathered = parallel.memory_per_rank(parameters, gpus, "fsdp2", "fp32", gathered_parameters=2 * unit)
+    assert gathered.total / 1e9 < usable / 10
+
+    # What a block keeps for the backward pass, by CUDA's kernels, in bytes per token and width.
+    x = torch.randn(1, 64, 128, dtype=torch.bfloat16, requires_grad=True)
+    kept = sum(measure.saved_activation_bytes(_Block(128).bfloat16(), x).values()) / x.numel()
+    activations, inputs = (each * tokens * width * layers / 1e9 for each in (kept, 2))
+    assert inputs + gathered.total / 1e9 < usable < activations  # so blocks are computed again
+
+    # A reduction over all ranks, in bf16 and in fp32.
+    gradients = parallel.rank_gradients(gpus)
+    in_bf16, in_fp32 = (parallel.reduction(gradients, dtype) for dtype in (torch.bfloat16, torch.float32))
+    assert in_fp32.relative_error < 1e-5
+    assert in_bf16.size < 0.8  # towards less
+    eight = parallel.reduction(gradients[:8], torch.bfloat16)
+    assert eight.relative_error < 0.01  # few ranks would not notice
+
+    # A step: six operations per parameter and token, recomputation makes eight; what each rank sends.
+    batch, share, link = 4_000_000, 0.4, 50e9
+    compute_s = 8 * parameters * batch / (gpus * gpu.flop_per_s["bf16"] * share)
+    sent = {name: float(parallel.sent_bytes(name, 1, gpus)) for name in ("all-gather", "reduce-scatter")}
+    sent_bytes = parameters * (2 * 2 * sent["all-gather"] + 4 * sent["reduce-scatter"])  # forward, backward
+    assert sent_bytes / link > compute_s / 2
+    within = sent_bytes / 8 / link  # tensor parallelism in a node of eight: an eighth of each layer
+    assert within < compute_s / 5
+
+    # What is saved: fp32 weights and both moments; the interval is Young's.
+    saved, nodes, per_node, between_s = 12 * parameters, gpus // 8, 2e9, 8 * 3600
+    write_s = saved / (nodes * per_node)
+    every_s = math.sqrt(2 * write_s * between_s)
+    weights = torch.randn(10_000)
+    off = ((weights.bfloat16().float() - weights) / weights).abs().max().item()
+    update = 1e-4  # of a weight, as one step moves it
+    assert off > 10 * update  # a checkpoint in bf16 takes steps back
+    return {
+        "parameters": parameters // 10**9,
+        "gpus": gpus,
+        "rate": f"{gpu.flop_per_s['bf16'] / 1e12:.0f}",
+        "layers": layers,
+        "width": width,
+        "tokens": tokens,
+        "total": f"{held('ddp'):,.0f}",
+        "stage_two": f"{held('zero2'):.0f}",
+        "shard": f"{held('zero3'):.1f}",
+        "with_unit": f"{gathered.total / 1e9:.1f}",
+        "kept": f"{kept:.0f}",
+        "activations": f"{activations:.0f}",
+        "inputs": f"{inputs:.1f}",
+        "lost": f"{1 - in_bf16.size:.0%}",
+        "sent": f"{sent_bytes / 1e9:.0f}",
+        "link": f"{link / 1e9:.0f}",
+        "sending": f"{sent_bytes / link:.0f}",
+        "computing": f"{compute_s:.0f}",
+        "within": f"{within:.1f}",
+        "saved": f"{saved / 1e9:.0f}",
+        "batch": batch // 10**6,
+        "share": f"{share:.0%}",
+        "per_node": f"{per_node / 1e9:g}",
+        "steps": round(off / update),
+        "update": f"{update:.2%}",
+        "hours": between_s // 3600,
+        "writing": f"{write_s:.0f}",
+        "every": f"{every_s / 60:.0f}",
+        "off": f"{off:.1%}",
+        "spacing": f"{FORMATS['bf16'].spacing(100.0):g}",
+        "logit": 100,
+    }
+
+
+def serve() -> dict[str, object]:
+    """Read 70 billion weights and a cache of keys and values for each token that is served."""
+    parameters, layers, kv_heads, head, most_ms = 70 * 10**9, 80, 8, 128, 20
+    users, context = 32, 8192
+    gpus, coarsest, finest = 4, 128, 16
+    gpu = measure.GPUS["H100 SXM"]
+    usable = 80  # GB, as it is sold
+    assert usable < gpu.usable_bytes / 1e9 < 1.1 * usable
+    bits = {"bf16": 16.0, "fp8": 8.0, "int4": 4 + 16 / coarsest}  # an fp16 scale for each group of weights
+    gigabytes = {name: each * parameters / 8 / 1e9 for name, each in bits.items()}
+    reading = {name: 1e12 * each / gpu.bytes_per_s for name, each in gigabytes.items()}  # ms, on one GPU
+    assert gigabytes["bf16"] > usable > gigabytes["fp8"]
+    assert reading["fp8"] > most_ms > reading["bf16"] / gpus
+    assert reading["int4"] < most_ms
+
+    per_token = 2 * layers * kv_heads * head * 2  # keys and values, in bf16
+    cache = per_token * users * context / 1e9
+    assert gigabytes["bf16"] + cache < gpus * usable
+    with_cache = (gigabytes["bf16"] + cache) * 1e12 / gpu.bytes_per_s / gpus
+    halved = (gigabytes["bf16"] / 2 + cache / 2) * 1e12 / gpu.bytes_per_s / gpus
+    assert halved < with_cache
+    ridge = gpu.ridge_point("bf16")
+    batch = ridge * 2 / 2  # two operations for each weight of two bytes, for each user
+
+    # Weights in four bits: one outlier takes the steps of all that share its scale.
+    weights = torch.randn(64, 128)
+    weights[:, 0] = 40.0
+
+    def error(group: int) -> float:
+        parts = weights.reshape(-1, group)
+        scale = parts.abs().amax(-1, keepdim=True) / 7
+        rounded = ((parts / scale).round() * scale).reshape(weights.shape)[:, 1:]
+        return ((rounded - weights[:, 1:]).norm() / weights[:, 1:].norm()).item()
+
+    coarse, fine = error(coarsest), error(finest)
+    assert coarse > 2 * fine
+
+    # The same products, summed in one piece and in four, through some layers: which token is the largest?
+    layers_of = [(torch.randn(512, 512) / 512**0.5).bfloat16() for _ in range(6)]
+    head_weights, start = torch.randn(512, 2000).bfloat16(), torch.randn(2048, 512).bfloat16()
+
+    def product(x: Tensor, weight: Tensor, pieces: int) -> Tensor:
+        """Sum in fp32, as tensor cores do, piece by piece, and round once."""
+        parts = zip(x.float().chunk(pieces, -1), weight.float().chunk(pieces, 0), strict=True)
+        return torch.stack([a @ b for a, b in parts]).sum(0).bfloat16()
+
+    def logits(pieces: int) -> Tensor:
+        x = start
+        for weight in layers_of:
+            x = x + F.silu(product(x, weight, pieces))
+        return product(x, head_weights, pieces)
+
+    one, four = logits(1), logits(4)
+    assert torch.equal(one, logits(1))  # the same order gives the same bits
+    differ = (one != four).float().mean().item()
+    assert differ > 1e-3
+    first, second = one.topk(2).values.unbind(-1)
+    near = ((first - second) <= torch.tensor([FORMATS["bf16"].spacing(v) for v in second.tolist()])).float()
+    near_share = near.mean().item()  # equal, or neighbours in bf16
+    assert 0 < near_share < 0.2
+    assert (first == second).any()
+    wide = (start.float() @ head_weights.float()).topk(2).values
+    assert (wide[:, 0] > wide[:, 1]).all()  # in fp32 ties are rare
+    return {
+        "parameters": parameters // 10**9,
+        "bandwidth": f"{gpu.bytes_per_s / 1e12:g}",
+        "rate": f"{gpu.flop_per_s['bf16'] / 1e12:.0f}",
+        "most": most_ms,
+        "bf16": f"{gigabytes['bf16']:.0f}",
+        "fp8": f"{gigabytes['fp8']:.0f}",
+        "int4": f"{gigabytes['int4']:.0f}",
+        "read_bf16": f"{reading['bf16']:.0f}",
+        "read_fp8": f"{reading['fp8']:.0f}",
+        "read_int4": f"{reading['int4']:.0f}",
+        "read_several": f"{reading['bf16'] / gpus:.0f}",
+        "users": users,
+        "context": f"{context:,}",
+        "per_token": f"{per_token / 1e3:.0f}",
+        "cache": f"{cache:.0f}",
+        "with_cache": f"{with_cache:.0f}",
+        "halved": f"{halved:.0f}",
+        "batch": f"{batch:.0f}",
+        "gpus": gpus,
+        "large_group": coarsest,
+        "small_group": finest,
+        "coarse": f"{coarse:.0%}",
+        "fine": f"{fine:.0%}",
+        "differ": f"{differ:.1%}",
+        "near": f"{near_share:.0%}",
+    }
+
+
+def reinforce() -> dict[str, object]:
+    """Compute the log-probabilities of tokens twice, as a trainer does and as an engine does."""
+    width, vocabulary, tokens = 256, 1000, 4000
+    layers = [torch.randn(width, width) / width**0.5 for _ in range(12)]
+    head, start = torch.randn(width, vocabulary) * 3 / width**0.5, torch.randn(tokens, width)
+
+    def in_fp8(weight: Tensor) -> Tensor:
+        scale = weight.abs().max() / 448
+        return (weight / scale).to(torch.float8_e4m3fn).float() * scale
+
+    def log_probabilities(dtype: torch.dtype, fused: bool, few_bits: bool = False) -> Tensor:
+        """Round behind each operation, or fused: only what enters a product."""
+        rounded = (lambda x: x) if fused else (lambda x: x.to(dtype).float())
+        x = start
+        for layer in layers:
+            weight = in_fp8(layer) if few_bits else layer.to(dtype).float()
+            normed = rounded(rounded(x) * rounded(x.square().mean(-1, keepdim=True).rsqrt()))
+            x = rounded(x + rounded(F.silu(rounded(normed.to(dtype).float() @ weight))))
+        logits = rounded(x.to(dtype).float() @ head.to(dtype).float())
+        return F.log_softmax(logits, -1)
+
+    exact = log_probabilities(torch.float32, fused=True)
+    drawn = torch.distributions.Categorical(logits=exact).sample()[:, None]
+
+    def apart(engine: Tensor, trainer: Tensor) -> Tensor:
+        return (trainer - engine).gather(-1, drawn)[:, 0]
+
+    bf16, fp16 = (
+        apart(log_probabilities(dtype, fused=True), log_probabilities(dtype, fused=False))
+        for dtype in (torch.bfloat16, torch.float16)
+    )
+    assert 6 < bf16.std() / fp16.std() < 10  # three bits: a factor of eight
+    few = apart(
+        log_probabilities(torch.bfloat16, fused=True, few_bits=True),
+        log_probabilities(torch.bfloat16, fused=False),
+    )
+    assert few.std() > 2 * bf16.std()
+    long = 1000
+    spread = {name: each.std().item() * long**0.5 for name, each in (("bf16", bf16), ("fp16", fp16))}
+    answers = bf16[torch.randint(tokens, (200, long))].sum(-1).exp()
+    assert answers.std() > fp16[torch.randint(tokens, (200, long))].sum(-1).exp().std()
+
+    # What a policy gradient makes of samples of another policy, on a bandit of four arms.
+    logits, reward = torch.tensor([0.0, 0.2, 0.4, 0.6]), torch.tensor([1.0, 0.3, 0.5, 0.2])
+    trained, sampled = logits.softmax(-1), (logits + torch.tensor([1.0, -1.0, 0.0, 0.5])).softmax(-1)
+
+    def gradient(weights: Tensor) -> Tensor:
+        """Return the mean of reward times the gradient of the log-probability, each arm so often."""
+        scores = torch.eye(4) - trained
+        return (weights * reward) @ scores
+
+    true, ignored = gradient(trained), gradient(sampled)
+    ratio = trained / sampled
+    assert torch.allclose(gradient(sampled * ratio), true, atol=1e-6)  # in expectation
+    bias = ((ignored - true).norm() / true.norm()).item()
+    assert bias > 0.2
+    capped = ratio.clamp(max=1.5)
+    assert (
+        0 < (gradient(sampled * capped) - true).norm() < (ignored - true).norm()
+    )  # some of the bias is back
+
+    def variance(weights: Tensor) -> Tensor:
+        return (sampled * (weights * reward).square()).sum() - (sampled * weights * reward).sum().square()
+
+    assert variance(capped) < variance(ratio)
+
+    # How many samples the weights are worth.
+    ratios = answers / answers.mean()
+    worth = (ratios.sum() ** 2 / ratios.square().sum() / len(ratios)).item()
+    small, large = torch.tensor(1e-8), torch.tensor(1e5)
+    assert small.half() == 0 != small.bfloat16()  # fp16 needs a loss scale again
+    assert large.half().isinf()
+    assert large.bfloat16().isfinite()
+    assert fp16.std() > 0  # smaller, not zero
+    return {
+        "layers": len(layers),
+        "arms": len(reward),
+        "bf16": f"{bf16.std():.1g}",
+        "fp16": f"{fp16.std():.1g}",
+        "few": f"{few.std():.1g}",
+        "few_times": f"{few.std() / bf16.std():.1f}",
+        "times": f"{bf16.std() / fp16.std():.0f}",
+        "long": f"{long:,}",
+        "spread": f"{spread['bf16']:.2f}",
+        "spread_fp16": f"{spread['fp16']:.2f}",
+        "bias": f"{bias:.0%}",
+        "worth": f"{worth:.0%}",
+    }

@@ -1,0 +1,802 @@
+"""Proofs of the answers about language models: decoding, routing, trainer and engine, few bits."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from amp_lessons import exercises, measure
+from amp_lessons.formats import FORMATS
+
+_BF16 = torch.bfloat16
+
+
+def _split_product(x: Tensor, weight: Tensor, parts: int) -> Tensor:
+    """Multiply as a kernel with split-K does: ``parts`` sums, each rounded to the operands' dtype."""
+    pieces = zip(x.chunk(parts, -1), weight.chunk(parts, -1), strict=True)
+    sums = [F.linear(a.float(), b.float()).to(x.dtype).float() for a, b in pieces]
+    return torch.stack(sums).sum(0).to(x.dtype)
+
+
+def _log_probabilities(dtype: torch.dtype, parts: int, layers: int = 4) -> Tensor:
+    """Return those of one token in each of 1,024 places, (16, 64), by a network of random layers."""
+    draw = torch.Generator().manual_seed(1)
+    hidden = torch.randn(1024, 256, generator=draw)
+    for layer in range(layers):
+        weight = torch.randn(256, 256, generator=draw) / 16
+        product = _split_product(hidden.to(dtype), weight.to(dtype), parts).float()
+        hidden = product if layer == layers - 1 else 1.5 * product.tanh()
+    return hidden.log_softmax(-1)[:, 0].view(16, 64)
+
+
+def _mismatch(dtype: torch.dtype, layers: int = 4) -> Tensor:
+    """Return the differences of log-probabilities, (16, 64), between two kernels."""
+    return _log_probabilities(dtype, 1, layers) - _log_probabilities(dtype, 4, layers)
+
+
+# --- decoding: what is read, and how often
+
+
+def decode_rate(seed: int) -> dict[str, object]:
+    """Divide a GPU's bandwidth by the bytes of all weights, each of which is read once for a token."""
+    rng = random.Random(seed)
+    gpu = measure.GPUS[rng.choice(["A100 SXM 80 GB", "H100 SXM", "H200 SXM"])]
+    billions, bits, name = rng.choice([8, 13, 32]), *rng.choice([(16, "bf16"), (8, "INT8"), (4.5, "INT4")])
+    gigabytes = billions * bits / 8
+    assert gigabytes * 1e9 < gpu.memory_bytes
+    rate = gpu.bytes_per_s / (gigabytes * 1e9)
+    arithmetic = gpu.flop_per_s["bf16"] / (2 * billions * 1e9)
+    assert arithmetic > 20 * rate
+
+    def tokens_per_second(users: int) -> float:
+        """Return what all users together get: they share a reading, and each needs arithmetic of its own."""
+        return users / max(1 / rate, users / arithmetic)
+
+    assert tokens_per_second(2) == 2 * tokens_per_second(1)
+    return {
+        "gpu": gpu.name,
+        "billions": billions,
+        "format": name,
+        "bits": f"{bits:g}",
+        "gigabytes": f"{gigabytes:.1f}",
+        "bandwidth": f"{gpu.bytes_per_s / 1e12:.2f}",
+        "rate": f"{rate:.0f}",
+        "times": f"{arithmetic / rate:.0f}",
+        "value": rate,
+    }
+
+
+def kv_bytes(seed: int) -> dict[str, object]:
+    """Multiply layers, heads for keys and values, their width, tokens, users and bytes."""
+    rng = random.Random(seed)
+    layers, width, heads = rng.choice([(32, 128, 8), (80, 128, 8), (32, 128, 32)])
+    tokens, users = rng.choice([4096, 8192, 32_768]), rng.choice([8, 16, 64])
+    cache = [torch.empty(heads, 1, width, dtype=_BF16) for _ in range(2)]  # of one layer and token
+    per_token = layers * sum(each.nbytes for each in cache)
+    gigabytes = per_token * tokens * users / 1e9
+    assert per_token == 2 * layers * heads * width * 2
+    assert sum(each.to(torch.float8_e4m3fn).nbytes for each in cache) * layers == per_token / 2
+    return {
+        "layers": layers,
+        "heads": heads,
+        "width": width,
+        "tokens": f"{tokens:,}",
+        "users": users,
+        "itemsize": _BF16.itemsize,
+        "per_token": f"{per_token / 1e3:.0f}",
+        "gigabytes": f"{gigabytes:.1f}",
+        "value": gigabytes,
+    }
+
+
+def prefill_decode() -> dict[str, object]:
+    """Count operations and bytes of a layer for one token and for a prompt; compare with a GPU's ridge."""
+    gpu, width = measure.GPUS["H100 SXM"], 8192
+    ridge = gpu.flop_per_s["bf16"] / gpu.bytes_per_s
+
+    def intensity(tokens: int, weight_bytes: float = 2) -> float:
+        """Return operations per byte of a product of ``tokens`` rows with a square matrix of weights."""
+        moved = weight_bytes * width**2 + 2 * 2 * tokens * width
+        return 2 * tokens * width**2 / moved
+
+    assert 0.9 < intensity(1) <= 1
+    assert intensity(4096) > 3 * ridge
+    enough = next(tokens for tokens in range(1, 10_000) if intensity(tokens) >= ridge)
+
+    def seconds(tokens: int, weight_bytes: float, rate: float) -> float:
+        """Return what the slower of arithmetic and memory takes."""
+        operations = 2 * tokens * width**2
+        return max(operations / rate, operations / intensity(tokens, weight_bytes) / gpu.bytes_per_s)
+
+    fp8, bf16 = gpu.flop_per_s["fp8_e4m3"], gpu.flop_per_s["bf16"]
+    int4 = 4.5 / 8
+    assert seconds(1, int4, bf16) < 0.3 * seconds(1, 2, bf16)  # fewer bytes help decoding
+    assert seconds(1, 2, fp8) == seconds(1, 2, bf16)  # faster arithmetic does not
+    assert seconds(4096, int4, bf16) == seconds(4096, 2, bf16)  # and for a prompt it is the other way round
+    assert seconds(4096, 1, fp8) < 0.6 * seconds(4096, 2, bf16)
+    assert seconds(32, 2, bf16) < 1.1 * seconds(1, 2, bf16)  # users share a reading
+    return {
+        "decode": f"{intensity(1):.0f}",
+        "prompt": f"{intensity(4096):,.0f}",
+        "ridge": f"{ridge:.0f}",
+        "enough": enough,
+    }
+
+
+# --- the same prompt, another answer
+
+
+def temperature_zero() -> dict[str, object]:
+    """Repeat a product, split it in another way, and let two tokens that are nearly alike decide."""
+    hidden, weight = torch.randn(64, 4096).bfloat16(), (torch.randn(256, 4096) / 64).bfloat16()
+    first = _split_product(hidden, weight, 8)
+    assert all(
+        torch.equal(first, _split_product(hidden, weight, 8)) for _ in range(5)
+    )  # rounding has no chance
+    other = _split_product(hidden, weight, 1)
+    differ = (first != other).float().mean().item()
+    assert 0.1 < differ < 0.9
+    # A rival that is as likely by one order of the sum: by the other one the last bit decides
+    winner, rival = first.argmax(1), first.max(1).values
+    flipped = (other.gather(1, winner[:, None])[:, 0] < rival).float().mean().item()
+    assert 0 < flipped < 1
+    # A seed is for drawing, and the likeliest token is not drawn
+    chosen = []
+    for seed in range(3):
+        torch.manual_seed(seed)
+        chosen.append(first.argmax(1))
+    assert all(torch.equal(each, winner) for each in chosen)
+    return {"differ": f"{differ:.0%}", "flipped": f"{flipped:.0%}"}
+
+
+def batch_invariance() -> dict[str, object]:
+    """Let the number of rows choose the kernel, then fix the order; count the processors that stay idle."""
+    weight = (torch.randn(256, 4096) / 64).bfloat16()
+    hidden = torch.randn(64, 4096).bfloat16()
+
+    def by_shape(x: Tensor) -> Tensor:
+        """Split the sum where few rows would leave processors idle, as libraries do."""
+        return _split_product(x, weight, 8 if len(x) < 16 else 1)
+
+    assert not torch.equal(by_shape(hidden[:1]), by_shape(hidden)[:1])  # it depends on its neighbours
+    assert torch.equal(by_shape(hidden[:1]), by_shape(hidden[:1]))  # and is deterministic
+
+    def fixed(x: Tensor) -> Tensor:
+        """Add up each row in the same order, whatever the batch: row by row, as the simplest way."""
+        return torch.cat([_split_product(row[None], weight, 1) for row in x])
+
+    assert all(torch.equal(fixed(hidden[:rows])[0], fixed(hidden)[0]) for rows in (1, 7, 33))
+    outputs, tile, processors = 4096, 128, 132  # an H100 has 132 multiprocessors
+    tiles = outputs // tile
+    busy, split = tiles / processors, min(1.0, 4 * tiles / processors)
+    assert busy < 0.3 < 0.9 < split
+    return {"tiles": tiles, "processors": processors, "busy": f"{busy:.0%}", "split": f"{split:.0%}"}
+
+
+# --- trainer and engine
+
+
+def trainer_engine() -> dict[str, object]:
+    """Give the same tokens log-probabilities by two orders of sums, and weigh a gradient by their ratio."""
+    logarithms = _mismatch(_BF16)
+    off = (logarithms.exp() - 1).square().mean().sqrt().item()
+    assert 0.003 < off < 0.03
+    assert off > 1.3 * (_mismatch(_BF16, layers=1).exp() - 1).square().mean().sqrt()  # it grows
+    texts = logarithms.sum(1).exp() - 1
+    assert texts.abs().mean() > 3 * off
+    # A gradient from draws of another policy is that of another mean
+    logits = torch.tensor([1.0, 0.3, -0.5, -2.0], dtype=torch.float64, requires_grad=True)
+    drawn_from = (logits.detach() + torch.tensor([0.3, -0.2, 0.3, -1.0])).softmax(0)
+    rewards = torch.tensor([0.0, 1.0, 0.5, 5.0], dtype=torch.float64)
+    log_policy = logits.log_softmax(0)
+    wanted, plain, weighted = (
+        torch.autograd.grad(mean, logits, retain_graph=True)[0]
+        for mean in (
+            (log_policy.exp() * rewards).sum(),
+            (drawn_from * rewards * log_policy).sum(),
+            (drawn_from * (log_policy.detach().exp() / drawn_from) * rewards * log_policy).sum(),
+        )
+    )
+    assert not torch.allclose(plain, wanted, atol=0.01)
+    assert torch.allclose(weighted, wanted)
+    return {"token": f"{off:.1%}", "text": f"{texts.abs().mean().item():.0%}", "length": logarithms.shape[1]}
+
+
+def fp16_for_rl() -> dict[str, object]:
+    """Compare the mismatch in both formats, and what fp16 does with large and with small numbers."""
+    differences = [_mismatch(dtype).square().mean().sqrt().item() for dtype in (_BF16, torch.float16)]
+    times = differences[0] / differences[1]
+    assert 6 < times < 10
+    assert torch.finfo(_BF16).eps / torch.finfo(torch.float16).eps == 8
+    assert torch.tensor(7e4).half().isinf()
+    assert torch.tensor(7e4).bfloat16().isfinite()
+    gradient = torch.tensor(1e-8)
+    assert gradient.half() == 0
+    assert (gradient * 2**16).half() != 0
+    assert gradient.bfloat16() != 0
+    return {"times": f"{times:.0f}", "limit": f"{torch.finfo(torch.float16).max:g}", "bits": 3}
+
+
+def importance_correction() -> dict[str, object]:
+    """Enumerate a policy's tokens: the mean of weighed gradients, with and without a cap, and its spread."""
+    weigh = exercises.solution("importance_weights").function
+    logits = torch.tensor([1.0, 0.3, -0.5, -2.0, -6.0])
+    engine = (logits + torch.tensor([0.1, -0.2, 0.3, -0.4, -3.0])).log_softmax(0)
+    policy, rewards = logits.log_softmax(0), torch.tensor([0.0, 1.0, 0.5, 2.0, 30.0])
+
+    def mean_and_spread(weights: Tensor) -> tuple[float, float]:
+        """Return mean and standard deviation of the weighed reward over the engine's draws."""
+        mean = (engine.exp() * weights * rewards).sum()
+        return mean.item(), (engine.exp() * (weights * rewards - mean) ** 2).sum().sqrt().item()
+
+    wanted = (policy.exp() * rewards).sum().item()
+    without, full, capped = (
+        mean_and_spread(weights)
+        for weights in (torch.ones(5), weigh(policy, engine, math.inf), weigh(policy, engine, 2.0))
+    )
+    assert math.isclose(full[0], wanted, rel_tol=1e-5)
+    assert abs(without[0] - wanted) > abs(capped[0] - wanted) > 0
+    assert capped[1] < 0.5 * full[1]
+    assert not weigh(policy.requires_grad_(), engine, 2.0).requires_grad
+    tiny = torch.tensor([-150.0])
+    assert ((tiny + 0.5).exp() / tiny.exp()).isnan()
+    assert weigh(tiny + 0.5, tiny, 2.0).isfinite().all()
+    return {
+        "without": f"{abs(without[0] / wanted - 1):.0%}",
+        "capped": f"{abs(capped[0] / wanted - 1):.0%}",
+        "spread": f"{full[1] / capped[1]:.1f}",
+    }
+
+
+def sequence_ratio() -> dict[str, object]:
+    """Multiply ratios of tokens over texts of growing length; enumerate texts of two tokens for the bias."""
+    per_token, texts = 0.03, 4000
+    logs = torch.randn(texts, 2048) * per_token - per_token**2 / 2  # so that each ratio has a mean of 1
+
+    def effective_share(logs: Tensor) -> float:
+        """Return (sum of weights)² / sum of squares, over the number of texts."""
+        weights = logs.sum(1).exp()
+        return (weights.sum() ** 2 / weights.square().sum() / texts).item()
+
+    token, short, long = (effective_share(logs[:, :length]) for length in (1, 256, 2048))
+    assert token > 0.99 > short > long
+    assert math.isclose(short, math.exp(-256 * per_token**2), rel_tol=0.05)  # exponential in the length
+    assert effective_share(logs / 8) > 0.9  # an eighth of the spread, as in fp16
+    geometric = logs[:, :64].mean(1).exp()
+    assert torch.isclose(geometric.std(), torch.tensor(per_token / 8), rtol=0.1)
+
+    # Two tokens, of two kinds each; the second depends on the first, and the reward on both
+    draw = torch.Generator().manual_seed(0)
+    logits = torch.randn(3, 2, generator=draw, dtype=torch.float64, requires_grad=True)
+    rewards = torch.tensor([[0.0, 1.0], [2.0, 5.0]], dtype=torch.float64)
+    first, *second = logits.log_softmax(1)
+    policy = first[:, None], torch.stack(second)
+    engine = tuple(each.detach() for each in policy)
+    shift = torch.tensor([[0.4, -0.6]], dtype=torch.float64)
+    engine = (engine[0] + shift.T).log_softmax(0), (engine[1] + shift).log_softmax(1)
+    drawn = (engine[0] + engine[1]).exp()
+    ratios = [(now - then).detach().exp() for now, then in zip(policy, engine, strict=True)]
+    wanted = torch.autograd.grad(((policy[0] + policy[1]).exp() * rewards).sum(), logits, retain_graph=True)[
+        0
+    ]
+    by_text = ratios[0] * ratios[1] * (policy[0] + policy[1])
+    by_token = ratios[0] * policy[0] + ratios[1] * policy[1]
+    of_text, of_tokens = (
+        torch.autograd.grad((drawn * rewards * each).sum(), logits, retain_graph=True)[0]
+        for each in (by_text, by_token)
+    )
+    assert torch.allclose(of_text, wanted)
+    assert not torch.allclose(of_tokens, wanted, atol=0.01)
+    return {
+        "per_token": f"{per_token:.0%}",
+        "short": f"{short:.0%}",
+        "long": f"{long:.0%}",
+        "length": 256,
+        "longer": "2,048",
+    }
+
+
+# --- who computes what
+
+
+def online_softmax() -> dict[str, object]:
+    """Take a softmax block by block, in fp32 and with a sum in bf16, and count what is kept."""
+    by_blocks = exercises.solution("online_softmax").function
+    scores, values = (8 * torch.randn(16, 4096)).bfloat16(), torch.randn(4096, 64).bfloat16()
+    blocks = list(zip(scores.split(128, 1), values.split(128), strict=True))
+    whole = scores.double().softmax(1) @ values.double()
+    assert torch.allclose(by_blocks(iter(blocks)).double(), whole, atol=1e-5)
+
+    # Without the factor what came before the maximum grew counts too much
+    largest, total, weighted = torch.full((16, 1), -torch.inf), torch.zeros(16, 1), torch.zeros(16, 64)
+    for block, rows in blocks:
+        largest = torch.maximum(largest, block.float().amax(1, keepdim=True))
+        exponentials = (block.float() - largest).exp()
+        total, weighted = total + exponentials.sum(1, keepdim=True), weighted + exponentials @ rows.float()
+    forgotten = ((weighted / total).double() - whole).norm() / whole.norm()
+    assert forgotten > 0.2
+    assert (torch.tensor(-torch.inf) - torch.tensor(-torch.inf)).isnan()  # a block that is masked
+
+    counted = torch.zeros((), dtype=_BF16)
+    for _ in range(1000):
+        counted = counted + 1
+    assert counted == 256
+    kept = 2 + values.shape[1]
+    assert kept < 0.02 * scores.shape[1]
+    return {"kept": kept, "row": f"{scores.shape[1]:,}", "stops": f"{counted.item():.0f}"}
+
+
+def flash_bias() -> dict[str, object]:
+    """Round sums of two bf16 numbers of one sign and a small rest to bf16: where do the errors point?"""
+    values = -(2 + 2 * torch.rand(20_000, 2)).bfloat16().double()
+    rest = -0.01 * torch.rand(20_000).double()
+
+    def errors(sums: Tensor, dtype: torch.dtype = _BF16) -> Tensor:
+        """Return the relative errors of rounding sums to a dtype; their mean is 0 where it is fair."""
+        return (sums.float().to(dtype).double() - sums) / sums.abs()
+
+    def bias(sums: Tensor) -> float:
+        """Return the mean error over its mean magnitude."""
+        return (errors(sums).mean() / errors(sums).abs().mean()).item()
+
+    sums = values.sum(1)
+    two_ones = bias(sums + rest)
+    assert two_ones < -0.3  # too negative
+    assert bias(-sums - rest) > 0.3  # and too positive with values of the other sign
+    assert abs(bias(sums)) < 0.02  # the middles alone go to the even neighbour
+    weights = 0.5 + 0.4 * torch.rand(20_000, 2).double()
+    below_one = (weights * values).sum(1) + rest
+    assert abs(bias(below_one)) < 0.05  # weights below 1 put sums anywhere
+    assert errors(sums + rest).sum().abs() > 10 * errors(below_one).sum().abs()  # it adds up
+    on_the_grid = sums == sums.float().bfloat16().double()
+    spacing = 2.0 ** (sums.abs().log2().floor() - 7)
+    middle = ((sums / spacing) % 1 - 0.5).abs() < 1e-9
+    assert (on_the_grid ^ middle).all()
+    assert errors(sums + rest, torch.float32).abs().max() < 1e-6
+    return {"bias": f"{-two_ones:.0%}", "middles": f"{middle.float().mean().item():.0%}"}
+
+
+def head_fp32() -> dict[str, object]:
+    """Round logits in the head, cast behind it, or compute the head in fp32; compare log-probabilities."""
+    hidden, weight = torch.randn(64, 1024).bfloat16(), (torch.randn(4096, 1024) * 0.15).bfloat16()
+    labels, rows = torch.randint(4096, (64,)), torch.arange(64)
+    exact = F.linear(hidden.double(), weight.double()).log_softmax(1)[rows, labels]
+
+    def error(log_probabilities: Tensor) -> float:
+        return (log_probabilities[rows, labels].double() - exact).abs().mean().item()
+
+    rounded = F.linear(hidden, weight)
+    all_in_bf16, behind = error(rounded.log_softmax(1)), error(rounded.float().log_softmax(1))
+    in_fp32 = error(F.linear(hidden.float(), weight.float()).log_softmax(1))
+    assert all_in_bf16 > 1.3 * behind > 1000 * in_fp32
+    spacing = torch.nextafter(torch.tensor(20.0, dtype=_BF16), torch.tensor(30.0, dtype=_BF16)).item() - 20
+    probability = math.exp(spacing / 2) - 1
+    assert 0.06 < probability < 0.07
+    with torch.autocast("cpu", _BF16):
+        assert F.linear(hidden.float(), weight.float()).dtype == _BF16  # autocast runs the head in 16 bits
+        with torch.autocast("cpu", enabled=False):
+            assert F.linear(hidden.float(), weight.float()).dtype == torch.float32
+    return {
+        "logit": 20,
+        "spacing": f"{spacing:g}",
+        "probability": f"{probability:.0%}",
+        "both": f"{all_in_bf16:.2f}",
+        "behind": f"{behind:.2f}",
+        "head": f"{in_fp32:.0e}",
+    }
+
+
+def router_fp32() -> dict[str, object]:
+    """Choose two of 64 experts by scores that are kept in bf16, in fp32, and computed in fp64."""
+    hidden, weight = torch.randn(8192, 1024).bfloat16(), (torch.randn(64, 1024) / 32).bfloat16()
+
+    def chosen(scores: Tensor) -> Tensor:
+        return scores.topk(2, dim=1).indices.sort(1).values
+
+    wanted = chosen(F.linear(hidden.double(), weight.double()))
+    in_bf16, in_fp32 = F.linear(hidden, weight), F.linear(hidden.float(), weight.float())
+    others, kept = ((chosen(each) != wanted).any(1).float().mean().item() for each in (in_bf16, in_fp32))
+    assert others > 0.005 > 10 * kept
+    # A product of two bf16 numbers is exact in fp32: only where the sum is rounded matters
+    a, b = hidden[:, 0], weight[0, 0]
+    assert torch.equal(a.double() * b.double(), (a.float() * b.float()).double())
+    # Hidden states that were rounded before: no router repairs that
+    before = torch.randn(8192, 1024)
+    late = chosen(F.linear(before.bfloat16().float(), weight.float()))
+    early = chosen(F.linear(before, weight.float()))
+    moved = (late != early).any(1).float().mean().item()
+    assert moved > 0.002
+    return {"others": f"{others:.1%}", "before": f"{moved:.1%}"}
+
+
+def z_loss() -> dict[str, object]:
+    """Let logits drift by a constant: what cross-entropy, a z-loss and bf16 say; then train them back."""
+    logits, labels = torch.randn(64, 500), torch.randint(500, (64,))
+    far = logits + 100
+    near_loss, far_loss = F.cross_entropy(logits.double(), labels), F.cross_entropy(far.double(), labels)
+    assert torch.isclose(near_loss, far_loss, rtol=1e-5)
+    off = [
+        (
+            F.cross_entropy(each.bfloat16().float(), labels, reduction="none")
+            - F.cross_entropy(each, labels, reduction="none")
+        )
+        .abs()
+        .mean()
+        .item()
+        for each in (logits, far)
+    ]
+    assert off[1] > 20 * off[0]
+    bias = torch.full((1,), 100.0, requires_grad=True)  # the direction that cross-entropy does not see
+    (gradient,) = torch.autograd.grad(F.cross_entropy(logits.double() + bias.double(), labels), bias)
+    assert abs(gradient.item()) < 1e-6
+    for _ in range(100):
+        loss = (logits + bias).logsumexp(1).square().mean()
+        bias = bias - 0.1 * torch.autograd.grad(loss, bias)[0]
+    assert (logits + bias).logsumexp(1).mean().abs() < 0.1
+    return {"near": f"{off[0]:.4f}", "far": f"{off[1]:.2f}", "drift": 100}
+
+
+def qk_norm() -> dict[str, object]:
+    """Let the weights of queries and keys grow: scores and attention's gradient with a norm and without."""
+    x, width = torch.randn(64, 128), 64
+    query, key = torch.randn(2, width, 128) / 128**0.5
+
+    def scores(factor: float, normalise: bool) -> Tensor:
+        q, k = (F.linear(x, factor * weight) for weight in (query, key))
+        q, k = ((F.rms_norm(each, (width,)) if normalise else each) for each in (q, k))
+        return q @ k.T / width**0.5
+
+    assert torch.allclose(scores(2, False), 4 * scores(1, False), rtol=1e-4, atol=1e-5)
+    assert torch.allclose(scores(100, True), scores(1, True), rtol=1e-3, atol=1e-3)
+    assert scores(100, True).abs().max() <= width**0.5 + 1e-3
+    assert scores(200, False).half().isinf().any()  # beyond fp16, and far from it with a norm
+
+    def slope(factor: float, normalise: bool) -> float:
+        """Return how much attention answers to its scores: p (1 - p), summed."""
+        weights = scores(factor, normalise).softmax(1)
+        return (weights * (1 - weights)).sum(1).mean().item()
+
+    assert slope(10, False) < 0.2 * slope(1, False)  # nearly one-hot: hardly a gradient
+    assert math.isclose(slope(10, True), slope(1, True), rel_tol=1e-3)
+    large = scores(10, False).abs().max().item()
+    step = torch.tensor(large).bfloat16()
+    spacing = (torch.nextafter(step, torch.tensor(torch.inf, dtype=_BF16)) - step).item()
+    assert spacing > 1
+    return {
+        "times": 4,
+        "bound": f"{width**0.5:g}",
+        "width": width,
+        "spacing": f"{spacing:g}",
+        "large": f"{large:.0f}",
+    }
+
+
+# --- few bits
+
+
+def int4_groups() -> dict[str, object]:
+    """Quantise a matrix with outliers by rows and by groups: errors, lost weights, bits."""
+    quantise = exercises.solution("group_quantize").function
+    weight = torch.randn(64, 4096)
+    weight[:, 7] = 40.0  # an input whose weights are large
+
+    def stored(size: int) -> tuple[float, float]:
+        """Return the error of all other weights, and which fraction of them becomes 0."""
+        codes, scales = quantise(weight, size)
+        back = codes * scales.float().repeat_interleave(size, 1)[:, : weight.shape[1]]
+        others = torch.arange(4096) != 7
+        error = (back - weight)[:, others].norm() / weight[:, others].norm()
+        return error.item(), (codes[:, others] == 0).float().mean().item()
+
+    by_row, by_group = stored(4096), stored(32)
+    assert by_row[0] > 0.9 > 3 * by_group[0]
+    assert by_row[1] > 0.99
+    assert stored(128)[0] > by_group[0]
+    bits, coarse = 4 + 16 / 32, 4 + 16 / 128
+    assert quantise(weight, 32)[1].element_size() == 2
+    return {
+        "bits": f"{bits:g}",
+        "coarse": f"{coarse:g}",
+        "size": 32,
+        "larger": 128,
+        "row_error": f"{by_row[0]:.0%}",
+        "group_error": f"{by_group[0]:.0%}",
+        "codes": 16,
+    }
+
+
+def w4_or_w8() -> dict[str, object]:
+    """Compare the time of a layer by its roofline, and the error of activations in 8 bits with an outlier."""
+    gpu, width = measure.GPUS["H100 SXM"], 8192
+
+    def seconds(tokens: int, weight_bytes: float, rate: float) -> float:
+        """Return what the slower of arithmetic and reading the weights takes."""
+        return max(2 * tokens * width**2 / rate, weight_bytes * width**2 / gpu.bytes_per_s)
+
+    bf16, eight = gpu.flop_per_s["bf16"], gpu.int8_per_s
+    writing, prompt = (
+        [seconds(tokens, size, rate) for size, rate in ((2, bf16), (4.5 / 8, bf16), (1, eight))]
+        for tokens in (1, 8192)
+    )
+    assert writing[0] > writing[2] > writing[1]
+    assert prompt[0] == prompt[1] == 2 * prompt[2] or math.isclose(prompt[0], 2 * prompt[2], rel_tol=0.01)
+    assert prompt[0] == prompt[1]
+
+    x = torch.randn(512, 256)
+    x[:, 3] *= 100  # a channel of outliers
+
+    def error(x: Tensor, weight: Tensor) -> float:
+        """Return that of a product with one scale of 8 bits per token, and one per output."""
+        scales = [each.abs().amax(1, keepdim=True) / 127 for each in (x, weight)]
+        a, b = ((each / s).round() * s for each, s in zip((x, weight), scales, strict=True))
+        return ((a @ b.T - x @ weight.T).norm() / (x @ weight.T).norm()).item()
+
+    weight = torch.randn(128, 256)
+    weight[:, 3] /= 100  # so that the channel matters as much as any other
+    move = x.abs().amax(0).sqrt() / weight.abs().amax(0).sqrt()  # a part of the outlier goes into the weights
+    plain, smooth = error(x, weight), error(x / move, weight * move)
+    assert plain > 4 * smooth
+    assert torch.allclose((x / move) @ (weight * move).T, x @ weight.T, rtol=1e-3, atol=1e-3)
+    return {
+        "write4": f"{writing[0] / writing[1]:.1f}",
+        "write8": f"{writing[0] / writing[2]:.1f}",
+        "prompt8": f"{prompt[0] / prompt[2]:.1f}",
+        "plain": f"{plain:.0%}",
+        "smooth": f"{smooth:.1%}",
+    }
+
+
+def kv_fp8() -> dict[str, object]:
+    """Cast keys and values to E4M3 and to INT4, with a large channel of keys and two kinds of scales."""
+    query, key, value = torch.randn(3, 256, 64)
+    key[:, 5] += 30  # keys have channels that are large for every token
+
+    def attention(key: Tensor, value: Tensor) -> Tensor:
+        return (query @ key.T / 8).softmax(1) @ value
+
+    def cast(x: Tensor, scale: Tensor) -> Tensor:
+        return (x / scale).to(torch.float8_e4m3fn).float() * scale
+
+    def int4(x: Tensor, scale: Tensor) -> Tensor:
+        return (x / scale).round().clamp(-8, 7) * scale
+
+    wanted, limit = attention(key, value), torch.finfo(torch.float8_e4m3fn).max
+
+    def error(key: Tensor, value: Tensor) -> float:
+        return ((attention(key, value) - wanted).norm() / wanted.norm()).item()
+
+    one = cast(key, key.abs().max() / limit), cast(value, value.abs().max() / limit)
+    only_values = error(key, one[1])
+    both = error(*one)
+    assert only_values < 0.03 < both
+    unscaled = error(key.to(torch.float8_e4m3fn).float(), value.to(torch.float8_e4m3fn).float())
+    assert abs(unscaled - both) < 0.5 * both  # a float keeps its digits: the scale hardly matters
+    per_token = error(int4(key, key.abs().amax(1, keepdim=True) / 7), value)
+    per_channel = error(int4(key, key.abs().amax(0, keepdim=True) / 7), value)
+    assert per_token > 1.2 * per_channel  # with integers it does
+    return {
+        "values": f"{only_values:.1%}",
+        "both": f"{both:.0%}",
+        "token": f"{per_token:.0%}",
+        "channel": f"{per_channel:.0%}",
+        "bytes": 2,
+    }
+
+
+def qlora_dtypes() -> dict[str, object]:
+    """Train adapters over a base in four bits: who has a gradient, who moves, and in which dtype."""
+    quantise = exercises.solution("group_quantize").function
+    base = torch.randn(64, 64) / 8
+    codes, scales = quantise(base, 32)
+    unpacked = (codes * scales.float().repeat_interleave(32, 1)).bfloat16()
+    down, up = nn.Parameter(torch.randn(8, 64) / 8), nn.Parameter(torch.zeros(64, 8))
+    x, target = torch.randn(256, 64), torch.randn(256, 64)
+
+    def loss(down: Tensor, up: Tensor) -> Tensor:
+        with torch.autocast("cpu", _BF16):
+            output = F.linear(x, unpacked) + F.linear(F.linear(x, down), up)
+        return F.mse_loss(output.float(), target)
+
+    assert (F.linear(F.linear(x, down), up) == 0).all()  # at the beginning: the base alone
+    assert F.linear(x.bfloat16(), unpacked).dtype == _BF16
+    loss(down, up).backward()
+    assert up.grad is not None
+    assert up.grad.dtype == torch.float32
+    assert not codes.is_floating_point()  # what has no gradient in PyTorch
+    # Small steps: in fp32 they add up, in bf16 they do not
+    ones, small = torch.ones(1000), 1e-4
+    moved = [ones.to(dtype) for dtype in (torch.float32, _BF16)]
+    for _ in range(100):
+        moved = [each - small for each in moved]
+    assert math.isclose(moved[0][0].item(), 1 - 100 * small, rel_tol=1e-4)
+    assert moved[1][0] == 1
+    parameters, rank_share = 65e9, 0.01
+    whole, quantised = parameters * 16 / 1e9, parameters * (4.5 / 8 + rank_share * 16) / 1e9
+    assert whole > 1000 > 60 > quantised
+    return {
+        "whole": f"{whole:,.0f}",
+        "quantised": f"{quantised:.0f}",
+        "small": small,
+        "share": f"{rank_share:.0%}",
+        "billions": 65,
+    }
+
+
+def bf16_decay() -> dict[str, object]:
+    """Multiply weights by 1 - 1e-5 ten thousand times, and find the smallest decay that moves any."""
+    weights, decay = torch.randn(10_000), 1e-5
+    steps = 10_000
+    assert torch.equal(weights.bfloat16() * (1 - decay), weights.bfloat16())  # and so at every later step
+    exact = 1 - (1 - decay) ** steps
+    in_fp32 = torch.ones(1)
+    for _ in range(steps):
+        in_fp32 = in_fp32 * (1 - decay)
+    assert math.isclose(1 - in_fp32.item(), exact, rel_tol=0.02)
+    numbers = torch.arange(0x3F80, 0x4000, dtype=torch.int16).view(_BF16)  # all from 1 to 2
+    smallest = next(k for k in range(1, 100) if not torch.equal(numbers * (1 - k * 1e-4), numbers))
+    assert 18 <= smallest <= 21
+    decoupled = torch.ones(1, dtype=_BF16) - 1e-5 * torch.ones(1, dtype=_BF16)
+    assert decoupled == 1  # written as a subtraction, no better
+    up_or_down = torch.rand(10**6) < decay / 2**-8  # a stochastic rounding of 1 - 1e-5, to 1 or 1 - 1/256
+    assert math.isclose(up_or_down.float().mean().item() * 2**-8, decay, rel_tol=0.1)
+    portion = numbers * (1 - decay) ** 1000  # a thousand steps' decay at once
+    assert (portion < numbers).all()
+    return {
+        "decay": "1e-5",
+        "steps": f"{steps:,}",
+        "exact": f"{exact:.0%}",
+        "least": f"{smallest * 1e-4:.1%}",
+    }
+
+
+# --- optimizers, compilers, other formats
+
+
+def muon_bf16() -> dict[str, object]:
+    """Run Muon's five steps in fp32 and bf16, on a matrix whose singular values spread and on a plain one."""
+
+    def newton_schulz(
+        matrix: Tensor, dtype: torch.dtype, *, normalised: bool = True, push: float = 1
+    ) -> Tensor:
+        x = (matrix / matrix.norm() if normalised else matrix).to(dtype)
+        for step in range(5):
+            square = x @ x.mT
+            x = 3.4445 * x + (-4.7750 * square + 2.0315 * square @ square) @ x
+            x = x * push if step == 2 else x
+        return x.double()
+
+    plain, fp32 = torch.randn(128, 256), torch.float32
+    values = {dtype: torch.linalg.svdvals(newton_schulz(plain, dtype)) for dtype in (fp32, _BF16)}
+    low, high = values[fp32].min().item(), values[fp32].max().item()
+    assert 0.6 < low < 0.8
+    assert 1.05 < high < 1.25
+    added = (values[fp32] - values[_BF16]).abs().max().item()
+    assert added < 0.1 * (high - low)
+    for push in (0.95, 1.05):  # what is off by some per cent after three steps comes back into the band
+        pushed = torch.linalg.svdvals(newton_schulz(plain, fp32, push=push))
+        assert 0.6 < pushed.min() < pushed.max() < 1.25
+    assert torch.linalg.svdvals(newton_schulz(plain, fp32, push=1.1)).max() > 2  # a tenth is too much
+    assert not newton_schulz(plain, fp32, normalised=False).isfinite().all()
+    left, _, right = torch.linalg.svd(plain, full_matrices=False)
+    spread = (left * torch.logspace(0, -3, 128)) @ right
+    in_fp32, in_bf16 = (newton_schulz(spread, dtype) for dtype in (fp32, _BF16))
+    off = ((in_fp32 - in_bf16).norm() / in_fp32.norm()).item()
+    smallest = torch.linalg.svdvals(in_fp32).min().item()
+    assert smallest < 0.5  # so few steps do not lift a direction that was a thousandth
+    assert 0.02 < off < 0.3
+    difference = in_fp32 - in_bf16
+    weak = left[:, 64:].double()  # the half with the smaller singular values
+    assert (weak.mT @ difference).norm() > 0.8 * difference.norm()
+    return {
+        "low": f"{low:.1f}",
+        "high": f"{high:.1f}",
+        "added": f"{added:.3f}",
+        "off": f"{off:.0%}",
+        "small": f"{smallest:.2f}",
+    }
+
+
+def eight_bit_moments() -> dict[str, object]:
+    """Store second moments of many sizes in 8 bits: by even steps, and by codes with an exponent."""
+    gradients = torch.randn(64, 256) * torch.logspace(-4, 0, 256)
+    second, first = gradients.square(), gradients
+    amax = second.amax(1, keepdim=True)
+    even = (second / amax * 255).round() / 255 * amax
+    e5m2 = FORMATS["fp8_e5m2"]
+    floating = (second / amax * e5m2.max).to(torch.float8_e5m2).float() / e5m2.max * amax
+
+    def lost(stored: Tensor) -> float:
+        return (stored == 0).float().mean().item()
+
+    def longest(stored: Tensor) -> float:
+        """Return the largest step of Adam, first over root of second moment, in learning rates."""
+        return (first.abs() / (stored.sqrt() + 1e-8)).max().item()
+
+    assert math.isclose(longest(second), 1, rel_tol=1e-3)
+    assert longest(even) > 1e6
+    assert lost(even) > 0.5 > lost(floating)
+    kept = floating > 0
+    assert (first.abs() / floating.sqrt())[kept].max() < 1.6
+    whole = second.clone()
+    whole[0, 0] = 1e4  # one huge gradient: in one block, or in a scale for all
+    shared = (whole / whole.max() * 255).round()
+    per_block = (whole / whole.amax(1, keepdim=True) * 255).round()
+    assert (shared[1:] == 0).all()
+    assert not (per_block[1:] == 0).all()
+    left, before = 2 * (1 + 4 / 256), 2 * 4  # a scale in fp32 for each block of 256
+    return {
+        "lost": f"{lost(even):.0%}",
+        "longest": f"{longest(even) / 1e6:.0f} million",
+        "kept": f"{1 - lost(floating):.0%}",
+        "bytes": before,
+        "left": f"{left:.0f}",
+    }
+
+
+def compile_casts() -> dict[str, object]:
+    """Round after each of a chain of operations, as eager mode does, and once, as a fused kernel does."""
+    x, y, z = torch.randn(3, 100_000).bfloat16()
+
+    def chain(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
+        return x * torch.sigmoid(y) + z
+
+    eager = chain(x, y, z)
+    fused = chain(x.float(), y.float(), z.float()).bfloat16()
+    exact = chain(x.double(), y.double(), z.double())
+    differ = (eager != fused).float().mean().item()
+    assert 0.05 < differ < 0.9
+    off = [((each.double() - exact).norm() / exact.norm()).item() for each in (eager, fused)]
+    assert off[0] > 1.2 * off[1]
+    relative = ((eager.double() - fused.double()) / fused.double().abs().clamp(min=1e-6)).abs().max().item()
+    assert relative > 0.5  # where terms cancel, a last bit is everything
+    assert (x.float().sum() != x.float().flip(0).sum()) or (y.float().sum() != y.float().flip(0).sum())
+    # A cast that somebody wrote is a statement about the result, and leaving it out another function
+    written = (x.float() / 3).bfloat16().float() + 1.0
+    assert not torch.equal(written, x.float() / 3 + 1.0)
+    return {"differ": f"{differ:.0%}", "less": f"{1 - off[1] / off[0]:.0%}", "relative": f"{relative:.0%}"}
+
+
+def fp16_served() -> dict[str, object]:
+    """Let a residual stream outgrow fp16, see what the norm makes of it, and divide what is added."""
+    outputs = torch.randn(32, 4, 256) * 5e3  # of 32 blocks
+    stream = outputs.cumsum(0)
+    assert stream[-1].norm() > 4 * stream[0].norm()  # it grows with depth
+    hidden, limit = stream[-1], torch.finfo(torch.float16).max
+    assert outputs.half().isfinite().all()
+    assert hidden.bfloat16().isfinite().all()
+    assert hidden.half().isinf().any()
+
+    def norm(x: Tensor) -> Tensor:
+        """Normalise in fp32, as models do."""
+        return F.rms_norm(x.float(), (256,))
+
+    def off(x: Tensor) -> float:
+        return ((norm(x) - norm(hidden)).norm() / norm(hidden).norm()).item()
+
+    assert norm(hidden.half()).isnan().any()  # inf over inf
+    clamped = hidden.half().clamp(-limit, limit)
+    assert norm(clamped).isfinite().all()
+
+    # A model whose blocks read the stream through a norm: all that is added divided by 64
+    weights = torch.randn(3, 256, 256)
+
+    def model(x: Tensor, divisor: float) -> Tensor:
+        x = x / divisor
+        for weight in weights:
+            x = x + F.linear(norm(x), weight) / divisor
+        return norm(x)
+
+    assert torch.allclose(model(hidden, 64), model(hidden, 1), rtol=1e-3, atol=1e-4)
+    divided = (hidden / 64).half()
+    assert off(divided) < 0.3 * off(hidden.bfloat16())
+    assert off(clamped) > 10 * off(divided)
+    return {
+        "limit": f"{limit:g}",
+        "cut": f"{off(clamped):.0%}",
+        "off": f"{off(divided):.2%}",
+        "bf16": f"{off(hidden.bfloat16()):.2%}",
+    }

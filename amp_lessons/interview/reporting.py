@@ -1,0 +1,183 @@
+"""What a mock interview came to: turn by turn, what went well and what to repeat."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from amp_lessons.exercises import Report
+from amp_lessons.interview.bank import question
+from amp_lessons.interview.planning import Asked
+from amp_lessons.text import prose
+from amp_lessons.text.words import counted
+
+_STRONG = 2 / 3  # of what was asked of a topic
+_WIDTH = 80
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What was asked, which of its points were covered (by place, from 0), and how long that took.
+
+    ``said`` is the number that was guessed, ``hand_ins`` are the reports of the checks of code, in order.
+    """
+
+    asked: Asked
+    covered: tuple[int, ...]
+    seconds: float
+    said: str = ""
+    hand_ins: tuple[Report, ...] = ()
+
+    @property
+    def missed(self) -> tuple[str, ...]:
+        """The points that were not covered."""
+        return tuple(point for i, point in enumerate(self.asked.points) if i not in self.covered)
+
+    @property
+    def share(self) -> float:
+        """How much of it was covered, from 0 to 1."""
+        return len(self.covered) / len(self.asked.points)
+
+
+@dataclass(frozen=True)
+class MockReport:
+    """The turns of an interview; ``message`` says what is wrong with the progress file, if anything is.
+
+    ``design`` is what was to be designed, where that was asked; there is no level and no seed then.
+    """
+
+    level: str
+    minutes: int
+    seed: int
+    turns: tuple[Turn, ...]
+    message: str = ""
+    design: str = ""
+
+    @property
+    def heading(self) -> str:
+        """What it was, and how much of it was covered."""
+        spent = sum(turn.seconds for turn in self.turns) / 60
+        what = f"Mock interview, level {self.level}, seed {self.seed}"
+        return (
+            f"{self.design or what}: {counted(len(self.turns), 'question')} in {spent:.0f} of {self.minutes} "
+            f"minutes, {100 * self.points:.0f} % covered, weighed by the minutes planned for each"
+        )
+
+    @property
+    def points(self) -> float:
+        """The share that was covered, weighed by planned minutes, from 0.0 to 1.0: for graders."""
+        return _weighed(self.turns)
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The share that was covered, by topic."""
+        topics = dict.fromkeys(turn.asked.topic for turn in self.turns)
+        return {topic: _weighed(t for t in self.turns if t.asked.topic == topic) for topic in topics}
+
+    @property
+    def strengths(self) -> tuple[str, ...]:
+        """The topics of which most was covered."""
+        return tuple(topic for topic, share in self.shares.items() if share >= _STRONG)
+
+    @property
+    def to_repeat(self) -> tuple[Turn, ...]:
+        """The turns in which something was left out, the weakest first."""
+        return tuple(sorted((turn for turn in self.turns if turn.missed), key=lambda turn: turn.share))
+
+    def sections(self) -> Iterator[tuple[str, list[str]]]:
+        """Yield each heading with its sentences."""
+        shares = self.shares
+        strong = [f"{_named(topic)}: {100 * shares[topic]:.0f} %" for topic in self.strengths]
+        yield "Strengths", strong or ["None yet: two thirds of what was asked of a topic make one."]
+        yield "To repeat", [_to_repeat(turn) for turn in self.to_repeat] or ["Nothing was left out."]
+        yield "What was asked", [_told(turn) for turn in self.turns] or ["Nothing."]
+
+    def __str__(self) -> str:
+        parts = [_wrapped(self.heading)]
+        for title, sentences in self.sections():
+            parts += [f"\n{title}", *(_wrapped(each, "- ", "  ") for each in sentences)]
+        return "\n".join([*parts, *([f"\n{self.message}"] if self.message else [])])
+
+    __repr__ = __str__
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return {"text/plain": str(self), "text/markdown": self.as_markdown(), "text/html": self.as_html()}
+
+    def as_markdown(self) -> str:
+        """Render headings and lists."""
+        parts = [f"**{prose.as_markdown(self.heading)}**"]
+        for title, sentences in self.sections():
+            parts += [f"**{title}**", "\n".join(f"- {prose.as_markdown(each)}" for each in sentences)]
+        return "\n\n".join([*parts, *([prose.as_markdown(self.message)] if self.message else [])])
+
+    def as_html(self, level: str = "h4") -> Markup:
+        """Render headings of ``level`` and lists."""
+        parts = [Markup("<p><strong>{}</strong></p>").format(self.heading)]
+        for title, sentences in self.sections():
+            items = Markup("").join(Markup("<li>{}</li>").format(prose.as_html(each)) for each in sentences)
+            heading = Markup("<{0}>{1}</{0}>").format(Markup(level), title)
+            parts.append(heading + Markup("<ul>{}</ul>").format(items))
+        return Markup("\n").join([*parts, Markup("<p>{}</p>").format(self.message)])
+
+
+def _weighed(turns: Iterable[Turn]) -> float:
+    """Return the share that was covered: half an hour of code weighs as much as it took."""
+    weights = [(turn.share, turn.asked.minutes) for turn in turns]
+    asked = sum(minutes for _, minutes in weights)
+    return sum(share * minutes for share, minutes in weights) / asked if asked else 0.0
+
+
+def _to_repeat(turn: Turn) -> str:
+    asked = turn.asked
+    if asked.stage:
+        return f"{asked.topic}: {'; '.join(turn.missed)}"
+    what = asked.text if asked.exercise is None else f"{asked.exercise.title}, exercise {asked.exercise.id}"
+    if asked.follows and not asked.question_id:
+        what = f"{question(asked.follows).question} {what}"
+    return f"{what} (lesson {asked.lesson}): {'; '.join(turn.missed)}{_last_check(turn)}"
+
+
+def _last_check(turn: Turn) -> str:
+    """Say what the check found wrong with the last code that was handed in."""
+    last = turn.hand_ins[-1].findings if turn.hand_ins else ()
+    wrong = [finding.message for finding in last if not finding.ok]
+    return f". The last check said: {wrong[0]}" if wrong else ""
+
+
+def _told(turn: Turn) -> str:
+    return f"{turn.asked.text}{_said(turn)} ({_came_to(turn)}, {_took(turn.seconds)})"
+
+
+def _came_to(turn: Turn) -> str:
+    """Say what an answer came to: points, or of code how often it was handed in."""
+    if turn.asked.kind != "code":
+        return f"{len(turn.covered)} of {counted(len(turn.asked.points), 'point')}"
+    if not (turn.hand_ins or turn.covered):
+        return "nothing handed in"
+    failed = sum(not each.passed for each in turn.hand_ins)
+    tries = counted(failed, "failed hand-in") if failed else "at the first hand-in"
+    return f"{'passed' if turn.covered else 'not passed'}, {tries}"
+
+
+def _took(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+def _said(turn: Turn) -> str:
+    """Repeat the number that was guessed, and put it right."""
+    if turn.asked.estimate is None:
+        return ""
+    right = f"; it is {turn.asked.estimate.value_in_words}" if turn.missed else ""
+    return f" You said {turn.said}{right}."
+
+
+def _named(topic: str) -> str:
+    return topic.replace("_", " ")
+
+
+def _wrapped(text: str, first: str = "", then: str = "") -> str:
+    return textwrap.fill(text, _WIDTH, initial_indent=first, subsequent_indent=then, break_on_hyphens=False)

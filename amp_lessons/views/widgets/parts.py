@@ -1,0 +1,112 @@
+"""Choose which parts of a decoder compute in 16 bits, and see how much each log-probability changes."""
+
+from __future__ import annotations
+
+import ipywidgets
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from amp_lessons.material import decoder
+from amp_lessons.material.decoder import PARTS, Arithmetic, Changes, Decoder
+from amp_lessons.precisions import HALVES
+from amp_lessons.text.words import MEASURED_MARK, counted
+from amp_lessons.views.base.controls import ControlValue, dropdown, row
+from amp_lessons.views.base.number_line import powers_of_ten
+from amp_lessons.views.base.picture import Picture
+from amp_lessons.views.base.style import ACCENT, INK, ZONES, house_style
+from amp_lessons.views.base.view import View
+
+SMALLEST, LARGEST = 1e-6, 10.0  # of the changes that are drawn; smaller ones stand at the left end
+_BINS_PER_DECADE = 5
+
+
+class PartsView(View):
+    """A trained decoder, some of its parts in 16 bits, against itself in fp32."""
+
+    format = ControlValue[str]("_format", "The format of the parts that are chosen: bf16 or fp16.")
+    replayed = ControlValue[bool]("_replay", "Whether each token keeps the experts that it has in fp32.")
+
+    def __init__(
+        self, model: Decoder, inputs: Tensor, targets: Tensor, parts: tuple[str, ...] = PARTS
+    ) -> None:
+        """Show what ``model`` changes in its log-probabilities of ``targets`` with ``parts`` in bf16.
+
+        Up to some 10,000 tokens a click is answered at once. Raises ValueError for an unknown part.
+        """
+        self._decoder, self._inputs, self._targets = model, inputs, targets
+        Arithmetic(dict.fromkeys(parts, torch.bfloat16))  # refuses what is no part
+        self._boxes = {part: _box(part, part in parts) for part in PARTS}
+        self._format = dropdown("in", ["bf16", "fp16"], "bf16")
+        self._replay = _box("keep fp32's experts", False)
+        super().__init__(
+            [row(*self._boxes.values()), row(self._format, self._replay)],
+            alt="Histogram of how much the log-probabilities of a decoder change.",
+        )
+        decoder.perplexity(model, inputs[:1], targets[:1])  # what is wrong with the arguments is raised here
+        with torch.no_grad():
+            model(inputs)
+        self._routes = model.chosen
+        self._is_quiet = False
+        self._refresh()
+        for control in (*self._boxes.values(), self._format, self._replay):
+            control.observe(self._refresh, "value")
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The parts that compute in 16 bits."""
+        return tuple(part for part, box in self._boxes.items() if box.value)
+
+    @parts.setter
+    def parts(self, chosen: tuple[str, ...]) -> None:
+        self._is_quiet = True  # one picture for all of them
+        for part, box in self._boxes.items():
+            box.value = part in chosen
+        self._is_quiet = False
+        self._refresh()
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        """What is compared with fp32."""
+        routes = self._routes if self.replayed else None
+        return Arithmetic(dict.fromkeys(self.parts, HALVES[self.format]), routes=routes)
+
+    def _refresh(self, _change: object = None) -> None:
+        if self._is_quiet:
+            return
+        found = decoder.changes(self._decoder, self._inputs, self._targets, self.arithmetic)
+        self.show(changes_picture(found), self._in_words(found), mark=MEASURED_MARK)
+
+    def _in_words(self, found: Changes) -> str:
+        if not self.parts:
+            return "All parts in fp32: no log-probability changes."
+        names = "All parts" if self.parts == PARTS else ", ".join(self.parts)
+        return (
+            f"{names} in {self.format}: a log-probability typically changes by {found.typical:.4f}, "
+            f"by {found.largest:.3f} at most; {counted(found.other_experts, 'choice')} of experts differ."
+        )
+
+
+def _box(words: str, value: bool) -> ipywidgets.Checkbox:
+    return ipywidgets.Checkbox(description=words, value=value, indent=False, layout={"width": "auto"})
+
+
+def changes_picture(found: Changes) -> Picture:
+    """Draw how many log-probabilities change by how much, with the typical and the largest change."""
+    with house_style():
+        figure = Figure(figsize=(9, 2.9))
+        axes = figure.add_axes((0.08, 0.2, 0.89, 0.68))
+        seen = found.off.flatten().clamp(SMALLEST, LARGEST).log10()
+        low, high = (torch.tensor(end).log10().item() for end in (SMALLEST, LARGEST))
+        counts = torch.histc(seen, bins=round(high - low) * _BINS_PER_DECADE, min=low, max=high)
+        edges = torch.logspace(low, high, len(counts) + 1)
+        heights, widths = counts.clamp(min=0.5).tolist(), edges.diff().tolist()
+        axes.bar(edges[:-1].tolist(), heights, widths, align="edge", color=ZONES["normal"].colour)
+        axes.set(xscale="log", yscale="log", xlim=(SMALLEST, LARGEST), ylim=(0.7, 2 * found.off.numel()))
+        axes.set(xlabel="change of a log-probability", ylabel="tokens")
+        for name, value, colour in (("typical", found.typical, ACCENT), ("largest", found.largest, INK)):
+            if value > SMALLEST:
+                axes.axvline(value, color=colour, lw=1.5)
+                axes.text(value, 1.02, name, transform=axes.get_xaxis_transform(), ha="center", color=colour)
+        powers_of_ten(axes.xaxis)
+    return Picture(figure)

@@ -1,0 +1,78 @@
+"""Lesson 11 as a learner uses it: by keyboard, in JupyterLab in a real browser."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from amp_lessons import exercises
+from tests.browser.legible import expect_it_readable_narrow_and_dark
+from tests.browser.next_morning import expect_it_the_next_morning
+
+NOTEBOOK = "notebooks/11_language_models.ipynb"
+PATIENCE_MS = 60_000  # a pass of the decoder takes a tenth of a second, on a busy machine many
+
+
+@pytest.fixture
+def parts(lesson) -> Locator:
+    return lesson.view_with(lesson.page.get_by_role("checkbox", name="router", exact=True))
+
+
+@pytest.fixture
+def few_bits(lesson) -> Locator:
+    return lesson.view_with(lesson.page.get_by_role("slider", name="Weights to a scale"))
+
+
+def test_parts_are_chosen_by_keyboard_and_the_decoder_answers(lesson, parts):
+    caption = parts.locator("figcaption")
+    expect(caption).to_contain_text("All parts in bf16")
+    for part in ("embedding", "residual", "norms", "linear", "attention", "router"):
+        parts.get_by_role("checkbox", name=part, exact=True).press("Space")
+    expect(caption).to_contain_text("head, loss in bf16", timeout=PATIENCE_MS)
+    typical = lesson.evaluate(
+        "how = decoder.Arithmetic({'head': torch.bfloat16, 'loss': torch.bfloat16})\n"
+        "print(f'{decoder.changes(model, inputs[:64], targets[:64], how).typical:.4f}')"
+    ).strip()
+    expect(caption).to_contain_text(f"typically changes by {typical},")
+    parts.get_by_label("in", exact=True).select_option(label="fp16")
+    expect(caption).to_contain_text("head, loss in fp16", timeout=PATIENCE_MS)
+    parts.get_by_role("checkbox", name="keep fp32's experts").press("Space")
+    expect(caption).to_contain_text("0 choices of experts differ", timeout=PATIENCE_MS)
+    assert lesson.errors == []
+
+
+def test_bits_and_groups_are_moved_by_keyboard(lesson, few_bits):
+    caption = few_bits.locator("figcaption")
+    expect(caption).to_contain_text("4 bits, 32 to a scale: 4.5 bits per weight")
+    few_bits.get_by_role("slider", name="Weights to a scale").press("End")
+    expect(caption).to_contain_text("4 bits, a row to a scale", timeout=PATIENCE_MS)
+    few_bits.get_by_role("slider", name="Bits").press("Home")
+    expect(caption).to_contain_text("2 bits, a row to a scale", timeout=PATIENCE_MS)
+    assert lesson.errors == []
+
+
+@pytest.mark.parametrize("exercise_id", ["online_softmax", "group_quantize", "importance_weights"])
+def test_hints_open_by_keyboard(lesson, exercise_id):
+    exercise = next(each for each in exercises.catalog() if each.id == exercise_id)
+    card = lesson.card(exercise.title)
+    card.get_by_role("button", name="Hint 1").press("Enter")
+    expect(card).to_contain_text(exercise.hints[0].replace("`", "")[:60], timeout=PATIENCE_MS)
+
+
+def test_a_prediction_is_made_by_keyboard(lesson):
+    lesson.expect_a_question_to_answer("The seed with which tokens are drawn", right="b")
+
+
+def test_nothing_of_ours_keeps_anyone_out(lesson):
+    assert lesson.serious_axe_violations() == []
+    assert lesson.errors == []
+
+
+@pytest.mark.attempt("lesson 11")
+def test_it_can_be_read_on_a_narrow_page_and_on_a_dark_one(lesson):
+    expect_it_readable_narrow_and_dark(lesson)
+
+
+@pytest.mark.attempt("lesson 11")
+def test_the_next_morning_each_view_says_how_to_get_its_controls(lesson):
+    expect_it_the_next_morning(lesson)
