@@ -11,11 +11,11 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from amp_lessons.formats import FORMATS, represent
+from amp_lessons.formats import FORMATS, parse, represent, side_by_side
 from amp_lessons.site import build as building
 from amp_lessons.site.float_page import float_page
 from amp_lessons.site.shell import html_of
-from amp_lessons.views.widgets.bits import BitView, describe, describe_error
+from amp_lessons.views.widgets.bits import describe, describe_error
 
 pytestmark = [pytest.mark.slow]
 
@@ -202,9 +202,9 @@ def test_it_says_of_what_is_typed_what_the_notebook_says(open_page, name):
     page = open_page()
     for text in VALUES:
         page.evaluate("(query) => ampFloat.go(query)", f"?format={name}&value={quote(text)}")
-        view = BitView(text, name)
-        assert page.locator("#said").text_content() == view.caption, text
-        errors = [describe_error(each) for each in view.representations.values()]
+        value = parse(text, FORMATS[name]).value
+        assert page.locator("#said").text_content() == describe(represent(value, FORMATS[name]), value, text)
+        errors = [describe_error(each) for each in side_by_side(value)]
         told = [each.partition(": ")[2] for each in page.locator(".became").all_text_contents()]
         assert [each.removeprefix("off by ") for each in told] == errors
 
@@ -219,7 +219,7 @@ HOSTILE_PIECES = (
         "constructor",
         "toString",
         "\0",
-        "\ud83d\ude00",
+        "\U0001f600",
     ),
     *(
         "0x",

@@ -74,7 +74,7 @@ class BitView(View):
     """One code of one format, bit by bit, and what the number it stands for becomes in every format."""
 
     on_pages = ()
-    why_still = "its bits have too many states, and what is typed has no end"
+    why_still = "its bits have too many states, and what is typed has no end: the page “Bits” computes them"
     format = ControlValue[str]("_format", "The name of the format whose bits the buttons are.")
 
     def __init__(self, typed: str | float = "0.1", format: str = "fp16") -> None:
