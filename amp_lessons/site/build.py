@@ -12,6 +12,7 @@ from pygments.formatters import HtmlFormatter
 from amp_lessons.lessons import shipped
 from amp_lessons.site.cards import Answers, answers, cards_page
 from amp_lessons.site.explain import explain_page, explain_script
+from amp_lessons.site.float_page import float_page, float_script
 from amp_lessons.site.frames import put_frames
 from amp_lessons.site.front import front_page
 from amp_lessons.site.glossary import glossary_page
@@ -26,7 +27,17 @@ from amp_lessons.views.base import code
 from amp_lessons.views.widgets import quiz
 
 ASSETS = Path(__file__).parent / "assets"
-_SCRIPTS = ("site.js", "questions.js", "symptoms.js", "explain.js", "cards.js", "search.js", "views.js")
+_SCRIPTS = (
+    "site.js",
+    "questions.js",
+    "symptoms.js",
+    "explain.js",
+    "cards.js",
+    "search.js",
+    "views.js",
+    "numbers.js",
+    "float.js",
+)
 
 
 def build(out: Path, kept: Path | None = None, say: Callable[[str], None] = print) -> list[Path]:
@@ -64,6 +75,7 @@ def _pages(shelf: Shelf, told: Answers | None) -> Iterator[Page]:
     yield glossary_page()
     yield symptoms_page()
     yield explain_page()
+    yield float_page()
     if told is not None:
         yield cards_page(told)
     yield search_page()
@@ -89,6 +101,7 @@ def _write_assets(folder: Path, pages: list[Page]) -> None:
         "widgets.js": widget_scripts(),
         "symptoms-data.js": symptoms_script(),
         "explain-data.js": explain_script(),
+        "float-data.js": float_script(),
         "search-data.js": search_script(pages),
     }
     for name, text in made.items():

@@ -1,6 +1,6 @@
 """Freezing views: every state of a view, looked at once, as scripts that a page loads when it shows the view.
 
-Python stays the only place that computes. A page moves between what was computed before.
+What a view computes Python computes alone. A page moves between what was computed before.
 """
 
 from __future__ import annotations

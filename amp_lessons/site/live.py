@@ -10,7 +10,7 @@ from amp_lessons.site.substitutes import Shelf, Shown
 
 _TOLD = Markup(
     """<h1>What is live here, and what is a picture</h1>
-<p>In a notebook Python answers each move of a control. On a page nothing computes: a view is live where its states
+<p>In a notebook Python answers each move of a control. On a page a view is live where its states
 could be computed beforehand, by the same Python. Elsewhere a picture shows one state. Questions are the same in
 both; the check of an exercise needs the notebook, for it runs your code.</p>"""  # noqa: E501
 )

@@ -103,7 +103,7 @@ def _around(picture: Markup, cell_id: str, view: str, head: Head, shelf: Shelf) 
         shelf.shown.append(Shown(head, cell_id, view, f"live. {still}"))
         return live_html(f"{head.number}-{cell_id}", picture)
     shelf.shown.append(Shown(head, cell_id, view, f"a picture: {_why_still(view)}"))
-    return picture + Markup('<p class="how">{}</p>').format(_HOW)
+    return picture + Markup('<p class="how">{}</p>').format(_HOW) + _ELSEWHERE.get(view, Markup())
 
 
 def live_html(frames: str, picture: Markup) -> Markup:
@@ -118,6 +118,10 @@ def _why_still(view: str) -> str:
 _HOW = (
     "This is a picture of one of its states. In a notebook it moves: the links at the lesson's head open one."
 )
+
+_ELSEWHERE = {
+    "BitView": Markup('<p class="way"><a href="float.html">Flip bits on a page of their own</a></p>'),
+}
 
 
 def _size_of(path: Path) -> tuple[int, int]:

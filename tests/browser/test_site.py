@@ -19,7 +19,7 @@ from tests.site.sites import build_live, loss_scale_view
 
 pytestmark = [pytest.mark.slow]
 
-OTHERS = ("index", "glossary", "symptoms", "explain", "search", "cards", "live")
+OTHERS = ("index", "glossary", "symptoms", "explain", "float", "search", "cards", "live")
 PAGES = (*OTHERS, *(head.file.removesuffix(".ipynb") for head in shipped.heads()))
 LOOKS = ((390, "light"), (800, "dark"), (1280, "light"), (390, "dark"))
 TAG = "<img src=x onerror=alert(1)>"

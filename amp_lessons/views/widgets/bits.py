@@ -39,12 +39,18 @@ class BitRow(anywidget.AnyWidget):
     def show(self, float_format: FloatFormat, code: int) -> None:
         """Show the bits of ``code``; both halves of the change reach the page together."""
         with self.hold_sync():
-            self.label = f"Bits of {float_format.name}: arrow keys move, space flips"
-            self.fields = list(_button_groups(float_format))
+            self.label = row_label(float_format)
+            self.fields = list(button_groups(float_format))
             self.bits = float_format.pattern(code).replace(" ", "")
 
 
-def _button_groups(float_format: FloatFormat) -> Iterator[dict[str, object]]:
+def row_label(float_format: FloatFormat) -> str:
+    """Return what a screen reader calls the buttons of a format."""
+    return f"Bits of {float_format.name}: arrow keys move, space flips"
+
+
+def button_groups(float_format: FloatFormat) -> Iterator[dict[str, object]]:
+    """Yield the fields of a format as ``BitRow`` shows them: name, colours, what each bit is called."""
     number = float_format.bits
     for field, names in _bit_names(float_format).items():
         if not names:
@@ -68,7 +74,7 @@ class BitView(View):
     """One code of one format, bit by bit, and what the number it stands for becomes in every format."""
 
     on_pages = ()
-    why_still = "its bits have too many states, and what is typed has no end"
+    why_still = "its bits have too many states, and what is typed has no end: the page “Bits” computes them"
     format = ControlValue[str]("_format", "The name of the format whose bits the buttons are.")
 
     def __init__(self, typed: str | float = "0.1", format: str = "fp16") -> None:
