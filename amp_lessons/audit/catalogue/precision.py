@@ -11,7 +11,7 @@ from amp_lessons.audit.catalogue.rows import Worded, mistake, remark
 def gradients_all_zero(scale: float | None) -> Worded:
     """Report gradients that are all 0, computed in fp16 at the loss ``scale``, None in another format."""
     seen = "every gradient was exactly 0 at two steps in a row that were looked at: no weight can learn"
-    if scale is None:
+    if scale is None or scale >= 2.0**16:  # a scaler's first one: what needs a larger one is cut off
         return seen, "look for what cuts the loss off from the weights: a mask, say, or a factor of 0"
     return (
         f"{seen}; in fp16, at the loss scale {scale:g}, smaller gradients than 2⁻²⁵ become 0 on their way",

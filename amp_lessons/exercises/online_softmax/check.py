@@ -75,11 +75,13 @@ def _reject_second_pass(what: str) -> NoReturn:
 
 
 def _reject_kept(blocks: HandOut, case: BlocksCase) -> NoReturn:
-    reject(
-        "blocks_kept",
-        f"for {case.what}, {blocks.most_held:,} bytes were in memory when a block was asked for, and all "
-        f"blocks together have {case.nbytes:,}: what was to be avoided is a row as long as the text",
-        "keep three things between blocks: the largest score, the sum of exponentials, the weighted values",
+    raise Rejected(
+        common_findings.blocks_kept(
+            f"for {case.what}, {blocks.most_held:,} bytes were in memory when a block was asked for, and all "
+            f"blocks together have {case.nbytes:,}: what was to be avoided is a row as long as the text",
+            "keep three things between blocks: the largest score, the sum of exponentials, the weighted "
+            "values",
+        )
     )
 
 

@@ -120,6 +120,11 @@ def inputs_changed(what: str, hint: str) -> Finding:
     )
 
 
+def blocks_kept(seen: str, hint: str) -> Finding:
+    """Report blocks that were to be read once and let go, and were kept; ``seen`` says how that showed."""
+    return failed("blocks_kept", seen, hint)
+
+
 def gradients_cut_off(where: str, to: str = "") -> Finding:
     """Report a result ``where`` no graph leads to what it was made of, or not ``to`` some of it."""
     reached = f" to {to}" if to else ""

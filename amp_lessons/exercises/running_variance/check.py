@@ -115,10 +115,12 @@ def _returned(function: LearnersFunction, numbers: Numbers) -> tuple[Tensor, Ten
             "keep the state in tensors of fp32",
         )
     if numbers.kept:
-        reject(
-            "blocks_kept",
-            "a block was still kept when the one after the next was read: all of them do not fit into memory",
-            "go on with what the state needs of a block, and let the block go",
+        raise Rejected(
+            common_findings.blocks_kept(
+                "a block was still kept when the one after the next was read: all of them do not fit into "
+                "memory",
+                "go on with what the state needs of a block, and let the block go",
+            )
         )
     if numbers.read < len(numbers.lengths):
         reject(
