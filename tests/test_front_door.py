@@ -25,7 +25,8 @@ from tools.ports import free_port
 
 ROOT = Path(__file__).parents[1]
 LESSONS = sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
-SOURCES = ("amp_lessons", "notebooks", "pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
+FILES = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
+SOURCES = ("amp_lessons", "notebooks", "docs", *FILES)
 NOBODY = 65534
 TOKEN = "the-token-of-this-test"
 START_TIMEOUT_S = 90

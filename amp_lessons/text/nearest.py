@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 _MOST = 3  # names that are offered
 _ALIKE = 0.5  # how much of two names must agree, from 0 to 1
-_FEW = 40  # so many names can be listed instead
+_FEW = 60  # so many names can be listed instead
 _TELLING = 4  # so many letters in common are no chance
 
 

@@ -42,14 +42,14 @@ def lesson_of(question_id: str) -> str:
 
 @functools.cache
 def tasks() -> dict[str, Task]:
-    """Return the exercises by id, in the order of the lessons.
+    """Return the exercises of lessons by id, in their order; those in place 0 are asked in interviews alone.
 
     ``amp_lessons.exercises`` knows them too, and loads PyTorch: two hundred MiB that a class can use better.
     """
     folders = [
         each for each in (resources.files("amp_lessons") / "exercises").iterdir() if _is_exercise(each)
     ]
-    fronts = {each.name: _front_matter(each) for each in folders}
+    fronts = {each.name: front for each in folders if (front := _front_matter(each))["place"]}
     ordered = sorted(fronts, key=lambda id: (fronts[id]["lesson"], fronts[id]["place"]))
     return {id: Task(id, fronts[id]["title"], fronts[id]["lesson"]) for id in ordered}
 

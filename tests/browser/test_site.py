@@ -53,6 +53,7 @@ def open_page(browser, live_site):
     assert wrong == []
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", PAGES)
 def test_nobody_is_kept_out(open_page, name):
     for width, scheme in LOOKS[:3] if name[:1].isdigit() else LOOKS:
