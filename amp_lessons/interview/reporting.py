@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
-
-from markupsafe import Markup
 
 from amp_lessons.exercises import Report
 from amp_lessons.interview.bank import question
 from amp_lessons.interview.planning import Asked
-from amp_lessons.text import prose
+from amp_lessons.interview.sections import ToldInSections
 from amp_lessons.text.words import counted
 
 _STRONG = 2 / 3  # of what was asked of a topic
-_WIDTH = 80
 
 
 @dataclass(frozen=True)
@@ -43,8 +38,8 @@ class Turn:
         return len(self.covered) / len(self.asked.points)
 
 
-@dataclass(frozen=True)
-class MockReport:
+@dataclass(frozen=True, repr=False)
+class MockReport(ToldInSections):
     """The turns of an interview; ``message`` says what is wrong with the progress file, if anything is.
 
     ``design`` is what was to be designed, where that was asked; there is no level and no seed then.
@@ -95,33 +90,6 @@ class MockReport:
         yield "Strengths", strong or ["None yet: two thirds of what was asked of a topic make one."]
         yield "To repeat", [_to_repeat(turn) for turn in self.to_repeat] or ["Nothing was left out."]
         yield "What was asked", [_told(turn) for turn in self.turns] or ["Nothing."]
-
-    def __str__(self) -> str:
-        parts = [_wrapped(self.heading)]
-        for title, sentences in self.sections():
-            parts += [f"\n{title}", *(_wrapped(each, "- ", "  ") for each in sentences)]
-        return "\n".join([*parts, *([f"\n{self.message}"] if self.message else [])])
-
-    __repr__ = __str__
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return {"text/plain": str(self), "text/markdown": self.as_markdown(), "text/html": self.as_html()}
-
-    def as_markdown(self) -> str:
-        """Render headings and lists."""
-        parts = [f"**{prose.as_markdown(self.heading)}**"]
-        for title, sentences in self.sections():
-            parts += [f"**{title}**", "\n".join(f"- {prose.as_markdown(each)}" for each in sentences)]
-        return "\n\n".join([*parts, *([prose.as_markdown(self.message)] if self.message else [])])
-
-    def as_html(self, level: str = "h4") -> Markup:
-        """Render headings of ``level`` and lists."""
-        parts = [Markup("<p><strong>{}</strong></p>").format(self.heading)]
-        for title, sentences in self.sections():
-            items = Markup("").join(Markup("<li>{}</li>").format(prose.as_html(each)) for each in sentences)
-            heading = Markup("<{0}>{1}</{0}>").format(Markup(level), title)
-            parts.append(heading + Markup("<ul>{}</ul>").format(items))
-        return Markup("\n").join([*parts, Markup("<p>{}</p>").format(self.message)])
 
 
 def _weighed(turns: Iterable[Turn]) -> float:
@@ -177,7 +145,3 @@ def _said(turn: Turn) -> str:
 
 def _named(topic: str) -> str:
     return topic.replace("_", " ")
-
-
-def _wrapped(text: str, first: str = "", then: str = "") -> str:
-    return textwrap.fill(text, _WIDTH, initial_indent=first, subsequent_indent=then, break_on_hyphens=False)

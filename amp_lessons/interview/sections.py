@@ -31,7 +31,7 @@ class ToldInSections:
         parts = [_wrapped(self.heading)]
         for title, sentences in self.sections():
             parts += [f"\n{title}", *(_wrapped(each, "- ", "  ") for each in sentences)]
-        return "\n".join([*parts, *([f"\n{_wrapped(self.message)}"] if self.message else [])])
+        return "\n".join([*parts, *([f"\n{self.message}"] if self.message else [])])
 
     __repr__ = __str__
 
@@ -45,12 +45,13 @@ class ToldInSections:
             parts += [f"**{title}**", "\n".join(f"- {prose.as_markdown(each)}" for each in sentences)]
         return "\n\n".join([*parts, *([prose.as_markdown(self.message)] if self.message else [])])
 
-    def as_html(self) -> Markup:
-        """Render headings and lists."""
+    def as_html(self, level: str = "h4") -> Markup:
+        """Render headings of ``level`` and lists."""
         parts = [Markup("<p><strong>{}</strong></p>").format(prose.as_html(self.heading))]
         for title, sentences in self.sections():
             items = Markup("").join(Markup("<li>{}</li>").format(prose.as_html(each)) for each in sentences)
-            parts.append(Markup("<h4>{}</h4><ul>{}</ul>").format(title, items))
+            heading = Markup("<{0}>{1}</{0}>").format(Markup(level), title)
+            parts.append(heading + Markup("<ul>{}</ul>").format(items))
         return Markup("\n").join(
             [*parts, *([Markup("<p>{}</p>").format(self.message)] if self.message else [])]
         )

@@ -18,11 +18,11 @@ from amp_lessons.views.base.code import code_html
 from amp_lessons.views.base.controls import AreYouSure, button, dropdown, focus, row, text_field
 from amp_lessons.views.base.countdown import Countdown
 from amp_lessons.views.base.picture import CAPTION_STYLE
-from amp_lessons.views.base.shown import Shown
+from amp_lessons.views.widgets.in_terminal import InTerminalToo
 from amp_lessons.views.widgets.rubric import told
 
 
-class CodingRound(Shown):
+class CodingRound(InTerminalToo):
     """Begin, write in a cell of your own, and hand it in; the clock shows, and ends nothing."""
 
     def __init__(
@@ -131,18 +131,6 @@ class CodingRound(Shown):
     def _command(self) -> str:
         chosen = f" --task {self._task_id}" if self._task_id else ""
         return f"amp-lessons interview code --minutes {self._minutes.value} --seed {self._seed}{chosen}"
-
-    def stand_in(self) -> Markup:
-        """Return what it is, and how to have it in a terminal."""
-        return Markup('<p style="{}">{} In a terminal: <code>{}</code></p>').format(
-            CAPTION_STYLE, self._what(), self._command()
-        )
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
-        bundle = super()._repr_mimebundle_(**kwargs)
-        bundle["text/plain"] = f"{self._what()} In a terminal: {self._command()}"
-        bundle["text/markdown"] = f"{self._what()} In a terminal: `{self._command()}`"
-        return bundle
 
 
 def _asked(running: CodeRound) -> Markup:

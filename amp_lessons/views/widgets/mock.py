@@ -20,12 +20,11 @@ from amp_lessons.text import prose
 from amp_lessons.views.base.code import code_html
 from amp_lessons.views.base.controls import AreYouSure, button, dropdown, focus, row, text_field
 from amp_lessons.views.base.countdown import Countdown
-from amp_lessons.views.base.picture import CAPTION_STYLE
-from amp_lessons.views.base.shown import Shown
+from amp_lessons.views.widgets.in_terminal import InTerminalToo
 from amp_lessons.views.widgets.rubric import Rubric, told
 
 
-class InterviewRoom(Shown):
+class InterviewRoom(InTerminalToo):
     """Begin, and answer; whatever ends the interview, ``report`` says how it went.
 
     What is chosen before it begins, and how it begins, is said by the room of each kind of interview.
@@ -118,14 +117,6 @@ class InterviewRoom(Shown):
     def _begun(self) -> Interview:
         """Begin the interview that is chosen."""
 
-    @abstractmethod
-    def _what(self) -> str:
-        """Say in two sentences what this is."""
-
-    @abstractmethod
-    def _command(self) -> str:
-        """Return the command that leads the same interview in a terminal."""
-
     def _handed_in(self, passed: bool | Report) -> None:
         assert self.mock is not None
         self.mock.hand_in(passed)
@@ -190,18 +181,6 @@ class InterviewRoom(Shown):
 
     def _say(self, html: Markup) -> None:
         self._said.value = told(html)
-
-    def stand_in(self) -> Markup:
-        """Return what it is, and how to have it in a terminal."""
-        return Markup('<p style="{}">{} In a terminal: <code>{}</code></p>').format(
-            CAPTION_STYLE, self._what(), self._command()
-        )
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
-        bundle = super()._repr_mimebundle_(**kwargs)
-        bundle["text/plain"] = f"{self._what()} In a terminal: {self._command()}"
-        bundle["text/markdown"] = f"{self._what()} In a terminal: `{self._command()}`"
-        return bundle
 
 
 class MockInterview(InterviewRoom):
