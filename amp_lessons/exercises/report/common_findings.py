@@ -22,11 +22,8 @@ NOT_ATTEMPTED = todo("write the body, then run the check again")
 
 def as_it_came(names: tuple[str, ...]) -> Finding:
     """Ask for a change of these functions, which are still the patient's own."""
-    what, its = " and ".join(names), "its cell" if len(names) == 1 else "their cell"
-    return todo(
-        f"this is still the code that the patient came with; change {what} as the card asks, run {its}, "
-        "then run this check again"
-    )
+    changed = f"change {' and '.join(names)} as the card asks"
+    return todo(f"this is still the patient's own code; {changed}, then run this check again")
 
 
 def uncallable(attempt: Any, name: str, *args: Any, **kwargs: Any) -> Finding | None:
