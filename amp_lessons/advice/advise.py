@@ -20,6 +20,7 @@ from amp_lessons.audit.report.rendering import Section, headline
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.measure import GPUS, Footprint
 from amp_lessons.measure.batch import LARGEST_BATCH
+from amp_lessons.measure.decoding import gpus_table, stored_table, what_is_counted
 from amp_lessons.text.tables import Table
 from amp_lessons.text.words import flop_rate, memory, relative
 
@@ -35,6 +36,7 @@ def advise(
     optimizer: Optimizers = default_optimizer,
     steps: int = 20,
     seconds: float = 30.0,
+    context: int | None = None,
 ) -> Advice:
     """Say whether to train ``model`` in mixed precision, in which dtype, and what to watch.
 
@@ -49,6 +51,9 @@ def advise(
     left as it was. All of it takes about ``seconds``, and what there was no time for is said. What
     ``torch.compile`` makes of a model is not looked at.
 
+    Of a language model that writes with a cache it also says what serving takes: bytes, and the most tokens
+    per second after ``context`` others, 4,096 or as many as the model knows if that is not given.
+
     Raises ``CannotAdviseError`` for what cannot be trained at all, with the reason, and ``TypeError`` or
     ``ValueError`` for other arguments that make no sense.
     """
@@ -60,10 +65,20 @@ def advise(
     )
     require_whole(steps, "steps")
     require_number(seconds, "seconds", above=0)
+    if context is not None:
+        require_whole(context, "context")
     start = time.monotonic()
     with torch.compiler.set_stance("force_eager"):  # operations are followed one by one
         subject = subject_of(model, batch, loss)
-        facts = gathered(subject, GPUS[gpu], optimizer=optimizer, steps=steps, start=start, seconds=seconds)
+        facts = gathered(
+            subject,
+            GPUS[gpu],
+            optimizer=optimizer,
+            steps=steps,
+            context=context,
+            start=start,
+            seconds=seconds,
+        )
     return Advice(
         of=subject.name,
         gpu=gpu,
@@ -75,6 +90,7 @@ def advise(
         largest_batch=facts.largest_batch,
         bounds=facts.bounds,
         timings=facts.timings,
+        decoding=facts.decoding,
         audit=facts.audit,
         sections=tuple(sections_of(facts)),
         not_done=tuple(facts.not_done),
@@ -94,6 +110,7 @@ def sections_of(facts: Facts) -> Iterator[Section]:
     yield from _largest_batch(facts)
     yield from _roofline(facts)
     yield from _steps(facts)
+    yield from _decoding(facts)
 
 
 def _ledger(facts: Facts) -> Iterator[Section]:
@@ -255,3 +272,13 @@ def _steps(facts: Facts) -> Iterator[Section]:
             "Audited steps",
             (f"[measured] In {dtype_name(facts.audited_in)}: {headline(facts.audit.to_dict())}.",),
         )
+
+
+def _decoding(facts: Facts) -> Iterator[Section]:
+    """Say what writing text takes, on the GPU in several ways of storing the model, and on all GPUs."""
+    if facts.decoding is None:
+        return
+    said = f"[computed] {what_is_counted(facts.decoding)}"
+    yield Section(f"Decoding on the {facts.gpu}", (said,), table=stored_table(facts.decoding, facts.sheet))
+    title = "Decoding in 16 bits, by GPU"
+    yield Section(title, ("[computed] Weights and cache in 16 bits.",), table=gpus_table(facts.decoding))

@@ -10,7 +10,7 @@ from amp_lessons import audit, devices
 from amp_lessons.advice.subject import Subject
 from amp_lessons.audit.explaining import Explanation
 from amp_lessons.autocast import Islands, Ledger
-from amp_lessons.measure import Bound, DataSheet, Footprint, LargestBatch, Timing
+from amp_lessons.measure import Bound, DataSheet, Decoding, Footprint, LargestBatch, Timing
 from amp_lessons.precisions import precision_name
 
 
@@ -33,6 +33,7 @@ class Facts:
     largest_batch: dict[str, LargestBatch] = field(default_factory=dict)
     bounds: dict[str, Bound] = field(default_factory=dict)
     timings: dict[str, Timing] = field(default_factory=dict)
+    decoding: Decoding | None = None
     audit: audit.Report | None = None
     audited_in: torch.dtype | None = None
     not_done: list[str] = field(default_factory=list)

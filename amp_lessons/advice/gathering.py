@@ -20,8 +20,11 @@ from amp_lessons.autocast.running import gradients_on
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.measure import (
     DataSheet,
+    Decoding,
     Footprint,
+    NoDecoderError,
     Timing,
+    decoding_of,
     measure_memory,
     predict_bound,
     predict_largest_batch,
@@ -51,6 +54,7 @@ def gathered(
     *,
     optimizer: Optimizers,
     steps: int,
+    context: int | None,
     start: float,
     seconds: float,
 ) -> Facts:
@@ -67,6 +71,7 @@ def gathered(
         partial(gathering.find_islands, facts.dtype, _FOR_ISLANDS),
         partial(gathering.look_at_memory, optimizer),
         gathering.bound,
+        partial(gathering.find_decoding, context),
         partial(gathering.audit, optimizer, steps),
         gathering.time,
     ]
@@ -149,6 +154,20 @@ class _Gathering:
                 )
                 if bound is not None:
                     facts.bounds[name] = bound
+
+    def find_decoding(self, context: int | None) -> None:
+        """Find out what a language model reads for a token; of others nothing is said unless it was asked."""
+
+        def found() -> Decoding | None:
+            try:
+                return decoding_of(self.facts.subject.model, context)
+            except NoDecoderError:
+                if context is None:
+                    return None
+                raise
+
+        sentence = "what decoding takes is not known"
+        self.facts.decoding = self._attempt(sentence, found, least_s=self.fake_s)
 
     def audit(self, optimizer: Optimizers, steps: int) -> None:
         """Watch a few steps in the dtype for the GPU, or, where that is slow here, in the one that is not."""
