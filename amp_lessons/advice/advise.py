@@ -51,8 +51,9 @@ def advise(
     left as it was. All of it takes about ``seconds``, and what there was no time for is said. What
     ``torch.compile`` makes of a model is not looked at.
 
-    Of a language model that writes with a cache it also says what serving takes: bytes, and the most tokens
-    per second after ``context`` others, 4,096 or as many as the model knows if that is not given.
+    Of a causal language model of ``transformers`` it also says what serving takes: bytes, and the most tokens
+    per second after ``context`` others; by default that is 4,096, or as many as the model knows. With a
+    ``context`` it says so of any model that is called as these are (``measure.decoding_of``).
 
     Raises ``CannotAdviseError`` for what cannot be trained at all, with the reason, and ``TypeError`` or
     ``ValueError`` for other arguments that make no sense.
@@ -170,14 +171,36 @@ def _memory(facts: Facts) -> Iterator[Section]:
     source = next(iter(prints.values())).source
     count = facts.subject.samples
     samples = "one sample" if count == 1 else f"{count:,} samples"
-    warning = next((f" {each.warning}" for each in prints.values() if each.warning), "")
-    said = f"A training step on {samples}, at its worst moment; {source}.{warning}"
+    computed = "computed" in source
+    where = "by a GPU's kernels" if computed else "where the model lies"
+    said = f"A training step on {samples}, at its worst moment, {where}. {_not_counted(facts)}"
     yield Section(
         "Memory",
-        (f"[{'computed' if 'computed' in source else 'measured'}] {said}",),
+        (f"[{'computed' if computed else 'measured'}] {said}",),
         table=Table(("at the peak", *prints), rows),
     )
     yield Section("Memory by module", table=_by_module(facts))
+
+
+_SAME = 0.1  # of the memory on a GPU: as near as a prediction comes
+
+
+def _not_counted(facts: Facts) -> str:
+    """Say what the numbers leave out, and in what a step on this CPU differs, if it does."""
+    footprint = next(iter(facts.memory.values()))
+    said = (
+        []
+        if "workspace" in footprint.at_peak
+        else ["What kernels allocate inside themselves is not counted."]
+    )
+    said += [footprint.warning] if footprint.warning else []
+    here = facts.memory_here
+    if here is not None and abs(here.peak_bytes / footprint.peak_bytes - 1) > _SAME:
+        said.append(
+            f"On this CPU the same step takes {memory(here.peak_bytes)} {facts.told('fp32')}: attention and "
+            "dropout have other kernels here, and optimizers update one parameter after another by default."
+        )
+    return " ".join(said)
 
 
 def _by_module(facts: Facts) -> Table:

@@ -20,6 +20,7 @@ class Facts:
 
     ``dtype`` is what autocast uses on the GPU of ``sheet``: bf16 where that has it. ``here`` is what it can
     use where the model lies, None where neither is fast; the audited steps run in ``audited_in``.
+    ``memory_here`` is predicted for the CPU that the model lies on, in fp32; ``memory`` for a GPU.
     """
 
     subject: Subject
@@ -30,6 +31,7 @@ class Facts:
     refused: Explanation | None = None
     islands: dict[torch.dtype, Islands] = field(default_factory=dict)
     memory: dict[str, Footprint] = field(default_factory=dict)
+    memory_here: Footprint | None = None
     largest_batch: dict[str, LargestBatch] = field(default_factory=dict)
     bounds: dict[str, Bound] = field(default_factory=dict)
     timings: dict[str, Timing] = field(default_factory=dict)

@@ -20,9 +20,7 @@ from amp_lessons.autocast.running import gradients_on
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.measure import (
     DataSheet,
-    Decoding,
     Footprint,
-    NoDecoderError,
     Timing,
     decoding_of,
     measure_memory,
@@ -31,6 +29,7 @@ from amp_lessons.measure import (
     predict_memory,
     time_steps,
 )
+from amp_lessons.measure.decoding import writes_text
 from amp_lessons.precisions import HALVES, precision_name
 from amp_lessons.text.bars import with_bar
 
@@ -70,6 +69,7 @@ def gathered(
         gathering.record,
         partial(gathering.find_islands, facts.dtype, _FOR_ISLANDS),
         partial(gathering.look_at_memory, optimizer),
+        partial(gathering.look_at_memory_here, optimizer),
         gathering.bound,
         partial(gathering.find_decoding, context),
         partial(gathering.audit, optimizer, steps),
@@ -137,6 +137,20 @@ class _Gathering:
             least_s = _STEPS_OF_AUDIT * self.facts.subject.step_s
             self._remember("measured", measure_memory, half, optimizer, least_s)
 
+    def look_at_memory_here(self, optimizer: Optimizers) -> None:
+        """Predict the same for a CPU, if the model lies there: somebody may measure it to compare."""
+        facts = self.facts
+        if self.fake and "fp32" in facts.memory and facts.subject.device.type == "cpu":
+            facts.memory_here = self._attempt(
+                "what a step takes on this CPU is not known",
+                predict_memory,
+                facts.subject.training,
+                facts.subject.batch,
+                optimizer=optimizer,
+                device_type="cpu",
+                least_s=self.fake_s,
+            )
+
     def bound(self) -> None:
         """Say the least time of a step on the GPU."""
         facts = self.facts
@@ -156,18 +170,12 @@ class _Gathering:
                     facts.bounds[name] = bound
 
     def find_decoding(self, context: int | None) -> None:
-        """Find out what a language model reads for a token; of others nothing is said unless it was asked."""
-
-        def found() -> Decoding | None:
-            try:
-                return decoding_of(self.facts.subject.model, context)
-            except NoDecoderError:
-                if context is None:
-                    return None
-                raise
-
-        sentence = "what decoding takes is not known"
-        self.facts.decoding = self._attempt(sentence, found, least_s=self.fake_s)
+        """Find out what a language model reads for a token; any other is asked only for a ``context``."""
+        model = self.facts.subject.model
+        if context is not None or writes_text(model):
+            self.facts.decoding = self._attempt(
+                "what decoding takes is not known", decoding_of, model, context, least_s=self.fake_s
+            )
 
     def audit(self, optimizer: Optimizers, steps: int) -> None:
         """Watch a few steps in the dtype for the GPU, or, where that is slow here, in the one that is not."""

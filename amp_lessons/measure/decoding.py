@@ -250,14 +250,20 @@ def _positions(model: Any) -> int | None:
     return getattr(getattr(model, "config", None), "max_position_embeddings", None)
 
 
+def writes_text(model: Any) -> bool:
+    """Say whether this is a causal language model of ``transformers``; of other decoders nothing tells."""
+    can = getattr(model, "can_generate", None)
+    encodes = getattr(getattr(model, "config", None), "is_encoder_decoder", False)
+    return callable(can) and bool(can()) and not encodes
+
+
 def _require_writer(model: Any) -> None:
     """Refuse what writes no text, and what writes it from another text or picture."""
-    config, can = getattr(model, "config", None), getattr(model, "can_generate", None)
-    if getattr(config, "is_encoder_decoder", False):
+    if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
         raise NoDecoderError(
             "it is an encoder with a decoder; what decoding takes is known of decoders alone"
         )
-    if callable(can) and not can():
+    if hasattr(model, "can_generate") and not writes_text(model):
         raise NoDecoderError(f"{type(model).__name__} writes no text token by token")
 
 
