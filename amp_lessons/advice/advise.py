@@ -18,7 +18,7 @@ from amp_lessons.advice.verdict import verdict
 from amp_lessons.arguments import require, require_callable, require_number, require_whole
 from amp_lessons.audit.report.rendering import Section, headline
 from amp_lessons.formats.dtypes import dtype_name
-from amp_lessons.measure import GPUS, Footprint
+from amp_lessons.measure import GPUS, KINDS, Footprint
 from amp_lessons.measure.batch import LARGEST_BATCH
 from amp_lessons.measure.decoding import gpus_table, stored_table, what_is_counted
 from amp_lessons.text.tables import Table
@@ -161,18 +161,14 @@ def _memory(facts: Facts) -> Iterator[Section]:
     if not facts.memory:
         return
     prints = facts.memory
-    kinds = [
-        kind
-        for kind in next(iter(prints.values())).at_peak
-        if any(p.at_peak.get(kind) for p in prints.values())
-    ]
+    kinds = [kind for kind in KINDS if any(each.at_peak.get(kind) for each in prints.values())]
     rows = [(kind, *(memory(each.at_peak.get(kind, 0)) for each in prints.values())) for kind in kinds]
     rows.append(("in all", *(memory(each.peak_bytes) for each in prints.values())))
     source = next(iter(prints.values())).source
     count = facts.subject.samples
     samples = "one sample" if count == 1 else f"{count:,} samples"
     computed = "computed" in source
-    where = "by a GPU's kernels" if computed else "where the model lies"
+    where = "by a GPU's kernels" if computed else "taken here"
     said = f"A training step on {samples}, at its worst moment, {where}. {_not_counted(facts)}"
     yield Section(
         "Memory",

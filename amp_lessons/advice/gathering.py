@@ -212,7 +212,9 @@ class _Gathering:
     def find_largest_batches(self, optimizer: Optimizers) -> None:
         """Find what fits into the GPU, by as many predictions as that takes."""
         facts, subject = self.facts, self.facts.subject
-        for name, footprint in facts.memory.items() if self.fake else ():
+        if subject.listed:
+            facts.not_done.append("the largest batch was not looked for: its samples come in a list")
+        for name, footprint in facts.memory.items() if self.fake and not subject.listed else ():
             found = self._attempt(
                 f"the largest batch in {name} is not known",
                 predict_largest_batch,

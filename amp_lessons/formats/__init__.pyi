@@ -15,7 +15,6 @@ from .floats import Fields as Fields
 from .floats import FloatFormat as FloatFormat
 from .floats import Specials as Specials
 from .integers import Grouped as Grouped
-from .integers import bits_per_weight as bits_per_weight
 from .integers import by_groups as by_groups
 from .sums import SUM_METHODS as SUM_METHODS
 from .sums import product as product

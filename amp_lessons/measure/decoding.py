@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from amp_lessons.arguments import require, require_whole
 from amp_lessons.autocast.running import RealResults, fake_mode_of, on_fake_cpu, without_collecting
-from amp_lessons.formats import bits_per_weight
+from amp_lessons.formats.integers import bits_per_weight
 from amp_lessons.measure.batch import LARGEST_BATCH
 from amp_lessons.measure.bounds import GPUS, DataSheet
 from amp_lessons.text.tables import Table
@@ -169,7 +169,7 @@ STORED = ((16, 2), (16, 1), (8, 2), (4, 2), (4, 1))
 
 def stored_table(decoding: Decoding, sheet: DataSheet) -> Table:
     """Tabulate what ways of storing a model make of serving it on one GPU."""
-    head = ("weights", "cache", "weights take", "a token's cache", "a sequence's cache", *_SPEEDS)
+    head = ("weights", "cache", "weights take", "cache a token", "a sequence", *_SPEEDS)
     rows = []
     for bits, itemsize in STORED:
         served = decoding.on(sheet, bits=bits, cache_itemsize=itemsize)
@@ -196,12 +196,13 @@ def what_is_counted(decoding: Decoding) -> str:
     return (
         f"For a token after {decoding.context:,} others all weights are read, once for all "
         f"sequences{tables}, and each sequence's cache.{experts} At the data sheet's rates of memory and of "
-        "16-bit products; real servers are slower, and need memory to work in besides. Head, embedding and "
+        "16-bit products; real servers are slower, and need memory to work in besides. In many sequences "
+        "arithmetic bounds the products with weights; caches are read all the same. Head, embedding and "
         "norms stay in 16 bits; an fp8 cache is counted without its scales."
     )
 
 
-_SPEEDS = ("tokens/s of one", "sequences that fit", "tokens/s of all these", "products bound from")
+_SPEEDS = ("tokens/s of one", "that fit", "tokens/s of all", "arithmetic bounds from")
 
 
 def _speeds(served: Served) -> tuple[str, ...]:
@@ -209,13 +210,13 @@ def _speeds(served: Served) -> tuple[str, ...]:
     fit = served.largest_batch
     together = f"{served.tokens_per_s(fit):,.0f}" if fit else "—"
     alone = three_digits(served.tokens_per_s())
-    return alone, f"{fit:,}" if fit else "none", together, f"{served.compute_bound_from:,} sequences"
+    return alone, f"{fit:,}" if fit else "none", together, f"{served.compute_bound_from:,}"
 
 
 def _stored_as(served: Served) -> str:
     if served.bits == _SIXTEEN:
         return "16 bits"
-    return f"INT{served.bits}, " + ("a scale a row" if served.group is None else f"groups of {served.group}")
+    return f"INT{served.bits}" + (f" by {served.group}" if served.group else "")
 
 
 # --- what a model keeps, asked of the model itself

@@ -264,12 +264,12 @@ def test_tables_have_a_row_for_each_way_of_storing_and_each_gpu():
     assert [(row["weights"], row["cache"]) for row in stored.records] == [
         ("16 bits", "16 bits"),
         ("16 bits", "fp8"),
-        ("INT8, groups of 32", "16 bits"),
-        ("INT4, groups of 32", "16 bits"),
-        ("INT4, groups of 32", "fp8"),
+        ("INT8 by 32", "16 bits"),
+        ("INT4 by 32", "16 bits"),
+        ("INT4 by 32", "fp8"),
     ]
     assert len(stored.records) == len(STORED)
     assert [row["GPU"] for row in gpus.records] == list(GPUS)
     per_token = 3 * 2 * 2 * 8 * 2  # layers, keys and values, heads, their width, bytes
-    assert stored.records[0]["a token's cache"] == f"{per_token} bytes"
-    assert stored.records[1]["a token's cache"] == f"{per_token // 2} bytes"
+    assert stored.records[0]["cache a token"] == f"{per_token} bytes"
+    assert stored.records[1]["cache a token"] == f"{per_token // 2} bytes"
