@@ -69,9 +69,9 @@ def gathered(
         gathering.record,
         partial(gathering.find_islands, facts.dtype, _FOR_ISLANDS),
         partial(gathering.look_at_memory, optimizer),
-        partial(gathering.look_at_memory_here, optimizer),
         gathering.bound,
         partial(gathering.find_decoding, context),
+        partial(gathering.look_at_memory_here, optimizer),
         partial(gathering.audit, optimizer, steps),
         gathering.time,
     ]
