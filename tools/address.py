@@ -72,8 +72,8 @@ def rewrite(root: Path, old: Address, new: Address) -> Iterator[str]:
         path = root / name
         try:
             before = path.read_bytes().decode("utf-8")  # as it is: line ends stay
-        except (UnicodeDecodeError, FileNotFoundError):
-            continue  # a picture, or a file that was deleted
+        except (UnicodeDecodeError, FileNotFoundError, IsADirectoryError):
+            continue  # a picture, a file that was deleted, a link to a folder
         after = _readdressed(before, old, new)
         if after != before:
             path.write_bytes(after.encode("utf-8"))
