@@ -151,7 +151,7 @@ class Served:
     @property
     def _flop_per_s(self) -> float:
         rates = self.sheet.flop_per_s
-        return rates.get("bf16", rates["fp16"])
+        return rates["bf16" if "bf16" in rates else "fp16"]
 
     def _reading_s(self, batch: int) -> float:
         return self.read_bytes(batch) / self.sheet.bytes_per_s
@@ -239,10 +239,11 @@ def decoding_of(model: nn.Module, context: int | None = None) -> Decoding:
     if most and context > most:
         raise ValueError(f"{type(model).__name__} knows {most:,} positions, so its context is at most that")
     _require_writer(fake)
+    short, longer = _SHORT if most is None or most >= _SHORT[1] else (most // 2, most)
     with _asked(fake):
-        few, more = (_numbers(_cached(fake, length)) for length in _SHORT)
-        cached = _cached(fake, context if more > few else _SHORT[0])
-    per_token = (more - few) // (_SHORT[1] - _SHORT[0])
+        few, more = _numbers(_cached(fake, short)), _numbers(_cached(fake, longer))
+        cached = _cached(fake, context if more > few else short)
+    per_token = (more - few) // (longer - short)
     parts, looked_up = _weights(fake)
     return Decoding(context, parts, looked_up, _numbers(cached), per_token, _queries(fake, cached))
 
@@ -323,7 +324,7 @@ def _queries(model: Any, cached: Iterable[torch.Tensor]) -> float:
 
 def _weights(model: Any) -> tuple[tuple[Part, ...], int]:
     """Part the weights by what a server does with them; a shared one counts once."""
-    head = model.get_output_embeddings().weight if hasattr(model, "get_output_embeddings") else None
+    head = getattr(getattr(model, "get_output_embeddings", lambda: None)(), "weight", None)
     tables = {id(each.weight) for each in model.modules() if isinstance(each, nn.Embedding)}
     share = _share_of_experts(model)
     kinds: dict[str, Counter[int]] = {name: Counter() for name in ("matrices", "experts", "others", "tables")}
@@ -333,11 +334,7 @@ def _weights(model: Any) -> tuple[tuple[Part, ...], int]:
         elif id(weight) in tables:
             kind = "tables"
         else:
-            kind = (
-                "experts"
-                if share < 1 and "experts" in name.split(".") and "shared" not in name
-                else "matrices"
-            )
+            kind = "experts" if share < 1 and "experts" in name.split(".") else "matrices"
         kinds[kind][weight.shape[-1] if weight.dim() else 1] += weight.numel()
     parts = (
         Part(dict(kinds["matrices"]), in_blocks=True),

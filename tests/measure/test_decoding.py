@@ -55,6 +55,13 @@ def test_the_cache_is_what_a_decoder_really_fills_token_by_token():
     assert found.queries == 2
 
 
+def test_a_model_that_knows_few_positions_is_asked_for_no_more():
+    model = Writer()
+    model.config.max_position_embeddings = 6
+    found = decoding_of(model)
+    assert (found.context, found.cached) == (6, 6 * found.cached_per_token)
+
+
 CONFIGS = {
     "LlamaForCausalLM": ("LlamaConfig", {"num_key_value_heads": 2}),
     "GPT2LMHeadModel": ("GPT2Config", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}),
