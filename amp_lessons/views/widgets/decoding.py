@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from matplotlib.figure import Figure
 
 from amp_lessons.bench.calculator import DECODERS, LARGEST_SIZE, decoding
@@ -119,7 +121,7 @@ def decoding_picture(served: Served) -> Picture:
         axes.text(first, 0.04, " does not fit ", transform=axes.get_xaxis_transform(), color=INK, fontsize=9)
         axes.axvline(served.compute_bound_from, color=QUIET, lw=1, ls="--")
         where = served.compute_bound_from, 0.3
-        style = {"color": INK, "fontsize": 9, "backgroundcolor": PAPER}
+        style: dict[str, Any] = {"color": INK, "fontsize": 9, "backgroundcolor": PAPER}
         axes.text(*where, " arithmetic bounds", transform=axes.get_xaxis_transform(), **style)
         axes.set(xlim=(0.9, most), xlabel="sequences written at once", ylabel="tokens per second, at most")
     return Picture(figure)
