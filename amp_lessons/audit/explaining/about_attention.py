@@ -25,14 +25,29 @@ ATTENTION = (
     Message(
         name="flash_attention_without_dtype",
         patterns=(r"attempting to use Flash Attention \S+ without specifying a (torch )?dtype",),
-        meaning="The model was made without a dtype, so its weights are fp32, which FlashAttention does "
-        "not take. It is a warning only: under autocast, or cast afterwards, the model runs.",
-        cure="Say the dtype where the model is made, `from_pretrained(..., dtype=torch.bfloat16)`, before "
-        "version 5 `torch_dtype=`, to run in 16 bits. To train in mixed precision keep fp32 weights, run "
-        "under `torch.autocast`, and leave the warning.",
+        meaning="The configuration of the model, or of a part of it, names no dtype. FlashAttention takes "
+        "16 bits only, and weights without a dtype are made in fp32. It is a warning: under autocast, or "
+        "cast afterwards, the model runs, and a model of several parts may give it although a dtype was "
+        "said.",
+        cure="To run in 16 bits say `from_pretrained(..., dtype=torch.bfloat16)` (in old versions "
+        "`torch_dtype=`), and look whether it was heard: `{p.dtype for p in model.parameters()}`. To train "
+        "in mixed precision keep fp32 weights, run under `torch.autocast`, and leave the warning.",
         lesson="07",
         source="transformers/modeling_utils.py",
-        seen_at="https://github.com/mosaicml/llm-foundry/issues/1484",
+        seen_at="https://github.com/huggingface/transformers/issues/34269",
+    ),
+    Message(
+        name="no_xformers_kernel",
+        patterns=(r"No operator found for `memory_efficient_attention_(forward|backward)`",),
+        meaning="xformers lists its attention kernels, and why each does not take these inputs: a dtype, "
+        "the size of a head, a bias, a GPU too old or too new for it, a CPU. `dtype=torch.float32 "
+        "(supported: {torch.bfloat16, torch.float16})` says that this one wants 16 bits, and on the newest "
+        "GPUs none may be left for fp32.",
+        cure="If the dtype is among the reasons, run under `torch.autocast` or in bf16; mind that "
+        "validation runs under it too. Else leave xformers for `F.scaled_dot_product_attention`.",
+        lesson="07",
+        source="xformers/ops/fmha/dispatch.py",
+        seen_at="https://github.com/facebookresearch/xformers/issues/1109",
     ),
     Message(
         name="queries_cast_back",
@@ -68,9 +83,9 @@ ATTENTION = (
             r"Expected query, key and value to all be of dtype: \{",
         ),
         meaning="`scaled_dot_product_attention` may use some kernels only (`sdpa_kernel(...)` says which), "
-        "and none of them takes these inputs. The dtype is the commonest reason: on CUDA, FlashAttention "
-        "and cuDNN take fp16 and bf16 only. Others are an older GPU, a mask, the size of a head, or a "
-        "tensor that has not four dimensions.",
+        "and none of them takes these inputs. Often it is the dtype: on CUDA, FlashAttention and cuDNN "
+        "want 16 bits. Else it is an older GPU, a mask, the size of a head, or a tensor that has not four "
+        "dimensions.",
         cure="Read the warnings right before the error: they say why each kernel was left out. If it is "
         "the dtype, run under `torch.autocast` or cast queries, keys and values; else allow another kernel "
         "too, `sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH])`.",

@@ -71,6 +71,49 @@ DEVICES = (
         seen_at="https://github.com/princeton-nlp/SimCSE/issues/273",
     ),
     Message(
+        name="speech_model_in_fp32",
+        patterns=(r"FP16 is not supported on CPU; using FP32 instead",),
+        meaning="Whisper decodes in fp16 unless it is told otherwise, and has found no GPU: it computes in "
+        "fp32 on the CPU. The text is right; it takes longer than on a GPU.",
+        cure="`model.transcribe(file, fp16=torch.cuda.is_available())` says nothing. If the machine has an "
+        "NVIDIA GPU, a PyTorch without CUDA was installed.",
+        lesson="02",
+        source="whisper/transcribe.py",
+        seen_at="https://github.com/foges/whisper-dictation/issues/9",
+    ),
+    Message(
+        name="compute_type_without_kernels",
+        patterns=(r"but the target device or backend do not support efficient \w+ computation",),
+        meaning="CTranslate2 (faster-whisper, WhisperX) has no fast kernels for this format on this "
+        "device: fp16 on a CPU or on a GPU older than Volta, for one. Where the format was asked for it "
+        "stops, else it goes on in fp32.",
+        cure="`compute_type='int8'` on a CPU, `'float32'` or `'int8'` on an old GPU, `'float16'` on a "
+        "newer one; or `'default'`, which takes what there is.",
+        lesson="07",
+        source="CTranslate2: src/types.cc",
+        seen_at="https://github.com/SYSTRAN/faster-whisper/issues/65",
+    ),
+    Message(
+        name="flags_and_model_of_two_dtypes",
+        patterns=(r"Model is in b?float16 precision but you want to use b?float16 precision",),
+        meaning="Unsloth trains a model in the dtype that it was loaded in, and the trainer's flags ask "
+        "for another.",
+        cure="Set the flags to the model's dtype, as the message says: `fp16` for float16, `bf16` for "
+        "bfloat16. If the GPU has bf16, load in it.",
+        lesson="07",
+        source="unsloth/models/rl.py",
+    ),
+    Message(
+        name="no_tf32_on_this_gpu",
+        patterns=(r"--tf32 requires Ampere or a newer GPU",),
+        meaning="`tf32=True` was asked of a `Trainer` without a GPU that has TF32, which came with Ampere "
+        "(compute capability 8.0).",
+        cure="Leave out `tf32`. On an older GPU fp32 products stay fp32; `fp16=True` is what makes them "
+        "faster.",
+        lesson="05",
+        source="transformers/training_args.py",
+    ),
+    Message(
         name="two_precisions_at_once",
         patterns=(
             r"At most one of fp16 and bf16 can be True",
@@ -156,8 +199,9 @@ TRAINERS = (
         patterns=(r"`torch_dtype` is deprecated! Use `dtype` instead!",),
         meaning="Transformers has renamed an argument. It still does the same: it says the format in which "
         "the weights are loaded, and nothing of autocast.",
-        cure="Write `from_pretrained(..., dtype=torch.bfloat16)`. To train in mixed precision load fp32 "
-        "and say `bf16=True` to the `Trainer`: weights loaded in 16 bits are trained in 16 bits.",
+        cure="Write `from_pretrained(..., dtype=torch.bfloat16)`. To train in mixed precision say "
+        "`dtype=torch.float32`, and `bf16=True` to the `Trainer`: weights loaded in 16 bits are trained in "
+        "16 bits.",
         lesson="07",
         source="transformers/configuration_utils.py",
     ),
@@ -271,13 +315,27 @@ TRAINERS = (
 
 IMAGES = (
     Message(
+        name="pipeline_on_a_cpu",
+        patterns=(r"Pipelines loaded with `(torch_)?dtype=torch\.float16` cannot run with `cpu` device",),
+        meaning="The pipeline was loaded in fp16 and moved to the CPU, which has few fp16 kernels: an "
+        "operation without one would stop it. To park it there between two uses is harmless.",
+        cure="To run on a CPU load it without the dtype, in fp32. If there is a GPU, "
+        "`pipe.to('cuda')`, and see why `torch.cuda.is_available()` is False.",
+        lesson="02",
+        source="diffusers/pipelines/pipeline_utils.py",
+    ),
+    Message(
         name="nan_in_an_image_model",
-        patterns=(r"A tensor with (all )?NaNs was produced in (VAE|Unet)",),
+        patterns=(
+            r"A tensor with (all )?NaNs was produced in (VAE|Unet)",
+            r"invalid value encountered in cast images = \(images \* 255\)",
+        ),
         meaning="The picture's decoder (VAE) or denoiser made NaN, mostly in fp16: some published "
         "decoders have activations beyond 65,504, which become inf, and inf minus inf is NaN. The"
         " picture would be black.",
-        cure="Run that part in fp32 (`--no-half-vae`, `--no-half`) or in bf16, or take a decoder that "
-        "was made for fp16. Switching the check off leaves a black picture.",
+        cure="Run that part in fp32 (`--no-half-vae`, `--no-half`; in diffusers "
+        "`pipe.vae.to(torch.float32)`, and its latents with it) or in bf16, or take a decoder that was "
+        "made for fp16. Switching the check off leaves a black picture.",
         lesson="07",
         source="modules/devices.py of stable-diffusion-webui",
         seen_at="https://github.com/AUTOMATIC1111/stable-diffusion-webui/issues/10227",

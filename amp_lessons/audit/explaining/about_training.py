@@ -27,6 +27,7 @@ GRADIENTS = (
         patterns=(
             r"Loss is (nan|-?inf), stopping training",
             r"non-finite loss, ending training",
+            r"Loss became infinite or NaN at iteration",
             r"found (NaN|Inf) in local forward loss calculation",
         ),
         meaning="The loss itself is NaN or inf, so the fault lies in the forward pass or in the weights, "

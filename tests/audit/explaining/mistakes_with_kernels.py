@@ -1,4 +1,4 @@
-"""Mistakes with kernels that take some formats only: attention, complex and whole numbers, scaled products."""
+"""Mistakes with kernels that take some formats only: attention, complex and whole numbers, FP8 products."""
 
 from __future__ import annotations
 

@@ -303,4 +303,44 @@ FRAMEWORKS = (
         "Found param weight with type torch.cuda.HalfTensor, expected torch.cuda.FloatTensor.\nWhen using "
         "amp.initialize, you do not need to call .half() on your model\nbefore passing it",
     ),
+    # Whisper and CTranslate2
+    ("speech_model_in_fp32", "UserWarning: FP16 is not supported on CPU; using FP32 instead"),
+    (
+        "compute_type_without_kernels",
+        "Requested float16 compute type, but the target device or backend do not support efficient float16 "
+        "computation.",
+    ),
+    (
+        "compute_type_without_kernels",
+        "The compute type inferred from the saved model is float16, but the target device or backend do not "
+        "support efficient float16 computation. The model weights have been automatically converted to use "
+        "the",
+    ),
+    # diffusers, now and before `dtype`
+    (
+        "pipeline_on_a_cpu",
+        "Pipelines loaded with `dtype=torch.float16` cannot run with `cpu` device. It is not recommended to",
+    ),
+    ("pipeline_on_a_cpu", "Pipelines loaded with `torch_dtype=torch.float16` cannot run with `cpu` device."),
+    (
+        "nan_in_an_image_model",
+        "image_processor.py:111: RuntimeWarning: invalid value encountered in cast\n  images = (images * "
+        '255).round().astype("uint8")',
+    ),
+    # detectron2
+    ("loss_not_finite", "FloatingPointError: Loss became infinite or NaN at iteration=0!\nloss_dict = {}"),
+    # Unsloth
+    (
+        "flags_and_model_of_two_dtypes",
+        "Unsloth: Model is in bfloat16 precision but you want to use float16 precision. Set fp16 to `False`",
+    ),
+    # xformers
+    (
+        "no_xformers_kernel",
+        "No operator found for `memory_efficient_attention_forward` with inputs:\n     query       : "
+        "shape=(1, 2, 1, 40) (torch.float32)\n`ckF` is not supported because:\n    dtype=torch.float32 "
+        "(supported: {torch.bfloat16, torch.float16})",
+    ),
+    # Transformers 5.23
+    ("no_tf32_on_this_gpu", "--tf32 requires Ampere or a newer GPU arch, cuda>=11 and torch>=1.7"),
 )

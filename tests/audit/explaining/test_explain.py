@@ -107,6 +107,7 @@ def test_what_is_not_known_says_so_and_how_to_go_on():
         "module 'torch' has no attribute 'float8_e4m3fn'",
         "The attention mask and the pad token id were not set.",
         "KeyError: 'scale'",
+        "RuntimeWarning: invalid value encountered in cast",
     ],
 )
 def test_what_has_nothing_to_do_with_precision_is_not_answered(text):
