@@ -72,10 +72,9 @@ DTYPES = (
         name="compared_in_two_dtypes",
         patterns=(rf"(^|: ){_FLOAT} did not match {_FLOAT}$",),
         meaning="`torch.allclose` and `isclose` compare two tensors of one dtype only.",
-        cure="Compare in the wider format, with a tolerance of the narrower one: "
-        "`torch.testing.assert_close(half, exact, check_dtype=False, rtol=..., atol=...)`, or "
-        "`torch.allclose(half.float(), exact, rtol=1e-3)`. The defaults are made for fp32 and too strict "
-        "for 16 bits.",
+        cure="`torch.testing.assert_close(half, exact, check_dtype=False)`, which takes the tolerance of "
+        "the narrower format, or `torch.allclose(half.float(), exact, rtol=1e-3)` (1e-2 for bf16): the "
+        "1e-5 that it takes by itself is made for fp32.",
         lesson="01",
         source="C++",
     ),

@@ -74,9 +74,9 @@ DEVICES = (
         name="speech_model_in_fp32",
         patterns=(r"FP16 is not supported on CPU; using FP32 instead",),
         meaning="Whisper decodes in fp16 unless it is told otherwise, and has found no GPU: it computes in "
-        "fp32 on the CPU. The text is right; it takes longer than on a GPU.",
-        cure="`model.transcribe(file, fp16=torch.cuda.is_available())` says nothing. If the machine has an "
-        "NVIDIA GPU, a PyTorch without CUDA was installed.",
+        "fp32 on the CPU. The text is no worse for it; it takes longer than on a GPU.",
+        cure="`model.transcribe(file, fp16=torch.cuda.is_available())` gives no warning. If the machine "
+        "has an NVIDIA GPU, a PyTorch without CUDA was installed.",
         lesson="02",
         source="whisper/transcribe.py",
         seen_at="https://github.com/foges/whisper-dictation/issues/9",
@@ -281,8 +281,8 @@ TRAINERS = (
         meaning="Before it trains, YOLO's trainer finds boxes in one picture in fp32 and under autocast. "
         "They differed, or the GPU is of a kind whose fp16 convolutions are known to give NaN (GTX 16 "
         "among others): it trains in fp32, right and slower.",
-        cure="Leave it so on a GTX 16 or a T600. On a newer GPU update PyTorch and the driver, and compare a "
-        "convolution in fp16 with fp32 yourself. To force fp16 would bring NaN, not speed.",
+        cure="Leave it so on a GTX 16 or a T600, where fp16 brings NaN. On a newer GPU update PyTorch and "
+        "the driver, and compare a convolution in fp16 with fp32 yourself.",
         lesson="06",
         source="ultralytics/utils/checks.py",
         seen_at="https://github.com/ultralytics/yolov5/issues/7908",

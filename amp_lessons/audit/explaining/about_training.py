@@ -43,11 +43,11 @@ GRADIENTS = (
     Message(
         name="gradient_norm_not_finite",
         patterns=(r"found (NaN|Inf) in local grad norm",),
-        meaning="Megatron looks at gradients before the ranks sum them, so the rank that it names is where "
-        "NaN or inf arose. The loss was finite: it is the backward pass, which in bf16 and FP8 no scaler "
-        "watches.",
-        cure="Repeat the iteration in fp32 or with FP8 off. NaN on one rank only, and not again: suspect "
-        "the GPU. In fp16 leave the check to the scaler, `--no-check-for-nan-in-loss-and-grad`.",
+        meaning="Megatron looks at each rank's gradients before they are summed, so the rank that it names "
+        "had NaN or inf of its own. The loss was finite: it is the backward pass, which in bf16 and FP8 no "
+        "scaler watches.",
+        cure="Repeat the iteration in fp32 or with FP8 off. NaN on one rank only, and not again when it is "
+        "repeated: suspect the GPU. In fp16 with a dynamic scale Megatron leaves the check to the scaler.",
         lesson="08",
         source="megatron/core/distributed/param_and_grad_buffer.py",
         seen_at="https://github.com/NVIDIA/Megatron-LM/issues/2301",
@@ -59,7 +59,8 @@ GRADIENTS = (
         "the training goes on. With a `GradScaler` a gradient norm may be inf in the steps that it skips; "
         "a loss may not.",
         cure="See which value it is. If it is the loss, stop: find the first step and tensor that is not "
-        "finite. If it is a norm, log it after `scaler.unscale_(optimizer)`, and count the steps skipped.",
+        "finite. If it is a norm, log it after `scaler.unscale_(optimizer)`, and not in steps that the "
+        "scaler skips.",
         lesson="06",
         source="tensorboardX/x2num.py",
         seen_at="https://github.com/lm-sys/FastChat/issues/2378",
