@@ -85,6 +85,43 @@ def test_two_kernels_differ_by_a_per_cent_a_token_in_bf16_and_by_an_eighth_of_th
     assert float(texts.square().mean().sqrt()) > 4 * in_bf16, "logarithms are added up, not averaged"
 
 
+def gradients_of_texts(length, shift=0.5, seed=1):
+    """Return the policy gradient over all texts of two kinds of tokens: exact, and weighed in other ways."""
+    draw = torch.Generator().manual_seed(seed)
+    logits = torch.randn(length, 2, 2, generator=draw, dtype=torch.float64, requires_grad=True)
+    moved = logits.detach() + shift * torch.randn(length, 2, 2, generator=draw, dtype=torch.float64)
+    texts = torch.cartesian_prod(*[torch.tensor([0, 1])] * length).view(-1, length)
+    before = torch.nn.functional.pad(texts, (1, 0))[:, :-1]
+    trainer, engine = (each.log_softmax(-1)[torch.arange(length), before, texts] for each in (logits, moved))
+    reward = texts.double().mean(1) + texts[:, 0] * texts[:, -1]
+    drawn, ratios = engine.sum(1).exp(), (trainer - engine).detach().exp()
+    product = ratios.prod(1, keepdim=True)
+    weights = {
+        "none": torch.ones_like(ratios),
+        "token": ratios,
+        "text": product,
+        "cut": product.clamp(max=1.5),
+        "dropped": torch.where(product > 1.5, 0.0, product),
+    }
+
+    def gradient(mean):
+        return torch.autograd.grad(mean, logits, retain_graph=True)[0]
+
+    exact = gradient((trainer.sum(1).exp() * reward).sum())
+    found = {
+        name: gradient((drawn * reward * (each * trainer).sum(1)).sum()) for name, each in weights.items()
+    }
+    return {name: float((each - exact).norm() / exact.norm()) for name, each in found.items()}
+
+
+def test_ratios_of_tokens_are_exact_for_one_token_and_for_a_text_only_nearer():
+    assert gradients_of_texts(1)["token"] < 1e-12
+    off = gradients_of_texts(8)
+    assert off["text"] < 1e-12
+    assert 0.05 < off["token"] < off["none"]
+    assert min(off["cut"], off["dropped"]) > 0.05, "neither is right on average"
+
+
 def test_a_cast_behind_the_head_saves_what_the_softmax_rounds_and_not_what_the_head_did():
     draw = torch.Generator().manual_seed(0)
     hidden, weight = torch.randn(64, 256, generator=draw), torch.randn(1000, 256, generator=draw) * 0.3

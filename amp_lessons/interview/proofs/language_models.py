@@ -334,10 +334,11 @@ def sequence_ratio() -> dict[str, object]:
     by_token = ratios[0] * policy[0] + ratios[1] * policy[1]
     whole = ratios[0] * ratios[1]
     dropped = torch.where(whole < whole.max(), by_text, 0 * by_text)  # the text with the largest ratio
-    of_text, of_tokens, of_kept = (
+    of_text, of_tokens, of_kept, unweighed = (
         torch.autograd.grad((drawn * rewards * each).sum(), logits, retain_graph=True)[0]
-        for each in (by_text, by_token, dropped)
+        for each in (by_text, by_token, dropped, policy[0] + policy[1])
     )
+    assert (of_tokens - wanted).norm() < (unweighed - wanted).norm()
     assert torch.allclose(of_text, wanted)
     assert not torch.allclose(of_tokens, wanted, atol=0.01)
     assert not torch.allclose(of_kept, wanted, atol=0.01)
