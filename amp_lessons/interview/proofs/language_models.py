@@ -727,11 +727,11 @@ def bf16_decay() -> dict[str, object]:
     assert decoupled == 1  # written as a subtraction, no better
     # AdamW with gradients that are noise: how much of the start is left, with decay and without
 
-    def left(decay: float, **kind: bool) -> float:
+    def left(decay: float, *, foreach: bool | None = None, fused: bool | None = None) -> float:
         draw = torch.Generator().manual_seed(0)
         start = (0.05 * torch.randn(5000, generator=draw)).bfloat16()
         weight = nn.Parameter(start.clone())
-        optimizer = torch.optim.AdamW([weight], lr=1e-3, weight_decay=decay, **kind)
+        optimizer = torch.optim.AdamW([weight], 1e-3, weight_decay=decay, foreach=foreach, fused=fused)
         for _ in range(1000):
             weight.grad = torch.randn(5000, generator=draw).bfloat16()
             optimizer.step()
