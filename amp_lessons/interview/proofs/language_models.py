@@ -213,7 +213,20 @@ def trainer_engine() -> dict[str, object]:
     )
     assert not torch.allclose(plain, wanted, atol=0.01)
     assert torch.allclose(weighted, wanted)
+    # A token that another expert moved: PPO's clip, by its ratio to the trainer's old probability or engine's
+    now = torch.tensor(-1.0, requires_grad=True)
+    old, by_engine = now.detach(), now.detach() - 0.3
+
+    def slope(reference: Tensor) -> float:
+        ratio = (now - reference).exp()
+        return torch.autograd.grad(torch.minimum(ratio, ratio.clamp(0.8, 1.2)), now)[0].item()
+
+    assert slope(old) == 1
+    assert slope(by_engine) == 0
+    whole, product = (now - by_engine).exp(), (now - old).exp() * (old - by_engine).exp()
+    assert torch.isclose(whole, product)
     return {
+        "moved": f"{whole.item() - 1:.0%}",
         "token": f"{off:.1%}",
         "text": f"{texts.abs().mean().item():.0%}",
         "length": logarithms.shape[1],
