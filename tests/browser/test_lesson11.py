@@ -51,6 +51,22 @@ def test_bits_and_groups_are_moved_by_keyboard(lesson, few_bits):
     assert lesson.errors == []
 
 
+def test_storage_is_chosen_and_a_length_typed_by_keyboard(lesson):
+    decoding = lesson.view_with(lesson.page.get_by_label("tokens before", exact=True))
+    caption = decoding.locator("figcaption")
+    expect(caption).to_contain_text("Llama 3 8B on the H100 SXM, weights in 16 bits")
+    decoding.get_by_label("weights in", exact=True).select_option(label="INT4, groups of 32")
+    expect(caption).to_contain_text("weights in INT4, groups of 32", timeout=PATIENCE_MS)
+    length = decoding.get_by_label("tokens before", exact=True)
+    length.fill("32768")
+    length.press("Enter")
+    expect(caption).to_contain_text("after 32,768 tokens", timeout=PATIENCE_MS)
+    length.fill("-3")
+    length.press("Enter")
+    expect(decoding).to_contain_text("The number of tokens", timeout=PATIENCE_MS)
+    assert lesson.errors == []
+
+
 @pytest.mark.parametrize("exercise_id", ["online_softmax", "group_quantize", "importance_weights"])
 def test_hints_open_by_keyboard(lesson, exercise_id):
     exercise = next(each for each in exercises.catalog() if each.id == exercise_id)
