@@ -68,6 +68,12 @@ def test_two_drawings_on_one_page_do_not_take_each_others_hatches():
     assert not first & second
 
 
+def test_a_drawing_brings_no_style_sheet_for_the_page_that_it_is_on():
+    drawing = moving.svg(bars([1, 2, 1]))
+    assert "<style" not in drawing
+    assert drawing.startswith('<svg style="stroke-linejoin: round; stroke-linecap: butt" ')
+
+
 def test_a_caption_needs_no_picture(page):
     page.show(None, "There is nothing to draw.", "alt")
     assert (page.drawing, page.caption) == ("", "There is nothing to draw.")

@@ -81,9 +81,15 @@ def svg(picture: Picture) -> str:
         # Without a salt every drawing names its clips and hatches differently, as it must: they share a page.
         picture.figure.savefig(page, format="svg", metadata={"Date": None, "Creator": None})
     _, element, rest = page.getvalue().partition("<svg")
-    return _HATCH.sub(_dots_as_dashes, element + rest)
+    drawing = _SHEET.sub("", element + rest).replace("<svg", f"<svg {_LINES}", 1)
+    return _HATCH.sub(_dots_as_dashes, drawing)
 
 
+# A style sheet in a drawing is one of the whole page: all of it would be styled anew with each drawing.
+_SHEET = re.compile(
+    r"\s*<defs>\s*<style[^>]*>\*{stroke-linejoin: round; stroke-linecap: butt}</style>\s*</defs>"
+)
+_LINES = 'style="stroke-linejoin: round; stroke-linecap: butt"'
 _HATCH = re.compile(r'(<pattern [^>]*>\s*<rect [^>]*>\s*)<path d="([^"]*)" style="([^"]*)"/>')
 _POINT = re.compile(r"(-?[\d.]+) (-?[\d.]+)")
 
