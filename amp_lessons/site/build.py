@@ -42,7 +42,12 @@ _SCRIPTS = (
 )
 
 
-def build(out: Path, kept: Path | None = None, say: Callable[[str], None] = print) -> list[Path]:
+def _print(words: str) -> None:
+    """Print a line whole: several processes are told of at once."""
+    print(f"{words}\n", end="", flush=True)
+
+
+def build(out: Path, kept: Path | None = None, say: Callable[[str], None] = _print) -> list[Path]:
     """Write the site into the folder ``out``, and return the pages. What was there of an older site goes.
 
     What takes long is kept in the folder ``kept``: the states of all views, answers with computed numbers.
