@@ -1,8 +1,8 @@
 """From the key press on a slider to new pixels on the page: our view beside the way tutorials do it.
 
-Both show the same million gradients at a loss scale, in JupyterLab in headless Chromium, in one run. First
-single key presses, each when the page has come to rest; then a key held down: how far behind the last press
-the picture ends.
+Both show the same million gradients at a loss scale, in JupyterLab in headless Chromium, in one run; our view
+also as a page of the site, without a kernel. First single key presses, each when the page has come to rest;
+then a key held down: how far behind the last press the picture ends.
 """
 
 from __future__ import annotations
@@ -11,10 +11,17 @@ import statistics
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import nbformat
+from markupsafe import Markup
 from playwright.sync_api import Browser, Page
 
+from amp_lessons.site import build as building
+from amp_lessons.site.freezing import freeze
+from amp_lessons.site.shell import Page as SitePage
+from amp_lessons.site.shell import html_of
+from amp_lessons.site.substitutes import live_html
 from tools.browser.chromium import find_chromium, launch_chromium
 from tools.browser.jupyter_page import LabServer, NotebookPage
 
@@ -52,7 +59,7 @@ REST_MS = 200  # after the pixels the kernel still reports that it is idle, and 
 BURST_KEYS, BURST_INTERVAL_MS = 20, 30
 
 # Where pixels change: an image is added or gets another source, a shape of a drawing another outline.
-OBSERVE = """observer.observe(document.querySelector(".jp-Notebook"), {
+OBSERVE = """observer.observe(document.querySelector(".jp-Notebook, main"), {
       subtree: true, childList: true, attributes: true, attributeFilter: ["src", "d"] });"""
 
 # Times the next key press: from the browser's keydown event until what it changed in a picture, an image or
@@ -108,11 +115,13 @@ def main() -> None:
         root.mkdir()
         with LabServer(root, Path(folder)) as server:
             lags = {name: _lag(browser, server, *way) for name, way in WAYS.items()}
+        on_page = _lag_on_page(browser, Path(folder))
     print(f"from key press to pixels; a burst is {BURST_KEYS} presses, {BURST_INTERVAL_MS} ms apart")
     for name, lag in lags.items():
         print(f"{name:32} {lag}")
     ours, tutorial = lags.values()
     print(f"{'':32} {tutorial.single_ms / ours.single_ms:6.1f} times faster")
+    print(f"{'on a page of the site':32} {on_page}")
 
 
 def _lag(browser: Browser, server: LabServer, source: str, handle: str) -> Lag:
@@ -121,7 +130,30 @@ def _lag(browser: Browser, server: LabServer, source: str, handle: str) -> Lag:
     kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
     nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel}), server.root / name)
     notebook = NotebookPage(browser.new_context(viewport={"width": 1280, "height": 1000}).new_page(), server)
-    page = notebook.open(name).run_all().page
+    return _measured(notebook.open(name).run_all().page, handle)
+
+
+def _lag_on_page(browser: Browser, folder: Path) -> Lag:
+    """Freeze our view, and move it on a page of the site that consists of it."""
+    names: dict[str, Any] = {}
+    exec(f"{GRADIENTS}\nfrom amp_lessons import views\nview = views.CensusView(gradients)", names)
+    frozen = freeze(names["view"], "census")
+    assert frozen is not None
+    site = folder / "site"
+    (site / "frames").mkdir(parents=True)
+    for name, script in frozen.scripts.items():
+        (site / "frames" / name).write_text(script, "utf-8")
+    made = SitePage(
+        "census.html", "Census", live_html("census", Markup()), scripts=("widgets.js", "views.js")
+    )
+    building.write_assets(site / "assets", [made])
+    (site / made.file).write_text(html_of(made, []), "utf-8")
+    page = browser.new_context(viewport={"width": 1280, "height": 1000}).new_page()
+    page.goto((site / made.file).as_uri())
+    return _measured(page, WAYS["amp_lessons.views.CensusView"][1])
+
+
+def _measured(page: Page, handle: str) -> Lag:
     page.locator(handle).last.focus()
     _press_ms(page)  # the first one also draws the axes
     return Lag(statistics.median(_press_ms(page) for _ in range(EVENTS)), _burst_ms(page))

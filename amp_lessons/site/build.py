@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from pygments.formatters import HtmlFormatter
@@ -40,7 +42,12 @@ _SCRIPTS = (
 )
 
 
-def build(out: Path, kept: Path | None = None, say: Callable[[str], None] = print) -> list[Path]:
+def _print(words: str) -> None:
+    """Print a line whole: several processes are told of at once."""
+    print(f"{words}\n", end="", flush=True)
+
+
+def build(out: Path, kept: Path | None = None, say: Callable[[str], None] = _print) -> list[Path]:
     """Write the site into the folder ``out``, and return the pages. What was there of an older site goes.
 
     What takes long is kept in the folder ``kept``: the states of all views, answers with computed numbers.
@@ -49,20 +56,33 @@ def build(out: Path, kept: Path | None = None, say: Callable[[str], None] = prin
     where a lesson cannot be run.
     """
     _empty(out)
-    told = answers(kept, say) if kept else None
-    shelf = Shelf(out, _live(out / "frames", kept, say) if kept else {}, has_cards=told is not None)
+    told, live = _computed(out / "frames", kept, say) if kept else (None, {})
+    shelf = Shelf(out, live, has_cards=told is not None)
     pages = list(_pages(shelf, told))
-    _write_assets(out / "assets", pages)
+    write_assets(out / "assets", pages)
     for page in pages:
         (out / page.file).write_text(html_of(page, pages), "utf-8")
     return [out / page.file for page in pages]
 
 
-def _live(frames: Path, kept: Path, say: Callable[[str], None]) -> dict[tuple[str, str], str]:
-    """Put the frames of all lessons into a folder; return what stands still of each live view."""
+def _computed(
+    frames: Path, kept: Path, say: Callable[[str], None]
+) -> tuple[Answers, dict[tuple[str, str], str]]:
+    """Put the frames of all lessons into a folder; return the cards' answers, and what stands still of views.
+
+    Each is made in a process of its own, as many at once as there are cores.
+    """
     frames.mkdir()
-    found = {head.number: put_frames(head.number, kept, frames, say) for head in shipped.heads()}
-    return {(number, cell): still for number, live in found.items() for cell, still in live.items()}
+    numbers = [head.number for head in shipped.heads()]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        told = pool.submit(answers, kept, say)
+        found = list(pool.map(lambda number: put_frames(number, kept, frames, say), numbers))
+    live = {
+        (number, cell): still
+        for number, views in zip(numbers, found, strict=True)
+        for cell, still in views.items()
+    }
+    return told.result(), live
 
 
 def _pages(shelf: Shelf, told: Answers | None) -> Iterator[Page]:
@@ -92,7 +112,8 @@ def _empty(out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
 
 
-def _write_assets(folder: Path, pages: list[Page]) -> None:
+def write_assets(folder: Path, pages: list[Page]) -> None:
+    """Write the scripts and the style that ``pages`` load."""
     folder.mkdir()
     for name in _SCRIPTS:
         shutil.copy(ASSETS / name, folder)

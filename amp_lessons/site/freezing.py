@@ -63,7 +63,7 @@ def _scripts(view: View, name: str, moving: list[Axis]) -> Iterator[tuple[str, s
         for at, frame in found:
             pack.add(_key(at), frame)
         file = name if head else f"{name}.{chosen}"
-        yield f"{file}.js", as_script(f'window.ampViews["{file}"]', {**head, **pack.packed()})
+        yield f"{file}.js", as_script(f'(window.ampViews ??= {{}})["{file}"]', {**head, **pack.packed()})
         head = {}
 
 

@@ -46,7 +46,7 @@ def front_page(shelf: Shelf) -> Page:
         "Mixed precision training with PyTorch",
         body,
         description="A course on mixed precision training with PyTorch, to be read and played with",
-        scripts=("widgets.js", "views.js", *_frames(shelf)),
+        scripts=("widgets.js", *_frames(shelf), "views.js"),
         kind="front",
         listed="Lessons",
     )
@@ -63,7 +63,7 @@ def _picture(shelf: Shelf) -> Markup:
 
 
 def _frames(shelf: Shelf) -> list[str]:
-    """Return the frames to load at once: here nobody has to come near the picture first."""
+    """Return the frames to load before ``views.js``, which then shows the picture with the first paint."""
     return [f"frames/{'-'.join(FIRST_PICTURE)}.js"] if FIRST_PICTURE in shelf.live else []
 
 

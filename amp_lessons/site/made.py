@@ -45,7 +45,8 @@ def _make(name: str, asked: str, folder: Path) -> None:
         new = Path(home) / "made"
         new.mkdir()
         command = [sys.executable, "-m", "amp_lessons.site.making", name, str(new)]
-        env = {**os.environ, "AMP_LESSONS_HOME": home, "TQDM_DISABLE": "1"}
+        # As many such processes run at once as there are cores: each takes one.
+        env = {"OMP_NUM_THREADS": "1", **os.environ, "AMP_LESSONS_HOME": home, "TQDM_DISABLE": "1"}
         ran = subprocess.run(command, env=env, capture_output=True, text=True)
         if ran.returncode:
             raise RuntimeError(f"{name} cannot be made:\n{ran.stderr[-3000:]}")

@@ -6,22 +6,19 @@ import gzip
 import re
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from amp_lessons import audit, quizzes
 from amp_lessons.audit.explaining.lookup import MESSAGES
 from amp_lessons.clinic.symptoms import paths
-from amp_lessons.lessons import shipped
 from tests.audit.explaining.said_by_torch import said_by_torch
 from tests.audit.explaining.test_library_messages import IN_FILES, REPORTED
+from tests.browser.site_pages import keeps_out, open_pages
 from tests.site.sites import build_live, loss_scale_view
 
 pytestmark = [pytest.mark.slow]
 
 OTHERS = ("index", "glossary", "symptoms", "explain", "float", "search", "cards", "live")
-PAGES = (*OTHERS, *(head.file.removesuffix(".ipynb") for head in shipped.heads()))
-LOOKS = ((390, "light"), (800, "dark"), (1280, "light"), (390, "dark"))
 TAG = "<img src=x onerror=alert(1)>"
 HOSTILE = f"?live-view.loss-scale={TAG}&live-view.dtype=%00&q={TAG}&walk=0.99.-1.a&card=__proto__"
 
@@ -33,44 +30,21 @@ def live_site(tmp_path_factory):
 
 @pytest.fixture
 def open_page(browser, live_site):
-    """Open a page of the site by its name; in the end nothing went wrong, and nothing came from elsewhere."""
-    contexts, wrong = [], []
-
-    def open_(name, query="", width=1280, scheme="light", **options):
-        size = {"width": width, "height": 900}
-        contexts.append(browser.new_context(viewport=size, color_scheme=scheme, offline=True, **options))
-        page = contexts[-1].new_page()
-        page.on("pageerror", lambda error: wrong.append(f"{name}: {error}"))
-        page.on("console", lambda said: said.type in ("error", "warning") and wrong.append(said.text))
-        page.on("request", lambda asked: wrong.append(asked.url) if re.match("https?:", asked.url) else None)
-        page.on("dialog", lambda dialog: wrong.append(f"{name}: a dialog") or dialog.dismiss())
-        page.goto((live_site / f"{name}.html").as_uri() + query)
-        return page
-
-    yield open_
-    for context in contexts:
-        context.close()
-    assert wrong == []
+    """Open a page of the site by its name."""
+    with open_pages(browser, live_site) as open_:
+        yield open_
 
 
 @pytest.mark.in_turn
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", OTHERS)
 def test_nobody_is_kept_out(open_page, name):
-    for width, scheme in LOOKS[:3] if name[:1].isdigit() else LOOKS:
-        page = open_page(name, width=width, scheme=scheme)
-        if name in ("index", "03_loss_scaling"):
-            page.locator(".amp-live[data-frames]").first.scroll_into_view_if_needed()
-            expect(page.locator(".amp-here")).to_have_count(1)
-        page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
-        scrolled, shown = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
-        assert scrolled <= shown, f"{width} px: {scrolled}"
-        found = Axe().run(page, options={"preload": False}).response["violations"]
-        assert [
-            f"{each['id']}: {each['nodes'][0]['html']}" for each in found if each["impact"] in SERIOUS
-        ] == []
+    def opened(**look):
+        page = open_page(name, **look)
+        if name == "index":
+            live(page)
+        return page
 
-
-SERIOUS = ("serious", "critical")
+    assert keeps_out(opened) == []
 
 
 def live(page):

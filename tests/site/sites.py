@@ -1,4 +1,4 @@
-"""Sites for tests: one whose views are pictures, one with a view that is live and with cards."""
+"""Sites for tests: one whose views are pictures, one with a live view and cards, one lesson."""
 
 from __future__ import annotations
 
@@ -11,9 +11,14 @@ from amp_lessons import views
 from amp_lessons.interview.bank import QUESTIONS
 from amp_lessons.material import data, models
 from amp_lessons.site import build as building
+from amp_lessons.site.frames import put_frames
 from amp_lessons.site.freezing import freeze
+from amp_lessons.site.lesson import lesson_page
+from amp_lessons.site.shell import address, html_of
+from amp_lessons.site.substitutes import Shelf
 from amp_lessons.views.base import states
 
+ROOT = Path(__file__).parents[2]
 LIVE = ("03", "live-view")
 
 
@@ -31,7 +36,7 @@ def build_live(folder, kept):
         patch.setattr(states, "MOST_STATES", 130)
         frozen = freeze(loss_scale_view(), "-".join(LIVE))
 
-        def put_frames(number, _kept, out, _say):
+        def only_that(number, _kept, out, _say):
             if number != LIVE[0]:
                 return {}
             for name, script in frozen.scripts.items():
@@ -39,10 +44,23 @@ def build_live(folder, kept):
             return {LIVE[1]: frozen.still}
 
         answers = {each.id: (each.question_template, each.answer_template) for each in QUESTIONS}
-        patch.setattr(building, "put_frames", put_frames)
+        patch.setattr(building, "put_frames", only_that)
         patch.setattr(building, "answers", lambda *_: answers)
         building.build(folder, kept)
     return folder
+
+
+def build_lesson(folder, head):
+    """Return a lesson's page with all of its frames, alone in a folder, or that of AMP_LESSONS_SITE."""
+    if built := os.environ.get("AMP_LESSONS_SITE"):
+        return Path(built).resolve() / address(head.file)
+    (folder / "frames").mkdir()
+    live = put_frames(head.number, ROOT / "build" / "frames", folder / "frames", print)
+    shelf = Shelf(folder, {(head.number, cell): still for cell, still in live.items()})
+    page = lesson_page(head, shelf)
+    building.write_assets(folder / "assets", [page])
+    (folder / page.file).write_text(html_of(page, [page]), "utf-8")
+    return folder / page.file
 
 
 def build_still(folder):

@@ -60,6 +60,17 @@ def test_rules_and_dtype_change_what_is_recorded(view):
     assert "0 casts" in view.caption
 
 
+def test_the_choice_of_rules_is_answered_where_both_agree(view):
+    view.row = 1
+    on_cuda = view.caption
+    view.device_type = "cpu"
+    view.row = 1
+    assert on_cuda.endswith("By the rules of CUDA.")
+    assert view.caption == on_cuda.replace("CUDA.", "CPU.")
+    view.dtype = None
+    assert view.caption.endswith("No rules of autocast apply.")
+
+
 def test_the_backward_pass_follows_the_forward_pass(view):
     forward = len(view.rows)
     view.backward = True

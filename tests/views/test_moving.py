@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.path import Path
 
 from amp_lessons.views.base import moving
 from amp_lessons.views.base.moving import MovingLines, MovingMark, MovingPage
@@ -67,6 +68,12 @@ def test_two_drawings_on_one_page_do_not_take_each_others_hatches():
     assert not first & second
 
 
+def test_a_drawing_brings_no_style_sheet_for_the_page_that_it_is_on():
+    drawing = moving.svg(bars([1, 2, 1]))
+    assert "<style" not in drawing
+    assert drawing.startswith('<svg style="stroke-linejoin: round; stroke-linecap: butt" ')
+
+
 def test_a_caption_needs_no_picture(page):
     page.show(None, "There is nothing to draw.", "alt")
     assert (page.drawing, page.caption) == ("", "There is nothing to draw.")
@@ -113,3 +120,33 @@ def test_what_moves_lies_above_the_grid_on_the_page_too():
     lines, mark = MovingLines(axes), MovingMark(axes)
     assert mark.artist.get_zorder() > lines.artist.get_zorder() > still.get_zorder()
     assert lines.artist.get_zorder() > axes.xaxis.get_gridlines()[0].get_zorder()
+
+
+def dots_by_matplotlib(hatch, density=6):
+    """Return the centres of a hatch's dots in points, as matplotlib's SVG has them."""
+    path = Path.hatch(hatch, density)
+    starts = np.flatnonzero(path.codes == Path.MOVETO)
+    dots = np.split(path.vertices, starts[1:])
+    return {(round((x := dot[:-1].T)[0].mean() * 72, 1), round(72 - x[1].mean() * 72, 1)) for dot in dots}
+
+
+def dots_of_dashes(drawing):
+    """Return the centres of the dots that dashed lines in a drawing leave, up to 72 points."""
+    found = set()
+    for lines, step in re.findall(r'<path d="([^"]*)" style="[^"]*stroke-dasharray: 0 ([\d.]+);', drawing):
+        for x, y, length in re.findall(r"M([\d.]+) ([\d.]+)h([\d.]+)", lines):
+            found |= {
+                (round(at, 1), float(y)) for at in np.arange(float(x), float(x) + float(length), float(step))
+            }
+    return found
+
+
+@pytest.mark.parametrize("hatch", ["....", ".."])
+def test_dots_of_a_hatch_are_dashes_where_matplotlib_has_dots(hatch):
+    figure = Figure()
+    figure.add_axes((0, 0, 1, 1)).bar([1], [1], hatch=hatch, edgecolor="#ff0000")
+    drawing = moving.svg(Picture(figure))
+    assert dots_of_dashes(drawing) == dots_by_matplotlib(hatch)
+    (pattern,) = re.findall(r"<pattern.*?</pattern>", drawing, re.DOTALL)
+    assert len(pattern) < 2000
+    assert "stroke: #ff0000" in pattern

@@ -209,5 +209,9 @@
     },
     { rootMargin: "300px" },
   );
-  document.querySelectorAll(".amp-live[data-frames]").forEach((place) => near.observe(place));
+  // What was loaded with the page is shown before the page is laid out for the first time.
+  for (const place of document.querySelectorAll(".amp-live[data-frames]")) {
+    if (window.ampViews[place.dataset.frames]) begin(place);
+    else near.observe(place);
+  }
 })();

@@ -100,7 +100,14 @@ class LedgerView(View):
 
     def _draw(self) -> None:
         rows = self._rows[: self.row]
-        self.show(ledger_picture(self._rows, self.row - 1), describe(rows, len(self._rows)))
+        caption = f"{describe(rows, len(self._rows))} {self._say_whose()}"
+        self.show(ledger_picture(self._rows, self.row - 1), caption)
+
+    def _say_whose(self) -> str:
+        """Say whose rules these are: where both agree, nothing else would answer the choice."""
+        if self.dtype is None:
+            return "No rules of autocast apply."
+        return f"By the rules of {DEVICE_NAMES[self.device_type]}."
 
 
 def describe(rows: tuple[Row, ...], total: int) -> str:
