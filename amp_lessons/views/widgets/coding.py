@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import ipywidgets
@@ -19,6 +20,7 @@ from amp_lessons.views.base.controls import AreYouSure, button, dropdown, focus,
 from amp_lessons.views.base.countdown import Countdown
 from amp_lessons.views.base.picture import CAPTION_STYLE
 from amp_lessons.views.widgets.in_terminal import InTerminalToo
+from amp_lessons.views.widgets.report_file import ReportFile
 from amp_lessons.views.widgets.rubric import told
 
 
@@ -42,7 +44,9 @@ class CodingRound(InTerminalToo):
             button("Start", "start the clock"),
             button("End the round", "show the report"),
         )
-        self._begin.on_click(lambda _: self.begin())
+        self._begin.on_click(lambda _: self._start())
+        self._anew = AreYouSure("The report below goes away.", "Begin anew", "Keep it", self.begin)
+        self._file = ReportFile(lambda: self.report)
         self._sure = AreYouSure("End the round, and see good code?", "Yes", "Go on", self.end)
         self._end.on_click(lambda _: self._sure.ask(self._end))
         over = "The time is over, and nothing ends: the report will say how much longer it took."
@@ -55,7 +59,8 @@ class CodingRound(InTerminalToo):
         controls = (self._pointed, self._judged, row(self._hint), self._hints)
         started = row(self._minutes, self._begin, self._end)
         super().__init__(
-            [started, self._sure, self._countdown, self._said, *controls], layout={"max_width": "900px"}
+            [started, self._sure, self._anew, self._countdown, self._said, *controls, self._file],
+            layout={"max_width": "900px"},
         )
         self._show_running(False)
         self._said.value = told(Markup("<p>{}</p>").format(self._what()))
@@ -65,13 +70,27 @@ class CodingRound(InTerminalToo):
         """How it went, so far. Raises ValueError before it has begun."""
         return self._running().report
 
+    def save(self, path: str | Path) -> Path:
+        """Write the report as a page to print, and return where it is. Raises ValueError, OSError."""
+        return self._file.save(path)
+
+    def _start(self) -> None:
+        """Begin, but ask before a report goes away: whoever wrote in a cell may press a key too many."""
+        if self.round is None:
+            self.begin()
+        else:
+            self._anew.ask(self._begin)
+
     def begin(self) -> None:
         """Begin, as the button does, or go on with a round that was left."""
+        self._anew.hide()
         self.round = CodeRound(self._minutes.value, self._seed, self._task_id, self._clock)
         self._hints.value = self._judged.value = self._pointed.value = self._pointed.error = ""
         self._show_running(True)
         self._countdown.start()
         self._said.value = told(_asked(self.round))
+        if self.round.resumed:
+            self._judge(self.round.standing)
         focus(self._hint)
 
     def hint(self) -> None:
@@ -85,7 +104,7 @@ class CodingRound(InTerminalToo):
             return
         self._pointed.error = ""
         try:
-            self._judged.value = told(Markup("<p>{}</p>").format(self.round.point(answer)))
+            self._judge(self.round.point(answer), self.round.standing)
         except ValueError as error:
             self._pointed.error = f"{error}."
 
@@ -97,17 +116,27 @@ class CodingRound(InTerminalToo):
         running = self._running()
         report = running.hand_in(*attempt)
         if running.passed and running.all_found:
-            self.end()
+            self._finish()  # the keyboard stays where it is: in the cell that has handed in
+        elif running.passed:
+            self._judge(running.standing)
         return report
 
     def end(self) -> None:
         """End it here, as the button does once it is sure: with a report, and with good code."""
+        self._finish()
+        focus(self._begin)
+
+    def _finish(self) -> None:
         report = self._running().end()
         self._countdown.stop()
         self._sure.hide()
         self._show_running(False)
         self._said.value = told(report.as_html() + _good_code(report.task))
-        focus(self._begin)
+
+    def _judge(self, *sentences: str) -> None:
+        """Say what there is at the places that were pointed at, and how the review stands."""
+        said = Markup("").join(map(Markup("<p>{}</p>").format, sentences))
+        self._judged.value = told(said)
 
     def _running(self) -> CodeRound:
         if self.round is None:
@@ -121,6 +150,7 @@ class CodingRound(InTerminalToo):
             each.layout.display = "" if shown else "none"
         self._judged.layout.display = "" if reviewing else "none"
         self._hints.layout.display = "" if running else "none"
+        self._file.show(not running and self.round is not None)
 
     def _what(self) -> str:
         return (
@@ -143,23 +173,32 @@ def _asked(running: CodeRound) -> Markup:
     ).format(names)
     was_left = Markup("<p>This round was begun before: the clock goes on where it stood.</p>")
     seen = asked.seen
-    return Markup('<p style="font-weight:600">{}</p>{}{}{}{}{}{}').format(
+    return Markup('<p style="font-weight:600">{}</p>{}{}{}{}{}').format(
         asked.title,
         was_left if running.resumed else "",
         rendering.task_html(asked.text, asked.asks),
         Markup("<p>A run of it shows:</p>") + Markup(seen._repr_mimebundle_()["text/html"]) if seen else "",
-        code_html(running.page if running.resumed else asked.page, "The page", asked.review is not None),
-        _causes(asked),
+        _to_read(running),
         how,
     )
 
 
-def _causes(asked: CodeTask) -> Markup:
-    """Render the causes that bugs of a review may have, by their letters."""
+def _to_read(running: CodeRound) -> Markup:
+    """Render the page; of a review the loop as it was given, beside what may be wrong, by its letters."""
+    asked = running.task
     if asked.review is None:
-        return Markup("")
+        return code_html(running.page if running.resumed else asked.page, "The page")
     items = Markup("").join(map(Markup("<li>{}</li>").format, asked.review.causes.values()))
-    return Markup('<p>What may be wrong, and most of it is not:</p><ol type="a">{}</ol>').format(items)
+    causes = Markup('<p>What may be wrong, and most of it is not:</p><ol type="a">{}</ol>').format(items)
+    return _SIDE_BY_SIDE.format(code_html(asked.page, "The page", numbered=True), causes)
+
+
+# Where both fit, the code stays in sight while one scrolls along the causes; on a narrow page they follow.
+_SIDE_BY_SIDE = Markup(
+    '<div style="display:flex;flex-wrap:wrap;column-gap:20px;align-items:flex-start">'
+    '<div style="flex:3 1 440px;min-width:0;position:sticky;top:0">{}</div>'
+    '<div style="flex:2 1 300px;min-width:0;line-height:1.35">{}</div></div>'
+)
 
 
 def _good_code(asked: CodeTask) -> Markup:
