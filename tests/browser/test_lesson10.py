@@ -52,7 +52,7 @@ def test_a_drill_is_answered_by_keyboard_and_the_next_one_follows(lesson):
     view.get_by_role("button", name="Start").press("Enter")
     expect(view.get_by_role("timer", name="time left")).to_contain_text("left")
     view.get_by_role("button", name=first.question.answer.text).press("Enter")
-    expect(view).to_contain_text("Right and in time: 1 of 1, of 8 in all.")
+    expect(view).to_contain_text("1 of 1 right and in time. There are 8 in all.")
     view.get_by_role("button", name="Next drill").press("Enter")
     expect(view).to_contain_text(second.question.text.replace("`", ""))
 

@@ -96,7 +96,7 @@ def test_the_first_answer_counts_if_it_comes_in_time():
     drill.next()
     drill.choose(letters[drill.drill.right - 1])
     drill.choose(letters[drill.drill.right])
-    assert drill.score == "Right and in time: 1 of 3, of 3 in all."
+    assert drill.score == "2 of 3 right, 1 of them in time. There are 3 in all."
     assert drill.verdict.startswith("Yes.")
 
 
