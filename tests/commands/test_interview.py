@@ -229,7 +229,7 @@ def test_who_was_fast_is_offered_another_question(answer):
     assert "That was all that was planned, and there are 10 minutes left." in " ".join(out.split())
     asked = out.count("A good answer covers:")
     _, out = answer(*words, lines=[*lines[:-1], "m", "", "all", "", ""])
-    assert out.count("A good answer covers:") == asked + 1
+    assert out.count("A good answer covers:") == asked + 2, "the question, and what follows from it"
     assert ", m asks one more question," in out
 
 
