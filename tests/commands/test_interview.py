@@ -354,3 +354,13 @@ def test_points_are_ticked_by_ranges_too(answer):
     points = [len(each.points) for each in interview.Deck("loss_scaling").cards[:2]]
     suggested = [interview.deck.suggested_grade(3, number) for number in points]
     assert [first[-1].grade, second[-1].grade] == suggested
+
+
+def test_a_long_export_says_in_a_log_how_far_it_has_come(tmp_path, capsys, monkeypatch):
+    ticks = itertools.count(step=6.0)
+    monkeypatch.setattr("amp_lessons.commands.interview.export.time.monotonic", lambda: next(ticks))
+    assert cli.main(["interview", "export", "--csv", str(tmp_path / "x.csv"), "--topic", "estimation"]) == 0
+    number = sum(each.topic == "estimation" for each in interview.QUESTIONS)
+    said = capsys.readouterr().err
+    assert f"\n1 of {number} answers\n" in said
+    assert said.count(f" of {number} answers\n") < number
