@@ -77,7 +77,7 @@ class Asked:
         if self.answered_by is not None:
             return self.answered_by.answer
         assert self.exercise is not None
-        return f"exercises.solution({self.exercise.id!r}) shows one, and other good ways."
+        return f"In a cell of any lesson, `exercises.solution({self.exercise.id!r})` shows one, and other good ways."
 
     @property
     def sentence(self) -> str:
