@@ -77,7 +77,8 @@ class Asked:
         if self.answered_by is not None:
             return self.answered_by.answer
         assert self.exercise is not None
-        return f"In a cell of any lesson, `exercises.solution({self.exercise.id!r})` shows one, and other good ways."
+        call = f"`exercises.solution({self.exercise.id!r})`"
+        return f"In a cell of any lesson, {call} shows one, and other good ways."
 
     @property
     def sentence(self) -> str:
@@ -86,14 +87,19 @@ class Asked:
 
 
 def nearest_sentence(point: str, answer: str) -> str:
-    """Return the sentence of ``answer`` with most of the words of ``point``; "" where that is under half.
+    """Return the sentence of ``answer`` with most of the words of ``point``; "" where that is half or less.
 
-    Words are as good as alike where their first five letters are; short ones tell nothing.
+    Words are as good as alike where their first five letters are; short ones tell nothing. Where it says no
+    more than the point, the sentence behind it goes with it.
     """
     wanted = _stems(point)
     sentences = [each for line in answer.splitlines() for each in re.split(r"(?<=[.?!])\s+(?=[^a-z])", line)]
-    best = max(sentences, key=lambda sentence: len(wanted & _stems(sentence)), default="")
-    return best if 2 * len(wanted & _stems(best)) >= max(1, len(wanted)) else ""
+    shared = [len(wanted & _stems(sentence)) for sentence in sentences]
+    if 2 * max(shared, default=0) <= len(wanted):
+        return ""
+    best = shared.index(max(shared))
+    said_more = not _stems(sentences[best]) <= wanted
+    return " ".join(sentences[best : best + (1 if said_more else 2)])
 
 
 def _stems(text: str) -> set[str]:

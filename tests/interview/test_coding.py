@@ -160,6 +160,18 @@ def test_how_a_review_stands_tells_what_is_found_and_not_how_much_is_left():
     assert str(len(review.bugs)) not in coding.standing.replace(review.place(second), "")
 
 
+def test_a_line_that_found_one_bug_is_no_miss_of_another_that_stands_there_too():
+    coding = CodeRound(10, 11, tasks.REVIEW)
+    review = coding.task.review
+    ids = {bug.id: bug for bug in review.bugs}
+    both = review.mended_at(ids["not_divided"]) & review.lines(ids["model_outside"])
+    letters = {cause: letter for letter, cause in review.causes.items()}
+    coding.point(f"{min(both)} {letters[ids['not_divided'].cause]}")
+    said = " ".join(str(coding.end()).split())
+    assert f"{ids['not_divided'].cause} (found)" in said
+    assert f"{ids['model_outside'].cause} (not found)" in said
+
+
 def test_places_are_taken_back_one_by_one():
     coding = CodeRound(30, 4, tasks.REVIEW)
     coding.point("1 a, 2 b")

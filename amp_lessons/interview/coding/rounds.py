@@ -270,8 +270,9 @@ class RoundReport(ToldInSections):
         if not self.kept.ended_at:
             yield from _found(review, self.kept)
             return
+        missed = [each for each in pointed if not review.found([each])]
         for bug in review.by_line(review.bugs):
-            near = any(each.line in review.lines(bug) for each in pointed)
+            near = any(each.line in review.lines(bug) for each in missed)
             how = "found" if bug in found else "its line was named, not its cause" if near else "not found"
             yield f"{review.place(bug)}: {bug.cause} ({how})"
 
