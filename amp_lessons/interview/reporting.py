@@ -94,14 +94,17 @@ class MockReport(ToldInSections):
         A point that was left out, and then told whole when it was asked for, is not among them; and what was
         not told then stands in the question's own turn.
         """
-        why = {(each.asked.follows, each.asked.left_out): each for each in self.turns if each.asked.left_out}
-        left = [
-            turn
-            for turn in self.turns
-            if not turn.asked.left_out
-            and any(not _told_then(why.get((turn.asked.question_id, point))) for point in turn.missed)
-        ]
+        left = (turn for turn in self.turns if self.left_out(turn) and not turn.asked.left_out)
         return tuple(sorted(left, key=lambda turn: turn.share))
+
+    def left_out(self, turn: Turn) -> tuple[str, ...]:
+        """The points of a turn that were not told, then or when they were asked for."""
+        told = {
+            each.asked.left_out
+            for each in self.turns
+            if each.asked.follows == turn.asked.question_id and not each.missed
+        }
+        return tuple(point for point in turn.missed if point not in told)
 
     @property
     def model_answers(self) -> tuple[tuple[str, str], ...]:
@@ -122,13 +125,11 @@ class MockReport(ToldInSections):
         shares = self.shares
         strong = [f"{_named(topic)}: {100 * shares[topic]:.0f} %" for topic in self.strengths]
         yield "Strengths", strong or ["None yet: two thirds of what was asked of a topic make one."]
-        yield "To repeat", [_to_repeat(turn) for turn in self.to_repeat] or ["Nothing was left out."]
+        yield "To repeat", [self._repeated(turn) for turn in self.to_repeat] or ["Nothing was left out."]
         yield "What was asked", [_told(turn) for turn in self.turns] or ["Nothing."]
 
-
-def _told_then(turn: Turn | None) -> bool:
-    """Whether what was asked of a point that was left out was answered whole."""
-    return turn is not None and not turn.missed
+    def _repeated(self, turn: Turn) -> str:
+        return f"{_named_to_repeat(turn.asked)}: {'; '.join(self.left_out(turn))}{_last_check(turn)}"
 
 
 def _weighed(turns: Iterable[Turn]) -> float:
@@ -138,14 +139,14 @@ def _weighed(turns: Iterable[Turn]) -> float:
     return sum(share * minutes for share, minutes in weights) / asked if asked else 0.0
 
 
-def _to_repeat(turn: Turn) -> str:
-    asked = turn.asked
+def _named_to_repeat(asked: Asked) -> str:
+    """Name what is to be repeated, and the lesson that explains it; of a round of design, the stage."""
     if asked.stage:
-        return f"{asked.topic}: {'; '.join(turn.missed)}"
+        return asked.topic
     what = asked.text if asked.exercise is None else f"{asked.exercise.title}, exercise {asked.exercise.id}"
     if asked.follows and not asked.question_id:
         what = f"{question(asked.follows).question} {what}"
-    return f"{what} (lesson {asked.lesson}): {'; '.join(turn.missed)}{_last_check(turn)}"
+    return f"{what} (lesson {asked.lesson})"
 
 
 def _last_check(turn: Turn) -> str:

@@ -385,6 +385,11 @@ def test_a_point_that_was_told_when_asked_for_need_not_be_repeated():
         mock.answer(*range(1, len(first.points)))
         mock.answer(*then(len(mock.asked.points)))
         assert [turn.asked for turn in mock.report.to_repeat] == [first] * repeated
+    mock = Mock("senior", 45, 3, Clock())
+    mock.answer(*range(2, len(first.points)))
+    mock.answer(0, 1)
+    (turn,) = mock.report.to_repeat
+    assert mock.report.left_out(turn) == first.points[1:2]
 
 
 def test_ending_at_a_follow_up_gives_the_model_answer():
