@@ -64,7 +64,9 @@ class MockReport(ToldInSections):
     def heading(self) -> str:
         """What it was, and how much of it was covered."""
         spent = sum(turn.seconds for turn in self.turns)
-        used = f"{spent / 60:.0f} of {self.minutes} minutes" if spent >= 60 else f"{spent:.0f} seconds"
+        used = (
+            f"{spent / 60:.0f} of {self.minutes} minutes" if spent >= 60 else counted(round(spent), "second")
+        )
         what = f"Mock interview, level {self.level}, seed {self.seed}"
         return (
             f"{self.design or what}: {counted(len(self.turns), 'question')} in {used}, "

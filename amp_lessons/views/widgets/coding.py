@@ -51,15 +51,19 @@ class CodingRound(InTerminalToo):
         self._end.on_click(lambda _: self._sure.ask(self._end))
         over = "The time is over, and nothing ends: the report will say how much longer it took."
         self._countdown = Countdown(lambda: max(0.0, self.round.left_s) if self.round else 0.0, over)
-        self._said, self._hints, self._judged = (ipywidgets.HTML() for _ in range(3))
+        self._said, self._page, self._causes, self._hints, self._judged = (
+            ipywidgets.HTML() for _ in range(5)
+        )
         self._hint = button("Hint", "the next one of three")
         self._hint.on_click(lambda _: self.hint())
         self._pointed = text_field("a bug: line and cause", "", "12 c")
         self._pointed.observe(lambda change: self.point(change["new"]), "value")
-        controls = (self._pointed, self._judged, row(self._hint), self._hints)
+        # The code needs the whole width; where one points stands between it and what may be wrong.
+        answered = (self._page, self._pointed, self._judged, self._causes, row(self._hint), self._hints)
+        self._work = ipywidgets.VBox(answered)
         started = row(self._minutes, self._begin, self._end)
         super().__init__(
-            [started, self._sure, self._anew, self._countdown, self._said, *controls, self._file],
+            [started, self._sure, self._anew, self._countdown, self._said, self._work, self._file],
             layout={"max_width": "900px"},
         )
         self._show_running(False)
@@ -89,6 +93,7 @@ class CodingRound(InTerminalToo):
         self._show_running(True)
         self._countdown.start()
         self._said.value = told(_asked(self.round))
+        self._page.value, self._causes.value = _page(self.round), _causes(self.round.task)
         if self.round.resumed:
             self._judge(self.round.standing)
         focus(self._hint)
@@ -146,10 +151,9 @@ class CodingRound(InTerminalToo):
     def _show_running(self, running: bool) -> None:
         self._begin.disabled, self._end.disabled = running, not running
         reviewing = running and self.round is not None and self.round.task.review is not None
-        for each, shown in ((self._pointed, reviewing), (self._hint, running)):
-            each.layout.display = "" if shown else "none"
-        self._judged.layout.display = "" if reviewing else "none"
-        self._hints.layout.display = "" if running else "none"
+        self._work.layout.display = "" if running else "none"
+        for each in (self._pointed, self._judged, self._causes):
+            each.layout.display = "" if reviewing else "none"
         self._file.show(not running and self.round is not None)
 
     def _what(self) -> str:
@@ -164,7 +168,7 @@ class CodingRound(InTerminalToo):
 
 
 def _asked(running: CodeRound) -> Markup:
-    """Render what is asked for, what there is to begin with, and how it is handed in."""
+    """Render what is asked for, and how it is handed in."""
     asked = running.task
     names = ", ".join(asked.names)
     how = Markup(
@@ -173,32 +177,32 @@ def _asked(running: CodeRound) -> Markup:
     ).format(names)
     was_left = Markup("<p>This round was begun before: the clock goes on where it stood.</p>")
     seen = asked.seen
-    return Markup('<p style="font-weight:600">{}</p>{}{}{}{}{}').format(
+    return Markup('<p style="font-weight:600">{}</p>{}{}{}{}').format(
         asked.title,
         was_left if running.resumed else "",
         rendering.task_html(asked.text, asked.asks),
         Markup("<p>A run of it shows:</p>") + Markup(seen._repr_mimebundle_()["text/html"]) if seen else "",
-        _to_read(running),
         how,
     )
 
 
-def _to_read(running: CodeRound) -> Markup:
-    """Render the page; of a review the loop as it was given, beside what may be wrong, by its letters."""
-    asked = running.task
+def _page(running: CodeRound) -> Markup:
+    """Render what there is to begin with; of a review always the loop as it was given, with its lines."""
+    if running.task.review is None:
+        return code_html(running.page, "The page")
+    return code_html(running.task.page, "The page", numbered=True)
+
+
+def _causes(asked: CodeTask) -> Markup:
+    """Render the causes that bugs of a review may have, by their letters."""
     if asked.review is None:
-        return code_html(running.page if running.resumed else asked.page, "The page")
+        return Markup("")
     items = Markup("").join(map(Markup("<li>{}</li>").format, asked.review.causes.values()))
-    causes = Markup('<p>What may be wrong, and most of it is not:</p><ol type="a">{}</ol>').format(items)
-    return _SIDE_BY_SIDE.format(code_html(asked.page, "The page", numbered=True), causes)
-
-
-# Where both fit, the code stays in sight while one scrolls along the causes; on a narrow page they follow.
-_SIDE_BY_SIDE = Markup(
-    '<div style="display:flex;flex-wrap:wrap;column-gap:20px;align-items:flex-start">'
-    '<div style="flex:3 1 440px;min-width:0;position:sticky;top:0">{}</div>'
-    '<div style="flex:2 1 300px;min-width:0;line-height:1.35">{}</div></div>'
-)
+    listed = Markup('<ol type="a" style="columns:2 320px;column-gap:40px;line-height:1.35">{}</ol>').format(
+        items
+    )
+    head = Markup("<p>What may be wrong, and most of it is not:</p>")
+    return Markup('<div style="{}">{}{}</div>').format(CAPTION_STYLE, head, listed)
 
 
 def _good_code(asked: CodeTask) -> Markup:
