@@ -8,7 +8,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -68,6 +68,17 @@ def mean_error(outputs: Any, targets: Any) -> torch.Tensor:
     return nn.functional.mse_loss(outputs, targets)
 
 
+class Writer(nn.Module):
+    """Writes nothing, and keeps a key of width 2 for each token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2, 2))
+
+    def forward(self, input_ids: torch.Tensor, use_cache: bool) -> SimpleNamespace:
+        return SimpleNamespace(past_key_values=[torch.ones(1, 1, input_ids.shape[1], 2)])
+
+
 # A good call of each public function, argument by argument: each is replaced in turn by what is hostile
 GOOD: dict[str, dict[str, Any]] = {
     "formats.by_groups": {"weight": MATRIX, "bits": 4, "group": 2},
@@ -122,6 +133,7 @@ GOOD: dict[str, dict[str, Any]] = {
     },
     "scaling.parse_scale": {"text": "2^16"},
     "measure.copy_rates": {"precision_name": "fp32", "sizes": [64], **QUICK},
+    "measure.decoding_of": {"model": Writer(), "context": 4},
     "measure.fp32_products": {"tf32": False},
     "measure.measure_memory": {
         "model": MODEL,

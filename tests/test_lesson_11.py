@@ -39,13 +39,17 @@ def test_rounding_to_the_nearest_gives_the_same_bits_each_time():
     assert all(torch.equal(a @ b, a @ b) for _ in range(20))
 
 
-def test_a_rounded_logit_moves_by_half_a_spacing_and_a_probability_by_six_per_cent():
+def test_a_rounded_logit_moves_by_half_a_spacing_and_a_probability_by_six_or_thirteen_per_cent():
     assert spacing(16.0) == spacing(20.0) == spacing(31.0) == 0.125
     numbers = torch.linspace(16, 31.9, 10_001)
     off = float((numbers.bfloat16().float() - numbers).abs().max())
     assert off == pytest.approx(0.0625, rel=0.01)
     assert math.exp(off) == pytest.approx(1.064, abs=0.001)
     assert off / 16 <= 2**-8 < 0.004, "of the logit it is the share that bf16 rounds"
+    pairs = 16 + 15.9 * torch.rand(100_000, 2, generator=torch.Generator().manual_seed(0))
+    exact, rounded = (each.double().softmax(-1)[:, 0] for each in (pairs, pairs.bfloat16()))
+    assert math.exp(0.125) == pytest.approx(1.133, abs=0.001)
+    assert 1.125 < float((rounded / exact).max()) < math.exp(0.125)
 
 
 def test_a_sum_of_exponentials_in_bf16_stops_at_256_and_the_result_is_16_times_too_large():
@@ -81,6 +85,43 @@ def test_two_kernels_differ_by_a_per_cent_a_token_in_bf16_and_by_an_eighth_of_th
     assert float(texts.square().mean().sqrt()) > 4 * in_bf16, "logarithms are added up, not averaged"
 
 
+def gradients_of_texts(length, shift=0.5, seed=1):
+    """Return the policy gradient over all texts of two kinds of tokens: exact, and weighed in other ways."""
+    draw = torch.Generator().manual_seed(seed)
+    logits = torch.randn(length, 2, 2, generator=draw, dtype=torch.float64, requires_grad=True)
+    moved = logits.detach() + shift * torch.randn(length, 2, 2, generator=draw, dtype=torch.float64)
+    texts = torch.cartesian_prod(*[torch.tensor([0, 1])] * length).view(-1, length)
+    before = torch.nn.functional.pad(texts, (1, 0))[:, :-1]
+    trainer, engine = (each.log_softmax(-1)[torch.arange(length), before, texts] for each in (logits, moved))
+    reward = texts.double().mean(1) + texts[:, 0] * texts[:, -1]
+    drawn, ratios = engine.sum(1).exp(), (trainer - engine).detach().exp()
+    product = ratios.prod(1, keepdim=True)
+    weights = {
+        "none": torch.ones_like(ratios),
+        "token": ratios,
+        "text": product,
+        "cut": product.clamp(max=1.5),
+        "dropped": torch.where(product > 1.5, 0.0, product),
+    }
+
+    def gradient(mean):
+        return torch.autograd.grad(mean, logits, retain_graph=True)[0]
+
+    exact = gradient((trainer.sum(1).exp() * reward).sum())
+    found = {
+        name: gradient((drawn * reward * (each * trainer).sum(1)).sum()) for name, each in weights.items()
+    }
+    return {name: float((each - exact).norm() / exact.norm()) for name, each in found.items()}
+
+
+def test_ratios_of_tokens_are_exact_for_one_token_and_for_a_text_only_nearer():
+    assert gradients_of_texts(1)["token"] < 1e-12
+    off = gradients_of_texts(8)
+    assert off["text"] < 1e-12
+    assert 0.05 < off["token"] < off["none"]
+    assert min(off["cut"], off["dropped"]) > 0.05, "neither is right on average"
+
+
 def test_a_cast_behind_the_head_saves_what_the_softmax_rounds_and_not_what_the_head_did():
     draw = torch.Generator().manual_seed(0)
     hidden, weight = torch.randn(64, 256, generator=draw), torch.randn(1000, 256, generator=draw) * 0.3
@@ -98,6 +139,11 @@ def test_a_cast_behind_the_head_saves_what_the_softmax_rounds_and_not_what_the_h
     )
     assert softmax_too > 1.5 * cast_behind
     assert cast_behind > 1000 * error(head_in_fp32.log_softmax(-1))
+
+
+def test_a_softmax_without_autocast_is_rounded_to_the_dtype_that_it_was_given():
+    assert torch.ones(3).bfloat16().softmax(-1).dtype == BF16
+    assert torch.ones(3).bfloat16().log_softmax(-1).dtype == BF16
 
 
 def test_cross_entropy_is_blind_to_a_constant_that_z_loss_and_bf16_are_not():
@@ -192,6 +238,17 @@ def test_what_bf16_adds_to_muons_iteration_is_small_beside_what_the_iteration_le
         assert 0.6 < values.min() < 0.75
         assert 1.05 < values.max() < 1.2
     assert (in_fp32 - in_bf16).abs().max() < 0.1 * (in_fp32.max() - in_fp32.min())
+
+
+def test_muon_leaves_singular_values_between_0_7_and_1_2_unless_they_were_tiny():
+    left, _, right = torch.linalg.svd(
+        torch.randn(64, 128, generator=torch.Generator().manual_seed(0)), full_matrices=False
+    )
+    for decades, least in ((1, 0.65), (2, 0.65), (4, 0.0)):
+        for dtype in (torch.float32, BF16):
+            values = newton_schulz((left * torch.logspace(0, -decades, 64)) @ right, dtype)
+            assert least < values.min() < (0.3 if decades == 4 else 0.75)
+            assert 1.1 < values.max() < 1.25
 
 
 def test_decay_of_1e_5_moves_no_weight_in_bf16_and_a_tenth_in_fp32():

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from amp_lessons.audit import Report
 from amp_lessons.audit.report.rendering import Section, section_html, section_lines, section_markdown
 from amp_lessons.autocast import Islands, Ledger
-from amp_lessons.measure import Bound, Footprint, LargestBatch, Timing
+from amp_lessons.measure import Bound, Decoding, Footprint, LargestBatch, Timing
 from amp_lessons.text import prose
 
 Label = Literal["measured", "computed"]
@@ -45,9 +45,10 @@ class Advice:
 
     ``verdict`` is the advice, for training on ``gpu`` in autocast's ``dtype``. Behind it stand the ledger of
     a step, the islands by dtype, and by precision ("fp32", "bf16") the memory of a step, the largest batch,
-    the least time that the roofline allows on the GPU, and the times measured here; and the audit of some
-    steps. What could not be found out is left out, and ``not_done`` says why. Paths of modules in ``islands``
-    and ``ledger`` begin with ``model``; what has no path is the loss.
+    the least time that the roofline allows on the GPU, and the times measured here; the audit of some steps;
+    and, of a language model, what ``decoding`` reads for each token. What could not be found out is left out,
+    and ``not_done`` says why. Paths of modules in ``islands`` and ``ledger`` begin with ``model``; what has
+    no path is the loss.
     """
 
     of: str
@@ -60,6 +61,7 @@ class Advice:
     largest_batch: Mapping[str, LargestBatch] = field(default_factory=dict)
     bounds: Mapping[str, Bound] = field(default_factory=dict)
     timings: Mapping[str, Timing] = field(default_factory=dict)
+    decoding: Decoding | None = None
     audit: Report | None = None
     sections: tuple[Section, ...] = ()
     not_done: tuple[str, ...] = ()

@@ -18,8 +18,9 @@ from amp_lessons.advice.verdict import verdict
 from amp_lessons.arguments import require, require_callable, require_number, require_whole
 from amp_lessons.audit.report.rendering import Section, headline
 from amp_lessons.formats.dtypes import dtype_name
-from amp_lessons.measure import GPUS, Footprint
+from amp_lessons.measure import GPUS, KINDS, Footprint
 from amp_lessons.measure.batch import LARGEST_BATCH
+from amp_lessons.measure.decoding import gpus_table, stored_table, what_is_counted
 from amp_lessons.text.tables import Table
 from amp_lessons.text.words import flop_rate, memory, relative
 
@@ -35,6 +36,7 @@ def advise(
     optimizer: Optimizers = default_optimizer,
     steps: int = 20,
     seconds: float = 30.0,
+    context: int | None = None,
 ) -> Advice:
     """Say whether to train ``model`` in mixed precision, in which dtype, and what to watch.
 
@@ -49,6 +51,10 @@ def advise(
     left as it was. All of it takes about ``seconds``, and what there was no time for is said. What
     ``torch.compile`` makes of a model is not looked at.
 
+    Of a causal language model of ``transformers`` it also says what serving takes: bytes, and the most tokens
+    per second after ``context`` others; by default that is 4,096, or as many as the model knows. With a
+    ``context`` it says so of any model that is called as these are (``measure.decoding_of``).
+
     Raises ``CannotAdviseError`` for what cannot be trained at all, with the reason, and ``TypeError`` or
     ``ValueError`` for other arguments that make no sense.
     """
@@ -60,10 +66,20 @@ def advise(
     )
     require_whole(steps, "steps")
     require_number(seconds, "seconds", above=0)
+    if context is not None:
+        require_whole(context, "context")
     start = time.monotonic()
     with torch.compiler.set_stance("force_eager"):  # operations are followed one by one
         subject = subject_of(model, batch, loss)
-        facts = gathered(subject, GPUS[gpu], optimizer=optimizer, steps=steps, start=start, seconds=seconds)
+        facts = gathered(
+            subject,
+            GPUS[gpu],
+            optimizer=optimizer,
+            steps=steps,
+            context=context,
+            start=start,
+            seconds=seconds,
+        )
     return Advice(
         of=subject.name,
         gpu=gpu,
@@ -75,6 +91,7 @@ def advise(
         largest_batch=facts.largest_batch,
         bounds=facts.bounds,
         timings=facts.timings,
+        decoding=facts.decoding,
         audit=facts.audit,
         sections=tuple(sections_of(facts)),
         not_done=tuple(facts.not_done),
@@ -94,6 +111,7 @@ def sections_of(facts: Facts) -> Iterator[Section]:
     yield from _largest_batch(facts)
     yield from _roofline(facts)
     yield from _steps(facts)
+    yield from _decoding(facts)
 
 
 def _ledger(facts: Facts) -> Iterator[Section]:
@@ -143,24 +161,42 @@ def _memory(facts: Facts) -> Iterator[Section]:
     if not facts.memory:
         return
     prints = facts.memory
-    kinds = [
-        kind
-        for kind in next(iter(prints.values())).at_peak
-        if any(p.at_peak.get(kind) for p in prints.values())
-    ]
+    kinds = [kind for kind in KINDS if any(each.at_peak.get(kind) for each in prints.values())]
     rows = [(kind, *(memory(each.at_peak.get(kind, 0)) for each in prints.values())) for kind in kinds]
     rows.append(("in all", *(memory(each.peak_bytes) for each in prints.values())))
     source = next(iter(prints.values())).source
     count = facts.subject.samples
     samples = "one sample" if count == 1 else f"{count:,} samples"
-    warning = next((f" {each.warning}" for each in prints.values() if each.warning), "")
-    said = f"A training step on {samples}, at its worst moment; {source}.{warning}"
+    computed = "computed" in source
+    where = "by a GPU's kernels" if computed else "taken here"
+    said = f"A training step on {samples}, at its worst moment, {where}. {_not_counted(facts)}"
     yield Section(
         "Memory",
-        (f"[{'computed' if 'computed' in source else 'measured'}] {said}",),
+        (f"[{'computed' if computed else 'measured'}] {said}",),
         table=Table(("at the peak", *prints), rows),
     )
     yield Section("Memory by module", table=_by_module(facts))
+
+
+_SAME = 0.1  # of the memory on a GPU: as near as a prediction comes
+
+
+def _not_counted(facts: Facts) -> str:
+    """Say what the numbers leave out, and in what a step on this CPU differs, if it does."""
+    footprint = next(iter(facts.memory.values()))
+    said = (
+        []
+        if "workspace" in footprint.at_peak
+        else ["What kernels allocate inside themselves is not counted."]
+    )
+    said += [footprint.warning] if footprint.warning else []
+    here = facts.memory_here
+    if here is not None and abs(here.peak_bytes / footprint.peak_bytes - 1) > _SAME:
+        said.append(
+            f"On this CPU the same step takes {memory(here.peak_bytes)} {facts.told('fp32')}: attention and "
+            "dropout have other kernels here, and optimizers update one parameter after another by default."
+        )
+    return " ".join(said)
 
 
 def _by_module(facts: Facts) -> Table:
@@ -255,3 +291,13 @@ def _steps(facts: Facts) -> Iterator[Section]:
             "Audited steps",
             (f"[measured] In {dtype_name(facts.audited_in)}: {headline(facts.audit.to_dict())}.",),
         )
+
+
+def _decoding(facts: Facts) -> Iterator[Section]:
+    """Say what writing text takes, on the GPU in several ways of storing the model, and on all GPUs."""
+    if facts.decoding is None:
+        return
+    said = f"[computed] {what_is_counted(facts.decoding)}"
+    yield Section(f"Decoding on the {facts.gpu}", (said,), table=stored_table(facts.decoding, facts.sheet))
+    title = "Decoding in 16 bits, by GPU"
+    yield Section(title, ("[computed] Weights and cache in 16 bits.",), table=gpus_table(facts.decoding))

@@ -10,7 +10,7 @@ from amp_lessons import audit, devices
 from amp_lessons.advice.subject import Subject
 from amp_lessons.audit.explaining import Explanation
 from amp_lessons.autocast import Islands, Ledger
-from amp_lessons.measure import Bound, DataSheet, Footprint, LargestBatch, Timing
+from amp_lessons.measure import Bound, DataSheet, Decoding, Footprint, LargestBatch, Timing
 from amp_lessons.precisions import precision_name
 
 
@@ -20,6 +20,7 @@ class Facts:
 
     ``dtype`` is what autocast uses on the GPU of ``sheet``: bf16 where that has it. ``here`` is what it can
     use where the model lies, None where neither is fast; the audited steps run in ``audited_in``.
+    ``memory_here`` is predicted for the CPU that the model lies on, in fp32; ``memory`` for a GPU.
     """
 
     subject: Subject
@@ -30,9 +31,11 @@ class Facts:
     refused: Explanation | None = None
     islands: dict[torch.dtype, Islands] = field(default_factory=dict)
     memory: dict[str, Footprint] = field(default_factory=dict)
+    memory_here: Footprint | None = None
     largest_batch: dict[str, LargestBatch] = field(default_factory=dict)
     bounds: dict[str, Bound] = field(default_factory=dict)
     timings: dict[str, Timing] = field(default_factory=dict)
+    decoding: Decoding | None = None
     audit: audit.Report | None = None
     audited_in: torch.dtype | None = None
     not_done: list[str] = field(default_factory=list)

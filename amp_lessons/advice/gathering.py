@@ -22,12 +22,14 @@ from amp_lessons.measure import (
     DataSheet,
     Footprint,
     Timing,
+    decoding_of,
     measure_memory,
     predict_bound,
     predict_largest_batch,
     predict_memory,
     time_steps,
 )
+from amp_lessons.measure.decoding import writes_text
 from amp_lessons.precisions import HALVES, precision_name
 from amp_lessons.text.bars import with_bar
 
@@ -51,6 +53,7 @@ def gathered(
     *,
     optimizer: Optimizers,
     steps: int,
+    context: int | None,
     start: float,
     seconds: float,
 ) -> Facts:
@@ -67,6 +70,8 @@ def gathered(
         partial(gathering.find_islands, facts.dtype, _FOR_ISLANDS),
         partial(gathering.look_at_memory, optimizer),
         gathering.bound,
+        partial(gathering.find_decoding, context),
+        partial(gathering.look_at_memory_here, optimizer),
         partial(gathering.audit, optimizer, steps),
         gathering.time,
     ]
@@ -132,6 +137,20 @@ class _Gathering:
             least_s = _STEPS_OF_AUDIT * self.facts.subject.step_s
             self._remember("measured", measure_memory, half, optimizer, least_s)
 
+    def look_at_memory_here(self, optimizer: Optimizers) -> None:
+        """Predict the same for a CPU, if the model lies there: somebody may measure it to compare."""
+        facts = self.facts
+        if self.fake and "fp32" in facts.memory and facts.subject.device.type == "cpu":
+            facts.memory_here = self._attempt(
+                "what a step takes on this CPU is not known",
+                predict_memory,
+                facts.subject.training,
+                facts.subject.batch,
+                optimizer=optimizer,
+                device_type="cpu",
+                least_s=self.fake_s,
+            )
+
     def bound(self) -> None:
         """Say the least time of a step on the GPU."""
         facts = self.facts
@@ -149,6 +168,14 @@ class _Gathering:
                 )
                 if bound is not None:
                     facts.bounds[name] = bound
+
+    def find_decoding(self, context: int | None) -> None:
+        """Find out what a language model reads for a token; any other is asked only for a ``context``."""
+        model = self.facts.subject.model
+        if context is not None or writes_text(model):
+            self.facts.decoding = self._attempt(
+                "what decoding takes is not known", decoding_of, model, context, least_s=self.fake_s
+            )
 
     def audit(self, optimizer: Optimizers, steps: int) -> None:
         """Watch a few steps in the dtype for the GPU, or, where that is slow here, in the one that is not."""
@@ -185,7 +212,9 @@ class _Gathering:
     def find_largest_batches(self, optimizer: Optimizers) -> None:
         """Find what fits into the GPU, by as many predictions as that takes."""
         facts, subject = self.facts, self.facts.subject
-        for name, footprint in facts.memory.items() if self.fake else ():
+        if subject.listed:
+            facts.not_done.append("the largest batch was not looked for: its samples come in a list")
+        for name, footprint in facts.memory.items() if self.fake and not subject.listed else ():
             found = self._attempt(
                 f"the largest batch in {name} is not known",
                 predict_largest_batch,

@@ -68,9 +68,20 @@ class Subject:
 
     @property
     def samples(self) -> int:
-        """How many samples the batch has: the length of its first tensor, 1 if that has none."""
+        """How many samples the batch has: the length of its first tensor or list, 1 if it has neither."""
         sizes = [tensor.shape[0] for tensor in tensors_in(self.batch) if tensor.dim()]
-        return sizes[0] if sizes else 1
+        return self.listed or (sizes[0] if sizes else 1)
+
+    @property
+    def listed(self) -> int:
+        """How many samples come in a list, one tensor each, as detectors take images; else 0."""
+        (loss,) = self.training.loss
+        inputs = _parted(self.batch)[0] if loss is not None else self.batch
+        if not isinstance(inputs, (Mapping, list, tuple)):
+            return 0
+        given = inputs.values() if isinstance(inputs, Mapping) else inputs
+        first = next((each for each in given if any(True for _ in tensors_in(each))), None)
+        return len(first) if isinstance(first, (list, tuple)) and all(map(torch.is_tensor, first)) else 0
 
     def batch_of(self, samples: int) -> Any:
         """Return a batch of this many samples, without values that mean anything: new tensors of zeros."""

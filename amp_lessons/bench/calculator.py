@@ -1,4 +1,4 @@
-"""The memory calculator: what a training step of a model needs, and the largest batch that a GPU holds.
+"""The calculator: what a training step of a model needs, the largest batch that a GPU holds, and serving.
 
 Everything is computed on fake tensors, for the published models of ``WORKLOADS``, the lessons' own small
 ones, or any module; no GPU is needed.
@@ -21,14 +21,17 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from amp_lessons import parallel
 from amp_lessons.autocast.running import fake_mode_of, fake_tensors, on_fake_cpu, without_collecting
-from amp_lessons.bench.workloads import WORKLOADS, Workload
+from amp_lessons.bench.workloads import SERVED, WORKLOADS, Workload
 from amp_lessons.formats import parse_whole
 from amp_lessons.material import models
 from amp_lessons.measure import (
     GPUS,
     OPTIMIZERS,
+    Decoding,
     Footprint,
     LargestBatch,
+    NoDecoderError,
+    decoding_of,
     predict_largest_batch,
     predict_memory,
 )
@@ -315,6 +318,27 @@ SUBJECTS: Mapping[str, Subject] = {
         ),
     )
 }
+
+
+# --- the same models as a server sees them: what writing text takes
+
+DECODERS: Mapping[str, Subject] = {name: of_workload(workload) for name, workload in SERVED.items()}
+
+
+@lru_cache(maxsize=16)
+def decoding(subject: Subject, context: str | int | None = None) -> Decoding:
+    """Return what ``subject`` reads for a token after ``context`` others; ``on`` a GPU it says how fast.
+
+    Raises ``ValueError`` for a context that is no whole number, and ``CannotTellError`` for what writes no
+    text, and where the model does not know so many tokens.
+    """
+    length = None if context is None else parse_whole(context, "The context", LARGEST_SIZE)
+    model = _built(subject, subject.size)
+    with _explaining(subject):
+        try:
+            return decoding_of(model, length)
+        except NoDecoderError as error:
+            raise CannotTellError(f"{subject.name}: {error}") from error
 
 
 MOST_RANKS = 4096

@@ -204,6 +204,36 @@ WORKLOADS: dict[str, Workload] = {
 One with a small size is benched too, and one with a claim is confronted with it: nothing else lists them.
 """
 
+_LLAMA_3 = {
+    "vocab_size": 128_256,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 8192,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 500_000.0},
+}
+
+
+def _llama_3(name: str, width: int, inner: int, layers: int, heads: int) -> Workload:
+    sizes = {
+        "hidden_size": width,
+        "intermediate_size": inner,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+    }
+    full = Size(1, 8192, {**_LLAMA_3, **sizes})
+    return Workload(name, "LlamaForCausalLM", "LlamaConfig", _text, {"full": full}, "sequences")
+
+
+# Llama 3's sizes are those of table 3 in https://arxiv.org/abs/2407.21783
+SERVED: dict[str, Workload] = {
+    workload.name: workload
+    for workload in (
+        _llama_3("Llama 3 8B", 4096, 14_336, 32, 32),
+        _llama_3("Llama 3 70B", 8192, 28_672, 80, 64),
+        *(each for each in WORKLOADS.values() if each.model_class == "GPT2LMHeadModel"),
+    )
+}
+"""The language models that the calculator can be asked about as a server is: those that write text."""
+
 SOURCE_MODELS = {name: workload for name, workload in WORKLOADS.items() if workload.claim}
 """The models of the source's table, with what it claims for each on which GPU."""
 

@@ -38,6 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds", type=typed.above_zero, metavar="S", help="about how long it may take (default: 30)"
     )
     parser.add_argument(
+        "--context",
+        type=typed.whole(),
+        metavar="N",
+        help="the length of text for which serving a language model is reckoned (default: 4096, or the most "
+        "that it knows)",
+    )
+    parser.add_argument(
         "--html", type=typed.file_to_write, metavar="FILE", help="write the advice as a page with pictures"
     )
 
@@ -46,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the advice, write the page, and return what ``add_arguments`` says."""
     from amp_lessons.advice import advise
 
-    options = {name: getattr(args, name) for name in ("gpu", "steps", "seconds")}
+    options = {name: getattr(args, name) for name in ("gpu", "steps", "seconds", "context")}
     try:
         advice = advise(
             *_made(args.maker), **{name: each for name, each in options.items() if each is not None}

@@ -35,7 +35,16 @@ class Grouped:
     @property
     def bits_per_weight(self) -> float:
         """What one weight takes, its part of the scales included."""
-        return self.bits + SCALE_BITS * self.scales.numel() / self.codes.numel()
+        return bits_per_weight(self.codes.shape[-1], self.bits, self.group)
+
+
+def bits_per_weight(width: int, bits: int, group: int | None) -> float:
+    """Return what a weight takes in rows of ``width``, the scale that ``group`` neighbours share included.
+
+    For None a row is one group; a row's last group may be shorter.
+    """
+    groups = 1 if group is None else -(-width // group)
+    return bits + SCALE_BITS * groups / width
 
 
 def by_groups(weight: Tensor, bits: int = 4, group: int | None = 32) -> Grouped:

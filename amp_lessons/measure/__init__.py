@@ -3,6 +3,7 @@
 from amp_lessons.devices import fp32_products
 from amp_lessons.measure.batch import LargestBatch, predict_largest_batch, search_largest_batch
 from amp_lessons.measure.bounds import GPUS, Bound, DataSheet, predict_bound
+from amp_lessons.measure.decoding import Decoding, NoDecoderError, Part, Served, decoding_of
 from amp_lessons.measure.footprint import KINDS, Footprint, Moment, Saved
 from amp_lessons.measure.memory import (
     OPTIMIZERS,
@@ -36,21 +37,26 @@ __all__ = [
     "PRECISIONS",
     "Bound",
     "DataSheet",
+    "Decoding",
     "Difference",
     "Footprint",
     "LargestBatch",
     "Moment",
+    "NoDecoderError",
     "Operation",
     "OptimizerBytes",
+    "Part",
     "Precision",
     "Promise",
     "Rate",
     "Roof",
     "Roofline",
     "Saved",
+    "Served",
     "Survey",
     "Timing",
     "copy_rates",
+    "decoding_of",
     "fp32_products",
     "measure_memory",
     "operation_rates",

@@ -18,6 +18,7 @@ from .widgets.calculator import CalculatorView as CalculatorView
 from .widgets.checked import check as check
 from .widgets.coding import CodingRound as CodingRound
 from .widgets.cycle import CycleView as CycleView
+from .widgets.decoding import DecodingView as DecodingView
 from .widgets.design import DesignRound as DesignRound
 from .widgets.drill import DrillView as DrillView
 from .widgets.errors import UpdateView as UpdateView

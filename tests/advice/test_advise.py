@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,7 +13,8 @@ from amp_lessons import advise, views
 from amp_lessons.advice import Advice, CannotAdviseError
 from amp_lessons.advice.facts import autocast_dtype
 from amp_lessons.autocast import fake_tensors
-from amp_lessons.measure import GPUS, predict_bound
+from amp_lessons.measure import GPUS, measure_memory, predict_bound
+from amp_lessons.text.words import memory as in_words
 
 
 class Energy(nn.Module):
@@ -398,3 +400,94 @@ def test_the_loss_of_a_single_step_went_nowhere():
     assert "One step of training" in said
     assert "the loss was " in said
     assert "the loss went from" not in said
+
+
+class Detector(nn.Module):
+    """Takes a list of images of several sizes, as torchvision's detectors do."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(3, 4, 3)
+
+    def forward(self, images):
+        return torch.stack([self.layer(image[None]).mean() for image in images]).mean()
+
+
+def test_images_in_a_list_are_counted_by_the_list():
+    images = [torch.randn(3, 16, 16), torch.randn(3, 20, 16)]
+    advice = asked(Detector(), ((images,), None), lambda output, _: output, steps=1)
+    (memory,) = [section for section in advice.sections if section.title == "Memory"]
+    assert "A training step on 2 samples" in memory.sentences[0]
+    assert not advice.largest_batch
+    assert "the largest batch was not looked for: its samples come in a list" in advice.not_done
+
+
+class Attending(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(16, 48)
+
+    def forward(self, x):
+        query, key, value = self.qkv(x).unflatten(-1, (3, 4, 4)).permute(2, 0, 3, 1, 4)
+        return nn.functional.scaled_dot_product_attention(query, key, value, dropout_p=0.1).mean()
+
+
+def test_what_a_step_takes_on_the_cpu_is_said_where_it_is_not_what_a_gpu_takes():
+    x = torch.randn(2, 256, 16)
+    advice = asked(Attending(), ((x,), None), lambda output, _: output, steps=1)
+    (memory,) = [section for section in advice.sections if section.title == "Memory"]
+    options = {"optimizer": torch.optim.AdamW, "loss_fn": None}
+    here = measure_memory(Attending(), x, **options).peak_bytes
+    assert here > 1.1 * advice.memory["fp32"].peak_bytes
+    assert f"On this CPU the same step takes {in_words(here)} in fp32" in memory.sentences[0]
+    plain = asked(nn.Linear(16, 4), steps=1, optimizer=lambda each: torch.optim.SGD(each, lr=0.1))
+    (memory,) = [section for section in plain.sections if section.title == "Memory"]
+    assert "On this CPU" not in memory.sentences[0]
+    assert "What kernels allocate inside themselves is not counted." in memory.sentences[0]
+
+
+def test_what_each_precision_takes_at_its_peak_adds_up():
+    """Also where one peak lies in the optimizer's step, and the other in the backward pass."""
+    layers = [nn.Linear(512, 512, bias=False) for _ in range(2)]
+    for rows in (4, 4000):
+        x = torch.randn(rows, 512)
+        advice = asked(nn.Sequential(*layers), (x, x), nn.MSELoss(), steps=1)
+        (memory,) = [section for section in advice.sections if section.title == "Memory"]
+        *kinds, whole = memory.table.records
+        for name, footprint in advice.memory.items():
+            listed = [in_words(nbytes) for nbytes in footprint.at_peak.values() if nbytes]
+            assert sorted(listed) == sorted(each[name] for each in kinds if each[name] != "0 bytes")
+            assert whole[name] == in_words(footprint.peak_bytes)
+
+
+class Writer(nn.Module):
+    """A decoder that is called as those of transformers are, and tells nothing of itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(20, 8), nn.Linear(8, 20)
+
+    def forward(self, input_ids, labels=None, use_cache=False):
+        hidden = self.embedding(input_ids)
+        scores = self.head(hidden)
+        if labels is not None:
+            return {"loss": nn.functional.cross_entropy(scores.flatten(0, 1), labels.flatten())}
+        return SimpleNamespace(logits=scores, past_key_values=[hidden])
+
+
+def test_a_decoder_is_told_what_serving_takes():
+    ids = torch.randint(0, 20, (2, 6))
+    advice = asked(Writer(), {"input_ids": ids, "labels": ids}, None, steps=1, context=50)
+    assert advice.decoding.cached == 50 * 8
+    titles = [section.title for section in advice.sections]
+    assert titles[-2:] == ["Decoding on the A100 SXM 40 GB", "Decoding in 16 bits, by GPU"]
+    assert "For a token after 50 others" in str(advice).replace("\n  ", " ")
+
+
+def test_of_decoding_nothing_is_said_unless_it_is_asked():
+    assert asked(with_island(), steps=1).decoding is None
+    assert "ecoding" not in str(asked(with_island(), seconds=0.01))
+    asked_for = asked(with_island(), steps=1, context=50)
+    assert any(each.startswith("what decoding takes is not known") for each in asked_for.not_done)
+    with pytest.raises(ValueError, match="context"):
+        asked(with_island(), context=0)

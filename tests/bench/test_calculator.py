@@ -161,3 +161,26 @@ class TestWithTransformers:
     def test_a_sequence_beyond_the_models_positions_is_refused(self) -> None:
         with pytest.raises(ValueError, match="GPT-2 knows 1,024 positions"):
             predict(ask(SUBJECTS["GPT-2"], 1, 1025, "SGD", "fp32"))
+
+
+@pytest.mark.parametrize(
+    ("name", "context", "layers", "width"),
+    [("GPT-2", 1024, 12, 768), ("GPT-2 XL", "512", 48, 1600), ("Llama 3 8B", 8192, 32, 1024)],
+)
+def test_the_cache_of_published_models_is_that_of_their_tables(
+    name: str, context: str | int, layers: int, width: int
+) -> None:
+    pytest.importorskip("transformers")
+    found = calculator.decoding(calculator.DECODERS[name], context)
+    assert found.cached == int(context) * 2 * layers * width
+
+
+def test_what_decoding_cannot_be_asked_gets_a_sentence() -> None:
+    pytest.importorskip("transformers")
+    gpt2 = calculator.DECODERS["GPT-2"]
+    with pytest.raises(ValueError, match="The context is a whole number"):
+        calculator.decoding(gpt2, "long")
+    with pytest.raises(calculator.CannotTellError, match="knows 1,024 positions"):
+        calculator.decoding(gpt2, 2048)
+    with pytest.raises(calculator.CannotTellError, match=r"BERT-Base: .* writes no text"):
+        calculator.decoding(SUBJECTS["BERT-Base"])

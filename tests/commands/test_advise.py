@@ -100,6 +100,11 @@ def test_where_the_page_cannot_be_written(module, capsys):
     assert "cannot be written" in capsys.readouterr().err
 
 
+def test_a_context_asks_what_decoding_takes_also_of_a_model_that_writes_nothing(module, capsys):
+    assert main(["advise", f"{module}:make_model", "--seconds", "20", "--steps", "1", "--context", "50"]) == 0
+    assert "What decoding takes is not known" in " ".join(capsys.readouterr().out.split())
+
+
 def test_an_unknown_gpu(module, capsys):
     assert main(["advise", f"{module}:make_model", "--gpu", "RTX 1"]) == 2
     assert "there are T4" in capsys.readouterr().err

@@ -152,6 +152,25 @@ def test_grouped_queries_are_predicted() -> None:
     assert predict_memory(Attention(), q, kv, optimizer=None).peak_bytes > half.peak_bytes
 
 
+@pytest.mark.skipif(not hasattr(nn.functional, "grouped_mm"), reason="PyTorch has no products of groups yet")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_products_of_groups_are_predicted_in_every_dtype(dtype: torch.dtype) -> None:
+    class Experts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(2, 16, 32, dtype=dtype))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            ends = torch.tensor([3, 8], dtype=torch.int32)
+            return nn.functional.grouped_mm(x, self.weight, offs=ends).float().square().mean()
+
+    model, x = Experts(), torch.randn(8, 16, dtype=dtype)
+    predicted = predict_memory(model, x, optimizer=SGD, device_type="cpu")
+    measured = measure_memory(model, x, optimizer=SGD)
+    assert predicted.saved == measured.saved
+    assert predicted.peak_bytes == measured.peak_bytes
+
+
 def test_checkpointing_trades_saved_bytes_for_a_second_forward() -> None:
     class Checkpointed(nn.Module):
         def __init__(self, layers: nn.Module) -> None:

@@ -1,6 +1,7 @@
 """Run a model once, watched, and leave no trace; on real or on fake tensors."""
 
 from amp_lessons.autocast.running.fake_models import (
+    RealResults,
     as_in_inference_mode,
     fake_copy,
     fake_mode_of,
@@ -19,6 +20,7 @@ __all__ = [
     "ModulePaths",
     "OperationCall",
     "PreparedRun",
+    "RealResults",
     "as_in_inference_mode",
     "counting_saved",
     "fake_copy",

@@ -67,6 +67,7 @@ def _normal(tensor: torch.Tensor) -> torch.Tensor:
 
 # --- models on fake tensors
 
+_GROUPED_PRODUCT = "aten::_grouped_mm"
 _NORMS = frozenset(f"aten::native_{kind}_norm" for kind in ("batch", "group", "layer"))
 _TRUNCATED_NORMAL = "_no_grad_trunc_normal_"
 _truncated_normal = getattr(nn.init, _TRUNCATED_NORMAL)
@@ -126,10 +127,11 @@ def on_fake_cpu(model: nn.Module, inputs: Any) -> tuple[nn.Module, Any]:
         return model, tree_map_only(torch.Tensor, _like_on_cpu, made_fake(inputs, mode))
 
 
-class RealStatistics(TorchDispatchMode):
-    """Give the statistics that norms keep for their backward pass the dtype that they have on real tensors.
+class RealResults(TorchDispatchMode):
+    """Give fake tensors the results that real ones have, where PyTorch's fake kernels differ.
 
-    From a half-precision input and float32 weights real norms return float32 statistics, fake ones half.
+    From a half-precision input and float32 weights real norms return float32 statistics, fake ones half. Real
+    products of groups, such as experts, take float32 and float16 too; fake ones ask for bfloat16.
     """
 
     @classmethod
@@ -137,8 +139,13 @@ class RealStatistics(TorchDispatchMode):
         return False  # else each call goes through a wrapper for the compiler, which nobody uses here
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if func._schema.name not in _NORMS:
+        kwargs = kwargs or {}
+        name = func._schema.name
+        if name == _GROUPED_PRODUCT and args[0].dtype is args[1].dtype:
+            halves = [each.to(torch.bfloat16) for each in args[:2]]
+            return func(*halves, *args[2:], **kwargs).to(args[0].dtype)
+        result = func(*args, **kwargs)
+        if name not in _NORMS:
             return result
         single = any(isinstance(arg, torch.Tensor) and arg.dtype is torch.float32 for arg in args)
         return result[0], *(part.float() if single else part for part in result[1:])

@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from amp_lessons.autocast.cast_policy import tensors_in
 from amp_lessons.autocast.cuda_on_cpu import Float16Products, cuda_rules, region
 from amp_lessons.autocast.running.fake_models import (
-    RealStatistics,
+    RealResults,
     fake_mode_of,
     for_autograd,
     made_fake,
@@ -78,7 +78,7 @@ class PreparedRun:
             stack.callback(torch.clear_autocast_cache)  # nor is it to find those that are cast here
             if self.fake_mode is not None:
                 stack.enter_context(self.fake_mode)
-                stack.enter_context(RealStatistics())
+                stack.enter_context(RealResults())
             else:
                 stack.enter_context(
                     torch.random.fork_rng([self.device] if self.device.type == "cuda" else [])

@@ -12,15 +12,14 @@ from torch import Tensor, nn
 from amp_lessons import measure
 from amp_lessons.exercises import shelf
 from amp_lessons.formats import FORMATS
+from amp_lessons.material import decoder
 
 _BF16 = torch.bfloat16
 
 
-def _split_product(x: Tensor, weight: Tensor, parts: int) -> Tensor:
-    """Multiply as a kernel with split-K does: ``parts`` sums, each rounded to the operands' dtype."""
-    pieces = zip(x.chunk(parts, -1), weight.chunk(parts, -1), strict=True)
-    sums = [F.linear(a.float(), b.float()).to(x.dtype).float() for a, b in pieces]
-    return torch.stack(sums).sum(0).to(x.dtype)
+def _split_product(x: Tensor, weight: Tensor, parts: int, *, rounded: bool = True) -> Tensor:
+    """Multiply as a kernel with split-K does: ``parts`` sums, each ``rounded`` to their dtype or not."""
+    return decoder.split_product(parts, rounded=rounded)(x, weight)
 
 
 def _log_probabilities(dtype: torch.dtype, parts: int, layers: int = 4) -> Tensor:
@@ -57,7 +56,10 @@ def decode_rate(seed: int) -> dict[str, object]:
         """Return what all users together get: they share a reading, and each needs arithmetic of its own."""
         return users / max(1 / rate, users / arithmetic)
 
-    assert tokens_per_second(2) == 2 * tokens_per_second(1)
+    assert tokens_per_second(2) == 2 * tokens_per_second(1)  # as two tokens do that one user has guessed
+    embedding = torch.randn(1000, 64)
+    (looked_up,) = F.embedding(torch.tensor([7]), embedding)
+    assert looked_up.nbytes == embedding.nbytes / 1000  # a look-up reads one row
     return {
         "gpu": gpu.name,
         "billions": billions,
@@ -141,6 +143,10 @@ def temperature_zero() -> dict[str, object]:
     other = _split_product(hidden, weight, 1)
     differ = (first != other).float().mean().item()
     assert 0.1 < differ < 0.9
+    in_fp32 = (first != _split_product(hidden, weight, 8, rounded=False)).float().mean().item()
+    kept = (other != _split_product(hidden, weight, 8, rounded=False)).float().mean().item()
+    assert kept < 0.05 < in_fp32  # it is the rounding of partial sums more than their order
+    assert not torch.equal(other, _split_product(hidden, weight, 2))  # two GPUs, each with half of each sum
     # A rival that is as likely by one order of the sum: by the other one the last bit decides
     winner, rival = first.argmax(1), first.max(1).values
     flipped = (other.gather(1, winner[:, None])[:, 0] < rival).float().mean().item()
@@ -151,7 +157,7 @@ def temperature_zero() -> dict[str, object]:
         torch.manual_seed(seed)
         chosen.append(first.argmax(1))
     assert all(torch.equal(each, winner) for each in chosen)
-    return {"differ": f"{differ:.0%}", "flipped": f"{flipped:.0%}"}
+    return {"differ": f"{differ:.0%}", "flipped": f"{flipped:.0%}", "kept": f"{kept:.1%}"}
 
 
 def batch_invariance() -> dict[str, object]:
@@ -189,6 +195,10 @@ def trainer_engine() -> dict[str, object]:
     assert off > 1.3 * (_mismatch(_BF16, layers=1).exp() - 1).square().mean().sqrt()  # it grows
     texts = logarithms.sum(1).exp() - 1
     assert texts.abs().mean() > 3 * off
+    mean = (logarithms.mean().abs() / logarithms.std()).item()
+    kl = ((-logarithms).exp() - 1 + logarithms).mean()  # never negative, so that nothing cancels in its mean
+    assert mean < 0.1 < 1 < logarithms.abs().max() / logarithms.std()
+    assert math.isclose(kl, logarithms.square().mean() / 2, rel_tol=0.1)
     # A gradient from draws of another policy is that of another mean
     logits = torch.tensor([1.0, 0.3, -0.5, -2.0], dtype=torch.float64, requires_grad=True)
     drawn_from = (logits.detach() + torch.tensor([0.3, -0.2, 0.3, -1.0])).softmax(0)
@@ -204,7 +214,25 @@ def trainer_engine() -> dict[str, object]:
     )
     assert not torch.allclose(plain, wanted, atol=0.01)
     assert torch.allclose(weighted, wanted)
-    return {"token": f"{off:.1%}", "text": f"{texts.abs().mean().item():.0%}", "length": logarithms.shape[1]}
+    # A token that another expert moved: PPO's clip, by its ratio to the trainer's old probability or engine's
+    now = torch.tensor(-1.0, requires_grad=True)
+    old, by_engine = now.detach(), now.detach() - 0.3
+
+    def slope(reference: Tensor) -> float:
+        ratio = (now - reference).exp()
+        return torch.autograd.grad(torch.minimum(ratio, ratio.clamp(0.8, 1.2)), now)[0].item()
+
+    assert slope(old) == 1
+    assert slope(by_engine) == 0
+    whole, product = (now - by_engine).exp(), (now - old).exp() * (old - by_engine).exp()
+    assert torch.isclose(whole, product)
+    return {
+        "moved": f"{whole.item() - 1:.0%}",
+        "token": f"{off:.1%}",
+        "text": f"{texts.abs().mean().item():.0%}",
+        "length": logarithms.shape[1],
+        "mean": f"{mean:.0%}",
+    }
 
 
 def fp16_for_rl() -> dict[str, object]:
@@ -213,13 +241,28 @@ def fp16_for_rl() -> dict[str, object]:
     times = differences[0] / differences[1]
     assert 6 < times < 10
     assert torch.finfo(_BF16).eps / torch.finfo(torch.float16).eps == 8
+    # A router that decides by the sign of a score: another choice changes a token by as much in both formats
+    score, noise = torch.randn(2, 10**6)
+    spreads, flipped = [], []
+    for eps in (0.016, 0.002):
+        other = (score > 0) != (score + eps * noise > 0)
+        flipped.append(other.float().mean().item())
+        spreads.append((0.1 * other + 0.1 * eps * noise).std().item())
+    flips = spreads[0] / spreads[1]
+    assert 6 < flipped[0] / flipped[1] < 10  # rarer, by as much as errors are smaller
+    assert 2 < flips < 4  # and spread goes with the root of how many there are
     assert torch.tensor(7e4).half().isinf()
     assert torch.tensor(7e4).bfloat16().isfinite()
     gradient = torch.tensor(1e-8)
     assert gradient.half() == 0
     assert (gradient * 2**16).half() != 0
     assert gradient.bfloat16() != 0
-    return {"times": f"{times:.0f}", "limit": f"{torch.finfo(torch.float16).max:g}", "bits": 3}
+    return {
+        "times": f"{times:.0f}",
+        "limit": f"{torch.finfo(torch.float16).max:g}",
+        "bits": 3,
+        "flips": f"{flips:.1f}",
+    }
 
 
 def importance_correction() -> dict[str, object]:
@@ -243,6 +286,20 @@ def importance_correction() -> dict[str, object]:
     assert abs(without[0] - wanted) > abs(capped[0] - wanted) > 0
     assert capped[1] < 0.5 * full[1]
     assert not weigh(policy.requires_grad_(), engine, 2.0).requires_grad
+    # An engine that draws from the likeliest tokens and reports what it drew from: the ratio lacks their mass
+    some = torch.randn(1000).mul(3).log_softmax(0)
+    ordered, order = some.exp().sort(descending=True)
+    likeliest = order[ordered.cumsum(0) - ordered < 0.8]
+    mass = some[likeliest].exp().sum()
+    reported = some[likeliest].log_softmax(0)
+    assert torch.allclose((some[likeliest] - reported).exp(), mass, rtol=1e-4)  # the same for every token
+    trainer = (some + 0.1 * torch.randn(1000)).log_softmax(0)[likeliest]
+    over_all, over_kept = (
+        (reported.exp() * (each - reported).exp()).sum() for each in (trainer, trainer.log_softmax(0))
+    )
+    assert over_all < 0.9 < 0.999 < over_kept < 1.001  # a mean ratio of 1 if both are over what was kept
+    halved = (some / 0.5).log_softmax(0)  # a temperature of 0.5
+    assert (some - halved).exp().std() > 0.1  # and temperature changes each ratio in another way
     tiny = torch.tensor([-150.0])
     assert ((tiny + 0.5).exp() / tiny.exp()).isnan()
     assert weigh(tiny + 0.5, tiny, 2.0).isfinite().all()
@@ -250,12 +307,14 @@ def importance_correction() -> dict[str, object]:
         "without": f"{abs(without[0] / wanted - 1):.0%}",
         "capped": f"{abs(capped[0] / wanted - 1):.0%}",
         "spread": f"{full[1] / capped[1]:.1f}",
+        "mass": f"{mass:.2f}",
     }
 
 
 def sequence_ratio() -> dict[str, object]:
     """Multiply ratios of tokens over texts of growing length; enumerate texts of two tokens for the bias."""
     per_token, texts = 0.03, 4000
+    short, long = (math.exp(-length * per_token**2) for length in (256, 2048))  # of normal logarithms
     logs = torch.randn(texts, 2048) * per_token - per_token**2 / 2  # so that each ratio has a mean of 1
 
     def effective_share(logs: Tensor) -> float:
@@ -263,9 +322,10 @@ def sequence_ratio() -> dict[str, object]:
         weights = logs.sum(1).exp()
         return (weights.sum() ** 2 / weights.square().sum() / texts).item()
 
-    token, short, long = (effective_share(logs[:, :length]) for length in (1, 256, 2048))
-    assert token > 0.99 > short > long
-    assert math.isclose(short, math.exp(-256 * per_token**2), rel_tol=0.05)  # exponential in the length
+    drawn_short, drawn_long = (effective_share(logs[:, :length]) for length in (256, 2048))
+    assert effective_share(logs[:, :1]) > 0.99 > short > long
+    assert math.isclose(drawn_short, short, rel_tol=0.05)
+    assert math.isclose(drawn_long, long, rel_tol=0.4)  # few texts count, so that a sample tells it roughly
     assert effective_share(logs / 8) > 0.9  # an eighth of the spread, as in fp16
     geometric = logs[:, :64].mean(1).exp()
     assert torch.isclose(geometric.std(), torch.tensor(per_token / 8), rtol=0.1)
@@ -286,12 +346,16 @@ def sequence_ratio() -> dict[str, object]:
     ]
     by_text = ratios[0] * ratios[1] * (policy[0] + policy[1])
     by_token = ratios[0] * policy[0] + ratios[1] * policy[1]
-    of_text, of_tokens = (
+    whole = ratios[0] * ratios[1]
+    dropped = torch.where(whole < whole.max(), by_text, 0 * by_text)  # the text with the largest ratio
+    of_text, of_tokens, of_kept, unweighed = (
         torch.autograd.grad((drawn * rewards * each).sum(), logits, retain_graph=True)[0]
-        for each in (by_text, by_token)
+        for each in (by_text, by_token, dropped, policy[0] + policy[1])
     )
+    assert (of_tokens - wanted).norm() < (unweighed - wanted).norm()
     assert torch.allclose(of_text, wanted)
     assert not torch.allclose(of_tokens, wanted, atol=0.01)
+    assert not torch.allclose(of_kept, wanted, atol=0.01)
     return {
         "per_token": f"{per_token:.0%}",
         "short": f"{short:.0%}",
@@ -353,6 +417,10 @@ def flash_bias() -> dict[str, object]:
     below_one = (weights * values).sum(1) + rest
     assert abs(bias(below_one)) < 0.05  # weights below 1 put sums anywhere
     assert errors(sums + rest).sum().abs() > 10 * errors(below_one).sum().abs()  # it adds up
+    small = 0.003 * torch.rand(20_000).double()  # the weight of other keys, with values of the same kind
+    mixed, divisor = sums - small * (2 + 2 * torch.rand(20_000)).double(), 2 + small
+    assert bias(mixed) < -0.3
+    assert abs(bias(mixed / divisor)) < 0.05  # divided before it is rounded, as in FlashAttention's kernel
     on_the_grid = sums == sums.float().bfloat16().double()
     spacing = 2.0 ** (sums.abs().log2().floor() - 7)
     middle = ((sums / spacing) % 1 - 0.5).abs() < 1e-9
@@ -377,6 +445,25 @@ def head_fp32() -> dict[str, object]:
     spacing = torch.nextafter(torch.tensor(20.0, dtype=_BF16), torch.tensor(30.0, dtype=_BF16)).item() - 20
     probability = math.exp(spacing / 2) - 1
     assert 0.06 < probability < 0.07
+    logits = 16 + 16 * torch.rand(200_000, 2)
+    exact_ones, rounded_ones = (each.double().softmax(1)[:, 0] for each in (logits, logits.bfloat16()))
+    by_all = (rounded_ones / exact_ones - 1).max().item()
+    assert 0.12 < by_all < math.exp(spacing) - 1 < 0.14
+    # Trainer and engine, whose hidden states differ a little: heads in bf16, in fp32, and one of each
+    nearly = hidden.float() * (1 + 2**-14 * torch.randn(64, 1024))
+
+    def apart(first: bool, second: bool) -> float:
+        """Return how far log-probabilities lie apart, where a head is in fp32 or not."""
+        both = [
+            (each if in_fp32_too else each.bfloat16().float()).log_softmax(1)[rows, labels]
+            for each, in_fp32_too in (
+                (F.linear(hidden.float(), weight.float()), first),
+                (F.linear(nearly, weight.float()), second),
+            )
+        ]
+        return (both[0] - both[1]).abs().mean().item()
+
+    assert apart(True, False) > 10 * max(apart(False, False), apart(True, True))
     with torch.autocast("cpu", _BF16):
         assert F.linear(hidden.float(), weight.float()).dtype == _BF16  # autocast runs the head in 16 bits
         with torch.autocast("cpu", enabled=False):
@@ -385,6 +472,7 @@ def head_fp32() -> dict[str, object]:
         "logit": 20,
         "spacing": f"{spacing:g}",
         "probability": f"{probability:.0%}",
+        "all": f"{by_all:.0%}",
         "both": f"{all_in_bf16:.2f}",
         "behind": f"{behind:.2f}",
         "head": f"{in_fp32:.0e}",
@@ -615,6 +703,14 @@ def qlora_dtypes() -> dict[str, object]:
         moved = [each - small for each in moved]
     assert math.isclose(moved[0][0].item(), 1 - 100 * small, rel_tol=1e-4)
     assert moved[1][0] == 1
+    # A small adapter: merged into a weight of 16 bits, and as a product of its own
+    once, effect = (torch.randn(64, 64) / 16).bfloat16(), 1e-4 * torch.randn(64, 8) @ down.detach()
+    inside = x.bfloat16()
+    alone = inside.double() @ effect.double().T
+    merged = inside.double() @ ((once.float() + effect).bfloat16().double() - once.double()).T
+    apart = F.linear(inside, effect.bfloat16()).double()
+    lost, kept_apart = ((each - alone).norm() / alone.norm() for each in (merged, apart))
+    assert lost > 0.3 > 0.01 > kept_apart
     parameters, rank_share = 65e9, 0.01
     whole, quantised = parameters * 16 / 1e9, parameters * (4.5 / 8 + rank_share * 16) / 1e9
     assert whole > 1000 > 60 > quantised
@@ -623,6 +719,7 @@ def qlora_dtypes() -> dict[str, object]:
         "quantised": f"{quantised:.0f}",
         "small": small,
         "share": f"{rank_share:.0%}",
+        "lost": f"{lost.item():.0%}",
         "billions": 65,
     }
 
@@ -642,6 +739,21 @@ def bf16_decay() -> dict[str, object]:
     assert 18 <= smallest <= 21
     decoupled = torch.ones(1, dtype=_BF16) - 1e-5 * torch.ones(1, dtype=_BF16)
     assert decoupled == 1  # written as a subtraction, no better
+    # AdamW with gradients that are noise: how much of the start is left, with decay and without
+
+    def left(decay: float, *, foreach: bool | None = None, fused: bool | None = None) -> float:
+        draw = torch.Generator().manual_seed(0)
+        start = (0.05 * torch.randn(5000, generator=draw)).bfloat16()
+        weight = nn.Parameter(start.clone())
+        optimizer = torch.optim.AdamW([weight], 1e-3, weight_decay=decay, foreach=foreach, fused=fused)
+        for _ in range(1000):
+            weight.grad = torch.randn(5000, generator=draw).bfloat16()
+            optimizer.step()
+        return (weight.detach().double() @ start.double() / start.double().square().sum()).item()
+
+    apart, fused = left(0.1, foreach=True), left(0.1, fused=True)
+    assert abs(apart - left(0.0, foreach=True)) < 0.01 < 0.05 < left(0.0, fused=True) - fused
+    assert abs(left(0.1, foreach=False) - apart) < 0.01
     up_or_down = torch.rand(10**6) < decay / 2**-8  # a stochastic rounding of 1 - 1e-5, to 1 or 1 - 1/256
     assert math.isclose(up_or_down.float().mean().item() * 2**-8, decay, rel_tol=0.1)
     portion = numbers * (1 - decay) ** 1000  # a thousand steps' decay at once
@@ -651,6 +763,8 @@ def bf16_decay() -> dict[str, object]:
         "steps": f"{steps:,}",
         "exact": f"{exact:.0%}",
         "least": f"{smallest * 1e-4:.1%}",
+        "fused": f"{fused:.0%}",
+        "apart": f"{apart:.0%}",
     }
 
 
@@ -681,6 +795,15 @@ def muon_bf16() -> dict[str, object]:
         pushed = torch.linalg.svdvals(newton_schulz(plain, fp32, push=push))
         assert 0.6 < pushed.min() < pushed.max() < 1.25
     assert torch.linalg.svdvals(newton_schulz(plain, fp32, push=1.1)).max() > 2  # a tenth is too much
+    sizes = torch.linspace(1e-3, 1.4, 100_001).double()  # of a singular value, on which a step acts alone
+    after = sizes.clone()
+    ends = []
+    for _ in range(40):
+        after = 3.4445 * after - 4.7750 * after**3 + 2.0315 * after**5
+        ends.append(after)
+    top = ends[4][sizes <= 1].max().item()
+    limit = sizes[~(ends[-1].abs() < top + 0.1)].min().item()
+    assert high < top < limit < 1.1 * top
     assert not newton_schulz(plain, fp32, normalised=False).isfinite().all()
     left, _, right = torch.linalg.svd(plain, full_matrices=False)
     spread = (left * torch.logspace(0, -3, 128)) @ right
@@ -698,6 +821,8 @@ def muon_bf16() -> dict[str, object]:
         "added": f"{added:.3f}",
         "off": f"{off:.0%}",
         "small": f"{smallest:.2f}",
+        "top": f"{top:.2f}",
+        "above": f"{limit / top - 1:.0%}",
     }
 
 

@@ -90,6 +90,16 @@ def bf16_finetune() -> dict[str, object]:
         assert (steps > 0).all()  # the cure
         assert (steps / 2e-5 - 1).abs().median() < 0.01  # the step is the rate
 
+    def stepped(decay: float, fused: bool) -> Tensor:
+        """Return the weights after a step at the large rate."""
+        parameter = nn.Parameter(weights.bfloat16())
+        parameter.grad = torch.ones_like(parameter)
+        torch.optim.AdamW([parameter], lr=1e-3, weight_decay=decay, fused=fused).step()
+        return parameter.detach()
+
+    assert torch.equal(stepped(0.1, fused=False), stepped(0.0, fused=False))
+    assert not torch.equal(stepped(0.1, fused=True), stepped(0.0, fused=True))
+
     def left_by_decay(rate: float, dtype: torch.dtype, steps: int) -> float:
         """Return the share of the weights' norm that is left by steps that only decay."""
         parameter = nn.Parameter((weights * torch.logspace(-6, 6, len(weights))).to(dtype))
