@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -66,6 +67,12 @@ def drills(seed: int, number: int) -> Iterator[Drill]:
     """Yield so many drills, of each kind in turn."""
     first = random.Random(seed).randrange(len(KINDS))
     return (drill(1000 * seed + i, KINDS[(first + i) % len(KINDS)]) for i in range(number))
+
+
+def score(right: int, in_time: int, asked: int) -> str:
+    """Say how many answers were right, and how many of these came in time."""
+    late = "" if in_time == right else f", {in_time} of them in time"
+    return f"{right} of {asked} right{late or ' and in time'}."
 
 
 def _cast(rng: random.Random) -> Drill:
@@ -156,11 +163,12 @@ def _memories(nbytes: int) -> list[str]:
 
 
 def _curve(rng: random.Random) -> Drill:
-    """Ask which training a loss curve is of; the questions are lesson 06's."""
+    """Ask which training a loss curve is of; the questions are lesson 06's, where curves have numbers."""
     curve = rng.choice(clinic.LOSS_CURVES)
     asked = quizzes.question(f"curves.{curve}")
     choices = rng.sample(asked.choices, k=len(asked.choices))
-    return Drill("curve", Question(asked.id, asked.text, tuple(choices)), curve)
+    text = re.sub(r"^Curve \d+: | as in curve \d+", "", asked.text)
+    return Drill("curve", Question(asked.id, text[0].upper() + text[1:], tuple(choices)), curve)
 
 
 def _made(kind: str, text: str, answers: list[str], why: str, rng: random.Random) -> Drill:

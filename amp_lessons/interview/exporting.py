@@ -39,7 +39,7 @@ _BACK = (
     "<details><summary>The proof</summary><pre>{{proof}}</pre><pre>{{output}}</pre></details>"
     "<p><small>{{id}}, lesson {{lesson}}. {{source}}</small></p>"
 )
-# Cards that ask for one thing: a point among the others, a wrong belief, what follows one question alone.
+# Cards that ask for one thing: a point among the others, what follows one question alone.
 _ONE_THING = ("id", "topic", "level", "front", "back", "answer")
 _ONE_FRONT = f"{_WHERE}<p>{{{{front}}}}</p>"
 _ONE_BACK = (
@@ -92,11 +92,11 @@ def _packed(decks: list[Any]) -> bytes:
 
 
 def _decks(questions: Iterable[Question]) -> list[Any]:
-    """Make a deck for each topic's questions, one for their points, and one for what goes with them."""
+    """Make a deck for each topic's questions, one for their points, and one for what follows them alone."""
     genanki = _genanki()
     whole = _model("model", "amp-lessons", FIELDS, _FRONT, _BACK)
     points = _model("points", "amp-lessons points", _ONE_THING, _POINTS_FRONT, _POINTS_BACK, cloze=True)
-    one = _model("one thing", "amp-lessons beliefs", _ONE_THING, _ONE_FRONT, _ONE_BACK)
+    one = _model("one thing", "amp-lessons follow-ups", _ONE_THING, _ONE_FRONT, _ONE_BACK)
     decks: dict[str, Any] = {}
 
     def add(name: str, of: Question, model: Any, id: str, fields: Iterable[str]) -> None:
@@ -105,11 +105,11 @@ def _decks(questions: Iterable[Question]) -> list[Any]:
         deck.add_note(genanki.Note(model, list(fields), guid=guid, tags=[of.topic, of.level]))
 
     for each in questions:
-        name = f"amp-lessons::{each.topic}"
+        name = f"amp-lessons::{_in_words(each.topic)}"
         add(name, each, whole, each.id, _html_row(each).values())
         add(f"{name}::points", each, points, f"{each.id} points", _points(each))
-        for id, fields in _one_things(each):
-            add(f"{name}::beliefs", each, one, id, fields)
+        for id, fields in _followed(each):
+            add(f"{name}::follow-ups", each, one, id, fields)
     return list(decks.values())
 
 
@@ -143,12 +143,8 @@ def _points(of: Question) -> tuple[str, ...]:
     )
 
 
-def _one_things(of: Question) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield id and fields of a card for each wrong belief, and for each question that follows alone."""
-    for number, belief in enumerate(of.wrong_beliefs, start=1):
-        id = f"{of.id} belief {number}"
-        back = f"No. {_listed(of.points)}"
-        yield id, _fields(of, id, f"“{belief}” What do you answer?", back, of.answer)
+def _followed(of: Question) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield id and fields of a card for each question that follows this one alone."""
     own = [each for each in of.follow_ups if isinstance(each, FollowUp)]
     for number, each in enumerate(own, start=1):
         id = f"{of.id} follow-up {number}"
@@ -161,7 +157,7 @@ def _fields(
 ) -> tuple[str, ...]:
     """Return the fields of a card that asks for one thing, as HTML; ``back`` may be HTML already."""
     said = back if as_it_is else str(prose.as_html(back))
-    return (id, of.topic, of.level, str(prose.as_html(front)), said, str(prose.as_html(answer)))
+    return (id, _in_words(of.topic), of.level, str(prose.as_html(front)), said, str(prose.as_html(answer)))
 
 
 def _row(of: Question) -> dict[str, str]:
@@ -192,11 +188,21 @@ def _listed(points: Iterable[str]) -> str:
 
 
 def _html_row(of: Question) -> dict[str, str]:
-    """Escape what Anki would take for markup; code in sentences becomes code."""
+    """Escape what Anki would take for markup; code in sentences becomes code.
+
+    What people wrongly believe stands with the weak answer: a field of its own would be another kind of note.
+    """
     row, code = _row(of), ("proof", "output")
+    row["topic"] = _in_words(of.topic)
+    believed = " ".join(f"“{belief}”" for belief in of.wrong_beliefs)
+    row["weak_answer"] += f" People believe wrongly: {believed}"
     return {
         name: html.escape(row[name]) if name in code else str(prose.as_html(row[name])) for name in FIELDS
     }
+
+
+def _in_words(topic: str) -> str:
+    return topic.replace("_", " ")
 
 
 def _number(name: str) -> int:

@@ -11,7 +11,7 @@ from amp_lessons.arguments import require_whole
 from amp_lessons.exercises import Exercise, Report
 from amp_lessons.interview.deck import suggested_grade
 from amp_lessons.interview.designs import Round, design
-from amp_lessons.interview.planning import Asked, follow_up, planned
+from amp_lessons.interview.planning import QUESTION_MINUTES, Asked, another, follow_up, planned
 from amp_lessons.interview.questions import LEVELS
 from amp_lessons.interview.reporting import MockReport, Turn
 from amp_lessons.keeping import practice
@@ -53,10 +53,10 @@ class Interview(ABC):
         self.turns: list[Turn] = []
         self.closed: tuple[Turn, ...] = ()
         self._coming = list(plan)
-        self.number = len(self._coming)
         self._thread: tuple[Turn, ...] = ()
         self._hand_ins: tuple[Report, ...] = ()
         self._before: list[_Before] = []
+        self._ended = False
         self._started = self._turned = clock()
         self.asked: Asked | None = self._coming.pop(0)
 
@@ -118,17 +118,40 @@ class Interview(ABC):
         if not self._before:
             return False
         before, turn = self._before.pop(), self.turns.pop()
+        self._ended = False
         self.asked, self._coming, self._thread = before.asked, list(before.coming), before.thread
         self._turned, self.closed = before.turned, ()
         self._hand_ins = tuple(each for each in turn.hand_ins if not each.passed)
         self._forget(turn)
         return True
 
+    @property
+    def has_another(self) -> bool:
+        """Whether all that was planned is answered, and there is time and a question left for who wants."""
+        done = self.asked is None and not self._ended
+        return done and self.left_s >= 60 * QUESTION_MINUTES and self._drawn() is not None
+
+    def ask_another(self) -> None:
+        """Ask one more question, beside the plan. Raises ValueError where ``has_another`` says no."""
+        drawn = self._drawn() if self.has_another else None
+        if drawn is None:
+            raise ValueError("another question is asked after the last one, where five minutes are left")
+        self.asked, self.closed = drawn, ()
+
+    def _drawn(self) -> Asked | None:
+        """Draw a question beside the plan; there is none."""
+        return None
+
     def end(self) -> MockReport:
-        """End it here, and return the report; code that was handed in and did not pass stands in it."""
+        """End it here, and return the report; code that was handed in and did not pass stands in it.
+
+        The model answers to what was answered may be read now, although something would have followed.
+        """
         if self._hand_ins:
             self._turn((), hand_ins=self._hand_ins)
-        self._coming, self.asked = [], None
+        if self._thread:
+            self.closed, self._thread = self._thread, ()
+        self._coming, self.asked, self._ended = [], None, True
         return self.report
 
     @property
@@ -220,6 +243,9 @@ class Mock(Interview):
         known = {each.question_id for each in (*(turn.asked for turn in self.turns), *self._coming)}
         return follow_up(turn.asked, turn.covered, known, self.seed)
 
+    def _drawn(self) -> Asked | None:
+        return another(self.level, [turn.asked for turn in self.turns], self.seed)
+
 
 class DesignRound(Interview):
     """A round of system design: constraints come in stages, and all model answers after the last.
@@ -249,6 +275,7 @@ def _stages(of: Round) -> Iterator[Asked]:
     """Yield the stages, as questions that follow from the first: their answers wait for the last."""
     for number, stage in enumerate(of.stages, start=1):
         text = stage.question if number > 1 else f"{of.brief} {stage.question}"
+        before = (of.brief, *(each.question for each in of.stages[: number - 1])) if number > 1 else ()
         yield Asked(
             "question",
             text,
@@ -259,4 +286,5 @@ def _stages(of: Round) -> Iterator[Asked]:
             answered_by=stage,
             minutes=stage.minutes,
             stage=f"stage {number} of {len(of.stages)}",
+            before=before,
         )

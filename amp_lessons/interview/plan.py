@@ -1,4 +1,4 @@
-"""A plan until an interview: cards every day, sections to read, code rounds and mock interviews by turns.
+"""A plan until an interview: cards every day, sections to read, and code, mocks, designs, a sheet by turns.
 
 It is made anew each time, of what is not done yet and the days that are left: a day that was missed is spread
 over the others, and what no longer fits is said.
@@ -13,12 +13,12 @@ from datetime import date, datetime, timedelta
 from amp_lessons.arguments import require, require_whole
 from amp_lessons.exercises import scores
 from amp_lessons.exercises.scores import Kept
-from amp_lessons.interview.coding.rounds import key_of
-from amp_lessons.interview.coding.tasks import TASKS, task
+from amp_lessons.interview.coding.tasks import TASKS
+from amp_lessons.interview.designs import DESIGNS
 from amp_lessons.keeping import plan as keeping
 from amp_lessons.keeping import rounds
 from amp_lessons.keeping.plan import Planned
-from amp_lessons.keeping.rounds import Rounds
+from amp_lessons.keeping.rounds import Round, Rounds
 from amp_lessons.routes.catalogue import route
 from amp_lessons.routes.stops import Core, InLesson
 
@@ -27,6 +27,8 @@ _A_DAYS_CARDS = 5  # so many reviews, and a day's cards count as done
 _BY_COMMAND = ("mock", "coding")  # sections of lesson 10 that the plan has as commands, with other seeds
 _MOCK_EVERY = 3  # days, counted back from the last one
 _LONGEST_MOCK, _SHORTEST_MOCK = 45, 20
+_DESIGN_ON = 2  # of those three days: the one before that of a mock interview
+_SHEET, _SHEET_ON = 10, (0, 3)  # minutes; so many days before the interview, which are no mock's
 LEAST_MINUTES = 20  # a day: cards, and one thing beside them
 
 
@@ -88,9 +90,9 @@ class Plan:
 def plan(until: date, minutes: int, today: date) -> Plan:
     """Plan from ``today`` to the day before ``until``, with so many minutes a day, of what is not done yet.
 
-    On the day itself there are cards alone. Raises ValueError for a day that is over and for fewer than
-    ``LEAST_MINUTES``, TypeError for what is no day or no whole number, and ProgressError where what was done
-    cannot be read.
+    On the day itself there are cards and the sheet alone. Raises ValueError for a day that is over and for
+    fewer than ``LEAST_MINUTES``, TypeError for what is no day or no whole number, and ProgressError where
+    what was done cannot be read.
     """
     for day, name in ((until, "until"), (today, "today")):
         require(day, date, name, "a datetime.date")
@@ -114,6 +116,7 @@ class _Planner:
         self._until, self._minutes, self._today = until, minutes, today
         self._kept, self._done, self._coded = kept, marked.done, coded
         self.reading = [item for item in _reading(kept) if item.name not in marked.done]
+        self._designs = [item for item in _designing() if item.name not in marked.done]
 
     def days(self) -> Iterator[Day]:
         """Yield each day that is left, and the day itself."""
@@ -121,16 +124,19 @@ class _Planner:
         while day < self._until:
             yield Day(day, tuple(self._filled(day)))
             day += timedelta(days=1)
-        yield Day(self._until, (self._cards(self._until),))
+        yield Day(self._until, (self._cards(self._until), *self._sheet(self._until, LEAST_MINUTES - _CARDS)))
 
     def _filled(self, day: date) -> Iterator[Item]:
-        """Yield the cards of a day, on some a mock interview, and reading and code by turns."""
+        """Yield a day's cards, on some a mock, a design or the sheet, and reading and code by turns."""
         done = list(self._done_today()) if day == self._today else []
         yield from done
         left = self._minutes - sum(item.minutes for item in done)
-        for item in (self._cards(day), *self._mock(day, left - _CARDS)):
-            yield item
-            left -= item.minutes
+        yield (cards := self._cards(day))
+        left -= cards.minutes
+        for planned in (self._mock, self._sheet, self._design):
+            for item in planned(day, left):
+                yield item
+                left -= item.minutes
         coded = False
         while self.reading and self._fits(self.reading[0], left):
             item = self.reading.pop(0)
@@ -151,13 +157,14 @@ class _Planner:
 
     def _done_today(self) -> Iterator[Item]:
         """Yield what was marked as done today: it has taken its minutes."""
-        for item in _reading(self._kept):
+        for item in (*_reading(self._kept), *_designing()):
             if self._done.get(item.name) == self._today.isoformat():
                 yield replace(item, done=True)
 
     def _cards(self, day: date) -> Item:
+        """Return a day's cards, done after so many; what a mock interview has asked is no card."""
         reviews = [each for of_one in self._kept.practice.reviews.values() for each in of_one]
-        today = sum(each.moment.astimezone().date() == day for each in reviews)
+        today = sum(each.moment.astimezone().date() == day and not each.in_mock for each in reviews)
         return Item(
             f"cards-{day:%m-%d}",
             "flash cards",
@@ -175,17 +182,40 @@ class _Planner:
             how = f"amp-lessons interview mock --minutes {length} --seed {seed}"
             yield Item(name, "a mock interview", length, how, done=name in self._done)
 
+    def _sheet(self, day: date, left: int) -> Iterator[Item]:
+        """Yield the sheet on the interview's day and some days before it, where it fits."""
+        name = f"sheet-{day:%m-%d}"
+        if (self._until - day).days in _SHEET_ON and left >= _SHEET:
+            what = "the sheet: read it, then draw it from memory"
+            yield Item(name, what, _SHEET, "amp-lessons interview sheet", done=name in self._done)
+
+    def _design(self, day: date, left: int) -> Iterator[Item]:
+        """Yield a round of system design that is not done yet, between mock interviews, where it fits."""
+        done = any(self._done.get(item.name) == day.isoformat() for item in _designing())
+        wanted = (self._until - day).days % _MOCK_EVERY == _DESIGN_ON and not done
+        if wanted and self._designs and self._designs[0].minutes <= left:
+            yield self._designs.pop(0)
+
     def _code(self, day: date, left: int) -> Item:
-        """Return a code round, the one of this day's seed that is done, else the longest that fits."""
-        seed = _seed(day)
-        done = [each for each in TASKS if self._is_done(key_of(task(each, seed).id, seed, each))]
+        """Return a code round: one that was done on this day, of any seed, else the longest that fits."""
+        kept = self._coded.kept.values()
+        done = [
+            each.minutes for each in kept if _is_done(each) and _day(each.ended_at or each.began_at) == day
+        ]
         length = next(iter(done), max(each for each in TASKS if each <= left))
-        how = f"amp-lessons interview code --minutes {length} --seed {seed}"
+        how = f"amp-lessons interview code --minutes {length} --seed {_seed(day)}"
         return Item(f"code-{day:%m-%d}", "a code round", length, how, traced=True, done=bool(done))
 
-    def _is_done(self, key: str) -> bool:
-        found = self._coded.kept.get(key)
-        return found is not None and (bool(found.ended_at) or any(each.passed for each in found.tries))
+
+def _is_done(found: Round) -> bool:
+    return bool(found.ended_at) or any(each.passed for each in found.tries)
+
+
+def _designing() -> Iterator[Item]:
+    """Yield the rounds of system design."""
+    for each in DESIGNS:
+        what = f"a round of system design: {each.title[0].lower()}{each.title[1:]}"
+        yield Item(f"design-{each.id}", what, each.minutes, f"amp-lessons interview design {each.id}")
 
 
 def _seed(day: date) -> int:

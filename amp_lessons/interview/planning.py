@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -15,7 +17,7 @@ from amp_lessons.interview.questions import LEVELS, FollowUp, Question
 
 # Minutes: two to answer and one to compare with the rubric; then two for what follows.
 ANSWER_MINUTES, FOLLOW_UP_MINUTES = 3, 2
-_QUESTION = ANSWER_MINUTES + FOLLOW_UP_MINUTES
+QUESTION_MINUTES = ANSWER_MINUTES + FOLLOW_UP_MINUTES
 # Difficulties of the code that is asked for; an interview asks for less than an afternoon.
 _DIFFICULTIES = {"entry": (1, 2, 3), "senior": (2, 3, 4), "staff": (3, 4, 5)}
 _FEW_MINUTES = 25  # in less there is no time for code
@@ -38,7 +40,8 @@ class Asked:
     ``points`` are what a good answer covers, ``answer`` is a model one, and ``question_id`` names the
     question of the bank that it is, if it is one. ``kind`` says how it is answered. ``minutes`` are planned
     for it: so much it weighs. What ``follows`` a question belongs to it; ``stub`` is the code that is given;
-    ``stage`` says where in a round of system design this stands.
+    ``stage`` says where in a round of system design this stands, and ``before`` is what holds from earlier
+    stages. ``left_out`` is the point of an answer that this asks about.
     """
 
     kind: Literal["question", "estimate", "code"]
@@ -54,6 +57,8 @@ class Asked:
     minutes: int = ANSWER_MINUTES
     stub: str = field(default="", repr=False)
     stage: str = ""
+    before: tuple[str, ...] = ()
+    left_out: str = ""
 
     @property
     def text(self) -> str:
@@ -72,7 +77,33 @@ class Asked:
         if self.answered_by is not None:
             return self.answered_by.answer
         assert self.exercise is not None
-        return f"exercises.solution({self.exercise.id!r}) shows one, and other good ways."
+        call = f"`exercises.solution({self.exercise.id!r})`"
+        return f"In a cell of any lesson, {call} shows one, and other good ways."
+
+    @property
+    def sentence(self) -> str:
+        """What the model answer says of the point that was left out; "" where no sentence is about it."""
+        return nearest_sentence(self.left_out, self.answer) if self.left_out else ""
+
+
+def nearest_sentence(point: str, answer: str) -> str:
+    """Return the sentence of ``answer`` with most of the words of ``point``; "" where that is half or less.
+
+    Words are as good as alike where their first five letters are; short ones tell nothing. Where it says no
+    more than the point, the sentence behind it goes with it.
+    """
+    wanted = _stems(point)
+    sentences = [each for line in answer.splitlines() for each in re.split(r"(?<=[.?!])\s+(?=[^a-z])", line)]
+    shared = [len(wanted & _stems(sentence)) for sentence in sentences]
+    if 2 * max(shared, default=0) <= len(wanted):
+        return ""
+    best = shared.index(max(shared))
+    said_more = not _stems(sentences[best]) <= wanted
+    return " ".join(sentences[best : best + (1 if said_more else 2)])
+
+
+def _stems(text: str) -> set[str]:
+    return {word[:5] for word in re.findall(r"\w+", text.lower()) if len(word) > 3 or word.isdecimal()}
 
 
 def planned(level: str, minutes: int, seed: int) -> Iterator[Asked]:
@@ -80,7 +111,7 @@ def planned(level: str, minutes: int, seed: int) -> Iterator[Asked]:
     rng = random.Random(f"{level} {minutes} {seed}")
     task = _task(level, minutes, rng)
     left = minutes - (task.minutes if task else 0)
-    wanted = max(1, left // _QUESTION)
+    wanted = max(1, left // QUESTION_MINUTES)
     yield from _questions(level, wanted, rng)
     if task is not None:
         yield asked_for_code(task, rng.randrange(_SEEDS))
@@ -192,6 +223,19 @@ def asked_for_code(exercise: Exercise, seed: int = 0) -> Asked:
     )
 
 
+def another(level: str, asked: Sequence[Asked], seed: int) -> Asked | None:
+    """Draw a question for who has time left after all that was planned, ``asked``; None if none is left.
+
+    It is of the level and of a topic of which least was asked.
+    """
+    known = {each.question_id for each in asked}
+    fresh = [q for q in QUESTIONS if q.level == level and q.id not in known and not q.asks_for_a_number]
+    often = Counter(each.topic for each in asked)
+    fewest = min((often[each.topic] for each in fresh), default=0)
+    drawn = [each for each in fresh if often[each.topic] == fewest]
+    return asked_question(random.Random(f"{seed} {len(asked)}").choice(drawn)) if drawn else None
+
+
 def follow_up(asked: Asked, covered: tuple[int, ...], known: set[str], seed: int) -> Asked | None:
     """Return what comes after ``asked``; None where a good interviewer changes the subject.
 
@@ -208,7 +252,7 @@ def follow_up(asked: Asked, covered: tuple[int, ...], known: set[str], seed: int
 def _why(point: str, asked: Asked) -> Asked:
     text = f"You left this out: “{point}”. Why is it so, and how would you check it?"
     points = ("said why, with a mechanism", "said what one would run or look up to see it")
-    return _own(text, points, question(asked.question_id), asked.answered_by)
+    return _own(text, points, question(asked.question_id), asked.answered_by, left_out=point)
 
 
 def _deeper(asked: Asked, known: set[str], seed: int) -> Asked:
@@ -240,7 +284,13 @@ def _asked(each: Question | FollowUp, of: Question, rng: random.Random) -> Asked
     return asked_question(each, follows=of.id)
 
 
-def _own(text: str, points: tuple[str, ...], of: Question, answered_by: Answered | None = None) -> Asked:
+def _own(
+    text: str,
+    points: tuple[str, ...],
+    of: Question,
+    answered_by: Answered | None = None,
+    left_out: str = "",
+) -> Asked:
     """Return what is asked about a question of the bank, whose answer says this too, and is none itself."""
     return Asked(
         "question",
@@ -251,4 +301,5 @@ def _own(text: str, points: tuple[str, ...], of: Question, answered_by: Answered
         follows=of.id,
         answered_by=answered_by or of,
         minutes=FOLLOW_UP_MINUTES,
+        left_out=left_out,
     )

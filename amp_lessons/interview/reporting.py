@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from markupsafe import Markup
+
 from amp_lessons.exercises import Report
 from amp_lessons.interview.bank import question
 from amp_lessons.interview.planning import Asked
 from amp_lessons.interview.sections import ToldInSections
+from amp_lessons.text import prose
 from amp_lessons.text.words import counted
 
 _STRONG = 2 / 3  # of what was asked of a topic
@@ -53,13 +56,21 @@ class MockReport(ToldInSections):
     design: str = ""
 
     @property
+    def title(self) -> str:
+        """What a page of it is called."""
+        return "System design" if self.design else "Mock interview"
+
+    @property
     def heading(self) -> str:
         """What it was, and how much of it was covered."""
-        spent = sum(turn.seconds for turn in self.turns) / 60
+        spent = sum(turn.seconds for turn in self.turns)
+        used = (
+            f"{spent / 60:.0f} of {self.minutes} minutes" if spent >= 60 else counted(round(spent), "second")
+        )
         what = f"Mock interview, level {self.level}, seed {self.seed}"
         return (
-            f"{self.design or what}: {counted(len(self.turns), 'question')} in {spent:.0f} of {self.minutes} "
-            f"minutes, {100 * self.points:.0f} % covered, weighed by the minutes planned for each"
+            f"{self.design or what}: {counted(len(self.turns), 'question')} in {used}, "
+            f"{100 * self.points:.0f} % covered, weighed by the minutes planned for each"
         )
 
     @property
@@ -80,16 +91,47 @@ class MockReport(ToldInSections):
 
     @property
     def to_repeat(self) -> tuple[Turn, ...]:
-        """The turns in which something was left out, the weakest first."""
-        return tuple(sorted((turn for turn in self.turns if turn.missed), key=lambda turn: turn.share))
+        """The turns in which something was left out, the weakest first.
+
+        A point that was left out, and then told whole when it was asked for, is not among them; and what was
+        not told then stands in the question's own turn.
+        """
+        left = (turn for turn in self.turns if self.left_out(turn) and not turn.asked.left_out)
+        return tuple(sorted(left, key=lambda turn: turn.share))
+
+    def left_out(self, turn: Turn) -> tuple[str, ...]:
+        """The points of a turn that were not told, then or when they were asked for."""
+        told = {
+            each.asked.left_out
+            for each in self.turns
+            if each.asked.follows == turn.asked.question_id and not each.missed
+        }
+        return tuple(point for point in turn.missed if point not in told)
+
+    @property
+    def model_answers(self) -> tuple[tuple[str, str], ...]:
+        """What was asked with a good answer, each answer once."""
+        found: dict[str, str] = {}
+        for turn in self.turns:
+            found.setdefault(turn.asked.answer, turn.asked.text)
+        return tuple((asked, answer) for answer, asked in found.items())
+
+    def appendix(self, level: str = "h4") -> Markup:
+        """Render the model answers."""
+        each = Markup("<p><strong>{}</strong></p><p>{}</p>")
+        told = (each.format(prose.as_html(asked), prose.as_html(said)) for asked, said in self.model_answers)
+        return Markup("<{0}>Model answers</{0}>{1}").format(Markup(level), Markup("").join(told))
 
     def sections(self) -> Iterator[tuple[str, list[str]]]:
         """Yield each heading with its sentences."""
         shares = self.shares
         strong = [f"{_named(topic)}: {100 * shares[topic]:.0f} %" for topic in self.strengths]
         yield "Strengths", strong or ["None yet: two thirds of what was asked of a topic make one."]
-        yield "To repeat", [_to_repeat(turn) for turn in self.to_repeat] or ["Nothing was left out."]
+        yield "To repeat", [self._repeated(turn) for turn in self.to_repeat] or ["Nothing was left out."]
         yield "What was asked", [_told(turn) for turn in self.turns] or ["Nothing."]
+
+    def _repeated(self, turn: Turn) -> str:
+        return f"{_named_to_repeat(turn.asked)}: {'; '.join(self.left_out(turn))}{_last_check(turn)}"
 
 
 def _weighed(turns: Iterable[Turn]) -> float:
@@ -99,14 +141,14 @@ def _weighed(turns: Iterable[Turn]) -> float:
     return sum(share * minutes for share, minutes in weights) / asked if asked else 0.0
 
 
-def _to_repeat(turn: Turn) -> str:
-    asked = turn.asked
+def _named_to_repeat(asked: Asked) -> str:
+    """Name what is to be repeated, and the lesson that explains it; of a round of design, the stage."""
     if asked.stage:
-        return f"{asked.topic}: {'; '.join(turn.missed)}"
+        return asked.topic
     what = asked.text if asked.exercise is None else f"{asked.exercise.title}, exercise {asked.exercise.id}"
     if asked.follows and not asked.question_id:
         what = f"{question(asked.follows).question} {what}"
-    return f"{what} (lesson {asked.lesson}): {'; '.join(turn.missed)}{_last_check(turn)}"
+    return f"{what} (lesson {asked.lesson})"
 
 
 def _last_check(turn: Turn) -> str:

@@ -19,6 +19,11 @@ class ToldInSections:
     message: str
 
     @property
+    def title(self) -> str:
+        """What a page of it is called."""
+        raise NotImplementedError
+
+    @property
     def heading(self) -> str:
         """What it is about, and how it went, in one sentence."""
         raise NotImplementedError
@@ -26,6 +31,10 @@ class ToldInSections:
     def sections(self) -> Iterator[tuple[str, list[str]]]:
         """Yield each section's heading with its sentences."""
         raise NotImplementedError
+
+    def appendix(self, level: str = "h4") -> Markup:
+        """Render what a page to print has beside the report, below headings of ``level``; nothing, mostly."""
+        return Markup("")
 
     def __str__(self) -> str:
         parts = [_wrapped(self.heading)]

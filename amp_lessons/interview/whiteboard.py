@@ -129,8 +129,11 @@ def _rules() -> Table:
         {"result of": f"{name}, of 16 bits", **{title: result_of_running(d, name) for d, title in _DEVICES}}
         for name in RUN
     )
-    note = "Batch norm keeps its statistics in fp32 and returns the dtype of its input."
-    return _noted(Table.of((*rows, *run), "Autocast: the dtype of what comes out"), note)
+    return _noted(
+        Table.of((*rows, *run), "Autocast: the dtype of what comes out"),
+        "Batch norm keeps its statistics in fp32 and returns the dtype of its input.",
+        "Inputs of several dtypes give the widest: cat and stack do on CUDA, too.",
+    )
 
 
 def _cycle() -> Table:
@@ -152,8 +155,8 @@ def _cycle() -> Table:
     return Table(("a step in fp16", "what it does"), rows, "The cycle: in bf16 without the scaler")
 
 
-def _noted(table: Table, note: str) -> Table:
-    return Table(table.head, table.rows, table.caption, [note])
+def _noted(table: Table, *notes: str) -> Table:
+    return Table(table.head, table.rows, table.caption, list(notes))
 
 
 def _lost() -> Table:

@@ -57,6 +57,17 @@ def mark(names: list[str], today: date) -> str:
     return _KEPT.change(change)
 
 
+def unmark(names: list[str]) -> str:
+    """Note that these were not done after all; return and raise as ``progress.record_try``."""
+
+    def change(kept: Any) -> Any:
+        found = _checked(kept)
+        marked = {name: day for name, day in found.done.items() if name not in names}
+        return _entry(Planned(found.until, found.minutes, found.began, marked))
+
+    return _KEPT.change(change)
+
+
 def _entry(planned: Planned) -> dict[str, Any]:
     return {name: value for name, value in asdict(planned).items() if name != "message"}
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from amp_lessons import interview, views
+from amp_lessons.interview.coding.rounds import CodeRound
 
 
 def report():
@@ -21,7 +23,17 @@ def report():
     return mock.report
 
 
-PAGES = {"sheet": lambda: views.sheet_page(interview.sheet()), "report": lambda: views.report_page(report())}
+def of_a_round():
+    coding = CodeRound(10, 1, "review")
+    coding.hand_in_source(coding.task.answer, "mine.py")
+    return coding.end()
+
+
+PAGES = {
+    "sheet": lambda: views.sheet_page(interview.sheet()),
+    "report": lambda: views.report_page(report()),
+    "round": lambda: views.report_page(of_a_round()),
+}
 
 
 def test_nobody_is_kept_out_and_nothing_is_asked_of_a_network(page):
@@ -32,6 +44,17 @@ def test_nobody_is_kept_out_and_nothing_is_asked_of_a_network(page):
 def test_the_page_itself_never_scrolls_sideways(page):
     scrolled, shown = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
     assert scrolled <= shown
+
+
+@pytest.mark.parametrize("width", [700, 900, 1100, 1280])
+def test_nothing_of_the_sheet_is_cut_in_a_window(browser, tmp_path, width):
+    path = tmp_path / "sheet.html"
+    path.write_text(PAGES["sheet"](), "utf-8")
+    page = browser.new_page(viewport={"width": width, "height": 800})
+    page.goto(path.as_uri())
+    regions = "[...document.querySelectorAll('[role=region]')]"
+    assert page.evaluate(f"{regions}.every(each => each.scrollWidth <= each.clientWidth)")
+    page.close()
 
 
 def test_the_sheet_prints_on_one_side(browser, tmp_path):

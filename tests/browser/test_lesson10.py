@@ -52,15 +52,23 @@ def test_a_drill_is_answered_by_keyboard_and_the_next_one_follows(lesson):
     view.get_by_role("button", name="Start").press("Enter")
     expect(view.get_by_role("timer", name="time left")).to_contain_text("left")
     view.get_by_role("button", name=first.question.answer.text).press("Enter")
-    expect(view).to_contain_text("Right and in time: 1 of 1, of 8 in all.")
+    expect(view).to_contain_text("1 of 1 right and in time. There are 8 in all.")
     view.get_by_role("button", name="Next drill").press("Enter")
     expect(view).to_contain_text(second.question.text.replace("`", ""))
+
+
+def start(view, heading):
+    """Start, and agree that the report below ``heading`` goes away, where a test before has left one."""
+    view.get_by_role("button", name="Start").press("Enter")
+    if view.get_by_role("heading", name=heading).count():
+        expect(view.get_by_role("button", name="Keep it")).to_be_focused()
+        view.get_by_role("button", name="Begin anew").press("Enter")
 
 
 @pytest.fixture
 def room(lesson):
     view = lesson.view_with(lesson.button("End it here"))
-    view.get_by_role("button", name="Start").press("Enter")
+    start(view, "To repeat")
     yield view
     if view.get_by_role("button", name="End it here").is_enabled():
         end(view)
@@ -111,7 +119,7 @@ def test_the_clock_ticks_by_itself_and_leaves_the_keyboard_where_it_is(lesson, r
 @pytest.fixture
 def coding(lesson):
     view = lesson.view_with(lesson.button("End the round"))
-    view.get_by_role("button", name="Start").press("Enter")
+    start(view, "How it went")
     expect(view.get_by_role("button", name="Hint")).to_be_focused()
     yield view
     view.get_by_role("button", name="End the round").press("Enter")
@@ -138,6 +146,30 @@ def test_a_review_is_pointed_at_by_keyboard_and_copied_without_its_numbers(lesso
     lesson.wait_idle()
     assert lesson.serious_axe_violations() == []
     assert lesson.errors == []
+
+
+def test_a_hand_in_that_passes_leaves_the_keyboard_in_its_cell(open_notebook, write_notebook):
+    given = 'from amp_lessons import views\n\ncoding = views.CodingRound(10, 3, "stable_softmax")\ncoding'
+    handed_in = "exec(coding.round.task.answer)\ncoding.hand_in(softmax_with_logsumexp)"
+    notebook = open_notebook(write_notebook("hand_in.ipynb", given, handed_in))
+    keyboard, (first, second) = notebook.page.keyboard, notebook.page.locator(".cm-content").all()
+    first.click()
+    keyboard.press("Control+Enter")
+    view = notebook.view_with(notebook.button("End the round"))
+    view.get_by_role("button", name="Start").press("Enter")
+    expect(view.get_by_role("button", name="Hint")).to_be_focused()
+    second.click()
+    keyboard.press("Control+Enter")
+    expect(view.get_by_role("heading", name="How it went")).to_be_visible()
+    notebook.wait_idle()
+    inside = "document.activeElement.closest('.jp-Cell')?.innerText.includes('coding.hand_in')"
+    assert notebook.page.evaluate(inside), "the page has moved the keyboard"
+    view.get_by_role("button", name="Start").press("Enter")
+    expect(view.get_by_role("button", name="Keep it")).to_be_focused()
+    keyboard.press("Enter")
+    expect(view.get_by_role("heading", name="How it went")).to_be_visible()
+    view.get_by_role("button", name="Save the report to print it").press("Enter")
+    expect(view).to_contain_text("Saved: ")
 
 
 @pytest.mark.attempt("lesson 10")

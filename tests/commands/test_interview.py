@@ -93,10 +93,10 @@ def test_a_drill_says_yes_or_what_is_right(answer, kind, number):
     words = ["drill", "--seed", "7", "--number", str(number), "--kind", kind]
     status, out = answer(*words, lines=entered(right))
     assert status == 0
-    assert f"Right and in time: {number} of {number}." in out
+    assert f"{number} of {number} right and in time." in out
     assert plain(out)
     _, out = answer(*words, lines=entered("b" if letter == "a" else "a" for letter in right))
-    assert f"Right and in time: 0 of {number}." in out
+    assert f"0 of {number} right and in time." in out
     assert out.count("No: ") == number
 
 
@@ -121,7 +121,7 @@ def test_q_asks_before_it_ends(answer):
     words = ("drill", "--seed", "1", "--number", "2", "--kind", "cast")
     _, out = answer(*words, lines=["", "q", "", right[0], "", "q", "y"])
     assert out.count("End it here?") == 2
-    assert "Right and in time: 1 of 1." in out
+    assert "1 of 1 right and in time." in out
     _, out = answer("mock", "--seed", "4", lines=["", "q", "q"])
     assert "0 questions" in out[out.index("--- report") :]
 
@@ -132,7 +132,7 @@ def test_a_late_answer_does_not_count(answer, monkeypatch):
     right = "abcdefgh"[interview.drill(1000, "cast").right]
     _, out = answer("drill", "--seed", "1", "--number", "1", "--kind", "cast", lines=["", right])
     assert "That took 60 seconds." in out
-    assert "Right and in time: 0 of 1." in out
+    assert "1 of 1 right, 0 of them in time." in out
 
 
 # Enter shows the rubric, "all" covers it, Enter goes on after a model answer; a number and a file name are no
@@ -160,7 +160,8 @@ def test_a_mock_interview_from_a_pipe(answer, tmp_path):
     status, out = answer("mock", "--seed", "4", lines=lines)
     assert status == 0
     assert "Mock interview, level senior, seed 4" in out
-    assert "Near enough." in out
+    assert re.search(r"Your number, (in .*, )?within \d+ %:", out)
+    assert ": near enough." in out
     rubric, answer_last = out.index("A good answer covers:"), out.index("A model answer:")
     assert rubric < out.index("follow-up") < answer_last
     assert "no_such_file.py does not run: FileNotFoundError" in out
@@ -219,6 +220,28 @@ def test_a_slip_of_enter_is_taken_back(answer):
     assert f"{len(first.points)} of {len(first.points)} points" in " ".join(
         out[out.index("--- report") :].split()
     )
+
+
+def test_who_was_fast_is_offered_another_question(answer):
+    lines = ["", *conversation(interview.Mock("entry", 10, 4))]
+    words = ("mock", "--seed", "4", "--minutes", "10", "--level", "entry")
+    _, out = answer(*words, lines=lines)
+    assert "That was all that was planned, and there are 10 minutes left." in " ".join(out.split())
+    asked = out.count("A good answer covers:")
+    _, out = answer(*words, lines=[*lines[:-1], "m", "", "all", "", ""])
+    assert out.count("A good answer covers:") == asked + 2, "the question, and what follows from it"
+    assert ", m asks one more question," in out
+
+
+def test_who_ends_it_at_a_follow_up_reads_the_model_answer(answer):
+    first = interview.Mock("senior", 45, 4).asked
+    _, out = answer("mock", "--seed", "4", lines=["", "", "1", "q", "y"])
+    said = " ".join(out.split())
+    assert "follow-up" in said
+    assert f"A model answer: {first.answer}" in said
+    assert said.index("A model answer:") < said.index("--- report")
+    _, out = answer("mock", "--seed", "4", lines=["", "q", "y"])
+    assert "A model answer:" not in out
 
 
 def test_a_round_of_system_design_from_a_pipe(answer):
@@ -320,3 +343,24 @@ def test_a_report_is_written_to_be_printed(answer, tmp_path):
     file = tmp_path / "report.html"
     assert answer("mock", "--seed", "4", "--html", str(file), lines=["", "", ""])[0] == 0
     assert "<h2>To repeat</h2>" in file.read_text()
+    assert "<h2>Model answers</h2>" in file.read_text()
+
+
+def test_points_are_ticked_by_ranges_too(answer):
+    words = ("cards", "--topic", "loss_scaling")
+    _, out = answer(*words, lines=["", "1-3", "", "", "2 - 3, 1", "", "", "3-9", "1-", "q", "y"])
+    assert out.count("such as 1 3 or 1-3") == 2
+    first, second = list(practice.read().reviews.values())
+    points = [len(each.points) for each in interview.Deck("loss_scaling").cards[:2]]
+    suggested = [interview.deck.suggested_grade(3, number) for number in points]
+    assert [first[-1].grade, second[-1].grade] == suggested
+
+
+def test_a_long_export_says_in_a_log_how_far_it_has_come(tmp_path, capsys, monkeypatch):
+    ticks = itertools.count(step=6.0)
+    monkeypatch.setattr("amp_lessons.commands.interview.export.time.monotonic", lambda: next(ticks))
+    assert cli.main(["interview", "export", "--csv", str(tmp_path / "x.csv"), "--topic", "estimation"]) == 0
+    number = sum(each.topic == "estimation" for each in interview.QUESTIONS)
+    said = capsys.readouterr().err
+    assert f"\n1 of {number} answers\n" in said
+    assert said.count(f" of {number} answers\n") < number

@@ -106,6 +106,24 @@ def test_leaving_says_how_to_go_on_and_gives_no_code_away(answer):
     assert "--- good code" not in out
 
 
+@pytest.mark.parametrize("leaving", [("q", "y"), ()])
+def test_who_leaves_a_review_reads_of_no_bug_but_those_found(answer, leaving):
+    review = tasks.task(10, 21, "review").review
+    letters = {cause: letter for letter, cause in review.causes.items()}
+    first, *others = review.by_line(review.bugs)
+    found = f"{min(review.lines(first))} {letters[first.cause]}"
+    words = ("--task", "review", "--seed", "21", "--minutes", "10")
+    _, out = answer(*words, lines=["", found, "1 a", "u", *leaving])
+    said = " ".join(out[out.index("--- report") :].split())
+    assert "1 found; 1 place pointed at" in said
+    assert not any(bug.cause in said for bug in others)
+    assert "It goes on where you left it" in said
+    _, out = answer(*words, lines=["", "done"])
+    said = " ".join(out.split())
+    assert f"Bugs found so far: {review.place(first)}, {first.cause}." in said[: said.index("--- report")]
+    assert all(f"{review.place(bug)}: {bug.cause} (" in said for bug in review.bugs)
+
+
 def test_a_review_is_pointed_at_and_mended(answer):
     review = tasks.task(30, 4, "review").review
     letters = {cause: letter for letter, cause in review.causes.items()}

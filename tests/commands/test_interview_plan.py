@@ -44,6 +44,36 @@ def test_what_is_done_is_noted(capsys):
     assert set(keeping.read().done) == {"01-interview", "02-interview"}
 
 
+def test_a_slip_of_done_is_taken_back(capsys):
+    called(capsys, "--until", FRIDAY.isoformat())
+    before = called(capsys)[1].out
+    assert "--undo NAME" in called(capsys, "--done", "01-interview")[1].out
+    assert called(capsys, "--undo", "01-interview")[1].out == before
+    status, said = called(capsys, "--undo", "01-interview")
+    assert status == 1
+    assert "'01-interview' was not noted as done; nothing was" in said.err
+
+
+def test_another_date_says_what_it_replaces(capsys):
+    assert "replaces" not in called(capsys, "--until", FRIDAY.isoformat())[1].out
+    earlier = FRIDAY - timedelta(days=3)
+    said = " ".join(called(capsys, "--until", earlier.isoformat())[1].out.split())
+    assert f"This replaces the plan until {FRIDAY:%A, %d %B}" in said
+    assert f"amp-lessons interview --until {FRIDAY.isoformat()}" in said
+    assert "replaces" not in called(capsys, "--until", earlier.isoformat())[1].out
+
+
+@pytest.mark.parametrize("name", ["tomorrow", "friday", "Fri", "monday", "sunday"])
+def test_a_day_of_the_week_is_the_next_one_of_its_name(capsys, name):
+    called(capsys, "--until", name)
+    found = date.fromisoformat(keeping.read().until)
+    assert 1 <= (found - date.today()).days <= 7
+    if name == "tomorrow":
+        assert (found - date.today()).days == 1
+    else:
+        assert f"{found:%A}".lower().startswith(name.lower())
+
+
 def test_a_missed_day_is_told(capsys):
     keeping.record(FRIDAY, 40, date.today() - timedelta(days=1))
     _, said = called(capsys)
@@ -66,7 +96,7 @@ def test_a_day_that_is_over_is_planned_for_no_more(capsys):
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (("--until", "Friday"), "is no day such as 2026-12-04"),
+        (("--until", "someday"), "is no day such as 2026-12-04"),
         (("--until", "2030-01-01", "--minutes", "5"), "at least 20"),
     ],
 )

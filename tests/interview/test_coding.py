@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from amp_lessons import clinic, exercises
@@ -130,6 +132,10 @@ def test_a_review_is_pointed_at_then_mended(clock):
         coding.point("something else")
     assert not coding.all_found
     said = " ".join(str(coding.report).split())
+    assert "1 found; 3 places pointed at" in said
+    assert first.cause in said
+    assert not any(bug.cause in said for bug in (second, *others)), "the round can go on"
+    said = " ".join(str(replace(coding.report, kept=replace(coding.kept, ended_at="now"))).split())
     assert f"1 of {len(review.bugs)} found; 3 places pointed at" in said
     assert f"{first.cause} (found)" in said
     assert f"{second.cause} (its line was named, not its cause)" in said
@@ -137,6 +143,42 @@ def test_a_review_is_pointed_at_then_mended(clock):
     coding.point(", ".join(f"{min(review.lines(bug))} {letters[bug.cause]}" for bug in review.bugs))
     assert coding.all_found
     assert CodeRound(30, 4, tasks.REVIEW, clock).all_found, "it is kept"
+
+
+def test_how_a_review_stands_tells_what_is_found_and_not_how_much_is_left():
+    coding = CodeRound(30, 4, tasks.REVIEW)
+    review = coding.task.review
+    letters = {cause: letter for letter, cause in review.causes.items()}
+    assert coding.standing.startswith("Bugs found so far: none. The check has not passed yet.")
+    first, second, *_ = review.by_line(review.bugs)
+    coding.point(f"{min(review.lines(second))} {letters[second.cause]}, 1 {letters[first.cause]}")
+    coding.hand_in_source(coding.task.answer, "mine.py")
+    assert (
+        f"Bugs found so far: {review.place(second)}, {second.cause}. The check has passed." in coding.standing
+    )
+    assert first.cause not in coding.standing
+    assert str(len(review.bugs)) not in coding.standing.replace(review.place(second), "")
+
+
+def test_a_line_that_found_one_bug_is_no_miss_of_another_that_stands_there_too():
+    coding = CodeRound(10, 11, tasks.REVIEW)
+    review = coding.task.review
+    ids = {bug.id: bug for bug in review.bugs}
+    both = review.mended_at(ids["not_divided"]) & review.lines(ids["model_outside"])
+    letters = {cause: letter for letter, cause in review.causes.items()}
+    coding.point(f"{min(both)} {letters[ids['not_divided'].cause]}")
+    said = " ".join(str(coding.end()).split())
+    assert f"{ids['not_divided'].cause} (found)" in said
+    assert f"{ids['model_outside'].cause} (not found)" in said
+
+
+def test_places_are_taken_back_one_by_one():
+    coding = CodeRound(30, 4, tasks.REVIEW)
+    coding.point("1 a, 2 b")
+    assert coding.take_back() == "Taken back: 2 b."
+    assert "1 place pointed at" in str(coding.report)
+    assert coding.take_back() == "Taken back: 1 a."
+    assert coding.take_back().startswith("There is nothing to take back")
 
 
 def test_only_in_a_review_bugs_are_pointed_at():
@@ -150,7 +192,7 @@ def test_hints_of_a_review_lead_from_the_number_to_the_causes():
     said = [coding.hint() for _ in range(4)]
     assert f"There are {len(review.bugs)}" in said[0]
     for bug in review.bugs:
-        assert str(min(review.lines(bug))) in said[1]
+        assert review.place(bug) in said[1]
         assert bug.cause in said[2]
     assert said[3] == said[2]
     assert coding.kept.hints == 3

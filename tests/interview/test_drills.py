@@ -125,7 +125,7 @@ def test_a_curve_comes_with_the_training_and_the_question_of_lesson_06():
     for drill in of("curve", 30):
         assert drill.curve in clinic.LOSS_CURVES
         asked = quizzes.question(f"curves.{drill.curve}")
-        assert drill.question.text == asked.text
+        assert drill.question.text.endswith(asked.text.rpartition("; ")[2].rpartition(": ")[2][1:])
         assert set(drill.question.choices) == set(asked.choices)
 
 
@@ -138,3 +138,10 @@ def test_a_round_has_every_kind_in_turn():
 def test_an_unknown_kind_is_answered_with_the_known_ones():
     with pytest.raises(ValueError, match="no kind of drill 'casts'; did you mean cast"):
         interview.drill(0, "casts")
+
+
+def test_a_curve_is_not_called_by_a_number_that_nobody_sees():
+    texts = {interview.drill(seed, "curve").question.text for seed in range(200)}
+    assert len(texts) == len(clinic.LOSS_CURVES)
+    assert not any(re.search(r"[Cc]urve \d", text) for text in texts)
+    assert all(text[0].isupper() for text in texts)

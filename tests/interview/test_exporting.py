@@ -58,10 +58,20 @@ def test_anki_gets_a_card_for_each_and_knows_it_again(tmp_path):
     assert found[guid] == why, "the note that older exports have written"
     hidden = by_id["loss_scaling.why points"]["back"]
     assert [f"{{{{c{i}::" in hidden for i in range(1, 6)] == [i <= len(question.points) for i in range(1, 6)]
-    for number, belief in enumerate(question.wrong_beliefs, start=1):
-        card = by_id[f"loss_scaling.why belief {number}"]
-        assert str(prose.as_html(belief)) in card["front"]
-        assert card["back"].startswith("No. ")
+    assert all(str(prose.as_html(belief)) in why["weak_answer"] for belief in question.wrong_beliefs)
+    assert "People believe wrongly:" in why["weak_answer"]
+    assert not any("belief" in id for id in by_id), "No. is no answer that one learns by heart"
+
+
+def test_a_topic_is_called_as_one_says_it_and_its_deck_too(tmp_path):
+    pytest.importorskip("genanki")
+    of_ranks = [interview.question("many_gpus.bf16_reduce")]
+    interview.write_anki(tmp_path / "cards.apkg", of_ranks)
+    assert {each["topic"] for each in notes(tmp_path / "cards.apkg", tmp_path).values()} == {"many gpus"}
+    with sqlite3.connect(tmp_path / "collection.anki2") as database:
+        decks = json.loads(database.execute("select decks from col").fetchone()[0])
+    names = {each["name"] for each in decks.values()}
+    assert {"amp-lessons::many gpus", "amp-lessons::many gpus::points"} <= names
 
 
 def test_what_follows_one_question_alone_is_a_card_and_numbers_are_rounded(tmp_path):

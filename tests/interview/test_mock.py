@@ -7,8 +7,15 @@ import pytest
 from amp_lessons import exercises, interview
 from amp_lessons.exercises.report.results import Finding
 from amp_lessons.interview import FollowUp, Mock
-from amp_lessons.interview.planning import FOLLOW_UP_MINUTES, asked_question, follow_up, planned
+from amp_lessons.interview.planning import (
+    FOLLOW_UP_MINUTES,
+    asked_question,
+    follow_up,
+    nearest_sentence,
+    planned,
+)
 from amp_lessons.keeping import practice, progress
+from amp_lessons.text import prose
 
 
 class Clock:
@@ -294,6 +301,120 @@ def test_a_follow_up_has_none():
     else:
         mock.guess(mock.asked.estimate.value)
     assert mock.asked == second
+
+
+def test_who_was_fast_may_be_asked_more_and_the_same_again_the_next_time():
+    clock = Clock()
+    mock, again = Mock("senior", 45, 3, clock), Mock("senior", 45, 3, clock)
+    for each in (mock, again):
+        with pytest.raises(ValueError, match="after the last one"):
+            each.ask_another()
+        led(each, none_of)
+    topics = {turn.asked.topic for turn in mock.turns}
+    texts = set(led(Mock("senior", 45, 3, Clock()), none_of))
+    for _ in range(6):
+        assert mock.has_another
+        mock.ask_another()
+        again.ask_another()
+        assert mock.asked == again.asked
+        assert interview.question(mock.asked.question_id).level == "senior"
+        assert mock.asked.text not in texts
+        topics.add(mock.asked.topic)
+        texts.add(mock.asked.text)
+        mock.answer()
+        again.answer()
+    assert len(topics) == 13, "those that were not asked about come first"
+    clock.at = 60 * 41
+    assert not mock.has_another, "a question takes five minutes"
+
+
+def test_nothing_more_is_asked_of_who_has_ended_it_and_nothing_beside_a_design():
+    mock = Mock("senior", 45, 3, Clock())
+    mock.end()
+    assert not mock.has_another
+    design = interview.DesignRound("pretrain", Clock())
+    led(design, all_of)
+    assert not design.has_another
+
+
+def test_of_a_point_left_out_the_model_answers_own_sentence_is_shown():
+    asked = asked_question(interview.question("loss_scaling.two_optimizers"))
+    assert asked.sentence == ""
+    told = set()
+    for place in range(len(asked.points)):
+        covered = tuple(i for i in range(len(asked.points)) if i != place)
+        told.add(follow_up(asked, covered, set(), 0).sentence)
+    assert told - {""}
+    assert all(sentence in asked.answer for sentence in told)
+
+
+def test_the_answer_has_a_sentence_for_most_points_of_the_bank():
+    found = [
+        bool(nearest_sentence(point, q.answer_template)) for q in interview.QUESTIONS for point in q.points
+    ]
+    assert sum(found) > len(found) / 2
+
+
+@pytest.mark.parametrize(
+    ("point", "sentence"),
+    [
+        ("nothing raises", "Wrong, it changes how strongly is clipped, and nothing raises."),
+        ("clip after unscaling", "One calls `unscale_`, and clips after unscaling."),
+        ("overflow of activations", ""),
+        ("overflow is clipped", ""),
+        ("it clips after", "One calls `unscale_`, and clips after unscaling."),
+    ],
+)
+def test_a_sentence_is_about_a_point_if_it_has_more_than_half_of_its_words(point, sentence):
+    answer = (
+        "One calls `unscale_`, and clips after unscaling. "
+        "Wrong, it changes how strongly is clipped, and nothing raises."
+    )
+    assert nearest_sentence(point, answer) == sentence
+
+
+def test_a_sentence_that_says_no_more_than_the_point_comes_with_the_next():
+    answer = "The limit is too low. Nothing raises. With SGD the model hardly learns."
+    assert nearest_sentence("nothing raises", answer) == "Nothing raises. With SGD the model hardly learns."
+
+
+def test_a_point_that_was_told_when_asked_for_need_not_be_repeated():
+    for then, repeated in ((all_of, False), (none_of, True)):
+        mock = Mock("senior", 45, 3, Clock())
+        first = mock.asked
+        mock.answer(*range(1, len(first.points)))
+        mock.answer(*then(len(mock.asked.points)))
+        assert [turn.asked for turn in mock.report.to_repeat] == [first] * repeated
+    mock = Mock("senior", 45, 3, Clock())
+    mock.answer(*range(2, len(first.points)))
+    mock.answer(0, 1)
+    (turn,) = mock.report.to_repeat
+    assert mock.report.left_out(turn) == first.points[1:2]
+
+
+def test_ending_at_a_follow_up_gives_the_model_answer():
+    mock = Mock("senior", 45, 3, Clock())
+    first = mock.asked
+    mock.answer(0)
+    mock.end()
+    assert [answer for _, answer in mock.answers] == [first.answer]
+
+
+def test_a_page_of_the_report_has_each_model_answer_once():
+    mock = Mock("senior", 20, 3, Clock())
+    led(mock, first_of)
+    said = [answer for _, answer in mock.report.model_answers]
+    assert len(said) == len(set(said)) > 2
+    shown = mock.report.appendix("h2")
+    assert shown.count("<h2>Model answers</h2>") == 1
+    assert all(str(prose.as_html(answer)) in shown for answer in said)
+
+
+def test_less_than_a_minute_is_told_in_seconds():
+    mock = Mock("senior", 20, 3, Clock())
+    mock.clock.at = 40
+    mock.answer()
+    assert "1 question in 40 seconds, " in mock.report.heading
 
 
 def test_when_the_time_is_over_so_is_the_interview():

@@ -7,6 +7,7 @@ from datetime import date, datetime, timedelta
 import pytest
 
 from amp_lessons.interview.coding.rounds import CodeRound
+from amp_lessons.interview.designs import DESIGNS
 from amp_lessons.interview.plan import LEAST_MINUTES, plan
 from amp_lessons.keeping import cores, practice, progress
 from amp_lessons.keeping import plan as keeping
@@ -27,14 +28,15 @@ def starting(made, what):
 
 @pytest.mark.parametrize("minutes", [20, 40, 60, 120])
 @pytest.mark.parametrize("days", [0, 1, 3, 9, 30])
-def test_every_day_fits_its_minutes_and_the_last_has_cards_alone(days, minutes):
+def test_every_day_fits_its_minutes_and_the_last_has_cards_and_the_sheet(days, minutes):
     made = plan(TODAY + timedelta(days=days), minutes, TODAY)
     assert [day.on for day in made.days] == [TODAY + timedelta(days=i) for i in range(days + 1)]
     for day in made.days:
         alone = len(day.items) == 2  # cards, and a section that is longer than a whole day
         assert day.minutes <= minutes or alone, day
         assert sum(item.name.startswith("cards") for item in day.items) == 1
-    assert [item.name for item in made.days[-1].items] == [f"cards-{made.until:%m-%d}"]
+    day = f"{made.until:%m-%d}"
+    assert [item.name for item in made.days[-1].items] == [f"cards-{day}", f"sheet-{day}"]
 
 
 def test_all_that_is_to_be_read_is_planned_in_order_or_left_out():
@@ -61,6 +63,24 @@ def test_code_and_mocks_take_turns_and_the_last_mock_is_the_day_before():
     assert made.named(mocks[0]).minutes == 45
     seeds = [made.named(name).how for name in (*mocks, *starting(made, "code"))]
     assert len(set(seeds)) == len(seeds)
+
+
+@pytest.mark.parametrize("minutes", [40, 60])
+def test_in_nine_days_there_are_all_designs_and_the_sheet_twice(minutes):
+    made = plan(FRIDAY, minutes, TODAY)
+    assert starting(made, "design") == [f"design-{each.id}" for each in DESIGNS]
+    assert len(starting(made, "sheet")) == 2
+    for day in made.days:
+        kinds = {item.name.split("-")[0] for item in day.items}
+        assert not {"mock", "design"} <= kinds, "one long thing a day"
+
+
+def test_a_design_that_was_done_is_not_asked_for_again_nor_another_on_its_day():
+    keeping.mark(["design-pretrain"], TODAY)
+    made = plan(TODAY + timedelta(days=5), 60, TODAY)
+    assert [item.name for item in made.today.items if item.name.startswith("design")] == ["design-pretrain"]
+    assert made.today.items[0].done
+    assert starting(made, "design") == ["design-pretrain", "design-serve"]
 
 
 def test_the_same_day_gives_the_same_plan():
@@ -95,11 +115,13 @@ def test_what_leaves_a_trace_is_seen():
     made = plan(FRIDAY, 60, TODAY)
     assert not any(item.done for item in made.today.items)
     for number in range(5):
+        practice.record(f"asked.{number}", "good", now, in_mock=True)
+    assert not any(item.done for item in plan(FRIDAY, 60, TODAY).today.items), "a mock turns no card"
+    for number in range(5):
         practice.record(f"question.{number}", "good", now)
     cores.record("10")
     code = next(item for item in made.today.items if item.name.startswith("code"))
-    words = code.how.split()
-    CodeRound(int(words[-3]), int(words[-1])).end()
+    CodeRound(10, 1 + int(code.how.split()[-1])).end()  # of whatever seed
     again = plan(FRIDAY, 60, TODAY)
     assert {item.name.split("-")[0] for item in again.today.items if item.done} == {"cards", "code"}
     assert "10-core" not in names(again)

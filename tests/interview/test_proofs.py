@@ -11,6 +11,7 @@ import torch
 from amp_lessons import interview
 from amp_lessons.interview import proving
 from amp_lessons.interview.questions import fill, placeholders
+from amp_lessons.keeping import progress
 
 QUESTIONS = interview.QUESTIONS
 asked = pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.id)
@@ -30,6 +31,14 @@ def test_the_proof_holds_and_fills_the_answer(question):
     assert "…" not in question.answer.replace("…", "", question.answer_template.count("…"))
     for name in wanted:
         assert proving._shown(proof.values[name]) in proof.output
+
+
+@pytest.mark.parametrize(
+    "question", [each for each in QUESTIONS if "exercises" in each.proof], ids=lambda question: question.id
+)
+def test_running_a_proof_is_no_look_at_a_solution(question):
+    proving.run(question.proof, question.id)
+    assert progress.read().records == {}
 
 
 def test_the_proof_asserts_something():

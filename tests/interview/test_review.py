@@ -131,7 +131,7 @@ def test_a_bug_is_found_by_its_line_and_its_cause():
             assert drawn.found([Pointed(line, bug.cause)]) == (bug,)
             (pointed,) = drawn.read(f"{line} {letters[bug.cause]}")
             assert drawn.judged(pointed) == "found"
-        elsewhere = set(range(1, len(drawn.source.splitlines()) + 1)) - drawn.lines(bug)
+        elsewhere = set(range(1, len(drawn.source.splitlines()) + 1)) - drawn.mended_at(bug)
         assert drawn.found(Pointed(line, bug.cause) for line in elsewhere) == ()
     line = min(drawn.lines(drawn.bugs[0]))
     assert "not its cause" in drawn.judged(Pointed(line, drawn.bugs[1].cause))
@@ -143,6 +143,42 @@ def test_where_a_line_is_missing_both_its_neighbours_are_right():
     drawn = Review((bug,))
     after = next(i for i, line in enumerate(LOOP.splitlines(), 1) if "zero_grad" in line)
     assert drawn.lines(bug) == {after - 1, after}
+
+
+@pytest.mark.parametrize(
+    ("id", "piece"),
+    [
+        ("not_divided", "loss = loss_fn(outputs, targets)"),
+        ("sum_logged", "total += loss.item()"),
+        ("rest_left", "history.append(total / len(loader))"),
+        ("counted_from_zero", "in enumerate(loader)"),
+    ],
+)
+def test_a_line_at_which_some_would_mend_it_is_right_too_and_so_in_any_clothes(id, piece):
+    (bug,) = (each for each in BUGS if each.id == id)
+    (line,) = (i for i, each in enumerate(LOOP.splitlines(), 1) if piece in each)
+    for seed in range(8):
+        drawn = Review((bug,), seed)
+        assert line not in drawn.lines(bug)
+        assert drawn.found([Pointed(line, bug.cause)]) == (bug,)
+        other = next(cause for cause in drawn.causes.values() if cause != bug.cause)
+        assert drawn.judged(Pointed(line, other)) == "no bug is there"
+
+
+def test_every_piece_at_which_some_would_mend_a_bug_is_one_line_of_the_loop():
+    for bug in BUGS:
+        for piece in bug.also_at:
+            assert sum(piece in line for line in LOOP.splitlines()) == 1, (bug.id, piece)
+
+
+def test_a_missing_line_is_between_two_and_a_changed_one_is_where_it_stands():
+    drawn = review(21, 3)
+    places = {bug.id: drawn.place(bug) for bug in drawn.bugs}
+    assert places == {
+        "scaler_off": "line 6",
+        "rest_left": "line 16",
+        "not_unscaled": "between lines 16 and 17",
+    }
 
 
 def test_what_is_pointed_at_is_read_in_any_order_and_case():

@@ -8,7 +8,7 @@ import pytest
 import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from amp_lessons import interview, measure, views
+from amp_lessons import autocast, interview, measure, views
 from amp_lessons.interview import whiteboard
 from amp_lessons.views.pages.sheet import sheet_figure
 from tests.raised import as_float, lowered
@@ -62,6 +62,16 @@ def test_batch_norm_keeps_its_statistics_in_fp32():
     with torch.autocast("cpu", torch.bfloat16):
         norm(torch.rand(4, 4).bfloat16())
     assert norm.running_mean.dtype == torch.float32
+
+
+@pytest.mark.parametrize("join", [torch.cat, torch.stack])
+def test_inputs_of_several_dtypes_give_the_widest_under_either_rules(join, sheet):
+    assert "Inputs of several dtypes give the widest" in str(sheet)
+    mixed = [torch.ones(2, dtype=torch.bfloat16), torch.ones(2)]
+    with torch.autocast("cpu", torch.bfloat16):
+        assert join(mixed).dtype == torch.float32
+    with autocast.cuda_rules(), torch.autocast("cpu", torch.bfloat16):
+        assert join(mixed).dtype == torch.float32
 
 
 def test_updates_are_lost_where_the_sheet_says(sheet):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 
 import pytest
@@ -55,7 +56,8 @@ def test_a_task_is_shown_hinted_handed_in_and_reported(room):
     press(room, "Start")
     assert room._countdown.running
     said = text(room._said.value)
-    assert "softmax_with_logsumexp" in said
+    assert "softmax_with_logsumexp" in text(room._page.value)
+    assert room._causes.layout.display == "none"
     assert "What the check asks" in said
     assert "coding.hand_in(softmax_with_logsumexp)" in said
     press(room, "Hint")
@@ -75,9 +77,9 @@ def test_a_review_has_numbers_that_are_not_copied_and_a_field(room):
     room = views.CodingRound(10, 1, tasks.REVIEW, clock=Clock())
     press(room, "Start")
     review = room.round.task.review
-    numbers = re.findall(r"user-select:none[^>]*> *(\d+) ", room._said.value)
+    numbers = re.findall(r"user-select:none[^>]*> *(\d+) ", room._page.value)
     assert list(map(int, numbers)) == list(range(1, len(review.source.splitlines()) + 1))
-    assert room._said.value.count("<li>") >= len(review.causes)
+    assert room._causes.value.count("<li>") == len(review.causes)
     assert room._pointed.layout.display == ""
     room._pointed.value = "12"
     assert "such as 12 c" in room._pointed.error
@@ -97,6 +99,57 @@ def test_a_mended_review_waits_for_the_bugs_that_are_still_to_be_named():
     press(room, "End the round")
     press(room._sure, "Yes")
     assert f"0 of {len(room.round.task.review.bugs)} found" in text(room._said.value)
+
+
+def test_a_passing_hand_in_leaves_the_keyboard_and_start_asks_before_the_report_goes(room, monkeypatch):
+    moved = []
+    monkeypatch.setattr("amp_lessons.views.widgets.coding.focus", moved.append)
+    press(room, "Start")
+    moved.clear()
+    room.hand_in(defined(room, room.round.task.answer))
+    assert moved == []
+    shown = room._said.value
+    press(room, "Start")
+    assert room._said.value == shown
+    press(room._anew, "Keep it")
+    assert not room._countdown.running
+    press(room, "Start")
+    press(room._anew, "Begin anew")
+    assert room._countdown.running
+    assert room._anew.layout.display == "none"
+
+
+def test_a_report_of_a_round_is_saved_with_good_code(room, tmp_path):
+    press(room, "Start")
+    assert room._file.layout.display == "none"
+    room.end()
+    assert room._file.layout.display == ""
+    page = room.save(tmp_path / "round.html").read_text("utf-8")
+    assert "<title>Code round</title>" in page
+    assert "<h2>Good code</h2>" in page
+
+
+def test_how_a_review_stands_is_said_below_the_field():
+    room = views.CodingRound(10, 1, tasks.REVIEW, clock=Clock())
+    press(room, "Start")
+    review = room.round.task.review
+    letters = {cause: letter for letter, cause in review.causes.items()}
+    first, second, *_ = review.by_line(review.bugs)
+    room._pointed.value = f"{min(review.lines(first))} {letters[first.cause]}"
+    room._pointed.value = f"1 {letters[second.cause]}"
+    said = text(room._judged.value)
+    assert "Line 1: no bug is there." in said
+    assert f"Bugs found so far: {review.place(first)}, {first.cause}." in said
+    room.hand_in(defined(room, review.mended_source))
+    assert "The check has passed. There are bugs that you have not named yet." in text(room._judged.value)
+    again = views.CodingRound(10, 1, tasks.REVIEW, clock=Clock())
+    press(again, "Start")
+    assert first.cause in text(again._judged.value)
+    assert review.source.splitlines()[3] in html.unescape(text_as_it_is(again._page.value))
+
+
+def text_as_it_is(html):
+    return re.sub("<[^>]+>", "", html)
 
 
 def test_what_a_run_shows_comes_with_a_training_to_debug():

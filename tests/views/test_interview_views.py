@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from amp_lessons import interview, views
@@ -94,7 +96,7 @@ def test_the_first_answer_counts_if_it_comes_in_time():
     drill.next()
     drill.choose(letters[drill.drill.right - 1])
     drill.choose(letters[drill.drill.right])
-    assert drill.score == "Right and in time: 1 of 3, of 3 in all."
+    assert drill.score == "2 of 3 right, 1 of them in time. There are 3 in all."
     assert drill.verdict.startswith("Yes.")
 
 
@@ -183,7 +185,7 @@ def test_it_ends_in_a_report(mock):
         go_on(mock)
     assert "<h4>To repeat</h4>" in mock._said.value
     assert mock._end.disabled
-    assert views.report_page(mock.report).count("<h2>") == 3
+    assert views.report_page(mock.report).count("<h2>") == 4
 
 
 def test_it_can_be_ended_early(mock):
@@ -202,12 +204,13 @@ def test_a_number_that_is_none_is_asked_for_again(mock):
     press(mock, "Start")
     while mock.asked.kind != "estimate":
         go_on(mock)
-    asked = mock.asked
+    asked, labels = mock.asked, [mock._number.label]
     mock._number.value = "a lot"
-    assert "is not a number" in mock._number.error
+    assert "is not one number" in mock._number.error
     assert mock.asked == asked
     mock._number.value = f"{asked.estimate.value}"
-    assert "Near enough." in mock._said.value
+    assert ": near enough." in mock._said.value
+    assert f"within {100 * asked.estimate.tolerance:.0f} %" in "".join(labels)
     assert mock._number.error == ""
 
 
@@ -235,6 +238,73 @@ def test_without_a_kernel_one_reads_what_it_is(mock):
 def test_only_a_report_makes_a_page():
     with pytest.raises(TypeError, match="not str"):
         views.report_page("report")
+
+
+def test_a_report_does_not_go_away_by_a_key_too_many(mock):
+    press(mock, "Start")
+    assert mock._file.layout.display == "none"
+    go_on(mock)
+    mock.end()
+    shown = mock._said.value
+    press(mock, "Start")
+    press(mock._anew, "Keep it")
+    assert (mock._said.value, mock.asked) == (shown, None)
+    press(mock, "Start")
+    press(mock._anew, "Begin anew")
+    assert mock.asked is not None
+
+
+def test_a_report_is_saved_whatever_the_view_is_called(mock, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    press(mock, "Start")
+    go_on(mock)
+    mock.end()
+    press(mock._file, "Save the report to print it")
+    (saved,) = tmp_path.glob("*.html")
+    assert saved.read_text("utf-8") == views.report_page(mock.report)
+    assert str(saved) in mock._file._said.value
+    assert mock.save("mine.html") == tmp_path / "mine.html"
+    monkeypatch.setattr("amp_lessons.files.replace", _full)
+    press(mock._file, "Save the report to print it")
+    assert "is full" in mock._file._said.value
+
+
+def _full(path, content):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_handing_in_leaves_the_keyboard_in_its_cell(mock, monkeypatch):
+    moved = []
+    monkeypatch.setattr("amp_lessons.views.widgets.mock.focus", moved.append)
+    press(mock, "Start")
+    while mock.asked.kind != "code":
+        go_on(mock)
+    moved.clear()
+    mock.hand_in(mock.mock.exercise.solution)
+    assert moved == []
+    assert mock.asked is None
+
+
+def test_who_was_fast_is_offered_another_question(mock):
+    press(mock, "Start")
+    assert mock._more.layout.display == "none"
+    while mock.asked:
+        go_on(mock)
+    assert "there are 60 minutes left" in mock._said.value
+    press(mock, "Another question")
+    assert mock.asked.kind == "question"
+    assert mock._more.layout.display == "none"
+    mock.end()
+    assert mock._more.layout.display == "none"
+
+
+def test_a_model_answer_stands_below_its_own_question(mock):
+    press(mock, "Start")
+    first = mock.asked
+    go_on(mock)
+    said = mock._said.value
+    assert said.index(str(prose.as_html(first.text))) < said.index("A model answer")
+    assert said.index("A model answer") < said.index(str(prose.as_html(mock.asked.text)))
 
 
 def test_the_clock_runs_from_begin_to_end(mock):
@@ -269,9 +339,9 @@ def test_a_number_without_a_unit_is_asked_for_without_one(mock):
     drawn = interview.question("estimation.needed_scale")
     mock.mock.asked = asked_question(drawn)
     mock._ask()
-    assert mock._number.label == "your number"
-    mock._number.value = "1"
-    assert f"No: {interview.estimate(drawn.id, 0).value:.4g}." in mock._said.value
+    assert mock._number.label.startswith("your number, within ")
+    mock._number.value = "about 1"
+    assert f"1: no, it is {interview.estimate(drawn.id, 0).value:.4g}." in mock._said.value
 
 
 def test_a_round_of_system_design_comes_in_stages():
@@ -280,6 +350,7 @@ def test_a_round_of_system_design_comes_in_stages():
     press(view, "Start")
     for stage in stages:
         assert f"{stage.title}, stage" in view._said.value
+        assert str(prose.as_html(interview.DESIGNS[0].brief)) in view._said.value, "its numbers are needed"
         press(view, "Show what a good answer covers")
         tick(view._rubric, 0)
         press(view, "Next question")

@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     coding = CodeRound(minutes, seed, args.task or "")
     if coding.resumed:
-        say(f"This round was begun before; {_time(coding)}.")
+        say(f"This round was begun before; {_time(coding)}. {coding.standing}")
     file = _file(coding)
     _show(coding)
     print(f"The file to write into, for $EDITOR or any editor:\n{file}\n", flush=True)  # whole, to be copied
@@ -92,13 +92,13 @@ def _lead(coding: CodeRound, file: Path) -> bool:
             seen = file.stat().st_mtime_ns
             print(coding.hand_in_source(file.read_text("utf-8"), str(file)), flush=True)
             if coding.passed and not coding.all_found:
-                say(
-                    "It passes. There are bugs that you have not named yet; done ends the round without them."
-                )
+                say(f"{coding.standing} done ends the round without them.")
         elif answer == "hint":
             say(coding.hint())
         elif answer == "task":
             _show(coding)
+        elif answer == "undo":
+            say(coding.take_back())
         else:
             _point(coding, answer)
     return True
@@ -111,7 +111,7 @@ def _next(coding: CodeRound) -> str:
         answer = ask(f"({_time(coding)}) {', '.join(_HELP)}{also}:").lower()
         if not answer or (coding.task.review and re.match(r"\d", answer)):
             return answer
-        found = [word for word in _HELP if word.startswith(answer)]
+        found = [word for word in (*_HELP, "undo") if word.startswith(answer)]
         if found:
             return found[0]
         _explain(coding)
@@ -122,6 +122,7 @@ def _explain(coding: CodeRound) -> None:
         say(f"{what}.", f"  {word:6}")
     if coding.task.review:
         say("points at a bug: the number of its line, and the letter of its cause.", "  12 c  ")
+        say("takes back what you pointed at last.", "  u     ")
     say("Enter alone checks the file where it has changed, and opens it where it has not.")
 
 
@@ -200,6 +201,7 @@ def _tell(coding: CodeRound, ended: bool) -> None:
     again = f"amp-lessons interview code --minutes {coding.minutes} --seed {coding.seed}{task}"
     if not ended:
         say(f"It goes on where you left it: {again}")
+        say("Its word done gives it up, and shows what there was to find.")
         return
     rule("good code")
     print(f"{coding.task.answer}\n")

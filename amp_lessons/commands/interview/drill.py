@@ -17,8 +17,9 @@ from amp_lessons.commands.interview.terminal import (
     started,
 )
 from amp_lessons.interview import Drill
-from amp_lessons.interview.drilling import KINDS
-from amp_lessons.text.words import power_of_two
+from amp_lessons.interview.drilling import KINDS, score
+from amp_lessons.text.charts import charted
+from amp_lessons.text.words import counted, power_of_two
 
 _LETTERS = "abcdefgh"
 
@@ -42,23 +43,24 @@ def run(args: argparse.Namespace) -> int:
     else:
         drawn = list(interview.drills(seed, args.number))
     say(HOW_TO_LEAVE)
-    if not started(f"{len(drawn)} questions, each with a clock"):
+    if not started(f"{counted(len(drawn), 'question')}, each with a clock"):
         return 0
-    right = asked = 0
+    right = in_time = asked = 0
     try:
         for drill in drawn:
             if asked:
                 ask("Press Enter for the next one:")
-            right += _ask(drill)
-            asked += 1
+            answered, seconds = _ask(drill)
+            asked, right = asked + 1, right + answered
+            in_time += answered and seconds <= drill.seconds
     except InputOver:
         pass
-    say(f"Right and in time: {right} of {asked}. The same questions again: --seed {seed}")
+    say(f"{score(right, in_time, asked)} The same questions again: --seed {seed}")
     return 0
 
 
-def _ask(drill: Drill) -> bool:
-    """Ask one question; return whether the answer is right and came in time."""
+def _ask(drill: Drill) -> tuple[bool, float]:
+    """Ask one question; return whether the answer is right, and after how many seconds it came."""
     rule(f"{drill.kind}, {drill.seconds} seconds")
     say(drill.question.text.replace("`", ""))
     if drill.curve:
@@ -73,11 +75,12 @@ def _ask(drill: Drill) -> bool:
     verdict = "Yes." if chosen.right else f"No: {letters[drill.right]}) {answer.text}."
     late = f" That took {seconds:.0f} seconds." if seconds > drill.seconds else ""
     say(f"{verdict} {answer.why}{late}")
-    return chosen.right and not late
+    return chosen.right, seconds
 
 
 def _say_curve(curve: clinic.LossCurve) -> None:
-    """Print what one would read off the curve: losses and scales, from the first step to the last."""
+    """Print the curve, all its points, and losses and scales at some, from the first step to the last."""
+    print("\n".join(f"  {line}" for line in charted({"loss": curve.losses, **curve.beside})))
     places = [round(i * (len(curve.losses) - 1) / 6) for i in range(7)]
     rows = {"step": [str(place + 1) for place in places]}
     for name, values in {"loss": curve.losses, **curve.beside}.items():

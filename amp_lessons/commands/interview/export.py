@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
+from collections.abc import Iterator
 
 from amp_lessons import interview
 from amp_lessons.commands import typed
+from amp_lessons.interview import Question
 from amp_lessons.interview.exporting import MissingExtraError, as_anki, as_csv
 from amp_lessons.text.bars import with_bar
+
+_TOLD_EVERY_S = 10.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,10 +34,20 @@ def run(args: argparse.Namespace) -> int:
     path = args.csv or args.anki
     typed.try_writing(path)
     print(f"{len(chosen)} answers; the first time each of their proofs runs", file=sys.stderr, flush=True)
-    proved = with_bar(chosen, "answers")
+    proved = with_bar(_counted(chosen), "answers", len(chosen))
     try:
         typed.write(path, as_csv(proved) if args.csv else as_anki(proved))
     except MissingExtraError as error:
         print(error, file=sys.stderr)
         return 1
     return 0
+
+
+def _counted(questions: list[Question]) -> Iterator[Question]:
+    """Yield questions, and say now and then how far it has come where no bar does: in a pipe, in a log."""
+    told_at = time.monotonic()
+    for number, each in enumerate(questions):
+        if not sys.stderr.isatty() and time.monotonic() - told_at >= _TOLD_EVERY_S:
+            print(f"{number} of {len(questions)} answers", file=sys.stderr, flush=True)
+            told_at = time.monotonic()
+        yield each

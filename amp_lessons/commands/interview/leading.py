@@ -22,6 +22,7 @@ from amp_lessons.commands.interview.terminal import (
 from amp_lessons.exercises import Exercise
 from amp_lessons.exercises.report import rendering
 from amp_lessons.interview import Asked, MockReport
+from amp_lessons.interview.estimates import read_number, verdict
 from amp_lessons.interview.mock import Interview, time_left
 from amp_lessons.text.words import counted
 
@@ -39,27 +40,44 @@ def add_report_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def lead(begin: Callable[[], Interview], html: Path | None) -> int:
-    """Begin an interview once somebody is ready; however it ends, the report is printed."""
+    """Begin an interview once somebody is ready; however it ends, the report is printed.
+
+    Who ends it while something follows from a question reads what one would have said.
+    """
     if not started("its clock"):
         return 0
     interview = begin()
     try:
-        while interview.asked is not None or _wants_it_back(interview):
+        while interview.asked is not None or _goes_on(interview):
             _one(interview)
     except InputOver:
         pass
     finally:  # Ctrl-C, too
-        _tell(interview.end(), html)
+        shown = interview.closed
+        report = interview.end()
+        if interview.closed is not shown:
+            _show_answers(interview)
+        _tell(report, html)
     return 0
 
 
-def _wants_it_back(interview: Interview) -> bool:
-    """Before the report: ask whether the last answer was meant; if not, it is asked again."""
-    say("That was the last question." if interview.left_s else "The time is over.")
+def _goes_on(interview: Interview) -> bool:
+    """Before the report: offer another question where there is time, and to take the last answer back."""
+    more = interview.has_another
+    if more:
+        say(f"That was all that was planned, and there are {time_left(interview.left_s)}.")
+    else:
+        say("That was the last question." if interview.left_s else "The time is over.")
+    another = ", m asks one more question" if more else ""
     try:
-        ask("Enter shows the report, u takes back what you answered last:", may_undo=True)
+        answer = ask(
+            f"Enter shows the report{another}, u takes back what you answered last:", may_undo=True
+        ).lower()
     except TakenBack:
         return interview.take_back()
+    if more and answer in ("m", "more"):
+        interview.ask_another()
+        return True
     return False
 
 
@@ -85,6 +103,8 @@ def _ask(interview: Interview, asked: Asked) -> None:
         ask("Say your answer aloud, then press Enter:", may_undo=True)
         print("\nA good answer covers:")
         say_list(asked.points)
+        if asked.sentence:
+            say(f"The model answer says of it: “{asked.sentence}”")
         covered = ask_points(asked.points)
         interview.answer(*covered)
         say(f"Noted: {len(covered)} of {counted(len(asked.points), 'point')}.")
@@ -103,16 +123,14 @@ def _show_answers(interview: Interview) -> None:
 
 def _ask_number(interview: Interview, asked: Asked) -> None:
     assert asked.estimate is not None
-    unit = asked.estimate.unit
+    drawn = asked.estimate
     while True:
-        prompt = f"Your number, in {unit}:" if unit else "Your number:"
-        answer = ask(prompt, may_undo=True).removesuffix(unit)
         try:
-            number = float(answer.replace(",", ""))
-        except ValueError:
-            say("Answer with a number, such as 16 or 3.5e9; 0 gives it up.")
+            number = read_number(ask(f"Your number, {drawn.wanted}:", may_undo=True), drawn.unit)
+        except ValueError as error:
+            say(f"{error}; 0 gives it up.")
             continue
-        say("Near enough." if interview.guess(number) else f"No: {asked.estimate.value_in_words}.")
+        say(verdict(drawn, number, interview.guess(number)))
         return
 
 

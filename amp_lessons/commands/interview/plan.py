@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from datetime import date
+from collections.abc import Mapping
+from datetime import date, timedelta
 
 from amp_lessons.commands import typed
 from amp_lessons.commands.interview.terminal import rule, say
@@ -18,7 +19,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of a plan."""
     options = parser.add_argument_group("a plan for a date")
     options.add_argument(
-        "--until", type=_day, metavar="DATE", help="plan until an interview on this day, such as 2026-12-04"
+        "--until",
+        type=_day,
+        metavar="DATE",
+        help="plan until an interview on this day, such as 2026-12-04 or friday",
     )
     options.add_argument(
         "--minutes",
@@ -30,11 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_argument(
         "--done", nargs="+", metavar="NAME", help="note that these were done today: those nobody else notices"
     )
+    options.add_argument("--undo", nargs="+", metavar="NAME", help="take back that these were done")
 
 
 def wanted(args: argparse.Namespace) -> bool:
     """Whether a plan is asked for, or there is one to show."""
-    asked = args.until or args.minutes_a_day or args.done
+    asked = args.until or args.minutes_a_day or args.done or args.undo
     return bool(asked) or keeping.read().until >= date.today().isoformat()
 
 
@@ -46,7 +51,10 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError("--until says for which day, such as --until 2026-12-04")
     minutes = args.minutes_a_day or kept.minutes or _MINUTES
     made = plan(until, minutes, today)
-    said = [keeping.record(until, minutes, today)]
+    said = [keeping.record(until, minutes, today), _about_replaced(kept.until, until, today)]
+    if args.undo:
+        said.append(keeping.unmark(_marked(args.undo, kept.done)))
+        made = plan(until, minutes, today)
     if args.done:
         names = [made.named(name).name for name in args.done]
         said.append(keeping.mark(names, today))
@@ -68,6 +76,8 @@ def _show(made: Plan, minutes: int) -> None:
         _show_item(item)
     if any(not item.traced and not item.done for item in made.today.items):
         say("Note what you have done where the course cannot see it: amp-lessons interview --done NAME")
+    if any(not item.traced and item.done for item in made.today.items):
+        say("It was not done after all? amp-lessons interview --undo NAME")
     if made.days[1:]:
         rule("then")
     for day in made.days[1:]:
@@ -84,6 +94,23 @@ def _about_missed(made: Plan) -> str:
     return f"Nothing was done on {named}: the plan is made anew for the time that is left."
 
 
+def _marked(names: list[str], done: Mapping[str, str]) -> list[str]:
+    """Return names that were marked as done. Raises ValueError for another, which says which were."""
+    for name in names:
+        if name not in done:
+            known = f"these were: {', '.join(done)}" if done else "nothing was"
+            raise ValueError(f"{name!r} was not noted as done; {known}")
+    return names
+
+
+def _about_replaced(before: str, until: date, today: date) -> str:
+    """Say that another plan was replaced, and how to have it again; "" where none was that still counts."""
+    if not today.isoformat() <= before != until.isoformat():
+        return ""
+    again = f"amp-lessons interview --until {before}"
+    return f"This replaces the plan until {date.fromisoformat(before):%A, %d %B}; to have that again: {again}"
+
+
 def _show_item(item: Item) -> None:
     mark = "x" if item.done else " "
     say(f"{item.minutes:2} min  {item.what}", f"[{mark}] ", " " * 12)
@@ -95,8 +122,20 @@ def _show_day(day: Day) -> None:
     say(whats, f"{day.on:%a %d %b}  ", " " * 12)
 
 
+_WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+
+
 def _day(text: str) -> date:
+    """Read a date, tomorrow, or the next day of a name: on a Friday, friday is a week away."""
+    named, today = text.lower(), date.today()
+    if named == "tomorrow":
+        return today + timedelta(days=1)
+    for number, name in enumerate(_WEEKDAYS):
+        if named in (name, name[:3]):
+            return today + timedelta(days=(number - today.weekday() - 1) % 7 + 1)
     try:
         return date.fromisoformat(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no day such as 2026-12-04") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no day such as 2026-12-04, friday or tomorrow"
+        ) from None

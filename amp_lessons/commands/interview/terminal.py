@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import textwrap
@@ -104,7 +105,13 @@ def ask_points(points: tuple[str, ...]) -> tuple[int, ...]:
         answer = ask(_WHICH, may_undo=True).lower()
         if answer == "all":
             return tuple(range(len(points)))
-        words = answer.replace(",", " ").split()
-        if all(word.isdecimal() and 1 <= int(word) <= len(points) for word in words):
-            return tuple(sorted({int(word) - 1 for word in words}))
-        say(f"Answer with numbers from 1 to {len(points)}, with all, or with nothing.")
+        words = [_places(word) for word in re.sub(r"\s*-\s*", "-", answer.replace(",", " ")).split()]
+        if all(each and each[0] >= 1 and each[-1] <= len(points) for each in words):
+            return tuple(sorted({number - 1 for each in words for number in each}))
+        say(f"Answer with numbers from 1 to {len(points)}, such as 1 3 or 1-3, with all, or with nothing.")
+
+
+def _places(word: str) -> range:
+    """Read ``3``, or ``1-3``; anything else is no place."""
+    match = re.fullmatch(r"(\d+)(?:-(\d+))?", word)
+    return range(int(match[1]), int(match[2] or match[1]) + 1) if match else range(0)

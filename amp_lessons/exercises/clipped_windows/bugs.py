@@ -18,7 +18,8 @@ class Bug:
     """One mistake: its ``cause`` as a reviewer says it, and the ``changes`` of the loop that make it.
 
     ``codes`` are those of the findings by which the check may name it; ``hides`` are bugs in whose company
-    one of the two would not be named, or would raise.
+    one of the two would not be named, or would raise. ``also_at`` are pieces of lines that the mistake left
+    alone, and at which some would mend it.
     """
 
     id: str
@@ -26,6 +27,7 @@ class Bug:
     codes: tuple[str, ...]
     changes: tuple[tuple[str, str], ...]
     hides: tuple[str, ...] = ()
+    also_at: tuple[str, ...] = ()
 
 
 def broken(bugs: Iterable[Bug]) -> str | None:
@@ -97,6 +99,7 @@ BUGS = (
         "the gradients of a window are added up, not averaged",
         ("loss_not_divided",),
         (("scale(loss / accumulation_steps)", "scale(loss)"),),
+        also_at=("loss = loss_fn(",),
     ),
     Bug(
         "graph_kept",
@@ -110,7 +113,13 @@ BUGS = (
         ("history_divided",),
         (("total += loss.item()", "total += loss.item() / accumulation_steps"),),
     ),
-    Bug("sum_logged", _NOT_MEAN, ("history_not_mean",), (("total / len(loader)", "total"),)),
+    Bug(
+        "sum_logged",
+        _NOT_MEAN,
+        ("history_not_mean",),
+        (("total / len(loader)", "total"),),
+        also_at=("total += ",),
+    ),
     Bug(
         "total_never_reset",
         "what is logged for an epoch contains the epochs before it",
@@ -122,12 +131,14 @@ BUGS = (
         "batches at the end of an epoch make no update of their own",
         ("last_window_dropped",),
         ((" or i + 1 == len(loader)", ""),),
+        also_at=("        history.append",),
     ),
     Bug(
         "counted_from_zero",
         "updates are made after the wrong batches: windows are shifted",
         ("steps_every_batch",),
         (("(i + 1) % accumulation_steps", "i % accumulation_steps"),),
+        also_at=("enumerate(",),
     ),
     Bug("not_unscaled", _CLIPPED_SCALED, ("clip_before_unscale",), ((_UNSCALE, ""),)),
     Bug("clipped_first", _CLIPPED_SCALED, ("clip_before_unscale",), ((_UNSCALE + _CLIP, _CLIP + _UNSCALE),)),

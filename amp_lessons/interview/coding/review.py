@@ -70,15 +70,35 @@ class Review:
         return dict(zip(string.ascii_lowercase, told, strict=False))
 
     def lines(self, bug: Bug) -> frozenset[int]:
-        """Return the lines, from 1, at which a bug may be pointed: changed ones, or those around a gap."""
+        """Return the lines, from 1, where a bug is: changed ones, and those around a gap."""
+        changed, gaps = self._changed(bug)
+        return frozenset(changed | {line for gap in gaps for line in (gap - 1, gap)})
+
+    def mended_at(self, bug: Bug) -> frozenset[int]:
+        """Return the lines at which a bug may be pointed: where it is, and where some would mend it."""
+        plain = (broken(self.bugs) or "").splitlines()  # line by line the same, with the names of ``LOOP``
+        also = {i for i, line in enumerate(plain, 1) if any(piece in line for piece in bug.also_at)}
+        return self.lines(bug) | also
+
+    def place(self, bug: Bug) -> str:
+        """Say where a bug is: in a line, or between two where one is missing."""
+        changed, gaps = self._changed(bug)
+        return f"line {min(changed)}" if changed else f"between lines {gaps[0] - 1} and {gaps[0]}"
+
+    def _changed(self, bug: Bug) -> tuple[set[int], list[int]]:
+        """Return the lines that a bug has changed or added, and those before which one is missing."""
         left, right = self.without(bug).splitlines(), self.source.splitlines()
-        found: set[int] = set()
+        changed, gaps = set[int](), list[int]()
         for what, _, _, start, stop in difflib.SequenceMatcher(None, left, right, False).get_opcodes():
             if what == "delete":
-                found |= {start, start + 1}
+                gaps.append(start + 1)
             elif what != "equal":
-                found |= set(range(start + 1, stop + 1))
-        return frozenset(found)
+                changed |= set(range(start + 1, stop + 1))
+        return changed, gaps
+
+    def by_line(self, bugs: Iterable[Bug]) -> list[Bug]:
+        """Return bugs in the order of their lines."""
+        return sorted(bugs, key=lambda bug: min(self.lines(bug)))
 
     def found(self, pointed: Iterable[Pointed]) -> tuple[Bug, ...]:
         """Return the bugs that were pointed at by line and cause."""
@@ -86,7 +106,7 @@ class Review:
         return tuple(
             bug
             for bug in self.bugs
-            if any(each.cause == bug.cause and each.line in self.lines(bug) for each in said)
+            if any(each.cause == bug.cause and each.line in self.mended_at(bug) for each in said)
         )
 
     def judged(self, pointed: Pointed) -> str:

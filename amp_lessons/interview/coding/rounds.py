@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
 
+from markupsafe import Markup
+
 from amp_lessons import exercises
 from amp_lessons.audit.findings import todo
 from amp_lessons.exercises import Report
@@ -23,6 +25,7 @@ from amp_lessons.keeping import rounds
 from amp_lessons.keeping.practice import utc_now
 from amp_lessons.keeping.progress import ProgressError
 from amp_lessons.keeping.rounds import Round, Try
+from amp_lessons.text import prose
 from amp_lessons.text.words import counted
 
 
@@ -93,6 +96,24 @@ class CodeRound:
         self._keep(replace(self.kept, pointed=_as_typed(said, review.causes)))
         judged = " ".join(f"Line {each.line}: {review.judged(each)}." for each in new)
         return f"{judged} {counted(len(review.found(said)), 'bug')} found so far."
+
+    def take_back(self) -> str:
+        """Forget the place of a review that was pointed at last; say what that was."""
+        typed = [each for each in self.kept.pointed.split(", ") if each]
+        if not typed:
+            return "There is nothing to take back: no bug was pointed at. Code is simply handed in again."
+        self._keep(replace(self.kept, pointed=", ".join(typed[:-1])))
+        return f"Taken back: {typed[-1]}."
+
+    @property
+    def standing(self) -> str:
+        """What is found and passed so far, and what the round still waits for; how many bugs, it keeps."""
+        checked = "The check has passed." if self.passed else "The check has not passed yet."
+        if self.task.review is None:
+            return checked
+        told = "; ".join(_found(self.task.review, self.kept)) or "none"
+        left = "" if self.all_found else " There are bugs that you have not named yet."
+        return f"Bugs found so far: {told}. {checked}{left}"
 
     @property
     def all_found(self) -> bool:
@@ -189,6 +210,11 @@ class RoundReport(ToldInSections):
     message: str = ""
 
     @property
+    def title(self) -> str:
+        """What a page of it is called."""
+        return "Code round"
+
+    @property
     def points(self) -> float:
         """1.0 where the check has passed, else 0.0: for graders."""
         return float(any(each.passed for each in self.kept.tries))
@@ -212,8 +238,18 @@ class RoundReport(ToldInSections):
         if lesson := self.task.exercise.lesson:
             yield (
                 "Where to read on",
-                [f"lesson {lesson}, and `exercises.solution({self.task.exercise.id!r})`"],
+                [
+                    f"lesson {lesson} (`amp-lessons lab` opens the lessons); in a cell of any of them, "
+                    f"`exercises.solution({self.task.exercise.id!r})` shows this and other good ways"
+                ],
             )
+
+    def appendix(self, level: str = "h4") -> Markup:
+        """Render good code, once the round is over."""
+        if not self.kept.ended_at:
+            return Markup("")
+        good = Markup("<{0}>Good code</{0}><pre>{1}</pre><p>{2}</p>")
+        return good.format(Markup(level), self.task.answer, prose.as_html(self.task.why))
 
     def _time(self) -> str:
         over = self.kept.seconds - 60 * self.kept.minutes
@@ -224,16 +260,27 @@ class RoundReport(ToldInSections):
         return f"{counted(self.kept.hints, 'hint')} of {len(self.task.hints)}"
 
     def _bugs(self) -> Iterator[str]:
+        """Yield what was found; all there was only once the round is over, for one that was left goes on."""
         review = self.task.review
         assert review is not None
         pointed = review.read(self.kept.pointed)
         found = review.found(pointed)
-        yield f"{len(found)} of {len(review.bugs)} found; {counted(len(pointed), 'place')} pointed at"
-        for bug in sorted(review.bugs, key=lambda bug: min(review.lines(bug))):
-            lines = review.lines(bug)
-            near = any(each.line in lines for each in pointed)
+        of_all = f" of {len(review.bugs)}" if self.kept.ended_at else ""
+        yield f"{len(found)}{of_all} found; {counted(len(pointed), 'place')} pointed at"
+        if not self.kept.ended_at:
+            yield from _found(review, self.kept)
+            return
+        missed = [each for each in pointed if not review.found([each])]
+        for bug in review.by_line(review.bugs):
+            near = any(each.line in review.lines(bug) for each in missed)
             how = "found" if bug in found else "its line was named, not its cause" if near else "not found"
-            yield f"line {min(lines)}: {bug.cause} ({how})"
+            yield f"{review.place(bug)}: {bug.cause} ({how})"
+
+
+def _found(review: Review, kept: Round) -> list[str]:
+    """Say where each bug is that was found, in the order of the lines."""
+    found = review.by_line(review.found(review.read(kept.pointed)))
+    return [f"{review.place(bug)}, {bug.cause}" for bug in found]
 
 
 def _told(each: Try) -> str:

@@ -103,10 +103,10 @@ def _writing(exercise: Exercise) -> CodeTask:
 
 def _reviewing(drawn: Review) -> CodeTask:
     exercise = shelf.find(LOOP_ID)
-    lines = [min(drawn.lines(bug)) for bug in drawn.bugs]
+    places = map(drawn.place, drawn.by_line(drawn.bugs))
     hints = (
         f"There are {len(drawn.bugs)} of them.",
-        f"Look at the lines {_listed(sorted(lines))}.",
+        f"Look at these places: {'; '.join(places)}.",
         "Their causes: " + "; ".join(sorted(bug.cause for bug in drawn.bugs)) + ".",
     )
     return CodeTask(
@@ -141,7 +141,7 @@ def _debugging(seed: int) -> CodeTask:
         ill.exercise,
         ill.exercise.hints,
         _renamed(ill.mended_source, named),
-        f"The cause: {right.text}. {right.because} {ill.exercise.explanation}",
+        f"The cause: {right.text}. {ill.exercise.explanation}",
         patient=ill,
     )
 
@@ -150,7 +150,3 @@ def _renamed(source: str, named: dict[str, str]) -> str:
     for old, new in named.items():
         source = re.sub(rf"\b{old}\b", new, source)
     return source
-
-
-def _listed(numbers: list[int]) -> str:
-    return ", ".join(map(str, numbers))

@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from amp_lessons import exercises, measure
+from amp_lessons import measure
+from amp_lessons.exercises import shelf
 from amp_lessons.formats import FORMATS
 from amp_lessons.material import decoder
 
@@ -266,7 +267,7 @@ def fp16_for_rl() -> dict[str, object]:
 
 def importance_correction() -> dict[str, object]:
     """Enumerate a policy's tokens: the mean of weighed gradients, with and without a cap, and its spread."""
-    weigh = exercises.solution("importance_weights").function
+    weigh = shelf.find("importance_weights").solution
     logits = torch.tensor([1.0, 0.3, -0.5, -2.0, -6.0])
     engine = (logits + torch.tensor([0.1, -0.2, 0.3, -0.4, -3.0])).log_softmax(0)
     policy, rewards = logits.log_softmax(0), torch.tensor([0.0, 1.0, 0.5, 2.0, 30.0])
@@ -369,7 +370,7 @@ def sequence_ratio() -> dict[str, object]:
 
 def online_softmax() -> dict[str, object]:
     """Take a softmax block by block, in fp32 and with a sum in bf16, and count what is kept."""
-    by_blocks = exercises.solution("online_softmax").function
+    by_blocks = shelf.find("online_softmax").solution
     scores, values = (8 * torch.randn(16, 4096)).bfloat16(), torch.randn(4096, 64).bfloat16()
     blocks = list(zip(scores.split(128, 1), values.split(128), strict=True))
     whole = scores.double().softmax(1) @ values.double()
@@ -568,7 +569,7 @@ def qk_norm() -> dict[str, object]:
 
 def int4_groups() -> dict[str, object]:
     """Quantise a matrix with outliers by rows and by groups: errors, lost weights, bits."""
-    quantise = exercises.solution("group_quantize").function
+    quantise = shelf.find("group_quantize").solution
     weight = torch.randn(64, 4096)
     weight[:, 7] = 40.0  # an input whose weights are large
 
@@ -677,7 +678,7 @@ def kv_fp8() -> dict[str, object]:
 
 def qlora_dtypes() -> dict[str, object]:
     """Train adapters over a base in four bits: who has a gradient, who moves, and in which dtype."""
-    quantise = exercises.solution("group_quantize").function
+    quantise = shelf.find("group_quantize").solution
     base = torch.randn(64, 64) / 8
     codes, scales = quantise(base, 32)
     unpacked = (codes * scales.float().repeat_interleave(32, 1)).bfloat16()

@@ -1,20 +1,20 @@
-"""The report of a mock interview as one HTML file that prints well."""
+"""The report of an interview as one HTML file that prints well."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from amp_lessons.interview import MockReport
+from amp_lessons.interview.sections import ToldInSections
 from amp_lessons.text.page import whole_page
 
 _STYLE = Path(__file__).with_name("interview.css")
 
 
-def report_page(report: MockReport) -> str:
-    """Return a whole HTML page of the report of a mock interview. Raises TypeError for anything else.
+def report_page(report: ToldInSections) -> str:
+    """Return a whole HTML page of the report of an interview or a round; TypeError for anything else.
 
-    ``Path("interview.html").write_text(views.report_page(mock.report), "utf-8")`` writes it.
+    ``view.save("interview.html")`` writes it, where ``view`` shows that interview.
     """
-    if not isinstance(report, MockReport):
-        raise TypeError(f"the report of a mock interview can be shown, not {type(report).__name__}")
-    return whole_page("Mock interview", report.as_html("h2"), _STYLE)
+    if not isinstance(report, ToldInSections):
+        raise TypeError(f"the report of an interview or a round can be shown, not {type(report).__name__}")
+    return whole_page(report.title, report.as_html("h2") + report.appendix("h2"), _STYLE)

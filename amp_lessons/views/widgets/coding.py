@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import ipywidgets
@@ -19,6 +20,7 @@ from amp_lessons.views.base.controls import AreYouSure, button, dropdown, focus,
 from amp_lessons.views.base.countdown import Countdown
 from amp_lessons.views.base.picture import CAPTION_STYLE
 from amp_lessons.views.widgets.in_terminal import InTerminalToo
+from amp_lessons.views.widgets.report_file import ReportFile
 from amp_lessons.views.widgets.rubric import told
 
 
@@ -42,20 +44,27 @@ class CodingRound(InTerminalToo):
             button("Start", "start the clock"),
             button("End the round", "show the report"),
         )
-        self._begin.on_click(lambda _: self.begin())
+        self._begin.on_click(lambda _: self._start())
+        self._anew = AreYouSure("The report below goes away.", "Begin anew", "Keep it", self.begin)
+        self._file = ReportFile(lambda: self.report)
         self._sure = AreYouSure("End the round, and see good code?", "Yes", "Go on", self.end)
         self._end.on_click(lambda _: self._sure.ask(self._end))
         over = "The time is over, and nothing ends: the report will say how much longer it took."
         self._countdown = Countdown(lambda: max(0.0, self.round.left_s) if self.round else 0.0, over)
-        self._said, self._hints, self._judged = (ipywidgets.HTML() for _ in range(3))
+        self._said, self._page, self._causes, self._hints, self._judged = (
+            ipywidgets.HTML() for _ in range(5)
+        )
         self._hint = button("Hint", "the next one of three")
         self._hint.on_click(lambda _: self.hint())
         self._pointed = text_field("a bug: line and cause", "", "12 c")
         self._pointed.observe(lambda change: self.point(change["new"]), "value")
-        controls = (self._pointed, self._judged, row(self._hint), self._hints)
+        # The code needs the whole width; where one points stands between it and what may be wrong.
+        answered = (self._page, self._pointed, self._judged, self._causes, row(self._hint), self._hints)
+        self._work = ipywidgets.VBox(answered)
         started = row(self._minutes, self._begin, self._end)
         super().__init__(
-            [started, self._sure, self._countdown, self._said, *controls], layout={"max_width": "900px"}
+            [started, self._sure, self._anew, self._countdown, self._said, self._work, self._file],
+            layout={"max_width": "900px"},
         )
         self._show_running(False)
         self._said.value = told(Markup("<p>{}</p>").format(self._what()))
@@ -65,13 +74,28 @@ class CodingRound(InTerminalToo):
         """How it went, so far. Raises ValueError before it has begun."""
         return self._running().report
 
+    def save(self, path: str | Path) -> Path:
+        """Write the report as a page to print, and return where it is. Raises ValueError, OSError."""
+        return self._file.save(path)
+
+    def _start(self) -> None:
+        """Begin, but ask before a report goes away: whoever wrote in a cell may press a key too many."""
+        if self.round is None:
+            self.begin()
+        else:
+            self._anew.ask(self._begin)
+
     def begin(self) -> None:
         """Begin, as the button does, or go on with a round that was left."""
+        self._anew.hide()
         self.round = CodeRound(self._minutes.value, self._seed, self._task_id, self._clock)
         self._hints.value = self._judged.value = self._pointed.value = self._pointed.error = ""
         self._show_running(True)
         self._countdown.start()
         self._said.value = told(_asked(self.round))
+        self._page.value, self._causes.value = _page(self.round), _causes(self.round.task)
+        if self.round.resumed:
+            self._judge(self.round.standing)
         focus(self._hint)
 
     def hint(self) -> None:
@@ -85,7 +109,7 @@ class CodingRound(InTerminalToo):
             return
         self._pointed.error = ""
         try:
-            self._judged.value = told(Markup("<p>{}</p>").format(self.round.point(answer)))
+            self._judge(self.round.point(answer), self.round.standing)
         except ValueError as error:
             self._pointed.error = f"{error}."
 
@@ -97,17 +121,27 @@ class CodingRound(InTerminalToo):
         running = self._running()
         report = running.hand_in(*attempt)
         if running.passed and running.all_found:
-            self.end()
+            self._finish()  # the keyboard stays where it is: in the cell that has handed in
+        elif running.passed:
+            self._judge(running.standing)
         return report
 
     def end(self) -> None:
         """End it here, as the button does once it is sure: with a report, and with good code."""
+        self._finish()
+        focus(self._begin)
+
+    def _finish(self) -> None:
         report = self._running().end()
         self._countdown.stop()
         self._sure.hide()
         self._show_running(False)
         self._said.value = told(report.as_html() + _good_code(report.task))
-        focus(self._begin)
+
+    def _judge(self, *sentences: str) -> None:
+        """Say what there is at the places that were pointed at, and how the review stands."""
+        said = Markup("").join(map(Markup("<p>{}</p>").format, sentences))
+        self._judged.value = told(said)
 
     def _running(self) -> CodeRound:
         if self.round is None:
@@ -117,10 +151,10 @@ class CodingRound(InTerminalToo):
     def _show_running(self, running: bool) -> None:
         self._begin.disabled, self._end.disabled = running, not running
         reviewing = running and self.round is not None and self.round.task.review is not None
-        for each, shown in ((self._pointed, reviewing), (self._hint, running)):
-            each.layout.display = "" if shown else "none"
-        self._judged.layout.display = "" if reviewing else "none"
-        self._hints.layout.display = "" if running else "none"
+        self._work.layout.display = "" if running else "none"
+        for each in (self._pointed, self._judged, self._causes):
+            each.layout.display = "" if reviewing else "none"
+        self._file.show(not running and self.round is not None)
 
     def _what(self) -> str:
         return (
@@ -134,7 +168,7 @@ class CodingRound(InTerminalToo):
 
 
 def _asked(running: CodeRound) -> Markup:
-    """Render what is asked for, what there is to begin with, and how it is handed in."""
+    """Render what is asked for, and how it is handed in."""
     asked = running.task
     names = ", ".join(asked.names)
     how = Markup(
@@ -143,15 +177,20 @@ def _asked(running: CodeRound) -> Markup:
     ).format(names)
     was_left = Markup("<p>This round was begun before: the clock goes on where it stood.</p>")
     seen = asked.seen
-    return Markup('<p style="font-weight:600">{}</p>{}{}{}{}{}{}').format(
+    return Markup('<p style="font-weight:600">{}</p>{}{}{}{}').format(
         asked.title,
         was_left if running.resumed else "",
         rendering.task_html(asked.text, asked.asks),
         Markup("<p>A run of it shows:</p>") + Markup(seen._repr_mimebundle_()["text/html"]) if seen else "",
-        code_html(running.page if running.resumed else asked.page, "The page", asked.review is not None),
-        _causes(asked),
         how,
     )
+
+
+def _page(running: CodeRound) -> Markup:
+    """Render what there is to begin with; of a review always the loop as it was given, with its lines."""
+    if running.task.review is None:
+        return code_html(running.page, "The page")
+    return code_html(running.task.page, "The page", numbered=True)
 
 
 def _causes(asked: CodeTask) -> Markup:
@@ -159,7 +198,11 @@ def _causes(asked: CodeTask) -> Markup:
     if asked.review is None:
         return Markup("")
     items = Markup("").join(map(Markup("<li>{}</li>").format, asked.review.causes.values()))
-    return Markup('<p>What may be wrong, and most of it is not:</p><ol type="a">{}</ol>').format(items)
+    listed = Markup('<ol type="a" style="columns:2 320px;column-gap:40px;line-height:1.35">{}</ol>').format(
+        items
+    )
+    head = Markup("<p>What may be wrong, and most of it is not:</p>")
+    return Markup('<div style="{}">{}{}</div>').format(CAPTION_STYLE, head, listed)
 
 
 def _good_code(asked: CodeTask) -> Markup:

@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from amp_lessons import clinic
 from amp_lessons.interview import Drill, drills
+from amp_lessons.interview.drilling import score
 from amp_lessons.quizzes import Choice
 from amp_lessons.views.base.controls import button, focus, row
 from amp_lessons.views.base.countdown import Countdown
@@ -29,7 +30,7 @@ class DrillView(Shown):
         """Wait for Start; the clock of each drill begins when it is shown."""
         self._drills = list(drills(seed, number))
         self._clock = clock
-        self._first: dict[int, bool] = {}
+        self._first: dict[int, tuple[bool, bool]] = {}  # right, and right in time
         self._picture, self._score = ipywidgets.HTML(), ipywidgets.HTML()
         self._at, self._shown_at = 0, 0.0
         self._quiz: Quiz | None = None
@@ -49,9 +50,9 @@ class DrillView(Shown):
 
     @property
     def score(self) -> str:
-        """How many first answers were right and came in time."""
-        right, tried = sum(self._first.values()), len(self._first)
-        return f"Right and in time: {right} of {tried}, of {len(self._drills)} in all."
+        """How many first answers were right, and came in time."""
+        right, in_time = (sum(each[i] for each in self._first.values()) for i in range(2))
+        return f"{score(right, in_time, len(self._first))} There are {len(self._drills)} in all."
 
     @property
     def verdict(self) -> str:
@@ -94,7 +95,7 @@ class DrillView(Shown):
         self._countdown.stop()
         seconds = self._clock() - self._shown_at
         in_time = seconds <= self.drill.seconds
-        self._first.setdefault(self._at, choice.right and in_time)
+        self._first.setdefault(self._at, (choice.right, choice.right and in_time))
         self._score.value = sentence_html(f"{seconds:.0f} seconds. {self.score}")
 
     def _what(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import ipywidgets
@@ -13,14 +14,15 @@ from markupsafe import Markup
 from amp_lessons import exercises
 from amp_lessons.exercises import Report
 from amp_lessons.exercises.report import rendering
-from amp_lessons.formats import FORMATS, parse
 from amp_lessons.interview import LEVELS, Asked, Mock, MockReport
+from amp_lessons.interview.estimates import read_number, verdict
 from amp_lessons.interview.mock import Interview, time_left
 from amp_lessons.text import prose
 from amp_lessons.views.base.code import code_html
 from amp_lessons.views.base.controls import AreYouSure, button, dropdown, focus, row, text_field
 from amp_lessons.views.base.countdown import Countdown
 from amp_lessons.views.widgets.in_terminal import InTerminalToo
+from amp_lessons.views.widgets.report_file import ReportFile
 from amp_lessons.views.widgets.rubric import Rubric, told
 
 
@@ -35,7 +37,8 @@ class InterviewRoom(InTerminalToo):
         self._clock = clock
         self.mock: Interview | None = None
         self._begin, self._end = button("Start", "start the clock"), button("End it here", "show the report")
-        self._begin.on_click(lambda _: self.begin())
+        self._begin.on_click(lambda _: self._start())
+        self._anew = AreYouSure("The report below goes away.", "Begin anew", "Keep it", self.begin)
         self._sure = AreYouSure("End the interview?", "Yes", "Go on", self.end)
         self._end.on_click(lambda _: self._sure.ask(self._end))
         self._countdown = Countdown(
@@ -47,16 +50,23 @@ class InterviewRoom(InTerminalToo):
         self._rubric = Rubric()
         self._next = button("Next question", "go on, with the points that you have ticked")
         self._next.on_click(lambda _: self.answer())
-        self._number = text_field("your number", "")
+        self._number = text_field("your number", "", width="460px")
         self._number.observe(lambda change: self._guessed(change["new"]), "value")
         self._give_up = button("Give up on the code", "go on without it")
         self._give_up.on_click(lambda _: self._handed_in(False))
+        self._more = button("Another question", "there is time left beside what was planned")
+        self._more.on_click(lambda _: self.ask_another())
+        self._file = ReportFile(lambda: self.report)
         self._back = button("Take the last answer back", "be asked the question before again")
         self._back.on_click(lambda _: self.take_back())
-        controls = (self._reveal, self._rubric, self._next, self._number, self._give_up, self._back)
+        answering = (self._reveal, self._rubric, self._next, self._number, self._give_up)
         started = row(*choices, self._begin, self._end)
         super().__init__(
-            [started, self._sure, self._countdown, self._said, *controls], layout={"max_width": "900px"}
+            [
+                *(started, self._sure, self._anew, self._countdown, self._said),
+                *(*answering, self._more, self._back, self._file),
+            ],
+            layout={"max_width": "900px"},
         )
         self._show_only()
         self._end.disabled = True
@@ -74,8 +84,20 @@ class InterviewRoom(InTerminalToo):
             raise ValueError("the interview has not begun: press Start")
         return self.mock.report
 
+    def save(self, path: str | Path) -> Path:
+        """Write the report as a page to print, and return where it is. Raises ValueError, OSError."""
+        return self._file.save(path)
+
+    def _start(self) -> None:
+        """Begin, but ask before a report goes away: whoever wrote in a cell may press a key too many."""
+        if self.mock is None:
+            self.begin()
+        else:
+            self._anew.ask(self._begin)
+
     def begin(self) -> None:
-        """Begin, as the button does; what was asked before is over."""
+        """Begin, as the button does once it is sure; what was asked before is over."""
+        self._anew.hide()
         self.mock = self._begun()
         self._begin.disabled, self._end.disabled = True, False
         self._ask()
@@ -84,7 +106,9 @@ class InterviewRoom(InTerminalToo):
         """Show what a good answer covers, as the button does."""
         assert self.asked is not None
         self._show_only(self._next)
-        self._rubric.show(self.asked.points)
+        sentence = self.asked.sentence
+        said = f"The model answer says of it: “{sentence}”" if sentence else ""
+        self._rubric.show(self.asked.points, said)
 
     def answer(self) -> None:
         """Go on with the points that are ticked, as the button does."""
@@ -92,19 +116,30 @@ class InterviewRoom(InTerminalToo):
         self.mock.answer(*self._rubric.covered)
         self._ask()
 
+    def ask_another(self) -> None:
+        """Ask one question more than was planned, as the button does."""
+        assert self.mock is not None
+        self.mock.ask_another()
+        self._begin.disabled, self._end.disabled = True, False
+        self._ask()
+
     def take_back(self) -> None:
         """Ask again what was answered last, as the button does."""
         assert self.mock is not None
         self.mock.take_back()
+        self._anew.hide()
         self._begin.disabled, self._end.disabled = True, False
         self._ask()
 
     def hand_in(self, attempt: Any) -> Report:
-        """Check an attempt at the code that is asked for; the interview goes on once it passes."""
+        """Check an attempt at the code that is asked for; the interview goes on once it passes.
+
+        The keyboard stays in the cell that has handed in.
+        """
         if self.mock is None or self.mock.exercise is None:
             raise ValueError("no code is asked for now")
         report = exercises.check(self.mock.exercise.id, attempt)
-        self._handed_in(report)
+        self._handed_in(report, keyboard=False)
         return report
 
     def end(self) -> None:
@@ -117,51 +152,67 @@ class InterviewRoom(InTerminalToo):
     def _begun(self) -> Interview:
         """Begin the interview that is chosen."""
 
-    def _handed_in(self, passed: bool | Report) -> None:
+    def _handed_in(self, passed: bool | Report, *, keyboard: bool = True) -> None:
         assert self.mock is not None
         self.mock.hand_in(passed)
         if self.asked is None or self.asked.kind != "code":
-            self._ask()
+            self._ask(keyboard=keyboard)
 
     def _guessed(self, text: str) -> None:
         if not text or self.mock is None or self.asked is None or self.asked.kind != "estimate":
             return
+        drawn = self.asked.estimate
+        assert drawn is not None
         try:
-            number = float(parse(text, FORMATS["fp32"]).value)
-        except (ValueError, OverflowError):
-            self._number.error = f"“{text}” is not a number. Answer with one, such as 16 or 2^-14."
+            number = read_number(text, drawn.unit)
+        except ValueError as error:
+            self._number.error = f"{error}."
             return
-        before = self.asked
-        assert before.estimate is not None
-        right = self.mock.guess(number)
-        self._ask("Near enough." if right else f"No: {before.estimate.value_in_words}.")
+        self._ask(verdict(drawn, number, self.mock.guess(number)))
 
-    def _ask(self, verdict: str = "") -> None:
-        """Show what is asked now, below what is left to say about what was asked before; or the report."""
+    def _ask(self, said: str = "", *, keyboard: bool = True) -> None:
+        """Show what is asked now, below what is left to say about what was asked before; or the report.
+
+        The keyboard moves to what answers it, unless it is to stay where it is.
+        """
         assert self.mock is not None
         self._rubric.hide()
-        before = (Markup("<p>{}</p>").format(verdict) if verdict else Markup("")) + _answers(self.mock)
-        if self.asked is None:
-            self._countdown.stop()
-            self._sure.hide()
-            self._show_only()
-            self._begin.disabled, self._end.disabled = False, True
-            self._say(before + self.report.as_html() + _how_to_print())
-            focus(self._begin)
-            return
+        before = (Markup("<p>{}</p>").format(said) if said else Markup("")) + _answers(self.mock)
+        control = self._end_it(before) if self.asked is None else self._ask_for(self.asked, before)
+        if keyboard:
+            focus(control)
+
+    def _end_it(self, before: Markup) -> ipywidgets.Widget:
+        """Show the report, and return what the keyboard goes to: one more question, or a new start."""
+        assert self.mock is not None
+        self._countdown.stop()
+        self._sure.hide()
+        more = self.mock.has_another
+        self._show_only(*([self._more] if more else []))
+        self._file.show(True)
+        self._begin.disabled, self._end.disabled = False, True
+        planned = Markup("<p>That was all that was planned, and there are {}.</p>")
+        time = planned.format(time_left(self.mock.left_s)) if more else Markup("")
+        self._say(before + time + self.report.as_html())
+        return self._more if more else self._begin
+
+    def _ask_for(self, asked: Asked, before: Markup) -> ipywidgets.Widget:
+        """Show a question, and return the control that answers it."""
         self._countdown.start()
-        self._say(before + self._question(self.asked))
-        control = {"question": self._reveal, "estimate": self._number, "code": self._give_up}[self.asked.kind]
+        self._say(before + self._question(asked))
+        control = {"question": self._reveal, "estimate": self._number, "code": self._give_up}[asked.kind]
         self._number.value = self._number.error = ""
-        unit = self.asked.estimate.unit if self.asked.estimate else ""
-        self._number.label = f"your number, in {unit}" if unit else "your number"
+        self._number.label = f"your number, {asked.estimate.wanted}" if asked.estimate else "your number"
         self._show_only(control)
-        focus(control)
+        self._file.show(False)
+        return control
 
     def _question(self, asked: Asked) -> Markup:
         assert self.mock is not None
         when = f"{asked.heading}, asked with {time_left(self.mock.left_s)}"
-        html = Markup('<p>{}</p><p style="font-weight:600">{}</p>').format(when, prose.as_html(asked.text))
+        known = Markup("").join(map(Markup("<p>{}</p>").format, map(prose.as_html, asked.before)))
+        text = prose.as_html(asked.text)
+        html = Markup('<p>{}</p>{}<p style="font-weight:600">{}</p>').format(when, known, text)
         if asked.exercise is None:
             return html
         how = Markup(
@@ -176,7 +227,7 @@ class InterviewRoom(InTerminalToo):
     def _show_only(self, *controls: ipywidgets.Widget) -> None:
         """Show these controls of all that answer, and the one that takes an answer back if there is one."""
         answered = self._back if self.mock is not None and self.mock.turns else None
-        for each in (self._reveal, self._next, self._number, self._give_up, self._back):
+        for each in (self._reveal, self._next, self._number, self._give_up, self._more, self._back):
             each.layout.display = "" if each in (*controls, answered) else "none"
 
     def _say(self, html: Markup) -> None:
@@ -215,11 +266,10 @@ class MockInterview(InterviewRoom):
 
 
 def _answers(interview: Interview) -> Markup:
-    """Show the model answers that may be read now."""
+    """Show the model answers that may be read now, below what they answer: the next question follows."""
     said = Markup("<p><em>{}:</em> {}</p>")
-    return Markup("").join(said.format(head, prose.as_html(text)) for head, text in interview.answers)
-
-
-def _how_to_print() -> Markup:
-    line = 'Path("interview.html").write_text(views.report_page(room.report), "utf-8")'
-    return Markup("<p>To print it: <code>{}</code></p>").format(line)
+    told = Markup("").join(said.format(head, prose.as_html(text)) for head, text in interview.answers)
+    asked = interview.closed[0].asked if interview.closed else None
+    if asked is None or asked.stage:
+        return told
+    return Markup("<p><em>You were asked:</em> {}</p>{}").format(prose.as_html(asked.text), told)
