@@ -241,7 +241,9 @@ def _first_nonfinite(document: Document) -> Iterator[Section]:
         return
     at = f" ({found['operation']})" if found["operation"] else ""
     on = f" on rank {found['rank']}" if found["rank"] is not None else ""
-    said = f"In `{found['module']}`{at}{on}, in the {found['phase']} pass before step {found['step'] + 1}."
+    before, _, module = found["module"].rpartition(" ")  # "input of head": what it was given
+    where = f"the {before} `{module}`" if before else f"`{module}`"
+    said = f"In {where}{at}{on}, in the {found['phase']} pass before step {found['step'] + 1}."
     place = found["place"]
     items = [("at", f"{Place(**place)}  `{place['source']}`")] if place is not None else []
     if found["recovered"]:

@@ -222,3 +222,9 @@ def test_a_layer_without_any_gradient_but_0_has_nothing_left_to_lose():
     dead = Report(findings=(), steps=report().steps[:1], layers={"dead": LayerSeen("dead", 3, {}, (zeros,))})
     rows = [line.split() for line in str(dead).splitlines() if line.startswith("  dead")]
     assert rows == [["dead", "100", "%", "–", "75.0", "%"], ["dead", "–", "–"]]
+
+
+def test_what_a_module_was_given_is_not_called_by_the_name_of_a_module():
+    first = replace(report().first_nonfinite, module="input of head")
+    text = str(replace(report(), first_nonfinite=first))
+    assert "In the input of `head` (Addmm), in the forward pass before step 2." in text
