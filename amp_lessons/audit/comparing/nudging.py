@@ -77,11 +77,11 @@ class _Moved(torch.autograd.Function):
     def forward(tensor: Tensor, factors: Tensor) -> Tensor:
         """Multiply: a probability must not grow beyond 1, nor the largest number to inf."""
         here = tensor.to(factors.dtype)
-        moved = here * factors
         least, most = torch.aminmax(here)
         if tensor.device.type == "cpu" and math.isfinite(float(least) + float(most)):
-            return moved.clamp_(float(least), float(most)).to(tensor.dtype)
+            return _times(here, factors, tensor).clamp_(float(least), float(most)).to(tensor.dtype)
         least, most = least.nan_to_num(-torch.inf, neginf=-torch.inf), most.nan_to_num(torch.inf, torch.inf)
+        moved = here * factors
         return moved.where(moved.isfinite(), here).clamp_(least, most).to(tensor.dtype)
 
     @staticmethod
@@ -93,7 +93,12 @@ class _Moved(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
         """Multiply by the same, in a way that can be differentiated again."""
         (factors,) = ctx.saved_tensors
-        return (gradient.to(factors.dtype) * factors).to(gradient.dtype), None
+        return _times(gradient.to(factors.dtype), factors, gradient).to(gradient.dtype), None
+
+
+def _times(here: Tensor, factors: Tensor, original: Tensor) -> Tensor:
+    """Multiply ``here``, in place where it is a copy of the ``original``: new memory takes time as well."""
+    return here * factors if here is original else here.mul_(factors)
 
 
 def _can_be_nudged(tensor: Tensor) -> bool:
