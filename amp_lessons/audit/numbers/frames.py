@@ -132,9 +132,7 @@ class FrameRecorder:
             return
         largest = _largest(tensor)
         if not largest.known or _bad(largest.at_once()):
-            for (
-                each
-            ) in given:  # no layer is to blame for it; one in place overwrote it
+            for each in given:  # no layer is to blame for it; one in place overwrote it
                 if not is_batched(each) and each.data_ptr() != tensor.data_ptr():
                     frames.append((_named(f"{INPUT_OF}{name}", module, each), _largest(each)))
         frames.append((_named(name, module, tensor), largest))

@@ -267,6 +267,7 @@ def _layers(document: Document, most: int) -> Iterator[Section]:
     caption = "What each layer's gradients and updates lost"
     if trained:
         caption = "As trained: the fraction of the gradients, and of their norm, that became zero"
+    if trained and used_format(document) == "fp16":  # bf16 reaches as far down as fp32
         said.append("Some of those that are already 0 may have underflowed in the backward pass.")
     cells = [
         (
