@@ -49,7 +49,7 @@ test-all quick: export AMP_LESSONS_SHARE := 1/1
 
 help:
 	@echo "make lab        open your own copy of the lessons in JupyterLab"
-	@echo "make test       a quarter of an hour on two cores: linters, code, notebooks, browser, a share of the attempts at exercises"
+	@echo "make test       twenty minutes on two cores: linters, code, notebooks, browser, a share of the attempts at exercises"
 	@echo "make test-all   run everything there is, nightly and before a release"
 	@echo "make quick      one minute: formats, scaling, what is kept, and how the code is built"
 	@echo "make lint       run the linters"

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 from amp_lessons.lessons import shipped
 from amp_lessons.lessons.shipped import Head
 from amp_lessons.routes.catalogue import ABLE_TO, ROUTES, route
-from amp_lessons.routes.stops import Command, Core, InLesson, Route
+from amp_lessons.routes.stops import Command, InLesson, Route, Stop, duration
+from amp_lessons.text.words import counted
 
 ROOT = Path(__file__).parents[1]
 # Where blocks stand, and the folder of the lessons as seen from there.
@@ -33,7 +36,7 @@ def _block(what: str, folder: str) -> str:
     made = {
         "lessons": _lessons,
         "routes": _routes,
-        "short": lambda folder: "\n".join(each.in_short(folder) for each in ROUTES),
+        "short": _in_short,
         "plan": lambda _: _plan(route(of)),
     }
     if kind not in made:
@@ -59,21 +62,53 @@ def _routes(folder: str) -> str:
     return "\n".join(each.as_markdown(folder) for each in ROUTES)
 
 
+def _in_short(folder: str) -> str:
+    """Return the routes as a list, each in a line: which lessons, what of them, which commands."""
+    return "\n".join(
+        f"- **{each.title}**{_takes(each)}: {' → '.join(_steps(each, folder))}" for each in ROUTES
+    )
+
+
+def _takes(chosen: Route) -> str:
+    return f" ({duration(chosen.minutes)})" if chosen.minutes else ""
+
+
+def _steps(chosen: Route, folder: str) -> Iterator[str]:
+    """Yield what a route leads through; four lessons and more of which it takes the same are one step."""
+    parts = [(_part(stops), lesson) for lesson, stops in _by_lesson(chosen)]
+    for part, same in groupby(parts, key=itemgetter(0)):
+        links = [f"[{lesson}]({folder}{shipped.head_of(lesson).file})" for _, lesson in same if lesson]
+        steps = [f"{links[0]} to {links[-1]}"] if len(links) > 3 else links
+        yield from ([", ".join(filter(None, (step, part))) for step in steps] or [part])
+
+
+def _part(stops: list[Stop]) -> str:
+    """Say what is taken of a lesson: "" for its core, a heading, how many sections; commands as they are."""
+    sections = [stop for stop in stops if isinstance(stop, InLesson)]
+    commands = [f"`{stop.text}`" for stop in stops if isinstance(stop, Command)]
+    if commands or not sections:
+        return " → ".join(commands)
+    return f"*{sections[0].heading}*" if len(stops) == 1 else counted(len(stops), "section")
+
+
+def _by_lesson(chosen: Route) -> Iterator[tuple[str, list[Stop]]]:
+    """Yield each lesson of a route with the stops in it; "" stands for commands."""
+    lessons = groupby(chosen.stops, key=lambda stop: "" if isinstance(stop, Command) else stop.lesson)
+    return ((lesson, list(stops)) for lesson, stops in lessons)
+
+
 def _plan(chosen: Route) -> str:
     """Return a route as a plan: a row for each lesson, with what is taken of it."""
     rows = ["| lesson | sections | minutes |", "|---|---|---:|"]
-    for lesson, stops in groupby(
-        chosen.stops, key=lambda stop: "" if isinstance(stop, Command) else stop.lesson
-    ):
-        taken = list(stops)
+    for lesson, stops in _by_lesson(chosen):
         if lesson:
             rows.append(
-                f"| {lesson} | {'; '.join(map(_taken, taken))} | {sum(each.minutes for each in taken)} |"
+                f"| {lesson} | {'; '.join(map(_taken, stops))} | {sum(each.minutes for each in stops)} |"
             )
     return "\n".join([*rows, f"| | **together** | **{chosen.minutes}** |"])
 
 
-def _taken(stop: Core | InLesson | Command) -> str:
+def _taken(stop: Stop) -> str:
     return stop.heading if isinstance(stop, InLesson) else "the core"
 
 

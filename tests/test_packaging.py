@@ -103,7 +103,6 @@ def test_conda_installs_what_make_lab_installs(environment):
 
 
 def test_conda_takes_the_package_from_the_checkout(environment):
-    assert environment["name"] == PROJECT["name"]
     assert environment["channels"] == ["conda-forge"]
     assert environment["dependencies"][-1] == {"pip": ["--editable .[pretrained]"]}
 

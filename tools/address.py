@@ -72,8 +72,8 @@ def rewrite(root: Path, old: Address, new: Address) -> Iterator[str]:
         path = root / name
         try:
             before = path.read_bytes().decode("utf-8")  # as it is: line ends stay
-        except (UnicodeDecodeError, FileNotFoundError):
-            continue  # a picture, or a file that was deleted
+        except (UnicodeDecodeError, FileNotFoundError, IsADirectoryError):
+            continue  # a picture, a file that was deleted, a link to a folder
         after = _readdressed(before, old, new)
         if after != before:
             path.write_bytes(after.encode("utf-8"))
@@ -88,7 +88,7 @@ def _readdressed(text: str, old: Address, new: Address) -> str:
     text = re.sub(rf"(?<![\w./-]){package}(?=\\?\[\w)", new.package, text)  # with extras; \[ in expressions
     text = re.sub(rf"(pip install (?:-\S+ )*['\"]?){package}(?![\w-])", rf"\g<1>{new.package}", text)
     text = re.sub(rf"(metadata\.\w+\(['\"]){package}(?=['\"])", rf"\g<1>{new.package}", text)
-    text = re.sub(rf'(?m)^(name(?: = "|: )){package}(?="?$)', rf"\g<1>{new.package}", text)
+    text = re.sub(rf'(?m)^(name = "){package}(?="$)', rf"\g<1>{new.package}", text)
     wheels = [re.sub(r"[-_.]+", "_", each.package).lower() for each in (old, new)]
     return re.sub(rf"\b{re.escape(wheels[0])}(?=-\d+\.\d+\S*\.whl)", wheels[1], text)
 

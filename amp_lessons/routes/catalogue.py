@@ -17,7 +17,7 @@ ABLE_TO = {
     "05": "predict what mixed precision saves for a model, and measure it reliably",
     "06": "find the cause behind a symptom, mend trainings that run and are wrong, and audit your own",
     "07": "fine-tune real pretrained weights, and put every instrument on a model of your own",
-    "08": "say what is added up over ranks in which dtype, and who keeps the fp32 weights",
+    "08": "say what is added up over GPUs in which dtype, and who keeps the fp32 weights",
     "09": "train in FP8 and FP4 on any machine, and judge what that saves before you adopt it",
     "10": "answer an interviewer aloud, prove the answer with a cell, and know it in two months",
     "11": "say which part of a language model needs which precision, and why two engines disagree",

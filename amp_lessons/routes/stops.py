@@ -131,17 +131,6 @@ class Route:
         stops = " → ".join(stop.as_markdown(folder) for stop in self.stops)
         return f"- **{self.title}**, {self.to}{takes}: {stops}"
 
-    def in_short(self, folder: str) -> str:
-        """Return the route as an item of a list: links to the lessons it leads through, and commands."""
-        takes = f" ({duration(self.minutes)})" if self.minutes else ""
-        stops = [
-            f"`{stop.text}`"
-            if isinstance(stop, Command)
-            else f"[{stop.lesson}]({folder}{shipped.head_of(stop.lesson).file})"
-            for stop in self.stops
-        ]
-        return f"- **{self.title}**{takes}: {' → '.join(dict.fromkeys(stops))}"
-
 
 def duration(minutes: int) -> str:
     """Put minutes into words, from two hours on to the nearest half hour."""

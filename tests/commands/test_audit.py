@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -184,6 +186,15 @@ def test_mistakes_are_told_after_the_script_and_in_files(tmp_path):
     assert [step["sampled"] for step in document["steps"]] == [True, False, True, False, True]
     assert "clip_before_unscale" in (tmp_path / "r.html").read_text("utf-8")
     assert done.stderr.endswith("wrote r.json\nwrote r.html\n")
+    said = re.sub(r"\d+", "n", done.stderr)
+    assert all(re.sub(r"\d+", "n", line.rstrip("…").strip()) in said for line in shown_in_the_readme())
+
+
+def shown_in_the_readme():
+    """Return the lines of the report that the README shows, of a script with the same mistake."""
+    text = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    shown = next(block for block in text.split("```") if "Audit of train.py" in block)
+    return shown.replace("train.py", "script.py").strip().splitlines()
 
 
 @pytest.mark.slow

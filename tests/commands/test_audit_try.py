@@ -78,6 +78,7 @@ def test_a_fragile_module_is_found_and_explains_the_difference(tmp_path):
     assert runs["equal run 2"]["losses"][0] == runs["as it is"]["losses"][0], "it is nudged at the first step"
 
 
+@pytest.mark.thorough
 def test_a_healthy_run_has_nothing_to_gain_and_is_not_searched(tmp_path):
     done = audited(tmp_path, "nn.ReLU()", "--steps", 20, "--json", "r.json", "--try")
     told, runs = runs_in(tmp_path)

@@ -13,7 +13,7 @@ import pytest
 from tests.grading.handed_in import HOSTILE, hand_in, solution
 
 pytest.importorskip("otter")
-assignment = pytest.importorskip("classroom.grading.assignment")
+assignment = pytest.importorskip("classroom.assignments.assignment")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -57,6 +57,7 @@ MODELS = {"images": IMAGES, "number": A_NUMBER_FROM_TWO_INPUTS, "tokens": TOKENS
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 def test_the_cells_after_it_take_any_model(monkeypatch, capsys, model):
     monkeypatch.setitem(CELLS, "own-model", model)

@@ -30,6 +30,7 @@ def moved(tmp_path_factory):
     changed = subprocess.check_output(["git", "diff", "--name-only", "HEAD"], cwd=ROOT, text=True).split()
     for name in filter(lambda each: (ROOT / each).exists(), changed):  # tried as it stands here
         shutil.copy(ROOT / name, root / name)
+    (root / "environment").symlink_to(root / "docs")  # as somebody has who keeps theirs elsewhere
     return root, list(address.rewrite(root, address.read(root), NEW))
 
 
@@ -52,6 +53,7 @@ def test_command_import_and_folders_keep_their_names(moved):
     root, _ = moved
     assert "`amp-lessons progress`" in (root / "README.md").read_text("utf-8")
     assert 'amp-lessons = "amp_lessons.commands.cli:main"' in (root / "pyproject.toml").read_text("utf-8")
+    assert "\nname: amp-lessons\n" in (root / "skills" / "amp-lessons" / "SKILL.md").read_text("utf-8")
     done = subprocess.run(
         [sys.executable, "-m", "amp_lessons", "--help"], cwd=root, capture_output=True, text=True
     )

@@ -22,7 +22,10 @@ AUTOCAST = (
     ),
     Message(
         name="autocast_off_for_this_dtype",
-        patterns=(r"In \S+ autocast, but the target dtype is not supported",),
+        patterns=(
+            r"In \S+ autocast, but the target dtype is not supported",
+            r"\w [Aa]utocast only supports dtypes? (of )?torch\.",
+        ),
         meaning="Autocast lowers to bf16 or fp16. For the dtype asked for, it has turned itself off: "
         "everything runs in the dtypes of its inputs.",
         cure="Give `dtype=torch.bfloat16` or `dtype=torch.float16`. For fp32, say `enabled=False`, which "

@@ -6,6 +6,8 @@ from amp_lessons.audit.explaining.message import Message
 
 _FLOAT = r"(c10::|torch\.)?(Float|float|Half|BFloat16|Double|double|float16|float32|bfloat16)"
 
+_TENSOR = r"torch\.(cuda\.)?(Half|BFloat16|Float|Double)Tensor"
+
 DTYPES = (
     Message(
         name="product_of_two_dtypes",
@@ -13,7 +15,7 @@ DTYPES = (
             r"[Ee]xpected (m1 and m2|mat1 and mat2|mat_a and mat_b) to have the same dtype",
             r"(mat1|self) and (mat2|vec) must have the same dtype",
             r"addmv input tensors must have the same dtype",
-            r"both vectors to have same dtype",
+            r"both (vectors to have|inputs should have) same dtype",
             rf"expected scalar type {_FLOAT} but found {_FLOAT}",
         ),
         meaning="A matrix product got a 16-bit and a 32-bit tensor. Autocast would have cast both, so it "
@@ -33,6 +35,8 @@ DTYPES = (
             r"Input type \(\S+\) and (weight|bias) type \(\S+\) should be the same",
             r"RNN input dtype \(\S+\) does not match weight dtype",
             r"[Ii]nput and (hidden|parameter) tensors are not the same dtype",
+            rf"prelu: Type promoting not supported\. Got {_FLOAT} and {_FLOAT}",
+            rf"to have the same type as .* but type {_TENSOR} does not equal {_TENSOR}",
         ),
         meaning="The layer's weights have another dtype (or device) than what it was given, and autocast "
         "was not on to cast either. Usually the model was cast with `half()` and the batch was not, or the "
@@ -50,6 +54,28 @@ DTYPES = (
         cure="Keep the normalisation's parameters in fp32, `norm.float()`, whatever the rest is in. Under "
         "autocast the whole model stays in fp32.",
         lesson="02",
+        source="C++",
+    ),
+    Message(
+        name="norm_in_several_kernels",
+        patterns=(r"Mismatch dtype between input and weight: .* Cannot dispatch to fused implementation",),
+        meaning="`rms_norm` got 16-bit inputs and an fp32 weight. The result is right; it comes from "
+        "several kernels where one fused kernel would do, so it takes longer. Under autocast it happens "
+        "behind every linear layer; newer versions cast for it on CUDA.",
+        cure="Nothing to do for right numbers. For speed run the model under `torch.compile`, which fuses "
+        "it, or give the norm fp32, `norm(x.float())`, with autocast off around it.",
+        lesson="05",
+        source="C++",
+        seen_at="https://github.com/pytorch/pytorch/issues/167308",
+    ),
+    Message(
+        name="compared_in_two_dtypes",
+        patterns=(rf"(^|: ){_FLOAT} did not match {_FLOAT}$",),
+        meaning="`torch.allclose` and `isclose` compare two tensors of one dtype only.",
+        cure="`torch.testing.assert_close(half, exact, check_dtype=False)`, which takes the tolerance of "
+        "the narrower format, or `torch.allclose(half.float(), exact, rtol=1e-3)` (1e-2 for bf16): the "
+        "1e-5 that it takes by itself is made for fp32.",
+        lesson="01",
         source="C++",
     ),
     Message(
@@ -74,6 +100,7 @@ DTYPES = (
             r"scatter\(\): Expected self\.dtype to be equal to src\.dtype",
             r"index_(add|copy)_?\(\): self .*and source .*(same scalar type|same dtype)",
             r"masked_scatter: expected self and source to have same dtypes",
+            r"put_\(\): self and source expected to have the same dtype",
         ),
         meaning="Values were written into a tensor of another dtype. Under autocast this happens when the "
         "tensor was made by `torch.zeros(...)`, which is fp32, and the values come out of a layer, in 16 "

@@ -29,8 +29,10 @@ SCALERS = (
     Message(
         name="step_skipped",
         patterns=(
-            r"OVERFLOW! (Rank \d+ )?Skipping step\. Attempted loss scale",
+            r"OVERFLOW! (Rank \d+ )?Skipping step\.",
+            r"dynamic loss scale overflow! Skipping step\.",
             r"Gradient overflow\. Skipping step, loss scaler \d+ reducing loss scale",
+            r"gradient overflow detected, ignoring gradient, setting loss scale to",
         ),
         meaning="A gradient was inf or NaN, so the scaler left this step out and lowered the loss scale: "
         "its everyday work in fp16, mostly in the first steps, where the scale starts too high.",
@@ -56,6 +58,93 @@ DEVICES = (
         source="transformers/training_args.py",
     ),
     Message(
+        name="trainer_without_fp16",
+        patterns=(r"[Mm]ixed precision training with AMP or APEX .*can only be used on CUDA",),
+        meaning="`fp16=True` was asked of a `Trainer` that finds no GPU. Mostly PyTorch sees none: it was "
+        "built without CUDA, its driver is too old for it, or `CUDA_VISIBLE_DEVICES` names one that is not "
+        "there. Older versions of Transformers say so; newer ones leave it to Accelerate, which has other "
+        "words.",
+        cure="Ask `torch.cuda.is_available()`: if it is False, install PyTorch for your driver. Without a "
+        "GPU leave out `fp16`, and take `bf16=True` where the processor is fast in it.",
+        lesson="07",
+        source="transformers/training_args.py",
+        seen_at="https://github.com/princeton-nlp/SimCSE/issues/273",
+    ),
+    Message(
+        name="speech_model_in_fp32",
+        patterns=(r"FP16 is not supported on CPU; using FP32 instead",),
+        meaning="Whisper decodes in fp16 unless it is told otherwise, and has found no GPU: it computes in "
+        "fp32 on the CPU. The text is no worse for it; it takes longer than on a GPU.",
+        cure="`model.transcribe(file, fp16=torch.cuda.is_available())` gives no warning. If the machine "
+        "has an NVIDIA GPU, a PyTorch without CUDA was installed.",
+        lesson="02",
+        source="whisper/transcribe.py",
+        seen_at="https://github.com/foges/whisper-dictation/issues/9",
+    ),
+    Message(
+        name="compute_type_without_kernels",
+        patterns=(r"but the target device or backend do not support efficient \w+ computation",),
+        meaning="CTranslate2 (faster-whisper, WhisperX) has no fast kernels for this format on this "
+        "device: fp16 on a CPU or on a GPU older than Volta, for one. Where the format was asked for it "
+        "stops, else it goes on in fp32.",
+        cure="`compute_type='int8'` on a CPU, `'float32'` or `'int8'` on an old GPU, `'float16'` on a "
+        "newer one; or `'default'`, which takes what there is.",
+        lesson="07",
+        source="CTranslate2: src/types.cc",
+        seen_at="https://github.com/SYSTRAN/faster-whisper/issues/65",
+    ),
+    Message(
+        name="flags_and_model_of_two_dtypes",
+        patterns=(r"Model is in b?float16 precision but you want to use b?float16 precision",),
+        meaning="Unsloth trains a model in the dtype that it was loaded in, and the trainer's flags ask "
+        "for another.",
+        cure="Set the flags to the model's dtype, as the message says: `fp16` for float16, `bf16` for "
+        "bfloat16. If the GPU has bf16, load in it.",
+        lesson="07",
+        source="unsloth/models/rl.py",
+    ),
+    Message(
+        name="no_tf32_on_this_gpu",
+        patterns=(r"--tf32 requires Ampere or a newer GPU",),
+        meaning="`tf32=True` was asked of a `Trainer` without a GPU that has TF32, which came with Ampere "
+        "(compute capability 8.0).",
+        cure="Leave out `tf32`. On an older GPU fp32 products stay fp32; `fp16=True` is what makes them "
+        "faster.",
+        lesson="05",
+        source="transformers/training_args.py",
+    ),
+    Message(
+        name="two_precisions_at_once",
+        patterns=(
+            r"At most one of fp16 and bf16 can be True",
+            r"bfloat16 and fp16 cannot be enabled at once",
+            r"ds (fp16|bf16)\.enabled=\S+ vs hf",
+            r"`--mixed_precision` arg cannot be set to `\w+` when `\w+` is set in the DeepSpeed config",
+            r"Cannot enable both amp with \(legacy\) fp16 or bfloat16 mode",
+        ),
+        meaning="Two places ask for two precisions: both flags are set, or DeepSpeed's configuration says "
+        "another one than the trainer or the launcher.",
+        cure="Decide in one place: bf16 where the GPU has it, else fp16. In DeepSpeed's configuration write "
+        "`auto` for `fp16.enabled` and `bf16.enabled`, so that they follow the trainer's flags.",
+        lesson="07",
+        source="transformers/training_args.py",
+    ),
+    Message(
+        name="deepspeed_without_16_bits",
+        patterns=(
+            r"Type (fp16|bf16) is not supported(\.| on your device)",
+            r"Cannot use fp16 without (accelerator|CUDA)",
+        ),
+        meaning="DeepSpeed decides by the device whether it trains in 16 bits there: fp16 on GPUs from "
+        "compute capability 7.0 (Volta) on, bf16 on those of which PyTorch says so, on a CPU bf16, and "
+        "neither on Apple's GPU. Or it has found no GPU and taken the CPU.",
+        cure="See which device it has chosen in the log, `Setting ds_accelerator to ...`. On a P100 or a "
+        "GTX 10 set `DS_ALLOW_DEPRECATED_FP16=1`, or train in fp32.",
+        lesson="07",
+        source="deepspeed/runtime/engine.py",
+        seen_at="https://github.com/deepspeedai/DeepSpeed/issues/6723",
+    ),
+    Message(
         name="engine_without_bf16",
         patterns=(r"Bfloat16 is only supported on GPUs with compute capability of at least",),
         meaning="The checkpoint says bf16, and this GPU has no bf16 arithmetic. The engine refuses "
@@ -65,6 +154,16 @@ DEVICES = (
         "are any.",
         lesson="07",
         source="vllm/worker/worker.py",
+    ),
+    Message(
+        name="engine_without_fp16",
+        patterns=(r"The model type '\w+' does not support float16\. Reason: Numerical instability",),
+        meaning="vLLM knows of this kind of model (Gemma 2 and 3 among them) that fp16 does not hold it: "
+        "trained in bf16, it has activations that fp16, which ends at 65,504, turns into inf.",
+        cure="`--dtype bfloat16`. On a GPU without it (a T4, a V100) `--dtype float32`, or another model.",
+        lesson="11",
+        source="vllm/config/model.py",
+        seen_at="https://github.com/vllm-project/vllm/issues/28857",
     ),
     Message(
         name="launcher_without_16_bits",
@@ -94,84 +193,149 @@ DEVICES = (
     ),
 )
 
-ATTENTION = (
+TRAINERS = (
     Message(
-        name="flash_attention_in_fp32",
+        name="old_name_of_dtype",
+        patterns=(r"`torch_dtype` is deprecated! Use `dtype` instead!",),
+        meaning="Transformers has renamed an argument. It still does the same: it says the format in which "
+        "the weights are loaded, and nothing of autocast.",
+        cure="Write `from_pretrained(..., dtype=torch.bfloat16)`. To train in mixed precision say "
+        "`dtype=torch.float32`, and `bf16=True` to the `Trainer`: weights loaded in 16 bits are trained in "
+        "16 bits.",
+        lesson="07",
+        source="transformers/configuration_utils.py",
+    ),
+    Message(
+        name="fp16_became_bf16",
+        patterns=(r"precision='?16(-mixed)?'?\)` but (native )?AMP (with fp16 )?is not supported on CPU",),
+        meaning="Lightning has no fp16 on a CPU and has taken `bf16-mixed`, which needs no scaler and has "
+        "fewer digits: the run is another one than on a GPU.",
+        cure="Nothing to do for a trial run. To see on a CPU what fp16 does, write the loop yourself with "
+        "`torch.autocast('cpu', dtype=torch.float16)` and `torch.amp.GradScaler('cpu')`.",
+        lesson="07",
+        source="pytorch_lightning/trainer/connectors/accelerator_connector.py",
+    ),
+    Message(
+        name="clipping_a_fused_optimizer",
         patterns=(
-            r"FlashAttention only supports? fp16 and bf16 data type",
-            r"Flash Attention \S+ only supports torch\.float16 and torch\.bfloat16 dtypes",
+            r"does not allow for gradient clipping because it performs unscaling of gradients internally",
+            r"Gradient clipping is not implemented for optimizers handling the unscaling",
         ),
-        meaning="FlashAttention was given fp32. Its kernels take 16 bits or fewer: the products run on "
-        "tensor cores, and the softmax's running state is kept in fp32 inside.",
-        cure="Run the model under `torch.autocast`, or load it with `dtype=torch.bfloat16`. If only "
-        "some of query, key and value are fp32, find what made them so: often a rotary embedding "
-        "or a norm in fp32, behind which a cast is missing.",
+        meaning="A fused optimizer unscales within its own step, so Lightning has no moment at which the "
+        "gradients are unscaled and the step not yet made, which is when it would clip.",
+        cure="Make the optimizer with `fused=False`. Lightning 2.6 asks for that in `bf16-mixed` as well, "
+        "where no scaler is at work.",
+        lesson="03",
+        source="pytorch_lightning/plugins/precision/amp.py",
+        seen_at="https://github.com/Lightning-AI/pytorch-lightning/issues/21435",
+    ),
+    Message(
+        name="scaler_for_bf16",
+        patterns=(r"`precision='?bf16-\w+'?` does not use a scaler, found",),
+        meaning="A `GradScaler` was handed over for bf16, which has the range of fp32 and needs none.",
+        cure="Leave out `scaler=`, or ask for `precision='16-mixed'`.",
+        lesson="03",
+        source="pytorch_lightning/plugins/precision/amp.py",
+    ),
+    Message(
+        name="unknown_precision_flag",
+        patterns=(
+            r"Precision .+ is invalid\. Allowed precision values",
+            r"\)` is not supported( in (FSDP|DeepSpeed|XLA))?\. `precision` must be one of",
+            r"Unknown mixed_precision mode: ",
+        ),
+        meaning="The trainer, or its strategy, has no precision of this name. Lightning calls them "
+        "`32-true`, `16-mixed`, `bf16-mixed`, `16-true`, `bf16-true`: `mixed` is autocast on fp32 weights, "
+        "`true` has the weights themselves in 16 bits. Accelerate says `no`, `fp16`, `bf16`, `fp8`.",
+        cure="Take one that the message lists; for a training that is `bf16-mixed`, or `16-mixed` on an "
+        "older GPU.",
+        lesson="07",
+        source="lightning_fabric/connector.py",
+        seen_at="https://github.com/Lightning-AI/lit-llama/issues/216",
+    ),
+    Message(
+        name="old_name_of_precision",
+        patterns=(r"`precision=\w+` is supported for historical reasons but its usage is discouraged",),
+        meaning="An old name for a precision. It still means autocast on fp32 weights: `16` is `16-mixed`, "
+        "`bf16` is `bf16-mixed`.",
+        cure="Write the new name, which the message says.",
+        lesson="07",
+        source="lightning_fabric/connector.py",
+    ),
+    Message(
+        name="backward_past_fabric",
+        patterns=(r"requires you to call `fabric\.backward\(loss\)` instead of `loss\.backward\(\)`",),
+        meaning="Fabric scales the loss, or hands it to its strategy, in its own `backward`. Without it "
+        "fp16's gradients would not be scaled, and the step would divide them by a scale that they never "
+        "had.",
+        cure="Call `fabric.backward(loss)`.",
+        lesson="07",
+        source="lightning_fabric/wrappers.py",
+    ),
+    Message(
+        name="amp_check_failed",
+        patterns=(
+            r"checks failed\W{0,6}(disabling Automatic Mixed Precision|Anomalies were detected with AMP)",
+            r"checks failed\W{0,6}AMP training on .* may cause NaN losses",
+        ),
+        meaning="Before it trains, YOLO's trainer finds boxes in one picture in fp32 and under autocast. "
+        "They differed, or the GPU is of a kind whose fp16 convolutions are known to give NaN (GTX 16 "
+        "among others): it trains in fp32, right and slower.",
+        cure="Leave it so on a GTX 16 or a T600, where fp16 brings NaN. On a newer GPU update PyTorch and "
+        "the driver, and compare a convolution in fp16 with fp32 yourself.",
+        lesson="06",
+        source="ultralytics/utils/checks.py",
+        seen_at="https://github.com/ultralytics/yolov5/issues/7908",
+    ),
+    Message(
+        name="transformer_engine_outside_autocast",
+        patterns=(r"Data types for parameters must match when outside of autocasted region",),
+        meaning="Transformer Engine casts weights only under PyTorch's autocast. Outside of it input and "
+        "weights have to have one dtype; its own `te.autocast` (or `fp8_autocast`) does not change that.",
+        cure="Put `torch.autocast('cuda', dtype=torch.bfloat16)` around the model too, or make its layers "
+        "with `params_dtype` equal to the input's dtype.",
+        lesson="09",
+        source="transformer_engine/pytorch/module/base.py",
+        seen_at="https://github.com/Lightning-AI/lightning-thunder/issues/1044",
+    ),
+    Message(
+        name="model_cast_before_apex",
+        patterns=(
+            r"When using amp\.(initialize|register), you do not need to call \.half\(\) on your model",
+        ),
+        meaning="Apex's `amp` wants the model in fp32 and makes what copies it needs itself; this one was "
+        "cast.",
+        cure="Leave out `model.half()`. Better leave Apex's `amp`, which is deprecated, for "
+        "`torch.autocast` and `torch.amp.GradScaler`.",
         lesson="02",
-        source="flash_attn: csrc/flash_attn/flash_api.cpp",
-    ),
-)
-
-QUANTIZED = (
-    Message(
-        name="inputs_cast_to_fp16",
-        patterns=(r"MatMul8bitLt: inputs will be cast from \S+ to float16 during quantization",),
-        meaning="bitsandbytes' 8-bit layer computes from fp16 inputs: yours are cast on the way in. From "
-        "bf16 that can overflow: a magnitude above 65,504 becomes inf.",
-        cure="Load the model with `dtype=torch.float16` to spare the cast, if its activations fit into"
-        " fp16; else look at outputs for inf, or quantize to 4 bits, where the compute dtype can "
-        "be bf16.",
-        lesson="07",
-        source="bitsandbytes/autograd/_functions.py",
-    ),
-    Message(
-        name="slow_4_bit_layer",
-        patterns=(
-            r"Input type into Linear4bit is torch\.float16, but bnb_4bit_compute_d?type=torch\.float32",
-        ),
-        meaning="The 4-bit weights are expanded to fp32 for each product, although the inputs are fp16: "
-        "right, and slow.",
-        cure="Say `bnb_4bit_compute_dtype=torch.bfloat16`, or `torch.float16`, in the `BitsAndBytesConfig`.",
-        lesson="07",
-        source="bitsandbytes/nn/modules.py",
-    ),
-    Message(
-        name="fp8_size",
-        patterns=(
-            r"Expected trailing dimension of mat1 to be divisible by 16",
-            r"mat2 shape \(.*\) must be divisible by 16",
-            r"FP8 execution requires .* divisible by 16",
-            r"Tensor dimensions are not compatible for FP8 execution",
-        ),
-        meaning="FP8 tensor cores multiply in tiles: the inner dimension and the layer's features have to"
-        " be multiples of 16, in Transformer Engine the number of rows a multiple of 8. Backward "
-        "multiplies by the rows, too, so that the last, shorter batch meets it as well.",
-        cure="Pad sequences and vocabulary to multiples of 16, leave out the last batch "
-        "(`drop_last=True`), or keep small and odd layers, such as the head, in bf16.",
-        lesson="09",
-        source="transformer_engine/pytorch/utils.py",
-        seen_at="https://github.com/NVIDIA/TransformerEngine/issues/1422",
-    ),
-    Message(
-        name="fp8_layers_of_two_dtypes",
-        patterns=(r"All layers must have the same last seen input_dtype",),
-        meaning="torchao's delayed scaling has seen inputs of two dtypes in its layers: some ran under "
-        "autocast and others not, or one has perhaps not run yet.",
-        cure="Run the whole model under one autocast, or in one dtype, and run every converted layer "
-        "before scales are updated.",
-        lesson="09",
-        source="torchao/float8/float8_linear_utils.py",
+        source="apex/amp/_initialize.py",
+        seen_at="https://github.com/NVIDIA/apex/issues/818",
     ),
 )
 
 IMAGES = (
     Message(
+        name="pipeline_on_a_cpu",
+        patterns=(r"Pipelines loaded with `(torch_)?dtype=torch\.float16` cannot run with `cpu` device",),
+        meaning="The pipeline was loaded in fp16 and moved to the CPU, which has few fp16 kernels: an "
+        "operation without one would stop it. To park it there between two uses is harmless.",
+        cure="To run on a CPU load it without the dtype, in fp32. If there is a GPU, "
+        "`pipe.to('cuda')`, and see why `torch.cuda.is_available()` is False.",
+        lesson="02",
+        source="diffusers/pipelines/pipeline_utils.py",
+    ),
+    Message(
         name="nan_in_an_image_model",
-        patterns=(r"A tensor with (all )?NaNs was produced in (VAE|Unet)",),
+        patterns=(
+            r"A tensor with (all )?NaNs was produced in (VAE|Unet)",
+            r"invalid value encountered in cast images = \(images \* 255\)",
+        ),
         meaning="The picture's decoder (VAE) or denoiser made NaN, mostly in fp16: some published "
         "decoders have activations beyond 65,504, which become inf, and inf minus inf is NaN. The"
         " picture would be black.",
-        cure="Run that part in fp32 (`--no-half-vae`, `--no-half`) or in bf16, or take a decoder that "
-        "was made for fp16. Switching the check off leaves a black picture.",
+        cure="Run that part in fp32 (`--no-half-vae`, `--no-half`; in diffusers "
+        "`pipe.vae.to(torch.float32)`, and its latents with it) or in bf16, or take a decoder that was "
+        "made for fp16. Switching the check off leaves a black picture.",
         lesson="07",
         source="modules/devices.py of stable-diffusion-webui",
         seen_at="https://github.com/AUTOMATIC1111/stable-diffusion-webui/issues/10227",

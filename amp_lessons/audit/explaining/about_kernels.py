@@ -22,6 +22,48 @@ KERNELS = (
         source="C++",
     ),
     Message(
+        name="complex_of_two_halves",
+        patterns=(
+            r"ComplexHalf support is experimental",
+            r"\"[^\"]+\" not implemented for 'ComplexHalf'",
+        ),
+        meaning="A complex number of two fp16 numbers (`complex32`): an FFT of fp16, or fp16 pairs viewed "
+        "as complex, makes it. Few operations exist for it, and each part ends at 65,504. bf16 has no "
+        "complex format at all.",
+        cure="Make complex numbers from fp32, `torch.view_as_complex(x.float())`, "
+        "`torch.fft.rfft(x.float())`, in an `enabled=False` region, and cast the real result back.",
+        lesson="02",
+        source="C++",
+    ),
+    Message(
+        name="imaginary_part_lost",
+        patterns=(r"Casting complex values to real discards the imaginary part",),
+        meaning="Complex numbers were cast to a real format, and half of each is gone. "
+        "`model.to(torch.bfloat16)` does it to complex buffers, such as the `freqs_cis` of rotary "
+        "embeddings; `half()` and `bfloat16()` leave them. In a backward pass it may be harmless: the "
+        "gradient of a real tensor is real.",
+        cure="Cast with `model.bfloat16()`, or keep such a buffer as two real ones (cosine and sine). "
+        "Where only the real part is meant, say so: `x.real`.",
+        lesson="02",
+        source="C++",
+    ),
+    Message(
+        name="no_convolution_for_this",
+        patterns=(
+            r"GET was unable to find an engine to execute this computation",
+            r"getCudnnDataTypeFromScalarType\(\) not supported for BFloat16",
+        ),
+        meaning="cuDNN has no way to compute this convolution: not for this dtype and shape on this GPU, "
+        "or not in the memory that is free. bf16 on a GPU older than Ampere is one case; but fp32 meets "
+        "the first message too, most of all where two packages of cuDNN lie over each other.",
+        cure="Run the layer once in fp32 with autocast off. If that works, leave it in such an island, or "
+        "take fp16. If it fails as well, the dtype has no part in it: free memory, look at `pip list` for "
+        "a second `nvidia-cudnn`, or say `torch.backends.cudnn.enabled = False`.",
+        lesson="02",
+        source="C++",
+        seen_at="https://github.com/pytorch/pytorch/issues/88571",
+    ),
+    Message(
         name="no_16_bit_algebra",
         patterns=(
             r"(Low|Half) precision dtypes not supported",
@@ -150,6 +192,18 @@ FLOAT8 = (
         "16.",
         lesson="09",
         source="torch/_meta_registrations.py",
+    ),
+    Message(
+        name="scaled_product_without_gradient",
+        patterns=(r"derivative for aten::_scaled_(grouped_)?mm(_v2)? is not implemented",),
+        meaning="PyTorch's scaled product is a building block, with no backward pass: its gradients need "
+        "scales of their own, and often another FP8 format.",
+        cure="To train, convert the layers with torchao, `convert_to_float8_training(model)`, or take "
+        "Transformer Engine; or write an `autograd.Function` with the two products of the backward pass. "
+        "To run a model only, call it under `torch.no_grad()`.",
+        lesson="09",
+        source="C++",
+        seen_at="https://github.com/pytorch/pytorch/issues/166729",
     ),
     Message(
         name="no_fp8_device",

@@ -19,6 +19,19 @@ SCALER = (
         seen_at="https://github.com/karpathy/nanoGPT/pull/481",
     ),
     Message(
+        name="no_scaler_in_torch_amp",
+        patterns=(
+            r"module 'torch(\.amp)?' has no attribute 'GradScaler'",
+            r"cannot import name 'GradScaler' from 'torch\.amp'",
+        ),
+        meaning="This PyTorch is older than 2.3, where `torch.amp.GradScaler` came for all devices. "
+        "Before, the scaler was CUDA's own.",
+        cure="Update PyTorch; or write `torch.cuda.amp.GradScaler()`, which takes no device.",
+        lesson="03",
+        source=_SOURCE,
+        seen_at="https://github.com/ultralytics/ultralytics/issues/14677",
+    ),
+    Message(
         name="scaler_factors",
         patterns=(
             r"The growth factor must be > 1\.0",
@@ -206,7 +219,10 @@ SCALER_CALLS = (
     ),
     Message(
         name="closure",
-        patterns=(r"Closure use is not currently supported if GradScaler is enabled",),
+        patterns=(
+            r"Closure use is not currently supported if GradScaler is enabled",
+            r"AMP and the LBFGS optimizer are not compatible",
+        ),
         meaning="A closure computes gradients anew within the step, where the scaler cannot check them. "
         "Optimizers that need one, such as LBFGS, do not go with a `GradScaler`. A closure that is passed "
         "by position is not refused: it runs, unchecked.",

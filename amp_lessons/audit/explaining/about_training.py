@@ -23,6 +23,49 @@ GRADIENTS = (
         source="C++",
     ),
     Message(
+        name="loss_not_finite",
+        patterns=(
+            r"Loss is (nan|-?inf), stopping training",
+            r"non-finite loss, ending training",
+            r"Loss became infinite or NaN at iteration",
+            r"found (NaN|Inf) in local forward loss calculation",
+        ),
+        meaning="The loss itself is NaN or inf, so the fault lies in the forward pass or in the weights, "
+        "where no scaler helps: it mends gradients. In fp16 some activation passed 65,504 (attention "
+        "scores, often); or an earlier step, unscaled wrongly or too large, has made the weights NaN.",
+        cure="Repeat that batch with autocast off. If the loss is finite, take bf16, or keep in fp32 what "
+        "overflows (`amp-lessons audit` finds the first place). If not, look at the weights, "
+        "`torch.isfinite(p).all()`, then at the data and the learning rate.",
+        lesson="06",
+        source="references/detection/engine.py of torchvision",
+        seen_at="https://github.com/LTH14/mar/issues/69",
+    ),
+    Message(
+        name="gradient_norm_not_finite",
+        patterns=(r"found (NaN|Inf) in local grad norm",),
+        meaning="Megatron looks at each rank's gradients before they are summed, so the rank that it names "
+        "had NaN or inf of its own. The loss was finite: it is the backward pass, which in bf16 and FP8 no "
+        "scaler watches.",
+        cure="Repeat the iteration in fp32 or with FP8 off. NaN on one rank only, and not again when it is "
+        "repeated: suspect the GPU. In fp16 with a dynamic scale Megatron leaves the check to the scaler.",
+        lesson="08",
+        source="megatron/core/distributed/param_and_grad_buffer.py",
+        seen_at="https://github.com/NVIDIA/Megatron-LM/issues/2301",
+    ),
+    Message(
+        name="logged_not_finite",
+        patterns=(r"NaN or Inf found in input tensor",),
+        meaning="A value that was sent to TensorBoard is NaN or inf. It is a warning of the logger's, and "
+        "the training goes on. With a `GradScaler` a gradient norm may be inf in the steps that it skips; "
+        "a loss may not.",
+        cure="See which value it is. If it is the loss, stop: find the first step and tensor that is not "
+        "finite. If it is a norm, log it after `scaler.unscale_(optimizer)`, and not in steps that the "
+        "scaler skips.",
+        lesson="06",
+        source="tensorboardX/x2num.py",
+        seen_at="https://github.com/lm-sys/FastChat/issues/2378",
+    ),
+    Message(
         name="norm_not_finite",
         patterns=(r"The total norm of order \S+ for gradients from `parameters` is non-finite",),
         meaning="Clipping with `error_if_nonfinite=True` met inf or NaN. With a `GradScaler` that is how "

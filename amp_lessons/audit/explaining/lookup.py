@@ -10,10 +10,13 @@ from typing import Any
 
 from markupsafe import Markup
 
+from amp_lessons.audit.explaining.about_apple import APPLE
+from amp_lessons.audit.explaining.about_attention import ATTENTION
 from amp_lessons.audit.explaining.about_autocast import AUTOCAST, COMPILING
 from amp_lessons.audit.explaining.about_dtypes import DTYPES, RANGES
-from amp_lessons.audit.explaining.about_frameworks import ATTENTION, DEVICES, IMAGES, QUANTIZED, SCALERS
+from amp_lessons.audit.explaining.about_frameworks import DEVICES, IMAGES, SCALERS, TRAINERS
 from amp_lessons.audit.explaining.about_kernels import FLOAT8, KERNELS, TF32
+from amp_lessons.audit.explaining.about_quantized import FLOAT8_DEVICES, QUANTIZED
 from amp_lessons.audit.explaining.about_scaler import SCALER, SCALER_CALLS
 from amp_lessons.audit.explaining.about_training import GRADIENTS, MEMORY, OPTIMIZERS, SHARDING
 from amp_lessons.audit.explaining.message import Message
@@ -39,8 +42,11 @@ MESSAGES: tuple[Message, ...] = (
     *COMPILING,
     *SCALERS,
     *DEVICES,
+    *APPLE,
+    *TRAINERS,
     *ATTENTION,
     *QUANTIZED,
+    *FLOAT8_DEVICES,
     *IMAGES,
 )
 
@@ -71,7 +77,7 @@ class Explanation:
         if self.lesson:
             yield "lesson", f"{self.lesson} explains it"
         if self.source:
-            yield "from", " · ".join(filter(None, [f"PyTorch, `{self.source}`", self.seen_at]))
+            yield "from", " · ".join(filter(None, [_owner(self.source) + f"`{self.source}`", self.seen_at]))
 
     def __str__(self) -> str:
         lines = [self.said or "(no message)"]
@@ -108,6 +114,11 @@ class Explanation:
                 item.format(heading, prose.as_html(sentence)) for heading, sentence in self._parts()
             ),
         )
+
+
+def _owner(source: str) -> str:
+    """Say that a file is PyTorch's; the path of another library's says whose it is."""
+    return "PyTorch, " if source == "C++" or source.startswith("torch/") else ""
 
 
 def _plain_markdown(text: str) -> str:

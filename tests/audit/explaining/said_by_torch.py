@@ -10,7 +10,7 @@ import ast
 import importlib.util
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -31,6 +31,7 @@ AMP_WORDS = re.compile(
 # Tests of PyTorch itself, and code that it writes out for compilers: nobody's training says what they say.
 NOT_READ = {"testing", "include", "lib", "bin", "share", "__pycache__", "_vendor", "codegen", "torchgen"}
 SPEAKING = {"warn", "warn_once", "deprecated", "unimplemented", "_check", "_check_value", "_check_type"}
+LOGGING = {"warning", "warning_once", "error", "rank_zero_warn"}  # by which frameworks speak, too
 UNKNOWN_VALUE = "x"  # stands for whatever is filled in when the program runs
 
 _LIKELY = re.compile(
@@ -78,8 +79,17 @@ def _in_file(path: Path) -> Iterator[Said]:
         yield from (Said(file, text) for block in telling for text in messages(block))
 
 
-def messages(source: str) -> Iterator[str]:
-    """Yield what a piece of Python raises, asserts or warns of, where any of it is written out."""
+def said_in(file: Path) -> Iterator[str]:
+    """Yield what a file says, of PyTorch's or of a framework's, which may say it by a logger."""
+    ours = TORCH in file.parents
+    yield from messages(file.read_text("utf-8"), SPEAKING if ours else SPEAKING | LOGGING)
+
+
+def messages(source: str, speaking: Set[str] = SPEAKING) -> Iterator[str]:
+    """Yield what a piece of Python raises, asserts or warns of, where any of it is written out.
+
+    ``speaking`` are the functions by whose calls it warns.
+    """
     try:
         tree = ast.parse(source)
     except SyntaxError:  # the block was cut within a string; no message that matters stands in one
@@ -87,12 +97,12 @@ def messages(source: str) -> Iterator[str]:
     nodes = list(ast.walk(tree))
     named = _texts_by_name(nodes)
     for node in nodes:
-        text = " ".join(_text(part, named) for part in _spoken(node))
+        text = " ".join(_text(part, named) for part in _spoken(node, speaking))
         if re.search(r"[A-Za-z]{2}", text):
             yield " ".join(text.split())
 
 
-def _spoken(node: ast.AST) -> list[ast.expr]:
+def _spoken(node: ast.AST, speaking: Set[str]) -> list[ast.expr]:
     """Return the expressions of a statement or call that are said when it runs."""
     if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
         return _arguments(node.exc)
@@ -100,7 +110,7 @@ def _spoken(node: ast.AST) -> list[ast.expr]:
         return [node.msg]
     if isinstance(node, ast.Call):
         name = getattr(node.func, "attr", getattr(node.func, "id", ""))
-        return _arguments(node) if name in SPEAKING else []
+        return _arguments(node) if name in speaking else []
     return []
 
 

@@ -15,6 +15,7 @@ from amp_lessons.audit.explaining import MESSAGES
 
 FP16 = "Attempting to unscale FP16 gradients."
 TWICE = "step() has already been called since the last update()."
+BLOCKS = "Blockwise quantization only supports 16/32-bit floats, but got torch.uint8"
 NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
 TO_COME = {"06", "07", "08", "09"}
 
@@ -90,6 +91,29 @@ def test_what_is_not_known_says_so_and_how_to_go_on():
     assert "not among the messages" in str(explanation)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Tensors must have same number of dimensions: got 2 and 3",
+        "CUDA error: an illegal memory access was encountered",
+        "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED",
+        "cuDNN error: CUDNN_STATUS_NOT_SUPPORTED. This error may appear if you passed in a non-contiguous "
+        "input.",
+        "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!",
+        "Expected tensor for argument #1 'indices' to have the same type as tensor for argument #2 "
+        "'offsets'; but type torch.IntTensor does not equal torch.LongTensor (while checking arguments for "
+        "embedding_bag)",
+        "derivative for aten::_scaled_dot_product_efficient_attention_backward is not implemented",
+        "module 'torch' has no attribute 'float8_e4m3fn'",
+        "The attention mask and the pad token id were not set.",
+        "KeyError: 'scale'",
+        "RuntimeWarning: invalid value encountered in cast",
+    ],
+)
+def test_what_has_nothing_to_do_with_precision_is_not_answered(text):
+    assert not audit.explain(text).known
+
+
 @pytest.mark.parametrize("thing", [None, 3, ValueError, [FP16]])
 def test_something_else_is_refused_in_words(thing):
     with pytest.raises(TypeError, match="an exception, a warning or the text of one can be explained, not"):
@@ -116,6 +140,14 @@ def test_an_explanation_cannot_be_changed():
 def test_an_unknown_one_and_one_without_words_are_shown_too():
     for problem in ("", RuntimeError(), "\n \n"):
         assert audit.explain(problem)._repr_mimebundle_()["text/plain"].startswith("(no message)")
+
+
+@pytest.mark.parametrize(
+    ("text", "origin"),
+    [(FP16, "PyTorch, `torch/amp/grad_scaler.py`"), (BLOCKS, "`bitsandbytes/functional.py`")],
+)
+def test_it_says_whose_file_it_comes_from(text, origin):
+    assert f"  from: {origin} ·" in str(audit.explain(text))
 
 
 def test_names_are_given_once():

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 from amp_lessons import audit
 from tests.audit.explaining import mistakes_with_dtypes as dtypes
+from tests.audit.explaining import mistakes_with_kernels as kernels
 from tests.audit.explaining.mistakes_with_scalers import MISTAKES as WITH_SCALERS
 from tests.audit.explaining.provoking import Mistake, Training, heard
 
@@ -18,6 +19,10 @@ MISTAKES = (
     *dtypes.AUTOCAST,
     *dtypes.DTYPES,
     *dtypes.NUMBERS,
+    *kernels.ATTENTION,
+    *kernels.COMPLEX,
+    *kernels.TWO_DTYPES,
+    *kernels.WHOLE_NUMBERS,
     *(dtypes.GROUPED if hasattr(F, "grouped_mm") else ()),  # not in PyTorch 2.9
     *(dtypes.GRADIENTS if hasattr(torch.Tensor, "grad_dtype") else ()),  # not in PyTorch 2.9
     *(dtypes.ADDED if hasattr(F, "scaled_addmm") else ()),  # from 2.15 on

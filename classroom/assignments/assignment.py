@@ -15,9 +15,9 @@ _CHECKOUT = Path(__file__).resolve().parents[2]
 _NBGRADER_CONFIG = """\
 import sys
 
-sys.path.insert(0, {checkout!r})  # where classroom/grading lies
+sys.path.insert(0, {checkout!r})  # where classroom/assignments lies
 
-from classroom.grading.for_nbgrader import configure
+from classroom.assignments.for_nbgrader import configure
 
 c = get_config()
 configure(c)
@@ -70,7 +70,7 @@ def for_otter(folder: Path, lesson: str) -> Path:
     for exercise in found:
         test = _OTTER_TEST.format(id=exercise.id, points=points_of(exercise))
         _write(folder / "tests" / f"{exercise.id}.py", test)
-    plugin = {"classroom.grading.for_otter.GradeBehindWalls": {"exercises": [each.id for each in found]}}
+    plugin = {"classroom.assignments.for_otter.GradeBehindWalls": {"exercises": [each.id for each in found]}}
     _write(folder / "otter_config.json", json.dumps({"plugins": [plugin]}, indent=1))
     path = folder / f"{name}.ipynb"
     _write(path, json.dumps(written, indent=1))

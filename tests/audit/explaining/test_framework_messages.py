@@ -1,0 +1,181 @@
+"""What installed frameworks say of a real mistake is known, and what the cure recommends runs in silence."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from amp_lessons import audit
+from tests.audit.explaining.provoking import Mistake, X, heard
+
+BF16 = torch.bfloat16
+
+
+class _Records(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append(record.getMessage())
+
+
+def _said(code: Callable[[], object]) -> list[BaseException | str]:
+    """Return what code raises and warns of, and what Transformers logs meanwhile, each warning anew."""
+    logger, records = logging.getLogger("transformers"), _Records()
+    if once := getattr(logger, "warning_once", None):
+        once.cache_clear()
+    logger.addHandler(records)
+    try:
+        return [*heard(code), *records.said]
+    finally:
+        logger.removeHandler(records)
+
+
+def _explained(mistake: Mistake) -> None:
+    said = _said(mistake.made)
+    assert mistake.name in {audit.explain(each).name for each in said}, said
+    said = _said(mistake.cured)
+    assert not [each for each in said if isinstance(each, Exception) and not isinstance(each, Warning)]
+    assert not [each for each in said if audit.explain(each).known]
+
+
+def _arguments(**flags: bool) -> object:
+    from transformers import TrainingArguments
+
+    return TrainingArguments("unused", report_to=[], **flags)
+
+
+def _model(quantized: bool) -> torch.nn.Module:
+    from transformers import BertConfig, BertModel
+
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    model = BertModel(BertConfig(vocab_size=8, **sizes))
+    model.is_quantized = quantized
+    return model
+
+
+def _validated(quantized: bool) -> None:
+    from transformers.trainer_utils import validate_quantization_for_training
+
+    validate_quantization_for_training(_model(quantized))
+
+
+def _checked_for_flash(dtype: torch.dtype) -> None:
+    from transformers.modeling_flash_attention_utils import fa_peft_integration_check
+
+    fa_peft_integration_check(*[X.to(dtype)] * 3, target_dtype=BF16)
+
+
+def _dtype_by(name: str) -> torch.dtype:
+    from transformers import BertConfig
+
+    return getattr(BertConfig(dtype=BF16), name)
+
+
+WITH_TRANSFORMERS = (
+    Mistake("old_name_of_dtype", lambda: _dtype_by("torch_dtype"), lambda: _dtype_by("dtype")),
+    Mistake(
+        "queries_cast_back",
+        lambda: _checked_for_flash(torch.float32),
+        lambda: _checked_for_flash(BF16),
+    ),
+    Mistake(
+        "quantized_model_cast",
+        lambda: _model(quantized=True).half(),
+        lambda: _model(quantized=False).half(),
+    ),
+    Mistake(
+        "quantized_model_trained",
+        lambda: _validated(quantized=True),
+        lambda: _validated(quantized=False),
+    ),
+    Mistake(
+        "no_tf32_on_this_gpu",
+        lambda: _arguments(use_cpu=True, tf32=True),
+        lambda: _arguments(use_cpu=True),
+    ),
+    Mistake(
+        "two_precisions_at_once",
+        lambda: _arguments(use_cpu=True, fp16=True, bf16=True),
+        lambda: _arguments(use_cpu=True, bf16=True),
+    ),
+)
+
+
+@pytest.mark.parametrize("mistake", WITH_TRANSFORMERS, ids=str)
+def test_what_transformers_says_is_explained(mistake: Mistake):
+    pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    _explained(mistake)
+
+
+def test_what_accelerate_says_is_explained():
+    accelerate = pytest.importorskip("accelerate")
+    _explained(
+        Mistake(
+            "unknown_precision_flag",
+            lambda: accelerate.Accelerator(cpu=True, mixed_precision="16-mixed"),
+            lambda: accelerate.Accelerator(cpu=True, mixed_precision="no"),
+        )
+    )
+
+
+def _trainer(precision: object, folder: Path) -> object:
+    import pytorch_lightning
+
+    return pytorch_lightning.Trainer(accelerator="cpu", precision=precision, default_root_dir=folder)
+
+
+def _precision(name: str, **more: object) -> object:
+    from pytorch_lightning.plugins import MixedPrecision
+
+    return MixedPrecision(name, "cpu", **more)
+
+
+def _clipped(fused: bool) -> None:
+    weight = torch.nn.Parameter(X.clone())
+    weight.grad = X.clone()
+    _precision("16-mixed").clip_gradients(torch.optim.AdamW([weight], fused=fused), 1.0)
+
+
+def _with_lightning(folder: Path) -> tuple[Mistake, ...]:
+    scaler = torch.amp.GradScaler("cpu")
+    return (
+        Mistake(
+            "fp16_became_bf16", lambda: _trainer("16-mixed", folder), lambda: _trainer("bf16-mixed", folder)
+        ),
+        Mistake(
+            "unknown_precision_flag",
+            lambda: _trainer("fp16", folder),
+            lambda: _trainer("bf16-mixed", folder),
+        ),
+        Mistake(
+            "old_name_of_precision", lambda: _trainer("bf16", folder), lambda: _trainer("bf16-mixed", folder)
+        ),
+        Mistake(
+            "scaler_for_bf16",
+            lambda: _precision("bf16-mixed", scaler=scaler),
+            lambda: _precision("16-mixed", scaler=scaler),
+        ),
+        Mistake("clipping_a_fused_optimizer", lambda: _clipped(True), lambda: _clipped(False)),
+    )
+
+
+def test_what_lightning_says_is_explained(tmp_path):
+    pytest.importorskip("pytorch_lightning")
+    for mistake in _with_lightning(tmp_path):
+        _explained(mistake)
+
+
+def test_lightning_asks_for_an_optimizer_that_is_not_fused_in_bf16_too():
+    """As the cure says."""
+    pytest.importorskip("pytorch_lightning")
+    weight = torch.nn.Parameter(X.clone())
+    fused = torch.optim.AdamW([weight], fused=True)
+    [error] = heard(lambda: _precision("bf16-mixed").clip_gradients(fused, 1.0))
+    assert audit.explain(error).name == "clipping_a_fused_optimizer"
