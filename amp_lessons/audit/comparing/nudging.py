@@ -90,7 +90,7 @@ class _Moved(torch.autograd.Function):
         ctx.save_for_backward(inputs[1])
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         """Multiply by the same, in a way that can be differentiated again."""
         (factors,) = ctx.saved_tensors
         return _times(gradient.to(factors.dtype), factors, gradient).to(gradient.dtype), None
