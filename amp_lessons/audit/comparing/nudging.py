@@ -8,6 +8,7 @@ arithmetic, as CADNA and Verificarlo have it (Vignes, 1993; Denis, de Oliveira C
 
 from __future__ import annotations
 
+import math
 import random
 import weakref
 from collections.abc import Mapping, Sequence
@@ -23,7 +24,7 @@ from amp_lessons.audit.comparing.pairing import shared_formats
 from amp_lessons.audit.comparing.recording import Recording
 from amp_lessons.audit.recorder.later import is_batched, is_distributed
 
-_NOISE = 2**18  # numbers that are drawn once; each tensor begins at another of them
+_NOISE = 2**20  # numbers that are drawn once; each tensor begins at another of them
 _SEED = 20261125
 
 
@@ -55,23 +56,49 @@ class Nudge:
         before = self._moved.get(id(tensor))
         if before is not None and before[0]() is tensor and before[1] >= eps:
             return tensor  # the module inside of this one, or before it, has returned it so
-        exact = torch.promote_types(tensor.dtype, torch.float32)
-        with torch.no_grad():
-            here = tensor.to(exact)
-            factors = self._noise(tensor).to(exact).mul(eps).add_(1.0)
-            # a probability must not grow beyond 1, nor the largest number to inf
-            moved = here * factors
-            factors.masked_fill_(moved != moved.clamp(*torch.aminmax(here)), 1.0)
-        nudged = (tensor.to(exact) * factors).to(tensor.dtype)
+        factors = self._taken(tensor, eps)
+        nudged = _Moved.apply(tensor, factors)
         self._moved[id(nudged)] = weakref.ref(nudged), eps
         return nudged
 
-    def _noise(self, tensor: Tensor) -> Tensor:
-        """Take numbers between -1 and 1 that were drawn apart from PyTorch's own, in a tensor's shape."""
+    def _taken(self, tensor: Tensor, eps: float) -> Tensor:
+        """Take factors near 1 that were drawn apart from PyTorch's own numbers, in a tensor's shape."""
+        exact = torch.promote_types(tensor.dtype, torch.float32)
         count, begin = tensor.numel(), self._drawn.randrange(_NOISE)
-        noise = _noise(str(tensor.device))
-        times = (begin + count) // _NOISE + 1
-        return (noise.repeat(times) if times > 1 else noise)[begin : begin + count].view(tensor.shape)
+        factors = _factors(str(tensor.device), exact, eps)
+        times = (begin + count - 1) // factors.numel() + 1
+        return (factors.repeat(times) if times > 1 else factors)[begin : begin + count].view(tensor.shape)
+
+
+class _Moved(torch.autograd.Function):
+    """A tensor times factors near 1, within its own range, and its gradient times the same factors."""
+
+    @staticmethod
+    def forward(tensor: Tensor, factors: Tensor) -> Tensor:
+        """Multiply: a probability must not grow beyond 1, nor the largest number to inf."""
+        here = tensor.to(factors.dtype)
+        least, most = torch.aminmax(here)
+        if tensor.device.type == "cpu" and math.isfinite(float(least) + float(most)):
+            return _times(here, factors, tensor).clamp_(float(least), float(most)).to(tensor.dtype)
+        least, most = least.nan_to_num(-torch.inf, neginf=-torch.inf), most.nan_to_num(torch.inf, torch.inf)
+        moved = here * factors
+        return moved.where(moved.isfinite(), here).clamp_(least, most).to(tensor.dtype)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        """Keep the factors."""
+        ctx.save_for_backward(inputs[1])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        """Multiply by the same, in a way that can be differentiated again."""
+        (factors,) = ctx.saved_tensors
+        return _times(gradient.to(factors.dtype), factors, gradient).to(gradient.dtype), None
+
+
+def _times(here: Tensor, factors: Tensor, original: Tensor) -> Tensor:
+    """Multiply ``here``, in place where it is a copy of the ``original``: new memory takes time as well."""
+    return here * factors if here is original else here.mul_(factors)
 
 
 def _can_be_nudged(tensor: Tensor) -> bool:
@@ -80,6 +107,8 @@ def _can_be_nudged(tensor: Tensor) -> bool:
 
 
 @cache
-def _noise(device: str) -> Tensor:
-    drawn = torch.Generator().manual_seed(_SEED)
-    return torch.empty(_NOISE).uniform_(-1.0, 1.0, generator=drawn).to(device)
+def _factors(device: str, dtype: torch.dtype, eps: float) -> Tensor:
+    """Return all factors twice in a row, so that most tensors take theirs without a copy."""
+    drawn = torch.Generator("cpu").manual_seed(_SEED)
+    noise = torch.empty(_NOISE, device="cpu").uniform_(-1.0, 1.0, generator=drawn).to(device, dtype)
+    return noise.mul_(eps).add_(1.0).repeat(2)

@@ -37,13 +37,13 @@ def begins_low(memory: Memory) -> Iterator[tuple[events.Event, Verdict]]:
 @on(events.StepDone)
 def always_overflows(event: events.StepDone, memory: Memory) -> Iterator[Verdict]:
     """Report many steps skipped in a row, or some whose loss was no number: no scale would help."""
-    skipped = memory.skipped_in_a_row[event.optimizer] + 1
     if event.happened:
         return
-    if skipped == _TOO_MANY:
-        yield seen(catalogue.scaler.always_overflows(_TOO_MANY))
-    if is_broken(event) and memory.broken_in_a_row[event.optimizer] + 1 == _TOO_MANY_BROKEN:
+    broken = memory.broken_in_a_row[event.optimizer] + 1 if is_broken(event) else 0
+    if broken == _TOO_MANY_BROKEN:
         yield seen(catalogue.scaler.always_overflows(_TOO_MANY_BROKEN, event.loss))
+    elif broken < _TOO_MANY_BROKEN and memory.skipped_in_a_row[event.optimizer] + 1 == _TOO_MANY:
+        yield seen(catalogue.scaler.always_overflows(_TOO_MANY))
 
 
 @on(events.Updated)

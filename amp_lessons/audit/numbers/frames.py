@@ -22,7 +22,7 @@ from amp_lessons.audit.recorder.stale import is_stale
 from amp_lessons.audit.seen import Frame, Nonfinite, Phase, StepSeen
 from amp_lessons.precisions import HALVES
 
-_KEPT = 21  # frames, up to the first inf or NaN
+INPUT_OF = "input of "  # before a module's name, where it was given what is inf or NaN
 _HALVES = frozenset(HALVES.values())
 
 
@@ -88,9 +88,9 @@ class FrameRecorder:
         self._note_modes(module, output)
         if not self._frames["forward"]:
             for tensor in _floating(inputs):
-                self._frame("forward", module, f"input of {name}", tensor)
+                self._frame("forward", module, f"{INPUT_OF}{name}", tensor)
         for tensor in _floating(output):
-            self._frame("forward", module, name, tensor)
+            self._frame("forward", module, name, tensor, () if module._modules else _floating(inputs))
             if tensor.requires_grad:
                 arrived = partial(self._arrived, module, name, self._off_in_evaluation(module))
                 tensor.register_hook(partial(self._safely, arrived))
@@ -124,12 +124,18 @@ class FrameRecorder:
             self.evaluating = self.evaluating or off
             self._frame("backward", module, name, gradient)
 
-    def _frame(self, phase: Phase, module: nn.Module, name: str, tensor: Tensor) -> None:
+    def _frame(
+        self, phase: Phase, module: nn.Module, name: str, tensor: Tensor, given: Sequence[Tensor] = ()
+    ) -> None:
         frames = self._frames[phase]
         if is_batched(tensor) or phase in self.found or (frames and _bad(frames[-1][1].at_once())):
             return
-        frame = Frame(name, type(module).__name__, _operation(tensor), math.nan, tensor.dtype)
-        frames.append((frame, _largest(tensor)))
+        largest = _largest(tensor)
+        if not largest.known or _bad(largest.at_once()):
+            for each in given:  # no layer is to blame for it; one in place overwrote it
+                if not is_batched(each) and each.data_ptr() != tensor.data_ptr():
+                    frames.append((_named(f"{INPUT_OF}{name}", module, each), _largest(each)))
+        frames.append((_named(name, module, tensor), largest))
 
     def first(self, steps: Sequence[StepSeen]) -> Nonfinite | None:
         """Return the first inf or NaN: one of a forward pass, if any; an overflow of gradients, if not."""
@@ -157,10 +163,17 @@ class FrameRecorder:
         read: list[Frame] = []
         for frame, largest in self._frames[phase]:
             value = largest.read()
+            if read and frame.module.startswith(INPUT_OF) and not _bad(value):
+                continue
             read.append(Frame(frame.module, frame.kind, frame.operation, value or 0.0, frame.dtype))
             if _bad(value):
                 self.found[phase] = Nonfinite(frame.module, frame.operation, phase, self._step, tuple(read))
                 return
+
+
+def _named(name: str, module: nn.Module, tensor: Tensor) -> Frame:
+    """Describe a tensor whose largest magnitude is not read yet."""
+    return Frame(name, type(module).__name__, _operation(tensor), math.nan, tensor.dtype)
 
 
 def _operation(tensor: Tensor) -> str:

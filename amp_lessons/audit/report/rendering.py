@@ -241,7 +241,9 @@ def _first_nonfinite(document: Document) -> Iterator[Section]:
         return
     at = f" ({found['operation']})" if found["operation"] else ""
     on = f" on rank {found['rank']}" if found["rank"] is not None else ""
-    said = f"In `{found['module']}`{at}{on}, in the {found['phase']} pass before step {found['step'] + 1}."
+    before, _, module = found["module"].rpartition(" ")  # "input of head": what it was given
+    where = f"the {before} `{module}`" if before else f"`{module}`"
+    said = f"In {where}{at}{on}, in the {found['phase']} pass before step {found['step'] + 1}."
     place = found["place"]
     items = [("at", f"{Place(**place)}  `{place['source']}`")] if place is not None else []
     if found["recovered"]:
@@ -265,6 +267,7 @@ def _layers(document: Document, most: int) -> Iterator[Section]:
     caption = "What each layer's gradients and updates lost"
     if trained:
         caption = "As trained: the fraction of the gradients, and of their norm, that became zero"
+    if trained and used_format(document) == "fp16":  # bf16 reaches as far down as fp32
         said.append("Some of those that are already 0 may have underflowed in the backward pass.")
     cells = [
         (

@@ -157,7 +157,9 @@ def _half(document: Document) -> str:
 def _worst(document: Document) -> list[str]:
     """Name the layers whose gradients lose most in training, and the module of the first inf or NaN."""
     first = document["first_nonfinite"]
-    broken = [first["module"]] if first is not None and not first["recovered"] else []
+    # "input of head" is no module's name: what it was given was bad already
+    named = first is not None and not first["recovered"] and " " not in first["module"]
+    broken = [first["module"]] if first is not None and named else []
     rows = layer_rows(document)[:_MOST_LAYERS]
     losing = [row.name for row in rows if (loss := row.losses.get(AS_TRAINED)) is not None and loss.norm > 0]
     return list(dict.fromkeys([*broken, *losing]))[:_MOST_LAYERS]

@@ -484,3 +484,17 @@ def test_a_nudge_moves_no_further_than_rounding_and_leaves_ranges_and_random_num
     assert torch.equal(nudge.nudged(torch.arange(3), 0, 0), torch.arange(3))
     low = torch.rand(1000).bfloat16()
     assert 0.1 < float((nudge.nudged(low, 0, 0) != low).float().mean()) < 0.9
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_nudged_gradient_is_nudged_by_the_same_and_can_be_differentiated_again(dtype):
+    nudge = audit.Nudge({0: [str(dtype).removeprefix("torch.")]})
+    tensor = torch.linspace(1.0, 2.0, 50).to(dtype).requires_grad_()
+    moved = nudge.nudged(tensor, 0, 0)
+    (gradient,) = torch.autograd.grad(moved.pow(3).sum(), tensor, create_graph=True)
+    inner = slice(1, -1)  # the least and the most stay where they are
+    factor = (moved.detach().double() / tensor.detach().double())[inner]
+    expected = 3 * moved.detach().double()[inner] ** 2 * factor
+    torch.testing.assert_close(gradient.detach().double()[inner], expected, rtol=2e-2, atol=0)
+    (second,) = torch.autograd.grad(gradient.sum(), tensor)
+    torch.testing.assert_close(second, 6 * tensor.detach(), rtol=5e-2, atol=0)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 import pytest
 import torch
 
+from amp_lessons.audit.comparing import sketches
 from amp_lessons.audit.comparing.sketches import WIDTH, relative_difference, sketch
 
 
@@ -80,6 +82,22 @@ def test_it_depends_on_numbers_only_and_touches_nothing(dtype):
     assert torch.equal(sketch(tensor.transpose(0, 1).contiguous().transpose(0, 1)).sums, sums)
 
 
+@pytest.mark.parametrize("count", [1, 488, 500, 61 * 2048, 61 * 2048 * 3 + 77])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.int64])
+def test_a_cpu_and_a_device_make_the_same_sketch(count, dtype):
+    flat = (torch.randn(count) * 100).to(dtype)
+    here, there = sketches._sums_here(flat), sketches._sums_there(flat)
+    torch.testing.assert_close(here, there, rtol=1e-12, atol=1e-9)
+
+
+def test_a_first_sketch_in_inference_mode_leaves_those_after_it_alone():
+    sketches._workspace.cache_clear()
+    tensor = torch.randn(100)
+    with torch.inference_mode():
+        first = sketch(tensor).sums
+    assert torch.equal(sketch(tensor).sums, first)
+
+
 def test_it_is_linear_and_leaves_no_trace_in_autograd():
     one = torch.randn(300, 300, dtype=torch.float64, requires_grad=True)
     other = torch.randn(300, 300, dtype=torch.float64)
@@ -94,6 +112,9 @@ def test_inf_and_nan_are_counted_and_left_out():
     found = sketch(tensor)
     assert int(found.nonfinite) == 3
     assert torch.equal(found.sums, sketch(tensor.nan_to_num(0, 0, 0)).sums)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sketch(tensor.repeat(40))  # more than one inf in one sum
 
 
 @pytest.mark.parametrize("tensor", [torch.zeros(0), torch.zeros(3, 0), torch.zeros(5)])

@@ -236,6 +236,40 @@ def test_the_first_overflow_of_gradients_is_found_and_the_frames_show_what_led_t
     assert not seen.steps[0].happened
 
 
+class Attention(nn.Module):
+    """One head whose scores are masked by a number that fp16 does not have; a whole row is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scores, self.values, self.out = (nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return NaN where all is masked."""
+        masked = self.scores(x) + torch.full((8,), -1e9).to(torch.float16)
+        return self.out(masked.softmax(-1).to(x.dtype) * self.values(x))
+
+
+def first_of(model: nn.Module) -> audit.seen.Nonfinite:
+    with audit.watch(model) as seen, torch.autocast("cpu", dtype=torch.float16):
+        model(torch.randn(4, 8)).float().sum().backward()
+    return seen.first_nonfinite
+
+
+def test_what_is_made_between_modules_is_no_fault_of_the_one_it_is_given_to():
+    found = first_of(nn.Sequential(nn.Linear(8, 8), Attention()))
+    assert found.module == "input of 1.out"
+    assert [frame.module for frame in found.before[-2:]] == ["1.values", "input of 1.out"]
+    assert math.isnan(found.before[-1].largest)
+
+
+def test_a_layer_that_overwrites_its_input_is_still_the_first():
+    class Overwrites(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.mul_(1e30)
+
+    assert first_of(nn.Sequential(nn.Linear(8, 8), Overwrites(), nn.Linear(8, 8))).module == "1"
+
+
 def test_between_sampled_steps_no_numbers_are_taken():
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -268,8 +302,10 @@ def stepped(batches, rate=0.1, dtype=torch.float16):
 
 def test_losses_that_are_no_number_are_not_left_to_the_scale():
     broken = torch.full((3, 4), float("nan"))
-    codes = {found.code for found in stepped([broken] * 12).report.findings if not found.ok}
-    assert codes == {"always_overflows"}
+    (found,) = [each for each in stepped([broken] * 30).report.findings if not each.ok]
+    assert found.code == "always_overflows"
+    assert "8 steps in a row" in found.message
+    assert found.count == 1  # and no second time after 20
     now_and_then = [broken, broken, torch.ones(3, 4)] * 6
     assert stepped(now_and_then).report.passed
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 
+from amp_lessons import audit
 from amp_lessons.audit import Finding, Report, Sighting, catalogue
 from amp_lessons.audit.report import finding, rendering
 from amp_lessons.audit.seen import LayerSeen, PrecisionSeen
@@ -222,3 +223,21 @@ def test_a_layer_without_any_gradient_but_0_has_nothing_left_to_lose():
     dead = Report(findings=(), steps=report().steps[:1], layers={"dead": LayerSeen("dead", 3, {}, (zeros,))})
     rows = [line.split() for line in str(dead).splitlines() if line.startswith("  dead")]
     assert rows == [["dead", "100", "%", "–", "75.0", "%"], ["dead", "–", "–"]]
+
+
+def test_what_a_module_was_given_is_not_called_by_the_name_of_a_module():
+    first = replace(report().first_nonfinite, module="input of head")
+    text = str(replace(report(), first_nonfinite=first))
+    assert "In the input of `head` (Addmm), in the forward pass before step 2." in text
+
+
+@pytest.mark.parametrize(("dtype", "may"), [(torch.float16, True), (torch.bfloat16, False)])
+def test_zeros_are_called_an_underflow_only_in_a_format_that_underflows(dtype, may):
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with audit.watch(model) as seen:
+        with torch.autocast("cpu", dtype):
+            loss = model(torch.tensor([[1.0, 2.0, 0.0, 0.0]])).float().square().mean()
+        loss.backward()
+        optimizer.step()
+    assert ("underflowed in the backward pass" in str(seen.report)) == may
