@@ -46,6 +46,8 @@ class Row:
 
 
 ROWS: dict[str, Row] = {}
+# Where the site, once published, says what each code means, as `amp-lessons explain` does.
+EXPLAINED_AT = "https://amp-lessons.github.io/amp-lessons/explain.html#code-"
 
 
 def weight(code: str) -> int:

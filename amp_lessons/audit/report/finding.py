@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 from markupsafe import Markup
 
+from amp_lessons.audit.catalogue import ROWS
+from amp_lessons.audit.catalogue.rows import EXPLAINED_AT
 from amp_lessons.audit.findings import Finding, Sighting
 from amp_lessons.audit.report.steps import ranks_in_words
 from amp_lessons.text import prose
@@ -48,12 +50,20 @@ def as_html(finding: Finding) -> Markup:
         kind=finding.kind,
         mark=MARK[finding.kind],
         word=_WORD[finding.kind],
-        name=Markup("<code>{}</code> ").format(finding.code) if _has_a_name(finding) else "",
+        name=_code(finding) if _has_a_name(finding) else "",
         message=prose.as_html(finding.message),
         parts=Markup("").join(
             part.format(heading.capitalize(), prose.as_html(said)) for heading, said in _parts(finding)
         ),
     )
+
+
+def _code(finding: Finding) -> Markup:
+    """Return the code; of somebody's training, as a link to what it means. An exercise says that itself."""
+    code = Markup("<code>{}</code> ").format(finding.code)
+    if not isinstance(finding, Sighting) or finding.code not in ROWS:
+        return code
+    return Markup('<a href="{}{}">{}</a> ').format(EXPLAINED_AT, finding.code, code.rstrip())
 
 
 def _has_a_name(finding: Finding) -> bool:

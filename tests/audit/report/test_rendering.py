@@ -13,7 +13,9 @@ from amp_lessons import audit
 from amp_lessons.audit import Finding, Report, Sighting, catalogue
 from amp_lessons.audit.report import finding, rendering
 from amp_lessons.audit.seen import LayerSeen, PrecisionSeen
+from amp_lessons.site import explain as site_explain
 from tests.audit.report.samples import BF16, CLIPPED, layer_step, report
+from tools import address
 
 GOLDEN = """\
 Audit of train.py: 1 mistake in 4 optimizer steps
@@ -155,6 +157,13 @@ def test_html_is_well_formed_and_nothing_in_it_is_markup_but_ours():
     heads = [element.text for element in tree.iter("h4")]
     assert heads[:4] == ["Findings", "How it ended", "The first inf or NaN", "Steps"]
     assert all(element.get("scope") in ("col", "row") for element in tree.iter("th"))
+
+
+def test_a_code_leads_to_its_place_on_the_site():
+    (found,) = re.findall(r'<a href="([^"]+)"><code>clip_before_unscale</code></a>', report().as_html())
+    page = site_explain.explain_page()
+    assert found == f"{address.read().pages}{page.file}#code-clip_before_unscale"
+    assert 'id="code-clip_before_unscale"' in page.body
 
 
 def test_notebooks_get_all_three():
