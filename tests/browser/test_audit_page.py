@@ -44,10 +44,10 @@ def test_no_table_runs_off_a_page_that_is_1200_pixels_wide(page):
 
 
 def test_all_there_is_to_scroll_or_to_open_is_reached_by_keyboard(page):
-    scrolls = "[role=region], .amp-scroll"
-    wanted = page.locator(f":is({scrolls}):not(details *), summary").count()  # what is folded, is hidden
+    stops = "[role=region], .amp-scroll, a"
+    wanted = page.locator(f":is({stops}):not(details *), summary").count()  # what is folded, is hidden
     reached = []
     for _ in range(wanted):
         page.keyboard.press("Tab")
-        reached.append(page.evaluate(f"document.activeElement.matches('summary, {scrolls}')"))
+        reached.append(page.evaluate(f"document.activeElement.matches('summary, {stops}')"))
     assert reached == [True] * wanted
