@@ -187,6 +187,31 @@ def batch_invariance() -> dict[str, object]:
 # --- trainer and engine
 
 
+def _gradients_of_two_tokens() -> list[Tensor]:
+    """Enumerate texts of two tokens, of two kinds each, and return mean gradients.
+
+    The second token depends on the first, and the reward on both. First the wanted gradient, then those of an
+    engine's texts weighed by the text's ratio, by each token's, by the text's but for the largest, and not.
+    """
+    draw = torch.Generator().manual_seed(0)
+    logits = torch.randn(3, 2, generator=draw, dtype=torch.float64, requires_grad=True)
+    rewards = torch.tensor([[0.0, 1.0], [2.0, 5.0]], dtype=torch.float64)
+    first, *second = logits.log_softmax(1)
+    policy = first[:, None], torch.stack(second)
+    engine = tuple(each.detach() for each in policy)
+    shift = torch.tensor([[0.4, -0.6]], dtype=torch.float64)
+    engine = (engine[0] + shift.T).log_softmax(0), (engine[1] + shift).log_softmax(1)
+    drawn = (engine[0] + engine[1]).exp()
+    ratios = [(now - then).detach().exp() for now, then in zip(policy, engine, strict=True)]
+    meant = ((policy[0] + policy[1]).exp() * rewards).sum()
+    by_text = ratios[0] * ratios[1] * (policy[0] + policy[1])
+    by_token = ratios[0] * policy[0] + ratios[1] * policy[1]
+    whole = ratios[0] * ratios[1]
+    dropped = torch.where(whole < whole.max(), by_text, 0 * by_text)  # the text with the largest ratio
+    weighed = [(drawn * rewards * each).sum() for each in (by_text, by_token, dropped, policy[0] + policy[1])]
+    return [torch.autograd.grad(each, logits, retain_graph=True)[0] for each in (meant, *weighed)]
+
+
 def trainer_engine() -> dict[str, object]:
     """Give the same tokens log-probabilities by two orders of sums, and weigh a gradient by their ratio."""
     logarithms = _mismatch(_BF16)
@@ -214,16 +239,22 @@ def trainer_engine() -> dict[str, object]:
     )
     assert not torch.allclose(plain, wanted, atol=0.01)
     assert torch.allclose(weighted, wanted)
+    wanted, of_text, of_tokens, _, unweighed = _gradients_of_two_tokens()
+    assert torch.allclose(of_text, wanted)  # a text's ratio mends it exactly, each token's only nearly
+    assert 0.01 < (of_tokens - wanted).norm() < (unweighed - wanted).norm()
     # A token that another expert moved: PPO's clip, by its ratio to the trainer's old probability or engine's
     now = torch.tensor(-1.0, requires_grad=True)
     old, by_engine = now.detach(), now.detach() - 0.3
 
-    def slope(reference: Tensor) -> float:
+    def slope(reference: Tensor, advantage: float = 1) -> float:
         ratio = (now - reference).exp()
-        return torch.autograd.grad(torch.minimum(ratio, ratio.clamp(0.8, 1.2)), now)[0].item()
+        objective = torch.minimum(advantage * ratio, advantage * ratio.clamp(0.8, 1.2))
+        return torch.autograd.grad(objective, now)[0].item()
 
     assert slope(old) == 1
-    assert slope(by_engine) == 0
+    assert slope(by_engine) == 0  # moved up, with a positive advantage
+    assert slope(by_engine, -1) < -1
+    assert slope(now.detach() + 0.3) > 0.7  # moved down
     whole, product = (now - by_engine).exp(), (now - old).exp() * (old - by_engine).exp()
     assert torch.isclose(whole, product)
     return {
@@ -291,6 +322,8 @@ def importance_correction() -> dict[str, object]:
     ordered, order = some.exp().sort(descending=True)
     likeliest = order[ordered.cumsum(0) - ordered < 0.8]
     mass = some[likeliest].exp().sum()
+    surer = torch.tensor([3.0, 0.0, 0.0]).softmax(0)  # another position, where the first token is enough
+    assert surer[0] > max(0.8, mass.item() + 0.05)  # keeps another mass
     reported = some[likeliest].log_softmax(0)
     assert torch.allclose((some[likeliest] - reported).exp(), mass, rtol=1e-4)  # the same for every token
     trainer = (some + 0.1 * torch.randn(1000)).log_softmax(0)[likeliest]
@@ -326,32 +359,12 @@ def sequence_ratio() -> dict[str, object]:
     assert effective_share(logs[:, :1]) > 0.99 > short > long
     assert math.isclose(drawn_short, short, rel_tol=0.05)
     assert math.isclose(drawn_long, long, rel_tol=0.4)  # few texts count, so that a sample tells it roughly
-    assert effective_share(logs / 8) > 0.9  # an eighth of the spread, as in fp16
+    assert effective_share(logs / 8) > 0.9  # an eighth of the spread, as in fp16 without a router
+    assert effective_share(logs / 3) < 0.9  # and a third, as with one
     geometric = logs[:, :64].mean(1).exp()
     assert torch.isclose(geometric.std(), torch.tensor(per_token / 8), rtol=0.1)
 
-    # Two tokens, of two kinds each; the second depends on the first, and the reward on both
-    draw = torch.Generator().manual_seed(0)
-    logits = torch.randn(3, 2, generator=draw, dtype=torch.float64, requires_grad=True)
-    rewards = torch.tensor([[0.0, 1.0], [2.0, 5.0]], dtype=torch.float64)
-    first, *second = logits.log_softmax(1)
-    policy = first[:, None], torch.stack(second)
-    engine = tuple(each.detach() for each in policy)
-    shift = torch.tensor([[0.4, -0.6]], dtype=torch.float64)
-    engine = (engine[0] + shift.T).log_softmax(0), (engine[1] + shift).log_softmax(1)
-    drawn = (engine[0] + engine[1]).exp()
-    ratios = [(now - then).detach().exp() for now, then in zip(policy, engine, strict=True)]
-    wanted = torch.autograd.grad(((policy[0] + policy[1]).exp() * rewards).sum(), logits, retain_graph=True)[
-        0
-    ]
-    by_text = ratios[0] * ratios[1] * (policy[0] + policy[1])
-    by_token = ratios[0] * policy[0] + ratios[1] * policy[1]
-    whole = ratios[0] * ratios[1]
-    dropped = torch.where(whole < whole.max(), by_text, 0 * by_text)  # the text with the largest ratio
-    of_text, of_tokens, of_kept, unweighed = (
-        torch.autograd.grad((drawn * rewards * each).sum(), logits, retain_graph=True)[0]
-        for each in (by_text, by_token, dropped, policy[0] + policy[1])
-    )
+    wanted, of_text, of_tokens, of_kept, unweighed = _gradients_of_two_tokens()
     assert (of_tokens - wanted).norm() < (unweighed - wanted).norm()
     assert torch.allclose(of_text, wanted)
     assert not torch.allclose(of_tokens, wanted, atol=0.01)
@@ -415,7 +428,12 @@ def flash_bias() -> dict[str, object]:
     assert abs(bias(sums)) < 0.02  # the middles alone go to the even neighbour
     weights = 0.5 + 0.4 * torch.rand(20_000, 2).double()
     below_one = (weights * values).sum(1) + rest
-    assert abs(bias(below_one)) < 0.05  # weights below 1 put sums anywhere
+    assert abs(bias(below_one)) < 0.05  # weights that are no powers of two put sums anywhere
+    assert math.isclose(
+        bias((sums + rest) / 2), two_ones, rel_tol=1e-6
+    )  # ln 2 more subtracted changes nothing
+    unlike = values[:, 0] + 0.013 * values[:, 1]
+    assert abs(bias(unlike + rest)) < 0.1  # nor has a sum of unlike sizes a direction
     assert errors(sums + rest).sum().abs() > 10 * errors(below_one).sum().abs()  # it adds up
     small = 0.003 * torch.rand(20_000).double()  # the weight of other keys, with values of the same kind
     mixed, divisor = sums - small * (2 + 2 * torch.rand(20_000)).double(), 2 + small
@@ -450,12 +468,13 @@ def head_fp32() -> dict[str, object]:
     by_all = (rounded_ones / exact_ones - 1).max().item()
     assert 0.12 < by_all < math.exp(spacing) - 1 < 0.14
     # Trainer and engine, whose hidden states differ a little: heads in bf16, in fp32, and one of each
-    nearly = hidden.float() * (1 + 2**-14 * torch.randn(64, 1024))
+    noise = torch.randn(64, 1024)
 
-    def apart(first: bool, second: bool) -> float:
+    def apart(first: bool, second: bool, differ: float = 2**-14) -> float:
         """Return how far log-probabilities lie apart, where a head is in fp32 or not."""
+        nearly = hidden.float() * (1 + differ * noise)
         both = [
-            (each if in_fp32_too else each.bfloat16().float()).log_softmax(1)[rows, labels]
+            (each if in_fp32_too else each.bfloat16().float()).log_softmax(1)
             for each, in_fp32_too in (
                 (F.linear(hidden.float(), weight.float()), first),
                 (F.linear(nearly, weight.float()), second),
@@ -464,6 +483,7 @@ def head_fp32() -> dict[str, object]:
         return (both[0] - both[1]).abs().mean().item()
 
     assert apart(True, False) > 10 * max(apart(False, False), apart(True, True))
+    assert apart(True, False, 2**-6) < 1.1 * apart(False, False, 2**-6)  # not where hidden states differ
     with torch.autocast("cpu", _BF16):
         assert F.linear(hidden.float(), weight.float()).dtype == _BF16  # autocast runs the head in 16 bits
         with torch.autocast("cpu", enabled=False):
@@ -917,6 +937,13 @@ def fp16_served() -> dict[str, object]:
         return norm(x)
 
     assert torch.allclose(model(hidden, 64), model(hidden, 1), rtol=1e-3, atol=1e-4)
+    little, eps = 0.02 * torch.randn(32, 256), 1e-5  # a stream beside which epsilon counts once it is divided
+    whole, kept, squared = (
+        F.rms_norm(little / divisor, (256,), eps=epsilon)
+        for divisor, epsilon in ((1, eps), (64, eps), (64, eps / 64**2))
+    )
+    assert (kept - whole).norm() > 0.8 * whole.norm()
+    assert torch.allclose(squared, whole)
     divided = (hidden / 64).half()
     assert off(divided) < 0.3 * off(hidden.bfloat16())
     assert off(clamped) > 10 * off(divided)

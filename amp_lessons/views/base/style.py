@@ -120,6 +120,7 @@ STROKES: tuple[dict[str, Any], ...] = (
     {"color": ZONES["underflowed"].colour, "lw": 2, "ls": (0, (5, 2))},
     {"color": INK, "lw": 1.4, "ls": (0, (3, 4))},
     {"color": "#009E73", "lw": 2, "ls": (0, (1, 1.5))},
+    {"color": "#CC79A7", "lw": 2, "ls": (0, (6, 2, 1, 2))},
 )
 
 # From nothing lost to all lost; what is not known has a colour that lies on no way between them.

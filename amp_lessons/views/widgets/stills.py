@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -15,6 +16,8 @@ from amp_lessons.text.words import MEASURED_MARK
 from amp_lessons.views.base.picture import Picture
 from amp_lessons.views.base.style import GRID, STROKES, house_style
 from amp_lessons.views.base.view import View
+
+LEGEND_CHARACTERS = 24  # of a curve's name stand in a line beside the axes
 
 
 class Still(View):
@@ -46,12 +49,19 @@ def curves(
 def curves_picture(
     curves: Mapping[str, Sequence[float]], xlabel: str, ylabel: str, log: bool = False
 ) -> Picture:
-    """Draw each named sequence against its step, named beside the axes."""
+    """Draw each named sequence against its step, named beside the axes; there are strokes for five.
+
+    Raises:
+        ValueError: for more curves than there are strokes, of which some would be missing.
+    """
+    if len(curves) > len(STROKES):
+        raise ValueError(f"{len(curves)} curves, and there are strokes for {len(STROKES)}: draw fewer")
     with house_style():
         figure = Figure(figsize=(9, 3.4))
-        axes = figure.add_axes((0.085, 0.15, 0.66, 0.8))
-        for (name, values), stroke in zip(curves.items(), STROKES, strict=False):
-            axes.plot(range(1, len(values) + 1), values, label=name, **stroke)
+        axes = figure.add_axes((0.085, 0.15, 0.64, 0.8))
+        for (name, values), stroke in zip(curves.items(), STROKES[: len(curves)], strict=True):
+            label = textwrap.fill(name, LEGEND_CHARACTERS)
+            axes.plot(range(1, len(values) + 1), values, label=label, **stroke)
         if log:
             axes.set_yscale("log")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
