@@ -20,6 +20,8 @@ _FRONT = Markup(
 <p class="lead">Which numbers survive in 16 bits, which vanish, and what to do about it: lessons with real
 gradients, exercises that are checked, and instruments for your own training. Here the lessons are to be read,
 and to be played with as far as a page can do that. Nothing needs a GPU.</p>
+<p><b>It fails now?</b> <a href="explain.html">Paste the error</a>, or
+<a href="symptoms.html">go from the symptom to its cause</a>.</p>
 <section><h2>Move the loss scale</h2>
 <p>The bars are gradients of a network, after a real backward pass under autocast in fp16. At a scale of 1
 many become zero. Move the slider, or press an arrow key on it.</p>

@@ -86,7 +86,7 @@ KERNELS = (
         patterns=(
             r"expected \S+ to be f32/f16/bf16, got",
             r"expected input to be f32 or bf16",
-            r"\S+ only supports (bf16|fp16, bf16)",
+            r"only supports (bf16|fp16, bf16)",
             r"only bf16 torch\.nn\.functional\.grouped_mm",
             r"grouped_mm supports only bf16/fp16",
             r"Expected mat_[ab] to be Float32, BFloat16 or Float16",
@@ -221,7 +221,7 @@ FLOAT8 = (
     Message(
         name="fp8_attention_scales",
         patterns=(
-            r"\S+_descale must have dtype float32",
+            r"_descale must have dtype float32",
             r"When using SDPA with fp8, descale tensor",
         ),
         meaning="Attention in FP8 multiplies what it reads by the inverse of the scale it was stored with, "

@@ -25,7 +25,7 @@ from amp_lessons.text.describing import describe
 
 _WIDTH = 100
 
-# by where one meets them; the first that matches is the answer, and no two match the same text
+# by where one meets them; no two match the same message
 MESSAGES: tuple[Message, ...] = (
     *SCALER_CALLS,
     *SCALER,
@@ -179,15 +179,17 @@ def explain(problem: BaseException | warnings.WarningMessage | str) -> Explanati
     """Return what an error or a warning of PyTorch's means to mixed precision, and what to change.
 
     ``problem`` is an exception or a warning, as caught, or its text. What an exception was raised from or
-    during is searched too, after the exception itself, and so are the members of a group. Where nothing is
+    during is searched too, after the exception itself, and so are the members of a group. Of a text that says
+    several things, such as a log, the last error is explained, or the last warning. Where nothing is
     known of it, the explanation says so: ``known`` is False, and ``cure`` says how to go on looking.
     Raises TypeError for anything else.
     """
     said = list(texts(problem))
     for text in said:
-        for message in MESSAGES:
-            if message.matches(text):
-                return _known(message, text)
+        line = " ".join(text.split())
+        places = {message: place for message in MESSAGES if (place := message.place(line)) is not None}
+        if places:
+            return _known(max(places, key=places.__getitem__), text)
     first = next(_lines(said[0]), "")
     return Explanation(known=False, said=first, meaning=_MEANING, cure=_CURE, lesson="")
 

@@ -26,5 +26,19 @@ class Message:
 
     def matches(self, text: str) -> bool:
         """Whether ``text``, whose white space may be anything, says this."""
-        said = " ".join(text.split())
-        return any(re.search(pattern, said) for pattern in self.patterns)
+        return self.place(" ".join(text.split())) is not None
+
+    def place(self, said: str) -> tuple[bool, int] | None:
+        """Return where ``said``, with single blanks, says this last: whether as an error, and at which place.
+
+        The place counts letters; None if it does not. In a log the error that ended it comes behind
+        warnings of another kind.
+        """
+        places = [found.start() for each in self.patterns for found in re.finditer(each, said)]
+        if not places:
+            return None
+        kinds = _KIND.findall(said, 0, max(places))
+        return not (kinds and kinds[-1] == "Warning"), max(places)
+
+
+_KIND = re.compile(r"\w(Error|Exception|Warning):")  # what Python says before each message

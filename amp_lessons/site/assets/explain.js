@@ -3,11 +3,21 @@
   "use strict";
   const said = document.getElementById("said");
   const meaning = document.getElementById("meaning");
-  const known = window.ampMessages.map(([name, patterns]) => [name, patterns.map((each) => new RegExp(each))]);
+  const known = window.ampMessages.map(([name, patterns]) => [name, patterns.map((each) => new RegExp(each, "g"))]);
 
+  // Of a log that says several things, the last error counts, or the last warning: as `amp-lessons explain` does it.
   window.ampExplain = (text) => {
     const line = text.trim().split(/\s+/).join(" ");
-    return known.find(([, patterns]) => patterns.some((pattern) => pattern.test(line)))?.[0] ?? null;
+    let best = null;
+    for (const [name, patterns] of known) {
+      const places = patterns.flatMap((each) => [...line.matchAll(each)].map((found) => found.index));
+      if (!places.length) continue;
+      const at = places.reduce((most, each) => Math.max(most, each));
+      const kinds = line.slice(0, at).match(/\w(Error|Exception|Warning):/g);
+      const error = !kinds?.at(-1).endsWith("Warning:");
+      if (!best || error > best.error || (error === best.error && at > best.at)) best = { name, error, at };
+    }
+    return best?.name ?? null;
   };
 
   const section = (text) => {
@@ -26,12 +36,17 @@
       meaning.append(...copy.childNodes);
       return;
     }
-    const text = document.createElement("p");
-    text.textContent =
-      "This is not among the messages about mixed precision that are known here. Run the same with enabled=False " +
-      "for autocast and for GradScaler: if it fails as before, mixed precision has no part in it.";
-    meaning.append(text);
+    meaning.innerHTML =
+      "<p>This is not among the messages about mixed precision that are known here. Run the same with " +
+      "<code>enabled=False</code> for <code>autocast</code> and for <code>GradScaler</code>. If it fails as before, " +
+      "mixed precision has no part in it; if it does not, print the dtype of every tensor in the last line of the " +
+      "traceback that is your own.</p>" +
+      (/\b(nan|inf)/i.test(said.value)
+        ? '<p>Is a loss or a gradient NaN or inf? <a href="symptoms.html?walk=0">Walk from the symptom to its cause.</a></p>'
+        : '<p>Or go <a href="symptoms.html">from a symptom to its cause</a>.</p>');
   };
   document.getElementById("explain").addEventListener("click", explain);
   said.addEventListener("paste", () => setTimeout(explain));
+  said.addEventListener("keydown", (event) => event.key === "Enter" && event.ctrlKey && explain());
+  addEventListener("pageshow", explain); // a browser that goes back brings the text again, and not the answer
 })();

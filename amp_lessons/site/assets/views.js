@@ -14,9 +14,13 @@
       on: (name, listener) => (heard[name] ??= []).push(listener),
       off: (name, listener) => (heard[name] = (heard[name] ?? []).filter((each) => each !== listener)),
       send: () => {},
+      // As in a notebook, who listens hears of it at once: a slider says its own number.
       set(name, value) {
-        state[name] = value;
         this.touched = name;
+        if (state[name] === value) return;
+        state[name] = value;
+        call(`change:${name}`);
+        call("change");
       },
       save_changes() {
         this.moved?.(this.touched);

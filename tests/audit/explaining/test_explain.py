@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -33,6 +34,26 @@ def test_line_breaks_and_other_words_around_it_do_not_matter():
     traceback = f"Traceback (most recent call last):\n  File 'x.py', line 1\nValueError: {FP16}\n"
     assert audit.explain(traceback).said == f"ValueError: {FP16}"
     assert audit.explain(traceback.replace("unscale FP16", "unscale\n      FP16")).name == "fp16_gradients"
+
+
+def test_of_a_log_the_last_error_is_explained_and_a_warning_where_there_is_no_error():
+    spelling = "FutureWarning: `torch.cuda.amp.autocast(args...)` is deprecated."
+    first = (
+        f"x.py:3: {spelling}\n  with autocast():\nTraceback (most recent call last):\nRuntimeError: {TWICE}"
+    )
+    log = f"{first}\n\nDuring handling of the above exception:\nValueError: {FP16}\nx.py:9: {spelling}"
+    assert audit.explain(first).name == "stepped_twice"
+    assert audit.explain(log).name == "fp16_gradients"
+    assert audit.explain(f"{spelling}\n{spelling}").name == audit.explain(spelling).name
+
+
+@pytest.mark.parametrize(
+    "long", ["x" * 100_000, "x " * 50_000, "💥" * 50_000, "a_" * 50_000, "Error: " * 15_000]
+)
+def test_a_hundred_thousand_letters_take_a_moment(long):
+    began = time.process_time()
+    audit.explain(long)
+    assert time.process_time() - began < 5
 
 
 def _raised(outer: BaseException, inner: BaseException, *, explicitly: bool) -> BaseException:
