@@ -17,14 +17,15 @@ FIRST_PICTURE = ("03", "live-view")  # the loss scale, and what becomes of real 
 
 _FRONT = Markup(
     """<h1>Mixed precision training with PyTorch</h1>
-<p class="lead">Which numbers survive in 16 bits, which vanish, and what to do about it: lessons with real
-gradients, exercises that are checked, and instruments for your own training. Here the lessons are to be read,
-and to be played with as far as a page can do that. Nothing needs a GPU.</p>
+<p class="lead">Mixed precision trains a network with 16-bit numbers where they are enough, and with 32-bit
+numbers where they are not: faster, and in less memory. Which numbers survive in 16 bits, which vanish, and
+what to do about it: lessons to read and to play with, and instruments for your own training. Nothing needs a
+GPU.</p>
 <p><b>It fails now?</b> <a href="explain.html">Paste the error</a>, or
 <a href="symptoms.html">go from the symptom to its cause</a>.</p>
 <section><h2>Move the loss scale</h2>
 <p>The bars are gradients of a network, after a real backward pass under autocast in fp16. At a scale of 1
-many become zero. Move the slider, or press an arrow key on it.</p>
+many become zero. Move the slider until they do not, and not yet overflow.</p>
 {picture}
 <p><a href="{lesson}">Lesson {number} says what is to be seen here</a></p></section>
 <section><h2>What brought you here?</h2>{routes}</section>

@@ -45,11 +45,22 @@ def lesson_page(head: Head, shelf: Shelf) -> Page:
     return Page(
         file=address(head.file),
         title=f"{head.number} · {head.title}",
-        body=opening + _contents(core_html) + core_html + Markup("\n").join(sections) + _ways_on(head),
+        body=opening
+        + _READ
+        + _contents(core_html)
+        + core_html
+        + Markup("\n").join(sections)
+        + _ways_on(head),
         description=f"{head.title}: lesson {head.number} of a course on mixed precision with PyTorch",
         scripts=("questions.js", "widgets.js", "views.js"),
         kind="lesson",
     )
+
+
+_READ = Markup(
+    '<p class="how">Here the lesson is to be read: what each cell showed when it was run stands below it, '
+    "also below questions. What is said of running cells, of keys and menus, holds in the notebook.</p>"
+)
 
 
 def _html(cells: Iterable[Cell]) -> str:

@@ -19,7 +19,8 @@ _BODY = Markup(
 <ol id="found"></ol>
 <noscript><p>The search is a script of this page, and scripts are off.</p></noscript>"""
 )
-_HEADING = re.compile(r'<h([1-3])(?: id="([^"]*)")?>(.*?)</h\1>', re.DOTALL)
+# a heading with an id, or at the top of a section that has one
+_HEADING = re.compile(r'(?:<section id="([^"]*)">)?<h([1-3])(?: id="([^"]*)")?>(.*?)</h\2>', re.DOTALL)
 _UNSEEN = re.compile(r"<(style|script|noscript|button)\b.*?</\1>|<[^>]*>", re.DOTALL)
 
 
@@ -36,10 +37,11 @@ def search_script(pages: Iterable[Page]) -> str:
 def _sections(page: Page) -> Iterator[tuple[str, str, str, str]]:
     """Yield the sections of a page; what has no heading with an id belongs to the one above it."""
     _, *pieces = _HEADING.split(f'<h1 id="">{page.title}</h1>{page.body}')
-    for id, heading, text in zip(pieces[1::4], pieces[2::4], pieces[3::4], strict=True):
+    for of, id, heading, text in zip(pieces[::5], pieces[2::5], pieces[3::5], pieces[4::5], strict=True):
         words = _text(text)
         if words:
-            yield f"{page.file}#{id}" if id else page.file, page.title, _text(heading), words
+            place = id or of
+            yield f"{page.file}#{place}" if place else page.file, page.title, _text(heading), words
 
 
 def _text(made: str) -> str:

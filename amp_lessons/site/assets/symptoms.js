@@ -25,7 +25,7 @@
   const go = (places) => {
     const query = places.length ? `?walk=${places.join(".")}` : location.pathname;
     try {
-      history.replaceState(null, "", query);
+      history.pushState(null, "", query);
     } catch {}
     show(places, true);
   };
