@@ -42,7 +42,7 @@ VALUES = (
 def file(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     page = float_page()
-    building._write_assets(folder / "assets", [page])
+    building.write_assets(folder / "assets", [page])
     path = folder / page.file
     path.write_text(html_of(page, [page]), "utf-8")
     return path

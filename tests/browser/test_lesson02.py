@@ -51,8 +51,9 @@ def expect_row(lesson, ledger, chosen, row=0, rows="forward"):
         "from amp_lessons.views.widgets.ledger import describe\n"
         f"rows = networks[{network!r}](device_type={rules.lower()!r}, dtype={DTYPES[dtype]}).{rows}\n"
         f"print(describe(rows[:{row} or None], len(rows)))"
-    )
-    expect(ledger.locator("figcaption")).to_have_text(expected, timeout=PATIENCE_MS)
+    ).strip()
+    whose = "No rules of autocast apply." if DTYPES[dtype] == "None" else f"By the rules of {rules}."
+    expect(ledger.locator("figcaption")).to_have_text(f"{expected} {whose}", timeout=PATIENCE_MS)
 
 
 def choose(ledger, network, rules, dtype):
