@@ -27,6 +27,8 @@ class _Records(logging.Handler):
 def _said(code: Callable[[], object]) -> list[BaseException | str]:
     """Return what code raises and warns of, and what Transformers logs meanwhile, each warning anew."""
     logger, records = logging.getLogger("transformers"), _Records()
+    level = logger.level
+    logger.setLevel(logging.WARNING)  # what another test has loaded may have silenced it
     if once := getattr(logger, "warning_once", None):
         once.cache_clear()
     logger.addHandler(records)
@@ -34,6 +36,7 @@ def _said(code: Callable[[], object]) -> list[BaseException | str]:
         return [*heard(code), *records.said]
     finally:
         logger.removeHandler(records)
+        logger.setLevel(level)
 
 
 def _explained(mistake: Mistake) -> None:
