@@ -15,7 +15,7 @@ from pathlib import Path
 from amp_lessons.lessons import shipped
 from amp_lessons.lessons.shipped import Head
 from amp_lessons.routes.catalogue import ABLE_TO, ROUTES, route
-from amp_lessons.routes.stops import Command, InLesson, Route, Stop, duration
+from amp_lessons.routes.stops import Command, InLesson, Route, Stop
 from amp_lessons.text.words import counted
 
 ROOT = Path(__file__).parents[1]
@@ -64,13 +64,7 @@ def _routes(folder: str) -> str:
 
 def _in_short(folder: str) -> str:
     """Return the routes as a list, each in a line: which lessons, what of them, which commands."""
-    return "\n".join(
-        f"- **{each.title}**{_takes(each)}: {' → '.join(_steps(each, folder))}" for each in ROUTES
-    )
-
-
-def _takes(chosen: Route) -> str:
-    return f" ({duration(chosen.minutes)})" if chosen.minutes else ""
+    return "\n".join(f"- **{each.title}**{each.takes}: {' → '.join(_steps(each, folder))}" for each in ROUTES)
 
 
 def _steps(chosen: Route, folder: str) -> Iterator[str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 FindingKind = Literal["passed", "failed", "note", "todo"]
+INPUT_OF = "input of "  # before a module's name, in a frame of what it was given
 
 
 @dataclass(frozen=True)

@@ -110,6 +110,11 @@ class Route:
         """The minutes of all stops; a command counts none."""
         return sum(stop.minutes for stop in self.stops)
 
+    @property
+    def takes(self) -> str:
+        """The minutes in words, in brackets behind a blank; "" for a route of commands alone."""
+        return f" ({duration(self.minutes)})" if self.minutes else ""
+
     def behind(self, lesson: str) -> Stop | None:
         """Return the stop behind what the route holds of a lesson, by its number; None where none follows."""
         here = [place for place, stop in enumerate(self.stops) if getattr(stop, "lesson", None) == lesson]
@@ -127,9 +132,8 @@ class Route:
 
     def as_markdown(self, folder: str) -> str:
         """Return the route as an item of a list, with links to lessons in ``folder``."""
-        takes = f" ({duration(self.minutes)})" if self.minutes else ""
         stops = " → ".join(stop.as_markdown(folder) for stop in self.stops)
-        return f"- **{self.title}**, {self.to}{takes}: {stops}"
+        return f"- **{self.title}**, {self.to}{self.takes}: {stops}"
 
 
 def duration(minutes: int) -> str:

@@ -16,13 +16,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 
+from amp_lessons.audit.findings import INPUT_OF
 from amp_lessons.audit.numbers.naming import Names
 from amp_lessons.audit.recorder.later import Later, is_batched, local
 from amp_lessons.audit.recorder.stale import is_stale
 from amp_lessons.audit.seen import Frame, Nonfinite, Phase, StepSeen
 from amp_lessons.precisions import HALVES
 
-INPUT_OF = "input of "  # before a module's name, where it was given what is inf or NaN
 _HALVES = frozenset(HALVES.values())
 
 

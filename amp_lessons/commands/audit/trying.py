@@ -17,6 +17,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from amp_lessons.audit.findings import INPUT_OF
 from amp_lessons.audit.report import as_json
 from amp_lessons.audit.report.document import Document, empty
 from amp_lessons.audit.report.losses import AS_TRAINED, layer_rows
@@ -157,8 +158,8 @@ def _half(document: Document) -> str:
 def _worst(document: Document) -> list[str]:
     """Name the layers whose gradients lose most in training, and the module of the first inf or NaN."""
     first = document["first_nonfinite"]
-    # "input of head" is no module's name: what it was given was bad already
-    named = first is not None and not first["recovered"] and " " not in first["module"]
+    # what a module was given was bad already: it is not to blame
+    named = first is not None and not first["recovered"] and not first["module"].startswith(INPUT_OF)
     broken = [first["module"]] if first is not None and named else []
     rows = layer_rows(document)[:_MOST_LAYERS]
     losing = [row.name for row in rows if (loss := row.losses.get(AS_TRAINED)) is not None and loss.norm > 0]

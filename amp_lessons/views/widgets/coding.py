@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import ipywidgets
@@ -19,12 +18,11 @@ from amp_lessons.views.base.code import code_html
 from amp_lessons.views.base.controls import AreYouSure, button, dropdown, focus, row, text_field
 from amp_lessons.views.base.countdown import Countdown
 from amp_lessons.views.base.picture import CAPTION_STYLE
-from amp_lessons.views.widgets.in_terminal import InTerminalToo
-from amp_lessons.views.widgets.report_file import ReportFile
 from amp_lessons.views.widgets.rubric import told
+from amp_lessons.views.widgets.under_a_clock import UnderAClock
 
 
-class CodingRound(InTerminalToo):
+class CodingRound(UnderAClock):
     """Begin, write in a cell of your own, and hand it in; the clock shows, and ends nothing."""
 
     def __init__(
@@ -40,13 +38,8 @@ class CodingRound(InTerminalToo):
         self._seed, self._task_id, self._clock = seed, task_id, clock
         self.round: CodeRound | None = None
         self._minutes = dropdown("minutes", list(TASKS), minutes)
-        self._begin, self._end = (
-            button("Start", "start the clock"),
-            button("End the round", "show the report"),
-        )
-        self._begin.on_click(lambda _: self._start())
-        self._anew = AreYouSure("The report below goes away.", "Begin anew", "Keep it", self.begin)
-        self._file = ReportFile(lambda: self.report)
+        self._offer_start()
+        self._end = button("End the round", "show the report")
         self._sure = AreYouSure("End the round, and see good code?", "Yes", "Go on", self.end)
         self._end.on_click(lambda _: self._sure.ask(self._end))
         over = "The time is over, and nothing ends: the report will say how much longer it took."
@@ -74,16 +67,9 @@ class CodingRound(InTerminalToo):
         """How it went, so far. Raises ValueError before it has begun."""
         return self._running().report
 
-    def save(self, path: str | Path) -> Path:
-        """Write the report as a page to print, and return where it is. Raises ValueError, OSError."""
-        return self._file.save(path)
-
-    def _start(self) -> None:
-        """Begin, but ask before a report goes away: whoever wrote in a cell may press a key too many."""
-        if self.round is None:
-            self.begin()
-        else:
-            self._anew.ask(self._begin)
+    @property
+    def _has_begun(self) -> bool:
+        return self.round is not None
 
     def begin(self) -> None:
         """Begin, as the button does, or go on with a round that was left."""

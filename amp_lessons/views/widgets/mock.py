@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import ipywidgets
@@ -21,12 +20,11 @@ from amp_lessons.text import prose
 from amp_lessons.views.base.code import code_html
 from amp_lessons.views.base.controls import AreYouSure, button, dropdown, focus, row, text_field
 from amp_lessons.views.base.countdown import Countdown
-from amp_lessons.views.widgets.in_terminal import InTerminalToo
-from amp_lessons.views.widgets.report_file import ReportFile
 from amp_lessons.views.widgets.rubric import Rubric, told
+from amp_lessons.views.widgets.under_a_clock import UnderAClock
 
 
-class InterviewRoom(InTerminalToo):
+class InterviewRoom(UnderAClock):
     """Begin, and answer; whatever ends the interview, ``report`` says how it went.
 
     What is chosen before it begins, and how it begins, is said by the room of each kind of interview.
@@ -36,9 +34,8 @@ class InterviewRoom(InTerminalToo):
         """Offer an interview, whose clock begins with Start."""
         self._clock = clock
         self.mock: Interview | None = None
-        self._begin, self._end = button("Start", "start the clock"), button("End it here", "show the report")
-        self._begin.on_click(lambda _: self._start())
-        self._anew = AreYouSure("The report below goes away.", "Begin anew", "Keep it", self.begin)
+        self._offer_start()
+        self._end = button("End it here", "show the report")
         self._sure = AreYouSure("End the interview?", "Yes", "Go on", self.end)
         self._end.on_click(lambda _: self._sure.ask(self._end))
         self._countdown = Countdown(
@@ -56,7 +53,6 @@ class InterviewRoom(InTerminalToo):
         self._give_up.on_click(lambda _: self._handed_in(False))
         self._more = button("Another question", "there is time left beside what was planned")
         self._more.on_click(lambda _: self.ask_another())
-        self._file = ReportFile(lambda: self.report)
         self._back = button("Take the last answer back", "be asked the question before again")
         self._back.on_click(lambda _: self.take_back())
         answering = (self._reveal, self._rubric, self._next, self._number, self._give_up)
@@ -84,22 +80,14 @@ class InterviewRoom(InTerminalToo):
             raise ValueError("the interview has not begun: press Start")
         return self.mock.report
 
-    def save(self, path: str | Path) -> Path:
-        """Write the report as a page to print, and return where it is. Raises ValueError, OSError."""
-        return self._file.save(path)
-
-    def _start(self) -> None:
-        """Begin, but ask before a report goes away: whoever wrote in a cell may press a key too many."""
-        if self.mock is None:
-            self.begin()
-        else:
-            self._anew.ask(self._begin)
+    @property
+    def _has_begun(self) -> bool:
+        return self.mock is not None
 
     def begin(self) -> None:
         """Begin, as the button does once it is sure; what was asked before is over."""
         self._anew.hide()
         self.mock = self._begun()
-        self._begin.disabled, self._end.disabled = True, False
         self._ask()
 
     def reveal(self) -> None:
@@ -120,7 +108,6 @@ class InterviewRoom(InTerminalToo):
         """Ask one question more than was planned, as the button does."""
         assert self.mock is not None
         self.mock.ask_another()
-        self._begin.disabled, self._end.disabled = True, False
         self._ask()
 
     def take_back(self) -> None:
@@ -128,7 +115,6 @@ class InterviewRoom(InTerminalToo):
         assert self.mock is not None
         self.mock.take_back()
         self._anew.hide()
-        self._begin.disabled, self._end.disabled = True, False
         self._ask()
 
     def hand_in(self, attempt: Any) -> Report:
@@ -198,6 +184,7 @@ class InterviewRoom(InTerminalToo):
 
     def _ask_for(self, asked: Asked, before: Markup) -> ipywidgets.Widget:
         """Show a question, and return the control that answers it."""
+        self._begin.disabled, self._end.disabled = True, False
         self._countdown.start()
         self._say(before + self._question(asked))
         control = {"question": self._reveal, "estimate": self._number, "code": self._give_up}[asked.kind]
