@@ -150,8 +150,9 @@ def _made_whole(folder: Path, source: Path) -> bool:
 def _remove_unfinished(folder: Path) -> None:
     """Remove what processes that were killed have left: nobody needs an hour to make a copy."""
     for unfinished in folder.parent.glob(f".{folder.name}-*{_UNFINISHED}"):
-        if time.time() - unfinished.stat().st_mtime > _HOUR_S:
-            shutil.rmtree(unfinished, ignore_errors=True)
+        with suppress(FileNotFoundError):  # another process, at work just now, has given it its name
+            if time.time() - unfinished.stat().st_mtime > _HOUR_S:
+                shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def _brought_up_to_date(folder: Path, source: Path) -> Brought:

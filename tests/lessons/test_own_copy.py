@@ -438,6 +438,13 @@ def test_what_a_killed_process_left_is_removed_after_an_hour(folder, source):
     assert sorted(os.listdir(folder.parent)) == [left[1].name, "my_lessons"]
 
 
+def test_what_another_process_finishes_meanwhile_is_no_error(folder, source):
+    """A name that is listed and no longer there when it is looked at: a link to nowhere is one for good."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    (folder.parent / ".my_lessons-1.unfinished").symlink_to("finished")
+    assert lessons.bring(folder, source).made
+
+
 @pytest.mark.slow
 def test_ten_at_once_make_one_whole_copy(folder, source):
     script = f"import sys\nfrom pathlib import Path\nfrom amp_lessons import lessons\n{BRING}"
