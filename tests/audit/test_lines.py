@@ -201,6 +201,40 @@ for inputs, targets in data:
     loss = (outputs - F.one_hot(targets, 4)).square().mean()  # mend
     scale_and_step(loss, optimizer)
 """,
+    "unscaled_twice": """
+for inputs, targets in data[:2]:
+    optimizer.zero_grad()
+    with torch.autocast("cpu", torch.float16):
+        loss = F.cross_entropy(model(inputs), targets)
+    scaler.scale(loss).backward()
+    for parameter in model.parameters():
+        parameter.grad /= scaler.get_scale()  # mend
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(optimizer)
+    scaler.update()
+""",
+    "unscaled_twice, by a factor, once the scaler has": """
+for inputs, targets in data[:2]:
+    optimizer.zero_grad()
+    with torch.autocast("cpu", torch.float16):
+        loss = F.cross_entropy(model(inputs), targets)
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    for parameter in model.parameters():
+        parameter.grad.detach().mul_(1.0 / scaler.get_scale())  # mend
+    scaler.step(optimizer)
+    scaler.update()
+""",
+    "unscaled_twice, all at once": """
+for inputs, targets in data[:2]:
+    optimizer.zero_grad()
+    with torch.autocast("cpu", torch.float16):
+        loss = F.cross_entropy(model(inputs), targets)
+    scaler.scale(loss).backward()
+    torch._foreach_div_([parameter.grad for parameter in model.parameters()], scaler.get_scale())  # mend
+    scaler.step(optimizer)
+    scaler.update()
+""",
     "optimizer_step_direct": """
 for inputs, targets in data:
     optimizer.zero_grad()
@@ -233,6 +267,29 @@ for inputs, targets in data:
         parameter.grad.nan_to_num_(0.0, 0.0, 0.0)
     scaler.step(optimizer)
     scaler.update()
+""",
+    "gradients made half as large, once the scaler has divided them": """
+for inputs, targets in data:
+    optimizer.zero_grad()
+    with torch.autocast("cpu", torch.float16):
+        loss = F.cross_entropy(model(inputs), targets)
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    for parameter in model.parameters():
+        parameter.grad.div_(2.0)
+    scaler.step(optimizer)
+    scaler.update()
+""",
+    "the mean of a window, taken of its gradients": """
+for index, (inputs, targets) in enumerate(data):
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = F.cross_entropy(model(inputs), targets)
+    loss.backward()
+    if index % 4 == 3:
+        for parameter in model.parameters():
+            parameter.grad /= 4
+        optimizer.step()
+        optimizer.zero_grad()
 """,
     "a window of batches": """
 for index, (inputs, targets) in enumerate(data):

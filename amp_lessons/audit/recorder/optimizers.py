@@ -164,6 +164,7 @@ class OptimizerCalls(Part):
             by_closure=closure,
             autocast=self._autocast_now(parameters),
             change=change,
+            undone_at=self._known.book.undone_at(parameters),
             overflowed=not closure and self._overflowed(optimizer, parameters),
             half=None if half is None else half.dtype,
             eps_vanishes=_vanishing_eps(optimizer),
