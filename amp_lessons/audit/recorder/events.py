@@ -229,7 +229,8 @@ class StepAsked(Event):
 class StepDone(Event):
     """What came of a step: it ``happened``, or the scaler skipped it.
 
-    ``loss`` is the sum of the losses of so many ``backwards``.
+    ``loss`` is the sum of the losses of so many ``backwards``. Where several steps in a row were skipped, the
+    first inf or NaN of the forward pass was ``broken_at`` one line, as far as that was heard.
     """
 
     optimizer: int
@@ -237,6 +238,7 @@ class StepDone(Event):
     happened: bool
     loss: float | None = None
     backwards: int = 1
+    broken_at: Line = None
 
 
 @dataclass(frozen=True, kw_only=True)

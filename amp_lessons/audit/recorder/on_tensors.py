@@ -73,6 +73,7 @@ def _aside(recorder: Recorder, spies: _Spies, functions: ExitStack, original: An
     """Put PyTorch's own functions back while code is scripted: its compiler knows them by identity."""
 
     def script(*args: Any, **kwargs: Any) -> Any:
+        recorder.optimizers.breaking.stop()  # what was replaced last is given back first
         functions.close()
         try:
             return original(*args, **kwargs)
