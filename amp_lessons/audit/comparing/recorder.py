@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -117,6 +117,7 @@ class Run:
     def recording(self) -> Recording:
         """What was recorded so far."""
         self._flush()
+        name = cache(self._name)  # of a module, by what is known of the models now
         numbers: Counter[tuple[int, str]] = Counter()  # by name: of modules without one several are alike
         how = self._clock.how(self._device)
         return Recording(
@@ -132,10 +133,10 @@ class Run:
             ),
             steps=tuple(self._recorded),
             skipped=tuple(self._skipped),
-            calls=tuple(self._call(each, numbers) for each in self._calls),
-            weights=tuple(self._weight(each) for each in self._weights),
+            calls=tuple(self._call(each, name(each.module), numbers) for each in self._calls),
+            weights=tuple(self._weight(each, name(each.module)) for each in self._weights),
             values=tuple(self._values),
-            made_of=self._made_of(),
+            made_of=self._made_of(name),
             not_seen=tuple(self._not_seen),
             ended=self._ended,
             sketches=np.concatenate(self._sketches) if self._sketches else np.zeros((0, WIDTH)),
@@ -149,20 +150,19 @@ class Run:
         """Call ``listener`` after each step with its number, from 0; what it raises comes out of the step."""
         self._listeners.append(listener)
 
-    def _call(self, seen: _Open, numbers: Counter[tuple[int, str]]) -> Call:
-        kind, name = type(seen.module).__name__, self._name(seen.module)
+    def _call(self, seen: _Open, name: str, numbers: Counter[tuple[int, str]]) -> Call:
+        kind = type(seen.module).__name__
         number = numbers[seen.step, name]
         numbers[seen.step, name] += 1
         return Call(
             seen.step, name, kind, number, seen.parent, seen.format, seen.order, seen.inputs, seen.outputs
         )
 
-    def _made_of(self) -> dict[str, str]:
-        modules = {self._name(each.module): each.module for each in self._calls}
+    def _made_of(self, name_of_module: Callable[[nn.Module], str]) -> dict[str, str]:
+        modules = {name_of_module(each.module): each.module for each in self._calls}
         return {name: self._safely(module.extra_repr) or "" for name, module in modules.items()}
 
-    def _weight(self, seen: _WeightSeen) -> Weight:
-        module = self._name(seen.module)
+    def _weight(self, seen: _WeightSeen, module: str) -> Weight:
         return Weight(seen.step, f"{module}.{seen.name}", module, seen.value, seen.gradient)
 
     def _name(self, module: nn.Module) -> str:
@@ -465,8 +465,10 @@ def _unwrapped(model: nn.Module) -> nn.Module:
 def _read(pending: list[_Pending]) -> np.ndarray:
     """Read sketches from their devices, one transfer for each device, and take the loss's scale out."""
     rows = np.zeros((len(pending), WIDTH))
-    for device in {each.sketch.sums.device for each in pending}:
-        there = [i for i, each in enumerate(pending) if each.sketch.sums.device == device]
+    by_device: dict[torch.device, list[int]] = {}
+    for i, each in enumerate(pending):
+        by_device.setdefault(each.sketch.sums.device, []).append(i)
+    for there in by_device.values():
         rows[there] = torch.stack([pending[i].sketch.sums for i in there]).cpu().numpy()
     scales = np.array([each.scale.read() or 1.0 for each in pending])
     return rows / scales[:, None]

@@ -28,6 +28,7 @@ _ROWS = 2048  # of signs; a longer tensor is cut into pieces, each with a sign o
 _AT_ONCE = 64  # pieces
 _LINE = 8 * WIDTH  # numbers that NumPy adds at once: of shorter lines it would add one after the other
 _SEED = 20261125
+_FEW = 16384  # numbers: of fewer the calls take longer than the adding
 _OF_NUMPY = frozenset((torch.float32, torch.float64, torch.int64, torch.int32, torch.uint8, torch.bool))
 
 
@@ -79,25 +80,24 @@ def _sums_here(flat: Tensor) -> Tensor:
     """Do it on a CPU, piece by piece in a cache's reach, by NumPy, whose calls take less time."""
     signs, total = _signs_here(), np.zeros(WIDTH)
     if flat.numel() < signs.size:
-        return torch.from_numpy(_folded(flat, signs[: flat.numel()]))
+        return torch.from_numpy(_folded(flat, signs))
     for number, piece in enumerate(flat.split(signs.size)):
-        turn = signs[number] if piece.numel() == signs.size else 1.0
-        total += _folded(piece, signs[: piece.numel()]) * turn
+        total += _folded(piece, signs) * (signs[number] if piece.numel() == signs.size else 1.0)
     return torch.from_numpy(total)
 
 
 def _folded(piece: Tensor, signs: np.ndarray) -> np.ndarray:
     """Add a piece with its signs to sums; of inf and NaN these are none."""
     held, lines = _workspace(threading.get_ident())
-    count = signs.size
+    count = piece.numel()
     whole = -(-count // _LINE) * _LINE
-    if piece.dtype in _OF_NUMPY:
-        np.multiply(piece.numpy(), signs, out=lines[:count])
+    lines[count:whole] = 0.0
+    if count < _FEW and piece.dtype in _OF_NUMPY:
+        np.multiply(piece.numpy(), signs[:count], out=lines[:count])
+        line = np.add.reduce(lines[:whole].reshape(-1, _LINE), axis=0)
     else:
         held[:count].copy_(piece)
-        lines[:count] *= signs
-    lines[count:whole] = 0.0
-    line = np.add.reduce(lines[:whole].reshape(-1, _LINE), axis=0) if whole > _LINE else lines[:_LINE]
+        line = np.einsum("ij,ij->j", lines[:whole].reshape(-1, _LINE), signs[:whole].reshape(-1, _LINE))
     return np.add.reduce(line.reshape(-1, WIDTH), axis=0)
 
 
