@@ -1,6 +1,8 @@
-"""The pictures of a comparison show all that they draw."""
+"""The pictures of a comparison show all that they draw; without matplotlib its page says what to install."""
 
 from __future__ import annotations
+
+import sys
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from amp_lessons import audit
-from amp_lessons.audit.page.comparing import modules_picture, steps_picture
+from amp_lessons.audit.page.comparing import comparison_page, modules_picture, steps_picture
 from tests.audit.trainings import perceptron
 
 
@@ -35,3 +37,11 @@ def test_all_that_is_drawn_lies_within_the_axes(draw):
     assert len(drawn)
     assert low < drawn.min()
     assert drawn.max() < high
+
+
+def test_without_matplotlib_the_page_says_what_draws(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    page = comparison_page(audit.compare(recorded(), recorded(torch.bfloat16)))
+    assert "pip install matplotlib" in page
+    assert "<img" not in page
+    assert "<table" in page
