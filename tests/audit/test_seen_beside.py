@@ -265,6 +265,23 @@ def test_only_a_state_with_a_larger_scale_sets_a_scaler_in_use_back(times, told)
     assert codes(seen.report) == told
 
 
+def test_a_second_division_by_the_scale_is_seen_beside_an_embedding_of_which_little_is_used():
+    """The numbers by which changes are noticed are all zero in the embedding's gradient, and tell nothing."""
+    model = nn.Sequential(nn.EmbeddingBag(1000, 8), nn.Linear(8, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+    with audit.watch(model, every=1) as seen:
+        with torch.autocast("cpu", torch.float16):
+            loss = model(torch.full((6, 3), 999)).float().square().mean()
+        scaler.scale(loss).backward()
+        for parameter in model.parameters():
+            parameter.grad /= scaler.get_scale()
+        scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+    assert codes(seen.report) == {"unscaled_twice"}
+
+
 @pytest.mark.parametrize("autocast", [False, True])
 def test_amp_that_accelerate_was_asked_for_and_that_is_not_done_is_named(autocast, monkeypatch):
     state = SimpleNamespace(AcceleratorState=SimpleNamespace(_shared_state={"_mixed_precision": "bf16"}))
