@@ -79,13 +79,13 @@
   // Tab stops at a box only where there is more of it than the page is wide.
   const stops = (event) => {
     if (event && event.key !== "Tab") return;
-    for (const box of document.querySelectorAll(".amp-scroll")) {
+    for (const box of document.querySelectorAll(".amp-scroll, pre")) {
       box.tabIndex = box.scrollWidth > box.clientWidth ? 0 : -1;
     }
   };
   addEventListener("keydown", stops, true);
 
   addEventListener("beforeprint", () => {
-    for (const each of document.querySelectorAll("details.deeper")) each.open = true;
+    for (const each of document.querySelectorAll("details.deeper, details.outcome")) each.open = true;
   });
 })();
