@@ -41,9 +41,7 @@ def _exporter() -> HTMLExporter:
 def lesson_page(head: Head, shelf: Shelf) -> Page:
     """Return the page of a lesson; its pictures, and what its views need, are put on ``shelf``."""
     notebook = nbformat.read(shipped.numbered(shipped.originals(), head.number), as_version=4)
-    core, deeper = shipped.parted(
-        behind_questions(substituted(cell, head, shelf) for cell in notebook.cells)
-    )
+    core, deeper = shipped.parted(behind_questions(substituted(cell, head, shelf) for cell in notebook.cells))
     opening, core_html = Markup(_html(core[:1])), Markup(_html(core[1:]))
     sections = [_folded(section) for section in deeper]
     return Page(
@@ -63,7 +61,8 @@ def lesson_page(head: Head, shelf: Shelf) -> Page:
 
 _READ = Markup(
     '<p class="how">Here the lesson is to be read: what each cell showed when it was run stands below it; '
-    "below a question it is folded until you have answered. What is said of running cells, of keys and menus, holds in the notebook.</p>"
+    "below a question it is folded until you have answered. What is said of running cells, of keys and "
+    "menus, holds in the notebook.</p>"
 )
 
 
