@@ -22,7 +22,9 @@ _BODY = Markup(
 _SCRIPTS = ("search-data.js", "explain-data.js", "search.js")
 # a heading with an id, or at the top of a section that has one
 _HEADING = re.compile(r'(?:<section id="([^"]*)">)?<h([1-3])(?: id="([^"]*)")?>(.*?)</h\2>', re.DOTALL)
-_UNSEEN = re.compile(r"<(style|script|noscript|button)\b.*?</\1>|<[^>]*>", re.DOTALL)
+_UNSEEN = re.compile(
+    r'<(style|script|noscript|button)\b.*?</\1>|<details class="outcome".*?</summary>|<[^>]*>', re.DOTALL
+)
 
 
 def search_page() -> Page:

@@ -63,7 +63,7 @@
   theme.hidden = false;
   name();
 
-  // A link into a fold opens it.
+  // A link into a fold opens it, and one to a cell what waits there.
   const unfold = () => {
     let id = "";
     try {
@@ -71,6 +71,7 @@
     } catch {}
     const target = id && document.getElementById(id);
     for (let at = target; at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true;
+    for (const each of target?.querySelectorAll("details.outcome") ?? []) each.open = true;
     if (target) target.scrollIntoView();
   };
   addEventListener("hashchange", unfold);
