@@ -160,10 +160,10 @@ def test_without_scripts_everything_can_be_unfolded(open_page):
 
 
 # Of each block of code in sight: how many lines it has, and how high it is in lines.
-LINES = """() => [...document.querySelectorAll("pre")].filter((each) => each.checkVisibility()).map((each) => {
-  const style = getComputedStyle(each);
-  const inside = each.clientHeight - parseFloat(style.paddingTop) - parseFloat(style.paddingBottom);
-  return [each.innerText.trimEnd().split("\\n").length, Math.round(inside / parseFloat(style.lineHeight))];
+LINES = """() => [...document.querySelectorAll("pre")].filter((pre) => pre.checkVisibility()).map((code) => {
+  const style = getComputedStyle(code);
+  const inside = code.clientHeight - parseFloat(style.paddingTop) - parseFloat(style.paddingBottom);
+  return [code.innerText.trimEnd().split("\\n").length, Math.round(inside / parseFloat(style.lineHeight))];
 })"""
 
 

@@ -69,7 +69,7 @@
     try {
       id = decodeURIComponent(location.hash.slice(1));
     } catch {}
-    const target = id && document.getElementById(id);
+    const target = document.getElementById(id);
     for (let at = target; at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true;
     for (const each of target?.querySelectorAll("details.outcome") ?? []) each.open = true;
     if (target) target.scrollIntoView();
