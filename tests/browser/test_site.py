@@ -159,11 +159,12 @@ def test_without_scripts_everything_can_be_unfolded(open_page):
     expect(fold.locator("pre")).to_be_visible()
 
 
-# Of each block of code in sight: how many lines it has, and how high it is in lines.
-LINES = """() => [...document.querySelectorAll("pre")].filter((pre) => pre.checkVisibility()).map((code) => {
+# Of each block of code in sight, sentences left out: how many lines it has, and how high it is in lines.
+LINES = """() => [...document.querySelectorAll("pre:not(.prose)")].flatMap((code) => {
+  if (!code.checkVisibility()) return [];
   const style = getComputedStyle(code);
   const inside = code.clientHeight - parseFloat(style.paddingTop) - parseFloat(style.paddingBottom);
-  return [code.innerText.trimEnd().split("\\n").length, Math.round(inside / parseFloat(style.lineHeight))];
+  return [[code.innerText.trimEnd().split("\\n").length, Math.round(inside / parseFloat(style.lineHeight))]];
 })"""
 
 
@@ -177,6 +178,19 @@ def test_code_on_a_phone_keeps_its_lines_and_scrolls(open_page):
     page.keyboard.press("ArrowRight")
     page.wait_for_function("each => each.scrollLeft > 0", arg=code.element_handle())
     assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+def test_printed_sentences_are_wrapped_on_a_phone_and_printed_tables_are_not(open_page):
+    page = open_page("08_many_gpus", width=390)
+    widths = page.evaluate(
+        """[...document.querySelectorAll("pre.printed")].map((each) => {
+          for (let at = each; at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true;
+          const columns = Math.max(...each.textContent.split("\\n").map((line) => line.length));
+          return [columns, each.scrollWidth > each.clientWidth];
+        })"""
+    )
+    assert {scrolls for columns, scrolls in widths if columns > 110} == {False}
+    assert {scrolls for columns, scrolls in widths if 60 < columns <= 110} == {True}
 
 
 def test_a_picture_fits_a_phone_says_what_is_written_in_it_and_opens_large(open_page):
