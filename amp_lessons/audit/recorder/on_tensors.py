@@ -24,7 +24,7 @@ from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.later import is_free_to_read, local
 from amp_lessons.audit.recorder.places import is_own, own_line
 from amp_lessons.audit.recorder.recorder import Recorder
-from amp_lessons.audit.recorder.replacing import replaced
+from amp_lessons.audit.recorder.replacing import replaced, warning_as_ever
 from amp_lessons.precisions import HALVES
 
 _HALVES = frozenset(HALVES.values())
@@ -70,14 +70,24 @@ def _watch_functions(recorder: Recorder, spies: _Spies, functions: ExitStack) ->
 
 
 def _aside(recorder: Recorder, spies: _Spies, functions: ExitStack, original: Any) -> Any:
-    """Put PyTorch's own functions back while code is scripted: its compiler knows them by identity."""
+    """Put the functions themselves back while code is scripted: PyTorch's compiler knows them by identity.
 
-    def script(*args: Any, **kwargs: Any) -> Any:
+    It looks the names in a class up in the frame that ``script`` was called from, one further up than here,
+    and calls ``script`` itself for the functions that it comes upon.
+    """
+    depth = 0
+
+    def script(obj: Any, optimize: Any = None, _frames_up: int = 0, *args: Any, **kwargs: Any) -> Any:
+        nonlocal depth
         functions.close()
+        depth += 1
         try:
-            return original(*args, **kwargs)
+            with warning_as_ever():
+                return original(obj, optimize, _frames_up + 1, *args, **kwargs)
         finally:
-            _watch_functions(recorder, spies, functions)
+            depth -= 1
+            if depth == 0:
+                _watch_functions(recorder, spies, functions)
 
     return script
 
