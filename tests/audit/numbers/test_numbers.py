@@ -34,6 +34,28 @@ def batch(step: int) -> tuple[Tensor, Tensor]:
     return inputs, torch.randint(0, 4, (6,), generator=generator)
 
 
+class Task(nn.Module):
+    """Holds a model under a name that ends as that of a wrapper does, and one behind a wrapper."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trained_module = network()
+        self.other = nn.ModuleDict({"module": nn.Linear(4, 2)})
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return two numbers for each sample."""
+        return self.other["module"](self.trained_module(x))
+
+
+def test_a_name_is_left_as_it_is_but_for_whole_parts_of_it_that_a_wrapper_adds():
+    model = Task()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with audit.watch(model) as seen:
+        model(torch.randn(4, 8)).square().mean().backward()
+        optimizer.step()
+    assert set(seen.layers) == {"trained_module.0", "trained_module.2", "other"}
+
+
 def unscaled(model: nn.Module, scale: float) -> dict[str, list[Tensor]]:
     """Return copies of the gradients of each layer, divided by the scale."""
     return {
