@@ -258,6 +258,33 @@ def test_the_first_overflow_of_gradients_is_found_and_the_frames_show_what_led_t
     assert not seen.steps[0].happened
 
 
+@pytest.mark.parametrize("past_it", [False, True])
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_an_overflow_is_recovered_where_its_step_was_skipped_and_the_optimizer_stepped_later(
+    past_it, goes_on
+):
+    models = network(), network()
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
+    scaler = torch.amp.GradScaler("cpu")
+    with audit.watch(*models) as seen:
+        for index in range(3):
+            for model, optimizer, factor in zip(models, optimizers, (1e30, 1e-3), strict=True):
+                if index and not goes_on and factor > 1:
+                    continue
+                with torch.autocast("cpu", dtype=torch.float16):
+                    loss = model(torch.randn(6, 8)).float().square().mean()
+                optimizer.zero_grad()
+                scaler.scale(loss * (1e-3 if index else factor)).backward()
+                scaler.unscale_(optimizer)
+                (optimizer if past_it else scaler).step(*([] if past_it else [optimizer]))
+            scaler.update()
+    assert (seen.first_nonfinite.phase, seen.first_nonfinite.step) == ("backward", 0)
+    assert seen.first_nonfinite.recovered == (goes_on and not past_it)
+    if past_it:  # a step that applied an overflow is not suspected of it besides
+        (found,) = (each for each in seen.report.findings if each.code == "step_bypasses_scaler")
+        assert found.count <= len(seen.steps)
+
+
 class Attention(nn.Module):
     """One head whose scores are masked by a number that fp16 does not have; a whole row is."""
 
