@@ -51,7 +51,7 @@ def never_lowered(event: events.Updated, memory: Memory) -> Iterator[Verdict]:
     """Report a scale that a skipped step left as it was."""
     if event.before is None or event.after is None:
         return
-    if memory.skipped_since_update and event.after >= event.before:
+    if event.scaler in memory.skipped_since_update and event.after >= event.before:
         yield seen(catalogue.scaler.scale_never_lowered(event.before, event.after))
 
 

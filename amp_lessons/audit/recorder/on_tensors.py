@@ -142,7 +142,7 @@ class _Spies:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._sums: dict[int, _Sum] = {}  # running ones
-        self._weights: tuple[int, set[int], set[tuple[int, ...]]] = (-1, set(), set())
+        self._weights: tuple[int, dict[int, int], set[tuple[int, ...]]] = (-1, {}, set())
         self._decayed: dict[int, float] = {}  # where a tensor lies, and which part of it was just taken away
 
     def patches(self) -> Iterator[tuple[Any, str, Callable[..., None]]]:
@@ -323,10 +323,13 @@ class _Spies:
             self._tell_of_average(before, averages[0], weights[0])
 
     def few_of_a_weights_size(self, tensor: Any = None) -> Tensor | None:
-        """Copy a few numbers of what may be an average: no weight, but as large as one."""
+        """Copy a few numbers of what may be an average: no weight, but as large as one.
+
+        A single number tells nothing: it may have moved towards anything.
+        """
         if not isinstance(tensor, Tensor) or tensor.requires_grad or self._recorder.in_step():
             return None
-        if not (tensor.is_floating_point() and tensor.dim() and is_free_to_read(tensor)):
+        if not (tensor.is_floating_point() and tensor.numel() > 1 and is_free_to_read(tensor)):
             return None
         pointers, shapes = self._known_weights()
         likely = tuple(tensor.shape) in shapes and tensor.data_ptr() not in pointers
@@ -389,12 +392,13 @@ class _Spies:
         half = average.dtype in _HALVES and tuple(average.shape) in shapes
         return weights.data_ptr() in pointers or half
 
-    def _known_weights(self) -> tuple[set[int], set[tuple[int, ...]]]:
+    def _known_weights(self) -> tuple[dict[int, int], set[tuple[int, ...]]]:
+        """Return the optimizers of all weights, by where a weight lies in memory, and the weights' shapes."""
         step, pointers, shapes = self._weights
         if step != self._recorder.steps:
-            parameters = self._parameters()
-            pointers = {p.data_ptr() for p in parameters}
-            shapes = {tuple(p.shape) for p in parameters}
+            known = list(self._recorder.known.optimizers.values())
+            pointers = {p.data_ptr(): id(optimizer) for optimizer in known for p in parameters_of(optimizer)}
+            shapes = {tuple(p.shape) for p in self._parameters()}
             self._weights = self._recorder.steps, pointers, shapes
         return pointers, shapes
 
@@ -404,7 +408,13 @@ class _Spies:
             target = local(weights).detach().reshape(-1)[: after.numel()]
             differs = bool((target.float() != after.float()).any())
             stuck = differs and bool(torch.equal(before, after))
-        self._recorder.record(events.Averaged, dtype=average.dtype, weight_dtype=weights.dtype, stuck=stuck)
+        self._recorder.record(
+            events.Averaged,
+            optimizer=self._known_weights()[0].get(weights.data_ptr()),
+            dtype=average.dtype,
+            weight_dtype=weights.dtype,
+            stuck=stuck,
+        )
 
 
 def _took_in(before: Tensor, weights: Tensor, after: Tensor, half: bool) -> bool:
