@@ -56,6 +56,7 @@ class Memory:
     averaged_at: dict[int | None, set[int]] = field(default_factory=lambda: defaultdict(set))
     skipped_since_update: set[int] = field(default_factory=set)  # by these scalers
     last_backward_scaled: bool = False
+    unscaled_at: events.Line = None  # the last backward pass whose loss no scaler had scaled
     factor: float = 1.0  # by which the last loss that went backward was multiplied by hand
     in_fp16: bool = False  # the last backward pass went through what autocast computed in fp16
     autocast: dict[torch.dtype, None] = field(default_factory=dict)  # losses went backward through it
@@ -106,6 +107,7 @@ class Memory:
             self.switched_off.add(type(event))
         elif isinstance(event, events.Backward):
             self.last_backward_scaled = event.scaler is not None
+            self.unscaled_at = self.unscaled_at if self.last_backward_scaled else event.line
             self.factor = event.factor
             self.in_fp16 = torch.float16 in event.forward
             self.autocast |= dict.fromkeys(sorted(event.forward, key=str))

@@ -106,6 +106,8 @@ def _where(code: str, event: events.Refused, memory: Memory) -> events.Line:
         return event.cast_at
     if code == "gradients_cleared":
         return event.cleared_at
+    if code == "loss_not_scaled":
+        return memory.unscaled_at
     return memory.stepped_directly if code == "optimizer_step_direct" else None
 
 
