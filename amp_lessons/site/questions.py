@@ -68,8 +68,7 @@ def behind_questions(cells: Iterable[NotebookNode]) -> Iterator[NotebookNode]:
     for cell in cells:
         is_text, ids = cell.cell_type == "markdown", _QUIZ.findall(cell.source)
         if waiting and is_text and cell.id.endswith("-why"):
-            waiting.outputs.append(nbformat.v4.new_output("display_data", {"text/markdown": cell.source}))
-            cell.source = ""
+            _move_text(cell, waiting)
         if (is_text and (waiting or cell.source.startswith("#"))) or (ids and not asking):
             asked, waiting = [], None
         asked += ids
@@ -78,3 +77,9 @@ def behind_questions(cells: Iterable[NotebookNode]) -> Iterator[NotebookNode]:
             cell.metadata["answers"] = " ".join(asked)
             waiting = cell
         yield cell
+
+
+def _move_text(cell: NotebookNode, waiting: NotebookNode) -> None:
+    """Let a text wait with what is shown above it; its place on the page can still be linked to."""
+    waiting.outputs.append(nbformat.v4.new_output("display_data", {"text/markdown": cell.source}))
+    cell.source = ""
