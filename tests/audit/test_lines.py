@@ -101,6 +101,15 @@ for inputs, targets in data:
     scaler.step(optimizer)
     scaler.update()
 """,
+    "loss_not_scaled, refused": """
+for inputs, targets in data:
+    optimizer.zero_grad()
+    with torch.autocast("cpu", torch.float16):
+        loss = F.cross_entropy(model(inputs), targets)
+    loss.backward()  # mend
+    scaler.step(optimizer)
+    scaler.update()
+""",
     "scaler_recreated": """
 for epoch in range(2):
     scaler = torch.amp.GradScaler("cpu")  # mend

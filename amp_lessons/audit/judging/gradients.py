@@ -152,7 +152,9 @@ def overflow_passed(event: events.OverflowPassed, memory: Memory) -> Iterator[Ve
 
 @on(events.StepAsked)
 def past_the_scaler(event: events.StepAsked, memory: Memory) -> Iterator[Verdict]:
-    """Suspect a step that nothing will skip."""
+    """Suspect a step that nothing will skip, before one has applied an overflow."""
+    if event.overflowed:
+        return
     if event.scaler is None and event.unscaled and event.fresh and event.scaled_by is None:
         yield likely(
             catalogue.scaler.step_bypasses_scaler(

@@ -53,7 +53,7 @@ def never_lowered(event: events.Updated, memory: Memory) -> Iterator[Verdict]:
     """Report a scale that a skipped step left as it was."""
     if event.before is None or event.after is None:
         return
-    if memory.skipped_since_update and event.after >= event.before:
+    if event.scaler in memory.skipped_since_update and event.after >= event.before:
         yield seen(catalogue.scaler.scale_never_lowered(event.before, event.after))
 
 
@@ -108,6 +108,8 @@ def _where(code: str, event: events.Refused, memory: Memory) -> events.Line:
         return event.cast_at
     if code == "gradients_cleared":
         return event.cleared_at
+    if code == "loss_not_scaled":
+        return memory.unscaled_at
     return memory.stepped_directly if code == "optimizer_step_direct" else None
 
 

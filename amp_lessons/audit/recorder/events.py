@@ -372,8 +372,9 @@ class ScheduleStepped(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Averaged(Event):
-    """A moving average of the weights took them in; ``dtype`` is the average's own."""
+    """A moving average of the weights, which ``optimizer`` steps, took them in; ``dtype`` is its own."""
 
+    optimizer: int | None
     dtype: torch.dtype
     weight_dtype: torch.dtype
     stuck: bool | None = None

@@ -27,7 +27,7 @@ _CLEARLY_SCALED = 16.0
 _PASSES = 64  # backward passes that are remembered as used
 _MOST_MULTIPLIED = 10_000  # tensors, since the last backward pass
 
-Change = Literal["none", "by a factor", "undone", "made finite", "other", "unknown"]
+Change = Literal["none", "by a factor", "undone", "made finite", "other"]
 
 
 @dataclass(frozen=True)
@@ -70,23 +70,21 @@ class _State:
             self.version = gradient._version
 
     def notice(self, gradient: Tensor, scale: float | None, line: tuple[str, int] | None) -> None:
-        """Find out what was done to the gradient, on this ``line`` where it was heard."""
+        """Find out what was done to the gradient, on this ``line`` where it was heard.
+
+        A few of its numbers tell, or tell nothing.
+        """
         self.version, self.applied = gradient._version, False
-        if self.change == "undone":
+        now = sample_of(gradient)
+        if self.change == "undone" or self.sample is None or now is None:
             return
         self.changed_at = line
-        if self.sample is None:
-            self.change = "unknown"
-            return
-        now = sample_of(gradient)
-        if now is None:
-            self.change = "unknown"
-            return
         factor = _factor(self.sample, now)
         if not self.unscaled and _made_finite(self.sample, now):
             self.change = "made finite"
         elif factor is None:
-            self.change = "other" if _comparable(self.sample) else "unknown"
+            if _comparable(self.sample):
+                self.change = "other"
         elif scale is not None and scale >= _CLEARLY_SCALED and abs(factor * scale - 1.0) < _EXACT:
             self.change, self.scaled_by, self.unscaled = "undone", 0, True
         else:
@@ -228,7 +226,7 @@ class GradientBook:
 
     def change(self, parameters: Iterable[Tensor]) -> Change:
         """Say what something has done to waiting gradients since backward: the worst of all."""
-        worst: tuple[Change, ...] = ("made finite", "other", "unknown", "undone", "by a factor")
+        worst: tuple[Change, ...] = ("made finite", "other", "undone", "by a factor")
         found = {state.change for state in self._of(parameters)}
         return next((each for each in worst if each in found), "none")
 

@@ -77,7 +77,7 @@ class ScalerCalls(Part):
             dtype=None if one is None else one.dtype,
             elements=0 if one is None else one.numel(),
             made_by=() if one is None else graph.operations(one),
-            outside=one is not None and graph.made_after(one, self._here.autocast_ended),
+            outside=one is not None and graph.made_outside(one, self._here.switches),
             line=places.line_outside(),
             made_at=None if one is None else graph.line_of(one, graph.MADE_AT),
             cast_at=None if one is None else graph.line_of(one, graph.CAST_AT),

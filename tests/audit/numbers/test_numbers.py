@@ -34,6 +34,28 @@ def batch(step: int) -> tuple[Tensor, Tensor]:
     return inputs, torch.randint(0, 4, (6,), generator=generator)
 
 
+class Task(nn.Module):
+    """Holds a model under a name that ends as that of a wrapper does, and one behind a wrapper."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trained_module = network()
+        self.other = nn.ModuleDict({"module": nn.Linear(4, 2)})
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return two numbers for each sample."""
+        return self.other["module"](self.trained_module(x))
+
+
+def test_a_name_is_left_as_it_is_but_for_whole_parts_of_it_that_a_wrapper_adds():
+    model = Task()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with audit.watch(model) as seen:
+        model(torch.randn(4, 8)).square().mean().backward()
+        optimizer.step()
+    assert set(seen.layers) == {"trained_module.0", "trained_module.2", "other"}
+
+
 def unscaled(model: nn.Module, scale: float) -> dict[str, list[Tensor]]:
     """Return copies of the gradients of each layer, divided by the scale."""
     return {
@@ -236,6 +258,33 @@ def test_the_first_overflow_of_gradients_is_found_and_the_frames_show_what_led_t
     assert not seen.steps[0].happened
 
 
+@pytest.mark.parametrize("past_it", [False, True])
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_an_overflow_is_recovered_where_its_step_was_skipped_and_the_optimizer_stepped_later(
+    past_it, goes_on
+):
+    models = network(), network()
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
+    scaler = torch.amp.GradScaler("cpu")
+    with audit.watch(*models) as seen:
+        for index in range(3):
+            for model, optimizer, factor in zip(models, optimizers, (1e30, 1e-3), strict=True):
+                if index and not goes_on and factor > 1:
+                    continue
+                with torch.autocast("cpu", dtype=torch.float16):
+                    loss = model(torch.randn(6, 8)).float().square().mean()
+                optimizer.zero_grad()
+                scaler.scale(loss * (1e-3 if index else factor)).backward()
+                scaler.unscale_(optimizer)
+                (optimizer if past_it else scaler).step(*([] if past_it else [optimizer]))
+            scaler.update()
+    assert (seen.first_nonfinite.phase, seen.first_nonfinite.step) == ("backward", 0)
+    assert seen.first_nonfinite.recovered == (goes_on and not past_it)
+    if past_it:  # a step that applied an overflow is not suspected of it besides
+        (found,) = (each for each in seen.report.findings if each.code == "step_bypasses_scaler")
+        assert found.count <= len(seen.steps)
+
+
 class Attention(nn.Module):
     """One head whose scores are masked by a number that fp16 does not have; a whole row is."""
 
@@ -283,12 +332,12 @@ def test_between_sampled_steps_no_numbers_are_taken():
     assert [at.step for at in seen.layers["0"].history] == [0, 3, 6]
 
 
-def stepped(batches, rate=0.1, dtype=torch.float16):
+def stepped(batches, rate=0.1, dtype=torch.float16, scale=256.0):
     """Watch a linear model trained on some batches, in fp16 with a scaler or in bf16 without."""
     torch.manual_seed(0)
     model = nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
-    scaler = torch.amp.GradScaler("cpu", init_scale=256.0, enabled=dtype == torch.float16)
+    scaler = torch.amp.GradScaler("cpu", init_scale=scale, enabled=dtype == torch.float16)
     with audit.watch(model, every=1) as seen:
         for batch in batches:
             optimizer.zero_grad()
@@ -308,6 +357,13 @@ def test_losses_that_are_no_number_are_not_left_to_the_scale():
     assert found.count == 1  # and no second time after 20
     now_and_then = [broken, broken, torch.ones(3, 4)] * 6
     assert stepped(now_and_then).report.passed
+
+
+@pytest.mark.parametrize(("skipped", "told"), [(19, []), (20, ["always_overflows"])])
+def test_losses_that_are_numbers_are_left_to_the_scale_for_twenty_steps(skipped, told):
+    seen = stepped([torch.ones(3, 4)] * skipped, scale=2.0**100)
+    assert not any(step.happened for step in seen.steps)
+    assert [each.code for each in seen.report.findings if not each.ok] == told
 
 
 def test_a_step_with_a_learning_rate_of_zero_loses_no_update():
