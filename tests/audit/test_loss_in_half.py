@@ -43,3 +43,32 @@ def test_the_same_loss_in_fp32_is_fine(dtype):
     with audit.watch() as seen:
         as_script(train)(dtype, torch.float32)
     assert not [each for each in seen.report.findings if each.code.startswith(("loss_in", "loss_outside"))]
+
+
+@pytest.mark.parametrize("backward_inside", [False, True])
+@pytest.mark.parametrize("where", ["island", "after an island", "inside"])
+def test_a_loss_in_half_is_said_to_be_outside_autocast_where_autocast_was_off(where, backward_inside):
+    def train() -> None:
+        torch.manual_seed(0)
+        model = nn.Linear(4, 3)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(2):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                outputs = model(torch.randn(6, 4))
+                if where != "inside":
+                    with torch.autocast("cpu", enabled=False):
+                        loss = -torch.log_softmax(outputs, dim=-1).mean()
+                if where != "island":
+                    loss = -torch.log_softmax(outputs, dim=-1).mean()
+                if backward_inside:
+                    loss.backward()
+            if not backward_inside:
+                loss.backward()
+            optimizer.step()
+
+    with audit.watch() as seen:
+        as_script(train)()
+    (code,) = (
+        each.code for each in seen.report.findings if each.code.startswith(("loss_in", "loss_outside"))
+    )
+    assert code == ("loss_outside_autocast" if where == "island" else "loss_in_half")

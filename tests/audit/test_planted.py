@@ -176,7 +176,7 @@ PLANTS = {
         STEP,
         "            for each in model.parameters():\n                each.grad /= before\n" + STEP,
         "unscaled_twice",
-        "scaler.step(optimizer)",
+        "each.grad /= before",
     ),
     "a scaled loss in the log": Plant(
         "total += loss.item()",
@@ -232,3 +232,12 @@ def test_what_is_planted_is_named_with_the_line_to_mend(name, report_of):
     found = [(each.code, each.place.source) for each in report.findings]
     assert (plant.code, plant.line) in found, found
     assert not [said for said in report.not_seen if "trouble" in said]
+
+
+@pytest.mark.parametrize("batches", [4, 12])
+def test_steps_are_said_to_be_skipped_again_without_the_scalers_state_where_some_were(batches, report_of):
+    short = SCRIPT.replace("range(12)", f"range({batches})")
+    report = report_of(short.replace(PLANTS["no scaler in the checkpoint"].old, ""))
+    (found,) = (each for each in report.findings if each.code == "scaler_not_saved")
+    skipped = sum(not step.happened for step in report.steps)
+    assert ("skips steps until" in found.message) == bool(skipped) == (batches > 4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from amp_lessons.audit.catalogue.rows import Worded, mistake, remark
+from amp_lessons.text.words import counted
 
 # --- overflows and the scaler
 
@@ -254,8 +255,9 @@ def scale_fell(scale: float, overflows_above: float) -> Worded:
 def schedule_on_skipped_step(advanced: int, steps: int) -> Worded:
     """Report a schedule that was ``advanced`` more often than there were optimizer ``steps``."""
     return (
-        f"the learning rate's schedule was advanced {advanced} times for {steps} steps of the optimizer, "
-        "also where a batch had overflowed and the scaler skipped the step: a warm-up is over too early",
+        f"the learning rate's schedule was advanced {counted(advanced, 'time')} for {counted(steps, 'step')} "
+        "of the optimizer, also where a batch had overflowed and the scaler skipped the step: a warm-up is "
+        "over too early",
         "advance it only where the step was made: scaler.update() lowers the scale after a skipped one",
     )
 
@@ -264,8 +266,9 @@ def schedule_on_skipped_step(advanced: int, steps: int) -> Worded:
 def average_on_skipped_step(advanced: int, steps: int) -> Worded:
     """Report averaged weights (an EMA) that were ``advanced`` more often than there were ``steps``."""
     return (
-        f"the averaged weights were updated {advanced} times for {steps} steps of the optimizer: where the "
-        "scaler skipped the step they took in old weights once more, and their count runs ahead",
+        f"the averaged weights were updated {counted(advanced, 'time')} for {counted(steps, 'step')} of the "
+        "optimizer: where the scaler skipped the step they took in old weights once more, and their count "
+        "runs ahead",
         "update them only where the step was made: scaler.update() lowers the scale after a skipped one",
     )
 
@@ -274,11 +277,12 @@ def average_on_skipped_step(advanced: int, steps: int) -> Worded:
 
 
 @mistake("checkpoints lack the scaler's state", only_audit=True, costs="beside")
-def scaler_not_saved() -> Worded:
-    """Report a checkpoint with an optimizer's state and without the scaler's."""
+def scaler_not_saved(skipped: int = 0) -> Worded:
+    """Report a checkpoint with an optimizer's state and without the scaler's, after ``skipped`` steps."""
+    again = f", and skips steps until it has fallen again ({skipped} skipped here)" if skipped else ""
     return (
         "checkpoints were written with the optimizer's state and without the scaler's: training that goes on "
-        "from them starts again at the first scale, and skips its first steps",
+        f"from them starts again at the first scale{again}",
         'add "scaler": scaler.state_dict() to the checkpoint, and load it with scaler.load_state_dict',
     )
 

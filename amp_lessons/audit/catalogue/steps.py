@@ -49,7 +49,7 @@ def loss_in_half(half: str, loss: str = "the loss", by_hand: bool = True) -> Wor
     if not by_hand:
         how = f"was computed in {half}, by operations that autocast leaves in 16 bits on this device"
         cure = ""
-    too_large = ", and fp16 ends at 65504, so the scale 65536 becomes inf" if half == "fp16" else ""
+    too_large = ", and fp16 ends at 65504: a loss scale of 65536 becomes inf" if half == "fp16" else ""
     return (
         f"{loss} {how}: it loses digits{too_large}",
         f"keep the loss in fp32: compute it from outputs.float(){cure}",

@@ -19,23 +19,25 @@ _HALVES = frozenset(HALVES.values())
 
 @on(events.ScheduleStepped)
 def schedule_without_step(event: events.ScheduleStepped, memory: Memory) -> Iterator[Verdict]:
-    """Report a schedule that goes on with every step, and did so when the step was skipped."""
-    one_step = event.step - memory.steps_at_last_schedule[event.schedule] == 1
-    if one_step and _just_skipped(memory):
+    """Report a schedule that goes on with every step of its optimizer, and did so when one was skipped."""
+    optimizer = memory.known(event.optimizer)
+    one_step = memory.steps_of[optimizer] - memory.steps_at_last_schedule[event.schedule] == 1
+    if one_step and _just_skipped(optimizer, memory):
         advanced = memory.advanced[event.schedule] + 1
-        yield seen(catalogue.scaler.schedule_on_skipped_step(advanced, memory.steps_made))
+        yield seen(catalogue.scaler.schedule_on_skipped_step(advanced, memory.made_of[optimizer]))
 
 
 @on(events.Averaged)
 def average_without_step(event: events.Averaged, memory: Memory) -> Iterator[Verdict]:
     """Report an average that took in weights which no step had changed."""
-    if _just_skipped(memory):
-        advanced = len(memory.averaged_at | {event.step})
-        yield seen(catalogue.scaler.average_on_skipped_step(advanced, memory.steps_made))
+    optimizer = memory.known(event.optimizer)
+    if _just_skipped(optimizer, memory):
+        advanced = len(memory.averaged_at[optimizer] | {event.step})
+        yield seen(catalogue.scaler.average_on_skipped_step(advanced, memory.made_of[optimizer]))
 
 
-def _just_skipped(memory: Memory) -> bool:
-    return memory.last_done is not None and not memory.last_done.happened
+def _just_skipped(optimizer: int | None, memory: Memory) -> bool:
+    return optimizer in memory.done_of and not memory.done_of[optimizer].happened
 
 
 @on(events.Averaged)
@@ -121,4 +123,4 @@ def scaler_not_saved(memory: Memory) -> Iterator[tuple[events.Event, Verdict]]:
     """See, at the end, that optimizers were saved and no scaler ever was."""
     with_optimizer = [saved for saved in memory.saved if saved.optimizer]
     if with_optimizer and memory.scaler_of and not any(saved.scaler for saved in memory.saved):
-        yield with_optimizer[0], seen(catalogue.scaler.scaler_not_saved())
+        yield with_optimizer[0], seen(catalogue.scaler.scaler_not_saved(memory.steps_skipped))

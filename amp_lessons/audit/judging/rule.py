@@ -34,26 +34,29 @@ _MOST_KEPT = 10_000  # events of a kind
 class Memory:
     """What rules know of the training so far; ids are those of the objects themselves.
 
-    ``last_done`` is what came of the last step that was asked for; ``skipped_in_a_row`` counts an optimizer's
-    steps since the last one that happened, ``broken_in_a_row`` those among them, without a pause, whose loss
-    was inf or NaN.
+    ``done_of`` is what came of the last step that an optimizer was asked for, at None of the last one of all;
+    ``made_of`` and ``steps_of`` count those that happened, and all. ``skipped_in_a_row`` counts the steps of
+    an optimizer since the last one that happened, ``broken_in_a_row`` those among them, without a pause,
+    whose loss was inf or NaN.
     """
 
     scaler_of: dict[int, int] = field(default_factory=dict)  # the scaler that last stepped an optimizer
     enabled_scalers: set[int] = field(default_factory=set)
     loaded_scalers: set[int] = field(default_factory=set)
-    steps_of: Counter[int] = field(default_factory=Counter)
+    steps_of: Counter[int | None] = field(default_factory=Counter)
+    made_of: Counter[int | None] = field(default_factory=Counter)
     doubled: Counter[int] = field(default_factory=Counter)
     skipped_in_a_row: Counter[int] = field(default_factory=Counter)
     broken_in_a_row: Counter[int] = field(default_factory=Counter)
-    last_done: events.StepDone | None = None
+    done_of: dict[int | None, events.StepDone] = field(default_factory=dict)
     steps_at_last_schedule: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    steps_made: int = 0
     steps_skipped: int = 0
     advanced: Counter[int] = field(default_factory=Counter)  # of each schedule
-    averaged_at: set[int] = field(default_factory=set)  # the steps after which weights were averaged
-    skipped_since_update: bool = False
+    # the steps after which the weights of an optimizer were averaged
+    averaged_at: dict[int | None, set[int]] = field(default_factory=lambda: defaultdict(set))
+    skipped_since_update: set[int] = field(default_factory=set)  # by these scalers
     last_backward_scaled: bool = False
+    unscaled_at: events.Line = None  # the last backward pass whose loss no scaler had scaled
     factor: float = 1.0  # by which the last loss that went backward was multiplied by hand
     in_fp16: bool = False  # the last backward pass went through what autocast computed in fp16
     autocast: dict[torch.dtype, None] = field(default_factory=dict)  # losses went backward through it
@@ -79,6 +82,10 @@ class Memory:
             scaler_off=events.ScalerMade in self.switched_off,
         )
 
+    def known(self, optimizer: int | None) -> int | None:
+        """Return an optimizer that has stepped as it is, and None, which stands for all, for any other."""
+        return optimizer if optimizer in self.done_of else None
+
     def remember(self, event: events.Event) -> None:
         """Take note of an event, after the rules have heard it."""
         if (isinstance(event, events.ScalerMade) and event.enabled) or (
@@ -100,6 +107,7 @@ class Memory:
             self.switched_off.add(type(event))
         elif isinstance(event, events.Backward):
             self.last_backward_scaled = event.scaler is not None
+            self.unscaled_at = self.unscaled_at if self.last_backward_scaled else event.line
             self.factor = event.factor
             self.in_fp16 = torch.float16 in event.forward
             self.autocast |= dict.fromkeys(sorted(event.forward, key=str))
@@ -108,12 +116,12 @@ class Memory:
         elif isinstance(event, events.StepDone):
             self._remember_step(event)
         elif isinstance(event, events.ScheduleStepped):
-            self.steps_at_last_schedule[event.schedule] = event.step
+            self.steps_at_last_schedule[event.schedule] = self.steps_of[self.known(event.optimizer)]
             self.advanced[event.schedule] += 1
         elif isinstance(event, events.Averaged):
-            self.averaged_at.add(event.step)
+            self.averaged_at[self.known(event.optimizer)].add(event.step)
         elif isinstance(event, events.Updated):
-            self.skipped_since_update = False
+            self.skipped_since_update.discard(event.scaler)
         elif isinstance(event, events.Dropped):
             self.dropped[event.optimizer].append(event)
         elif isinstance(event, events.Saved):
@@ -129,11 +137,13 @@ class Memory:
             self.decays[event.optimizer] = first, max(largest, event.decay)
 
     def _remember_step(self, done: events.StepDone) -> None:
-        self.last_done = done
-        self.steps_of[done.optimizer] += 1
-        self.steps_made += done.happened
+        for which in (done.optimizer, None):
+            self.done_of[which] = done
+            self.steps_of[which] += 1
+            self.made_of[which] += done.happened
         self.steps_skipped += not done.happened
-        self.skipped_since_update |= not done.happened
+        if not done.happened and done.scaler is not None:
+            self.skipped_since_update.add(done.scaler)
         self.skipped_in_a_row[done.optimizer] = (
             0 if done.happened else self.skipped_in_a_row[done.optimizer] + 1
         )

@@ -41,9 +41,11 @@ def always_overflows(event: events.StepDone, memory: Memory) -> Iterator[Verdict
         return
     broken = memory.broken_in_a_row[event.optimizer] + 1 if is_broken(event) else 0
     if broken == _TOO_MANY_BROKEN:
-        yield seen(catalogue.scaler.always_overflows(_TOO_MANY_BROKEN, event.loss))
+        yield seen(catalogue.scaler.always_overflows(_TOO_MANY_BROKEN, event.loss), event.broken_at)
     elif broken < _TOO_MANY_BROKEN and memory.skipped_in_a_row[event.optimizer] + 1 == _TOO_MANY:
-        yield seen(catalogue.scaler.always_overflows(_TOO_MANY))
+        # where the loss is finite, what the forward pass has made of inf was of no consequence
+        line = event.broken_at if event.loss is None else None
+        yield seen(catalogue.scaler.always_overflows(_TOO_MANY), line)
 
 
 @on(events.Updated)
@@ -51,7 +53,7 @@ def never_lowered(event: events.Updated, memory: Memory) -> Iterator[Verdict]:
     """Report a scale that a skipped step left as it was."""
     if event.before is None or event.after is None:
         return
-    if memory.skipped_since_update and event.after >= event.before:
+    if event.scaler in memory.skipped_since_update and event.after >= event.before:
         yield seen(catalogue.scaler.scale_never_lowered(event.before, event.after))
 
 
@@ -106,6 +108,8 @@ def _where(code: str, event: events.Refused, memory: Memory) -> events.Line:
         return event.cast_at
     if code == "gradients_cleared":
         return event.cleared_at
+    if code == "loss_not_scaled":
+        return memory.unscaled_at
     return memory.stepped_directly if code == "optimizer_step_direct" else None
 
 

@@ -142,8 +142,7 @@ class FrameRecorder:
         found = self.found.get("forward") or self.found.get("backward")
         if found is None:
             return None
-        later = any(step.happened for step in steps if step.index > found.step)
-        return replace(found, recovered=found.phase == "backward" and later)
+        return replace(found, recovered=found.phase == "backward" and _recovered(found.step, steps))
 
     def overflowed(self, phase: Phase, step: int) -> bool:
         """Whether the first inf or NaN of a phase was in this step, and its gradients are still there."""
@@ -189,6 +188,12 @@ def _largest(tensor: Tensor) -> Later:
 
 def _bad(value: float | None) -> bool:
     return value is not None and not math.isfinite(value)
+
+
+def _recovered(index: int, steps: Sequence[StepSeen]) -> bool:
+    """Whether a step was skipped, and its optimizer made a later one."""
+    skipped = {step.optimizer for step in steps if step.index == index and not step.happened}
+    return any(step.happened and step.optimizer in skipped for step in steps if step.index > index)
 
 
 def _floating(output: Any) -> list[Tensor]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from amp_lessons.audit.recorder.later import is_distributed
 
-_WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
+_WRAPPERS = ("module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 
 
 class Names:
@@ -76,9 +76,7 @@ class Names:
 
 def _bare(name: str) -> str:
     """Leave out what wrappers add to a name: data parallelism, compiling, checkpointing."""
-    for wrapper in _WRAPPERS:
-        name = name.replace(wrapper, "").replace(wrapper.rstrip("."), "") if wrapper in f"{name}." else name
-    return name
+    return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
 
 
 def _roots() -> Iterator[nn.Module]:

@@ -34,6 +34,7 @@ class AutocastCalls(Part):
         """Record that an autocast context began."""
         self._here.note("autocast")
         self._here.autocasts.append((own_line(), context._enabled))
+        self._switched()
         if context._enabled:
             self._here.forward.add(context.fast_dtype)
         self._log.record(
@@ -44,10 +45,15 @@ class AutocastCalls(Part):
         )
 
     def left(self) -> None:
-        """Note where in autograd's count of operations the last autocast context ended."""
-        self._here.autocast_ended = torch.autograd._get_sequence_nr()
+        """Take note that the innermost autocast context has ended."""
         if self._here.autocasts:  # one may have been open before the watch began
             self._here.autocasts.pop()
+        self._switched()
+
+    def _switched(self) -> None:
+        """Note from where in autograd's count of operations on autocast is on, or off."""
+        on = bool(self._here.autocasts) and self._here.autocasts[-1][1]
+        self._here.switches.append((torch.autograd._get_sequence_nr(), on))
 
     def old_spelling(self, name: str) -> None:
         """Record that something was made by a deprecated name."""
@@ -135,7 +141,7 @@ class AutogradCalls(Part):
         facts = {
             "dtype": root.dtype,
             "made_by": graph.operations(root),
-            "outside": graph.made_after(root, self._here.autocast_ended),
+            "outside": graph.made_outside(root, self._here.switches),
             "cast": graph.has_casts(root),
             "scaler": scaler,
             "factor": factor,

@@ -34,13 +34,14 @@ def has_casts(tensor: Tensor) -> bool:
     return any("ToCopy" in node.name() for node in _nodes(tensor))
 
 
-def made_after(tensor: Tensor, count: int | None) -> bool:
-    """Whether a loss came about after autograd's count of operations had reached ``count``.
+def made_outside(tensor: Tensor, switches: Iterable[tuple[int, bool]]) -> bool:
+    """Whether a loss came about where autocast had been switched off, by autograd's counts of operations.
 
     What only multiplies or divides it afterwards does not tell.
     """
     node = _loss_itself(tensor)
-    return count is not None and node is not None and node._sequence_nr() >= count
+    was_on = [on for count, on in switches if node is not None and count <= node._sequence_nr()]
+    return bool(was_on) and not was_on[-1]
 
 
 def factor(tensor: Tensor) -> float:

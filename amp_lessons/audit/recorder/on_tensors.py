@@ -22,9 +22,9 @@ from torch.optim.swa_utils import AveragedModel
 from amp_lessons.audit.recorder import events, graph
 from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.later import is_free_to_read, local
-from amp_lessons.audit.recorder.places import is_own, own_line
+from amp_lessons.audit.recorder.places import is_own, line_outside, own_line
 from amp_lessons.audit.recorder.recorder import Recorder
-from amp_lessons.audit.recorder.replacing import replaced
+from amp_lessons.audit.recorder.replacing import replaced, warning_as_ever
 from amp_lessons.precisions import HALVES
 
 _HALVES = frozenset(HALVES.values())
@@ -70,14 +70,25 @@ def _watch_functions(recorder: Recorder, spies: _Spies, functions: ExitStack) ->
 
 
 def _aside(recorder: Recorder, spies: _Spies, functions: ExitStack, original: Any) -> Any:
-    """Put PyTorch's own functions back while code is scripted: its compiler knows them by identity."""
+    """Put the functions themselves back while code is scripted: PyTorch's compiler knows them by identity.
 
-    def script(*args: Any, **kwargs: Any) -> Any:
+    It looks the names in a class up in the frame that ``script`` was called from, one further up than here,
+    and calls ``script`` itself for the functions that it comes upon.
+    """
+    depth = 0
+
+    def script(obj: Any, optimize: Any = None, _frames_up: int = 0, *args: Any, **kwargs: Any) -> Any:
+        nonlocal depth
+        recorder.optimizers.breaking.stop()  # what was replaced last is given back first
         functions.close()
+        depth += 1
         try:
-            return original(*args, **kwargs)
+            with warning_as_ever():
+                return original(obj, optimize, _frames_up + 1, *args, **kwargs)
         finally:
-            _watch_functions(recorder, spies, functions)
+            depth -= 1
+            if depth == 0:
+                _watch_functions(recorder, spies, functions)
 
     return script
 
@@ -132,7 +143,7 @@ class _Spies:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._sums: dict[int, _Sum] = {}  # running ones
-        self._weights: tuple[int, set[int], set[tuple[int, ...]]] = (-1, set(), set())
+        self._weights: tuple[int, dict[int, int], set[tuple[int, ...]]] = (-1, {}, set())
         self._decayed: dict[int, float] = {}  # where a tensor lies, and which part of it was just taken away
 
     def patches(self) -> Iterator[tuple[Any, str, Callable[..., None]]]:
@@ -167,6 +178,8 @@ class _Spies:
         yield Tensor, "lerp_", self._lerped
         yield Tensor, "mul_", self._multiplied_in_place
         yield Tensor, "__imul__", self._multiplied_in_place
+        for name in ("div_", "__itruediv__"):
+            yield Tensor, name, self._divided_in_place
         yield Tensor, "add_", self._added_in_place
         yield Tensor, "__iadd__", self._added_in_place
 
@@ -174,6 +187,8 @@ class _Spies:
         """Yield the functions of PyTorch's that change their first argument, and what looks at the change."""
         yield torch, "_foreach_lerp_", self._many_lerped
         yield torch, "_foreach_add_", self._many_added
+        for name in ("_foreach_mul_", "_foreach_div_"):
+            yield torch, name, self._many_multiplied
 
     # --- losses, and gradients made finite
 
@@ -313,10 +328,13 @@ class _Spies:
             self._tell_of_average(before, averages[0], weights[0])
 
     def few_of_a_weights_size(self, tensor: Any = None) -> Tensor | None:
-        """Copy a few numbers of what may be an average: no weight, but as large as one."""
+        """Copy a few numbers of what may be an average: no weight, but as large as one.
+
+        A single number tells nothing: it may have moved towards anything.
+        """
         if not isinstance(tensor, Tensor) or tensor.requires_grad or self._recorder.in_step():
             return None
-        if not (tensor.is_floating_point() and tensor.dim() and is_free_to_read(tensor)):
+        if not (tensor.is_floating_point() and tensor.numel() > 1 and is_free_to_read(tensor)):
             return None
         pointers, shapes = self._known_weights()
         likely = tuple(tensor.shape) in shapes and tensor.data_ptr() not in pointers
@@ -336,10 +354,22 @@ class _Spies:
 
     def _multiplied_in_place(self, before: Any, tensor: Tensor, factor: Any) -> None:
         """Remember what was multiplied by a number a little below 1: an average may take in weights next."""
+        self._many_multiplied(before, (tensor,))
         self._decayed.clear()
         small = isinstance(factor, float) and 0.0 < 1.0 - factor <= _SMALL_PART
         if small and not tensor.requires_grad and not self._recorder.in_step():  # where momentum decays, too
             self._decayed[tensor.data_ptr()] = 1.0 - factor
+
+    def _divided_in_place(self, before: Any, tensor: Tensor, *args: Any, **kwargs: Any) -> None:
+        self._many_multiplied(before, (tensor,))
+
+    def _many_multiplied(self, before: Any, tensors: Any, *args: Any, **kwargs: Any) -> None:
+        """Note where tensors were multiplied that may be gradients: a scaler is to divide these."""
+        if not self._recorder.in_step():
+            line = line_outside()
+            for each in tensors:
+                if not each.requires_grad:
+                    self._recorder.known.book.multiplied(each, line)
 
     def _added_in_place(self, before: Any, tensor: Tensor, other: Any, **kwargs: Any) -> None:
         part = kwargs.get("alpha", 1.0)
@@ -379,12 +409,13 @@ class _Spies:
         half = average.dtype in _HALVES and tuple(average.shape) in shapes
         return weights.data_ptr() in pointers or half
 
-    def _known_weights(self) -> tuple[set[int], set[tuple[int, ...]]]:
+    def _known_weights(self) -> tuple[dict[int, int], set[tuple[int, ...]]]:
+        """Return the optimizers of all weights, by where a weight lies in memory, and the weights' shapes."""
         step, pointers, shapes = self._weights
         if step != self._recorder.steps:
-            parameters = self._parameters()
-            pointers = {p.data_ptr() for p in parameters}
-            shapes = {tuple(p.shape) for p in parameters}
+            known = list(self._recorder.known.optimizers.values())
+            pointers = {p.data_ptr(): id(optimizer) for optimizer in known for p in parameters_of(optimizer)}
+            shapes = {tuple(p.shape) for p in self._parameters()}
             self._weights = self._recorder.steps, pointers, shapes
         return pointers, shapes
 
@@ -394,7 +425,13 @@ class _Spies:
             target = local(weights).detach().reshape(-1)[: after.numel()]
             differs = bool((target.float() != after.float()).any())
             stuck = differs and bool(torch.equal(before, after))
-        self._recorder.record(events.Averaged, dtype=average.dtype, weight_dtype=weights.dtype, stuck=stuck)
+        self._recorder.record(
+            events.Averaged,
+            optimizer=self._known_weights()[0].get(weights.data_ptr()),
+            dtype=average.dtype,
+            weight_dtype=weights.dtype,
+            stuck=stuck,
+        )
 
 
 def _took_in(before: Tensor, weights: Tensor, after: Tensor, half: bool) -> bool:

@@ -30,6 +30,13 @@ def passing_over_spies() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def warning_as_ever() -> Iterator[None]:
+    """Put Python's own ``warnings.warn`` back for a while."""
+    with mock.patch.object(warnings, "warn", getattr(warnings.warn, "__wrapped__", warnings.warn)):
+        yield
+
+
 def _past_spies(original: Any) -> Any:
     def warn(message: Any, category: Any = None, stacklevel: int = 1, *args: Any, **kwargs: Any) -> None:
         level = max(stacklevel, 1)

@@ -77,7 +77,7 @@ class ScalerCalls(Part):
             dtype=None if one is None else one.dtype,
             elements=0 if one is None else one.numel(),
             made_by=() if one is None else graph.operations(one),
-            outside=one is not None and graph.made_after(one, self._here.autocast_ended),
+            outside=one is not None and graph.made_outside(one, self._here.switches),
             line=places.line_outside(),
             made_at=None if one is None else graph.line_of(one, graph.MADE_AT),
             cast_at=None if one is None else graph.line_of(one, graph.CAST_AT),
@@ -104,6 +104,7 @@ class ScalerCalls(Part):
                 change=self._known.book.change(parameters),
                 clipped=self._here.clipped,
                 outdated=self._known.book.outdated(parameters, id(scaler), self._known.updates[id(scaler)]),
+                undone_at=self._known.book.undone_at(parameters),
             )
 
     def unscaled(self, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> None:

@@ -19,6 +19,7 @@ from amp_lessons.audit.recorder.places import line_outside, own_line
 
 _MOST_LOSSES = 10_000  # of one step
 _LONGEST_ROUND = 200  # names of calls that are kept between two steps
+_MOST_SWITCHES = 1_000  # of autocast, on or off
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,8 @@ class Here(threading.local):
         self.over = False  # a step has been asked for since the last backward pass
         self.forward: set[torch.dtype] = set()  # autocast was entered in
         self.autocasts: list[tuple[events.Line, bool]] = []  # those that are open: since when, whether on
-        self.autocast_ended: int | None = None  # where autograd's count of operations was then
+        # autograd's count of operations where autocast was switched, and whether it was on from there
+        self.switches: deque[tuple[int, bool]] = deque(maxlen=_MOST_SWITCHES)
         self.evaluating_since: events.Line = None  # where ``eval`` was last called
         self.cleared_at: events.Line = None  # gradients, first since the last backward pass
         self.loss = Later(None)  # the last one

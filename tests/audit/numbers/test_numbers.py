@@ -34,6 +34,28 @@ def batch(step: int) -> tuple[Tensor, Tensor]:
     return inputs, torch.randint(0, 4, (6,), generator=generator)
 
 
+class Task(nn.Module):
+    """Holds a model under a name that ends as that of a wrapper does, and one behind a wrapper."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trained_module = network()
+        self.other = nn.ModuleDict({"module": nn.Linear(4, 2)})
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return two numbers for each sample."""
+        return self.other["module"](self.trained_module(x))
+
+
+def test_a_name_is_left_as_it_is_but_for_whole_parts_of_it_that_a_wrapper_adds():
+    model = Task()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with audit.watch(model) as seen:
+        model(torch.randn(4, 8)).square().mean().backward()
+        optimizer.step()
+    assert set(seen.layers) == {"trained_module.0", "trained_module.2", "other"}
+
+
 def unscaled(model: nn.Module, scale: float) -> dict[str, list[Tensor]]:
     """Return copies of the gradients of each layer, divided by the scale."""
     return {
@@ -234,6 +256,33 @@ def test_the_first_overflow_of_gradients_is_found_and_the_frames_show_what_led_t
     assert first.module == str(planted - 1)
     assert all(math.isfinite(frame.largest) for frame in first.before[:-1])
     assert not seen.steps[0].happened
+
+
+@pytest.mark.parametrize("past_it", [False, True])
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_an_overflow_is_recovered_where_its_step_was_skipped_and_the_optimizer_stepped_later(
+    past_it, goes_on
+):
+    models = network(), network()
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
+    scaler = torch.amp.GradScaler("cpu")
+    with audit.watch(*models) as seen:
+        for index in range(3):
+            for model, optimizer, factor in zip(models, optimizers, (1e30, 1e-3), strict=True):
+                if index and not goes_on and factor > 1:
+                    continue
+                with torch.autocast("cpu", dtype=torch.float16):
+                    loss = model(torch.randn(6, 8)).float().square().mean()
+                optimizer.zero_grad()
+                scaler.scale(loss * (1e-3 if index else factor)).backward()
+                scaler.unscale_(optimizer)
+                (optimizer if past_it else scaler).step(*([] if past_it else [optimizer]))
+            scaler.update()
+    assert (seen.first_nonfinite.phase, seen.first_nonfinite.step) == ("backward", 0)
+    assert seen.first_nonfinite.recovered == (goes_on and not past_it)
+    if past_it:  # a step that applied an overflow is not suspected of it besides
+        (found,) = (each for each in seen.report.findings if each.code == "step_bypasses_scaler")
+        assert found.count <= len(seen.steps)
 
 
 class Attention(nn.Module):
