@@ -1,8 +1,9 @@
-"""The pictures of a comparison show all that they draw; without matplotlib its page says what to install."""
+"""What a comparison says of a parting, what its pictures show, and its page where nothing draws them."""
 
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ import torch
 import torch.nn.functional as F
 
 from amp_lessons import audit
+from amp_lessons.audit.comparing.comparison import Parting
+from amp_lessons.audit.comparing.report import as_text
 from amp_lessons.audit.page.comparing import comparison_page, modules_picture, steps_picture
 from tests.audit.trainings import perceptron
 
@@ -45,3 +48,21 @@ def test_without_matplotlib_the_page_says_what_draws(monkeypatch):
     assert "pip install matplotlib" in page
     assert "<img" not in page
     assert "<table" in page
+
+
+def said_of(**parting) -> str:
+    """Say that the runs part at a place that is like this."""
+    half = Parting("1", "forward", 0, "output", 0.5, 0.0, None, 0.1, ("float32", "bfloat16"))
+    comparison = audit.compare(recorded(), recorded(torch.bfloat16))
+    first = replace(half, **parting)
+    return " ".join(as_text(replace(comparison, first=first, parted=first)).split())
+
+
+def test_what_came_in_is_said_where_something_did():
+    assert "0.25 of it came in; fp32" in said_of(inherited=0.25)
+    assert "came in" not in said_of(inherited=0.0)
+
+
+@pytest.mark.parametrize(("other", "told"), [("float16", True), ("bfloat16", False)])
+def test_underflow_is_thought_of_in_fp16_alone(other, told):
+    assert ("a gradient scaler is there for that" in said_of(formats=("float32", other))) == told
