@@ -135,6 +135,7 @@ class Seen:
             stack.enter_context(watching_beside(self._recorder))
             self._tensors = stack.enter_context(ExitStack())
             self._tensors.enter_context(watching_tensors(self._recorder))
+            self._tensors.enter_context(self._recorder.optimizers.breaking.allowed())
             stack.enter_context(replaced(torch, "compile", self._compiling))
             for hooks in (self._frames, self._buffers):
                 stack.callback(hooks.stop)

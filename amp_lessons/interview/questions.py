@@ -57,11 +57,6 @@ class Question:
     unit: str = ""
     tolerance: float = 0.0
 
-    def __post_init__(self) -> None:
-        """Refuse a level that is none."""
-        if self.level not in LEVELS:
-            raise ValueError(f"{self.id}: level is one of {', '.join(LEVELS)}, not {self.level!r}")
-
     @property
     def asks_for_a_number(self) -> bool:
         """Whether this is an estimate, of which a seed draws the numbers."""

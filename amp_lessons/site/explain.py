@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from markupsafe import Markup
 
 from amp_lessons.audit.catalogue import ROWS, Row
@@ -24,14 +26,13 @@ _BODY = Markup(
 <noscript><p>Without scripts: look for it in the list.</p></noscript>
 <details><summary>All {count} messages, and the {codes} codes</summary>{messages}{rows}</details>"""
 )
-_MESSAGE = Markup('<section id="message-{}"><h2>{}</h2>{}</section>')
-_ROW = Markup('<section id="code-{}"><h2><code>{}</code></h2><p>{}. {}</p></section>')
+_SECTION = Markup('<section id="{}-{}"><h2>{} <small><code>{}</code></small></h2>{}</section>')
 
 
 def explain_page() -> Page:
     """Return the page that explains messages; what it knows stands on it, and can be linked to."""
-    messages = (_MESSAGE.format(each.name, each.name.replace("_", " "), _told(each)) for each in MESSAGES)
-    rows = (_ROW.format(code, code, *_row(row)) for code, row in ROWS.items())
+    messages = (_section("message", each.name, wording(each.patterns[0]), _told(each)) for each in MESSAGES)
+    rows = (_section("code", code, prose.as_html(row.means), _row(row)) for code, row in ROWS.items())
     return Page(
         "explain.html",
         "What does this error mean?",
@@ -51,15 +52,61 @@ def explain_script() -> str:
     return as_script("window.ampMessages", [[each.name, each.patterns] for each in MESSAGES])
 
 
+# What a pattern leaves open is three dots in its wording, which of several words has the first.
+_WORDED = [
+    (re.compile(pattern), instead)
+    for pattern, instead in (
+        (r"\\b|\(\?![^()]*\)|(?<!\[)\^|\$", ""),
+        (r"(\\[wdSW]|\[\^[^]]*\]|\.(?=[*+]))([*+]|\{[^}]*\})?|(?<!\w)\w\?\w+", "…"),
+        (r"\[(.)[^]]*\]", r"\1"),
+        (r"[^()]\?", ""),
+    )
+]
+_GROUP = re.compile(r"\(([^()|]*)(\|[^()]*)?\)(\?)?")
+_ESCAPED = re.compile(r"\\(\W)")
+_SAFE = 0xE000  # where no letters are
+
+
+def wording(pattern: str) -> str:
+    """Return what a pattern looks for, as one reads it: ``Loss is nan`` for ``Loss is (nan|-?inf)``."""
+    text = _ESCAPED.sub(lambda found: chr(_SAFE + ord(found[1])), pattern)
+    for part, instead in _WORDED:
+        text = part.sub(instead, text)
+    while text != (shorter := _without_groups(text)):
+        text = shorter
+    text = re.sub(r"…(\s*…)*", "…", text).strip()
+    return re.sub("[\ue000-\ue0ff]", lambda found: chr(ord(found[0]) - _SAFE), text)
+
+
+def _without_groups(text: str) -> str:
+    """Drop groups that may be missing; of others keep the first word, or dots if a group comes twice."""
+
+    def word(found: re.Match[str]) -> str:
+        if found[3]:
+            return ""
+        return "…" if found[2] and text.count(found[0]) > 1 else found[1]
+
+    return _GROUP.sub(word, text)
+
+
+def _section(kind: str, name: str, says: str, told: Markup) -> Markup:
+    return _SECTION.format(kind, name, says, name, told)
+
+
 def _told(message: Message) -> Markup:
     source = Markup("<p>It comes from <code>{}</code>. {}</p>").format(
         message.source,
         Markup('<a href="{}">Somebody met it here.</a>').format(message.seen_at) if message.seen_at else "",
     )
-    return Markup("<p>{}</p><p><b>Cure.</b> {}</p><p>{} explains it.</p>{}").format(
-        prose.as_html(message.meaning), prose.as_html(message.cure), lesson_link(message.lesson), source
+    also = " · ".join(map(wording, message.patterns[1:]))
+    return Markup("{}<p>{}</p><p><b>Cure.</b> {}</p><p>{} explains it.</p>{}").format(
+        Markup('<p class="how">Also: {}</p>').format(also) if also else "",
+        prose.as_html(message.meaning),
+        prose.as_html(message.cure),
+        lesson_link(message.lesson),
+        source,
     )
 
 
-def _row(row: Row) -> tuple[Markup, Markup]:
-    return prose.as_html(row.means), Markup("{} explains it.").format(lesson_link(row.lesson))
+def _row(row: Row) -> Markup:
+    return Markup("<p>{} explains it.</p>").format(lesson_link(row.lesson))

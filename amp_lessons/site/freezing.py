@@ -113,11 +113,17 @@ _DRAWN = (ipywidgets.HTML, ipywidgets.Dropdown, ipywidgets.Button)
 
 
 def still(view: View, moving: list[Axis]) -> str:
-    """Say which controls of a view need the notebook; nothing where all of them move."""
+    """Say what else there is to move in the notebook; nothing where all controls move here."""
     controls = [each.control for each in moving]
     left = [each for each in states.widgets_of(view) if isinstance(each, _CONTROLS) and each not in controls]
-    names = [f"“{getattr(each, 'description', '') or each.label}”" for each in left]
-    return f"In the notebook you can also use {listed(names)}." if names else ""
+    return f"More in the notebook: {listed([_called(each) for each in left])}." if left else ""
+
+
+def _called(control: ipywidgets.Widget) -> str:
+    """Return what a reader who does not see a control would call it: a field by what may stand in it."""
+    if isinstance(control, Field):
+        return f"a field for “{control.placeholder or control.label}”"
+    return f"“{getattr(control, 'description', '') or control.label}”"
 
 
 _CONTROLS = (Slider, Field, ipywidgets.Dropdown, ipywidgets.Button)

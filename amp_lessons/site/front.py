@@ -59,9 +59,9 @@ def _picture(shelf: Shelf) -> Markup:
     """Return the picture of lesson 03, which moves where its frames are there."""
     number, cell = FIRST_PICTURE
     picture = Markup(
-        '<div class="amp-scroll" tabindex="0" role="group" aria-label="Picture"><img class="amp-paper" '
-        'src="pictures/{}-{}.png" alt="Gradients on the number line of fp16"></div>'
-    ).format(number, cell)
+        '<figure class="picture"><a href="{0}"><img class="amp-paper" src="{0}" '
+        'alt="Gradients on the number line of fp16"></a></figure>'
+    ).format(f"pictures/{number}-{cell}.png")
     return live_html(f"{number}-{cell}", picture) if FIRST_PICTURE in shelf.live else picture
 
 

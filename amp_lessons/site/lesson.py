@@ -18,6 +18,7 @@ from nbconvert import HTMLExporter
 
 from amp_lessons.lessons import shipped
 from amp_lessons.lessons.shipped import Cell, Head
+from amp_lessons.site.questions import behind_questions
 from amp_lessons.site.shell import REPOSITORY, Page, address, link
 from amp_lessons.site.substitutes import Shelf, substituted
 
@@ -25,6 +26,7 @@ _HEADING = re.compile(r'<h([1-6]) id="(.*?)">(.*?)</h\1>', re.DOTALL)
 _ANCHOR = re.compile(r'<a class="anchor-link".*?</a>')
 _LESSON = re.compile(r'href="(\d\d_\w+)\.ipynb')
 _ABOVE = re.compile(r'href="\.\./')
+_CODE = re.compile("<pre>")
 _TABLE = re.compile(r"(?<!nowrap\">)<table.*?</table>", re.DOTALL)  # those of text.tables scroll already
 SCROLLING_TABLE = Markup('<div class="amp-scroll" role="group" aria-label="Table" tabindex="0">{}</div>')
 _LINK = re.compile(r"</?a\b[^>]*>")
@@ -39,7 +41,7 @@ def _exporter() -> HTMLExporter:
 def lesson_page(head: Head, shelf: Shelf) -> Page:
     """Return the page of a lesson; its pictures, and what its views need, are put on ``shelf``."""
     notebook = nbformat.read(shipped.numbered(shipped.originals(), head.number), as_version=4)
-    core, deeper = shipped.parted([substituted(cell, head, shelf) for cell in notebook.cells])
+    core, deeper = shipped.parted(behind_questions(substituted(cell, head, shelf) for cell in notebook.cells))
     opening, core_html = Markup(_html(core[:1])), Markup(_html(core[1:]))
     sections = [_folded(section) for section in deeper]
     return Page(
@@ -58,8 +60,9 @@ def lesson_page(head: Head, shelf: Shelf) -> Page:
 
 
 _READ = Markup(
-    '<p class="how">Here the lesson is to be read: what each cell showed when it was run stands below it, '
-    "also below questions. What is said of running cells, of keys and menus, holds in the notebook.</p>"
+    '<p class="how">Here the lesson is to be read: what each cell showed when it was run stands below it; '
+    "below a question it is folded until you have answered. What is said of running cells, of keys and "
+    "menus, holds in the notebook.</p>"
 )
 
 
@@ -69,11 +72,12 @@ def _html(cells: Iterable[Cell]) -> str:
 
 
 def linked(made: str) -> str:
-    """Return HTML whose links lead to pages and to the repository, and whose tables can scroll."""
+    """Return HTML whose links lead to pages and to the repository, and whose tables and code can scroll."""
     for pattern, instead in (
         (_ANCHOR, ""),
         (_LESSON, r'href="\1.html'),
         (_ABOVE, f'href="{REPOSITORY}/blob/main/'),
+        (_CODE, '<pre tabindex="0">'),
         (_TABLE, SCROLLING_TABLE.format(Markup(r"\g<0>"))),
     ):
         made = pattern.sub(instead, made)

@@ -1,10 +1,16 @@
-"""A question on a page: the browser knows its answers, and keeps which was the first."""
+"""A question on a page: the browser knows its answers, and keeps which was the first.
+
+What a lesson shows below a question answers it, too, and waits behind it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 
+import nbformat
 from markupsafe import Markup
+from nbformat import NotebookNode
 
 from amp_lessons.quizzes import Choice, Question
 from amp_lessons.text import prose
@@ -44,3 +50,31 @@ def questions_html(questions: Iterable[Question], heading: str = "") -> Markup:
 def _choice_html(letter: str, choice: Choice) -> Markup:
     said = f"{'Yes.' if choice.right else 'Not quite.'} {choice.why}"
     return _CHOICE.format(right=int(choice.right), said=said, letter=letter, text=choice.text)
+
+
+# --- what waits behind a question
+
+_QUIZ = re.compile(r'\bviews\.Quiz\("(.+?)"\)')
+
+
+def behind_questions(cells: Iterable[NotebookNode]) -> Iterator[NotebookNode]:
+    """Yield the cells of a page; what answers questions waits behind them, folded by the page's template.
+
+    That is all that code below them shows, up to the next text, and that text where its cell's id ends in
+    ``-why``. Such code notes the questions' ids as ``answers``. A heading begins something else.
+    """
+    asked: list[str] = []
+    asking, waiting = False, None  # whether the cell before was a question; the last that waits
+    for cell in cells:
+        is_text, ids = cell.cell_type == "markdown", _QUIZ.findall(cell.source)
+        if waiting and is_text and cell.id.endswith("-why"):
+            waiting.outputs.append(nbformat.v4.new_output("display_data", {"text/markdown": cell.source}))
+            cell.source = ""
+        if (is_text and (waiting or cell.source.startswith("#"))) or (ids and not asking):
+            asked, waiting = [], None
+        asked += ids
+        asking = bool(ids)
+        if asked and cell.get("outputs") and not cell.metadata.get("unseen"):
+            cell.metadata["answers"] = " ".join(asked)
+            waiting = cell
+        yield cell

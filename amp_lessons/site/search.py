@@ -13,20 +13,23 @@ from amp_lessons.site.shell import Page
 
 _BODY = Markup(
     """<h1>Search</h1>
-<p><label for="words">Words that a section holds, all of them</label><br>
+<p><label for="words">Words that a section holds, all of them, or what PyTorch has said</label><br>
 <input type="search" id="words" autocomplete="off" spellcheck="false"></p>
 <p id="count" aria-live="polite"></p>
 <ol id="found"></ol>
 <noscript><p>The search is a script of this page, and scripts are off.</p></noscript>"""
 )
+_SCRIPTS = ("search-data.js", "explain-data.js", "search.js")
 # a heading with an id, or at the top of a section that has one
 _HEADING = re.compile(r'(?:<section id="([^"]*)">)?<h([1-3])(?: id="([^"]*)")?>(.*?)</h\2>', re.DOTALL)
-_UNSEEN = re.compile(r"<(style|script|noscript|button)\b.*?</\1>|<[^>]*>", re.DOTALL)
+_UNSEEN = re.compile(
+    r'<(style|script|noscript|button)\b.*?</\1>|<details class="outcome".*?</summary>|<[^>]*>', re.DOTALL
+)
 
 
 def search_page() -> Page:
     """Return the page with the field to search in."""
-    return Page("search.html", "Search", _BODY, scripts=("search-data.js", "search.js"), listed="Search")
+    return Page("search.html", "Search", _BODY, scripts=_SCRIPTS, listed="Search")
 
 
 def search_script(pages: Iterable[Page]) -> str:

@@ -88,8 +88,8 @@ def _picture_to_file(output: NotebookNode, cell_id: str, view: str, head: Head, 
     path.write_bytes(base64.b64decode(output.data["image/png"]))
     width, height = _size_of(path)
     picture = Markup(
-        '<div class="amp-scroll" tabindex="0" role="group" aria-label="Picture"><img class="amp-paper" '
-        'loading="lazy" src="{}" width="{}" height="{}" alt="{}"></div>'
+        '<figure class="picture"><a href="{0}"><img class="amp-paper" loading="lazy" src="{0}" width="{1}" '
+        'height="{2}" alt="{3}"></a><figcaption aria-hidden="true">{3}</figcaption></figure>'
     ).format(name, width, height, output.data["text/plain"])
     output.data = {"text/html": _around(picture, cell_id, view, head, shelf)}
 

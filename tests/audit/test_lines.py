@@ -43,6 +43,26 @@ for inputs, targets in data:
     scaler.update()
 """
 
+MASKED = """
+visible = torch.ones(6, 6)
+visible[:, 4:] = visible[0] = 0
+hidden = 1 - visible
+for _ in range(12):
+    inputs, targets = data[0]
+    optimizer.zero_grad()
+    with torch.autocast("cpu", torch.float16):
+        scores = model[0](inputs) @ model[0](inputs).T
+"""
+
+ATTENDED = """
+        weights = scores.softmax(-1)
+        outputs = weights @ model(inputs)
+    loss = F.cross_entropy(outputs.float(), targets)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+"""
+
 # by the code of the finding: the loop, with the line to mend marked; several have more than one spelling
 WRONG = {
     "half_parameters": """
@@ -210,6 +230,103 @@ for inputs, targets in data:
     loss = (outputs - F.one_hot(targets, 4)).square().mean()  # mend
     scale_and_step(loss, optimizer)
 """,
+    "unscaled_twice": """
+for inputs, targets in data[:2]:
+    optimizer.zero_grad()
+    with torch.autocast("cpu", torch.float16):
+        loss = F.cross_entropy(model(inputs), targets)
+    scaler.scale(loss).backward()
+    for parameter in model.parameters():
+        parameter.grad /= scaler.get_scale()  # mend
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(optimizer)
+    scaler.update()
+""",
+    "unscaled_twice, by a factor, once the scaler has": """
+for inputs, targets in data[:2]:
+    optimizer.zero_grad()
+    with torch.autocast("cpu", torch.float16):
+        loss = F.cross_entropy(model(inputs), targets)
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    for parameter in model.parameters():
+        parameter.grad.detach().mul_(1.0 / scaler.get_scale())  # mend
+    scaler.step(optimizer)
+    scaler.update()
+""",
+    "unscaled_twice, all at once": """
+for inputs, targets in data[:2]:
+    optimizer.zero_grad()
+    with torch.autocast("cpu", torch.float16):
+        loss = F.cross_entropy(model(inputs), targets)
+    scaler.scale(loss).backward()
+    torch._foreach_div_([parameter.grad for parameter in model.parameters()], scaler.get_scale())  # mend
+    scaler.step(optimizer)
+    scaler.update()
+""",
+    "always_overflows, a product": MASKED
+    + """
+        scores = scores + hidden.to(scores.dtype) * -1e9  # mend
+"""
+    + ATTENDED,
+    "always_overflows, a product on its own": MASKED
+    + """
+        bias = (1 - visible).half().mul(-1e9)  # mend
+        scores = scores + bias
+"""
+    + ATTENDED,
+    "always_overflows, a cast": MASKED
+    + """
+        bias = hidden * torch.finfo(torch.float32).min
+        scores = scores + bias.to(scores.dtype)  # mend
+"""
+    + ATTENDED,
+    "always_overflows, a choice": MASKED
+    + """
+        scores = torch.where(hidden > 0, -1e9, scores)  # mend
+"""
+    + ATTENDED,
+    "always_overflows, rows of which nothing is open": MASKED
+    + """
+        scores = scores.masked_fill(hidden > 0, float("-inf"))
+"""
+    + ATTENDED.replace("scores.softmax(-1)", "scores.softmax(-1)  # mend"),
+    "always_overflows, between layers": """
+for _ in range(12):
+    inputs, targets = data[0]
+    optimizer.zero_grad()
+    with torch.autocast("cpu", torch.float16):
+        hidden = model[0](inputs) * 1e4
+        energy = hidden.square().sum()  # mend
+        loss = F.cross_entropy(model[2](hidden).float(), targets) + energy.float()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+    "always_overflows, in a layer": """
+nn.init.constant_(model[2].weight, 1.0)
+for _ in range(12):
+    inputs, targets = data[0]
+    optimizer.zero_grad()
+    with torch.autocast("cpu", torch.float16):
+        hidden = model[0](inputs).clamp(0.9, 1.0) * 6e4
+        outputs = model[2](hidden)  # mend
+    loss = F.cross_entropy(outputs.float(), targets)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+    "always_overflows, in the backward pass": """
+for _ in range(40):
+    inputs, targets = data[0]
+    optimizer.zero_grad()
+    unused = torch.log(torch.zeros(3))
+    with torch.autocast("cpu", torch.float16):
+        loss = F.cross_entropy(model(inputs).float(), targets) * 1e38
+    scaler.scale(loss * 1e-38 + (loss - loss.detach())).backward()
+    scaler.step(optimizer)  # mend
+    scaler.update()
+""",
     "optimizer_step_direct": """
 for inputs, targets in data:
     optimizer.zero_grad()
@@ -242,6 +359,29 @@ for inputs, targets in data:
         parameter.grad.nan_to_num_(0.0, 0.0, 0.0)
     scaler.step(optimizer)
     scaler.update()
+""",
+    "gradients made half as large, once the scaler has divided them": """
+for inputs, targets in data:
+    optimizer.zero_grad()
+    with torch.autocast("cpu", torch.float16):
+        loss = F.cross_entropy(model(inputs), targets)
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    for parameter in model.parameters():
+        parameter.grad.div_(2.0)
+    scaler.step(optimizer)
+    scaler.update()
+""",
+    "the mean of a window, taken of its gradients": """
+for index, (inputs, targets) in enumerate(data):
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = F.cross_entropy(model(inputs), targets)
+    loss.backward()
+    if index % 4 == 3:
+        for parameter in model.parameters():
+            parameter.grad /= 4
+        optimizer.step()
+        optimizer.zero_grad()
 """,
     "a window of batches": """
 for index, (inputs, targets) in enumerate(data):

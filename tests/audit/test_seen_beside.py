@@ -232,21 +232,54 @@ def test_a_hook_by_which_ranks_add_up_in_16_bits_is_remarked_on(hook, said, monk
 # --- scalers, and what was asked for
 
 
+def scaled_steps(model, optimizer, scaler):
+    for inputs, targets in data():
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.float16):
+            loss = F.cross_entropy(model(inputs), targets)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+
 @pytest.mark.parametrize(("scale", "told"), [(1.0, True), (2.0**16, False), (2.0**10, False)])
 def test_a_scaler_that_begins_at_a_small_scale_is_remarked_on_where_it_was_made(scale, told):
     with audit.watch(every=1) as seen:
         model = network()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         scaler = torch.amp.GradScaler("cpu", init_scale=scale)
-        for inputs, targets in data():
-            optimizer.zero_grad()
-            with torch.autocast("cpu", torch.float16):
-                loss = F.cross_entropy(model(inputs), targets)
-            scaler.scale(loss).backward()
-            scaler.step(optimizer)
-            scaler.update()
+        scaled_steps(model, optimizer, scaler)
     found = [each.place.source for each in seen.report.findings if each.code == "scale_begins_low"]
     assert found == (['scaler = torch.amp.GradScaler("cpu", init_scale=scale)'] if told else [])
+
+
+@pytest.mark.parametrize(("times", "told"), [(2.0, {"scale_reset"}), (1.0, set()), (0.5, set())])
+def test_only_a_state_with_a_larger_scale_sets_a_scaler_in_use_back(times, told):
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+    with audit.watch(model, every=1) as seen:
+        scaled_steps(model, optimizer, scaler)
+        state = scaler.state_dict()
+        scaler.load_state_dict(state | {"scale": times * state["scale"]})
+    assert codes(seen.report) == told
+
+
+def test_a_second_division_by_the_scale_is_seen_beside_an_embedding_of_which_little_is_used():
+    """The numbers by which changes are noticed are all zero in the embedding's gradient, and tell nothing."""
+    model = nn.Sequential(nn.EmbeddingBag(1000, 8), nn.Linear(8, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+    with audit.watch(model, every=1) as seen:
+        with torch.autocast("cpu", torch.float16):
+            loss = model(torch.full((6, 3), 999)).float().square().mean()
+        scaler.scale(loss).backward()
+        for parameter in model.parameters():
+            parameter.grad /= scaler.get_scale()
+        scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+    assert codes(seen.report) == {"unscaled_twice"}
 
 
 @pytest.mark.parametrize("autocast", [False, True])

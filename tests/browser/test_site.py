@@ -12,6 +12,8 @@ from playwright.sync_api import expect
 from amp_lessons import audit, quizzes
 from amp_lessons.audit.explaining.lookup import MESSAGES
 from amp_lessons.clinic.symptoms import paths
+from amp_lessons.interview.bank import QUESTIONS
+from amp_lessons.site.explain import wording
 from tests.audit.explaining.said_by_torch import said_by_torch
 from tests.audit.explaining.test_library_messages import IN_FILES, REPORTED
 from tests.browser.site_pages import keeps_out, open_pages
@@ -129,6 +131,83 @@ def test_a_question_is_answered_remembered_and_forgotten(open_page):
     expect(asked.locator(".said")).to_be_empty()
 
 
+def test_what_answers_a_question_unfolds_with_the_answer_and_is_open_the_next_time(open_page):
+    page = open_page("01_number_formats")
+    fold = page.locator('[data-answers="formats.count"]')
+    expect(fold.locator("pre")).to_be_hidden()
+    page.locator('[data-question="formats.count"] button').nth(1).click()
+    expect(fold.locator("pre")).to_contain_text("torch.float16  stops at 2048")
+    expect(fold.locator("pre")).to_be_visible()
+    expect(page.locator('[data-answers="formats.updates"] pre')).to_be_hidden()
+    page.reload()
+    expect(fold.locator("pre")).to_be_visible()
+
+
+def test_an_answer_to_several_questions_waits_for_all_of_them(open_page):
+    page = open_page("02_autocast")
+    fold = page.locator('[data-answers="autocast.softmax autocast.batch_norm autocast.relu"]')
+    for name in ("relu", "softmax", "batch_norm"):
+        expect(fold.locator("pre")).to_be_hidden()
+        page.locator(f'[data-question="autocast.{name}"] button').first.click()
+    expect(fold.locator("pre")).to_be_visible()
+
+
+def test_without_scripts_everything_can_be_unfolded(open_page):
+    page = open_page("01_number_formats", java_script_enabled=False)
+    fold = page.locator('[data-answers="formats.count"]')
+    fold.locator("summary").click()
+    expect(fold.locator("pre")).to_be_visible()
+
+
+# Of each block of code in sight, sentences left out: how many lines it has, and how high it is in lines.
+LINES = """() => [...document.querySelectorAll("pre:not(.prose)")].flatMap((code) => {
+  if (!code.checkVisibility()) return [];
+  const style = getComputedStyle(code);
+  const inside = code.clientHeight - parseFloat(style.paddingTop) - parseFloat(style.paddingBottom);
+  return [[code.innerText.trimEnd().split("\\n").length, Math.round(inside / parseFloat(style.lineHeight))]];
+})"""
+
+
+def test_code_on_a_phone_keeps_its_lines_and_scrolls(open_page):
+    page = open_page("03_loss_scaling", width=390)
+    lines = page.evaluate(LINES)
+    assert len(lines) > 20
+    assert [(there, high) for there, high in lines if there != high] == []
+    code = page.locator("#cell-fails-loop pre")
+    code.focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("each => each.scrollLeft > 0", arg=code.element_handle())
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+def test_printed_sentences_are_wrapped_on_a_phone_and_printed_tables_are_not(open_page):
+    page = open_page("08_many_gpus", width=390)
+    widths = page.evaluate(
+        """[...document.querySelectorAll("pre.printed")].map((each) => {
+          for (let at = each; at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true;
+          const columns = Math.max(...each.textContent.split("\\n").map((line) => line.length));
+          return [columns, each.scrollWidth > each.clientWidth];
+        })"""
+    )
+    assert {scrolls for columns, scrolls in widths if columns > 110} == {False}
+    assert {scrolls for columns, scrolls in widths if 60 < columns <= 110} == {True}
+
+
+def test_a_picture_fits_a_phone_says_what_is_written_in_it_and_opens_large(open_page):
+    page = open_page("03_loss_scaling", "#cell-fails-norm", width=390)
+    page.locator("[data-answers='scaling.unscaled_training'] > summary").click()
+    picture = page.locator("#cell-fails-run .picture")
+    picture.scroll_into_view_if_needed()
+    shown = picture.locator("img")
+    assert shown.bounding_box()["width"] <= 390
+    expect(picture.locator("figcaption")).to_have_text(shown.get_attribute("alt"))
+    expect(picture.locator("figcaption")).to_be_visible()
+    page.set_viewport_size({"width": 1280, "height": 900})
+    expect(picture.locator("figcaption")).to_be_hidden()
+    shown.click()
+    expect(page).to_have_url(re.compile(r"/pictures/03-fails-run\.png$"))
+
+
 def test_the_tree_of_symptoms_leads_to_a_cause(open_page):
     path = max(paths(), key=lambda each: len(each.answered))
     page = open_page("symptoms")
@@ -173,6 +252,47 @@ def test_the_search_finds_words_of_a_section(open_page):
     assert page.locator("#found a", has_text="04").count()
     page.locator("#found a").first.click()
     assert page.locator("h1, h2").first.is_visible()
+
+
+# Search for each text; of those whose section is not among what is found, say so.
+NOT_FOUND = """texts => texts.filter(([text, to]) => {
+  const field = document.getElementById("words");
+  field.value = text;
+  field.dispatchEvent(new Event("input"));
+  return ![...document.querySelectorAll("#found a")].some((link) => link.getAttribute("href") === to);
+})"""
+
+
+def test_the_search_finds_each_message_by_the_words_of_its_heading(open_page):
+    texts = [
+        (wording(each.patterns[0]).replace("…", " "), f"explain.html#message-{each.name}")
+        for each in MESSAGES
+    ]
+    assert open_page("search").evaluate(NOT_FOUND, texts) == []
+
+
+def test_the_search_takes_a_whole_error_and_leads_to_what_it_means(open_page):
+    page = open_page("search")
+    page.locator("#words").fill("RuntimeError: expected scalar type Half but found Float")
+    page.locator("#found a").first.click()
+    expect(page).to_have_url(re.compile(r"explain\.html#message-product_of_two_dtypes$"))
+    expect(page.locator("#message-product_of_two_dtypes")).to_be_in_viewport()
+
+
+def test_a_card_that_was_searched_for_has_an_address_to_be_sent(open_page):
+    card = QUESTIONS[20]
+    page = open_page("cards", f"#card-{card.id}")
+    expect(page.locator(f"[id='card-{card.id}']")).to_be_in_viewport()
+    assert page.url.endswith(f"cards.html#card-{card.id}")
+    asked = page.locator("#card h3").text_content()
+    assert asked == page.locator(f"[id='card-{card.id}']").text_content()
+    page.get_by_role("button", name="Turn the card").click()
+    page.get_by_role("button", name="good").click()
+    expect(page).to_have_url(re.compile(r"cards\.html\?card=[\w.]+$"))
+    shown = page.locator("#card h3").text_content()
+    assert shown != asked
+    page.reload()
+    assert page.locator("#card h3").text_content() == shown
 
 
 def test_a_card_is_turned_graded_and_comes_back(open_page):

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -192,19 +193,45 @@ def test_all_ranks_of_a_launch_meet_in_one_folder():
     assert (five.folder, five.peers) == (six.folder, six.peers)
 
 
+@pytest.fixture
+def sigterm():
+    """Give SIGTERM back its handler: a rank that is through ignores it."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("sigterm")
 def test_a_rank_that_never_comes_is_waited_for_but_not_for_ever(tmp_path, monkeypatch):
     monkeypatch.setattr(ranks, "_ABSENT_S", 0.2)
     monkeypatch.setattr(ranks, "_SAYS_SO_AFTER_S", 0.0)
     monkeypatch.setattr(ranks.parent, "run_child", lambda *_: 0)
-    told, before = [], signal.getsignal(signal.SIGTERM)
+    told = []
     meeting = Meeting(Rank(0, 2, (0, 1), tmp_path / "meeting"))
-    try:
-        assert ranks.run(meeting, None, [], "s.py", lambda *seen: told.append(seen) or 2) == 2
-    finally:
-        signal.signal(signal.SIGTERM, before)  # which a rank that is through ignores
+    assert ranks.run(meeting, None, [], "s.py", lambda *seen: told.append(seen) or 2) == 2
     ((document, _),) = told
     assert "rank 1: nothing came; name a folder that all of them see with --shared" in document["not_seen"]
     assert not (tmp_path / "meeting").exists()
+
+
+@pytest.mark.usefixtures("sigterm")
+@pytest.mark.parametrize(("in_a_hurry", "ended"), [(False, {0, 1}), (True, {0})])
+def test_a_rank_that_ends_late_is_waited_for_except_after_a_sigterm(tmp_path, monkeypatch, in_a_hurry, ended):
+    def run_child(*_):
+        if in_a_hurry:
+            signal.raise_signal(signal.SIGTERM)
+        return 0
+
+    monkeypatch.setattr(ranks, "_HURRIED_S", 0.1)
+    monkeypatch.setattr(ranks.parent, "run_child", run_child)
+    meeting, late = (Meeting(Rank(number, 2, (0, 1), tmp_path / "meeting")) for number in range(2))
+    late.leave(last=False)  # so that the other clears away at once
+    end = threading.Timer(30.0 if in_a_hurry else 1.0, late.ended, [0])
+    end.start()
+    seen = []
+    assert ranks.run(meeting, None, [], "s.py", lambda *_: seen.append(set(meeting.statuses())) or 2) == 2
+    end.cancel()
+    assert seen == [ended]
 
 
 def test_what_a_killed_launch_has_left_is_not_taken_for_this_ones(tmp_path):

@@ -52,6 +52,7 @@ def test_without_a_word_it_helps(arguments, capsys):
         (["advise", "m:f", "--seconds", "nan"], "--seconds: 'nan' is not a number above 0"),
         (["grade", ".", "--memory", "much"], "--memory: 'much' is not a number above 0"),
         (["groups", "--seed", "x"], "--seed: 'x' is not a whole number"),
+        (["groups"], "required: --seed"),
         (["lab", "--port", "eighty"], "--port: 'eighty' is not a whole number of at least 1"),
         (["interview", "mock", "--minutes", "3"], "--minutes: 3 is not a whole number of at least 5"),
         (["interview", "drill", "--number", "-2"], "--number: -2 is not a whole number of at least 1"),

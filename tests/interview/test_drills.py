@@ -108,6 +108,7 @@ UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
 def test_bytes_are_counted_right():
+    counted = set()
     for drill in of("bytes"):
         amount, unit = drill.question.answer.text.split()
         said = float(amount.replace(",", "")) * UNITS[unit]
@@ -119,6 +120,8 @@ def test_bytes_are_counted_right():
             billions = float(re.search(r"trains ([\d.]+) billion", drill.question.text)[1])
             true = 16e9 * billions  # fp32 weights and gradients, two fp32 moments
         assert said == pytest.approx(true, rel=0.005)
+        counted.add("a tensor" if tensor else "a training")
+    assert counted == {"a tensor", "a training"}
 
 
 def test_a_curve_comes_with_the_training_and_the_question_of_lesson_06():

@@ -61,7 +61,7 @@ def test_a_frozen_view_has_each_of_its_states():
     for zoom in (0, 5, 12):
         view.zoom = zoom
         assert {**frames["base"][page], **frames[str(zoom)].get(page, {})}["caption"] == view.caption
-    assert frozen.still == "In the notebook you can also use “Around” and “or around the number”."
+    assert frozen.still == "More in the notebook: “Around” and a field for “2048 or 0.1”."
 
 
 def test_a_view_that_stands_still_is_not_frozen():

@@ -9,15 +9,18 @@ from html.parser import HTMLParser
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 
 from amp_lessons import quizzes
+from amp_lessons.audit.explaining.lookup import MESSAGES
 from amp_lessons.exercises import shelf
 from amp_lessons.lessons import shipped
 from amp_lessons.quizzes import Choice, Question
 from amp_lessons.routes.catalogue import ROUTES
 from amp_lessons.site.build import build
+from amp_lessons.site.explain import wording
 from amp_lessons.site.glossary import term_id
-from amp_lessons.site.questions import question_html
+from amp_lessons.site.questions import behind_questions, question_html
 from amp_lessons.site.shell import Page, html_of
 from tests.site.sites import build_still
 
@@ -132,6 +135,75 @@ def test_a_question_is_right_at_the_right_answer(pages):
     assert all(
         choice.why in each["data-said"] for each, choice in zip(buttons, question.choices, strict=True)
     )
+
+
+def a_quiz(id="formats.count"):
+    return new_code_cell(f'views.Quiz("{id}")', metadata={"unseen": True}, outputs=[printed("asked")])
+
+
+def printed(text):
+    return new_output("stream", text=text)
+
+
+def running(name):
+    return new_code_cell(name, outputs=[printed(name)])
+
+
+def waiting(*cells):
+    """The questions that each code cell waits for, by its source."""
+    cells = list(behind_questions(cells))
+    return {each.source: each.metadata["answers"].split() for each in cells if "answers" in each.metadata}
+
+
+def test_what_is_shown_after_a_question_waits_behind_it_up_to_the_next_text():
+    define, text = new_code_cell("define"), new_markdown_cell("Look at the next one.")
+    found = waiting(a_quiz(), text, define, running("run"), running("more"), text, running("later"))
+    assert found == {"run": ["formats.count"], "more": ["formats.count"]}
+
+
+def test_questions_in_a_row_wait_together_and_a_heading_or_a_new_question_begins_anew():
+    assert waiting(a_quiz("a"), a_quiz("b"), running("run")) == {"run": ["a", "b"]}
+    assert waiting(a_quiz("a"), new_markdown_cell("## Another"), running("run")) == {}
+    found = waiting(a_quiz("a"), running("run"), a_quiz("b"), running("other"))
+    assert found == {"run": ["a"], "other": ["b"]}
+
+
+def test_the_reason_waits_with_what_it_explains():
+    run, why = running("run"), new_markdown_cell("Because.", id="count-why")
+    assert waiting(a_quiz(), run, why) == {"run": ["formats.count"]}
+    assert run.outputs[-1]["data"] == {"text/markdown": "Because."}
+    assert why.source == ""
+
+
+def test_each_fold_of_a_lesson_stands_below_all_questions_that_it_answers(site):
+    folds = 0
+    for head in shipped.heads():
+        text = (site / head.file.replace(".ipynb", ".html")).read_text("utf-8")
+        for fold in re.finditer(r'<details class="outcome" data-answers="(.*?)">', text):
+            assert all(f'data-question="{id}"' in text[: fold.start()] for id in fold[1].split()), fold[0]
+            folds += 1
+    assert folds > len(shipped.heads()) * 10
+
+
+def test_a_count_is_not_to_be_read_before_it_was_guessed(site):
+    text = (site / "01_number_formats.html").read_text("utf-8")
+    open_, _, rest = text.partition('<details class="outcome" data-answers="formats.count">')
+    fold = rest.partition("</details>")[0]
+    for told in ("torch.float16  stops at 2048", "mantissa bits</strong>. The first"):
+        assert told in fold
+        assert told not in open_
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.name)
+def test_a_message_is_headed_by_what_it_says(site, message):
+    """Its own patterns know it by its wording again, once something stands where the dots are."""
+    for words in map(wording, message.patterns):
+        said = [words.replace("…", each) for each in ("1", "x", "1x", "a b", " ", ". ", "Half", "float16")]
+        assert any(message.matches(each) or message.matches(f"{each} x") for each in said), words
+    text = (site / "explain.html").read_text("utf-8")
+    section = text.partition(f'<section id="message-{message.name}">')[2].partition("</section>")[0]
+    heading = html.unescape(re.sub("<.*?>", "", section.partition("</h2>")[0]))
+    assert heading == f"{wording(message.patterns[0])} {message.name}"
 
 
 def test_every_exercise_has_its_task_hints_and_solution(site):

@@ -168,6 +168,16 @@ def test_the_timeline_marks_what_was_skipped_and_what_was_no_number():
     assert (list(crosses.get_xdata()), list(crosses.get_ydata())) == ([2], [4])
 
 
+@pytest.mark.parametrize(("count", "said"), [(5, []), (7, ["the first 5 of 7 optimizers"])])
+def test_optimizers_that_are_left_out_of_the_timeline_are_counted(count, said):
+    step = report().steps[0]
+    steps = tuple(replace(step, index=i, optimizer=i % count) for i in range(2 * count))
+    loss = timeline_picture(replace(report(), steps=steps).to_dict()).figure.axes[0]
+    drawn = [line.get_label() for line in loss.lines if line.get_label().startswith("optimizer")]
+    assert drawn == [f"optimizer {number}" for number in range(1, 6)]
+    assert [text.get_text() for text in loss.texts] == said
+
+
 def test_losses_that_nobody_saw_are_no_obstacle():
     steps = tuple(replace(step, loss=None) for step in report().steps)
     picture = timeline_picture(replace(report(), steps=steps).to_dict())

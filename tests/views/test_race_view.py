@@ -10,7 +10,7 @@ import torch
 
 from amp_lessons import training
 from amp_lessons.material import race
-from amp_lessons.views import RaceView
+from amp_lessons.views import RaceView, widgets
 from tests.views.hands import press
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_loop_runs")]
@@ -91,6 +91,23 @@ def test_it_runs_in_the_background_while_other_code_runs(view):
     assert view.race.finished
     assert "finished" in view.caption
     assert len(seen) > 5
+
+
+def test_a_short_race_is_drawn_at_every_step(view, monkeypatch):
+    monkeypatch.setattr(widgets.race, "SLICE_S", 60.0)
+    drawn, show = [], view.show
+
+    def seen(*args, **kwargs):
+        drawn.append(view.race.step)
+        show(*args, **kwargs)
+
+    async def learner():
+        view.start()
+        await until(lambda: not view.running)
+
+    monkeypatch.setattr(view, "show", seen)
+    asyncio.run(learner())
+    assert drawn == list(range(21))
 
 
 def test_stop_and_go_on(view):

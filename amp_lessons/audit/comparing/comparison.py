@@ -5,9 +5,10 @@ computed from: with the gain ``G`` by which that module passes differences on, a
 the coarser of the two runs' formats, rounding explains ``4·(u·(1 + G) + G·d)``, where ``d`` is the difference
 of its sources. ``u·(1 + G)`` is what a backward stable computation may do; 4 is for long sums, and for
 sources that differ in an unlucky direction. ``G`` is measured, where a nudged run is there, as the floor of
-what came out over the floor of what went in, and is at least 1; without one it is taken to be 8. Where the
-sources differ, twice the floor is explained as well, and more of a handful of numbers; three times as much
-in the backward pass, where gradients jump when another number is the largest of its window.
+what came out over the floor of what went in, and is at least 1; without one it is taken to be 8, and in steps
+after those that were nudged to be what these have shown, if that is more. Where the sources differ, twice the
+floor is explained as well, and more of a handful of numbers; three times as much in the backward pass, where
+gradients jump when another number is the largest of its window.
 
 What is lost below the range of fp16 is no rounding, and is not explained: that is what loss scaling is for.
 """
@@ -154,6 +155,7 @@ class _Judge:
         self._a, self._b, self._nudged = a, b, nudged
         self._pairs = Pairs(a, b, nudged)
         self._events = Events(self._pairs)
+        self._gains: dict[tuple[str, str, str], float] = {}  # the largest that was measured, by what it is of
         self._partings = tuple(self._parting(each) for each in self._events.all)
 
     def comparison(self) -> Comparison:
@@ -182,9 +184,18 @@ class _Judge:
             difference=event.apart.difference,
             inherited=0.0 if event.source is None else event.source.difference,
             noise_floor=event.apart.floor,
-            explained_up_to=_explained_up_to(event, self._steps()[0]),
+            explained_up_to=_explained_up_to(event, self._steps()[0], self._gain(event)),
             formats=event.formats,
         )
+
+    def _gain(self, event: Event) -> float:
+        """Return by how much a difference may grow; steps that were not nudged take it from others."""
+        of, measured = (event.phase, event.module, event.what), _measured_gain(event)
+        before = self._gains.get(of, 0.0)
+        if measured is None:
+            return max(before, _UNMEASURED_GAIN)
+        self._gains[of] = max(before, measured)
+        return measured
 
     def _steps(self) -> list[int]:
         return sorted({event.step for event in self._events.all})
@@ -310,12 +321,12 @@ def _over(parting: Parting) -> float:
     return math.inf if parting.difference > 0 else 0.0
 
 
-def _explained_up_to(event: Event, first_step: int) -> float:
+def _explained_up_to(event: Event, first_step: int, gain: float) -> float:
     """Return how far apart an event may be by what it was computed from, and by its format."""
     inherited = 0.0 if event.source is None else event.source.difference
     if _cannot_be_judged(event, first_step, inherited):
         return math.inf
-    u, gain = unit_roundoff(event.format), _gain(event)
+    u = unit_roundoff(event.format)
     explained = _HEADROOM * (u * (1 + gain) + gain * inherited)
     if inherited == 0:
         return explained
@@ -335,12 +346,12 @@ def _cannot_be_judged(event: Event, first_step: int, inherited: float) -> bool:
     return event.phase in ("backward", "gradient") and inherited > 0 and event.apart.floor is None
 
 
-def _gain(event: Event) -> float:
-    """Return by how much a difference of the sources may grow."""
+def _measured_gain(event: Event) -> float | None:
+    """Return by how much a difference of the sources may grow, None where no nudged run shows it."""
     if event.source is None:
         return 1.0
     if event.apart.floor is None or event.source.floor is None:
-        return _UNMEASURED_GAIN
+        return None
     if not math.isfinite(event.source.floor):
         return 1.0
     return max(1.0, event.apart.floor / max(event.source.floor, unit_roundoff(event.format), _TINY))

@@ -200,7 +200,7 @@ class Events:
 
     def _weights(self) -> Iterator[Event]:
         """Yield the weights before each step, which are made of what the last step had."""
-        before = {(each.step, each.name): each for each in self._a.weights}
+        before = {(each.step, each.name): each for each in self._a.weights if each.step in self._a.steps}
         for weight in self._a.weights:
             former = before.get((weight.step - 1, weight.name))
             sources = [] if former is None else self._stepped(former)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ from amp_lessons.audit.report.how import Clock
 
 MOST_CALLS = 16  # of one module in one step; a validation in between is no reason to grow
 _WITH_KWARGS = torch.nn.modules.module._global_forward_hooks_with_kwargs  # ``remove`` leaves an entry there
+_ONE = Later(1.0)
 _COMPILED = "what compiled code computes inside: its modules are not seen, its gradients and weights are"
 _TOO_OFTEN = f"calls of a module beyond the {MOST_CALLS}th in a step"
 
@@ -78,7 +79,7 @@ class Run:
     """A run that is being recorded, or was: ``run.recording`` is what there is of it so far."""
 
     def __init__(
-        self, models: Iterable[nn.Module], steps: int, every: int, nudge: Nudge | None, of: str = ""
+        self, models: Iterable[nn.Module], steps: int, every: int | None, nudge: Nudge | None, of: str = ""
     ) -> None:
         self._names = Names(models)
         self._steps, self._every, self._nudge = steps, every, nudge
@@ -101,7 +102,7 @@ class Run:
         self._of_step: list[_WeightSeen] = []
         self._hooked: dict[int, Any] = {}  # parameters, by id
         self._of_parameters: dict[int, int] = {}  # in this step: the value of each one's gradient
-        self._scale = Later(1.0)
+        self._scale = _ONE
         self._stepping: torch.optim.Optimizer | None = None
         self._recorded: list[int] = []
         self._skipped: list[int] = []
@@ -116,6 +117,7 @@ class Run:
     def recording(self) -> Recording:
         """What was recorded so far."""
         self._flush()
+        name = cache(self._name)  # of a module, by what is known of the models now
         numbers: Counter[tuple[int, str]] = Counter()  # by name: of modules without one several are alike
         how = self._clock.how(self._device)
         return Recording(
@@ -131,10 +133,10 @@ class Run:
             ),
             steps=tuple(self._recorded),
             skipped=tuple(self._skipped),
-            calls=tuple(self._call(each, numbers) for each in self._calls),
-            weights=tuple(self._weight(each) for each in self._weights),
+            calls=tuple(self._call(each, name(each.module), numbers) for each in self._calls),
+            weights=tuple(self._weight(each, name(each.module)) for each in self._weights),
             values=tuple(self._values),
-            made_of=self._made_of(),
+            made_of=self._made_of(name),
             not_seen=tuple(self._not_seen),
             ended=self._ended,
             sketches=np.concatenate(self._sketches) if self._sketches else np.zeros((0, WIDTH)),
@@ -148,20 +150,19 @@ class Run:
         """Call ``listener`` after each step with its number, from 0; what it raises comes out of the step."""
         self._listeners.append(listener)
 
-    def _call(self, seen: _Open, numbers: Counter[tuple[int, str]]) -> Call:
-        kind, name = type(seen.module).__name__, self._name(seen.module)
+    def _call(self, seen: _Open, name: str, numbers: Counter[tuple[int, str]]) -> Call:
+        kind = type(seen.module).__name__
         number = numbers[seen.step, name]
         numbers[seen.step, name] += 1
         return Call(
             seen.step, name, kind, number, seen.parent, seen.format, seen.order, seen.inputs, seen.outputs
         )
 
-    def _made_of(self) -> dict[str, str]:
-        modules = {self._name(each.module): each.module for each in self._calls}
+    def _made_of(self, name_of_module: Callable[[nn.Module], str]) -> dict[str, str]:
+        modules = {name_of_module(each.module): each.module for each in self._calls}
         return {name: self._safely(module.extra_repr) or "" for name, module in modules.items()}
 
-    def _weight(self, seen: _WeightSeen) -> Weight:
-        module = self._name(seen.module)
+    def _weight(self, seen: _WeightSeen, module: str) -> Weight:
         return Weight(seen.step, f"{module}.{seen.name}", module, seen.value, seen.gradient)
 
     def _name(self, module: nn.Module) -> str:
@@ -292,7 +293,7 @@ class Run:
         known = self._known.get(id(tensor))
         if known is not None and known[0]() is tensor and known[1] == version:
             return known[2]
-        value = self._add(tensor, Later(1.0), order)
+        value = self._add(tensor, _ONE, order)
         self._known[id(tensor)] = (weakref.ref(tensor), version, value)
         same = self._handed_through.pop(id(tensor), None)
         if same is not None:
@@ -353,7 +354,7 @@ class Run:
     def _scaling(self, original: Any) -> Any:
         def scale(scaler: Any, outputs: Any) -> Any:
             scaled = original(scaler, outputs)
-            self._scale = self._safely(scale_of, scaler) or Later(1.0)
+            self._scale = self._safely(scale_of, scaler) or _ONE
             return scaled
 
         return scale
@@ -394,7 +395,7 @@ class Run:
                     continue
                 if _is_weight(tensor):
                     seen.add(id(tensor))
-                    value = self._add(tensor, Later(1.0))
+                    value = self._add(tensor, _ONE)
                     self._of_step.append(_WeightSeen(self._step, module, name, tensor, value))
 
     def _step_ends(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
@@ -410,13 +411,14 @@ class Run:
         self._flush()
         self._recorded += [self._step] * self._armed
         self._step += 1
-        was_armed, self._armed = self._armed, self._step < self._steps and self._step % self._every == 0
+        was_armed = self._armed
+        self._armed = self._step < self._steps and _is_recorded(self._step, self._every)
         self._first = len(self._calls)
         self._called.clear()
         self._known.clear()
         self._of_parameters.clear()
         self._stack.clear()
-        self._scale = Later(1.0)
+        self._scale = _ONE
         if was_armed and not self._armed:
             self._look_at_all_weights()  # what the last step that was recorded has made of them
 
@@ -447,6 +449,11 @@ class Run:
         self._armed = False
 
 
+def _is_recorded(step: int, every: int | None) -> bool:
+    """Whether a step, from 0, is one of every so many; for None one of 0, 1, 2, 4, 8, 16 and so on."""
+    return step & (step - 1) == 0 if every is None else step % every == 0
+
+
 def _unwrapped(model: nn.Module) -> nn.Module:
     """Return what compiling and data parallelism have wrapped."""
     inner = model._modules.get("_orig_mod") or (
@@ -458,8 +465,10 @@ def _unwrapped(model: nn.Module) -> nn.Module:
 def _read(pending: list[_Pending]) -> np.ndarray:
     """Read sketches from their devices, one transfer for each device, and take the loss's scale out."""
     rows = np.zeros((len(pending), WIDTH))
-    for device in {each.sketch.sums.device for each in pending}:
-        there = [i for i, each in enumerate(pending) if each.sketch.sums.device == device]
+    by_device: dict[torch.device, list[int]] = {}
+    for i, each in enumerate(pending):
+        by_device.setdefault(each.sketch.sums.device, []).append(i)
+    for there in by_device.values():
         rows[there] = torch.stack([pending[i].sketch.sums for i in there]).cpu().numpy()
     scales = np.array([each.scale.read() or 1.0 for each in pending])
     return rows / scales[:, None]
@@ -471,7 +480,11 @@ def _count(seen: Sketch) -> int:
 
 def _tensors(nest: Any) -> dict[str, Tensor]:
     """Return the tensors in what a module takes or returns, by their place in it."""
-    leaves = [nest] if isinstance(nest, Tensor) else _pytree.tree_leaves(nest)
+    if isinstance(nest, Tensor):
+        leaves: Any = (nest,)
+    else:  # what most modules are given is no nest, and looking for one takes longer than to sketch it
+        flat = type(nest) is tuple and all(isinstance(each, Tensor) for each in nest)
+        leaves = nest if flat else _pytree.tree_leaves(nest)
     return {str(i): leaf for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor) and _can_be_seen(leaf)}
 
 
@@ -490,19 +503,21 @@ _RECORDING = threading.Lock()
 
 @contextmanager
 def recording(
-    *models: nn.Module, steps: int = 10, every: int = 1, nudged_by: Nudge | None = None
+    *models: nn.Module, steps: int = 10, every: int | None = 1, nudged_by: Nudge | None = None
 ) -> Iterator[Run]:
     """Record the run inside: ``with audit.recording(model) as run: train(…)``, then ``run.recording``.
 
     Of the first ``steps`` steps of the optimizers every ``every``-th is recorded: what modules take and
-    return, gradients, and weights, as sketches. ``models`` give the names; those that are left out are found
+    return, gradients, and weights, as sketches; with None the first three, the fifth, the ninth and so on,
+    ever rarer. ``models`` give the names; those that are left out are found
     by the optimizers that step their parameters. The training's results are, bit for bit, those without it,
     unless it is ``nudged_by`` what rounding does. Raises TypeError or ValueError for arguments of the wrong
     kind, and RuntimeError inside another ``recording``.
     """
     for model in models:
         require(model, nn.Module, "a model", "an nn.Module; optimizers and scalers are found by themselves")
-    run = Run(models, require_whole(steps, "steps"), require_whole(every, "every"), nudged_by)
+    every = None if every is None else require_whole(every, "every")
+    run = Run(models, require_whole(steps, "steps"), every, nudged_by)
     if not _RECORDING.acquire(blocking=False):
         raise RuntimeError("another audit.recording is under way in this process; end it first")
     try:

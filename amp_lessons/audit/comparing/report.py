@@ -199,7 +199,9 @@ def _weights(comparison: Comparison) -> Iterator[str]:
 def _how(comparison: Comparison) -> str:
     said = "Differences are norms over norms, estimated by sketches of 61 numbers, mostly to within 9 %."
     if comparison.nudged is not None:
-        return f"{said} What a format explains was measured by nudging the first run."
+        nudged, steps = len(comparison.nudged.steps), len(comparison.a.steps)
+        of = f", in {counted(nudged, 'step')}; in those after it is an estimate" if nudged < steps else ""
+        return f"{said} What a format explains was measured by nudging the first run{of}."
     return (
         f"{said} Without a nudged run what a format explains is an estimate, and of the backward pass only "
         "that is judged before which nothing differed."

@@ -10,9 +10,10 @@ with at most 61 numbers, or that differ in one. Equal tensors have equal sketche
 
 from __future__ import annotations
 
+import math
 import threading
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -27,10 +28,11 @@ _ROWS = 2048  # of signs; a longer tensor is cut into pieces, each with a sign o
 _AT_ONCE = 64  # pieces
 _LINE = 8 * WIDTH  # numbers that NumPy adds at once: of shorter lines it would add one after the other
 _SEED = 20261125
+_FEW = 16384  # numbers: of fewer the calls take longer than the adding
+_OF_NUMPY = frozenset((torch.float32, torch.float64, torch.int64, torch.int32, torch.uint8, torch.bool))
 
 
-@dataclass(frozen=True)
-class Sketch:
+class Sketch(NamedTuple):
     """What is kept of a tensor: its ``sums``, where they lie, and how many of its numbers are inf or NaN.
 
     These count as 0 in the sums. ``nonfinite`` is None where nobody has been made to wait for it yet.
@@ -45,10 +47,10 @@ def sketch(tensor: Tensor) -> Sketch:
 
     The order is that of ``tensor.reshape(-1)``, so the sketch depends on no memory format.
     """
-    with torch.no_grad():
-        flat = _flat(tensor)
+    flat = _flat(tensor)
+    with np.errstate(invalid="ignore", over="ignore"):
         sums = _sums(flat)
-        if sums.device.type == "cpu" and np.isfinite(sums.numpy()).all():
+        if sums.device.type == "cpu" and math.isfinite(np.add.reduce(sums.numpy())):
             return Sketch(sums, None)
         nonfinite = flat.isfinite().logical_not_().sum()
         return Sketch(_sums(flat.nan_to_num(0.0, 0.0, 0.0)), nonfinite)
@@ -63,7 +65,8 @@ def relative_difference(one: np.ndarray, other: np.ndarray) -> float:
 def _flat(tensor: Tensor) -> Tensor:
     """Return a tensor's real numbers in a row."""
     here = local(tensor).detach()
-    here = here.to_dense() if here.layout != torch.strided else here
+    if here.layout != torch.strided:
+        here = here.to_dense()
     here = torch.view_as_real(here) if here.is_complex() else here
     return here.reshape(-1)
 
@@ -75,26 +78,26 @@ def _sums(flat: Tensor) -> Tensor:
 
 def _sums_here(flat: Tensor) -> Tensor:
     """Do it on a CPU, piece by piece in a cache's reach, by NumPy, whose calls take less time."""
-    signs, per_piece = _signs("cpu", torch.float64).numpy().reshape(-1), _ROWS * WIDTH
-    total = np.zeros(WIDTH)
-    with np.errstate(invalid="ignore", over="ignore"):
-        for number, first in enumerate(range(0, flat.numel(), per_piece)):
-            piece = flat[first : first + per_piece]
-            count = piece.numel()
-            turn = signs[number] if count == per_piece else 1.0
-            total += _folded(piece, signs[:count]) * turn
+    signs, total = _signs_here(), np.zeros(WIDTH)
+    if flat.numel() < signs.size:
+        return torch.from_numpy(_folded(flat, signs))
+    for number, piece in enumerate(flat.split(signs.size)):
+        total += _folded(piece, signs) * (signs[number] if piece.numel() == signs.size else 1.0)
     return torch.from_numpy(total)
 
 
 def _folded(piece: Tensor, signs: np.ndarray) -> np.ndarray:
-    """Add a piece with its signs to sums."""
+    """Add a piece with its signs to sums; of inf and NaN these are none."""
     held, lines = _workspace(threading.get_ident())
-    count = signs.size
+    count = piece.numel()
     whole = -(-count // _LINE) * _LINE
-    held[:count].copy_(piece)
-    lines[:count] *= signs
     lines[count:whole] = 0.0
-    line = np.add.reduce(lines[:whole].reshape(-1, _LINE), axis=0)
+    if count < _FEW and piece.dtype in _OF_NUMPY:
+        np.multiply(piece.numpy(), signs[:count], out=lines[:count])
+        line = np.add.reduce(lines[:whole].reshape(-1, _LINE), axis=0)
+    else:
+        held[:count].copy_(piece)
+        line = np.einsum("ij,ij->j", lines[:whole].reshape(-1, _LINE), signs[:whole].reshape(-1, _LINE))
     return np.add.reduce(line.reshape(-1, WIDTH), axis=0)
 
 
@@ -123,6 +126,11 @@ def _sums_there(flat: Tensor) -> Tensor:
         turns = signs.view(-1, 1)[first:last].double()
         total += ((pieces * signs).sum(1, dtype=torch.float64) * turns).sum(0)
     return total
+
+
+@cache
+def _signs_here() -> np.ndarray:
+    return _signs("cpu", torch.float64).numpy().reshape(-1)
 
 
 @cache

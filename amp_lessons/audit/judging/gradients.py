@@ -103,14 +103,14 @@ def changed_while_scaled(event: events.Unscaled, memory: Memory) -> Iterator[Ver
 def unscaled_already(event: events.Unscaled, memory: Memory) -> Iterator[Verdict]:
     """Report gradients about to be divided by a scale that somebody has divided out by hand."""
     if event.change == "undone":
-        yield seen(catalogue.steps.unscaled_twice(None))
+        yield seen(catalogue.steps.unscaled_twice(None), event.undone_at)
 
 
 @on(events.StepAsked)
 def unscaled_once_more(event: events.StepAsked, memory: Memory) -> Iterator[Verdict]:
     """Report gradients that were divided by the scale by hand after the scaler had done so."""
     if event.change == "undone" and event.scaler is not None:
-        yield seen(catalogue.steps.unscaled_twice(None))
+        yield seen(catalogue.steps.unscaled_twice(None), event.undone_at)
 
 
 @on(events.Unscaled)

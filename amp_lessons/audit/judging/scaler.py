@@ -41,9 +41,11 @@ def always_overflows(event: events.StepDone, memory: Memory) -> Iterator[Verdict
         return
     broken = memory.broken_in_a_row[event.optimizer] + 1 if is_broken(event) else 0
     if broken == _TOO_MANY_BROKEN:
-        yield seen(catalogue.scaler.always_overflows(_TOO_MANY_BROKEN, event.loss))
+        yield seen(catalogue.scaler.always_overflows(_TOO_MANY_BROKEN, event.loss), event.broken_at)
     elif broken < _TOO_MANY_BROKEN and memory.skipped_in_a_row[event.optimizer] + 1 == _TOO_MANY:
-        yield seen(catalogue.scaler.always_overflows(_TOO_MANY))
+        # where the loss is finite, what the forward pass has made of inf was of no consequence
+        line = event.broken_at if event.loss is None else None
+        yield seen(catalogue.scaler.always_overflows(_TOO_MANY), line)
 
 
 @on(events.Updated)

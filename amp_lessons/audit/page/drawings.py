@@ -122,6 +122,7 @@ def _shortened(name: str) -> str:
 
 
 HEIGHT_IN = 3.9
+_COLUMNS = 4  # of the legend
 
 
 def timeline_picture(document: Document) -> Picture:
@@ -132,9 +133,11 @@ def timeline_picture(document: Document) -> Picture:
             2,
             1,
             sharex=True,
-            gridspec_kw={"height_ratios": [3, 2], "left": 0.1, "right": 0.985, "top": 0.93, "bottom": 0.13},
+            gridspec_kw={"height_ratios": [3, 2], "left": 0.1, "right": 0.985, "bottom": 0.13},
         )
         draw_timeline(loss, scale, document)
+        named = len(loss.get_legend_handles_labels()[0])
+        figure.subplots_adjust(top=0.98 - 0.05 * -(-named // _COLUMNS))  # room for each line of the legend
     return Picture(figure)
 
 
@@ -147,6 +150,8 @@ def draw_timeline(loss_axes: Axes, scale_axes: Axes, document: Document) -> None
         numbers = [step["index"] + 1 for step in steps]
         loss_axes.plot(numbers, [_finite(step["loss"]) for step in steps], label=label, **stroke)
         scale_axes.step(numbers, [_exponent(step["scale"]) for step in steps], where="mid", **stroke)
+    if len(optimizers) > len(strokes):
+        _above(loss_axes, 0, f"the first {len(strokes)} of {len(optimizers)} optimizers")
     _mark_steps(loss_axes, scale_axes, document)
     _name_axes(loss_axes, scale_axes, document["steps"])
 
@@ -180,7 +185,9 @@ def _name_axes(loss_axes: Axes, scale_axes: Axes, steps: Sequence[StepEntry]) ->
         loss_axes.set_yticks([])
     loss_axes.set_ylabel("loss")
     loss_axes.margins(x=0.01, y=0.12)
-    loss_axes.legend(loc="lower right", bbox_to_anchor=(1, 0.98), ncols=4, fontsize=9, borderaxespad=0.2)
+    loss_axes.legend(
+        loc="lower right", bbox_to_anchor=(1, 0.98), ncols=_COLUMNS, fontsize=9, borderaxespad=0.2
+    )
     low, high = _range([_exponent(step["scale"]) for step in steps])
     scale_axes.set_ylim(low - 1.5, high + 1.5)
     scale_axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=4))

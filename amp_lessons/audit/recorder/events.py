@@ -172,7 +172,8 @@ class Clipped(Event):
 class Unscaled(Event):
     """A scaler divided the gradients of an optimizer by its scale, ``by_hand`` outside ``scaler.step``.
 
-    ``change`` says what had been done to them since backward, ``clipped`` that this was clipping.
+    ``change`` says what had been done to them since backward, ``clipped`` that this was clipping. Somebody
+    divided them by the scale on the line ``undone_at``.
     """
 
     scaler: int
@@ -180,6 +181,7 @@ class Unscaled(Event):
     change: Change
     clipped: bool
     outdated: bool
+    undone_at: Line = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,13 +192,13 @@ class StepAsked(Event):
     whose scale the gradients still carry, ``scale`` that scale; ``unscaled`` says that they have been divided
     by it, ``cleared`` that they were set to zero after backward, ``spent`` that a step had come before that
     and zeros are left. There are gradients ``waiting``; they are ``fresh`` unless a step has used them,
-    ``change`` says what was done to them since backward, ``overflowed`` that they and the loss are inf or
-    NaN, and ``by_closure`` that only a closure will compute them. ``half`` is the dtype of the weights where
-    that has 16 bits, as it has since ``cast_at``, ``eps_vanishes`` an eps and the dtype of the weights in
-    which it is 0. Gradients were last cleared at ``cleared_at``. ``decay`` is the part of the weights in 16
-    bits that is taken from them by itself; a framework was ``asked`` for a precision, "" for none. So many
-    means were added up to make the gradients: ``means_added_up``, made at ``means_made_at``; 0 where they
-    were divided, or are of several losses.
+    ``change`` says what was done to them since backward, a division by the scale on the line ``undone_at``,
+    ``overflowed`` that they and the loss are inf or NaN, and ``by_closure`` that only a closure will compute
+    them. ``half`` is the dtype of the weights where that has 16 bits, as it has since ``cast_at``,
+    ``eps_vanishes`` an eps and the dtype of the weights in which it is 0. Gradients were last cleared at
+    ``cleared_at``. ``decay`` is the part of the weights in 16 bits that is taken from them by itself; a
+    framework was ``asked`` for a precision, "" for none. So many means were added up to make the gradients:
+    ``means_added_up``, made at ``means_made_at``; 0 where they were divided, or are of several losses.
     """
 
     optimizer: int
@@ -211,6 +213,7 @@ class StepAsked(Event):
     by_closure: bool
     autocast: bool
     change: Change = "none"
+    undone_at: Line = None
     overflowed: bool = False
     half: torch.dtype | None = None
     eps_vanishes: tuple[float, torch.dtype] | None = None
@@ -226,7 +229,8 @@ class StepAsked(Event):
 class StepDone(Event):
     """What came of a step: it ``happened``, or the scaler skipped it.
 
-    ``loss`` is the sum of the losses of so many ``backwards``.
+    ``loss`` is the sum of the losses of so many ``backwards``. Where several steps in a row were skipped, the
+    first inf or NaN of the forward pass was ``broken_at`` one line, as far as that was heard.
     """
 
     optimizer: int
@@ -234,6 +238,7 @@ class StepDone(Event):
     happened: bool
     loss: float | None = None
     backwards: int = 1
+    broken_at: Line = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from amp_lessons.audit.recorder.later import is_free_to_read
+from amp_lessons.audit.recorder.later import is_batched, is_free_to_read
 from amp_lessons.precisions import HALVES
 
 _HALVES = frozenset(HALVES.values())
@@ -25,8 +25,9 @@ _SAME_FACTOR = 0.02
 _EXACT = 1e-3  # a division by the scale, rather than clipping that came to nearly as much
 _CLEARLY_SCALED = 16.0
 _PASSES = 64  # backward passes that are remembered as used
+_MOST_MULTIPLIED = 10_000  # tensors, since the last backward pass
 
-Change = Literal["none", "by a factor", "undone", "made finite", "other", "unknown"]
+Change = Literal["none", "by a factor", "undone", "made finite", "other"]
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,8 @@ class _State:
 
     ``scaled_by`` is the scaler whose scale multiplies it, 0 for none; ``generation`` counts that scaler's
     updates before it was computed. ``applied`` says that a step has used it, ``change`` what something has
-    done to it since backward, "undone" standing for a division by the scale. It was ``added_to`` gradients of
-    another kind on some line.
+    done to it since backward, "undone" standing for a division by the scale; ``changed_at`` is the line, as
+    far as it was heard. It was ``added_to`` gradients of another kind on some line.
     """
 
     gradient: weakref.ref[Tensor]
@@ -58,6 +59,7 @@ class _State:
     unscaled: bool = False
     divided_by: int = 0  # the scaler that has divided it by its scale
     change: Change = "none"
+    changed_at: tuple[str, int] | None = None
     added_to: Added | None = None
     passes: tuple[int, ...] = ()  # the first and the last backward pass that is added up in it
 
@@ -67,23 +69,22 @@ class _State:
         if gradient is not None:
             self.version = gradient._version
 
-    def notice(self, gradient: Tensor, scale: float | None) -> None:
-        """Find out what was done to the gradient."""
+    def notice(self, gradient: Tensor, scale: float | None, line: tuple[str, int] | None) -> None:
+        """Find out what was done to the gradient, on this ``line`` where it was heard.
+
+        A few of its numbers tell, or tell nothing.
+        """
         self.version, self.applied = gradient._version, False
-        if self.change == "undone":
-            return
-        if self.sample is None:
-            self.change = "unknown"
-            return
         now = sample_of(gradient)
-        if now is None:
-            self.change = "unknown"
+        if self.change == "undone" or self.sample is None or now is None:
             return
+        self.changed_at = line
         factor = _factor(self.sample, now)
         if not self.unscaled and _made_finite(self.sample, now):
             self.change = "made finite"
         elif factor is None:
-            self.change = "other" if _comparable(self.sample) else "unknown"
+            if _comparable(self.sample):
+                self.change = "other"
         elif scale is not None and scale >= _CLEARLY_SCALED and abs(factor * scale - 1.0) < _EXACT:
             self.change, self.scaled_by, self.unscaled = "undone", 0, True
         else:
@@ -102,6 +103,7 @@ class GradientBook:
         self._cleared: set[int] = set()  # parameters, once a step had applied their gradients
         self._summed: dict[int, torch.dtype] = {}  # parameters whose gradients were added up in 16 bits
         self._used: deque[int] = deque(maxlen=_PASSES)  # those of which a step has used gradients
+        self._multiplied: dict[int, tuple[str, int] | None] = {}  # where a tensor lies, and on which line
         self._states: dict[int, _State] = {}  # by the parameter's id; parameters live as long as optimizers
 
     def look(self, parameters: Iterable[Tensor], scale: float | None = None) -> None:
@@ -115,7 +117,17 @@ class GradientBook:
                     weakref.ref(gradient), gradient._version, None, foreign=True
                 )
             elif gradient._version != state.version:
-                state.notice(gradient, scale if state.scaled_by or state.unscaled else None)
+                line = self._multiplied.get(_place(gradient))
+                state.notice(gradient, scale if state.scaled_by or state.unscaled else None, line)
+
+    def multiplied(self, tensor: Tensor, line: tuple[str, int] | None) -> None:
+        """Note on which line numbers were multiplied in place that may be a gradient's."""
+        if self._states and len(self._multiplied) < _MOST_MULTIPLIED:
+            self._multiplied[_place(tensor)] = line
+
+    def undone_at(self, parameters: Iterable[Tensor]) -> tuple[str, int] | None:
+        """Return the line on which somebody divided waiting gradients by the scale, where it was heard."""
+        return next((s.changed_at for s in self._of(parameters) if s.change == "undone"), None)
 
     def cleared(self, parameters: Iterable[Tensor]) -> None:
         """Forget gradients that were set to zero."""
@@ -133,6 +145,7 @@ class GradientBook:
     ) -> bool:
         """Notice which gradients a backward pass on ``line`` has filled; ``look`` came right before it."""
         reached = False
+        self._multiplied.clear()
         for parameter in parameters:
             gradient, state = parameter.grad, self._states.get(id(parameter))
             if gradient is None or (state is not None and _same(gradient, state)):
@@ -174,6 +187,7 @@ class GradientBook:
 
     def clipped(self, parameters: Iterable[Tensor]) -> None:
         """Take gradients that were clipped for what they are: what follows is compared with that."""
+        self._multiplied.clear()  # by clipping itself, too
         for state in self._of(parameters):
             state.take_as_it_is()
             gradient = state.gradient()
@@ -212,7 +226,7 @@ class GradientBook:
 
     def change(self, parameters: Iterable[Tensor]) -> Change:
         """Say what something has done to waiting gradients since backward: the worst of all."""
-        worst: tuple[Change, ...] = ("made finite", "other", "unknown", "undone", "by a factor")
+        worst: tuple[Change, ...] = ("made finite", "other", "undone", "by a factor")
         found = {state.change for state in self._of(parameters)}
         return next((each for each in worst if each in found), "none")
 
@@ -250,6 +264,12 @@ class GradientBook:
     def _of(self, parameters: Iterable[Tensor]) -> Iterator[_State]:
         found = (self._states.get(id(p)) for p in parameters)
         return (state for state in found if state is not None and not state.foreign)
+
+
+def _place(tensor: Tensor) -> int:
+    """Return where the numbers of a plain tensor lie, 0 for any other."""
+    plain = type(tensor) is Tensor and tensor.layout == torch.strided and not is_batched(tensor)
+    return tensor.data_ptr() if plain else 0
 
 
 def sample_of(gradient: Tensor) -> Tensor | None:

@@ -22,7 +22,7 @@ from torch.optim.swa_utils import AveragedModel
 from amp_lessons.audit.recorder import events, graph
 from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.later import is_free_to_read, local
-from amp_lessons.audit.recorder.places import is_own, own_line
+from amp_lessons.audit.recorder.places import is_own, line_outside, own_line
 from amp_lessons.audit.recorder.recorder import Recorder
 from amp_lessons.audit.recorder.replacing import replaced, warning_as_ever
 from amp_lessons.precisions import HALVES
@@ -79,6 +79,7 @@ def _aside(recorder: Recorder, spies: _Spies, functions: ExitStack, original: An
 
     def script(obj: Any, optimize: Any = None, _frames_up: int = 0, *args: Any, **kwargs: Any) -> Any:
         nonlocal depth
+        recorder.optimizers.breaking.stop()  # what was replaced last is given back first
         functions.close()
         depth += 1
         try:
@@ -177,6 +178,8 @@ class _Spies:
         yield Tensor, "lerp_", self._lerped
         yield Tensor, "mul_", self._multiplied_in_place
         yield Tensor, "__imul__", self._multiplied_in_place
+        for name in ("div_", "__itruediv__"):
+            yield Tensor, name, self._divided_in_place
         yield Tensor, "add_", self._added_in_place
         yield Tensor, "__iadd__", self._added_in_place
 
@@ -184,6 +187,8 @@ class _Spies:
         """Yield the functions of PyTorch's that change their first argument, and what looks at the change."""
         yield torch, "_foreach_lerp_", self._many_lerped
         yield torch, "_foreach_add_", self._many_added
+        for name in ("_foreach_mul_", "_foreach_div_"):
+            yield torch, name, self._many_multiplied
 
     # --- losses, and gradients made finite
 
@@ -349,10 +354,22 @@ class _Spies:
 
     def _multiplied_in_place(self, before: Any, tensor: Tensor, factor: Any) -> None:
         """Remember what was multiplied by a number a little below 1: an average may take in weights next."""
+        self._many_multiplied(before, (tensor,))
         self._decayed.clear()
         small = isinstance(factor, float) and 0.0 < 1.0 - factor <= _SMALL_PART
         if small and not tensor.requires_grad and not self._recorder.in_step():  # where momentum decays, too
             self._decayed[tensor.data_ptr()] = 1.0 - factor
+
+    def _divided_in_place(self, before: Any, tensor: Tensor, *args: Any, **kwargs: Any) -> None:
+        self._many_multiplied(before, (tensor,))
+
+    def _many_multiplied(self, before: Any, tensors: Any, *args: Any, **kwargs: Any) -> None:
+        """Note where tensors were multiplied that may be gradients: a scaler is to divide these."""
+        if not self._recorder.in_step():
+            line = line_outside()
+            for each in tensors:
+                if not each.requires_grad:
+                    self._recorder.known.book.multiplied(each, line)
 
     def _added_in_place(self, before: Any, tensor: Tensor, other: Any, **kwargs: Any) -> None:
         part = kwargs.get("alpha", 1.0)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from amp_lessons.audit.recorder import events
+from amp_lessons.audit.recorder.breaking import BreakingLines
 from amp_lessons.audit.recorder.casts import CastCalls
 from amp_lessons.audit.recorder.gradients import parameters_of, sample_of
 from amp_lessons.audit.recorder.later import Later, is_free_to_read, scale_of
@@ -131,7 +132,7 @@ class OptimizerCalls(Part):
         closure_begins: Callable[[torch.optim.Optimizer], None],
     ) -> None:
         super().__init__(log, known)
-        self.casts = casts
+        self.casts, self.breaking = casts, BreakingLines(log.safely)
         self._before_step, self._after_step = before_step, after_step
         self._closure_begins = closure_begins
 
@@ -167,6 +168,7 @@ class OptimizerCalls(Part):
             by_closure=closure,
             autocast=self._autocast_now(parameters),
             change=change,
+            undone_at=self._known.book.undone_at(parameters),
             overflowed=not closure and self._overflowed(optimizer, parameters),
             half=None if half is None else half.dtype,
             eps_vanishes=_vanishing_eps(optimizer),
@@ -229,7 +231,9 @@ class OptimizerCalls(Part):
             happened=happened,
             loss=loss.at_once() if happened else loss.read(),  # the scaler has waited for a skipped one
             backwards=max(1, len(self._known.losses.pop(id(optimizer), ()))),
+            broken_at=self.breaking.line(),
         )
+        self.breaking.step_is_over(happened)
         self._log.report(done)
         self._after_step(optimizer, done, scale, loss)
         self._log.steps += 1

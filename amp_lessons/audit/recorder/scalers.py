@@ -110,6 +110,7 @@ class ScalerCalls(Part):
                 change=self._known.book.change(parameters),
                 clipped=self._here.clipped,
                 outdated=self._known.book.outdated(parameters, id(scaler), self._known.updates[id(scaler)]),
+                undone_at=self._known.book.undone_at(parameters),
             )
 
     def unscaled(self, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> None:

@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from amp_lessons.audit.comparing.recording import Recording
 
 _CHILD = "amp_lessons.commands.compare.child"
+_NUDGED_STEPS = 3  # that are recorded: what a module makes of rounding hardly changes from one to the next
 _PRECISIONS = ("fp32", "fp16", "bf16")
 _AS_EXPLAINED, _PART, _NOT_COMPARED = 0, 1, 2
 _EPILOG = (
-    "Both must draw the same numbers: seed them, and their data loaders. The first is run once more, with "
-    "every number nudged by a unit roundoff of the coarser format, to see how much that explains. Precision "
+    "Both must draw the same numbers: seed them, and their data loaders. Three steps of the first are run "
+    "once more, with every number nudged by a unit roundoff of the coarser format, to see how much that "
+    "explains. Precision "
     "is forced by autocast around the outermost module, whose result is cast to fp32; fp32 switches autocast "
     "off. Exit status: 0, the runs part no further than their formats explain; 1, they do; 2, they could not "
     "be run, or not be compared. In a notebook: `with audit.recording(model) as run:`, twice, and "
@@ -57,7 +59,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="end each run after N optimizer steps (default: 10)",
     )
     parser.add_argument(
-        "--every", type=typed.whole(), default=1, metavar="K", help="record every K-th step (default: 1)"
+        "--every",
+        type=typed.whole(),
+        metavar="K",
+        help="record every K-th step (default: the first three, and then ever rarer: 5, 9, 17, …)",
     )
     parser.add_argument(
         "--no-noise", action="store_true", help="do not run the first once more, nudged: estimate instead"
@@ -133,7 +138,8 @@ def _compared(args: argparse.Namespace, sides: tuple[_Side, _Side], folder: Path
     between = tuple(str(_kept(side, folder)) for side in sides)
     nudged = _Side("nudged", sides[0].file, sides[0].arguments, sides[0].precision)
     print(f"amp-lessons compare: running {nudged.file} once more, nudged", file=sys.stderr)
-    return compare(a, b, _recorded(nudged, replace(options, between=between), folder))
+    steps = max(a.steps[:_NUDGED_STEPS], default=0) + 1
+    return compare(a, b, _recorded(nudged, replace(options, steps=steps, between=between), folder))
 
 
 def _kept(side: _Side, folder: Path) -> Path:

@@ -10,15 +10,15 @@ from dataclasses import asdict, dataclass
 class Options:
     """What is run, in which precision ("" for the script's own), and where its recording is kept.
 
-    ``steps`` end it, every ``every``-th is recorded. ``between`` are the files of two recordings by whose
-    formats the run is nudged, none for a run that is only recorded.
+    ``steps`` end it, every ``every``-th is recorded, for None ever rarer ones. ``between`` are the files of
+    two recordings by whose formats the run is nudged, none for a run that is only recorded.
     """
 
     kept: str
     script: str
     is_module: bool = False
     steps: int = 10
-    every: int = 1
+    every: int | None = None
     precision: str = ""
     between: tuple[str, ...] = ()
 

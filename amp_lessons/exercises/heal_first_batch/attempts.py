@@ -121,6 +121,14 @@ def by_hypot(x, eps=1e-8):
     return (x / torch.hypot(root, torch.full_like(root, eps**0.5))).to(x.dtype)
 
 
+@TABLE.mistake("eps_vanishes", "with eps=1e-30")
+def in_fp16_beside_the_largest(x, eps=1e-8):
+    """Divide by the largest of a row, or by the smallest number of fp16: not small enough for every eps."""
+    largest = x.abs().amax(-1, keepdim=True).clamp(min=1e-7)
+    y = x / largest
+    return y / (y.square().mean(-1, keepdim=True) + (eps / largest.float().square()).to(x.dtype)).sqrt()
+
+
 right("the_solution")
 right("in_fp64", (SQUARE, "x.double().square()"))
 right("rsqrt", ("x / torch.sqrt(mean_square + eps)", "x.float() * torch.rsqrt(mean_square + eps)"))

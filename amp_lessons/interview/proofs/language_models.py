@@ -439,6 +439,8 @@ def flash_bias() -> dict[str, object]:
     mixed, divisor = sums - small * (2 + 2 * torch.rand(20_000)).double(), 2 + small
     assert bias(mixed) < -0.3
     assert abs(bias(mixed / divisor)) < 0.05  # divided before it is rounded, as in FlashAttention's kernel
+    larger = sums - small * (6 + 2 * torch.rand(20_000)).double()  # the others have larger values
+    assert bias(larger / divisor) < -0.15  # the direction is back
     on_the_grid = sums == sums.float().bfloat16().double()
     spacing = 2.0 ** (sums.abs().log2().floor() - 7)
     middle = ((sums / spacing) % 1 - 0.5).abs() < 1e-9

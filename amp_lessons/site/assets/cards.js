@@ -53,7 +53,7 @@
     show(next(), true);
   };
 
-  const show = (card, focused) => {
+  const show = (card, focused, atFirst = false) => {
     const box = get("card");
     box.replaceChildren();
     say();
@@ -76,14 +76,16 @@
     answer.hidden = grades.hidden = true;
     for (const name of Object.keys(GRADES)) grades.append(button(name, () => grade(card, name)), " ");
     box.append(...copy.childNodes, turn, grades);
+    if (focused) turn.focus();
+    // A link to a card in the list stays what it is until the reader goes on.
+    if (atFirst && location.hash) return;
     try {
       history.replaceState(null, "", `?card=${encodeURIComponent(card.id)}`);
     } catch {}
-    if (focused) turn.focus();
   };
 
   for (const id of ["topic", "level"]) get(id).addEventListener("change", () => show(next(), false));
   const asked = new URLSearchParams(location.search).get("card");
   get("deck").hidden = false;
-  show(cards.find(({ id }) => id === asked) ?? next(), false);
+  show(cards.find(({ id }) => id === asked || `#card-${id}` === location.hash) ?? next(), false, true);
 })();

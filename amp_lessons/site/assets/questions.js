@@ -1,4 +1,5 @@
-// Questions: a press says why, and the first answer to each is kept in this browser.
+// Questions: a press says why, and the first answer to each is kept in this browser. What answers a question, too,
+// unfolds with its answer.
 (() => {
   "use strict";
   const answers = window.ampKeeping.read("answers");
@@ -8,6 +9,12 @@
       const right = button.dataset.right === "1";
       button.classList.toggle("amp-right", button === chosen && right);
       button.classList.toggle("amp-wrong", button === chosen && !right);
+    }
+  };
+
+  const unfold = (id) => {
+    for (const fold of document.querySelectorAll(`details[data-answers~="${CSS.escape(id)}"]`)) {
+      fold.open ||= fold.dataset.answers.split(" ").every((each) => Object.hasOwn(answers, each));
     }
   };
 
@@ -26,6 +33,7 @@
       button.addEventListener("click", () => {
         sign(buttons, button);
         said.textContent = button.dataset.said + keep(button);
+        unfold(id);
       });
     }
 
@@ -43,6 +51,7 @@
       buttons[0].focus();
     });
     said.append(again);
+    unfold(id);
   };
   document.querySelectorAll(".amp-quiz[data-question]").forEach(ask);
 })();

@@ -1,4 +1,5 @@
-// Sections that hold all the words: first those whose heading has them. The words stand in the address.
+// Sections that hold all the words, first those whose heading has them; before them the message of PyTorch's that the
+// words are. They stand in the address.
 (() => {
   "use strict";
   const MOST = 40;
@@ -9,16 +10,24 @@
     to, page, heading, text, inHeading: `${page} ${heading}`.toLowerCase(), inText: text.toLowerCase(),
   }));
 
-  const search = (words) =>
+  const messages = window.ampMessages.map(([name, patterns]) => ({
+    to: `explain.html#message-${name}`,
+    patterns: patterns.map((each) => new RegExp(each)),
+  }));
+  const saidBy = (line) =>
+    new Set(messages.filter(({ patterns }) => patterns.some((each) => each.test(line))).map(({ to }) => to));
+
+  const search = (words, said) =>
     sections
       .map((each) => {
+        if (said.has(each.to)) return { each, score: Infinity };
         const inAll = words.every((word) => each.inHeading.includes(word) || each.inText.includes(word));
         const headed = words.filter((word) => each.inHeading.includes(word)).length;
         const often = words.reduce((sum, word) => sum + Math.min(each.inText.split(word).length - 1, 5), 0);
         return { each, score: inAll ? 10 * headed + often : 0 };
       })
       .filter(({ score }) => score > 0)
-      .sort((a, b) => b.score - a.score)
+      .sort((a, b) => (a.score === b.score ? 0 : b.score - a.score))
       .map(({ each }) => each);
 
   const excerpt = ({ text, inText }, words) => {
@@ -39,8 +48,9 @@
   };
 
   const show = () => {
-    const words = field.value.toLowerCase().split(/\s+/).filter(Boolean).slice(0, 12);
-    const found = words.length ? search(words) : [];
+    const line = field.value.trim().split(/\s+/).join(" ");
+    const words = line.toLowerCase().split(" ").filter(Boolean).slice(0, 12);
+    const found = words.length ? search(words, saidBy(line)) : [];
     list.replaceChildren(...found.slice(0, MOST).map((section) => item(section, words)));
     const what = `${found.length} section${found.length === 1 ? "" : "s"}`;
     count.textContent = words.length ? (found.length > MOST ? `${what}, of which the first ${MOST}:` : `${what}.`) : "";

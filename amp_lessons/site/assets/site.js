@@ -63,14 +63,15 @@
   theme.hidden = false;
   name();
 
-  // A link into a fold opens it.
+  // A link into a fold opens it, and one to a cell what waits there.
   const unfold = () => {
     let id = "";
     try {
       id = decodeURIComponent(location.hash.slice(1));
     } catch {}
-    const target = id && document.getElementById(id);
+    const target = document.getElementById(id);
     for (let at = target; at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true;
+    for (const each of target?.querySelectorAll("details.outcome") ?? []) each.open = true;
     if (target) target.scrollIntoView();
   };
   addEventListener("hashchange", unfold);
@@ -79,13 +80,13 @@
   // Tab stops at a box only where there is more of it than the page is wide.
   const stops = (event) => {
     if (event && event.key !== "Tab") return;
-    for (const box of document.querySelectorAll(".amp-scroll")) {
+    for (const box of document.querySelectorAll(".amp-scroll, pre")) {
       box.tabIndex = box.scrollWidth > box.clientWidth ? 0 : -1;
     }
   };
   addEventListener("keydown", stops, true);
 
   addEventListener("beforeprint", () => {
-    for (const each of document.querySelectorAll("details.deeper")) each.open = true;
+    for (const each of document.querySelectorAll("details.deeper, details.outcome")) each.open = true;
   });
 })();

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cache, partial
+from itertools import count
 from typing import Any
 
 import pytest
@@ -51,8 +52,10 @@ def loss_of(output: Any) -> Tensor:
     return output if output.ndim == 0 else output.float().square().mean()
 
 
-def train(make: Any, dtype: torch.dtype | None, plant: Planted | None, dropout: bool, seed: int) -> None:
-    """Train for three steps, under autocast where there is a dtype."""
+def train(
+    make: Any, dtype: torch.dtype | None, plant: Planted | None, dropout: bool, seed: int, steps: int
+) -> None:
+    """Train for some steps, under autocast where there is a dtype."""
     built = architectures.build(make)
     model = built.model.train()
     for module in model.modules():
@@ -64,7 +67,7 @@ def train(make: Any, dtype: torch.dtype | None, plant: Planted | None, dropout: 
         plant(model)
     torch.manual_seed(seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    for _ in range(3):
+    for _ in range(steps):
         with torch.autocast("cpu", dtype=dtype or torch.bfloat16, enabled=dtype is not None):
             loss = loss_of(model(*built.args, **built.kwargs))
         optimizer.zero_grad()
@@ -79,9 +82,10 @@ def recorded(
     nudge: audit.Nudge | None = None,
     dropout: bool = False,
     seed: int = 0,
+    steps: int = 3,
 ) -> Recording:
-    with audit.recording(steps=3, nudged_by=nudge) as run:
-        train(make, dtype, plant, dropout, seed)
+    with audit.recording(steps=steps, every=None, nudged_by=nudge) as run:
+        train(make, dtype, plant, dropout, seed, steps)
     assert not [each for each in run.recording.not_seen if "trouble" in each]
     return run.recording
 
@@ -319,6 +323,31 @@ def test_what_bf16_autocast_does_to_a_healthy_model_is_what_it_explains(make):
         assert comparison.parted is not None
         assert comparison.parted.formats == ("float32", "bfloat16")
         assert "no further than their formats explain" in str(comparison)
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize("make", SIX)
+def test_ten_steps_are_explained_by_three_that_were_nudged(make):
+    a, b = (recorded(make, dtype, steps=10) for dtype in (None, torch.bfloat16))
+    comparison = audit.compare(a, b, nudged(make, a, b))
+    assert comparison.first is None, str(comparison)
+    compared = [each.step for each in comparison.by_step if each.output is not None]
+    floored = [each.step for each in comparison.by_step if each.output and each.output.floor is not None]
+    assert (compared, floored) == ([0, 1, 2, 4, 8], [0, 1, 2])
+    assert "in 3 steps; in those after it" in " ".join(str(comparison).split())
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_what_goes_wrong_in_a_step_that_is_not_recorded_is_found_in_the_next_that_is(precision):
+    def plant(model: nn.Module) -> None:
+        calls = count()
+        _replaced(model.get_submodule("1.body.1"), lambda own, x: own(x) * (1.0 if next(calls) < 3 else 0.5))
+
+    a = recorded(architectures.residual, PRECISIONS[precision], steps=6)
+    b = recorded(architectures.residual, torch.bfloat16, plant, steps=6)
+    comparison = audit.compare(a, b, nudged(architectures.residual, a, b, PRECISIONS[precision]))
+    assert comparison.first is not None
+    assert (comparison.first.module, comparison.first.step) == ("1.body.1", 4)
 
 
 @pytest.mark.parametrize("make", [architectures.mlp, architectures.transformer])

@@ -104,6 +104,20 @@ def test_what_is_recorded_is_what_was_computed_with_the_loss_scale_taken_out():
     assert {weight.step for weight in recording.weights} == {0, 1, 2}  # what the last step made of them too
 
 
+@pytest.mark.parametrize(("every", "steps"), [(1, range(18)), (7, (0, 7, 14)), (None, (0, 1, 2, 4, 8, 16))])
+def test_every_so_many_steps_are_recorded_or_ever_rarer_ones(every, steps):
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters())
+    with audit.recording(model, steps=18, every=every) as seen:
+        for _ in range(20):
+            model(torch.randn(3, 4)).sum().backward()
+            optimizer.step()
+    recording = seen.recording
+    assert recording.steps == tuple(steps)
+    assert {call.step for call in recording.calls} == set(steps)
+    assert {weight.step for weight in recording.weights} == {*steps, *(step + 1 for step in steps)}
+
+
 def test_steps_that_a_scaler_skips_are_counted():
     model = nn.Linear(4, 2)
     optimizer, scaler = torch.optim.SGD(model.parameters()), torch.amp.GradScaler("cpu")

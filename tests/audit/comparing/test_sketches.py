@@ -82,7 +82,7 @@ def test_it_depends_on_numbers_only_and_touches_nothing(dtype):
     assert torch.equal(sketch(tensor.transpose(0, 1).contiguous().transpose(0, 1)).sums, sums)
 
 
-@pytest.mark.parametrize("count", [1, 488, 500, 61 * 2048, 61 * 2048 * 3 + 77])
+@pytest.mark.parametrize("count", [1, 488, 500, 61 * 2048 - 1, 61 * 2048, 61 * 2048 * 3 + 77])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.int64])
 def test_a_cpu_and_a_device_make_the_same_sketch(count, dtype):
     flat = (torch.randn(count) * 100).to(dtype)

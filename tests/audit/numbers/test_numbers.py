@@ -332,12 +332,12 @@ def test_between_sampled_steps_no_numbers_are_taken():
     assert [at.step for at in seen.layers["0"].history] == [0, 3, 6]
 
 
-def stepped(batches, rate=0.1, dtype=torch.float16):
+def stepped(batches, rate=0.1, dtype=torch.float16, scale=256.0):
     """Watch a linear model trained on some batches, in fp16 with a scaler or in bf16 without."""
     torch.manual_seed(0)
     model = nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
-    scaler = torch.amp.GradScaler("cpu", init_scale=256.0, enabled=dtype == torch.float16)
+    scaler = torch.amp.GradScaler("cpu", init_scale=scale, enabled=dtype == torch.float16)
     with audit.watch(model, every=1) as seen:
         for batch in batches:
             optimizer.zero_grad()
@@ -357,6 +357,13 @@ def test_losses_that_are_no_number_are_not_left_to_the_scale():
     assert found.count == 1  # and no second time after 20
     now_and_then = [broken, broken, torch.ones(3, 4)] * 6
     assert stepped(now_and_then).report.passed
+
+
+@pytest.mark.parametrize(("skipped", "told"), [(19, []), (20, ["always_overflows"])])
+def test_losses_that_are_numbers_are_left_to_the_scale_for_twenty_steps(skipped, told):
+    seen = stepped([torch.ones(3, 4)] * skipped, scale=2.0**100)
+    assert not any(step.happened for step in seen.steps)
+    assert [each.code for each in seen.report.findings if not each.ok] == told
 
 
 def test_a_step_with_a_learning_rate_of_zero_loses_no_update():
