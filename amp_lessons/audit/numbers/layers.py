@@ -67,7 +67,7 @@ def dtypes_of(
         if parameter.grad is not None:
             yield f"{name}.gradient", parameter.grad.dtype
         for optimizer in optimizers:
-            for key, value in optimizer.state.get(parameter, {}).items():
+            for key, value in getattr(optimizer, "state", {}).get(parameter, {}).items():
                 if isinstance(value, Tensor) and value.shape == parameter.shape:
                     yield f"optimizer.{key}", value.dtype
 
@@ -124,7 +124,8 @@ def makes_good(optimizer: torch.optim.Optimizer) -> bool:
     named = {
         name for each in options for name, value in each.items() if value is not None and value is not False
     }
-    kept = {name for state in optimizer.state.values() if isinstance(state, Mapping) for name in state}
+    states = getattr(optimizer, "state", {}).values()  # what a scaler steps need not be of PyTorch's class
+    kept = {name for state in states if isinstance(state, Mapping) for name in state}
     return any(word in str(name).lower() for name in named | kept for word in _WAYS_TO_MAKE_GOOD)
 
 

@@ -125,7 +125,7 @@ class Sampler:
         if before is not None and of == id(optimizer):
             self._remembered = before
             before.closure_is_over()
-        else:
+        elif isinstance(optimizer, torch.optim.Optimizer):  # what stands in for one moves no weights
             self._remembered = Remembered(self.names.by_layer(moving(optimizer)))
         self._tell_of_zeros(optimizer, step, loss_scale, used)
         self._tell_of_underflow(step, loss_scale, used)
@@ -213,7 +213,7 @@ class Sampler:
         if half is None or told or part_of(half) or makes_good(optimizer):
             return
         self._told_of_halves.add(id(optimizer))
-        kept = optimizer.state.get(half, {}).items()
+        kept = getattr(optimizer, "state", {}).get(half, {}).items()
         origin, since = self._origin(half)
         self._report(
             WeightsInHalf(

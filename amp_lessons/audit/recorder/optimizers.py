@@ -138,6 +138,9 @@ class OptimizerCalls(Part):
 
     def begins(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         """Record that an optimizer begins to step, whoever called it."""
+        checked = self._known.checked.pop(id(optimizer), None)
+        if self._here.scaler is None and checked is not None:
+            self._here.scaler, self._here.lent = checked, True
         scaler = self._here.scaler
         closure = any(callable(each) for each in (*args, *kwargs.values()))
         parameters = self._known.parameters_of(optimizer)
@@ -195,6 +198,8 @@ class OptimizerCalls(Part):
             scale_of(scaler) if scaler is not None and enabled else Later(self._here.by_hand),
             happened=not found_inf,
         )
+        if self._here.lent:
+            self._here.scaler, self._here.lent = None, False
 
     def _overflowed(self, optimizer: torch.optim.Optimizer, parameters: list[Tensor]) -> bool:
         """Whether gradients are inf or NaN, as the loss is: that is cheaper to ask, and does not suffice."""

@@ -29,6 +29,12 @@ def _pass_over_wrappers_of(scaler: torch.amp.GradScaler) -> None:
             places.pass_over(type(holder))
 
 
+def _found_inf(scaler: torch.amp.GradScaler, optimizer: Any) -> bool:
+    """Whether a scaler found inf or NaN when it last looked; it has read the answer itself just before."""
+    found = scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"]
+    return any(bool(each) for each in found.values())
+
+
 class ScalerCalls(Part):
     """What scalers are made and called for; a step that one skips never reaches the optimizer's own hooks."""
 
@@ -123,8 +129,8 @@ class ScalerCalls(Part):
         except Exception:
             raise
         else:
-            if not self._here.stepped:
-                self._log.safely(self._skipped, scaler, optimizer)
+            if not self._here.stepped and scaler.is_enabled():  # a disabled one calls the optimizer
+                self._log.safely(self._unseen, scaler, optimizer)
         finally:
             self._here.scaler = before
 
@@ -135,10 +141,20 @@ class ScalerCalls(Part):
             self._log.record(events.ClosureGiven)
         self._known.parameters_of(optimizer)
 
-    def _skipped(self, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> None:
-        if scaler.is_enabled():  # a disabled one calls the optimizer, whose own hooks have seen it
-            self._optimizers.look_before(optimizer)
-            self._optimizers.finish(optimizer, id(scaler), scale_of(scaler), happened=False)
+    def _unseen(self, scaler: torch.amp.GradScaler, optimizer: Any) -> None:
+        """Record a step that no optimizer's hooks have seen: it was skipped, or something stands in for one.
+
+        The optimizer that another object stands in for is stepped by its owner afterwards, as in fastai.
+        """
+        stands_in = not isinstance(optimizer, torch.optim.Optimizer)
+        meant = self._known.owner_of(parameters_of(optimizer)) if stands_in else None
+        if meant is not None and not _found_inf(scaler, optimizer):
+            self._known.checked[id(meant)] = scaler
+            return
+        stepped = meant or optimizer
+        self._optimizers.look_before(stepped)
+        happened = stands_in and not _found_inf(scaler, optimizer)
+        self._optimizers.finish(stepped, id(scaler), scale_of(scaler), happened=happened)
 
     def updating(self, scaler: torch.amp.GradScaler) -> float | None:
         """Record that a scaler is about to change its scale; return it where that costs nothing."""

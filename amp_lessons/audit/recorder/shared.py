@@ -66,6 +66,7 @@ class Here(threading.local):
         self.optimizer: torch.optim.Optimizer | None = None  # that a scaler was last asked to step
         self.stepped = False  # the optimizer, in the scaler's step
         self.stepping = False  # an optimizer's step is under way
+        self.lent = False  # ``scaler`` is one that has let the optimizer step before
         self.backwards = 0  # backward passes under way, one inside the other
         self.schedules = 0  # the same of steps of schedules
 
@@ -127,6 +128,7 @@ class Known:
         self.optimizers: dict[int, torch.optim.Optimizer] = {}
         self.scalers: dict[int, torch.amp.GradScaler] = {}
         self.updates: Counter[int] = Counter()  # of each scaler
+        self.checked: dict[int, torch.amp.GradScaler] = {}  # optimizers that it has let step, by their owner
         self.stepped: set[int] = set()  # optimizers that a step was asked of
         # those that went backward into an optimizer's parameters, since its last step or zero_grad
         self.losses: dict[int, deque[Loss]] = defaultdict(partial(deque, maxlen=_MOST_LOSSES))
@@ -151,6 +153,18 @@ class Known:
             self.optimizers[id(optimizer)] = optimizer
             self._log.safely(self._found_optimizer, optimizer)
         return parameters_of(optimizer)
+
+    def owner_of(self, parameters: Iterable[Tensor]) -> torch.optim.Optimizer | None:
+        """Return the optimizer of exactly these parameters, if there is one."""
+        wanted = {id(p) for p in parameters}
+        return next(
+            (
+                each
+                for each in self.of_this_thread().values()
+                if isinstance(each, torch.optim.Optimizer) and {id(p) for p in parameters_of(each)} == wanted
+            ),
+            None,
+        )
 
     def of_this_thread(self) -> dict[int, torch.optim.Optimizer]:
         """Return the optimizers that no other thread uses: to read what another frees would be the end."""
