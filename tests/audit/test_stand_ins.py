@@ -1,4 +1,4 @@
-"""Scalers that are given something else to step than an optimizer of PyTorch's: the audit sees what they skip."""
+"""Scalers that step something else than an optimizer of PyTorch's: the audit sees what they skip."""
 
 from __future__ import annotations
 
