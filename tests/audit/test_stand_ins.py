@@ -1,4 +1,4 @@
-"""Scalers that are given something else to step than an optimizer of PyTorch's: what is skipped is told right."""
+"""A scaler that is given something else to step than an optimizer of PyTorch's: what it skips is told."""
 
 from __future__ import annotations
 
