@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""Scalers that step something else than an optimizer of PyTorch's: the audit sees what they skip."""
-=======
 """A scaler that is given something else to step than an optimizer of PyTorch's: what it skips is told."""
->>>>>>> repos4
 
 from __future__ import annotations
 
