@@ -156,12 +156,14 @@ def test_dtypes_appear_only_up_to_the_current_row():
 
 
 @pytest.mark.parametrize("current", [0, 5, 20, -1])
-def test_the_current_row_is_in_view(current):
+def test_the_current_row_is_in_view_on_a_band_of_its_own(current):
     rows = NETWORKS["block"](device_type="cuda", dtype=torch.float16).rows
     current = current % len(rows)
-    texts = {t.get_text() for t in ledger_picture(rows, current).figure.axes[0].texts}
-    assert str(current + 1) in texts
-    assert len(texts & set(map(str, range(1, len(rows) + 1)))) == ROWS_IN_VIEW
+    axes = ledger_picture(rows, current).figure.axes[0]
+    texts = {t.get_text(): t.get_position()[1] for t in axes.texts}
+    (band,) = axes.patches
+    assert band.get_y() < texts[str(current + 1)] < band.get_y() + band.get_height() <= band.get_y() + 1
+    assert len(texts.keys() & set(map(str, range(1, len(rows) + 1)))) == ROWS_IN_VIEW
 
 
 def test_a_row_without_tensors_can_be_said():
