@@ -120,8 +120,8 @@ def decoding_picture(served: Served) -> Picture:
         )
         axes.text(first, 0.04, " does not fit ", transform=axes.get_xaxis_transform(), color=INK, fontsize=9)
         axes.axvline(served.compute_bound_from, color=QUIET, lw=1, ls="--")
-        where = served.compute_bound_from, 0.3
+        where, says = (served.compute_bound_from, 0.3), " products with weights:\n arithmetic bounds"
         style: dict[str, Any] = {"color": INK, "fontsize": 9, "backgroundcolor": PAPER}
-        axes.text(*where, " arithmetic bounds", transform=axes.get_xaxis_transform(), **style)
+        axes.text(*where, says, transform=axes.get_xaxis_transform(), **style)
         axes.set(xlim=(0.9, most), xlabel="sequences written at once", ylabel="tokens per second, at most")
     return Picture(figure)
