@@ -66,6 +66,12 @@ def columns(rows):
     return [(row.module, row.op, row.input_dtypes, row.output_dtype) for row in rows]
 
 
+def computations(ledger):
+    """The forward pass without what only lays numbers out anew: that depends on how a kernel left them."""
+    layouts = ("aten::contiguous", "aten::reshape", "aten::view", "aten::clone")
+    return columns(row for row in ledger.forward if row.op not in layouts)
+
+
 def on(device, values):
     return torch.utils._pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), values)
 
@@ -99,7 +105,7 @@ def test_the_ledger_of_a_published_model_is_the_gpus(name, device):
     for dtype in (torch.float16, torch.bfloat16) if device == "cuda" else (torch.float16,):
         here = autocast.record(model.cpu(), dtype=dtype, backward=True, **inputs)
         there = autocast.record(model.to(device), dtype=dtype, backward=True, **on(device, inputs))
-        assert columns(here.forward) == columns(there.forward)
+        assert computations(here) == computations(there)
         assert products(here) == products(there) != []
 
 

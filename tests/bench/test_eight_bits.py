@@ -87,7 +87,7 @@ def test_zeros_give_zeros() -> None:
 
 def test_a_cpu_says_why_it_has_none() -> None:
     assert eight_bits.precisions_on(CPU) == precisions_on(CPU)
-    result = measure(BenchCase("BERT-Base", "fp8", "eager", "small"), batch=1, device=CPU, seconds=0.01)
+    result = measure(BenchCase("BERT-Large", "fp8", "eager", "small"), batch=1, device=CPU, seconds=0.01)
     assert result.outcome == "not supported"
     assert result.message.startswith("cpu has no fp8: a CPU has no FP8 units")
 
@@ -165,6 +165,6 @@ def test_a_gpu_computes_what_the_emulation_does(rows: int) -> None:
 @pytest.mark.parametrize("mode", ["eager", "compiled"])
 def test_a_gpu_is_benchmarked_in_fp8(mode: Any) -> None:
     pytest.importorskip("transformers")
-    case = BenchCase("BERT-Base", "fp8", mode, "small")
+    case = BenchCase("BERT-Large", "fp8", mode, "small")
     result = measure(case, batch=4, device=torch.device("cuda"), seconds=0.1)
     assert (result.outcome, result.message) == ("measured", "")

@@ -206,7 +206,8 @@ def test_the_tests_and_notebooks_of_this_course_are_found():
 @pytest.mark.slow
 def test_a_notebook_runs_to_its_end_and_stays_as_it_is(tmp_path):
     nbformat = pytest.importorskip("nbformat")
-    sources = ("print('[measured] 3 ms'); print('other'); 1 / 0", "import amp_lessons; '[computed] 5'", "1")
+    fails = "print('[measured] 3 ms'); print('other'); 1 / 0", "assert 2 < 1"
+    sources = (*fails, "import amp_lessons; '[computed] 5'", "1")
     cells = [nbformat.v4.new_code_cell(source) for source in sources]
     (tmp_path / "notebooks").mkdir()
     path = tmp_path / "notebooks" / "00_some.ipynb"
@@ -216,7 +217,8 @@ def test_a_notebook_runs_to_its_end_and_stays_as_it_is(tmp_path):
     parts.run("notebooks: 00_some.ipynb", report, "cpu", "", tmp_path)
     assert report.part.lines[0] == "[measured] 3 ms"
     assert len(report.part.lines) == 1 + ("[computed] 5" in report.part.lines)
-    assert report.part.results == (Result("00_some.ipynb", "failed", "ZeroDivisionError: division by zero"),)
+    said = f"{cells[0].id}: ZeroDivisionError: division by zero; {cells[1].id}: AssertionError: assert 2 < 1"
+    assert report.part.results == (Result("00_some.ipynb", "failed", said),)
     assert path.read_bytes() == before
 
 

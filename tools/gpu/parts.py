@@ -35,6 +35,7 @@ STEPS = {
     "compiled": "the same, compiled: last, because a compiler takes its time",
 }
 _MARK = re.compile(r"""^[^"'#\n]*\bpytest\.mark\.gpu\b""", re.MULTILINE)
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
 _CELL_TIMEOUT_S = 240
 _MOST = 400  # characters of a message
 
@@ -133,12 +134,23 @@ def _run_notebook(path: Path, report: PartReport) -> None:
     with tempfile.TemporaryDirectory() as home:  # not the progress of whoever runs this
         client.execute(env={**_environment(), "AMP_LESSONS_HOME": home})
     outputs = [each for cell in notebook.cells if cell.cell_type == "code" for each in cell.outputs]
-    errors = [f"{each.ename}: {each.evalue}" for each in outputs if each.output_type == "error"]
+    errors = [*filter(None, map(_error, notebook.cells))]
     said = "; ".join(errors)[:_MOST] or f"ran in {time.monotonic() - begun:.0f} s"
     texts = [each.get("text") or each.get("data", {}).get("text/plain", "") for each in outputs]
     lines = [line for text in texts for line in text.splitlines()]
     marked = tuple(line for line in lines if line.startswith((MEASURED_MARK, COMPUTED_MARK)))
     report.add(Result(path.name, "failed" if errors else "passed", said), lines=marked)
+
+
+def _error(cell: Any) -> str:
+    """Say in which cell what was raised, and print where; empty if nothing was."""
+    for each in cell.get("outputs", ()):
+        if each.output_type == "error":
+            where = _COLOUR.sub("", "\n".join(each.traceback))
+            print(f"{cell.id}\n{where}", flush=True)
+            line = re.search(r"^-+> *\d+ (.*)$", where, re.MULTILINE)
+            return f"{cell.id}: {each.ename}: {each.evalue or (line[1].strip() if line else '')}"
+    return ""
 
 
 def _run_bench(model: str, mode: str, report: PartReport, device: str, folder: str) -> None:
