@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch._subclasses import fake_tensor
 
 from amp_lessons import autocast
 from amp_lessons.autocast import Policy
@@ -171,6 +172,18 @@ def test_the_mode_of_the_caller_makes_no_difference(fresh_tables, device_type):
     policies._entries.cache_clear()
     with torch.inference_mode():
         assert autocast.entries(device_type) == expected
+
+
+@pytest.mark.parametrize("device_type", ["cuda", "xpu"])
+def test_no_device_is_started_to_ask_about_it(fresh_tables, monkeypatch, device_type):
+    def started(device):
+        raise AssertionError(f"{device} was asked for a tensor")
+
+    expected = autocast.entries(device_type)
+    policies._entries.cache_clear()
+    monkeypatch.setattr(fake_tensor, "init_gpu_context", started)
+    assert autocast.entries(device_type) == expected
+    assert fake_tensor.init_gpu_context is started
 
 
 class TestWhenPyTorchChanges:

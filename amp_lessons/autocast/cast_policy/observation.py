@@ -8,11 +8,16 @@ before the operation itself would start.
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
+from unittest import mock
 
 import torch
+from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -104,7 +109,7 @@ def observe(
     keys = torch._C.DispatchKeySet(autocast_key(device_type))
     refusal = ""
     # Under the caller's inference mode kernels cast nothing that could be seen.
-    with torch.inference_mode(False), torch.no_grad(), FakeTensorMode():
+    with torch.inference_mode(False), torch.no_grad(), FakeTensorMode(), _no_device_needed():
         args, kwargs = _arguments(operation._schema, device_type, dtypes)
         if result_dtype is not None:
             kwargs["dtype"] = result_dtype
@@ -117,6 +122,20 @@ def observe(
             except Exception as error:
                 refusal = str(error)
     return Observation(tuple(watcher.casts), watcher.asked_for_fp32, watcher.started, refusal)
+
+
+_alone = threading.Lock()  # two that replaced the same function at once would leave it replaced
+
+
+@contextmanager
+def _no_device_needed() -> Iterator[None]:
+    """Keep fake tensors from starting the device that they claim to be on.
+
+    PyTorch 2.11 asks it for a real tensor first wherever there is any GPU: an XPU, too, where there is a
+    CUDA GPU alone, and then it fails.
+    """
+    with _alone, mock.patch.object(fake_tensor, "init_gpu_context", create=True):
+        yield
 
 
 def _arguments(
