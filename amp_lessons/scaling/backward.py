@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from amp_lessons.autocast.running import gradients_on
+from amp_lessons.autocast.running import AlikeDropout, gradients_on
 from amp_lessons.scaling.checks import (
     check_autocast_dtype,
     check_batch,
@@ -49,7 +49,8 @@ def backward_at(
     Each element of each parameter's gradient is compared with the gradient of a second pass over the same
     batch that is fp32 throughout. Its binade, and whether it was zero or non-finite to begin with, are those
     of this true gradient; its fate is what the scaled pass made of it (a finite one that came out as inf or
-    NaN has overflowed). Both passes draw the same random numbers, so dropout drops the same values.
+    NaN has overflowed). Both passes draw the same random numbers, so dropout drops the same values;
+    attention, whose kernels draw by themselves, drops none.
 
     ``dtype`` is fp16, bf16, or fp32 for no autocast; ``device_type`` is the model's unless given. Gradients,
     buffers, random state, autocast state and mode of the model are as before, also after an error.
@@ -163,6 +164,7 @@ def _nothing_left_behind(device: torch.device) -> Iterator[None]:
     with (
         torch.random.fork_rng([] if on_cpu else [device], device_type="cuda" if on_cpu else device.type),
         gradients_on(),
+        AlikeDropout(),
         torch.autocast(device.type, enabled=False),
     ):
         # Inside the caller's own autocast, weights cast to another dtype would be taken from its cache.

@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
+from amp_lessons.autocast.running import AlikeDropout
 from amp_lessons.scaling import FATES, Census, backward_at, backward_by_layer, census, gradients
 
 Batch = tuple[Tensor, Tensor]
@@ -164,6 +166,28 @@ def test_dropout_drops_the_same_values_in_both_passes() -> None:
     found = backward_at(model, batch(), cross_entropy, 2.0**10, torch.bfloat16)
     assert (found.underflowed, found.overflowed) == (0, 0)
     assert found.zero > 0  # dropped units have none
+
+
+def test_what_dropout_drops_is_drawn_in_fp32_whatever_the_dtype() -> None:
+    x = torch.randn(1000)
+    for drop in (F.dropout, torch.dropout, F.alpha_dropout):
+        for dtype in (torch.float16, torch.bfloat16, torch.float32):
+            torch.manual_seed(3)
+            expected = drop(x.to(dtype).float(), 0.3, True).to(dtype)
+            torch.manual_seed(3)
+            with AlikeDropout():
+                assert torch.equal(drop(x.to(dtype), 0.3, True), expected)
+    with AlikeDropout(none=True):
+        assert torch.equal(F.dropout(input=x, p=0.3), x)
+
+
+def test_attention_drops_nothing_for_its_kernels_draw_by_themselves() -> None:
+    torch.manual_seed(0)
+    q = torch.randn(1, 2, 8, 16)
+    expected = F.scaled_dot_product_attention(q, q, q)
+    with AlikeDropout():
+        assert torch.equal(F.scaled_dot_product_attention(q, q, q, dropout_p=0.5), expected)
+        assert torch.equal(F.scaled_dot_product_attention(q, q, q, None, 0.5), expected)
 
 
 def state_of(model: nn.Module) -> dict[str, object]:

@@ -14,11 +14,10 @@ from unittest.mock import patch
 import numpy as np
 import torch
 from torch import nn
-from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_unflatten
 
 from amp_lessons.autocast.islands.fp32 import autocast_off, replaced_forward, widened
+from amp_lessons.autocast.running import AlikeDropout
 from amp_lessons.precisions import HALVES
 
 Dtypes = tuple[torch.dtype | None, ...]
@@ -177,16 +176,6 @@ def _dtypes(value: Any) -> tuple[torch.dtype | None, ...]:
 
 # --- passes that draw the same random numbers, whatever their dtype, so that they can be compared
 
-_DROPOUTS = {
-    torch.dropout,
-    F.dropout,
-    F.dropout1d,
-    F.dropout2d,
-    F.dropout3d,
-    F.alpha_dropout,
-    F.feature_alpha_dropout,
-}
-
 
 @contextmanager
 def same_draws() -> Iterator[None]:
@@ -196,7 +185,7 @@ def same_draws() -> Iterator[None]:
     """
     before = random.getstate(), np.random.get_state()
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
-    with torch.random.fork_rng(devices), _WithoutDropout():
+    with torch.random.fork_rng(devices), AlikeDropout(none=True):
         random.seed(0)
         np.random.seed(0)
         torch.manual_seed(0)
@@ -205,23 +194,6 @@ def same_draws() -> Iterator[None]:
         finally:
             random.setstate(before[0])
             np.random.set_state(before[1])
-
-
-class _WithoutDropout(TorchFunctionMode):
-    """Let dropout pass everything on."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = dict(kwargs or {})
-        if func in _DROPOUTS:
-            return args[0] if args else kwargs["input"]
-        if func is F.scaled_dot_product_attention:
-            if len(args) > 4:
-                args = (*args[:4], 0.0, *args[5:])
-            else:
-                kwargs["dropout_p"] = 0.0
-        elif func is F.multi_head_attention_forward:
-            kwargs["training"] = False
-        return func(*args, **kwargs)
 
 
 # --- how far what was computed in 16 bits is from the same in fp32

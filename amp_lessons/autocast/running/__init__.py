@@ -1,5 +1,6 @@
 """Run a model once, watched, and leave no trace; on real or on fake tensors."""
 
+from amp_lessons.autocast.running.dropout import AlikeDropout
 from amp_lessons.autocast.running.fake_models import (
     RealResults,
     as_in_inference_mode,
@@ -17,6 +18,7 @@ from amp_lessons.autocast.running.prepared_run import ModulePaths, PreparedRun, 
 from amp_lessons.autocast.running.watch import OperationCall, counting_saved, watching
 
 __all__ = [
+    "AlikeDropout",
     "ModulePaths",
     "OperationCall",
     "PreparedRun",
