@@ -13,9 +13,9 @@ from amp_lessons.audit import catalogue
 from amp_lessons.audit.catalogue.precision import nan_hidden
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject, run
+from amp_lessons.exercises.heal_fatal_batch.patient import DEVICE
 from amp_lessons.exercises.patients.products import ProductDtypes
 from amp_lessons.exercises.report import common_findings
-from amp_lessons.exercises.watching.tape import device_type
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.text.describing import describe
 
@@ -249,9 +249,9 @@ def _case(about: str, dtype: torch.dtype, allowed: Tensor, queries: int = 0, wid
     rows = allowed.shape[-2] if allowed.shape[-2] > 1 else queries or keys
 
     def drawn(count: int) -> Tensor:
-        return torch.randn(batch, 3, count, width, generator=draw).to(device_type(), dtype)
+        return torch.randn(batch, 3, count, width, generator=draw).to(DEVICE, dtype)
 
-    return MaskCase(about, drawn(rows), drawn(keys), drawn(keys), allowed.to(device_type()))
+    return MaskCase(about, drawn(rows), drawn(keys), drawn(keys), allowed.to(DEVICE))
 
 
 def _alike(about: str, dtype: torch.dtype, size: float) -> MaskCase:
