@@ -21,6 +21,7 @@ from amp_lessons.audit.numbers.naming import NOT_SEEN, Names, is_compiled, is_sh
 from amp_lessons.audit.numbers.sampler import Sampler
 from amp_lessons.audit.recorder import events
 from amp_lessons.audit.recorder.gradients import parameters_of
+from amp_lessons.audit.recorder.later import look_closely
 from amp_lessons.audit.recorder.on_tensors import watching_beside, watching_tensors
 from amp_lessons.audit.recorder.places import forgetting_wrappers, line_of, own_line
 from amp_lessons.audit.recorder.recorder import Recorder
@@ -140,6 +141,8 @@ class Seen:
             for hooks in (self._frames, self._buffers):
                 stack.callback(hooks.stop)
                 hooks.start()
+            stack.callback(look_closely, False)
+            look_closely(True)
             self._safely(self._buffers.look_at, self._names.models)
             self._notice_compiled()
             try:
@@ -205,7 +208,7 @@ class Seen:
         with self._clock.looking():
             self._sampler.after_step(optimizer, done, *seen)
             self._buffers.begin(done.step + 1, skipped=not done.happened)
-            self._recorder.sample_gradients(self._frames.armed)
+            look_closely(self._frames.armed)
             for listener in list(self._listeners):
                 self._recorder.safely(listener, done.step, self._sampler.sampling)
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from amp_lessons import audit
 from tests.audit.plain_loops import mistakes
 from tests.audit.trainings import TRAININGS
+from tests.audit.where import WHERE
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -48,8 +49,11 @@ def assert_same(one: Any, other: Any) -> None:
         assert repr(one) == repr(other)
 
 
+@pytest.mark.parametrize("where", WHERE, indirect=True)
 @pytest.mark.parametrize("name", TRAININGS)
-def test_training_is_the_same_and_nothing_is_found(name):
+def test_training_is_the_same_and_nothing_is_found(name, where):
+    if name == "forked_workers" and where == "cuda":
+        pytest.skip("a child that was forked cannot use CUDA")
     alone = run(name)
     with audit.watch(every=2) as seen:
         watched = run(name)

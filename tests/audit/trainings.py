@@ -1,6 +1,7 @@
 """Correct trainings of many kinds: a watch changes nothing of them, and finds nothing wrong with them.
 
 Each trains for a few steps from a fixed seed, and returns whatever it has come to: weights, losses, state.
+They train on PyTorch's default device.
 """
 
 from __future__ import annotations
@@ -24,6 +25,11 @@ def training(make: Callable[[], Any]) -> Callable[[], Any]:
     """Put a training into the list."""
     TRAININGS[make.__name__] = make
     return make
+
+
+def place() -> str:
+    """Return the kind of device that these train on."""
+    return torch.get_default_device().type
 
 
 def perceptron() -> nn.Sequential:
@@ -57,7 +63,7 @@ def loop(
     for step, (inputs, targets) in enumerate(batches()):
         inputs = inputs * 1e6 if poisoned and step == 2 else inputs
         statistics = [buffer.clone() for buffer in model.buffers()]
-        with torch.autocast("cpu", dtype=dtype or torch.bfloat16, enabled=dtype is not None):
+        with torch.autocast(place(), dtype=dtype or torch.bfloat16, enabled=dtype is not None):
             loss = F.cross_entropy(model(inputs), targets)
         optimizer.zero_grad()
         if scaler is None:
@@ -99,7 +105,7 @@ def bf16() -> Any:
 def fp16_with_an_overflow() -> Any:
     model = perceptron()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    scaler = torch.amp.GradScaler("cpu")
+    scaler = torch.amp.GradScaler(place())
     return outcome(loop(model, optimizer, torch.float16, scaler, poisoned=True), model, optimizer, scaler)
 
 
@@ -107,7 +113,7 @@ def _with_optimizer(kind: Any, **options: Any) -> Callable[[], Any]:
     def train() -> Any:
         model = perceptron()
         optimizer = kind(model.parameters(), lr=1e-2, **options)
-        scaler = torch.amp.GradScaler("cpu")
+        scaler = torch.amp.GradScaler(place())
         return outcome(loop(model, optimizer, torch.float16, scaler, poisoned=True), model, optimizer, scaler)
 
     return train
@@ -121,9 +127,9 @@ for _kind in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW):
 @training
 def accumulating() -> Any:
     model = perceptron()
-    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler("cpu")
+    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler(place())
     for step, (inputs, targets) in enumerate(batches(8)):
-        with torch.autocast("cpu", dtype=torch.float16):
+        with torch.autocast(place(), dtype=torch.float16):
             loss = F.cross_entropy(model(inputs), targets)
         scaler.scale(loss / 4).backward()
         if step % 4 == 3:
@@ -141,7 +147,7 @@ def _with_closure(make: Callable[[Any], torch.optim.Optimizer]) -> Any:
 
         def closure(inputs: Tensor = inputs, targets: Tensor = targets) -> Tensor:
             optimizer.zero_grad()
-            with torch.autocast("cpu", dtype=torch.bfloat16):
+            with torch.autocast(place(), dtype=torch.bfloat16):
                 loss = F.cross_entropy(model(inputs).float(), targets)
             loss.backward()
             return loss
@@ -164,18 +170,18 @@ def adam_with_a_closure() -> Any:
 def two_networks() -> Any:
     generator, critic = nn.Linear(4, 8), nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
     optimizers = [torch.optim.Adam(net.parameters(), lr=1e-3) for net in (generator, critic)]
-    scaler = torch.amp.GradScaler("cpu")
+    scaler = torch.amp.GradScaler(place())
     bce = F.binary_cross_entropy_with_logits
     for _ in range(STEPS):
         real, noise = torch.randn(6, 8), torch.randn(6, 4)
         optimizers[1].zero_grad()
-        with torch.autocast("cpu", dtype=torch.float16):
+        with torch.autocast(place(), dtype=torch.float16):
             fake = generator(noise)
             loss = bce(critic(real), torch.ones(6, 1)) + bce(critic(fake.detach()), torch.zeros(6, 1))
         scaler.scale(loss).backward()
         scaler.step(optimizers[1])
         optimizers[0].zero_grad()
-        with torch.autocast("cpu", dtype=torch.float16):
+        with torch.autocast(place(), dtype=torch.float16):
             loss = bce(critic(fake), torch.ones(6, 1))
         scaler.scale(loss).backward()
         scaler.step(optimizers[0])
@@ -188,7 +194,7 @@ def _checkpointed(use_reentrant: bool) -> Any:
     optimizer = torch.optim.SGD([*first.parameters(), *last.parameters()], lr=0.1)
     for inputs, targets in batches():
         inputs.requires_grad_()
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast(place(), dtype=torch.bfloat16):
             hidden = checkpoint(first, inputs, use_reentrant=use_reentrant)
             loss = F.cross_entropy(last(hidden), targets)
         optimizer.zero_grad()
@@ -216,7 +222,7 @@ def transformer_validated_on_its_fast_path() -> Any:
     outputs = []
     for _ in range(3):
         model.train()
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast(place(), dtype=torch.bfloat16):
             loss = model(torch.randn(2, 5, 8)).float().square().mean()
         optimizer.zero_grad()
         loss.backward()
@@ -277,7 +283,7 @@ def tied_and_frozen() -> Any:
     optimizer = torch.optim.AdamW(model.parameters())
     for _ in range(STEPS):
         tokens = torch.randint(0, 9, (4, 5))
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast(place(), dtype=torch.bfloat16):
             loss = F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
         optimizer.zero_grad()
         loss.backward()
@@ -315,9 +321,9 @@ def forked_workers() -> Any:
 @training
 def penalty_on_gradients() -> Any:
     model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
-    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler("cpu")
+    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler(place())
     for inputs, targets in batches():
-        with torch.autocast("cpu", dtype=torch.float16):
+        with torch.autocast(place(), dtype=torch.float16):
             loss = F.cross_entropy(model(inputs), targets)
         scaled = torch.autograd.grad(scaler.scale(loss), list(model.parameters()), create_graph=True)
         norm = sum((gradient / scaler.get_scale()).square().sum() for gradient in scaled).sqrt()
@@ -331,12 +337,12 @@ def penalty_on_gradients() -> Any:
 @training
 def averaged_and_scheduled() -> Any:
     model = perceptron()
-    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler("cpu")
+    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler(place())
     average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9))
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
     for step, (inputs, targets) in enumerate(batches()):
         statistics = [buffer.clone() for buffer in model.buffers()]
-        with torch.autocast("cpu", dtype=torch.float16):
+        with torch.autocast(place(), dtype=torch.float16):
             loss = F.cross_entropy(model(inputs * (1e6 if step == 1 else 1.0)), targets)
         optimizer.zero_grad()
         scaler.scale(loss).backward()
@@ -374,11 +380,11 @@ class Masked(nn.Module):
 @training
 def buffers_of_infinity() -> Any:
     model = Masked()
-    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler("cpu")
+    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler(place())
     for step, (inputs, targets) in enumerate(batches()):
         if step == 3:
             model.smallest = torch.tensor(torch.inf)  # begun anew
-        with torch.autocast("cpu", dtype=torch.float16):
+        with torch.autocast(place(), dtype=torch.float16):
             loss = F.cross_entropy(model(inputs).float(), targets)
         optimizer.zero_grad()
         scaler.scale(loss).backward()
@@ -391,7 +397,7 @@ class NativeScaler:
     """What timm calls for every batch: one object that scales, clips, steps and updates."""
 
     def __init__(self) -> None:
-        self._scaler = torch.amp.GradScaler("cpu")
+        self._scaler = torch.amp.GradScaler(place())
 
     def __call__(
         self, loss: Tensor, optimizer: torch.optim.Optimizer, parameters: Any, need_update: bool
@@ -409,7 +415,7 @@ def native_scaler() -> Any:
     model = perceptron()
     optimizer, scaler = torch.optim.AdamW(model.parameters()), NativeScaler()
     for step, (inputs, targets) in enumerate(batches()):
-        with torch.autocast("cpu", dtype=torch.float16):
+        with torch.autocast(place(), dtype=torch.float16):
             loss = F.cross_entropy(model(inputs), targets) / 2
         scaler(loss, optimizer, model.parameters(), need_update=step % 2 == 1)
         if step % 2 == 1:
@@ -424,11 +430,11 @@ def validated_in_the_middle() -> Any:
     correct = 0
     for inputs, targets in batches():
         model.eval()
-        with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.inference_mode(), torch.autocast(place(), dtype=torch.bfloat16):
             correct += int((model(inputs).argmax(-1) == targets).sum())
         model.train()
         optimizer.zero_grad()
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast(place(), dtype=torch.bfloat16):
             loss = F.cross_entropy(model(inputs), targets)
         loss.backward()
         optimizer.step()

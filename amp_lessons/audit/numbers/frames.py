@@ -128,10 +128,10 @@ class FrameRecorder:
         self, phase: Phase, module: nn.Module, name: str, tensor: Tensor, given: Sequence[Tensor] = ()
     ) -> None:
         frames = self._frames[phase]
-        if is_batched(tensor) or phase in self.found or (frames and _bad(frames[-1][1].at_once())):
+        if is_batched(tensor) or phase in self.found or (frames and _is_bad_already(frames[-1][1])):
             return
         largest = _largest(tensor)
-        if not largest.known or _bad(largest.at_once()):
+        if not largest.known or _is_bad_already(largest):
             for each in given:  # no layer is to blame for it; one in place overwrote it
                 if not is_batched(each) and each.data_ptr() != tensor.data_ptr():
                     frames.append((_named(f"{INPUT_OF}{name}", module, each), _largest(each)))
@@ -188,6 +188,11 @@ def _largest(tensor: Tensor) -> Later:
 
 def _bad(value: float | None) -> bool:
     return value is not None and not math.isfinite(value)
+
+
+def _is_bad_already(number: Later) -> bool:
+    """Whether a number is inf or NaN, without waiting: all frames of a step are read together, at its end."""
+    return number.known and _bad(number.read())
 
 
 def _recovered(index: int, steps: Sequence[StepSeen]) -> bool:

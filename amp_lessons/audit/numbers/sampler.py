@@ -25,7 +25,7 @@ from amp_lessons.audit.recorder.events import (
     WeightsInHalf,
 )
 from amp_lessons.audit.recorder.gradients import parameters_of
-from amp_lessons.audit.recorder.later import Later, is_free_to_read
+from amp_lessons.audit.recorder.later import Later, is_captured, may_read, read_together
 from amp_lessons.audit.recorder.places import line_outside
 from amp_lessons.audit.seen import LayerSeen, LayerStep, StepSeen
 from amp_lessons.precisions import HALVES
@@ -44,13 +44,19 @@ class _Line:
     seen: StepSeen
     scale: Later
     loss: Later
+    found_inf: Later  # by a fused optimizer, which skips its step then
+
+    @property
+    def numbers(self) -> tuple[Later, ...]:
+        return self.scale, self.loss, self.found_inf
 
     @property
     def known(self) -> bool:
-        return self.scale.known and self.loss.known
+        return all(number.known for number in self.numbers)
 
     def read(self) -> StepSeen:
-        return replace(self.seen, scale=self.scale.read() or 0.0, loss=self.loss.read())
+        happened = self.seen.happened and not self.found_inf.read()
+        return replace(self.seen, happened=happened, scale=self.scale.read() or 0.0, loss=self.loss.read())
 
 
 class Sampler:
@@ -67,6 +73,7 @@ class Sampler:
         self.names, self.frames, self._report, self._origin = names, frames, report, origin
         self._every = every
         self._lines: list[_Line] = []
+        self._read = 0  # of the lines: their numbers lie on no device any more
         self._layers: dict[str, LayerSeen] = {}
         self._optimizers: dict[int, int] = {}
         self._asked: Counter[int] = Counter()
@@ -95,7 +102,7 @@ class Sampler:
 
     def closure_begins(self, optimizer: torch.optim.Optimizer) -> None:
         """Remember some weights where this step is one to look at; its gradients come with its closure."""
-        if self._asked[id(optimizer)] % self._every == 0:
+        if self._asked[id(optimizer)] % self._every == 0 and not is_captured():
             self._before_closure = id(optimizer), Remembered(self.names.by_layer(moving(optimizer)))
 
     def before_step(
@@ -110,7 +117,7 @@ class Sampler:
 
         With a closure this comes when the step is over, and ``closure_begins`` before.
         """
-        self.sampling = self._asked[id(optimizer)] % self._every == 0
+        self.sampling = self._asked[id(optimizer)] % self._every == 0 and not is_captured()
         self._asked[id(optimizer)] += 1
         self._now, self._remembered, self._under_autocast = {}, None, used is not None
         (of, before), self._before_closure = self._before_closure, (0, None)
@@ -130,7 +137,9 @@ class Sampler:
         self._tell_of_zeros(optimizer, step, loss_scale, used)
         self._tell_of_underflow(step, loss_scale, used)
 
-    def after_step(self, optimizer: torch.optim.Optimizer, done: StepDone, scale: Later, loss: Later) -> None:
+    def after_step(
+        self, optimizer: torch.optim.Optimizer, done: StepDone, scale: Later, loss: Later, found_inf: Later
+    ) -> None:
         """Write the step down, and what it made of the weights."""
         lost: dict[str, float] = {}
         if self._remembered is not None and done.happened:
@@ -148,8 +157,10 @@ class Sampler:
             learning_rate=_rate(optimizer),
             backwards=done.backwards,
         )
-        self._lines.append(_Line(seen, scale, loss))
+        self._lines.append(_Line(seen, scale, loss, found_inf))
         if self.sampling:
+            read_together(number for line in self._lines[self._read :] for number in line.numbers)
+            self._read = len(self._lines)
             self._tell_of_shards(optimizer, done)
             self._tell_of_halves(optimizer, done)
             self._keep(optimizer, lost)
@@ -283,7 +294,7 @@ def moving(optimizer: torch.optim.Optimizer) -> list[Tensor]:
 
 
 def _is_zero(rate: object) -> bool:
-    free = not isinstance(rate, Tensor) or is_free_to_read(rate)
+    free = not isinstance(rate, Tensor) or may_read(rate)
     return free and rate == 0
 
 

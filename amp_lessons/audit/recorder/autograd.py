@@ -69,10 +69,14 @@ class AutogradCalls(Part):
 
     @contextmanager
     def backward(self, tensors: Any) -> Iterator[None]:
-        """Record a backward pass into ``.grad``; those that it calls itself are part of it."""
+        """Record a backward pass into ``.grad``; those that it calls itself are part of it.
+
+        A device has a thread of its own for backward passes, from which a checkpoint calls the inner one.
+        """
         depth = self._here.backwards
         self._here.backwards = depth + 1
-        seen = self._log.safely(self._before_backward, tensors) if depth == 0 else None
+        outermost = depth == 0 and torch._C._current_graph_task_id() == -1
+        seen = self._log.safely(self._before_backward, tensors) if outermost else None
         try:
             yield
         except Exception as error:

@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from amp_lessons.audit.recorder.later import is_batched, is_free_to_read
+from amp_lessons.audit.recorder.later import is_batched, may_read
 from amp_lessons.precisions import HALVES
 
 _HALVES = frozenset(HALVES.values())
@@ -94,11 +94,10 @@ class _State:
 class GradientBook:
     """The gradients of all watched parameters, each with what is known of it.
 
-    A few numbers of each gradient are kept where it lies on the CPU, and elsewhere while ``sampling``.
+    A few numbers of each gradient are kept where they may be read.
     """
 
     def __init__(self) -> None:
-        self.sampling = True  # in this step, to begin with
         self.passes = 0  # backward passes so far
         self._cleared: set[int] = set()  # parameters, once a step had applied their gradients
         self._summed: dict[int, torch.dtype] = {}  # parameters whose gradients were added up in 16 bits
@@ -151,7 +150,7 @@ class GradientBook:
             if gradient is None or (state is not None and _same(gradient, state)):
                 continue
             reached = True
-            sample = sample_of(gradient) if self.sampling or is_free_to_read(gradient) else None
+            sample = sample_of(gradient) if may_read(gradient) else None
             new = _State(
                 weakref.ref(gradient), gradient._version, sample, scaled_by=scaled_by, generation=generation
             )
@@ -231,9 +230,9 @@ class GradientBook:
         return next((each for each in worst if each in found), "none")
 
     def all_finite(self, parameters: Iterable[Tensor]) -> bool:
-        """Whether the numbers that are looked at are finite, in all gradients that lie on the CPU."""
+        """Whether the numbers that are looked at are finite, in all gradients that may be read."""
         gradients = (s.gradient() for s in self._of(parameters))
-        samples = (sample_of(g) for g in gradients if g is not None and is_free_to_read(g))
+        samples = (sample_of(g) for g in gradients if g is not None and may_read(g))
         return all(bool(sample.isfinite().all()) for sample in samples if sample is not None)
 
     def holds_all_scaled(self, parameters: Iterable[Tensor]) -> bool:

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from amp_lessons.audit.recorder.later import is_free_to_read
+from amp_lessons.audit.recorder.later import may_read
 
 _KEY = "amp_lessons.scaler"
 _SCALED_GRADIENT = "amp_lessons.gradient"
@@ -54,7 +54,7 @@ def factor(tensor: Tensor) -> float:
     except RuntimeError:  # the graph has been freed
         return 1.0
     if isinstance(other, Tensor):
-        return float(other) if other.numel() == 1 and is_free_to_read(other) else 1.0
+        return float(other) if other.numel() == 1 and may_read(other) else 1.0
     return float(other) if isinstance(other, (int, float)) else 1.0
 
 
@@ -181,7 +181,7 @@ def _as_large(constant: Tensor, name: str, scale: float | None) -> bool:
 
     A weight of 1e-5 does not, however large the scale: somebody wrote it, and the scale has no part in it.
     """
-    if constant.numel() != 1 or not is_free_to_read(constant):
+    if constant.numel() != 1 or not may_read(constant):
         return True
     enough, number = (scale or LARGE_NUMBER) / 2, abs(float(constant))
     large = number >= enough if name.startswith("Div") else number * enough <= 1.0

@@ -1,22 +1,42 @@
 """Numbers that lie elsewhere: on a device, read together later where that would wait, or on other ranks.
 
-Looking at the part of a distributed tensor that lies in this process sends nothing to other ranks.
+While a step is looked at closely a device may be waited for; the watch, of which there is one at a time, says
+so by ``look_closely``. Looking at the part of a distributed tensor that lies in this process sends nothing to
+other ranks.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
+_closely = False
 
-def is_free_to_read(tensor: Tensor) -> bool:
+
+def look_closely(yes: bool) -> None:
+    """Say whether the step that begins is one to look at closely: then a device may be waited for."""
+    global _closely
+    _closely = yes
+
+
+def lies_here(tensor: Tensor) -> bool:
     """Whether reading a tensor's numbers makes nobody wait: whether they lie on the CPU."""
     return tensor.device.type == "cpu"
+
+
+def may_read(tensor: Tensor) -> bool:
+    """Whether a tensor's numbers may be read now: they lie on the CPU, or this step is one to wait in."""
+    return lies_here(tensor) or (_closely and tensor.device.type != "meta" and not is_captured())
+
+
+def is_captured() -> bool:
+    """Whether what is called goes into a CUDA graph: nothing runs yet, so nothing can be read."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
 def is_batched(tensor: Any) -> bool:
@@ -36,7 +56,7 @@ class Later:
             if is_distributed(number):
                 number = _whole(number)
             alone = number.detach()
-            self._number = float(alone.sum()) if is_free_to_read(alone) else alone.sum().clone()
+            self._number = float(alone.sum()) if lies_here(alone) else alone.sum().clone()
 
     @property
     def known(self) -> bool:
@@ -50,8 +70,13 @@ class Later:
         return self._number
 
     def at_once(self) -> float | None:
-        """Return the number where reading it makes nobody wait, else None."""
-        return self.read() if self.known else None
+        """Return the number where it may be read now, else None."""
+        return self.read() if self.known or (_closely and not is_captured()) else None
+
+    def unread(self) -> Iterator[Later]:
+        """Yield the numbers that are still to be read from their device."""
+        if isinstance(self._number, Tensor):
+            yield self
 
 
 class Sum(Later):
@@ -69,6 +94,22 @@ class Sum(Later):
         """Return the sum, waiting for the device where that has not been done."""
         numbers = [part.read() for part in self._parts]
         return None if None in numbers else sum(numbers)  # type: ignore[arg-type]
+
+    def unread(self) -> Iterator[Later]:
+        """Yield the parts that are still to be read from their device."""
+        for part in self._parts:
+            yield from part.unread()
+
+
+def read_together(numbers: Iterable[Later]) -> None:
+    """Read numbers from their device with one wait for all of a kind; there they take memory."""
+    alike: dict[tuple[torch.device, torch.dtype], dict[int, Later]] = {}
+    for each in (one for number in numbers for one in number.unread()):
+        alike.setdefault((each._number.device, each._number.dtype), {})[id(each)] = each
+    for found in alike.values():
+        values = torch.stack([each._number for each in found.values()]).tolist()
+        for each, value in zip(found.values(), values, strict=True):
+            each._number = value
 
 
 def _whole(number: Any) -> Tensor:

@@ -21,7 +21,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from amp_lessons.audit.recorder import events, graph
 from amp_lessons.audit.recorder.gradients import parameters_of
-from amp_lessons.audit.recorder.later import is_free_to_read, local
+from amp_lessons.audit.recorder.later import local, may_read
 from amp_lessons.audit.recorder.places import is_own, line_outside, own_line
 from amp_lessons.audit.recorder.recorder import Recorder
 from amp_lessons.audit.recorder.replacing import replaced, warning_as_ever
@@ -97,7 +97,9 @@ def _then(recorder: Recorder, after: Callable[..., None], original: Any) -> Any:
     """Call the original, and then let ``after`` see its result and its arguments."""
 
     def spied(*args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
+        if recorder.here.in_original:
+            return original(*args, **kwargs)
+        result = _called(recorder, original, args, kwargs)
         recorder.safely(after, result, *args, **kwargs)
         return result
 
@@ -110,12 +112,27 @@ def _around(
     """Call the original, and then let ``after`` see what was changed in place as it was before."""
 
     def spied(*args: Any, **kwargs: Any) -> Any:
+        if recorder.here.in_original:
+            return original(*args, **kwargs)
         was = recorder.safely(before or _some_of, *args[:1])
-        result = original(*args, **kwargs)
+        result = _called(recorder, original, args, kwargs)
         recorder.safely(after, was, *args, **kwargs)
         return result
 
     return spied
+
+
+def _called(recorder: Recorder, original: Any, args: Any, kwargs: Any) -> Any:
+    """Call the original; what it calls itself is no affair of the spies.
+
+    Under a mode, such as that of ``torch.set_default_device``, PyTorch calls them once more in there: it
+    finds methods by their names to hand them to the mode.
+    """
+    recorder.here.in_original = True
+    try:
+        return original(*args, **kwargs)
+    finally:
+        recorder.here.in_original = False
 
 
 @dataclass(frozen=True)
@@ -201,7 +218,7 @@ class _Spies:
         """Report inf and NaN taken out of a gradient that is still scaled."""
         tensor = next(iter(args), kwargs.get("input"))
         if isinstance(tensor, Tensor) and self._recorder.is_scaled_gradient(tensor):
-            broken = is_free_to_read(tensor) and not bool(local(tensor).isfinite().all())
+            broken = may_read(tensor) and not bool(local(tensor).isfinite().all())
             self._recorder.record(events.MadeFinite, broken=broken)
 
     # --- checkpoints
@@ -222,12 +239,12 @@ class _Spies:
         """Report whole numbers cast to 16 bits that do not hold them; note where a loss was cast."""
         if result.dtype in _HALVES and result.grad_fn is not None and result.numel() == 1:
             graph.note_line(result, graph.CAST_AT, own_line())
-        comparable = is_free_to_read(tensor) and 256 < tensor.numel() <= _MOST_COUNTED
+        comparable = may_read(tensor) and 256 < tensor.numel() <= _MOST_COUNTED
         if tensor.dtype in _WHOLE and result.dtype in _HALVES and comparable:
             self._tell_of_positions(tensor.unique().numel(), result)
 
     def _tell_of_positions(self, count: int, numbers: Tensor) -> None:
-        if not is_free_to_read(numbers) or count > _MOST_COUNTED:
+        if not may_read(numbers) or count > _MOST_COUNTED:
             return
         distinct = numbers.unique().numel()
         if distinct < count:
@@ -244,7 +261,7 @@ class _Spies:
             return
         if isinstance(other, float) and _by_own_code():
             self._constant(other, result.dtype)
-        if result.dim() == 0 and not result.requires_grad and is_free_to_read(result):
+        if result.dim() == 0 and not result.requires_grad and may_read(result):
             self._summed(result, tensor, float(tensor), other)
 
     def clamped(self, result: Tensor, tensor: Tensor, *args: Any, **kwargs: Any) -> None:
@@ -334,7 +351,7 @@ class _Spies:
         """
         if not isinstance(tensor, Tensor) or tensor.requires_grad or self._recorder.in_step():
             return None
-        if not (tensor.is_floating_point() and tensor.numel() > 1 and is_free_to_read(tensor)):
+        if not (tensor.is_floating_point() and tensor.numel() > 1 and may_read(tensor)):
             return None
         pointers, shapes = self._known_weights()
         likely = tuple(tensor.shape) in shapes and tensor.data_ptr() not in pointers
@@ -346,7 +363,7 @@ class _Spies:
             return
         after = local(average).detach().reshape(-1)[:_A_FEW]
         for weights in self._parameters():
-            if weights.shape == average.shape and is_free_to_read(weights):
+            if weights.shape == average.shape and may_read(weights):
                 theirs = local(weights).detach().reshape(-1)[:_A_FEW]
                 if _took_in(before.float(), theirs.float(), after.float(), average.dtype in _HALVES):
                     self._tell_of_average(before, average, weights)
@@ -384,11 +401,11 @@ class _Spies:
 
     def _part_of_weights(self, term: Any, part: float | None) -> Tensor | None:
         """Return the weights of which ``term`` is that part, where reading them costs nothing."""
-        if part is None or not isinstance(term, Tensor) or not is_free_to_read(term):
+        if part is None or not isinstance(term, Tensor) or not may_read(term):
             return None
         few = local(term).detach().reshape(-1)[:_A_FEW].float()
         for weights in self._parameters():
-            if weights.shape == term.shape and is_free_to_read(weights):
+            if weights.shape == term.shape and may_read(weights):
                 theirs = part * local(weights).detach().reshape(-1)[:_A_FEW].float()
                 if theirs.any() and torch.allclose(few, theirs, rtol=_ROUNDED, atol=0.0):
                     return weights
@@ -452,7 +469,7 @@ def _some_of(owner: Any = None) -> Tensor | None:
     tensor = tensor[0] if isinstance(tensor, (tuple, list)) and tensor else tensor
     if not isinstance(tensor, Tensor):
         return None
-    interesting = tensor.dtype in _HALVES and is_free_to_read(tensor) and tensor.is_contiguous()
+    interesting = tensor.dtype in _HALVES and may_read(tensor) and tensor.is_contiguous()
     return local(tensor).detach().reshape(-1)[:_A_FEW].clone() if interesting else None
 
 

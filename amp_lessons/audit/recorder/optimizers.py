@@ -15,12 +15,13 @@ from amp_lessons.audit.recorder import events
 from amp_lessons.audit.recorder.breaking import BreakingLines
 from amp_lessons.audit.recorder.casts import CastCalls
 from amp_lessons.audit.recorder.gradients import parameters_of, sample_of
-from amp_lessons.audit.recorder.later import Later, is_free_to_read, scale_of
+from amp_lessons.audit.recorder.later import Later, may_read, scale_of
 from amp_lessons.audit.recorder.places import line_outside, own_line
 from amp_lessons.audit.recorder.shared import Known, Log, Part
 from amp_lessons.precisions import HALVES
 
 _HALVES = frozenset(HALVES.values())
+_NONE = Later(None)
 
 
 class GradientCalls(Part):
@@ -104,8 +105,8 @@ class GradientCalls(Part):
                 )
 
     def _moved(self, optimizer: int, parameters: list[Tensor]) -> bool:
-        """Whether weights are other than when this was last asked: by some of their numbers, on the CPU."""
-        now = [(p._version, sample_of(p.detach()) if is_free_to_read(p) else None) for p in parameters]
+        """Whether weights are other than when last asked: by some of their numbers, if they may be read."""
+        now = [(p._version, sample_of(p.detach()) if may_read(p) else None) for p in parameters]
         before, self._weights[optimizer] = self._weights.get(optimizer, now), now
         return any(
             was[0] != other[0] or (was[1] is not None and other[1] is not None and not was[1].equal(other[1]))
@@ -128,7 +129,7 @@ class OptimizerCalls(Part):
         known: Known,
         casts: CastCalls,
         before_step: Callable[[torch.optim.Optimizer, int, Later, Later, torch.dtype | None], None],
-        after_step: Callable[[torch.optim.Optimizer, events.StepDone, Later, Later], None],
+        after_step: Callable[[torch.optim.Optimizer, events.StepDone, Later, Later, Later], None],
         closure_begins: Callable[[torch.optim.Optimizer], None],
     ) -> None:
         super().__init__(log, known)
@@ -191,12 +192,13 @@ class OptimizerCalls(Part):
         if any(callable(each) for each in (*args, *kwargs.values())):
             self.look_before(optimizer)
         enabled = scaler is not None and scaler.is_enabled()
-        found_inf = Later(getattr(optimizer, "found_inf", None)).at_once()
+        found_inf = Later(getattr(optimizer, "found_inf", None))
         self.finish(
             optimizer,
             id(scaler) if enabled else None,
             scale_of(scaler) if scaler is not None and enabled else Later(self._here.by_hand),
-            happened=not found_inf,
+            happened=not found_inf.at_once(),
+            found_inf=found_inf,
         )
         if self._here.lent:
             self._here.scaler, self._here.lent = None, False
@@ -215,9 +217,18 @@ class OptimizerCalls(Part):
         self._before_step(optimizer, self._log.steps, self._known.carried(optimizer), scale, used)
 
     def finish(
-        self, optimizer: torch.optim.Optimizer, scaler: int | None, scale: Later, happened: bool
+        self,
+        optimizer: torch.optim.Optimizer,
+        scaler: int | None,
+        scale: Later,
+        happened: bool,
+        found_inf: Later = _NONE,
     ) -> None:
-        """Record that a step is over: made by the optimizer, or skipped by the scaler."""
+        """Record that a step is over: made by the optimizer, or skipped by the scaler.
+
+        A fused optimizer skips it by itself where it ``found_inf``; until that is read from its device, the
+        step is taken to have ``happened``.
+        """
         self._known.book.applied(parameters_of(optimizer))
         self._known.stepped.add(id(optimizer))
         self._here.over, self._here.penalty = True, None
@@ -235,7 +246,7 @@ class OptimizerCalls(Part):
         )
         self.breaking.step_is_over(happened)
         self._log.report(done)
-        self._after_step(optimizer, done, scale, loss)
+        self._after_step(optimizer, done, scale, loss, found_inf)
         self._log.steps += 1
 
     @contextmanager

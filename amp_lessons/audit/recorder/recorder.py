@@ -35,7 +35,7 @@ class Recorder(Log):
         self,
         report: Callable[[events.Event], None],
         before_step: Callable[[torch.optim.Optimizer, int, Later, Later, torch.dtype | None], None],
-        after_step: Callable[[torch.optim.Optimizer, events.StepDone, Later, Later], None],
+        after_step: Callable[[torch.optim.Optimizer, events.StepDone, Later, Later, Later], None],
         found_optimizer: Callable[[torch.optim.Optimizer], None],
         cleared: Callable[[], None] = lambda: None,
         closure_begins: Callable[[torch.optim.Optimizer], None] = lambda optimizer: None,
@@ -54,10 +54,6 @@ class Recorder(Log):
     def is_scaled_gradient(self, tensor: Tensor) -> bool:
         """Whether a tensor holds a gradient that is still multiplied by the loss scale."""
         return self.known.book.is_scaled(tensor)
-
-    def sample_gradients(self, sampling: bool) -> None:
-        """Say whether gradients that lie on a device are to be sampled in this step."""
-        self.known.book.sampling = sampling
 
     def evaluating(self) -> None:
         """Note that a model is put into evaluation mode."""

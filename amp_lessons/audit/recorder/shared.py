@@ -69,6 +69,7 @@ class Here(threading.local):
         self.lent = False  # ``scaler`` is one that has let the optimizer step before
         self.backwards = 0  # backward passes under way, one inside the other
         self.schedules = 0  # the same of steps of schedules
+        self.in_original = False  # a method of a tensor's that is spied on is under way
 
     def note(self, name: str) -> None:
         """Add a call to the round."""

@@ -35,6 +35,13 @@ def summed(add: Add, dtype: torch.dtype, terms: list[float]) -> set[str]:
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
+def test_under_a_default_device_a_sum_is_followed_once(name):
+    with torch.device("cpu"):
+        assert summed(SPELLINGS[name], torch.bfloat16, [5.0] * 100) == {"metric_rounded"}
+        assert summed(SPELLINGS[name], torch.bfloat16, [1.0] * 300) == {"metric_stops"}
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
 def test_a_sum_that_comes_far_from_its_terms_is_named(name):
     assert summed(SPELLINGS[name], torch.bfloat16, [5.0] * 100) == {"metric_rounded"}
 

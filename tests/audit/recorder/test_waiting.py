@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from amp_lessons import audit
-from amp_lessons.audit.recorder import gradients, graph, later, on_tensors
+from amp_lessons.audit.recorder import later
 
 READS = ("item", "tolist", "__float__", "__bool__", "__int__", "cpu", "numpy")
 
@@ -48,7 +48,7 @@ def counting_reads(counted: Counter[int], now: list[int]) -> Iterator[None]:
     def counting(name: str, original):
         def read(self: Tensor, *args, **kwargs):
             caller = sys._getframe(1).f_code
-            passed_on = caller.co_name == "spied"  # the training's own call, which a spy has heard
+            passed_on = caller.co_name == "_called"  # the training's own call, which a spy has heard
             if (
                 f"{os.sep}audit{os.sep}" in caller.co_filename
                 and f"{os.sep}tests{os.sep}" not in caller.co_filename
@@ -65,8 +65,7 @@ def counting_reads(counted: Counter[int], now: list[int]) -> Iterator[None]:
 
 
 def test_nothing_is_read_between_sampled_steps(monkeypatch):
-    for module in (later, gradients, graph, on_tensors):
-        monkeypatch.setattr(module, "is_free_to_read", lambda tensor: False)
+    monkeypatch.setattr(later, "lies_here", lambda tensor: False)
     counted: Counter[int] = Counter()
     now = [0]
     with counting_reads(counted, now), audit.watch(every=4) as seen:
