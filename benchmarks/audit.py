@@ -14,7 +14,7 @@ from time import perf_counter
 import torch
 from torch import Tensor, nn
 
-from amp_lessons import audit
+from amp_lessons import audit, devices
 from benchmarks import promise
 
 WIDTH, LAYERS, TOKENS, BATCH, WORDS = 384, 6, 128, 8, 256
@@ -34,19 +34,22 @@ class Transformer(nn.Module):
 
     def forward(self, words: Tensor) -> Tensor:
         """Map (batch, tokens) to (batch, tokens, words)."""
-        mask = nn.Transformer.generate_square_subsequent_mask(words.shape[1])
+        mask = nn.Transformer.generate_square_subsequent_mask(words.shape[1], words.device)
         return self.head(self.layers(self.words(words), mask, is_causal=True))
 
 
 def main() -> None:
     """Print the median step, plain and watched, sampled and between, and whether the promises are kept."""
     torch.manual_seed(0)
-    model = Transformer()
+    device = devices.default_device()
+    model = Transformer().to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    words = torch.randint(0, WORDS, (BATCH, TOKENS + 1))
+    words = torch.randint(0, WORDS, (BATCH, TOKENS + 1), device=device)
     parameters = sum(p.numel() for p in model.parameters())
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, load {os.getloadavg()[0]:.1f}")
-    print(f"transformer with {parameters / 1e6:.1f} million parameters, AMP in bf16 on the CPU")
+    print(
+        f"transformer with {parameters / 1e6:.1f} million parameters, AMP in bf16 on {devices.describe().name}"
+    )
     step_ms(model, optimizer, words)
     plain, watched = measure(model, optimizer, words)
     report(plain, watched)
@@ -73,11 +76,12 @@ def step_ms(model: nn.Module, optimizer: torch.optim.Optimizer, words: Tensor) -
     """Take one training step, and return how long it took in ms."""
     start = perf_counter()
     optimizer.zero_grad()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with torch.autocast(words.device.type, dtype=torch.bfloat16):
         logits = model(words[:, :-1])
         loss = nn.functional.cross_entropy(logits.flatten(0, 1), words[:, 1:].flatten())
     loss.backward()
     optimizer.step()
+    torch.get_device_module(words.device).synchronize()
     return (perf_counter() - start) * 1e3
 
 
