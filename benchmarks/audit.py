@@ -47,9 +47,8 @@ def main() -> None:
     words = torch.randint(0, WORDS, (BATCH, TOKENS + 1), device=device)
     parameters = sum(p.numel() for p in model.parameters())
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, load {os.getloadavg()[0]:.1f}")
-    print(
-        f"transformer with {parameters / 1e6:.1f} million parameters, AMP in bf16 on {devices.describe().name}"
-    )
+    where = devices.describe().name
+    print(f"transformer with {parameters / 1e6:.1f} million parameters, AMP in bf16 on {where}")
     step_ms(model, optimizer, words)
     plain, watched = measure(model, optimizer, words)
     report(plain, watched)
