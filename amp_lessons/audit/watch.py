@@ -21,7 +21,7 @@ from amp_lessons.audit.numbers.naming import NOT_SEEN, Names, is_compiled, is_sh
 from amp_lessons.audit.numbers.sampler import Sampler
 from amp_lessons.audit.recorder import events
 from amp_lessons.audit.recorder.gradients import parameters_of
-from amp_lessons.audit.recorder.later import look_closely
+from amp_lessons.audit.recorder.later import is_captured, look_closely
 from amp_lessons.audit.recorder.on_tensors import watching_beside, watching_tensors
 from amp_lessons.audit.recorder.places import forgetting_wrappers, line_of, own_line
 from amp_lessons.audit.recorder.recorder import Recorder
@@ -38,6 +38,11 @@ if TYPE_CHECKING:
 _COMPILED = (
     "a model runs as compiled code: its modules are not seen from inside, so neither is where the first inf "
     "or NaN appears, nor what is computed beside them; gradients, steps and the scaler are"
+)
+
+
+_CAPTURED = (
+    "a step was captured as a CUDA graph: no numbers of it are seen, and nothing of when the graph runs again"
 )
 
 
@@ -203,6 +208,8 @@ class Seen:
             self._sampler.before_step(*asked)
 
     def _after_step(self, optimizer: torch.optim.Optimizer, done: events.StepDone, *seen: Any) -> None:
+        if is_captured() and _CAPTURED not in self._unseen:
+            self._unseen.append(_CAPTURED)
         if self._device is None:
             self._device = next((each.device for each in parameters_of(optimizer)), None)
         with self._clock.looking():
@@ -273,7 +280,8 @@ def watch(*models: nn.Module, every: int = 10, log: str | os.PathLike[str] | Non
     ``models`` give the names of layers; those that are left out are found by the optimizers that step their
     parameters, and so are optimizers and gradient scalers. Every ``every``-th step of each optimizer is
     looked at closely: its gradients, unscaled, by layer and format, the updates that were lost, the first
-    inf or NaN. Between those steps nothing is computed and no device is waited for.
+    inf or NaN. Between those, which begin when the optimizer's step before them is over, nothing is computed
+    and no device is waited for.
 
     The training's results are, bit for bit, those without the watch. Whatever ends it, PyTorch is left as it
     was, and what was seen until then can be read. Raises TypeError or ValueError for arguments of the wrong

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from amp_lessons.scaling.checks import check_dtype, check_scale
-from amp_lessons.scaling.histogram import Tally, fate_thresholds, layout_of
+from amp_lessons.scaling.histogram import Counted, SortedTally, Tally, fate_thresholds, is_on_cpu, layout_of
 
 FATES = ("underflowed", "subnormal", "normal", "overflowed")
 
@@ -128,24 +128,59 @@ def census(
     ``gradients`` is a tensor or any iterable of tensors, of any shape, strides, device and floating dtype.
     They are multiplied in fp32, as ``torch.amp.GradScaler`` scales a loss; fp64 gradients are multiplied and
     cast in fp64. The tensors are read once, in chunks: extra memory does not grow with their size. With
-    ``norms`` the census also holds the norms, which takes nearly twice as long.
+    ``norms`` the census also holds the norms, which takes nearly twice as long on a CPU.
 
     Raises TypeError for tensors without a floating dtype, and for a scale or dtype of the wrong type;
     ValueError for a scale that is not positive and finite in fp32, or a dtype that cannot hold gradients.
     """
-    scale, dtype = check_scale(scale), check_dtype(dtype)
-    nothing = 0.0 if norms else None
-    result = Census(dtype, scale, norm=nothing, underflowed_norm=nothing)
-    tallies: dict[torch.dtype, Tally] = {}
+    (found,) = censuses(gradients, [(dtype, scale)], norms=norms)()
+    return found
+
+
+def censuses(
+    gradients: Tensor | Iterable[Tensor], wanted: Iterable[tuple[torch.dtype, float]], *, norms: bool = False
+) -> Callable[[], tuple[Census, ...]]:
+    """Count as ``census`` does, for several dtypes and scales at once; what is returned gives the results.
+
+    What lies on a device is sorted there once, and waited for when the results are asked for.
+    """
+    targets = [(check_dtype(dtype), check_scale(scale)) for dtype, scale in wanted]
+    here: dict[torch.dtype, list[Tally]] = {}
+    there: dict[tuple[torch.dtype, torch.device], SortedTally] = {}
     for tensor in _floating_tensors(gradients):
         layout = layout_of(tensor.dtype)
-        thresholds = fate_thresholds(layout.dtype, dtype, scale)
-        tallies.setdefault(layout.dtype, Tally(layout, thresholds, norms)).add(tensor)
-    for tally in tallies.values():
-        fates = _by_fate(tally.by_binade())
-        found = (tally.norm, tally.lowest_norm) if norms else (None, None)
-        result += Census(dtype, scale, tally.zero, tally.nonfinite, fates, *found)
-    return result
+        thresholds = [fate_thresholds(layout.dtype, *target) for target in targets]
+        if is_on_cpu(tensor):
+            if layout.dtype not in here:
+                here[layout.dtype] = [Tally(layout, each, norms) for each in thresholds]
+            for tally in here[layout.dtype]:
+                tally.add(tensor)
+        else:
+            place = layout.dtype, tensor.device
+            if place not in there:
+                there[place] = SortedTally(layout, thresholds, tensor.device)
+            there[place].add(tensor)
+
+    def results() -> tuple[Census, ...]:
+        found = [[tally.counted for tally in tallies] for tallies in here.values()]
+        for (source, _), tally in there.items():
+            found.append([tally.counted(fate_thresholds(source, *target)) for target in targets])
+        return tuple(
+            sum((_census(*target, each[k], norms) for each in found), _none(*target, norms))
+            for k, target in enumerate(targets)
+        )
+
+    return results
+
+
+def _none(dtype: torch.dtype, scale: float, norms: bool) -> Census:
+    nothing = 0.0 if norms else None
+    return Census(dtype, scale, norm=nothing, underflowed_norm=nothing)
+
+
+def _census(dtype: torch.dtype, scale: float, found: Counted, norms: bool) -> Census:
+    both = (found.norm, found.lowest_norm) if norms else (None, None)
+    return Census(dtype, scale, found.zero, found.nonfinite, _by_fate(found.by_binade), *both)
 
 
 def _by_fate(by_binade: Mapping[int, list[int]]) -> dict[str, dict[int, int]]:

@@ -3,23 +3,27 @@
 It rests on one fact: read as integers, the bits of non-negative IEEE numbers are ordered as the numbers are.
 So a value's binade is a shift of its bits, and "does its magnitude exceed this threshold?" is a comparison of
 integers. No logarithm is computed, and no value is cast to the target format.
+
+On the CPU that is counted by comparing. On a device every question waits for its answer, so there the
+magnitudes are sorted, and looked up for all formats at once; nobody waits before somebody reads the counts.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 import torch
 from torch import Tensor
 
 CPU_CHUNK = 1 << 15  # its temporaries stay in the caches, and PyTorch wakes no threads for so few values
-DEVICE_CHUNK = 1 << 22  # enough to fill a GPU, at some 50 MiB of temporaries
+DEVICE_CHUNK = 1 << 21  # enough to fill a GPU, at some 80 MiB of temporaries
 
-Bits = np.ndarray | Tensor  # integers, which both sides shift and compare with the same operators
+Thresholds = tuple[int, int, int]  # bit patterns, ascending
 
 
 @dataclass(frozen=True)
@@ -56,36 +60,46 @@ def layout_of(dtype: torch.dtype) -> Layout:
     return Layout(counted, bits_dtype, mantissa_bits, torch.finfo(counted).bits - 1 - mantissa_bits)
 
 
-class Tally:
-    """Running counts of one layout's magnitudes, against thresholds given as bit patterns in ascending order.
+@dataclass(frozen=True)
+class Counted:
+    """Magnitudes by binade and class: of class k is what exceeds exactly k of the thresholds.
 
-    A magnitude is of class k when it exceeds exactly k of the thresholds. With ``norms`` those of the finite
-    values and of class 0 are added up too, which takes nearly as long as the counting.
+    ``by_binade`` is {floor(log2|value|): [how many of class 0, class 1, …]} of the finite non-zero values,
+    ``norm`` that of the finite ones, ``lowest_norm`` that of class 0.
     """
 
-    def __init__(self, layout: Layout, thresholds: tuple[int, ...], norms: bool = False) -> None:
+    zero: int
+    nonfinite: int
+    by_binade: dict[int, list[int]]
+    norm: float
+    lowest_norm: float
+
+
+class Tally:
+    """Running counts of one layout's magnitudes on the CPU.
+
+    With ``norms`` they are added up too, which takes nearly as long as the counting.
+    """
+
+    def __init__(self, layout: Layout, thresholds: Thresholds, norms: bool = False) -> None:
         self._layout = layout
         self._thresholds = thresholds
         self._norms = norms
-        self.zero = 0
-        self.norm = 0.0  # of the finite values
-        self.lowest_norm = 0.0  # of class 0
+        self._zero = 0
+        self._norm = self._lowest_norm = 0.0
         self._per_exponent = np.zeros(1 << layout.exponent_bits, np.int64)
         self._exceeding = np.zeros(len(thresholds), np.int64)
         self._subnormal = np.zeros((layout.mantissa_bits, len(thresholds) + 1), np.int64)
 
     @property
-    def nonfinite(self) -> int:
-        """How many values were inf or NaN."""
-        return int(self._per_exponent[-1])
-
-    def by_binade(self) -> dict[int, list[int]]:
-        """Return {floor(log2|value|): [how many of class 0, class 1, …]} of the finite non-zero values."""
+    def counted(self) -> Counted:
+        """What was counted so far."""
         counts = np.concatenate([self._subnormal, self._normal()])
-        return {
+        by_binade = {
             self._layout.lowest_binade + int(row): counts[row].tolist()
             for row in np.flatnonzero(counts.any(axis=1))
         }
+        return Counted(self._zero, int(self._per_exponent[-1]), by_binade, self._norm, self._lowest_norm)
 
     def _normal(self) -> np.ndarray:
         """Return how many normal numbers there are of each exponent (from 1) and class."""
@@ -97,40 +111,115 @@ class Tally:
         return -np.diff(above, axis=1, prepend=per_exponent, append=0)
 
     def add(self, tensor: Tensor) -> None:
-        """Count the values of a floating tensor of any shape, strides and device."""
-        for chunk in _chunks(tensor, CPU_CHUNK if _on_cpu(tensor) else DEVICE_CHUNK):
-            self._add_magnitudes(_magnitudes(chunk, self._layout))
+        """Count the values of a floating tensor of any shape and strides."""
+        for chunk in _chunks(tensor, CPU_CHUNK):
+            bits: np.ndarray = chunk.to(self._layout.dtype).view(self._layout.bits_dtype).numpy()
+            self._add_magnitudes(bits & self._layout.magnitude_mask)  # NumPy compares faster than PyTorch
 
-    def _add_magnitudes(self, magnitudes: Bits) -> None:
+    def _add_magnitudes(self, magnitudes: np.ndarray) -> None:
         per_exponent = _bincount(magnitudes >> self._layout.mantissa_bits, len(self._per_exponent))
         self._per_exponent += per_exponent
         above = [magnitudes > threshold for threshold in self._thresholds]
-        self._exceeding += [_count_true(each) for each in above]
+        self._exceeding += [np.count_nonzero(each) for each in above]
         if self._norms:
             self._add_norms(magnitudes, above[0])
         if per_exponent[0]:  # zeros, which may be many, and subnormals, which are few
-            zeros = _count_true(magnitudes == 0)
-            self.zero += zeros
+            zeros = int(np.count_nonzero(magnitudes == 0))
+            self._zero += zeros
             if per_exponent[0] > zeros:
                 is_subnormal = (magnitudes > 0) & (magnitudes < 1 << self._layout.mantissa_bits)
-                self._add_subnormal(torch.as_tensor(magnitudes[is_subnormal]))
+                self._add_subnormal(torch.from_numpy(magnitudes[is_subnormal]))
 
-    def _add_norms(self, magnitudes: Bits, above_lowest: Bits) -> None:
+    def _add_norms(self, magnitudes: np.ndarray, above_lowest: np.ndarray) -> None:
         # What does not count is multiplied to the bits of 0.0: several times faster than leaving it out.
-        finite = magnitudes * (magnitudes < self._layout.infinity) if self.nonfinite else magnitudes
-        self.norm = math.hypot(self.norm, _norm(finite, self._layout))
+        broken = self._per_exponent[-1]
+        finite = magnitudes * (magnitudes < self._layout.infinity) if broken else magnitudes
+        self._norm = math.hypot(self._norm, _norm(finite, self._layout))
         lowest = magnitudes * ~above_lowest
-        self.lowest_norm = math.hypot(self.lowest_norm, _norm(lowest, self._layout))
+        self._lowest_norm = math.hypot(self._lowest_norm, _norm(lowest, self._layout))
 
     def _add_subnormal(self, tiny: Tensor) -> None:
         # The bits of a subnormal say how many times the smallest one it is; fp64 holds that integer exactly.
         rows = torch.frexp(tiny.double()).exponent - 1
         classes = sum((tiny > threshold).int() for threshold in self._thresholds)
-        cells = _bincount(rows * self._subnormal.shape[1] + classes, self._subnormal.size)
+        cells = _bincount((rows * self._subnormal.shape[1] + classes).numpy(), self._subnormal.size)
         self._subnormal += cells.reshape(self._subnormal.shape)
 
 
-def _on_cpu(tensor: Tensor) -> bool:
+class SortedTally:
+    """Running counts of one layout's magnitudes on a device, for several sets of thresholds."""
+
+    def __init__(self, layout: Layout, thresholds: Iterable[Thresholds], device: torch.device) -> None:
+        self._layout = layout
+        self._edges, self._there = _edges(layout, tuple(thresholds), device)
+        self._total = 0
+        self._sums: Tensor | None = None  # up to each edge: how many, and their squares
+
+    def add(self, tensor: Tensor) -> None:
+        """Count the values of a floating tensor of any shape and strides; nobody waits for that."""
+        for chunk in _chunks(tensor, DEVICE_CHUNK):
+            bits = chunk.to(self._layout.dtype).view(self._layout.bits_dtype)
+            magnitudes = (bits & self._layout.magnitude_mask).sort().values
+            count = torch.searchsorted(magnitudes, self._there, right=True)
+            values = magnitudes.view(self._layout.dtype).double()
+            with _any_algorithm():
+                squares = torch.cat([values.new_zeros(1), values.square().cumsum(0)])[count]
+            sums = torch.stack([count.double(), squares])  # which holds whole numbers up to 2**53
+            self._sums = sums if self._sums is None else self._sums + sums
+            self._total += magnitudes.numel()
+
+    @cached_property
+    def _read(self) -> tuple[np.ndarray, np.ndarray]:
+        if self._sums is None:
+            return np.zeros(len(self._edges), np.int64), np.zeros(len(self._edges))
+        counts, squares = self._sums.numpy(force=True)
+        return counts.astype(np.int64), squares
+
+    def counted(self, thresholds: Thresholds) -> Counted:
+        """Hold what was counted against ``thresholds``, waiting for it. Nothing may be added afterwards."""
+        up_to, squares = self._read
+        by_binade: dict[int, list[int]] = {}
+        between = np.diff(up_to)
+        for k in np.flatnonzero(between).tolist():
+            edge = self._edges[k + 1]
+            classes = by_binade.setdefault(self._binade(edge), [0] * (len(thresholds) + 1))
+            classes[sum(edge > threshold for threshold in thresholds)] += int(between[k])
+        lowest = self._edges.index(min(thresholds[0], self._edges[-1]))
+        norm, lowest_norm = math.sqrt(squares[-1]), math.sqrt(squares[lowest])
+        return Counted(int(up_to[0]), int(self._total - up_to[-1]), by_binade, norm, lowest_norm)
+
+    def _binade(self, bits: int) -> int:
+        subnormal = bits < 1 << self._layout.mantissa_bits
+        place = bits.bit_length() - 1 if subnormal else (bits >> self._layout.mantissa_bits)
+        return self._layout.lowest_binade + place + (0 if subnormal else self._layout.mantissa_bits - 1)
+
+
+@lru_cache(maxsize=64)
+def _edges(
+    layout: Layout, thresholds: tuple[Thresholds, ...], device: torch.device
+) -> tuple[list[int], Tensor]:
+    """Return the largest bits of 0, of each binade and up to each threshold, ascending; also there."""
+    subnormal = [1 << k for k in range(layout.mantissa_bits)]
+    normal = [k << layout.mantissa_bits for k in range(1, 1 << layout.exponent_bits)]  # up to inf
+    edges = {first - 1 for first in (*subnormal, *normal)}
+    edges |= {min(each, layout.infinity - 1) for those in thresholds for each in those}
+    return sorted(edges), torch.tensor(sorted(edges), dtype=layout.bits_dtype, device=device)
+
+
+@contextmanager
+def _any_algorithm() -> Iterator[None]:
+    """Allow a device to add up in any order, which whoever trains may have forbidden."""
+    before = torch.are_deterministic_algorithms_enabled()
+    warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(False)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=warns)
+
+
+def is_on_cpu(tensor: Tensor) -> bool:
+    """Whether a tensor's values are counted where they are compared."""
     return tensor.device.type == "cpu"
 
 
@@ -147,23 +236,13 @@ def _chunks(tensor: Tensor, largest: int) -> Iterator[Tensor]:
         yield from _chunks(half, largest)
 
 
-def _magnitudes(values: Tensor, layout: Layout) -> Bits:
-    """Return the bits of values without the sign: on the CPU as an array, since NumPy compares faster."""
-    bits = values.to(layout.dtype).view(layout.bits_dtype)
-    return (bits.numpy() if _on_cpu(bits) else bits) & layout.magnitude_mask
-
-
-def _norm(magnitudes: Bits, layout: Layout) -> float:
-    values = torch.as_tensor(magnitudes).view(layout.dtype)
+def _norm(magnitudes: np.ndarray, layout: Layout) -> float:
+    values = torch.from_numpy(magnitudes).view(layout.dtype)
     return float(torch.linalg.vector_norm(values, dtype=torch.float64))
 
 
-def _count_true(found: Bits) -> int:
-    return int(np.count_nonzero(found) if isinstance(found, np.ndarray) else torch.count_nonzero(found))
-
-
-def _bincount(cells: Bits, length: int) -> np.ndarray:
-    return torch.bincount(torch.as_tensor(cells), minlength=length).numpy(force=True)
+def _bincount(cells: np.ndarray, length: int) -> np.ndarray:
+    return torch.bincount(torch.from_numpy(cells), minlength=length).numpy()
 
 
 # --- where a number format begins and ends, found by asking PyTorch's own arithmetic.
@@ -178,7 +257,7 @@ PROBES = 1024
 
 
 @lru_cache(maxsize=1024)
-def fate_thresholds(source: torch.dtype, target: torch.dtype, scale: float) -> tuple[int, int, int]:
+def fate_thresholds(source: torch.dtype, target: torch.dtype, scale: float) -> Thresholds:
     """Return the largest |g| that underflows, that stays subnormal or less, and that does not overflow.
 
     They are bit patterns of ``source`` (fp32 or fp64), for the cast ``(g * scale).to(target)``. A magnitude

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from amp_lessons.scaling import FATES, Census, census, histogram
+from amp_lessons.scaling import FATES, Census, census, counts, histogram
 
 TARGETS = {
     torch.float32: np.float32,
@@ -325,10 +325,36 @@ def test_the_way_of_other_devices_counts_like_the_cpus(
         random_bits(10_001, torch.int16, torch.bfloat16).reshape(73, 137).T,
         torch.zeros(5),
     ]
-    expected = [census(gradients, dtype, 2.0**10) for gradients in given]
-    monkeypatch.setattr(histogram, "_on_cpu", lambda tensor: False)
+    wanted = [(dtype, 2.0**10), (torch.float16, 1.0), (torch.bfloat16, 2.0**-30)]
+    expected = [counts.censuses(gradients, wanted, norms=True)() for gradients in (*given, given, [])]
+    monkeypatch.setattr(counts, "is_on_cpu", lambda tensor: False)
     monkeypatch.setattr(histogram, "DEVICE_CHUNK", 3000)
-    assert [census(gradients, dtype, 2.0**10) for gradients in given] == expected
+    found = [counts.censuses(gradients, wanted, norms=True)() for gradients in (*given, given, [])]
+    assert found == expected
+    with np.errstate(over="ignore"):
+        for ours, theirs in zip(sum(found, ()), sum(expected, ()), strict=True):
+            norms = [(each.norm, each.underflowed_norm) for each in (ours, theirs)]
+            np.testing.assert_allclose(*norms, rtol=1e-12)
+
+
+def test_the_way_of_other_devices_asks_for_no_algorithm_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counts, "is_on_cpu", lambda tensor: False)
+    allowed = []
+    cumsum = Tensor.cumsum
+
+    def spied(*args, **kwargs):
+        allowed.append(not torch.are_deterministic_algorithms_enabled())
+        return cumsum(*args, **kwargs)
+
+    monkeypatch.setattr(Tensor, "cumsum", spied)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        census(torch.ones(3))
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+        assert torch.are_deterministic_algorithms_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert allowed == [True]
 
 
 @pytest.mark.gpu

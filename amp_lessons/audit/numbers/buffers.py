@@ -18,7 +18,7 @@ from torch.nn.parameter import is_lazy
 
 from amp_lessons.audit.numbers.naming import Names
 from amp_lessons.audit.recorder.events import BuffersBroken, Event, Line
-from amp_lessons.audit.recorder.later import Later, is_batched, local
+from amp_lessons.audit.recorder.later import Later, is_batched, is_captured, local
 from amp_lessons.audit.recorder.places import own_line
 
 _STATISTICS = ("running_mean", "running_var")  # of norms
@@ -84,7 +84,8 @@ class BufferRecorder:
 
     def _computes(self, module: nn.Module, inputs: Any) -> None:
         again = torch._C._current_graph_task_id() != -1  # a checkpoint's second forward pass
-        if module._buffers and self._armed() and not again and self._names.module(module) is not None:
+        there = module._buffers and self._names.module(module) is not None
+        if there and self._armed() and not again and not is_captured():
             self._safely(self._look, module, own_line())
 
     def _look(self, module: nn.Module, line: Line) -> None:
@@ -94,6 +95,8 @@ class BufferRecorder:
                     self._looks.append(_Look(module, name, buffer.shape, Later(local(buffer).amax()), line))
 
     def _read(self) -> None:
+        if is_captured():
+            return
         looks, self._looks = self._looks, []
         broken = [look for look in looks if self._is_news(look)]
         if not broken or not self._weights_are_finite():

@@ -18,7 +18,7 @@ from torch.nn.modules.module import register_module_forward_hook
 
 from amp_lessons.audit.findings import INPUT_OF
 from amp_lessons.audit.numbers.naming import Names
-from amp_lessons.audit.recorder.later import Later, is_batched, local
+from amp_lessons.audit.recorder.later import Later, is_batched, is_captured, local, read_together
 from amp_lessons.audit.recorder.stale import is_stale
 from amp_lessons.audit.seen import Frame, Nonfinite, Phase, StepSeen
 from amp_lessons.precisions import HALVES
@@ -79,6 +79,8 @@ class FrameRecorder:
         self._safely(self._look_at, module, name, inputs, output)
 
     def _look_at(self, module: nn.Module, name: str, inputs: Any, output: Any) -> None:
+        if is_captured():
+            return
         if self._suspect_stale and isinstance(module, nn.Linear) and output.dtype != module.weight.dtype:
             self._suspect_stale = False
             if is_stale(module, inputs[0], output):
@@ -160,6 +162,7 @@ class FrameRecorder:
     def _look(self, phase: Phase) -> None:
         """Read the frames of a pass, and keep the first that is not finite with what led to it."""
         read: list[Frame] = []
+        read_together(largest for _, largest in self._frames[phase])
         for frame, largest in self._frames[phase]:
             value = largest.read()
             if read and frame.module.startswith(INPUT_OF) and not _bad(value):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from amp_lessons.audit.recorder.later import local
 from amp_lessons.audit.seen import LayerStep
-from amp_lessons.scaling import Census, census
+from amp_lessons.scaling.counts import censuses
 
 # what a cast of the gradients would be to, where training does not use it
 FORMATS: Mapping[str, torch.dtype] = {
@@ -23,33 +23,34 @@ FORMATS: Mapping[str, torch.dtype] = {
 
 def layer_step(
     parameters: Sequence[Tensor], step: int, carried: float, loss_scale: float, used: torch.dtype | None
-) -> LayerStep | None:
+) -> Callable[[], LayerStep] | None:
     """Look at the gradients of one layer, which still carry the scale ``carried``; None without any.
 
-    ``used`` is the dtype of autocast, in which the gradients were computed at ``loss_scale``. At most one
-    layer's gradients are copied, and only where they are still scaled.
+    What is returned says what was seen, and waits for it where they lie on a device. ``used`` is the dtype
+    of autocast, in which the gradients were computed at ``loss_scale``. At most one layer's gradients are
+    copied, and only where they are still scaled.
     """
     gradients = [_unscaled(p.grad, carried) for p in parameters if p.grad is not None]
     if not gradients:
         return None
-    censuses = {name: census(gradients, dtype, norms=True) for name, dtype in FORMATS.items()}
-    one = next(iter(censuses.values()))
-    in_use = used if used in FORMATS.values() and 0 < loss_scale < math.inf else None
-    return LayerStep(
-        step=step,
-        census=None if in_use is None else _in_use(gradients, in_use, loss_scale, censuses),
-        counterfactual=censuses,
-        norm=one.norm or 0.0,
-        zero_fraction=one.zero / one.total if one.total else 0.0,
-    )
+    wanted = [(dtype, 1.0) for dtype in FORMATS.values()]
+    in_use = used is not None and used in FORMATS.values() and 0 < loss_scale < math.inf
+    if in_use and used is not None and loss_scale != 1.0:
+        wanted.append((used, loss_scale))
+    counted = censuses(gradients, wanted, norms=True)
 
+    def seen() -> LayerStep:
+        found = counted()
+        one = found[0]
+        return LayerStep(
+            step=step,
+            census=next(each for each in reversed(found) if each.dtype == used) if in_use else None,
+            counterfactual=dict(zip(FORMATS, found, strict=False)),
+            norm=one.norm or 0.0,
+            zero_fraction=one.zero / one.total if one.total else 0.0,
+        )
 
-def _in_use(
-    gradients: list[Tensor], dtype: torch.dtype, scale: float, at_one: Mapping[str, Census]
-) -> Census:
-    if scale == 1.0:
-        return next(each for each in at_one.values() if each.dtype == dtype)
-    return census(gradients, dtype, scale, norms=True)
+    return seen
 
 
 def _unscaled(gradient: Tensor, carried: float) -> Tensor:
@@ -100,7 +101,10 @@ class Remembered:
 
     def lost(self) -> dict[str, float]:
         """Return, by layer, the share of the weights with a gradient that are still what they were."""
-        return {layer: share for layer, found in self._before.items() if (share := _share(found)) is not None}
+        counted = {layer: [*map(_lost_of, found)] for layer, found in self._before.items()}
+        numbers = {layer: [each.tolist() for each in found] for layer, found in counted.items()}
+        sums = {layer: [sum(each) for each in zip(*pairs, strict=True)] for layer, pairs in numbers.items()}
+        return {layer: both[0] / both[1] for layer, both in sums.items() if both and both[1]}
 
 
 _Some = tuple[Tensor, Tensor, Tensor, Tensor]  # of which, where, weights there, whether they have a gradient
@@ -129,13 +133,11 @@ def makes_good(optimizer: torch.optim.Optimizer) -> bool:
     return any(word in str(name).lower() for name in named | kept for word in _WAYS_TO_MAKE_GOOD)
 
 
-def _share(found: list[_Some]) -> float | None:
-    lost, asked = 0, 0
-    for parameter, where, before, has_gradient in found:
-        same = _flat(parameter)[where] == before
-        lost += int((same & has_gradient).sum())
-        asked += int(has_gradient.sum())
-    return lost / asked if asked else None
+def _lost_of(some: _Some) -> Tensor:
+    """Count weights that are still what they were, though they have a gradient, and those that have one."""
+    parameter, where, before, has_gradient = some
+    same = _flat(parameter)[where] == before
+    return torch.stack([same & has_gradient, has_gradient]).sum(1)
 
 
 def _flat(tensor: Tensor) -> Tensor:

@@ -125,10 +125,8 @@ class Sampler:
             return
         by_layer = self.names.by_layer(parameters_of(optimizer))
         factor, loss_scale = carried.read() or 1.0, scale.read() or 1.0
-        for layer, parameters in by_layer.items():
-            found = layer_step(parameters, step, factor, loss_scale, used)
-            if found is not None:
-                self._now[layer] = found
+        looks = {each: layer_step(p, step, factor, loss_scale, used) for each, p in by_layer.items()}
+        self._now = {layer: look() for layer, look in looks.items() if look is not None}
         if before is not None and of == id(optimizer):
             self._remembered = before
             before.closure_is_over()
@@ -244,13 +242,13 @@ class Sampler:
         return self._replicas[id(optimizer)]
 
     def _keep(self, optimizer: torch.optim.Optimizer, lost: dict[str, float]) -> None:
-        replicated = self._replicated(optimizer)
+        replicated, names = self._replicated(optimizer), _names_in_layers(self.names.models)
         for layer, parameters in self.names.by_layer(parameters_of(optimizer)).items():
             if layer not in self._now:
                 continue
             now = replace(self._now[layer], lost_update_fraction=lost.get(layer))
             before = self._layers.get(layer)
-            named = {_name_in_layer(self.names.models, p, i): p for i, p in enumerate(parameters)}
+            named = {names.get(id(p), f"parameter {i}"): p for i, p in enumerate(parameters)}
             self._layers[layer] = LayerSeen(
                 name=layer,
                 parameters=sum(p.numel() for p in parameters),
@@ -280,12 +278,10 @@ def _norm(layers: Collection[LayerStep]) -> float | None:
     return math.hypot(*(each.norm for each in layers)) if finite else math.inf
 
 
-def _name_in_layer(models: list[nn.Module], parameter: object, index: int) -> str:
-    for model in models:
-        for name, each in model.named_parameters():
-            if each is parameter:
-                return name.rpartition(".")[2]
-    return f"parameter {index}"
+def _names_in_layers(models: Iterable[nn.Module]) -> dict[int, str]:
+    """Return the name of each parameter within its layer, by its id."""
+    named = [pair for model in reversed([*models]) for pair in model.named_parameters()]
+    return {id(parameter): name.rpartition(".")[2] for name, parameter in named}
 
 
 def moving(optimizer: torch.optim.Optimizer) -> list[Tensor]:

@@ -48,11 +48,16 @@ def is_batched(tensor: Any) -> bool:
 
 
 class Later:
-    """One number, kept on its device until somebody asks for it; on the CPU it is read at once."""
+    """One number, kept on its device until somebody asks for it; on the CPU it is read at once.
+
+    While a CUDA graph is captured there is none: it would be a number of whenever the graph runs.
+    """
 
     def __init__(self, number: Tensor | float | None) -> None:
         self._number: Any = number
-        if isinstance(number, Tensor):
+        if isinstance(number, Tensor) and is_captured():
+            self._number = None
+        elif isinstance(number, Tensor):
             if is_distributed(number):
                 number = _whole(number)
             alone = number.detach()
@@ -64,14 +69,16 @@ class Later:
         return not isinstance(self._number, Tensor)
 
     def read(self) -> float | None:
-        """Return the number, waiting for the device where that has not been done."""
+        """Return the number, waiting for the device where that has not been done and can be."""
         if isinstance(self._number, Tensor):
+            if is_captured():
+                return None
             self._number = float(self._number)
         return self._number
 
     def at_once(self) -> float | None:
         """Return the number where it may be read now, else None."""
-        return self.read() if self.known or (_closely and not is_captured()) else None
+        return self.read() if self.known or _closely else None
 
     def unread(self) -> Iterator[Later]:
         """Yield the numbers that are still to be read from their device."""
@@ -103,6 +110,8 @@ class Sum(Later):
 
 def read_together(numbers: Iterable[Later]) -> None:
     """Read numbers from their device with one wait for all of a kind; there they take memory."""
+    if is_captured():
+        return
     alike: dict[tuple[torch.device, torch.dtype], dict[int, Later]] = {}
     for each in (one for number in numbers for one in number.unread()):
         alike.setdefault((each._number.device, each._number.dtype), {})[id(each)] = each

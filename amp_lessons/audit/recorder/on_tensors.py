@@ -53,6 +53,9 @@ def watching_tensors(recorder: Recorder) -> Iterator[None]:
     with ExitStack() as stack, ExitStack() as functions:
         for owner, name, after in spies.patches():
             stack.enter_context(replaced(owner, name, partial(_then, recorder, after)))
+        read = partial(_then, recorder, spies.read, with_graph=True)
+        for name in ("item", "tolist", "__float__"):
+            stack.enter_context(replaced(Tensor, name, read))
         for owner, name, after in spies.in_place():
             stack.enter_context(replaced(owner, name, partial(_around, recorder, after)))
         copied = partial(_around, recorder, spies.copied, before=spies.few_of_a_weights_size)
@@ -93,11 +96,14 @@ def _aside(recorder: Recorder, spies: _Spies, functions: ExitStack, original: An
     return script
 
 
-def _then(recorder: Recorder, after: Callable[..., None], original: Any) -> Any:
-    """Call the original, and then let ``after`` see its result and its arguments."""
+def _then(recorder: Recorder, after: Callable[..., None], original: Any, with_graph: bool = False) -> Any:
+    """Call the original, and then let ``after`` see its result and its arguments.
+
+    ``with_graph`` says that only tensors with a history matter: an optimizer reads hundreds of others.
+    """
 
     def spied(*args: Any, **kwargs: Any) -> Any:
-        if recorder.here.in_original:
+        if recorder.here.in_original or (with_graph and args[0].grad_fn is None):
             return original(*args, **kwargs)
         result = _called(recorder, original, args, kwargs)
         recorder.safely(after, result, *args, **kwargs)
@@ -171,8 +177,6 @@ class _Spies:
             yield Tensor, name, self.added
         for name in ("clamp", "clamp_min"):
             yield Tensor, name, self.clamped
-        for name in ("item", "tolist", "__float__"):
-            yield Tensor, name, self.read
         yield Tensor, "norm", self.measured
 
     def functions(self) -> Iterator[tuple[Any, str, Callable[..., None]]]:
@@ -314,7 +318,7 @@ class _Spies:
     def measured(self, result: Any, *args: Any, **kwargs: Any) -> None:
         """Report the norm of a gradient taken while it is scaled."""
         tensor = next(iter(args), kwargs.get("input", kwargs.get("x")))
-        if isinstance(tensor, Tensor) and self._recorder.is_scaled_gradient(tensor) and _by_own_code():
+        if isinstance(tensor, Tensor) and _by_own_code() and self._recorder.is_scaled_gradient(tensor):
             self._recorder.record(events.ScaledRead, what="the norm of a gradient")
 
     # --- moving averages of the weights
