@@ -72,8 +72,8 @@ CASE = Case(
     diagnoses=(
         Diagnosis(
             "-1e9 becomes -inf in fp16, and a query without any key to see divides zero by zero",
-            "On a CPU, torch.where says nothing of it; rows with one key at least bear -inf, and the batch has "
-            "one without.",
+            "On a CPU, torch.where says nothing of it; rows with one key at least bear -inf, and the batch "
+            "has one without.",
             right=True,
         ),
         Diagnosis(
