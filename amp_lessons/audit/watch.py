@@ -279,9 +279,9 @@ def watch(*models: nn.Module, every: int = 10, log: str | os.PathLike[str] | Non
 
     ``models`` give the names of layers; those that are left out are found by the optimizers that step their
     parameters, and so are optimizers and gradient scalers. Every ``every``-th step of each optimizer is
-    looked at closely: its gradients, unscaled, by layer and format, the updates that were lost, the first
-    inf or NaN. Between those, which begin when the optimizer's step before them is over, nothing is computed
-    and no device is waited for.
+    looked at closely, and the next if that was skipped: its gradients, unscaled, by layer and format, the
+    updates that were lost, the first inf or NaN. Between those, which begin when the optimizer's step before
+    them is over, nothing is computed and no device is waited for.
 
     The training's results are, bit for bit, those without the watch. Whatever ends it, PyTorch is left as it
     was, and what was seen until then can be read. Raises TypeError or ValueError for arguments of the wrong

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -59,6 +60,11 @@ def _unscaled(gradient: Tensor, carried: float) -> Tensor:
     return gradient if carried == 1.0 else gradient.float() / carried
 
 
+def state_of(optimizer: torch.optim.Optimizer) -> Mapping[Any, Any]:
+    """Return an optimizer's state by parameter; what a scaler steps need not be of PyTorch's class."""
+    return getattr(optimizer, "state", {})
+
+
 def dtypes_of(
     parameters: Mapping[str, Tensor], optimizers: Sequence[torch.optim.Optimizer]
 ) -> Iterator[tuple[str, torch.dtype]]:
@@ -68,7 +74,7 @@ def dtypes_of(
         if parameter.grad is not None:
             yield f"{name}.gradient", parameter.grad.dtype
         for optimizer in optimizers:
-            for key, value in getattr(optimizer, "state", {}).get(parameter, {}).items():
+            for key, value in state_of(optimizer).get(parameter, {}).items():
                 if isinstance(value, Tensor) and value.shape == parameter.shape:
                     yield f"optimizer.{key}", value.dtype
 
@@ -128,8 +134,8 @@ def makes_good(optimizer: torch.optim.Optimizer) -> bool:
     named = {
         name for each in options for name, value in each.items() if value is not None and value is not False
     }
-    states = getattr(optimizer, "state", {}).values()  # what a scaler steps need not be of PyTorch's class
-    kept = {name for state in states if isinstance(state, Mapping) for name in state}
+    states = (state for state in state_of(optimizer).values() if isinstance(state, Mapping))
+    kept = {name for state in states for name in state}
     return any(word in str(name).lower() for name in named | kept for word in _WAYS_TO_MAKE_GOOD)
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from amp_lessons.audit.numbers.frames import FrameRecorder
-from amp_lessons.audit.numbers.layers import Remembered, dtypes_of, layer_step, makes_good
+from amp_lessons.audit.numbers.layers import Remembered, dtypes_of, layer_step, makes_good, state_of
 from amp_lessons.audit.numbers.naming import Names, part_of, replicas
 from amp_lessons.audit.recorder.events import (
     Event,
@@ -35,6 +35,7 @@ _FEW_BITS = 2.0**-20  # below, a number in fp16 has at most four significant bit
 _NO_BINADE = -1000  # of zeros
 _MANY = 0.5  # of a layer's weights: of a norm that begins with 1 and 0, the ones stand still
 _LONGEST = 128  # steps of a layer that are kept
+_MOST_TRIES = 3  # to look at a step that is made, where others were skipped
 
 
 @dataclass
@@ -77,6 +78,7 @@ class Sampler:
         self._layers: dict[str, LayerSeen] = {}
         self._optimizers: dict[int, int] = {}
         self._asked: Counter[int] = Counter()
+        self._again: Counter[int] = Counter()  # how often a step to look at was skipped, and the next is due
         self._remembered: Remembered | None = None
         self._before_closure: tuple[int, Remembered | None] = (0, None)  # of which optimizer
         self._now: dict[str, LayerStep] = {}
@@ -100,9 +102,14 @@ class Sampler:
         """All layers that were looked at, in the order of the optimizers' parameters."""
         return dict(self._layers)
 
+    def _is_due(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether the step is one to look at: every K-th, or the next if that was skipped."""
+        due = self._asked[id(optimizer)] % self._every == 0 or self._again[id(optimizer)] > 0
+        return due and not is_captured()
+
     def closure_begins(self, optimizer: torch.optim.Optimizer) -> None:
         """Remember some weights where this step is one to look at; its gradients come with its closure."""
-        if self._asked[id(optimizer)] % self._every == 0 and not is_captured():
+        if self._is_due(optimizer):
             self._before_closure = id(optimizer), Remembered(self.names.by_layer(moving(optimizer)))
 
     def before_step(
@@ -117,7 +124,7 @@ class Sampler:
 
         With a closure this comes when the step is over, and ``closure_begins`` before.
         """
-        self.sampling = self._asked[id(optimizer)] % self._every == 0 and not is_captured()
+        self.sampling = self._is_due(optimizer)
         self._asked[id(optimizer)] += 1
         self._now, self._remembered, self._under_autocast = {}, None, used is not None
         (of, before), self._before_closure = self._before_closure, (0, None)
@@ -162,6 +169,8 @@ class Sampler:
             self._tell_of_shards(optimizer, done)
             self._tell_of_halves(optimizer, done)
             self._keep(optimizer, lost)
+            tries = self._again[id(optimizer)]
+            self._again[id(optimizer)] = 0 if done.happened or tries == _MOST_TRIES else tries + 1
         following = self._asked[id(optimizer)] % self._every == 0
         self.frames.begin(done.step + 1, armed=following or not done.happened)
 
@@ -222,7 +231,7 @@ class Sampler:
         if half is None or told or part_of(half) or makes_good(optimizer):
             return
         self._told_of_halves.add(id(optimizer))
-        kept = getattr(optimizer, "state", {}).get(half, {}).items()
+        kept = state_of(optimizer).get(half, {}).items()
         origin, since = self._origin(half)
         self._report(
             WeightsInHalf(

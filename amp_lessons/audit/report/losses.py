@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal
 
@@ -75,7 +75,8 @@ def used_format(document: Document) -> str:
 
 def layer_rows(document: Document) -> list[LayerRow]:
     """Return all layers, those that lose most first: in training, then in the formats that were not used."""
-    rows = [_row(layer) for layer in document["layers"]]
+    skipped = {step["index"] for step in document["steps"] if not step["happened"]}
+    rows = [_row(layer, skipped) for layer in document["layers"]]
     return sorted(rows, key=_badness, reverse=True)
 
 
@@ -112,15 +113,17 @@ def _mean(shares: Iterable[float]) -> float:
     return sum(known) / len(known) if known else 0.0
 
 
-def _row(layer: LayerEntry) -> LayerRow:
+def _row(layer: LayerEntry, skipped: Set[int]) -> LayerRow:
     history = layer["history"]
+    # clipping by an infinite norm makes zeros of the gradients that a skipped step throws away
+    made = [step for step in history if step["step"] not in skipped] or history
     formats = dict.fromkeys(name for step in history for name in _formats(step))
     updates = [s["lost_update_fraction"] for s in history if s["lost_update_fraction"] is not None]
     return LayerRow(
         name=layer["name"],
         parameters=layer["parameters"],
         losses={name: _together([_census(step, name) for step in history]) for name in formats},
-        zeros=_mean(step["zero_fraction"] for step in history),
+        zeros=_mean(step["zero_fraction"] for step in made),
         lost_updates=sum(updates) / len(updates) if updates else None,
         unusual={what: dtype for what, dtype in layer["dtypes"].items() if _is_unusual(what, dtype)},
     )

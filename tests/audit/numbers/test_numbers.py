@@ -349,6 +349,25 @@ def stepped(batches, rate=0.1, dtype=torch.float16, scale=256.0):
     return seen
 
 
+@pytest.mark.parametrize(("skipped", "sampled"), [(1, [0, 1]), (3, [0, 1, 2, 3]), (8, [0, 1, 2, 3])])
+def test_where_a_step_to_look_at_is_skipped_the_next_is_looked_at(skipped, sampled):
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+    with audit.watch(model, every=10) as seen:
+        for step in range(12):
+            optimizer.zero_grad()
+            with torch.autocast("cpu", torch.float16):
+                loss = F.cross_entropy(model(torch.randn(6, 8)), torch.zeros(6, dtype=torch.long))
+            scaler.scale(loss * (1e38 if step < skipped else 1.0)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    assert [step.index for step in seen.steps if not step.happened] == [*range(skipped)]
+    assert [step.index for step in seen.steps if step.sampled] == [*sampled, 10]
+    known = [each.lost_update_fraction is not None for each in seen.layers["0"].history]
+    assert known == [step >= skipped for step in [*sampled, 10]]
+
+
 def test_losses_that_are_no_number_are_not_left_to_the_scale():
     broken = torch.full((3, 4), float("nan"))
     (found,) = [each for each in stepped([broken] * 30).report.findings if not each.ok]

@@ -30,6 +30,13 @@ def test_steps_add_up_as_if_their_gradients_were_of_one():
     assert row.lost_updates == 0.5
 
 
+def test_zeros_are_those_of_steps_that_were_made_where_there_are_such():
+    made, skipped = layer_step(0), replace(layer_step(1), zero_fraction=1.0)  # the report's second step
+    (both,) = layer_rows(with_histories(layer=[made, skipped]))
+    (alone,) = layer_rows(with_histories(layer=[skipped]))
+    assert (both.zeros, alone.zeros) == (0.0, 1.0)
+
+
 def test_the_worst_layer_is_the_one_that_loses_most_in_training():
     good = layer_step(0, torch.ones(3))
     lost_only_elsewhere = replace(layer_step(0), census=good.census, lost_update_fraction=0.0)
