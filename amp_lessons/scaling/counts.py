@@ -163,8 +163,7 @@ def censuses(
 
     def results() -> tuple[Census, ...]:
         found = [[tally.counted for tally in tallies] for tallies in here.values()]
-        for (source, _), tally in there.items():
-            found.append([tally.counted(fate_thresholds(source, *target)) for target in targets])
+        found += [tally.counted for tally in there.values()]
         return tuple(
             sum((_census(*target, each[k], norms) for each in found), _none(*target, norms))
             for k, target in enumerate(targets)

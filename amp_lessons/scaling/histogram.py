@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -151,7 +151,8 @@ class SortedTally:
 
     def __init__(self, layout: Layout, thresholds: Iterable[Thresholds], device: torch.device) -> None:
         self._layout = layout
-        self._edges, self._there = _edges(layout, tuple(thresholds), device)
+        self._thresholds = tuple(thresholds)
+        self._edges, self._there = _edges(layout, self._thresholds, device)
         self._total = 0
         self._sums: Tensor | None = None  # up to each edge: how many, and their squares
 
@@ -168,16 +169,16 @@ class SortedTally:
             self._sums = sums if self._sums is None else self._sums + sums
             self._total += magnitudes.numel()
 
-    @cached_property
-    def _read(self) -> tuple[np.ndarray, np.ndarray]:
+    @property
+    def counted(self) -> list[Counted]:
+        """What was counted so far, held against each of the thresholds; the device is waited for."""
         if self._sums is None:
-            return np.zeros(len(self._edges), np.int64), np.zeros(len(self._edges))
-        counts, squares = self._sums.numpy(force=True)
-        return counts.astype(np.int64), squares
+            up_to, squares = np.zeros((2, len(self._edges)))
+        else:
+            up_to, squares = self._sums.numpy(force=True)
+        return [self._held_against(each, up_to.astype(np.int64), squares) for each in self._thresholds]
 
-    def counted(self, thresholds: Thresholds) -> Counted:
-        """Hold what was counted against ``thresholds``, waiting for it. Nothing may be added afterwards."""
-        up_to, squares = self._read
+    def _held_against(self, thresholds: Thresholds, up_to: np.ndarray, squares: np.ndarray) -> Counted:
         by_binade: dict[int, list[int]] = {}
         between = np.diff(up_to)
         for k in np.flatnonzero(between).tolist():

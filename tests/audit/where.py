@@ -2,17 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-import torch
+from tests.cuda import CUDA
 
-WHERE = [
-    "cpu",
-    "as if on a device",
-    pytest.param(
-        "cuda",
-        marks=[
-            pytest.mark.gpu,
-            pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
-        ],
-    ),
-]
+WHERE = ["cpu", "as if on a device", CUDA]

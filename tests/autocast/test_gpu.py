@@ -12,14 +12,8 @@ from amp_lessons.autocast import Policy
 from amp_lessons.autocast.cast_policy import tensors_in
 from amp_lessons.bench import SOURCE_MODELS
 from tests.autocast.pytorch_lists import cases, lists
+from tests.cuda import CUDA
 
-CUDA = pytest.param(
-    "cuda",
-    marks=[
-        pytest.mark.gpu,
-        pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
-    ],
-)
 DEVICES = ["cpu", CUDA]  # on the CPU both sides come from the rules, which tries the tests alone
 LISTS = ("torch_fp16", "torch_fp32", "torch_need_autocast_promote", "nn_fp16", "nn_fp32", "linalg_fp16")
 NAMESPACES = {"torch": torch, "nn": torch._C._nn, "linalg": torch._C._linalg}

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from amp_lessons.scaling import LossScaleProbe, backward_by_layer, census, gradients
+from tests.cuda import CUDA
 
 SCALE = 2.0**12
 
@@ -210,19 +211,7 @@ def test_on_a_gpu_dropout_drops_the_same_values_in_every_pass(batch) -> None:
     assert probe.at(SCALE, torch.bfloat16) == first
 
 
-@pytest.mark.parametrize(
-    "device",
-    [
-        "cpu",
-        pytest.param(
-            "cuda",
-            marks=[
-                pytest.mark.gpu,
-                pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
-            ],
-        ),
-    ],
-)
+@pytest.mark.parametrize("device", ["cpu", CUDA])
 def test_on_a_device_the_slider_counts_as_fresh_passes_do_and_the_cpu_counts_the_same(device, batch) -> None:
     model, on_device = perceptron().to(device), tuple(part.to(device) for part in batch)
     probe = LossScaleProbe(model, on_device, small_loss)

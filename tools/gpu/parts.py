@@ -34,8 +34,10 @@ STEPS = {
     "bench": "amp-lessons bench at full size, one model at a time",
     "compiled": "the same, compiled: last, because a compiler takes its time",
 }
-# by its own mark, or by that of tests/audit/where.py
-_MARK = re.compile(r"""^[^"'#\n]*\bpytest\.mark\.gpu\b|^from tests\.audit\.where import""", re.MULTILINE)
+# by its own mark, or by that of tests/cuda.py, which tests/audit/where.py passes on
+_MARK = re.compile(
+    r"""^[^"'#\n]*\bpytest\.mark\.gpu\b|^from tests\.(cuda|audit\.where) import""", re.MULTILINE
+)
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 _CELL_TIMEOUT_S = 240
 _MOST = 400  # characters of a message

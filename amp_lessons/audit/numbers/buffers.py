@@ -84,8 +84,8 @@ class BufferRecorder:
 
     def _computes(self, module: nn.Module, inputs: Any) -> None:
         again = torch._C._current_graph_task_id() != -1  # a checkpoint's second forward pass
-        there = module._buffers and self._names.module(module) is not None
-        if there and self._armed() and not again and not is_captured():
+        wanted = module._buffers and self._armed() and not again and not is_captured()
+        if wanted and self._names.module(module) is not None:
             self._safely(self._look, module, own_line())
 
     def _look(self, module: nn.Module, line: Line) -> None:

@@ -79,7 +79,7 @@ class FrameRecorder:
         self._safely(self._look_at, module, name, inputs, output)
 
     def _look_at(self, module: nn.Module, name: str, inputs: Any, output: Any) -> None:
-        if is_captured():
+        if (self.armed or self._suspect_stale) and is_captured():
             return
         if self._suspect_stale and isinstance(module, nn.Linear) and output.dtype != module.weight.dtype:
             self._suspect_stale = False

@@ -35,9 +35,9 @@ def layer_step(
     if not gradients:
         return None
     wanted = [(dtype, 1.0) for dtype in FORMATS.values()]
-    in_use = used is not None and used in FORMATS.values() and 0 < loss_scale < math.inf
-    if in_use and used is not None and loss_scale != 1.0:
-        wanted.append((used, loss_scale))
+    in_use = used if used in FORMATS.values() and 0 < loss_scale < math.inf else None
+    if in_use is not None and loss_scale != 1.0:
+        wanted.append((in_use, loss_scale))
     counted = censuses(gradients, wanted, norms=True)
 
     def seen() -> LayerStep:
@@ -45,7 +45,7 @@ def layer_step(
         one = found[0]
         return LayerStep(
             step=step,
-            census=next(each for each in reversed(found) if each.dtype == used) if in_use else None,
+            census=next((each for each in reversed(found) if each.dtype == in_use), None),
             counterfactual=dict(zip(FORMATS, found, strict=False)),
             norm=one.norm or 0.0,
             zero_fraction=one.zero / one.total if one.total else 0.0,

@@ -104,12 +104,11 @@ class Sampler:
 
     def _is_due(self, optimizer: torch.optim.Optimizer) -> bool:
         """Whether the step is one to look at: every K-th, or the next if that was skipped."""
-        due = self._asked[id(optimizer)] % self._every == 0 or self._again[id(optimizer)] > 0
-        return due and not is_captured()
+        return self._asked[id(optimizer)] % self._every == 0 or self._again[id(optimizer)] > 0
 
     def closure_begins(self, optimizer: torch.optim.Optimizer) -> None:
         """Remember some weights where this step is one to look at; its gradients come with its closure."""
-        if self._is_due(optimizer):
+        if self._is_due(optimizer) and not is_captured():
             self._before_closure = id(optimizer), Remembered(self.names.by_layer(moving(optimizer)))
 
     def before_step(
@@ -124,7 +123,7 @@ class Sampler:
 
         With a closure this comes when the step is over, and ``closure_begins`` before.
         """
-        self.sampling = self._is_due(optimizer)
+        self.sampling = self._is_due(optimizer) and not is_captured()
         self._asked[id(optimizer)] += 1
         self._now, self._remembered, self._under_autocast = {}, None, used is not None
         (of, before), self._before_closure = self._before_closure, (0, None)
@@ -171,8 +170,7 @@ class Sampler:
             self._keep(optimizer, lost)
             tries = self._again[id(optimizer)]
             self._again[id(optimizer)] = 0 if done.happened or tries == _MOST_TRIES else tries + 1
-        following = self._asked[id(optimizer)] % self._every == 0
-        self.frames.begin(done.step + 1, armed=following or not done.happened)
+        self.frames.begin(done.step + 1, armed=self._is_due(optimizer) or not done.happened)
 
     def _tell_of_zeros(
         self, optimizer: torch.optim.Optimizer, step: int, scale: float, used: torch.dtype | None
