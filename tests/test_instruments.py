@@ -7,11 +7,14 @@ import os
 import subprocess
 import sys
 from importlib import metadata
+from typing import Any
 
 import pytest
+import torch
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from amp_lessons import audit, formats, fp8, parallel, scaling
 from tests.test_architecture import BUILDING, IN_ROOMS, imported_by
 from tests.test_packaging import PROJECT, ROOT
 
@@ -119,13 +122,64 @@ print([main([command]) for command in ("lab", "interview", "progress", "grade")]
 """
 
 
-def test_every_instrument_can_be_imported_and_the_course_says_what_installs_it(alone):
+@pytest.mark.parametrize("default", ["float32", "bfloat16", "float64"])
+def test_every_instrument_can_be_imported_and_the_course_says_what_installs_it(alone, default):
     own = [module for module, room in IN_ROOMS if BUILDING[room] == "The instruments"]
     names = [module for module in own if not module.endswith((*DRAWS, ".__main__"))]
-    done = alone("-c", "\n".join([f"import {', '.join(names)}", FROM_ABOVE]))
+    before = f"import torch; torch.set_default_dtype(torch.{default})"  # as scripts of language models do
+    done = alone("-c", "\n".join([before, f"import {', '.join(names)}", FROM_ABOVE]))
     assert (done.returncode, done.stdout) == (0, "[2, 2, 2, 2]\n"), done.stderr
     assert done.stderr.count("pip install 'amp-lessons[lab]'") == 4
     assert "amp-lessons lab is a part of the course" in done.stderr
+
+
+def audited_losses(net: torch.nn.Module, x: torch.Tensor) -> tuple[Any, ...]:
+    """Train a little with a scaler, watched; return what the audit found, and the losses it saw."""
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    with audit.watch(net, every=2) as seen:
+        for _ in range(6):
+            optimizer.zero_grad()
+            with torch.autocast("cpu", torch.float16):
+                loss = net(x).float().square().mean()
+            scaler.scale(loss).backward()
+            torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+    report = seen.report
+    return [each.code for each in report.findings], [step.loss for step in report.steps]
+
+
+def numbers_of_instruments() -> dict[str, Any]:
+    """Compute with every instrument that makes tensors of its own, from inputs in fp32."""
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(16, 64, generator=draw, dtype=torch.float32) * 1e-3
+    net = torch.nn.Sequential(torch.nn.Linear(64, 8, dtype=torch.float32))
+    torch.nn.init.constant_(net[0].weight, 0.1)
+    torch.nn.init.zeros_(net[0].bias)
+    classes, loss_fn = torch.arange(16) % 8, torch.nn.CrossEntropyLoss()
+    quantized = fp8.place_by_hand(x, formats.FORMATS["fp8_e4m3"], 3).quantized
+    return {
+        "rounded": [each.quantize(x).tolist() for name, each in formats.FORMATS.items() if name != "e8m0"],
+        "blocks": [str(formats.scaling_error(x, each)) for each in formats.BLOCK_FORMATS.values()],
+        "sums": formats.repeated_update(0.001, formats.FORMATS["bf16"], 20),
+        "census": [scaling.backward_at(net, (x, classes), loss_fn, scale) for scale in (1.0, 2.0**20)],
+        "by hand": (quantized.scales.tolist(), quantized.amax.tolist()),
+        "long sums": fp8.long_sums(2**7).exact.tolist(),
+        "recipe": [each.tolist() for each in fp8.convert(net, fp8.RECIPES["delayed"]).state_dict().values()],
+        "ranks": parallel.rank_gradients(2, 4).tolist(),
+        "audit": audited_losses(net, x),
+    }
+
+
+@pytest.mark.parametrize("default", [torch.bfloat16, torch.float16, torch.float64], ids=str)
+def test_they_compute_the_same_whatever_dtype_a_script_has_made_the_default(default):
+    expected = numbers_of_instruments()
+    torch.set_default_dtype(default)
+    try:
+        assert numbers_of_instruments() == expected
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def test_a_script_is_audited(alone, tmp_path):

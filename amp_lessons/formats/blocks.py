@@ -78,7 +78,7 @@ class ScaledFormat:
         return blocks.flatten(-2)[..., :row_length].reshape(like.shape)
 
     def _tensor_scale(self, amax: Tensor) -> Tensor:
-        one = torch.ones((), device=amax.device)
+        one = torch.ones((), dtype=torch.float32, device=amax.device)
         if not self.has_tensor_scale:
             return one
         scale = amax.amax() / (self.element.max * self.scale.max)

@@ -143,7 +143,9 @@ class FloatFormat:
         """What a number beyond the range becomes: where PyTorch has a cast, its answer on the CPU."""
         if self.dtype is None:
             return "inf" if self.has_infinity else "saturate"
-        answer = torch.tensor(torch.inf).to(self.dtype).to(torch.float32).item()
+        answer = (
+            torch.tensor(torch.inf, dtype=torch.float32, device="cpu").to(self.dtype).to(torch.float32).item()
+        )
         return "nan" if math.isnan(answer) else "inf" if math.isinf(answer) else "saturate"
 
     def encode(self, value: float | Rational) -> int:

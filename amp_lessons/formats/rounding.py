@@ -14,7 +14,9 @@ from torch import Tensor
 
 from amp_lessons.precisions import HALVES
 
-_INFINITY_BITS = int(torch.tensor(torch.inf).view(torch.int32))  # all exponent bits set, and no other
+_INFINITY_BITS = (
+    0xFF << 23
+)  # all exponent bits of float32 set, and no other; made of no tensor, whose dtype can change
 _LARGEST_POWER = 2.0 ** (math.frexp(torch.finfo(torch.float32).max)[1] - 1)
 
 
@@ -70,5 +72,5 @@ def to_random_side(x: Tensor, spacing: Tensor, generator: torch.Generator | None
     """
     steps = x / spacing
     lower = steps.floor()
-    chance = torch.rand(x.shape, generator=generator, device=x.device)
+    chance = torch.rand(x.shape, generator=generator, dtype=torch.float32, device=x.device)
     return (lower + (chance < steps - lower)).mul_(spacing)

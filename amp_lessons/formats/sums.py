@@ -57,7 +57,7 @@ def running_sum(
 def _expanded(start: float | Tensor, increments: Tensor) -> Tensor:
     """Return ``start`` as float32, in the shape of each increment."""
     if not isinstance(start, Tensor):
-        start = torch.tensor(require_number(start, "start"))
+        start = torch.tensor(require_number(start, "start"), dtype=torch.float32)
     shape = increments.shape[1:]
     try:
         return start.to(increments.device, torch.float32).expand(shape)
@@ -107,7 +107,9 @@ def repeated_update(
     update: float, float_format: FloatFormat, steps: int, *, start: float = 1.0
 ) -> dict[str, list[float]]:
     """Return a weight of ``float_format`` after each of ``steps`` times ``update``, by ``SUM_METHODS``."""
-    updates = torch.full((require_whole(steps, "steps"),), require_number(update, "update"))
+    updates = torch.full(
+        (require_whole(steps, "steps"),), require_number(update, "update"), dtype=torch.float32
+    )
     require_number(start, "start")
     return {
         method: running_sum(

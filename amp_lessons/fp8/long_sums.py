@@ -68,7 +68,9 @@ def long_sums(longest: int = 2**14, *, positive: bool = False, seed: int = 0) ->
     require(positive, bool, "positive", "True or False")
     lengths = tuple(2**k for k in range(_SHORTEST.bit_length() - 1, longest.bit_length()))
     generator = torch.Generator().manual_seed(require_whole(seed, "seed", least=0))
-    left, right = (torch.randn(_SIDE, lengths[-1], generator=generator) for _ in range(2))
+    left, right = (
+        torch.randn(_SIDE, lengths[-1], generator=generator, dtype=torch.float32) for _ in range(2)
+    )
     if positive:
         left, right = left.abs(), right.abs()
     small_left, small_right = _small(left), _small(right)

@@ -91,7 +91,7 @@ def place_by_hand(tensor: Tensor, element: FloatFormat, exponent: int) -> Placem
     if require_whole(exponent, "exponent", least=-_MOST_EXPONENT) > _MOST_EXPONENT:
         raise ValueError(f"exponent is at most {_MOST_EXPONENT}, not {exponent}")
     # A cast whose largest magnitude is this one has exactly that power of two for a multiplier
-    amax = torch.tensor(math.ldexp(element.max, -exponent))
+    amax = torch.tensor(math.ldexp(element.max, -exponent), dtype=torch.float32)
     return Placement(tensor, quantize(tensor, Cast(element), amax=amax))
 
 

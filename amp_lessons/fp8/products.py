@@ -206,7 +206,7 @@ def _tried(
 ) -> str | None:
     try:
         a, b = (torch.zeros(_MULTIPLE, _MULTIPLE, device=device).to(each) for each in (left, right))
-        scale = torch.ones(1 if block == TENSOR else _MULTIPLE, 1, device=device)
+        scale = torch.ones(1 if block == TENSOR else _MULTIPLE, 1, dtype=torch.float32, device=device)
         scaled_mm(a, b.t(), scale, scale, block, dtype)
     except (RuntimeError, ValueError, AssertionError, AttributeError) as error:
         return f"{device.type} refuses it: {str(error).splitlines()[0]}"

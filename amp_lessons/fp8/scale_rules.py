@@ -43,7 +43,7 @@ def scales(amax: Tensor, cast: Cast) -> Scales:
     amax = rounding.as_float32(amax)
     if not amax.numel():
         raise ValueError("amax has at least one largest magnitude")
-    one = torch.ones((), device=amax.device)
+    one = torch.ones((), dtype=torch.float32, device=amax.device)
     if cast.rule == "none":
         return Scales(torch.ones_like(amax), torch.ones_like(amax), one)
     poison = amax - amax  # 0, but NaN where amax is infinite or NaN
@@ -134,8 +134,9 @@ class AmaxHistory(nn.Module):
     def __init__(self, length: int = 1024) -> None:
         """Begin with nothing remembered. Raises TypeError or ValueError for a length below 1."""
         super().__init__()
-        self.register_buffer("amax", torch.zeros(len(ROLES), require_whole(length, "length")))
-        self.register_buffer("in_force", torch.zeros(len(ROLES)))
+        kept = require_whole(length, "length")
+        self.register_buffer("amax", torch.zeros(len(ROLES), kept, dtype=torch.float32))
+        self.register_buffer("in_force", torch.zeros(len(ROLES), dtype=torch.float32))
 
     def amax_for(self, role: Role, element: FloatFormat) -> Tensor:
         """Return the largest magnitude that the scale of the next cast is made of."""

@@ -24,7 +24,7 @@ def hadamard(size: int) -> Tensor:
     """
     if require_whole(size, "size").bit_count() != 1 or size > 2**12:
         raise ValueError(f"size is a power of two up to 4096 such as 16, not {size}")
-    matrix = torch.ones(1, 1)
+    matrix = torch.ones(1, 1, dtype=torch.float32)
     while len(matrix) < size:
         matrix = torch.cat([torch.cat([matrix, matrix], 1), torch.cat([matrix, -matrix], 1)])
     return matrix * size**-0.5

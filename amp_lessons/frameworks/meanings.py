@@ -229,7 +229,10 @@ class _Evaluated:
 def _batches() -> list[dict[str, Tensor]]:
     draw = torch.Generator().manual_seed(0)
     return [
-        {"x": torch.randn(4, 8, generator=draw), "labels": torch.randint(0, 2, (4,), generator=draw)}
+        {
+            "x": torch.randn(4, 8, generator=draw, dtype=torch.float32),
+            "labels": torch.randint(0, 2, (4,), generator=draw),
+        }
         for _ in range(2)
     ]
 

@@ -258,7 +258,7 @@ def _expected_ms(last: Rate, size: int) -> float:
 
 def random_values(shape: tuple[int, ...], kind: Precision, draw: torch.Generator) -> torch.Tensor:
     """Return normally distributed values in this precision, on the device of the generator."""
-    return torch.randn(shape, generator=draw, device=draw.device).to(kind.dtype)
+    return torch.randn(shape, generator=draw, dtype=torch.float32, device=draw.device).to(kind.dtype)
 
 
 def _of(rates: Sequence[Rate], precision_name: str) -> list[Rate]:

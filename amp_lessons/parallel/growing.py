@@ -71,8 +71,8 @@ def rank_gradients(ranks: int, elements: int = 128, *, noise: float = 0.1, seed:
     require_whole(ranks, "ranks")
     require_whole(elements, "elements")
     generator = torch.Generator().manual_seed(require_whole(seed, "seed", least=0))
-    shared = torch.randn(elements, generator=generator)
-    own = torch.randn(ranks, elements, generator=generator)
+    shared = torch.randn(elements, generator=generator, dtype=torch.float32)
+    own = torch.randn(ranks, elements, generator=generator, dtype=torch.float32)
     return shared + require_number(noise, "noise") * own
 
 

@@ -139,7 +139,7 @@ def gradients_by_layer(
         ):
             loss = check_loss(loss_fn(_forward(model, inputs), _copy(targets)))
         # Multiplied by a tensor, as GradScaler does: an fp16 loss is promoted to fp32 by it.
-        scaled_loss = loss * torch.tensor(scale, device=loss.device)
+        scaled_loss = loss * torch.tensor(scale, dtype=torch.float32, device=loss.device)
         found = torch.autograd.grad(scaled_loss, list(parameters.values()), materialize_grads=True)
     by_layer: dict[str, list[Tensor]] = {}
     for name, gradient in zip(parameters, found, strict=True):

@@ -57,7 +57,7 @@ def check_dtype(dtype: torch.dtype) -> torch.dtype:
         raise TypeError(
             f"gradients are cast to a floating torch.dtype such as torch.float16, not to {_shown(dtype)}"
         )
-    signed = torch.tensor([-1.0, 0.0, 1.0])
+    signed = torch.tensor([-1.0, 0.0, 1.0], dtype=torch.float32, device="cpu")
     try:
         holds_them = bool((signed.to(dtype).to(torch.float32) == signed).all())
     except (RuntimeError, NotImplementedError) as error:

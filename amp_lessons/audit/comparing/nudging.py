@@ -110,5 +110,9 @@ def _can_be_nudged(tensor: Tensor) -> bool:
 def _factors(device: str, dtype: torch.dtype, eps: float) -> Tensor:
     """Return all factors twice in a row, so that most tensors take theirs without a copy."""
     drawn = torch.Generator("cpu").manual_seed(_SEED)
-    noise = torch.empty(_NOISE, device="cpu").uniform_(-1.0, 1.0, generator=drawn).to(device, dtype)
+    noise = (
+        torch.empty(_NOISE, dtype=torch.float32, device="cpu")
+        .uniform_(-1.0, 1.0, generator=drawn)
+        .to(device, dtype)
+    )
     return noise.mul_(eps).add_(1.0).repeat(2)

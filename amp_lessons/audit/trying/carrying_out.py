@@ -160,5 +160,7 @@ class _Nudge:
         for parameter in parameters_of(optimizer):
             if id(parameter) not in self._moved and parameter.is_floating_point():
                 self._moved.add(id(parameter))
-                by = torch.rand(parameter.shape, generator=self._draw).sub_(0.5)
+                by = torch.rand(
+                    parameter.shape, generator=self._draw, dtype=torch.float32, device="cpu"
+                ).sub_(0.5)
                 parameter.mul_(1 + by.to(parameter.device) * self._spacing)

@@ -52,7 +52,9 @@ def _random_bits(count: int) -> Tensor:
     return values[values.isfinite()]
 
 
-_TO_ROUND = RoundingCase("cast", "values that bf16 does not have", torch.tensor([0.1, -3.14159, 1e-3]))
+_TO_ROUND = RoundingCase(
+    "cast", "values that bf16 does not have", torch.tensor([0.1, -3.14159, 1e-3], dtype=torch.float32)
+)
 _HALF_A_UNIT = 0x8000
 _LARGEST_BF16 = 0x7F7F0000
 
