@@ -21,7 +21,8 @@ from amp_lessons.text.describing import describe
 def check(attempt: Attempt) -> Iterator[Finding]:
     """Have values rounded, from the simplest to the last corner, and hold them against PyTorch's own cast."""
     round_to_bfloat16 = attempt.function(torch.zeros(1))
-    _result(round_to_bfloat16, _TO_ROUND)  # first of all no cast, whatever it returns
+    to_round = RoundingCase("cast", "values that bf16 does not have", torch.tensor([0.1, -3.14159, 1e-3]))
+    _result(round_to_bfloat16, to_round)  # first of all no cast, whatever it returns
     for case in _cases():
         result = _result(round_to_bfloat16, case)
         _require_fp32(result)
@@ -52,9 +53,6 @@ def _random_bits(count: int) -> Tensor:
     return values[values.isfinite()]
 
 
-_TO_ROUND = RoundingCase(
-    "cast", "values that bf16 does not have", torch.tensor([0.1, -3.14159, 1e-3], dtype=torch.float32)
-)
 _HALF_A_UNIT = 0x8000
 _LARGEST_BF16 = 0x7F7F0000
 
