@@ -6,7 +6,8 @@
 #   make lab PYTHON=python3.12                                another Python than python3
 #   make test CONSTRAINTS=newest.txt                          other versions than those of constraints.txt; a file of its own may be empty
 #   make test PYTEST_ARGS="-k census"                         some of the tests
-#   make test AMP_LESSONS_SHARE=3/8                           another share of the attempts at exercises: tests/selection.py
+#   make test AMP_LESSONS_SINCE=v0.3.0                        with all that what changed since then can break: tests/selection.py
+#   make test AMP_LESSONS_TURN=all                            everything that `make test` may run
 #   make bench BENCH=import_time                              some of the benchmarks
 #   make notebooks NOTEBOOKS=notebooks/03_loss_scaling.ipynb  store one lesson again
 #   make classroom-load LOAD_ARGS="--levels 10 30"            how many learners: `--help` says what can be said
@@ -42,14 +43,14 @@ unexport PYTHONDONTWRITEBYTECODE
 # The processes that run tests take all cores, so each gets one thread: with more they wait for each other.
 test test-all quick: export OMP_NUM_THREADS := 1
 
-test: export AMP_LESSONS_SHARE ?= auto
-test-all quick: export AMP_LESSONS_SHARE := 1/1
+test: export AMP_LESSONS_TURN ?= auto
+test-all quick: export AMP_LESSONS_TURN := all
 
 .PHONY: help lab test test-all quick lint exercise notebooks bench gpu site classroom-load clean
 
 help:
 	@echo "make lab        open your own copy of the lessons in JupyterLab"
-	@echo "make test       twenty minutes on two cores: linters, code, notebooks, browser, a share of the attempts at exercises"
+	@echo "make test       ten minutes on two cores: linters, notebooks, views, what your change can break, an eighth of the rest"
 	@echo "make test-all   run everything there is, nightly and before a release"
 	@echo "make quick      one minute: formats, scaling, what is kept, and how the code is built"
 	@echo "make lint       run the linters"

@@ -1,97 +1,140 @@
-"""Which of the attempts at exercises a run takes, and which tests stay together on one worker.
+"""Which tests a run takes, and which of them stay together on one worker.
 
-There are over a thousand attempts, and each is judged in a process of its own. A plain ``pytest`` runs all
-that it is given. ``make test`` sets AMP_LESSONS_SHARE to ``auto``: all attempts at an exercise whose content
-has changed run, and of the others one eighth, the next one with the next commit. The header of the run names
-the share and how to run the same again. A test that is to be shared out has the mark
-``attempt("exercise_id")``, or ``attempt("lesson 03")`` where it looks at a whole lesson.
+A plain ``pytest`` runs all that it is given. ``make test`` sets AMP_LESSONS_TURN to ``auto`` and takes
 
-Other tests with many cases that take long have the mark ``in_turn``: of their cases an eighth runs as well,
-at least one, and all of them where the test's file has changed.
+- every notebook, the tests of ``EVERY_TIME``, and every test with the mark ``every_time``;
+- each file of tests whose content differs from the main branch's, or on it from that of the last commit:
+  ``tests/contents.py`` says what a file rests on. Of the others an eighth, the next with the next commit;
+- of a test with many cases that take long, marked ``in_turn``, an eighth where its file runs, at least one,
+  and all where the file itself differs;
+- of the thousand attempts at exercises, each judged in a process of its own and marked
+  ``attempt("exercise_id")``, all at an exercise whose content differs, and an eighth of the others.
+
+The header of a run says what it took, and how to run the same again.
 """
 
 from __future__ import annotations
 
-import ast
-import datetime
 import gc
+import json
 import os
 import re
 import subprocess
 import zlib
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.contents import Contents
+
 ROOT = Path(__file__).parents[1]
-SHARE, CHANGED = "AMP_LESSONS_SHARE", "AMP_LESSONS_CHANGED"
+TURN, SINCE, CHOSEN = "AMP_LESSONS_TURN", "AMP_LESSONS_SINCE", "AMP_LESSONS_CHOSEN"
 SHARES = 8
-_EXERCISES = Path("amp_lessons", "exercises")
+EVERY_TIME = ("notebooks/", "tests/views/")  # views drive each of their controls
+EVERYTHING = {"conftest.py", "constraints.txt", "pyproject.toml", "tests/contents.py", "tests/selection.py"}
+_EXERCISES = "amp_lessons/exercises/"
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The ``number``-th of ``of`` shares, from 0, and all attempts at the ``changed`` exercises."""
+    """What a run takes, of the files of ``tests`` in their order; without a ``turn`` everything.
 
-    number: int
-    of: int
-    changed: frozenset[str] = frozenset()
-    why: str = ""
+    ``edited`` are the exercises and the files of tests that differ themselves since the commit ``since``,
+    ``touched`` the files of tests that rest on something that does.
+    """
+
+    turn: int | None = None
+    since: str = ""
+    edited: tuple[str, ...] = ()
+    touched: tuple[str, ...] = ()
+    tests: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        if self.of == 1:
-            return "attempts at exercises: all"
-        whole = f"; all of {', '.join(sorted(self.changed))}" if self.changed else ""
-        again = f"{SHARE}={self.number + 1}/{self.of} {CHANGED}={','.join(sorted(self.changed))}"
-        return f"attempts at exercises: share {self.number + 1} of {self.of}{self.why}{whole}; again: {again}"
+        if self.turn is None:
+            return "tests: all"
+        again = f"{TURN}={self.turn} {SINCE}={self.since}"
+        touched = (
+            f"{len(self.touched)} of {len(self.tests)} files that rest on what differs from {self.since}"
+        )
+        return (
+            f"tests: {touched}, and share {self.turn % SHARES + 1} of {SHARES} of the others; again: {again}"
+        )
 
-    def takes(self, of_what: str, index: int, cases: int = SHARES) -> bool:
-        """Whether the ``index``-th of ``cases`` is run, of a test of an exercise, or of a test file."""
-        shares = min(self.of, cases)  # where there are fewer cases than shares, each run takes one
-        mine = (index + zlib.crc32(of_what.encode())) % shares == self.number % shares
-        return mine or of_what in self.changed
+    def takes_file(self, file: str) -> bool:
+        """Whether the tests of a file run: those of neighbours have other turns."""
+        if (
+            self.turn is None
+            or file in self.touched
+            or file.startswith(EVERY_TIME)
+            or file not in self._place
+        ):
+            return True
+        return self._place[file] % SHARES == self.turn % SHARES
 
+    @cached_property
+    def _place(self) -> dict[str, int]:
+        return {file: place for place, file in enumerate(self.tests)}
 
-def choice(asked: str, changed: str | None = None, root: Path = ROOT) -> Choice:
-    """Return what the two variables of the environment ask for. Raises UsageError for what is no share."""
-    if asked == "auto":
-        number, why = _turn(root)
-        return Choice(number % SHARES, SHARES, what_changed(root), why)
-    found = re.fullmatch(r"(\d+)/(\d+)", asked or "1/1")
-    if not found or not 1 <= int(found[1]) <= int(found[2]):
-        raise pytest.UsageError(f"{SHARE} is 'auto' or a share such as 3/{SHARES}, not {asked!r}")
-    return Choice(int(found[1]) - 1, int(found[2]), frozenset(filter(None, (changed or "").split(","))))
+    def takes_attempt(self, exercise: str, index: int) -> bool:
+        """Whether the ``index``-th attempt at an exercise runs."""
+        return self.turn is None or exercise in self.edited or _has_turn(exercise, index, self.turn)
 
-
-def _turn(root: Path) -> tuple[int, str]:
-    """Count commits; days where git does not know them all, so that each share has its turn there, too."""
-    if _git(root, "rev-parse", "--is-shallow-repository") == "false":
-        return int(_git(root, "rev-list", "--count", "HEAD") or 0), " by the number of commits"
-    return datetime.date.today().toordinal(), " by the date"
-
-
-def what_changed(root: Path = ROOT) -> frozenset[str]:
-    """Name the exercises and test files that differ from the main branch, or on it from the last commit.
-
-    What an exercise consists of is its folder, and what its modules import of ``amp_lessons.exercises`` that
-    not every exercise does. Nothing has changed where git does not know.
-    """
-    names = _differing(root)
-    files = set(map(Path, names))
-    of_exercises = {name for name, sources in contents(root).items() if files & sources}
-    return frozenset(of_exercises | {name for name in names if re.fullmatch(r"tests/.*test_\w+\.py", name)})
+    def takes_case(self, file: str, index: int, cases: int) -> bool:
+        """Whether the ``index``-th of the ``cases`` of a test runs, where its file does."""
+        if self.turn is None or file in self.edited:
+            return True
+        turn = self.turn + self.turn // SHARES  # in each turn of the file, too, it is another one
+        return _has_turn(file, index, turn, min(SHARES, cases))
 
 
-def _differing(root: Path) -> list[str]:
-    base = _base(root)
-    if not base:
-        return []
-    differing = _git(root, "diff", "--name-only", base).splitlines()
-    return differing + _git(root, "ls-files", "--others", "--exclude-standard").splitlines()
+def _has_turn(of_what: str, index: int, turn: int, shares: int = SHARES) -> bool:
+    return (index + zlib.crc32(of_what.encode())) % shares == turn % shares
+
+
+def choice(asked: str, since: str = "", root: Path = ROOT) -> Choice:
+    """Return what the two variables of the environment ask for. Raises UsageError for what is no turn."""
+    if asked in ("", "all"):
+        return Choice()
+    if asked != "auto" and not asked.isdecimal():
+        raise pytest.UsageError(f"{TURN} is 'auto', 'all' or a number of commits, not {asked!r}")
+    if since and not _git(root, "rev-parse", "--verify", "--quiet", f"{since}^{{commit}}"):
+        raise pytest.UsageError(f"{SINCE} is a commit, not {since!r}")
+    since = _git(
+        root, "rev-parse", "--verify", "--quiet", "--short", f"{since}^{{commit}}" if since else _base(root)
+    )
+    if not since:
+        return Choice()  # who does not know what differs runs all
+    turn = int(_git(root, "rev-list", "--count", "HEAD") if asked == "auto" else asked)
+    return _since(root, turn, since)
+
+
+def _since(root: Path, turn: int, since: str) -> Choice:
+    new = _git(root, "ls-files", "--others", "--exclude-standard").splitlines()
+    differing = {*_git(root, "diff", "--name-only", since).splitlines(), *new}
+    files = {*_git(root, "ls-files").splitlines(), *new}
+    contents = Contents(root, (each for each in files if (root / each).is_file()))
+    tests = tuple(sorted(each for each in contents.files if re.fullmatch(r"tests/.*test_\w+\.py", each)))
+    edited = {name for name, content in of_exercises(contents).items() if content & differing}
+    touched = [each for each in tests if differing & EVERYTHING or contents.of_tests(each) & differing]
+    return Choice(turn, since, tuple(sorted(edited | differing.intersection(tests))), tuple(touched), tests)
+
+
+def of_exercises(contents: Contents) -> dict[str, set[str]]:
+    """Return what each exercise consists of: its folder, and what of their room not all of them use."""
+    every = {each for each in contents.files if each.startswith(_EXERCISES)}
+    cards = (each for each in every if re.fullmatch(rf"{_EXERCISES}[^_/]\w*/card\.md", each))
+    own = {
+        Path(card).parent.name: {each for each in every if Path(each).parent == Path(card).parent}
+        for card in cards
+    }
+    shelf = frozenset({f"{_EXERCISES}__init__.py", f"{_EXERCISES}exercise.py"})  # which lead to all of them
+    used = {name: contents.of(*files, closed=shelf) & every for name, files in own.items()}
+    by_all = set.intersection(*used.values()) if used else set()
+    return {name: own[name] | (used[name] - by_all) for name in own}
 
 
 def _base(root: Path) -> str:
@@ -100,7 +143,7 @@ def _base(root: Path) -> str:
         forked = _git(root, "merge-base", "HEAD", branch)
         if forked and forked != head:
             return forked
-    return _git(root, "rev-parse", "--verify", "--quiet", "HEAD~1")
+    return "HEAD~1"
 
 
 def _git(root: Path, *arguments: str) -> str:
@@ -110,35 +153,6 @@ def _git(root: Path, *arguments: str) -> str:
     except OSError:
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""
-
-
-def contents(root: Path = ROOT) -> dict[str, set[Path]]:
-    """Return the files, relative to ``root``, that make each exercise what it is."""
-    folders = [card.parent for card in sorted((root / _EXERCISES).glob("[!_]*/card.md"))]
-    own = {folder.name: {p.relative_to(root) for p in folder.glob("*.*")} for folder in folders}
-    used = {name: _all_imported(root, files) for name, files in own.items()}
-    by_all = set.intersection(*used.values()) if used else set()
-    return {name: own[name] | (used[name] - by_all) for name in own}
-
-
-def _all_imported(root: Path, files: set[Path]) -> set[Path]:
-    """Return the modules among the exercises that some files import, directly or by others."""
-    seen: set[Path] = set()
-    waiting = [each for each in files if each.suffix == ".py"]
-    while waiting:
-        imported = set(_imported(root, waiting.pop())) - seen
-        seen |= imported
-        waiting += imported
-    return seen
-
-
-def _imported(root: Path, file: Path) -> Iterator[Path]:
-    for node in ast.walk(ast.parse((root / file).read_text("utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            for name in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names)):
-                stem = Path(*name.split("."))
-                if stem.is_relative_to(_EXERCISES) and (root / stem).with_suffix(".py").is_file():
-                    yield stem.with_suffix(".py")
 
 
 _OF_AN_EXERCISE = re.compile(
@@ -159,14 +173,16 @@ _CHOICE = pytest.StashKey[Choice]()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Choose once, before there are workers: they take what they find in the environment."""
-    chosen = choice(os.environ.get(SHARE, ""), os.environ.get(CHANGED))
-    os.environ[SHARE] = f"{chosen.number + 1}/{chosen.of}"
-    os.environ[CHANGED] = ",".join(sorted(chosen.changed))
+    if os.environ.get("PYTEST_XDIST_WORKER") and CHOSEN in os.environ:
+        chosen = Choice(**json.loads(os.environ[CHOSEN]))
+    else:
+        chosen = choice(os.environ.get(TURN, ""), os.environ.get(SINCE, ""))
+        os.environ[CHOSEN] = json.dumps(asdict(chosen))
     config.stash[_CHOICE] = chosen
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    """Say which share runs, and how to run the same again."""
+    """Say what runs, and how to run the same again."""
     return str(config.stash[_CHOICE])
 
 
@@ -177,22 +193,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept: list[pytest.Item] = []
     left_out: list[pytest.Item] = []
     for item in items:
-        test, of_what = _test_of(item)
-        few = cases[test, of_what] if item.get_closest_marker("in_turn") else SHARES
-        takes = not of_what or chosen.takes(of_what, counted[test, of_what], few)
-        counted[test, of_what] += 1
-        (kept if takes else left_out).append(item)
+        test = _test_of(item)
+        (kept if _takes(chosen, item, counted[test], cases[test]) else left_out).append(item)
+        counted[test] += 1
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = kept
 
 
-def _test_of(item: pytest.Item) -> tuple[str, str]:
-    """Name an item's test, and of what it is a case: of an exercise, of a file of tests, or of nothing."""
-    test = item.nodeid.partition("[")[0]
+def _takes(chosen: Choice, item: pytest.Item, index: int, cases: int) -> bool:
+    file = item.nodeid.partition("::")[0]
+    if item.get_closest_marker("every_time"):
+        return True
     if attempt := item.get_closest_marker("attempt"):
-        return test, attempt.args[0]
-    return test, test.partition("::")[0] if item.get_closest_marker("in_turn") else ""
+        return chosen.takes_attempt(attempt.args[0], index)
+    in_turn = item.get_closest_marker("in_turn")
+    return chosen.takes_file(file) and (not in_turn or chosen.takes_case(file, index, cases))
+
+
+def _test_of(item: pytest.Item) -> tuple[str, str]:
+    """Name an item's test, and the exercise that it is an attempt at."""
+    attempt = item.get_closest_marker("attempt")
+    return item.nodeid.partition("[")[0], attempt.args[0] if attempt else ""
 
 
 @pytest.hookimpl(optionalhook=True)

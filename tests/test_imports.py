@@ -14,7 +14,7 @@ import pytest
 from amp_lessons import views
 from benchmarks import import_time
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.rests_on("amp_lessons/")]
 
 HEAVY = {"matplotlib", "ipywidgets", "IPython", "sklearn", "scipy", "pandas", "transformers", "jupyterlab"}
 

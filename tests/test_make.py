@@ -108,13 +108,13 @@ def test_test_runs_everything_strictly_but_what_is_left_to_test_all(checkout, ta
 
 
 @pytest.mark.parametrize(
-    ("target", "given", "share"),
-    [("test", {}, "auto"), ("test", {"AMP_LESSONS_SHARE": "3/8"}, "3/8")]
-    + [(target, {"AMP_LESSONS_SHARE": "3/8"}, "1/1") for target in ("test-all", "quick")],
+    ("target", "given", "turn"),
+    [("test", {}, "auto"), ("test", {"AMP_LESSONS_TURN": "12"}, "12")]
+    + [(target, {"AMP_LESSONS_TURN": "12"}, "all") for target in ("test-all", "quick")],
 )
-def test_test_runs_a_share_of_the_attempts_and_test_all_all_of_them(checkout, target, given, share):
+def test_test_leaves_out_what_has_no_turn_and_test_all_nothing(checkout, target, given, turn):
     with (checkout / "Makefile").open("a") as file:
-        file.write(f"{target}: shown\nshown:\n\t@echo share: $$AMP_LESSONS_SHARE\n")
+        file.write(f"{target}: shown\nshown:\n\t@echo turn: $$AMP_LESSONS_TURN\n")
     stamps = [checkout / ".venv" / name for name in ("bin/pip", "installed-lab", "installed-test")]
     stamps[0].parent.mkdir(parents=True)
     for stamp in stamps:
@@ -124,7 +124,7 @@ def test_test_runs_a_share_of_the_attempts_and_test_all_all_of_them(checkout, ta
     nothing.chmod(0o755)
     for program in ("python", "ruff", "mypy"):
         (stamps[0].parent / program).symlink_to(nothing)
-    assert f"share: {share}" in run_make(checkout, target, **given)
+    assert f"turn: {turn}" in run_make(checkout, target, **given)
 
 
 def test_quick_takes_what_is_named(checkout):

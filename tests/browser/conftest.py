@@ -28,17 +28,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What is seen of the course's notebooks, to run and write beside, as ``notebooks/`` in a folder."""
+    """A folder with ``notebooks/`` in it, for the notebooks that are opened, to run and write beside."""
     root = tmp_path_factory.mktemp("course")
     (root / "notebooks").mkdir()
-    for path in (REPOSITORY / "notebooks").glob("*.ipynb"):
-        nbformat.write(only_what_is_seen(nbformat.read(path, 4)), root / "notebooks" / path.name)
     return root
+
+
+def bring(course: Path, path: str) -> None:
+    """Put what is seen of one of the course's notebooks into that folder."""
+    if not (course / path).exists():
+        nbformat.write(only_what_is_seen(nbformat.read(REPOSITORY / path, 4)), course / path)
 
 
 @pytest.fixture(scope="session")
 def lab_server(chromium: str, course: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabServer]:
-    """JupyterLab on that copy."""
+    """JupyterLab on that folder."""
     with LabServer(course, tmp_path_factory.mktemp("jupyter")) as server:
         yield server
 
@@ -62,10 +66,11 @@ def write_notebook(course: Path) -> Iterator[Callable[..., str]]:
 
 
 @contextmanager
-def _windows(browser: Browser, server: LabServer) -> Iterator[Callable[..., NotebookPage]]:
+def _windows(browser: Browser, server: LabServer, course: Path) -> Iterator[Callable[..., NotebookPage]]:
     contexts = []
 
     def open_(path: str, without: str = "", unfolded: bool = True) -> NotebookPage:
+        bring(course, path)
         contexts.append(browser.new_context(viewport={"width": 1280, "height": 1000}))
         page = contexts[-1].new_page()
         if without:
@@ -79,20 +84,24 @@ def _windows(browser: Browser, server: LabServer) -> Iterator[Callable[..., Note
 
 
 @pytest.fixture(scope="module")
-def open_notebook(browser: Browser, lab_server: LabServer) -> Iterator[Callable[..., NotebookPage]]:
+def open_notebook(
+    browser: Browser, lab_server: LabServer, course: Path
+) -> Iterator[Callable[..., NotebookPage]]:
     """Open a notebook by its path, ``notebooks/03_loss_scaling.ipynb`` say, in a window of its own.
 
     What the page asks for from addresses that match the glob ``without`` does not reach it. What is deeper is
     unfolded, unless it shall stay as it is for a learner.
     """
-    with _windows(browser, lab_server) as open_:
+    with _windows(browser, lab_server, course) as open_:
         yield open_
 
 
 @pytest.fixture(scope="module")
-def lesson(request: pytest.FixtureRequest, browser: Browser, lab_server: LabServer) -> Iterator[NotebookPage]:
+def lesson(
+    request: pytest.FixtureRequest, browser: Browser, lab_server: LabServer, course: Path
+) -> Iterator[NotebookPage]:
     """The module's ``NOTEBOOK``, open and run once for all of its tests."""
-    with _windows(browser, lab_server) as open_:
+    with _windows(browser, lab_server, course) as open_:
         yield open_(request.module.NOTEBOOK).run_all()
 
 

@@ -10,6 +10,8 @@ from amp_lessons import exercises
 from tests.exercises.spots import exercises_alone
 from tools.browser.jupyter_page import LIVE
 
+pytestmark = pytest.mark.rests_on("amp_lessons/views/")
+
 NOTEBOOK = "notebooks/exercises_of_lesson_03.ipynb"
 FORGETS = "            self._clean_steps = 0\n        else:"  # what an overflow does to the count
 

@@ -17,7 +17,7 @@ from amp_lessons.site.float_page import float_page
 from amp_lessons.site.shell import html_of
 from amp_lessons.views.widgets.bits import describe, describe_error
 
-pytestmark = [pytest.mark.slow]
+pytestmark = [pytest.mark.slow, pytest.mark.rests_on("amp_lessons/views/")]
 
 TAG = "<img src=x onerror=alert(1)>"
 VALUES = (

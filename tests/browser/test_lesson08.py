@@ -60,11 +60,9 @@ def test_nothing_of_ours_keeps_anyone_out(lesson):
     assert lesson.errors == []
 
 
-@pytest.mark.attempt("lesson 08")
 def test_it_can_be_read_on_a_narrow_page_and_on_a_dark_one(lesson):
     expect_it_readable_narrow_and_dark(lesson)
 
 
-@pytest.mark.attempt("lesson 08")
 def test_the_next_morning_each_view_says_how_to_get_its_controls(lesson):
     expect_it_the_next_morning(lesson)

@@ -172,11 +172,9 @@ def test_a_hand_in_that_passes_leaves_the_keyboard_in_its_cell(open_notebook, wr
     expect(view).to_contain_text("Saved: ")
 
 
-@pytest.mark.attempt("lesson 10")
 def test_it_can_be_read_on_a_narrow_page_and_on_a_dark_one(lesson):
     expect_it_readable_narrow_and_dark(lesson)
 
 
-@pytest.mark.attempt("lesson 10")
 def test_the_next_morning_each_view_says_how_to_get_its_controls(lesson):
     expect_it_the_next_morning(lesson)

@@ -17,6 +17,8 @@ from classroom.load import klass, places, recording
 from classroom.load.klass import Class, ClassFound, Waits, waits
 from classroom.load.learner import BrokenError
 
+pytestmark = pytest.mark.rests_on("notebooks/")
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.usefixtures("no_loop_runs"),

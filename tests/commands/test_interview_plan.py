@@ -9,6 +9,8 @@ import pytest
 from amp_lessons.commands import cli
 from amp_lessons.keeping import plan as keeping
 
+pytestmark = pytest.mark.rests_on("notebooks/")
+
 FRIDAY = date.today() + timedelta(days=9)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 
 import pytest
@@ -149,9 +150,15 @@ def some_ids(name, way):
     return TOUCHY_IDS if way == "inprocess" else TOUCHY_IDS[:1]
 
 
+def in_each_setting():
+    """Pair settings with ways to check; with all of them at once every solution is checked in each run."""
+    hardest = ("everything", "inprocess")
+    pairs = itertools.product(SETTINGS, WAYS)
+    return [pytest.param(*each, marks=pytest.mark.every_time if each == hardest else ()) for each in pairs]
+
+
 @pytest.mark.in_turn
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize(("name", "way"), in_each_setting())
 def test_the_solutions_pass_and_the_setting_stays(name, way):
     outside = settings()
     with SETTINGS[name]():

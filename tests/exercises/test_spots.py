@@ -13,6 +13,8 @@ from amp_lessons import exercises
 from tests.browser.seen_cells import names_of
 from tests.exercises.spots import NOTEBOOKS, ROOT, code_cells, imports_of, named, of_lesson
 
+pytestmark = pytest.mark.rests_on("notebooks/", "amp_lessons/views/")
+
 CARD = re.compile(r'^views\.ExerciseCard\("(\w+)"\)$')
 CHECK = re.compile(r'^views\.check\("(\w+)", .+\)$')
 CHECK_TIMEOUT_S = 60

@@ -8,6 +8,8 @@ import pytest
 
 from tests.material.lesson07_cells import CELLS, names_of
 
+pytestmark = pytest.mark.rests_on("notebooks/", "amp_lessons/")
+
 FORM = [name for name in CELLS if name.startswith("own-") and not name.endswith("quiz")]
 IMAGES = """
 def make_model():

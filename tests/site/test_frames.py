@@ -15,6 +15,8 @@ from amp_lessons.site.making import LIVE
 from amp_lessons.site.packing import Pack, differences
 from amp_lessons.site.widgets import widget_scripts
 
+pytestmark = pytest.mark.rests_on("notebooks/", "amp_lessons/")
+
 
 def unpacked(packed):
     """What ``views.js`` makes of a pack."""

@@ -24,7 +24,7 @@ from amp_lessons.site.questions import behind_questions, question_html
 from amp_lessons.site.shell import Page, html_of
 from tests.site.sites import build_still
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.rests_on("notebooks/", "amp_lessons/")]
 
 FRONT_KB, LESSON_KB = 300, 1500  # what a page may weigh, packed, with all that it loads at once
 LOADED = {
