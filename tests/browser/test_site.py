@@ -19,7 +19,7 @@ from tests.audit.explaining.test_library_messages import IN_FILES, REPORTED
 from tests.browser.site_pages import keeps_out, open_pages
 from tests.site.sites import build_live, loss_scale_view
 
-pytestmark = [pytest.mark.slow]
+pytestmark = [pytest.mark.slow, pytest.mark.rests_on("notebooks/", "amp_lessons/views/")]
 
 OTHERS = ("index", "glossary", "symptoms", "explain", "float", "search", "cards", "live")
 TAG = "<img src=x onerror=alert(1)>"

@@ -14,7 +14,11 @@ from amp_lessons.lessons import shipped
 from tests.browser.site_pages import keeps_out, open_pages
 from tests.site.sites import build_lesson
 
-pytestmark = [pytest.mark.slow, pytest.mark.in_turn]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.in_turn,
+    pytest.mark.rests_on("notebooks/", "amp_lessons/views/"),
+]
 
 LESSON_BYTES = 1_500_000  # packed, with the frames of all views as they stand at first
 

@@ -7,6 +7,8 @@ from playwright.sync_api import expect
 
 from tests.browser.next_morning import HOW, expect_what_stands_in, stand_ins
 
+pytestmark = pytest.mark.rests_on("amp_lessons/views/")
+
 SHOWN = {
     "view": "import torch\nfrom amp_lessons import views\nviews.CensusView(torch.logspace(-9, 3, 99))",
     "quiz": "views.Quiz('scaling.floor')",
