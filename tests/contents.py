@@ -106,19 +106,19 @@ class Contents:
         yield from (each for each in self.files if each.startswith(tuple(folders)))
 
     def _behind(self, module: str, name: str = "") -> Iterator[str]:
-        """Yield the file of a module, or of the one that a package loads a name from."""
-        parts = module.split(".")
-        packages = (".".join(parts[:length]) for length in range(1, len(parts)))
-        yield from (self._modules[each] for each in packages if each in self._modules)  # they are run as well
+        """Yield the file of a module, or of the one that a package loads a name from, and their packages'."""
         while name:
+            yield from self._on_the_way_to(module)
             if f"{module}.{name}" in self._modules:
                 module, name = f"{module}.{name}", ""
             else:
-                if module in self._modules:
-                    yield self._modules[module]
                 module, name = self._stub(module).get(name, (module, ""))
-        if module in self._modules:
-            yield self._modules[module]
+        yield from self._on_the_way_to(module)
+
+    def _on_the_way_to(self, module: str) -> Iterator[str]:
+        parts = module.split(".")
+        dotted = (".".join(parts[:length]) for length in range(1, len(parts) + 1))
+        yield from (self._modules[each] for each in dotted if each in self._modules)
 
     @cached_property
     def _modules(self) -> dict[str, str]:

@@ -12,7 +12,7 @@ from amp_lessons import interview
 from amp_lessons.interview import bank
 from amp_lessons.interview.questions import placeholders
 
-pytestmark = pytest.mark.rests_on("amp_lessons/audit/", "amp_lessons/lessons/", "amp_lessons/material/")
+pytestmark = pytest.mark.rests_on("amp_lessons/")
 
 QUESTIONS = interview.QUESTIONS
 IDS = [question.id for question in QUESTIONS]
