@@ -169,6 +169,7 @@ def together(nodeid: str) -> str:
 
 
 _CHOICE = pytest.StashKey[Choice]()
+_BY_THEMSELVES = re.compile("attempt|every_time")  # tests that run whatever their file does
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -184,6 +185,16 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_report_header(config: pytest.Config) -> str:
     """Say what runs, and how to run the same again."""
     return str(config.stash[_CHOICE])
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import what has no turn, unless some of its tests may run all the same: each worker would."""
+    if collection_path.suffix != ".py" or not collection_path.is_relative_to(ROOT):
+        return None
+    file = collection_path.relative_to(ROOT).as_posix()
+    if config.stash[_CHOICE].takes_file(file) or _BY_THEMSELVES.search(collection_path.read_text("utf-8")):
+        return None
+    return True
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
