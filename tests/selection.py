@@ -169,7 +169,7 @@ def together(nodeid: str) -> str:
 
 
 _CHOICE = pytest.StashKey[Choice]()
-_BY_THEMSELVES = re.compile("attempt|every_time")  # tests that run whatever their file does
+_BY_THEMSELVES = re.compile("attempt|verdicts|every_time")  # tests that run whatever their file does
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -203,3 +204,17 @@ def test_the_attempts_at_one_exercise_stay_together_and_so_does_a_file():
     assert together("tests/views/test_quiz.py::test_a[x-y]") == "tests/views/test_quiz.py"
     proofs = {together(f"tests/interview/test_{name}.py::test_it") for name in ("bank", "proofs")}
     assert len(proofs) == 1
+
+
+def test_what_has_no_turn_is_not_imported_unless_some_of_it_runs_by_itself():
+    paths = {path: path.read_text("utf-8") for path in selection.ROOT.glob("tests/**/test_*.py")}
+    files = tuple(sorted(path.relative_to(selection.ROOT).as_posix() for path in paths))
+    config = SimpleNamespace(stash={selection._CHOICE: replace(QUIET, tests=files)})
+    ignored = {path for path in paths if selection.pytest_ignore_collect(path, config)}
+    assert len(ignored) > len(files) / 2
+    assert not any("mark.attempt" in paths[path] or "verdicts" in paths[path] for path in ignored)
+    assert not any("/views/" in path.as_posix() for path in ignored)
+    assert (
+        selection.pytest_ignore_collect(selection.ROOT / "notebooks" / "01_number_formats.ipynb", config)
+        is None
+    )
