@@ -11,6 +11,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Browser, Page, expect
 
+from amp_lessons.lessons import shipped
 from tests.browser.seen_cells import only_what_is_seen
 from tools.browser.jupyter_page import REPOSITORY, LabServer, NotebookPage
 
@@ -38,6 +39,13 @@ def bring(course: Path, path: str) -> None:
     """Put what is seen of one of the course's notebooks into that folder."""
     if not (course / path).exists():
         nbformat.write(only_what_is_seen(nbformat.read(REPOSITORY / path, 4)), course / path)
+
+
+@pytest.fixture(scope="session")
+def all_lessons(course: Path) -> None:
+    """All of the course's notebooks in that folder: where links lead."""
+    for head in shipped.heads():
+        bring(course, f"notebooks/{head.file}")
 
 
 @pytest.fixture(scope="session")

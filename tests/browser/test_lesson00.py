@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
 from playwright.sync_api import expect
 
 from amp_lessons.lessons import shipped
@@ -12,6 +13,8 @@ from amp_lessons.routes import minutes
 from tests.browser.legible import expect_it_readable_narrow_and_dark
 from tests.browser.next_morning import expect_it_the_next_morning
 from tools.browser.jupyter_page import REPOSITORY
+
+pytestmark = pytest.mark.usefixtures("all_lessons")
 
 NOTEBOOK = "notebooks/00_start_here.ipynb"
 
