@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from functools import partial
 from importlib import metadata
 from typing import Any
 
@@ -133,8 +136,10 @@ def test_every_instrument_can_be_imported_and_the_course_says_what_installs_it(a
     assert "amp-lessons lab is a part of the course" in done.stderr
 
 
-def audited_losses(net: torch.nn.Module, x: torch.Tensor) -> tuple[Any, ...]:
+def audited_losses() -> tuple[Any, ...]:
     """Train a little with a scaler, watched; return what the audit found, and the losses it saw."""
+    torch.manual_seed(0)
+    net, x = torch.nn.Linear(64, 8, dtype=torch.float32), torch.randn(16, 64, dtype=torch.float32)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     with audit.watch(net, every=2) as seen:
@@ -154,6 +159,7 @@ def numbers_of_instruments() -> dict[str, Any]:
     """Compute with every instrument that makes tensors of its own, from inputs in fp32."""
     draw = torch.Generator().manual_seed(0)
     x = torch.randn(16, 64, generator=draw, dtype=torch.float32) * 1e-3
+    product = formats.product(x, x.t(), formats.FORMATS["bf16"])
     net = torch.nn.Sequential(torch.nn.Linear(64, 8, dtype=torch.float32))
     torch.nn.init.constant_(net[0].weight, 0.1)
     torch.nn.init.zeros_(net[0].bias)
@@ -163,23 +169,45 @@ def numbers_of_instruments() -> dict[str, Any]:
         "rounded": [each.quantize(x).tolist() for name, each in formats.FORMATS.items() if name != "e8m0"],
         "blocks": [str(formats.scaling_error(x, each)) for each in formats.BLOCK_FORMATS.values()],
         "sums": formats.repeated_update(0.001, formats.FORMATS["bf16"], 20),
+        "product": (product.dtype, product.tolist()),
+        "turned": fp8.random_hadamard(x).tolist(),
         "census": [scaling.backward_at(net, (x, classes), loss_fn, scale) for scale in (1.0, 2.0**20)],
         "by hand": (quantized.scales.tolist(), quantized.amax.tolist()),
         "long sums": fp8.long_sums(2**7).exact.tolist(),
         "recipe": [each.tolist() for each in fp8.convert(net, fp8.RECIPES["delayed"]).state_dict().values()],
         "ranks": parallel.rank_gradients(2, 4).tolist(),
-        "audit": audited_losses(net, x),
     }
 
 
-@pytest.mark.parametrize("default", [torch.bfloat16, torch.float16, torch.float64], ids=str)
-def test_they_compute_the_same_whatever_dtype_a_script_has_made_the_default(default):
-    expected = numbers_of_instruments()
-    torch.set_default_dtype(default)
+@contextlib.contextmanager
+def default(dtype: torch.dtype) -> Iterator[None]:
+    torch.set_default_dtype(dtype)
     try:
-        assert numbers_of_instruments() == expected
+        yield
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+def autocast_on() -> contextlib.AbstractContextManager[Any]:
+    return torch.autocast("cpu", torch.bfloat16)
+
+
+DTYPES = [torch.bfloat16, torch.float16, torch.float64]
+SETTINGS = {**{str(dtype): partial(default, dtype) for dtype in DTYPES}, "autocast": autocast_on}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_they_compute_the_same_whatever_a_script_has_set(setting):
+    expected = numbers_of_instruments()
+    with SETTINGS[setting]():
+        assert numbers_of_instruments() == expected
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_training_in_fp32_is_audited_alike_whatever_dtype_is_the_default(dtype):
+    expected = audited_losses()
+    with default(dtype):
+        assert audited_losses() == expected
 
 
 def test_a_script_is_audited(alone, tmp_path):

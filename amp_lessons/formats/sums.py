@@ -135,8 +135,7 @@ def product(a: Tensor, b: Tensor, operands: FloatFormat, accumulator: FloatForma
     _check_shapes(a, b)
     _check_formats(operands, accumulator)
     if accumulator is _FP32:
-        with fp32_products(tf32=False):
-            return operands.quantize(a) @ operands.quantize(b)
+        return _product_of_fp32(operands.quantize(a), operands.quantize(b), tf32=False)
     return _partial_sums(a, b, operands, accumulator)[-1]
 
 
@@ -168,8 +167,13 @@ def tf32_product(a: Tensor, b: Tensor) -> Tensor:
     _check_shapes(a, b)
     if not (a.is_cuda and torch.cuda.get_device_capability(a.device) >= (8, 0)):
         raise ValueError("TF32 needs a and b on an NVIDIA GPU of compute capability 8.0 or more (Ampere).")
-    with fp32_products(tf32=True):
-        return rounding.as_float32(a) @ rounding.as_float32(b)
+    return _product_of_fp32(rounding.as_float32(a), rounding.as_float32(b), tf32=True)
+
+
+def _product_of_fp32(a: Tensor, b: Tensor, *, tf32: bool) -> Tensor:
+    """Return a @ b, also where autocast would round both to 16 bits."""
+    with fp32_products(tf32=tf32), torch.autocast(a.device.type, enabled=False):
+        return a @ b
 
 
 def _check_formats(operands: FloatFormat, accumulator: FloatFormat) -> None:

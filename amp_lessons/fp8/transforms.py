@@ -41,7 +41,7 @@ def random_hadamard(x: Tensor, size: int = 16, *, seed: int = 0) -> Tensor:
         raise ValueError("x has at least one dimension, along which it is turned")
     x = rounding.as_float32(x)
     turn = _turn(require_whole(size, "size"), require_whole(seed, "seed", least=0), x.device)
-    with fp32_products(tf32=False):
+    with fp32_products(tf32=False), torch.autocast(x.device.type, enabled=False):
         return (pad(x, (0, -x.shape[-1] % size)).unflatten(-1, (-1, size)) @ turn).flatten(-2)
 
 
