@@ -10,6 +10,7 @@ from functools import lru_cache
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.functional import pad
 
 from amp_lessons.arguments import require, require_whole
@@ -40,7 +41,8 @@ def random_hadamard(x: Tensor, size: int = 16, *, seed: int = 0) -> Tensor:
     if not x.dim():
         raise ValueError("x has at least one dimension, along which it is turned")
     x = rounding.as_float32(x)
-    turn = _turn(require_whole(size, "size"), require_whole(seed, "seed", least=0), x.device)
+    made = _turn.__wrapped__ if isinstance(x, FakeTensor) else _turn  # beside a fake tensor it is fake itself
+    turn = made(require_whole(size, "size"), require_whole(seed, "seed", least=0), x.device)
     with fp32_products(tf32=False), torch.autocast(x.device.type, enabled=False):
         return (pad(x, (0, -x.shape[-1] % size)).unflatten(-1, (-1, size)) @ turn).flatten(-2)
 
@@ -49,5 +51,5 @@ def random_hadamard(x: Tensor, size: int = 16, *, seed: int = 0) -> Tensor:
 def _turn(size: int, seed: int, device: torch.device) -> Tensor:
     matrix = hadamard(size)
     draw = torch.Generator().manual_seed(seed)
-    signs = torch.randint(2, (size, 1), generator=draw) * 2 - 1
-    return (signs * matrix).to(device)
+    signs = torch.randint(2, (size, 1), generator=draw, device="cpu") * 2 - 1
+    return (signs * matrix.cpu()).to(device)

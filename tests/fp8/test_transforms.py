@@ -6,8 +6,9 @@ import pytest
 import torch
 from scipy.linalg import hadamard as scipy_hadamard
 
-from amp_lessons import fp8
+from amp_lessons import fp8, measure
 from amp_lessons.formats import FORMATS, relative_error
+from amp_lessons.fp8 import transforms
 
 
 @pytest.mark.parametrize("size", [1, 2, 16, 64])
@@ -24,6 +25,15 @@ def test_no_product_changes(columns: int) -> None:
     assert not torch.allclose(
         fp8.random_hadamard(a, seed=1)[:, :columns], fp8.random_hadamard(a)[:, :columns]
     )
+
+
+def test_what_was_predicted_on_fake_tensors_can_be_trained() -> None:
+    transforms._turn.cache_clear()  # as for whoever predicts first
+    model = fp8.convert(torch.nn.Sequential(torch.nn.Linear(32, 32)), "nvfp4", keep=())
+    x = torch.randn(4, 32)
+    assert measure.predict_memory(model, x).peak_bytes > 0
+    model(x).sum().backward()
+    assert model[0].weight.grad.isfinite().all()
 
 
 def test_an_outlier_is_spread_over_its_block_alone() -> None:
