@@ -49,6 +49,51 @@ def test_prediction_for_the_cpu_is_what_is_measured_there(
     assert (predicted.source, measured.source) == ("computed (no GPU needed)", "measured here")
 
 
+class WithItsLoss(nn.Module):
+    """A model that is given its targets."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(self.model(x), targets)
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])  # a GPU's are no less elsewhere
+def test_a_loss_may_bring_its_targets_along(device: str) -> None:
+    model, x, targets = nn.Sequential(nn.Linear(16, 4)), torch.randn(8, 16), torch.arange(8) % 4
+    brought = targets.to(device)
+    memory = predict_memory(model, x, loss_fn=lambda output: nn.functional.cross_entropy(output, brought))
+    given = predict_memory(WithItsLoss(model), x, targets)
+    saved = given.at_peak["inputs"] - memory.at_peak["inputs"]
+    assert saved == targets.nbytes
+    assert memory.saved_bytes == given.saved_bytes
+
+
+def test_a_loss_may_ask_a_teacher() -> None:
+    model, x = nn.Linear(16, 4), torch.randn(8, 16)
+    teacher = nn.Sequential(nn.Linear(16, 400), nn.Linear(400, 4)).eval()
+    alone = predict_memory(model, x, optimizer=None, loss_fn=lambda output: output.square().mean())
+    asked = predict_memory(
+        model, x, optimizer=None, loss_fn=lambda output: nn.functional.mse_loss(output, teacher(x))
+    )
+    assert asked.peak_bytes - alone.peak_bytes > 8 * 400 * 4  # what the teacher keeps for a backward pass
+    assert asked.parameter_bytes == alone.parameter_bytes
+
+
+SHIFT = torch.ones(16)
+
+
+def test_a_model_may_use_tensors_of_its_module() -> None:
+    class Shifted(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x + SHIFT)
+
+    shifted = predict_memory(Shifted(16, 4), torch.randn(8, 16), optimizer=None)
+    assert shifted.saved_bytes == {torch.float32: 8 * 16 * 4}
+
+
 def test_bookkeeping_of_a_layer_by_hand() -> None:
     layer, x = nn.Linear(100, 50, bias=False), torch.randn(8, 100)
     weights, inputs = 100 * 50 * 4, 8 * 100 * 4

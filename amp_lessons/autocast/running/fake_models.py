@@ -124,15 +124,20 @@ def on_fake_cpu(model: nn.Module, inputs: Any) -> tuple[nn.Module, Any]:
     with mode:
         if any(tensor.device.type != "cpu" for tensor in _tensors(model)):
             _move(model)
-        return model, tree_map_only(torch.Tensor, _like_on_cpu, made_fake(inputs, mode))
+        return model, _all_fake(inputs, mode)
 
 
 class RealResults(TorchDispatchMode):
     """Give fake tensors the results that real ones have, where PyTorch's fake kernels differ.
 
     From a half-precision input and float32 weights real norms return float32 statistics, fake ones half. Real
-    products of groups, such as experts, take float32 and float16 too; fake ones ask for bfloat16.
+    products of groups, such as experts, take float32 and float16 too; fake ones ask for bfloat16. And a real
+    tensor that a function brings along, a loss the targets of its batch, is taken for a fake one.
     """
+
+    def __init__(self, mode: FakeTensorMode) -> None:
+        super().__init__()
+        self._mode = mode
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -144,7 +149,10 @@ class RealResults(TorchDispatchMode):
         if name == _GROUPED_PRODUCT and args[0].dtype is args[1].dtype:
             halves = [each.to(torch.bfloat16) for each in args[:2]]
             return func(*halves, *args[2:], **kwargs).to(args[0].dtype)
-        result = func(*args, **kwargs)
+        try:
+            result = func(*args, **kwargs)
+        except AssertionError:  # PyTorch's answer to real tensors
+            result = func(*_all_fake(args, self._mode), **_all_fake(kwargs, self._mode))
         if name not in _NORMS:
             return result
         single = any(isinstance(arg, torch.Tensor) and arg.dtype is torch.float32 for arg in args)
@@ -170,6 +178,11 @@ def made_fake(value: Any, mode: FakeTensorMode) -> Any:
     return tree_map_only(
         torch.Tensor, lambda t: t if isinstance(t, FakeTensor) else mode.from_tensor(t), value
     )
+
+
+def _all_fake(value: Any, mode: FakeTensorMode) -> Any:
+    """Replace real tensors by fake ones on the CPU, where a model's are, wherever the real ones lie."""
+    return tree_map_only(torch.Tensor, _like_on_cpu, made_fake(value, mode))
 
 
 @contextmanager

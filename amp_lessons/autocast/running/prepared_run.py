@@ -78,7 +78,7 @@ class PreparedRun:
             stack.callback(torch.clear_autocast_cache)  # nor is it to find those that are cast here
             if self.fake_mode is not None:
                 stack.enter_context(self.fake_mode)
-                stack.enter_context(RealResults())
+                stack.enter_context(RealResults(self.fake_mode))
             else:
                 stack.enter_context(
                     torch.random.fork_rng([self.device] if self.device.type == "cuda" else [])
