@@ -47,9 +47,9 @@ def advise(
     order.
 
     ``gpu`` is one of ``measure.GPUS``; what needs it is computed. ``optimizer`` makes an optimizer of
-    parameters; ``steps`` steps with it are audited, on a copy of the model in training mode; the model is
-    left as it was. All of it takes about ``seconds``, and what there was no time for is said. What
-    ``torch.compile`` makes of a model is not looked at.
+    parameters; ``steps`` steps with it are audited, on a copy of the model in training mode; the model and
+    PyTorch's random numbers are left as they were. All of it takes about ``seconds``, and what there was no
+    time for is said. What ``torch.compile`` makes of a model is not looked at.
 
     Of a causal language model of ``transformers`` it also says what serving takes: bytes, and the most tokens
     per second after ``context`` others; by default that is 4,096, or as many as the model knows. With a
@@ -69,7 +69,8 @@ def advise(
     if context is not None:
         require_whole(context, "context")
     start = time.monotonic()
-    with torch.compiler.set_stance("force_eager"):  # operations are followed one by one
+    # operations are followed one by one, and draw what is not theirs to draw
+    with torch.compiler.set_stance("force_eager"), torch.random.fork_rng():
         subject = subject_of(model, batch, loss)
         facts = gathered(
             subject,

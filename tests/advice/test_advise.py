@@ -99,6 +99,14 @@ def test_the_audit_is_that_of_a_copy(on_t4):
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
+def test_random_numbers_are_those_of_whoever_asks_for_no_advice():
+    model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+    batch = torch.randn(4, 8), torch.zeros(4, dtype=torch.long)
+    before = torch.get_rng_state()
+    advise(model, batch, nn.CrossEntropyLoss(), seconds=1)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_it_reads_in_every_markup(on_t4):
     bundle = on_t4._repr_mimebundle_()
     for text in bundle.values():
