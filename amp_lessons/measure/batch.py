@@ -13,7 +13,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from amp_lessons.arguments import require, require_callable, require_number, require_whole
-from amp_lessons.autocast.running import fake_mode_of, gradients_on, on_fake_cpu
+from amp_lessons.autocast.running import BroughtAlong, fake_mode_of, gradients_on, on_fake_cpu
 from amp_lessons.measure.footprint import COMPUTED, MEASURED, Footprint
 from amp_lessons.measure.memory import predict_memory
 
@@ -68,7 +68,7 @@ def predict_largest_batch(
 
     def fits(batch: int) -> bool:
         if batch not in peaks:
-            with mode:
+            with mode, BroughtAlong(mode, {}):
                 args, kwargs = _as_arguments(make_inputs(batch))
             predicted = predict_memory(fake, *args, **kwargs, **options)
             peaks[batch] = predicted.peak_bytes if peak_of is None else peak_of(predicted)

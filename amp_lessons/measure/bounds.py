@@ -57,7 +57,7 @@ def predict_bound(
     if kind.name not in sheet.flop_per_s:
         raise ValueError(f"{sheet.name} has no rate for {kind.name}, only {', '.join(sheet.flop_per_s)}")
     fake, (args, kwargs) = on_fake_cpu(model, (inputs, named_inputs))
-    prepared = prepare(fake, args, kwargs, "cuda", kind.autocast_dtype)
+    prepared = prepare(fake, args, kwargs, "cuda", kind.autocast_dtype, of=model)
     work = _Work(sheet, "tf32" if kind.tf32 else "fp32")
     with (
         without_collecting(),

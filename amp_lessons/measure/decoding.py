@@ -276,7 +276,7 @@ def _asked(model: nn.Module) -> Iterator[None]:
     mode = fake_mode_of([*model.parameters(), *model.buffers()]) or FakeTensorMode()
     model.eval()
     try:
-        with without_collecting(), torch.no_grad(), mode, RealResults(mode):
+        with without_collecting(), torch.no_grad(), mode, RealResults():
             yield
     finally:
         for module in training:

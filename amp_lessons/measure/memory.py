@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from amp_lessons.arguments import require_callable, require_items
+from amp_lessons.arguments import require, require_callable, require_items
 from amp_lessons.autocast.cast_policy import tensors_in
 from amp_lessons.autocast.cuda_on_cpu import cuda_kernels
 from amp_lessons.autocast.running import (
@@ -71,7 +71,7 @@ def predict_memory(
     kind = precision(precision_name)
     _check_functions(optimizer, loss_fn)
     fake, (args, kwargs) = on_fake_cpu(model, (inputs, named_inputs))
-    prepared = prepare(fake, args, kwargs, device_type, kind.autocast_dtype)
+    prepared = prepare(fake, args, kwargs, device_type, kind.autocast_dtype, of=model)
     needed = optimizer_bytes(optimizer, fake.parameters(), device_type=device_type)
     log = StorageLog()
     log.note_bytes(needed.state, "optimizer state")
@@ -210,11 +210,15 @@ def _note_given(prepared: PreparedRun, log: StorageLog) -> None:
 def _forward(prepared: PreparedRun, loss_fn: LossFn | None) -> list[torch.Tensor]:
     with prepared.autocast():
         output = prepared.forward()
-        losses = [loss_fn(output)] if loss_fn else loss_tensors(output)
+        losses = [_loss(loss_fn(output))] if loss_fn else loss_tensors(output)
     losses = [loss for loss in losses if loss.requires_grad]
     if not losses:
         raise ValueError("there is nothing to train: no output depends on a tensor that requires grad")
     return losses
+
+
+def _loss(returned: Any) -> torch.Tensor:
+    return require(returned, torch.Tensor, "what loss_fn returns", "a tensor, the loss")
 
 
 def _backward(losses: list[torch.Tensor]) -> None:

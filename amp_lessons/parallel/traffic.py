@@ -25,7 +25,15 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from amp_lessons.arguments import require, require_callable, require_items, require_whole
-from amp_lessons.autocast.running import fake_copy, fake_mode_of, loss_tensors, on_fake_cpu, require_module
+from amp_lessons.autocast.running import (
+    BroughtAlong,
+    fake_copy,
+    fake_mode_of,
+    loss_tensors,
+    on_fake_cpu,
+    require_module,
+    twins,
+)
 from amp_lessons.parallel.collectives import Collective, CollectiveLog, Communication, rows_of
 from amp_lessons.text.nearest import did_you_mean
 
@@ -69,7 +77,9 @@ def communication(
     _check_each(model, world_size, strategy, dtypes, plan, loss_fn)
     _check_together(strategy, dtypes, units, plan)
     named = None if units is None else require_items(units, str, "units", "the name of a module")
-    model, given = on_fake_cpu(fake_copy(model), inputs)
+    fake, given = on_fake_cpu(fake_copy(model), inputs)
+    loss_fn = loss_fn and _with_real_tensors(loss_fn, fake, twins(model, fake))
+    model = fake
     if strategy == "ddp":
         calls = _of_ddp(model, given, loss_fn, world_size, reduce_dtype)
         return Communication("ddp", world_size, rows_of(calls, "ddp"))
@@ -151,6 +161,17 @@ def _fake_mode(model: nn.Module) -> Any:
     if mode is None:
         raise ValueError("a model without parameters has nothing to distribute")
     return mode
+
+
+def _with_real_tensors(loss_fn: LossFn, fake: nn.Module, stand_ins: Mapping[int, torch.Tensor]) -> LossFn:
+    """Let a loss bring real tensors along, such as its targets."""
+
+    def loss(output: Any) -> torch.Tensor:
+        with BroughtAlong(_fake_mode(fake), stand_ins):
+            returned = loss_fn(output)
+        return require(returned, torch.Tensor, "what loss_fn returns", "a tensor, the loss")
+
+    return loss
 
 
 def _losses(model: nn.Module, given: Any, loss_fn: LossFn | None) -> list[torch.Tensor]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -80,6 +81,77 @@ def test_a_loss_may_ask_a_teacher() -> None:
     )
     assert asked.peak_bytes - alone.peak_bytes > 8 * 400 * 4  # what the teacher keeps for a backward pass
     assert asked.parameter_bytes == alone.parameter_bytes
+
+
+def test_a_penalty_on_the_models_own_parameters_is_what_it_is_when_measured() -> None:
+    model, x, targets = nn.Sequential(nn.Linear(16, 4)), torch.randn(8, 16), torch.arange(8) % 4
+    strength = torch.tensor(0.5)
+
+    def loss(output: torch.Tensor) -> torch.Tensor:
+        penalty = sum(parameter.pow(2).sum() for parameter in model.parameters())
+        return nn.functional.cross_entropy(output, targets) + strength.item() * penalty
+
+    predicted = predict_memory(model, x, loss_fn=loss, device_type="cpu")
+    assert predicted.peak_bytes == measure_memory(model, x, loss_fn=loss).peak_bytes
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("returned", [None, 1.0, {"loss": torch.ones(())}])
+def test_what_a_loss_returns_is_a_tensor(returned: object) -> None:
+    for of in (predict_memory, measure_memory):
+        with pytest.raises(TypeError, match="what loss_fn returns is a tensor, the loss, not"):
+            of(nn.Linear(2, 2), torch.ones(1, 2), loss_fn=lambda _: returned)
+
+
+def test_inputs_may_come_out_of_another_module() -> None:
+    backbone, head, x = nn.Linear(8, 16), nn.Linear(16, 4), torch.randn(2, 8)
+    predicted = predict_memory(head, backbone(x), device_type="cpu")
+    assert predicted.peak_bytes == measure_memory(head, backbone(x)).peak_bytes
+    assert backbone.weight.grad is None
+
+
+AROUND = {
+    "no_grad": torch.no_grad,
+    "autocast": partial(torch.autocast, "cpu", torch.bfloat16),
+    "anomaly": partial(torch.autograd.set_detect_anomaly, True),
+}
+
+
+@pytest.mark.parametrize("around", AROUND)
+def test_what_is_on_around_a_prediction_makes_no_difference(around: str) -> None:
+    model, x = nn.Linear(64, 64), torch.randn(128, 64)
+    expected = predict_memory(model, x)
+    with AROUND[around]():
+        assert predict_memory(model, x) == expected
+
+
+@pytest.mark.parametrize("around", ["no_grad", "autocast"])
+def test_what_is_on_around_a_measurement_makes_no_difference(around: str) -> None:
+    model, x = nn.Linear(64, 64), torch.randn(128, 64)
+    expected = measure_memory(model, x)
+    with AROUND[around]():
+        assert measure_memory(model, x).peak_bytes == expected.peak_bytes
+
+
+def test_a_compiled_model_is_compiled_all_the_same_afterwards() -> None:
+    ran = 0
+
+    def backend(graph: Any, _: Any) -> Callable[..., Any]:
+        def run(*arguments: Any) -> Any:
+            nonlocal ran
+            ran += 1
+            return graph.forward(*arguments)
+
+        return run
+
+    x = torch.randn(2, 8)
+    compiled = torch.compile(nn.Sequential(nn.Linear(8, 4), nn.ReLU()), backend=backend)
+    predict_memory(compiled, x)
+    measure_memory(compiled, x)
+    for _ in range(3):
+        compiled(x)
+    assert ran == 3
+    torch.compiler.reset()
 
 
 SHIFT = torch.ones(16)

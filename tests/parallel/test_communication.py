@@ -377,3 +377,14 @@ def test_other_arguments_are_refused(options, message):
 def test_other_collectives_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         parallel.sent_bytes(*arguments)
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
+def test_a_loss_may_bring_its_targets_along(strategy):
+    model, x, targets = nn.Sequential(nn.Linear(8, 4)), torch.randn(4, 8), torch.arange(4)
+    plain = parallel.communication(model, x, 2, strategy)
+    brought = parallel.communication(
+        model, x, 2, strategy, loss_fn=lambda out: nn.functional.cross_entropy(out, targets)
+    )
+    assert brought.rows == plain.rows
+    assert model[0].weight.grad is None

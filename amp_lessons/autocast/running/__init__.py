@@ -2,6 +2,7 @@
 
 from amp_lessons.autocast.running.dropout import AlikeDropout
 from amp_lessons.autocast.running.fake_models import (
+    BroughtAlong,
     RealResults,
     as_in_inference_mode,
     fake_copy,
@@ -12,6 +13,7 @@ from amp_lessons.autocast.running.fake_models import (
     on_fake_cpu,
     require_module,
     require_normal_parameters,
+    twins,
     without_collecting,
 )
 from amp_lessons.autocast.running.prepared_run import ModulePaths, PreparedRun, loss_tensors, prepare
@@ -19,6 +21,7 @@ from amp_lessons.autocast.running.watch import OperationCall, counting_saved, wa
 
 __all__ = [
     "AlikeDropout",
+    "BroughtAlong",
     "ModulePaths",
     "OperationCall",
     "PreparedRun",
@@ -35,6 +38,7 @@ __all__ = [
     "prepare",
     "require_module",
     "require_normal_parameters",
+    "twins",
     "watching",
     "without_collecting",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any
@@ -13,8 +13,11 @@ from unittest.mock import patch
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensor, FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
+
+from amp_lessons.autocast.running.watch import unwatched
 
 # --- gradients for what looks at a training step, whatever mode its caller is in
 
@@ -42,9 +45,14 @@ def as_in_inference_mode() -> Iterator[None]:
 
 
 def for_autograd(value: Any) -> Any:
-    """Copy those tensors of a nested value that were made under inference_mode: autograd refuses them."""
+    """Make the tensors of a nested value such as a loader yields.
+
+    Autograd refuses those that were made under inference_mode, and from those that another module has
+    computed it goes on into that module.
+    """
     found = (leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor))
-    return tree_map_only(torch.Tensor, _normal, value) if any(map(torch.is_inference, found)) else value
+    is_strange = any(leaf.is_inference() or leaf.grad_fn is not None for leaf in found)
+    return tree_map_only(torch.Tensor, _normal, value) if is_strange else value
 
 
 def require_normal_parameters(model: nn.Module) -> None:
@@ -60,9 +68,9 @@ def require_normal_parameters(model: nn.Module) -> None:
 
 
 def _normal(tensor: torch.Tensor) -> torch.Tensor:
-    if not tensor.is_inference():
-        return tensor
-    return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+    if tensor.is_inference():
+        return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+    return tensor if tensor.grad_fn is None else tensor.detach().requires_grad_()
 
 
 # --- models on fake tensors
@@ -117,6 +125,7 @@ def fake_copy(model: nn.Module) -> nn.Module:
 def on_fake_cpu(model: nn.Module, inputs: Any) -> tuple[nn.Module, Any]:
     """Return ``model`` and its (nested) ``inputs`` on fake CPU tensors; a fake CPU model is not copied."""
     require_module(model)
+    inputs = for_autograd(inputs)
     mode = fake_mode_of(_tensors(model))
     if mode is None:
         model = fake_copy(model)
@@ -131,13 +140,8 @@ class RealResults(TorchDispatchMode):
     """Give fake tensors the results that real ones have, where PyTorch's fake kernels differ.
 
     From a half-precision input and float32 weights real norms return float32 statistics, fake ones half. Real
-    products of groups, such as experts, take float32 and float16 too; fake ones ask for bfloat16. And a real
-    tensor that a function brings along, a loss the targets of its batch, is taken for a fake one.
+    products of groups, such as experts, take float32 and float16 too; fake ones ask for bfloat16.
     """
-
-    def __init__(self, mode: FakeTensorMode) -> None:
-        super().__init__()
-        self._mode = mode
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -149,14 +153,62 @@ class RealResults(TorchDispatchMode):
         if name == _GROUPED_PRODUCT and args[0].dtype is args[1].dtype:
             halves = [each.to(torch.bfloat16) for each in args[:2]]
             return func(*halves, *args[2:], **kwargs).to(args[0].dtype)
-        try:
-            result = func(*args, **kwargs)
-        except AssertionError:  # PyTorch's answer to real tensors
-            result = func(*_all_fake(args, self._mode), **_all_fake(kwargs, self._mode))
+        result = func(*args, **kwargs)
         if name not in _NORMS:
             return result
         single = any(isinstance(arg, torch.Tensor) and arg.dtype is torch.float32 for arg in args)
         return result[0], *(part.float() if single else part for part in result[1:])
+
+
+class BroughtAlong(TorchFunctionMode):
+    """Take real tensors that code brings along for fake ones: a loss its targets, a model its module's.
+
+    ``twins`` are the fake tensors that stand for some of them, by their ids: a model's parameters, of which a
+    penalty is computed. The others get one each, on the CPU, where a fake model's are. Single numbers stay
+    real, and whatever asks for the values of a real one has them.
+    """
+
+    def __init__(self, mode: FakeTensorMode, twins: Mapping[int, torch.Tensor]) -> None:
+        super().__init__()
+        self._mode, self._twins = mode, dict(twins)
+        self._real: list[torch.Tensor] = []  # kept, so that no other tensor gets the id of one
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
+        if not any(map(_is_real, tensors)):
+            return func(*args, **kwargs)
+        if getattr(func, "__name__", "") in _ASK_FOR_VALUES or all(map(_is_number, tensors)):
+            with unwatched(), _disable_current_modes():
+                return func(*args, **kwargs)
+        args, kwargs = tree_map(lambda each: self._twin(each) if _is_real(each) else each, (args, kwargs))
+        return func(*args, **kwargs)
+
+    def _twin(self, real: torch.Tensor) -> torch.Tensor:
+        if id(real) not in self._twins:
+            self._real.append(real)
+            with unwatched(), _disable_current_modes():  # nobody is to see it made
+                self._twins[id(real)] = _all_fake(for_autograd(real), self._mode)
+        return self._twins[id(real)]
+
+
+_ASK_FOR_VALUES = {"item", "tolist", "numpy", "__bool__", "__float__", "__int__", "__index__"}
+
+
+_PLAIN = (torch.Tensor, nn.Parameter)  # a subclass may hold fake tensors, and so may what vmap hands on
+
+
+def _is_real(value: Any) -> bool:
+    return type(value) in _PLAIN and not torch._C._functorch.is_functorch_wrapped_tensor(value)
+
+
+def _is_number(tensor: torch.Tensor) -> bool:
+    return _is_real(tensor) and tensor.dim() == 0 and not tensor.requires_grad
+
+
+def twins(model: nn.Module, fake: nn.Module) -> dict[int, torch.Tensor]:
+    """Return the tensors of a fake copy of a model by the ids of those that they stand for."""
+    return {id(real): twin for real, twin in zip(_tensors(model), _tensors(fake), strict=True)}
 
 
 def fake_mode_of(tensors: Iterable[torch.Tensor]) -> FakeTensorMode | None:

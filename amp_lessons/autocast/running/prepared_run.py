@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -16,12 +17,14 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from amp_lessons.autocast.cast_policy import tensors_in
 from amp_lessons.autocast.cuda_on_cpu import Float16Products, cuda_rules, region
 from amp_lessons.autocast.running.fake_models import (
+    BroughtAlong,
     RealResults,
     fake_mode_of,
     for_autograd,
     made_fake,
     require_module,
     require_normal_parameters,
+    twins,
 )
 from amp_lessons.formats.dtypes import dtype_name
 
@@ -37,6 +40,7 @@ class PreparedRun:
     fake_mode: FakeTensorMode | None
     device_type: str
     dtype: torch.dtype | None
+    twins: Mapping[int, torch.Tensor] = field(default_factory=dict)
 
     @property
     def where(self) -> str:
@@ -76,9 +80,16 @@ class PreparedRun:
         torch.clear_autocast_cache()  # an autocast that is active already may have cast these weights
         with ExitStack() as stack:
             stack.callback(torch.clear_autocast_cache)  # nor is it to find those that are cast here
+            for kind in {"cpu", "cuda", self.device.type}:
+                if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+                    stack.enter_context(torch.autocast(kind, enabled=False))  # of the caller
+            if "torch._dynamo" in sys.modules:  # else a compiled model would never be compiled again
+                stack.enter_context(torch.compiler.set_stance("force_eager"))
             if self.fake_mode is not None:
+                stack.enter_context(torch.autograd.set_detect_anomaly(False))  # which looks at values
                 stack.enter_context(self.fake_mode)
-                stack.enter_context(RealResults(self.fake_mode))
+                stack.enter_context(RealResults())
+                stack.enter_context(BroughtAlong(self.fake_mode, self.twins))
             else:
                 stack.enter_context(
                     torch.random.fork_rng([self.device] if self.device.type == "cuda" else [])
@@ -97,8 +108,9 @@ def prepare(
     kwargs: dict[str, Any],
     device_type: str,
     dtype: torch.dtype | None,
+    of: nn.Module | None = None,
 ) -> PreparedRun:
-    """Find out where model and inputs live; give a fake model fake inputs.
+    """Find out where model and inputs live; give a fake model fake inputs. ``of`` is what it is a copy of.
 
     Raises ``TypeError`` if ``model`` is not a module, ``ValueError`` for tensors on several devices, for fake
     inputs of a real model, for a model made under inference_mode, and for rules that the device cannot have.
@@ -114,7 +126,9 @@ def prepare(
         if owned and fake_mode_of(owned) is None:
             raise ValueError("the inputs are fake and the model is real; use fake_copy(model) instead")
         args, kwargs = made_fake((args, kwargs), mode)
-    prepared = PreparedRun(model, args, kwargs, _device_of(owned + given), mode, device_type, dtype)
+    stand_ins = {} if of is None else twins(of, model)
+    place = _device_of(owned + given)
+    prepared = PreparedRun(model, args, kwargs, place, mode, device_type, dtype, stand_ins)
     prepared.autocast()
     return prepared
 
