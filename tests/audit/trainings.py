@@ -454,3 +454,33 @@ def attacked_in_evaluation_mode() -> Any:
         F.cross_entropy(model(inputs + 0.1 * attacked.grad.sign()), targets).backward()
         optimizer.step()
     return outcome(model, optimizer)
+
+
+@training
+def evaluated_in_fp16() -> Any:
+    model = perceptron()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    correct = 0
+    for inputs, targets in batches():
+        optimizer.zero_grad()
+        F.cross_entropy(model(inputs), targets).backward()
+        optimizer.step()
+        with torch.no_grad(), torch.autocast(place(), dtype=torch.float16):
+            correct += int((model(inputs).argmax(-1) == targets).sum())
+    return outcome(correct, model, optimizer)
+
+
+@training
+def stepping_within_the_backward_pass() -> Any:
+    model = perceptron()
+    optimizers = {parameter: torch.optim.Adam([parameter]) for parameter in model.parameters()}
+
+    def step(parameter: Tensor) -> None:
+        optimizers[parameter].step()
+        optimizers[parameter].zero_grad()
+
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(step)
+    for inputs, targets in batches():
+        F.cross_entropy(model(inputs), targets).backward()
+    return outcome(model, *optimizers.values())

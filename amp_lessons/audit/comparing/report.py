@@ -112,7 +112,7 @@ def _runs(comparison: Comparison) -> Iterator[str]:
 def _run(run: Recording) -> str:
     words = " ".join([run.how.of or "a recording", *run.how.arguments])
     forced = f", in {run.how.precision}" if run.how.precision else ""
-    steps = counted(len(run.steps), "optimizer step")
+    steps = f"{counted(len(run.steps), 'optimizer step')} recorded"
     return f"{words}{forced}: {steps}, PyTorch {run.how.torch} on {run.how.device}"
 
 

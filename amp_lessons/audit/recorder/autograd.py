@@ -35,7 +35,7 @@ class AutocastCalls(Part):
         self._here.note("autocast")
         self._here.autocasts.append((own_line(), context._enabled))
         self._switched()
-        if context._enabled:
+        if context._enabled and torch.is_grad_enabled():  # an evaluation is no part of what is trained
             self._here.forward.add(context.fast_dtype)
         self._log.record(
             events.AutocastEntered,

@@ -155,6 +155,7 @@ class OptimizerCalls(Part):
         change = self._known.book.change(parameters)
         added_up, made_at = self._known.means_added_up(optimizer)
         divided = change in ("by a factor", "undone") and not self._here.clipped
+        made_just_now = torch._C._current_graph_task_id() != -1  # a hook on a gradient asks, within backward
         self._log.record(
             events.StepAsked,
             optimizer=id(optimizer),
@@ -164,8 +165,8 @@ class OptimizerCalls(Part):
             unscaled=self._known.book.any_unscaled(parameters),
             cleared="zero_grad" in self._here.since_backward() and not self._here.stepped_before_clearing(),
             spent=self._here.stepped_before_clearing() and any(p.grad is not None for p in parameters),
-            fresh=self._known.book.fresh(parameters),
-            waiting=self._known.book.waiting(parameters),
+            fresh=made_just_now or self._known.book.fresh(parameters),
+            waiting=made_just_now or self._known.book.waiting(parameters),
             by_closure=closure,
             autocast=self._autocast_now(parameters),
             change=change,
