@@ -56,9 +56,9 @@ def backward_at(
     buffers, random state, autocast state and mode of the model are as before, also after an error.
 
     Raises TypeError for a model, batch, loss or scale of the wrong type; ValueError for a scale that is not
-    positive and finite in fp32, another dtype, an empty batch, a loss that is not one number, or a model with
-    no parameter that requires a gradient or with parameters that are not fp32; RuntimeError for "cuda"
-    without a GPU.
+    positive and finite in fp32, another dtype, an empty batch, a loss that is not one number, a model in
+    ``nn.DataParallel``, or one with no parameter that requires a gradient or with parameters that are not
+    fp32; RuntimeError for "cuda" without a GPU.
     """
     return reduce(add, backward_by_layer(model, batch, loss_fn, scale, dtype, device_type).values())
 
@@ -90,7 +90,17 @@ def layer_names(model: nn.Module) -> tuple[str, ...]:
 
     Raises TypeError or ValueError for a model that cannot be trained.
     """
-    return tuple(dict.fromkeys(_layer_of(name, model) for name in trainable_parameters(model)))
+    return tuple(dict.fromkeys(_layer_of(name, model) for name in _parameters(model)))
+
+
+def _parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the parameters that receive gradients. Raises as ``backward_at`` does for a model."""
+    if isinstance(model, nn.DataParallel):
+        raise ValueError(
+            "the model is an nn.DataParallel, which cannot be called on copies of its buffers; "
+            "give the model inside it, model.module"
+        )
+    return trainable_parameters(model)
 
 
 def _layer_of(parameter_name: str, model: nn.Module) -> str:
@@ -130,7 +140,7 @@ def gradients_by_layer(
     device_type: str | torch.device | None,
 ) -> dict[str, Tensor]:
     """Return the gradients of loss × ``scale``, still scaled, by layer. Nothing is left behind."""
-    parameters = trainable_parameters(model)
+    parameters = _parameters(model)
     device_type = check_device_type(model, device_type)
     inputs, targets = check_batch(batch)
     with _nothing_left_behind(next(iter(parameters.values())).device):

@@ -11,7 +11,15 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
 from amp_lessons.autocast.running import AlikeDropout
-from amp_lessons.scaling import FATES, Census, backward_at, backward_by_layer, census, gradients
+from amp_lessons.scaling import (
+    FATES,
+    Census,
+    LossScaleProbe,
+    backward_at,
+    backward_by_layer,
+    census,
+    gradients,
+)
 
 Batch = tuple[Tensor, Tensor]
 
@@ -277,6 +285,7 @@ def test_a_dtype_that_autocast_does_not_know_is_refused(dtype: torch.dtype) -> N
         (perceptron().requires_grad_(False), ValueError, "no parameter that requires a gradient"),
         (perceptron().half(), ValueError, r"0\.weight is torch\.float16"),
         (lambda x: x, TypeError, r"torch\.nn\.Module, not function"),
+        (nn.DataParallel(perceptron()), ValueError, r"nn\.DataParallel.* give .*model\.module"),
     ],
 )
 def test_a_model_that_cannot_be_trained_is_explained(
@@ -284,6 +293,8 @@ def test_a_model_that_cannot_be_trained_is_explained(
 ) -> None:
     with pytest.raises(error, match=message):
         backward_at(model, batch(), cross_entropy, 1.0)
+    with pytest.raises(error, match=message):
+        LossScaleProbe(model, batch(), cross_entropy)  # before it runs anything
 
 
 @pytest.mark.parametrize(
