@@ -30,8 +30,9 @@ def gradients(model: nn.Module, batch: Batch, loss_fn: LossFn) -> dict[str, Tens
     """Return the true gradients of a batch: fp32 throughout, autocast off, loss scale 1.
 
     The result maps each layer that owns trainable parameters, in order, to a flat fp32 tensor of their
-    gradients. ``batch`` is (inputs, targets) and the loss is ``loss_fn(model(inputs), targets)``. Nothing of
-    the pass is left behind. Raises as ``backward_at`` does.
+    gradients; of a sparse one, as of ``nn.Embedding(sparse=True)``, those of the rows that were looked up.
+    ``batch`` is (inputs, targets) and the loss is ``loss_fn(model(inputs), targets)``. Nothing of the pass is
+    left behind. Raises as ``backward_at`` does.
     """
     return gradients_by_layer(model, batch, loss_fn, scale=1.0, dtype=torch.float32, device_type=None)
 
@@ -153,8 +154,13 @@ def gradients_by_layer(
         found = torch.autograd.grad(scaled_loss, list(parameters.values()), materialize_grads=True)
     by_layer: dict[str, list[Tensor]] = {}
     for name, gradient in zip(parameters, found, strict=True):
-        by_layer.setdefault(_layer_of(name, model), []).append(gradient.reshape(-1))
+        by_layer.setdefault(_layer_of(name, model), []).append(stored_values(gradient).reshape(-1))
     return {layer: torch.cat(parts) for layer, parts in by_layer.items()}
+
+
+def stored_values(tensor: Tensor) -> Tensor:
+    """Return a dense tensor as it is; of a sparse one the rows that it holds, with their parts added up."""
+    return tensor.coalesce().values() if tensor.is_sparse else tensor
 
 
 def _forward(model: nn.Module, inputs: Any) -> Any:

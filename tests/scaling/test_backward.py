@@ -169,6 +169,33 @@ def test_frozen_parameters_do_not_count_and_unused_ones_have_a_zero_gradient() -
     assert (layers["unused"].zero, layers["unused"].total) == (6, 6)
 
 
+class Bag(nn.Module):
+    """Look rows up, one of them twice, and take their mean."""
+
+    def __init__(self, sparse: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.rows = nn.Embedding(10, 4, sparse=sparse)
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.rows(x).mean(1))
+
+
+def test_of_a_sparse_gradient_the_rows_that_were_looked_up_count_once() -> None:
+    looked_up = torch.tensor([[1, 7], [7, 2]])
+    examples = looked_up, torch.tensor([0, 2])
+    dense, sparse = (gradients(Bag(kind), examples, cross_entropy) for kind in (False, True))
+    assert torch.equal(sparse["rows"], dense["rows"].view(10, 4)[[1, 2, 7]].flatten())
+    assert torch.equal(sparse["head"], dense["head"])
+    for scale in (1.0, 2.0**30):
+        of_dense, of_sparse = (
+            backward_at(Bag(kind), examples, scaled_by(1e-5), scale) for kind in (False, True)
+        )
+        assert counts_of(of_sparse) == counts_of(of_dense) | {"zero": of_dense.zero - 7 * 4}
+        assert of_sparse.total == 3 * 4 + 4 * 3 + 3
+
+
 def test_dropout_drops_the_same_values_in_both_passes() -> None:
     model = perceptron(nn.Dropout(0.5))
     found = backward_at(model, batch(), cross_entropy, 2.0**10, torch.bfloat16)
