@@ -58,8 +58,8 @@ def backward_at(
 
     Raises TypeError for a model, batch, loss or scale of the wrong type; ValueError for a scale that is not
     positive and finite in fp32, another dtype, an empty batch, a loss that is not one number, a model in
-    ``nn.DataParallel``, or one with no parameter that requires a gradient or with parameters that are not
-    fp32; RuntimeError for "cuda" without a GPU.
+    ``nn.DataParallel``, one with a reentrant checkpoint, with no parameter that requires a gradient or with
+    parameters that are not fp32; RuntimeError for "cuda" without a GPU.
     """
     return reduce(add, backward_by_layer(model, batch, loss_fn, scale, dtype, device_type).values())
 
@@ -151,11 +151,23 @@ def gradients_by_layer(
             loss = check_loss(loss_fn(_forward(model, inputs), _copy(targets)))
         # Multiplied by a tensor, as GradScaler does: an fp16 loss is promoted to fp32 by it.
         scaled_loss = loss * torch.tensor(scale, dtype=torch.float32, device=loss.device)
-        found = torch.autograd.grad(scaled_loss, list(parameters.values()), materialize_grads=True)
+        found = _gradients(scaled_loss, list(parameters.values()))
     by_layer: dict[str, list[Tensor]] = {}
     for name, gradient in zip(parameters, found, strict=True):
         by_layer.setdefault(_layer_of(name, model), []).append(stored_values(gradient).reshape(-1))
     return {layer: torch.cat(parts) for layer, parts in by_layer.items()}
+
+
+def _gradients(loss: Tensor, parameters: list[nn.Parameter]) -> tuple[Tensor, ...]:
+    try:
+        return torch.autograd.grad(loss, parameters, materialize_grads=True)
+    except RuntimeError as error:
+        if "use_reentrant" not in str(error):
+            raise
+        raise ValueError(
+            "the model checkpoints activations with use_reentrant=True, which leaves gradients on parameters "
+            "and cannot hand them out; use torch.utils.checkpoint.checkpoint(..., use_reentrant=False)"
+        ) from error
 
 
 def stored_values(tensor: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
+from torch.utils.checkpoint import checkpoint
 
 from amp_lessons.autocast.running import AlikeDropout
 from amp_lessons.scaling import (
@@ -322,6 +323,29 @@ def test_a_model_that_cannot_be_trained_is_explained(
         backward_at(model, batch(), cross_entropy, 1.0)
     with pytest.raises(error, match=message):
         LossScaleProbe(model, batch(), cross_entropy)  # before it runs anything
+
+
+class Checkpointed(nn.Module):
+    """Compute the second layer's activations again in the backward pass."""
+
+    def __init__(self, reentrant: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second, self.reentrant = nn.Linear(6, 8), nn.Linear(8, 3), reentrant
+
+    def forward(self, x: Tensor) -> Tensor:
+        return checkpoint(self.second, self.first(x), use_reentrant=self.reentrant)
+
+
+def test_a_reentrant_checkpoint_is_named_and_the_other_kind_counts() -> None:
+    model = Checkpointed(reentrant=True)
+    before = state_of(model)
+    with pytest.raises(ValueError, match="use_reentrant=False"):
+        backward_at(model, batch(), cross_entropy, 1.0)
+    assert state_of(model) == before
+    model.reentrant = False
+    found = gradients(model, batch(), cross_entropy)
+    assert torch.equal(torch.cat(list(found.values())), torch.cat([g.flatten() for g in plain_fp32(model)]))
 
 
 @pytest.mark.parametrize(
