@@ -12,7 +12,7 @@ import platform
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -196,6 +196,12 @@ def fp32_products(*, tf32: bool) -> Iterator[None]:
     finally:
         for switch, value in before:
             switch.write(value)
+
+
+def without_autocast(device_type: str) -> AbstractContextManager[Any]:
+    """Switch autocast off on a type of device, also on "meta", which PyTorch's autocast does not know."""
+    known = torch.amp.is_autocast_available(device_type)
+    return torch.autocast(device_type, enabled=False) if known else nullcontext()
 
 
 def older_setting(read: Callable[[], Any]) -> Any:

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from amp_lessons.arguments import require
+from amp_lessons.devices import without_autocast
 from amp_lessons.fp8.products import DTYPES, UNCAST, require_engine, scaled_product
 from amp_lessons.fp8.quantized import Quantized, quantize
 from amp_lessons.fp8.recipes import PRODUCTS, Cast, Recipe, Role, require_recipe
@@ -72,7 +73,7 @@ class _Linear(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, way: _Way) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.way, ctx.bias_dtype = way, None if bias is None else bias.dtype
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x.device.type):
             made = _product("output", way, _rows(x).to(way.dtype), weight, way.dtype)
             # After the product was rounded, as in torchao: most kernels take no bias, or not for every dtype
             made = made if bias is None else made + bias.to(way.dtype)
@@ -85,7 +86,7 @@ class _Linear(torch.autograd.Function):
         way = replace(ctx.way, operands=ctx.way.operands.for_backward())
         rows, inputs = _rows(gradient), _rows(x).to(way.dtype)
         to_x = to_weight = to_bias = None
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x.device.type):
             if ctx.needs_input_grad[0]:
                 to_x = _product("input_gradient", way, rows, weight, x.dtype).reshape(x.shape)
             if ctx.needs_input_grad[1]:
@@ -124,7 +125,8 @@ def _rows(x: Tensor) -> Tensor:
 
 def _result_dtype(x: Tensor) -> torch.dtype:
     kind = x.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+    in_autocast = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    return torch.get_autocast_dtype(kind) if in_autocast else x.dtype
 
 
 def _check_tensors(x: Any, weight: Any, bias: Any) -> None:

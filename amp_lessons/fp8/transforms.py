@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.functional import pad
 
 from amp_lessons.arguments import require, require_whole
-from amp_lessons.devices import fp32_products
+from amp_lessons.devices import fp32_products, without_autocast
 from amp_lessons.formats import rounding
 
 
@@ -43,7 +43,7 @@ def random_hadamard(x: Tensor, size: int = 16, *, seed: int = 0) -> Tensor:
     x = rounding.as_float32(x)
     made = _turn.__wrapped__ if isinstance(x, FakeTensor) else _turn  # beside a fake tensor it is fake itself
     turn = made(require_whole(size, "size"), require_whole(seed, "seed", least=0), x.device)
-    with fp32_products(tf32=False), torch.autocast(x.device.type, enabled=False):
+    with fp32_products(tf32=False), without_autocast(x.device.type):
         return (pad(x, (0, -x.shape[-1] % size)).unflatten(-1, (-1, size)) @ turn).flatten(-2)
 
 

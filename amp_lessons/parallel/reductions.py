@@ -228,7 +228,8 @@ def _hops(stack: Tensor, format: Arithmetic, algorithm: str, op: str) -> Iterato
     factor = AVERAGINGS[op].factors(len(stack), format).before
     if factor != 1:
         sent = format.rounded(sent * factor)
-    return ALGORITHMS[algorithm](sent.flatten(1), stack.shape[1:], format)
+    flat = sent.reshape(len(sent), -1)  # not flatten(1), which wants more of each rank than one number
+    return ALGORITHMS[algorithm](flat, stack.shape[1:], format)
 
 
 def _finished(hop: Hop, stack: Tensor, format: Arithmetic, op: str) -> Tensor:
@@ -262,7 +263,7 @@ def _around(sent: Tensor, shape: torch.Size, format: Arithmetic, chunk: Tensor, 
     holder = (chunk + step) % ranks
     total = sent.gather(0, holder[None])
     yield Hop(
-        sent.unflatten(1, shape),
+        sent.view(ranks, *shape),
         torch.arange(ranks, device=sent.device).view(-1, *[1] * len(shape)).expand(ranks, *shape),
     )
     for _ in range(ranks - 1):
@@ -308,7 +309,7 @@ def _tree(sent: Tensor, shape: torch.Size, format: Arithmetic) -> Iterator[Hop]:
 
 
 def _tree_hop(total: Tensor, ranks: Tensor, shape: torch.Size) -> Hop:
-    return Hop(total.unflatten(1, shape), ranks.view(-1, *[1] * len(shape)).expand(len(ranks), *shape))
+    return Hop(total.view(len(total), *shape), ranks.view(-1, *[1] * len(shape)).expand(len(ranks), *shape))
 
 
 ALGORITHMS: dict[str, Callable[[Tensor, torch.Size, Arithmetic], Iterator[Hop]]] = {

@@ -30,8 +30,9 @@ def gradients(model: nn.Module, batch: Batch, loss_fn: LossFn) -> dict[str, Tens
     """Return the true gradients of a batch: fp32 throughout, autocast off, loss scale 1.
 
     The result maps each layer that owns trainable parameters, in order, to a flat fp32 tensor of their
-    gradients. ``batch`` is (inputs, targets) and the loss is ``loss_fn(model(inputs), targets)``. Nothing of
-    the pass is left behind. Raises as ``backward_at`` does.
+    gradients; of a sparse one, as of ``nn.Embedding(sparse=True)``, those of the rows that were looked up.
+    ``batch`` is (inputs, targets) and the loss is ``loss_fn(model(inputs), targets)``. Nothing of the pass is
+    left behind. Raises as ``backward_at`` does.
     """
     return gradients_by_layer(model, batch, loss_fn, scale=1.0, dtype=torch.float32, device_type=None)
 
@@ -56,9 +57,9 @@ def backward_at(
     buffers, random state, autocast state and mode of the model are as before, also after an error.
 
     Raises TypeError for a model, batch, loss or scale of the wrong type; ValueError for a scale that is not
-    positive and finite in fp32, another dtype, an empty batch, a loss that is not one number, or a model with
-    no parameter that requires a gradient or with parameters that are not fp32; RuntimeError for "cuda"
-    without a GPU.
+    positive and finite in fp32, another dtype, an empty batch, a loss that is not one number, a model in
+    ``nn.DataParallel``, one with a reentrant checkpoint, with no parameter that requires a gradient or with
+    parameters that are not fp32; RuntimeError for "cuda" without a GPU.
     """
     return reduce(add, backward_by_layer(model, batch, loss_fn, scale, dtype, device_type).values())
 
@@ -90,7 +91,17 @@ def layer_names(model: nn.Module) -> tuple[str, ...]:
 
     Raises TypeError or ValueError for a model that cannot be trained.
     """
-    return tuple(dict.fromkeys(_layer_of(name, model) for name in trainable_parameters(model)))
+    return tuple(dict.fromkeys(_layer_of(name, model) for name in _parameters(model)))
+
+
+def _parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the parameters that receive gradients. Raises as ``backward_at`` does for a model."""
+    if isinstance(model, nn.DataParallel):
+        raise ValueError(
+            "the model is an nn.DataParallel, which cannot be called on copies of its buffers; "
+            "give the model inside it, model.module"
+        )
+    return trainable_parameters(model)
 
 
 def _layer_of(parameter_name: str, model: nn.Module) -> str:
@@ -130,7 +141,7 @@ def gradients_by_layer(
     device_type: str | torch.device | None,
 ) -> dict[str, Tensor]:
     """Return the gradients of loss × ``scale``, still scaled, by layer. Nothing is left behind."""
-    parameters = trainable_parameters(model)
+    parameters = _parameters(model)
     device_type = check_device_type(model, device_type)
     inputs, targets = check_batch(batch)
     with _nothing_left_behind(next(iter(parameters.values())).device):
@@ -140,11 +151,28 @@ def gradients_by_layer(
             loss = check_loss(loss_fn(_forward(model, inputs), _copy(targets)))
         # Multiplied by a tensor, as GradScaler does: an fp16 loss is promoted to fp32 by it.
         scaled_loss = loss * torch.tensor(scale, dtype=torch.float32, device=loss.device)
-        found = torch.autograd.grad(scaled_loss, list(parameters.values()), materialize_grads=True)
+        found = _gradients(scaled_loss, list(parameters.values()))
     by_layer: dict[str, list[Tensor]] = {}
     for name, gradient in zip(parameters, found, strict=True):
-        by_layer.setdefault(_layer_of(name, model), []).append(gradient.reshape(-1))
+        by_layer.setdefault(_layer_of(name, model), []).append(stored_values(gradient).reshape(-1))
     return {layer: torch.cat(parts) for layer, parts in by_layer.items()}
+
+
+def _gradients(loss: Tensor, parameters: list[nn.Parameter]) -> tuple[Tensor, ...]:
+    try:
+        return torch.autograd.grad(loss, parameters, materialize_grads=True)
+    except RuntimeError as error:
+        if "use_reentrant" not in str(error):
+            raise
+        raise ValueError(
+            "the model checkpoints activations with use_reentrant=True, which leaves gradients on parameters "
+            "and cannot hand them out; use torch.utils.checkpoint.checkpoint(..., use_reentrant=False)"
+        ) from error
+
+
+def stored_values(tensor: Tensor) -> Tensor:
+    """Return a dense tensor as it is; of a sparse one the rows that it holds, with their parts added up."""
+    return tensor.coalesce().values() if tensor.is_sparse else tensor
 
 
 def _forward(model: nn.Module, inputs: Any) -> Any:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from amp_lessons.autocast.running import for_autograd, gradients_on
+from amp_lessons.scaling.backward import stored_values
 from amp_lessons.scaling.checks import (
     check_autocast_dtype,
     check_batch,
@@ -66,9 +67,10 @@ class PhaseSnapshot:
     """What there was right after one phase of a mixed precision step.
 
     ``gradients`` and ``weights`` are the first few values of one parameter, ``watched``: the gradients scaled
-    after ``backward``, true-sized after ``unscale``. ``outputs`` and ``output_gradients`` are the first few
-    values of the model's output, if that is a tensor, and of the gradient that reached it, in the dtype in
-    which gradients travel. What does not exist yet in this cycle is None, or absent from ``dtypes``.
+    after ``backward``, true-sized after ``unscale``, and those of rows that were looked up where they are
+    sparse. ``outputs`` and ``output_gradients`` are the first few values of the model's output, if that is a
+    tensor, and of the gradient that reached it, in the dtype in which gradients travel. What does not exist
+    yet in this cycle is None, or absent from ``dtypes``.
     """
 
     cycle: int
@@ -194,8 +196,7 @@ class AmpCycle:
         assert self._scaled_loss is not None
         self._scaled_loss.backward()
         if self._overflow_is_due:
-            found = next(p.grad for p in (self._watched, *self._parameters.values()) if p.grad is not None)
-            found[(0,) * found.dim()] = math.inf
+            _overflow(next(p for p in (self._watched, *self._parameters.values()) if p.grad is not None))
             self._overflow_is_due = False
         self._note_dtypes(gradient=self._watched.grad, output_gradient=_gradient_of(self._output))
 
@@ -204,7 +205,7 @@ class AmpCycle:
 
     def _check(self) -> None:
         found = [p.grad for p in self._parameters.values() if p.grad is not None]
-        self._finite = all(bool(torch.isfinite(gradient).all()) for gradient in found)
+        self._finite = all(bool(torch.isfinite(stored_values(gradient)).all()) for gradient in found)
 
     def _step(self) -> None:
         # Until the optimizer reports otherwise: scaler.step() itself returns None either way.
@@ -277,9 +278,18 @@ def _to(device: torch.device, value: Any) -> Any:
     return for_autograd(value.to(device)) if isinstance(value, Tensor) else value
 
 
+def _overflow(parameter: Tensor) -> None:
+    """Replace the first value of the gradient by inf."""
+    assert parameter.grad is not None
+    if parameter.grad.is_sparse:
+        parameter.grad = parameter.grad.coalesce()  # or another part of the same row might be added to it
+    values = stored_values(parameter.grad)
+    values[(0,) * values.dim()] = math.inf
+
+
 def _gradient_of(output: Tensor | None) -> Tensor | None:
     return None if output is None else output.grad
 
 
 def _first_values(tensor: Tensor | None) -> tuple[float, ...] | None:
-    return None if tensor is None else tuple(tensor.detach().reshape(-1)[:WATCHED].tolist())
+    return None if tensor is None else tuple(stored_values(tensor.detach()).reshape(-1)[:WATCHED].tolist())

@@ -194,3 +194,13 @@ def test_a_converted_model_can_be_copied() -> None:
     x = torch.randn(4, 8)
     assert torch.equal(model(x), twin(x))
     assert twin.conversion == model.conversion
+
+
+@pytest.mark.parametrize("name", fp8.RECIPES)
+def test_a_model_without_data_is_converted_and_trained(name: str) -> None:
+    with torch.device("meta"):
+        model, x = fp8.convert(WithHead(), name), torch.empty(4, 8)
+    output = model(x)
+    assert (output.shape, output.dtype, output.device.type) == ((4, 3), torch.float32, "meta")
+    output.sum().backward()
+    assert all(p.grad is not None and p.grad.shape == p.shape for p in model.parameters())

@@ -295,3 +295,16 @@ def test_a_gpu_trains_what_the_emulation_does(name: str) -> None:
 def test_bad_arguments_are_answered_in_words(changes, error, message) -> None:
     with pytest.raises(error, match=message):
         fp8.linear(**{"x": torch.ones(2, 3), "weight": torch.ones(5, 3), **changes})
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_layer_without_data_has_the_shapes_and_dtypes_of_one_with(name: str, dtype: torch.dtype) -> None:
+    def shapes(device: str) -> list[tuple[torch.Size, torch.dtype]]:
+        x, weight, bias, gradient = (each.to(device) for each in case())
+        history = fp8.AmaxHistory(4).to(device)
+        made = run(x.to(dtype), weight, bias, gradient, name, history=history)
+        assert {each.device.type for each in made} == {device}
+        return [(each.shape, each.dtype) for each in made]
+
+    assert shapes("meta") == shapes("cpu")

@@ -154,6 +154,21 @@ def agreeing(ranks, elements=512):
     return mean + 0.05 * torch.randn(ranks, elements, generator=generator)
 
 
+@pytest.mark.parametrize("algorithm", parallel.ALGORITHMS)
+@pytest.mark.parametrize("op", parallel.AVERAGINGS)
+def test_single_numbers_are_reduced_as_tensors_of_one_element_are(algorithm, op):
+    losses = [torch.tensor(value) for value in (1.0, 3.0, 2.5)]
+    found = parallel.reduction(losses, torch.float16, algorithm, op)
+    of_one = parallel.reduction([loss.view(1) for loss in losses], torch.float16, algorithm, op)
+    assert found.result.shape == found.exact.shape == ()
+    assert torch.equal(found.result, of_one.result[0])
+    assert torch.equal(parallel.reduce(torch.stack(losses), torch.float16, algorithm, op), found.result)
+    for hop, same in zip(found.hops, of_one.hops, strict=True):
+        assert torch.equal(hop.partial_sums, same.partial_sums[:, 0])
+        assert torch.equal(hop.ranks, same.ranks[:, 0])
+    assert found.result.item() == pytest.approx(6.5 if op == "sum" else 6.5 / 3, rel=2**-9)
+
+
 def test_ranks_that_agree_lose_most_of_their_mean_in_a_bf16_ring_and_none_in_a_tree():
     ring = parallel.reduction(agreeing(1024), torch.bfloat16, "ring")
     tree = parallel.reduction(agreeing(1024), torch.bfloat16, "tree")

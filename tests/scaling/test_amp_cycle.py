@@ -154,6 +154,40 @@ def test_the_overflow_goes_where_there_is_a_gradient() -> None:
     assert seen["step"].skipped is True
 
 
+class Rows(nn.Module):
+    """Rows of a table as logits; the table is the only parameter, so it is the watched one."""
+
+    def __init__(self, sparse: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.table = nn.Embedding(10, 5, sparse=sparse)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.table(x).mean(1)
+
+
+def cycle_of_rows(sparse: bool) -> AmpCycle:
+    model = Rows(sparse)
+    looked_up = torch.tensor([[0, 7], [5, 3], [2, 4]])  # each once: SGD rounds after each part of a row
+    return AmpCycle(model, [(looked_up, torch.arange(3))], sgd(model), cross_entropy)
+
+
+def test_sparse_gradients_are_walked_through_as_dense_ones_are() -> None:
+    sparse, dense = (cycle_of_rows(kind) for kind in (True, False))
+    for _ in range(2):
+        assert sparse.advance_cycle() == dense.advance_cycle()  # row 0 comes first in both
+
+
+def test_a_sparse_gradient_overflows_too() -> None:
+    cycle = cycle_of_rows(sparse=True)
+    cycle.inject_overflow()
+    seen = by_phase(cycle.advance_cycle())
+    assert seen["backward"].gradients is not None
+    assert seen["backward"].gradients[0] == math.inf
+    assert (seen["check"].gradients_finite, seen["step"].skipped) == (False, True)
+    assert seen["update"].weights == seen["forward"].weights
+
+
 @pytest.mark.parametrize(
     ("dtype", "output"),
     [(torch.bfloat16, torch.bfloat16), (torch.float32, torch.float32)],

@@ -9,9 +9,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
+from torch.utils.checkpoint import checkpoint
 
 from amp_lessons.autocast.running import AlikeDropout
-from amp_lessons.scaling import FATES, Census, backward_at, backward_by_layer, census, gradients
+from amp_lessons.scaling import (
+    FATES,
+    Census,
+    LossScaleProbe,
+    backward_at,
+    backward_by_layer,
+    census,
+    gradients,
+)
 
 Batch = tuple[Tensor, Tensor]
 
@@ -161,6 +170,33 @@ def test_frozen_parameters_do_not_count_and_unused_ones_have_a_zero_gradient() -
     assert (layers["unused"].zero, layers["unused"].total) == (6, 6)
 
 
+class Bag(nn.Module):
+    """Look rows up, one of them twice, and take their mean."""
+
+    def __init__(self, sparse: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.rows = nn.Embedding(10, 4, sparse=sparse)
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.rows(x).mean(1))
+
+
+def test_of_a_sparse_gradient_the_rows_that_were_looked_up_count_once() -> None:
+    looked_up = torch.tensor([[1, 7], [7, 2]])
+    examples = looked_up, torch.tensor([0, 2])
+    dense, sparse = (gradients(Bag(kind), examples, cross_entropy) for kind in (False, True))
+    assert torch.equal(sparse["rows"], dense["rows"].view(10, 4)[[1, 2, 7]].flatten())
+    assert torch.equal(sparse["head"], dense["head"])
+    for scale in (1.0, 2.0**30):
+        of_dense, of_sparse = (
+            backward_at(Bag(kind), examples, scaled_by(1e-5), scale) for kind in (False, True)
+        )
+        assert counts_of(of_sparse) == counts_of(of_dense) | {"zero": of_dense.zero - 7 * 4}
+        assert of_sparse.total == 3 * 4 + 4 * 3 + 3
+
+
 def test_dropout_drops_the_same_values_in_both_passes() -> None:
     model = perceptron(nn.Dropout(0.5))
     found = backward_at(model, batch(), cross_entropy, 2.0**10, torch.bfloat16)
@@ -277,6 +313,7 @@ def test_a_dtype_that_autocast_does_not_know_is_refused(dtype: torch.dtype) -> N
         (perceptron().requires_grad_(False), ValueError, "no parameter that requires a gradient"),
         (perceptron().half(), ValueError, r"0\.weight is torch\.float16"),
         (lambda x: x, TypeError, r"torch\.nn\.Module, not function"),
+        (nn.DataParallel(perceptron()), ValueError, r"nn\.DataParallel.* give .*model\.module"),
     ],
 )
 def test_a_model_that_cannot_be_trained_is_explained(
@@ -284,6 +321,31 @@ def test_a_model_that_cannot_be_trained_is_explained(
 ) -> None:
     with pytest.raises(error, match=message):
         backward_at(model, batch(), cross_entropy, 1.0)
+    with pytest.raises(error, match=message):
+        LossScaleProbe(model, batch(), cross_entropy)  # before it runs anything
+
+
+class Checkpointed(nn.Module):
+    """Compute the second layer's activations again in the backward pass."""
+
+    def __init__(self, reentrant: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second, self.reentrant = nn.Linear(6, 8), nn.Linear(8, 3), reentrant
+
+    def forward(self, x: Tensor) -> Tensor:
+        return checkpoint(self.second, self.first(x), use_reentrant=self.reentrant)
+
+
+def test_a_reentrant_checkpoint_is_named_and_the_other_kind_counts() -> None:
+    model = Checkpointed(reentrant=True)
+    before = state_of(model)
+    with pytest.raises(ValueError, match="use_reentrant=False"):
+        backward_at(model, batch(), cross_entropy, 1.0)
+    assert state_of(model) == before
+    model.reentrant = False
+    found = gradients(model, batch(), cross_entropy)
+    assert torch.equal(torch.cat(list(found.values())), torch.cat([g.flatten() for g in plain_fp32(model)]))
 
 
 @pytest.mark.parametrize(
