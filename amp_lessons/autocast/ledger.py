@@ -212,7 +212,7 @@ def record(
     with _mode(bool(backward)):
         prepared = prepare(model, inputs, named_inputs, device_type, dtype)
         recorder = LedgerRecorder(prepared)
-        with prepared.without_trace(), counting_saved(model, backward_follows=bool(backward)) as saved:
+        with prepared.without_trace(), counting_saved(model) as saved:
             targets = recorder.record_forward(backward)
             saved_bytes = saved.by_dtype
             if backward:

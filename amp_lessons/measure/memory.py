@@ -146,7 +146,7 @@ def saved_activation_bytes(
     with (
         prepared.without_trace(),
         prepared.autocast(),
-        counting_saved(model, backward_follows=False) as saved,
+        counting_saved(model) as saved,
     ):
         prepared.forward()
         return saved.by_dtype
@@ -347,10 +347,21 @@ def _bytes_on(place: str, factory: Factory, kinds: tuple[Any, ...], device_type:
 
 
 def make_optimizer(factory: Factory, parameters: Iterable[torch.Tensor]) -> Optimizer:
-    """Call the factory. Raises ``TypeError`` where it does not return an optimizer."""
-    instance = factory(parameters)
+    """Call the factory.
+
+    Raises ``TypeError`` where it does not return an optimizer, ``ValueError`` for one of other parameters: a
+    step would change them.
+    """
+    given = list(parameters)
+    instance = factory(given)
     if not isinstance(instance, Optimizer):
         raise TypeError(f"a torch.optim.Optimizer was expected of {factory!r}; it made {instance!r:.60}")
+    held = (parameter for group in instance.param_groups for parameter in group["params"])
+    if not {id(parameter) for parameter in held} <= {id(parameter) for parameter in given}:
+        raise ValueError(
+            "it holds parameters that it was not given; the function is to use those that it is given, as in "
+            "lambda parameters: torch.optim.AdamW(parameters, lr=0.1)"
+        )
     return instance
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 
 import pytest
 import torch
 from torch import nn
 
-from amp_lessons.measure import OptimizerBytes, optimizer_bytes
+from amp_lessons.measure import OptimizerBytes, measure_memory, optimizer_bytes, predict_memory
 
 PARAMETERS = 24 * 16 + 16
 
@@ -90,3 +91,34 @@ def test_an_optimizer_that_needs_values_is_named(factory: object) -> None:
 def test_something_that_makes_no_optimizer_is_named() -> None:
     with pytest.raises(ValueError, match=r"a torch\.optim\.Optimizer was expected"):
         optimizer_bytes(list, _model().parameters())  # type: ignore[arg-type]
+
+
+def test_an_optimizer_of_other_parameters_is_refused_before_it_steps() -> None:
+    model, other, x = _model(), _model(), torch.randn(3, 24)
+    model(x).sum().backward()
+    other(x).sum().backward()
+    before = [p.detach().clone() for p in (*model.parameters(), *other.parameters())]
+
+    def own(_: object) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(model.parameters(), lr=0.1)
+
+    def both(parameters: Iterable[torch.Tensor]) -> torch.optim.Optimizer:
+        return torch.optim.AdamW([*parameters, *other.parameters()], lr=0.1)
+
+    for factory in (own, both):
+        with pytest.raises(ValueError, match="to use those that it is given"):
+            optimizer_bytes(factory, model.parameters())
+        with pytest.raises(ValueError, match="to use those that it is given"):
+            predict_memory(model, x, optimizer=factory)
+    with pytest.raises(ValueError, match="to use those that it is given"):
+        measure_memory(model, x, optimizer=both)
+    after = [*model.parameters(), *other.parameters()]
+    assert all(torch.equal(a, b) for a, b in zip(after, before, strict=True))
+
+
+def test_a_factory_may_sort_what_it_is_given_into_groups() -> None:
+    def grouped(parameters: Iterable[torch.Tensor]) -> torch.optim.Optimizer:
+        weight, bias = parameters
+        return torch.optim.AdamW([{"params": [weight]}, {"params": [bias], "weight_decay": 0.0}])
+
+    assert optimizer_bytes(grouped, _model().parameters()).state == 8 * PARAMETERS

@@ -125,3 +125,24 @@ def test_bad_arguments_are_named() -> None:
         saved_activation_bytes(torch.relu, torch.randn(2))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"torch\.float16 or torch\.bfloat16"):
         saved_activation_bytes(nn.ReLU(), torch.randn(2), dtype=torch.float32)
+
+
+class Force(nn.Module):
+    """Return the derivative of an energy, to be trained through: a backward pass within the forward one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 8), nn.Linear(8, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.clone().requires_grad_()
+        (force,) = torch.autograd.grad(self.last(self.first(x).tanh()).sum(), x, create_graph=True)
+        return force
+
+
+@pytest.mark.parametrize("dtype", [None, torch.bfloat16])
+def test_a_model_may_take_derivatives_in_its_forward_pass(dtype: torch.dtype | None) -> None:
+    case = Architecture(Force(), (torch.randn(5, 4),), {})
+    found = saved_activation_bytes(case.model, *case.args, dtype=dtype, device_type="cpu")
+    assert found == _seen_by_hooks(case, "cpu", dtype)
+    assert autocast.record(case.model, *case.args, dtype=dtype, device_type="cpu").saved_bytes == found

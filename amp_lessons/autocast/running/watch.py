@@ -198,16 +198,14 @@ class SavedBytes:
 
 
 @contextmanager
-def counting_saved(model: torch.nn.Module, backward_follows: bool) -> Iterator[SavedBytes]:
-    """Count what autograd saves in this block; what is saved is kept only if a backward pass is to follow."""
+def counting_saved(model: torch.nn.Module) -> Iterator[SavedBytes]:
+    """Count what autograd saves in this block; a backward pass, also one within the model, finds it."""
     saved = SavedBytes(model)
 
-    def pack(tensor: torch.Tensor) -> torch.Tensor | None:
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
         with unwatched():
             saved.add(tensor)
-            return (
-                tensor.detach() if backward_follows else None
-            )  # a tensor itself would keep its own graph alive
+            return tensor.detach()  # the tensor itself would keep its own graph alive
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept):
         yield saved
