@@ -24,7 +24,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.browser)
-            item.add_marker(pytest.mark.timeout(400))
+            if not item.get_closest_marker("timeout"):
+                item.add_marker(pytest.mark.timeout(400))
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from tests.site.sites import build_lesson
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.in_turn,
+    pytest.mark.timeout(900),  # lesson 07 is run for its frames, beside other tests
     pytest.mark.rests_on("notebooks/", "amp_lessons/views/"),
 ]
 
