@@ -353,7 +353,7 @@ class _Spies:
 
         A single number tells nothing: it may have moved towards anything.
         """
-        if not isinstance(tensor, Tensor) or _is_trained_on(tensor) or self._recorder.in_step():
+        if not isinstance(tensor, Tensor) or tensor.requires_grad or self._recorder.in_step():
             return None
         if not (tensor.is_floating_point() and tensor.numel() > 1 and may_read(tensor)):
             return None
@@ -378,9 +378,7 @@ class _Spies:
         self._many_multiplied(before, (tensor,))
         self._decayed.clear()
         small = isinstance(factor, float) and 0.0 < 1.0 - factor <= _SMALL_PART
-        if (
-            small and not _is_trained_on(tensor) and not self._recorder.in_step()
-        ):  # where momentum decays, too
+        if small and not tensor.requires_grad and not self._recorder.in_step():  # where momentum decays, too
             self._decayed[tensor.data_ptr()] = 1.0 - factor
 
     def _divided_in_place(self, before: Any, tensor: Tensor, *args: Any, **kwargs: Any) -> None:
@@ -424,7 +422,7 @@ class _Spies:
         """Whether one tensor takes in another that is a weight, or is as large as one and in 16 bits."""
         if not isinstance(average, Tensor) or not isinstance(weights, Tensor) or self._recorder.in_step():
             return False
-        if _is_trained_on(average) or average.shape != weights.shape or average.dim() == 0:
+        if average.requires_grad or average.shape != weights.shape or average.dim() == 0:
             return False
         pointers, shapes = self._known_weights()
         if average.data_ptr() in pointers:
@@ -504,8 +502,3 @@ def _states_in(obj: Any, depth: int = 4) -> Iterator[str]:
     elif isinstance(obj, (list, tuple)) and depth and len(obj) < 100:
         for value in obj:
             yield from _states_in(value, depth - 1)
-
-
-def _is_trained_on(tensor: Tensor) -> bool:
-    """Whether autograd records what is done to a tensor: an average is taken where it does not."""
-    return tensor.requires_grad and torch.is_grad_enabled()
