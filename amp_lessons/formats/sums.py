@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from amp_lessons.arguments import require, require_items, require_number, require_whole
-from amp_lessons.devices import fp32_products
+from amp_lessons.devices import fp32_products, without_autocast
 from amp_lessons.formats import rounding
 from amp_lessons.formats.catalogue import FORMATS
 from amp_lessons.formats.compare import relative_error
@@ -172,7 +172,7 @@ def tf32_product(a: Tensor, b: Tensor) -> Tensor:
 
 def _product_of_fp32(a: Tensor, b: Tensor, *, tf32: bool) -> Tensor:
     """Return a @ b, also where autocast would round both to 16 bits."""
-    with fp32_products(tf32=tf32), torch.autocast(a.device.type, enabled=False):
+    with fp32_products(tf32=tf32), without_autocast(a.device.type):
         return a @ b
 
 

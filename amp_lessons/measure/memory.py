@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from amp_lessons.arguments import require, require_callable, require_items
+from amp_lessons.arguments import require_callable, require_items
 from amp_lessons.autocast.cast_policy import tensors_in
 from amp_lessons.autocast.cuda_on_cpu import cuda_kernels
 from amp_lessons.autocast.running import (
@@ -20,7 +20,7 @@ from amp_lessons.autocast.running import (
     counting_saved,
     fake_tensors,
     gradients_on,
-    loss_tensors,
+    losses_of,
     on_fake_cpu,
     prepare,
     require_module,
@@ -209,16 +209,7 @@ def _note_given(prepared: PreparedRun, log: StorageLog) -> None:
 
 def _forward(prepared: PreparedRun, loss_fn: LossFn | None) -> list[torch.Tensor]:
     with prepared.autocast():
-        output = prepared.forward()
-        losses = [_loss(loss_fn(output))] if loss_fn else loss_tensors(output)
-    losses = [loss for loss in losses if loss.requires_grad]
-    if not losses:
-        raise ValueError("there is nothing to train: no output depends on a tensor that requires grad")
-    return losses
-
-
-def _loss(returned: Any) -> torch.Tensor:
-    return require(returned, torch.Tensor, "what loss_fn returns", "a tensor, the loss")
+        return losses_of(prepared.forward(), loss_fn)
 
 
 def _backward(losses: list[torch.Tensor]) -> None:

@@ -29,7 +29,7 @@ from amp_lessons.autocast.running import (
     BroughtAlong,
     fake_copy,
     fake_mode_of,
-    loss_tensors,
+    losses_of,
     on_fake_cpu,
     require_module,
     twins,
@@ -77,9 +77,8 @@ def communication(
     _check_each(model, world_size, strategy, dtypes, plan, loss_fn)
     _check_together(strategy, dtypes, units, plan)
     named = None if units is None else require_items(units, str, "units", "the name of a module")
-    fake, given = on_fake_cpu(fake_copy(model), inputs)
-    loss_fn = loss_fn and _with_real_tensors(loss_fn, fake, twins(model, fake))
-    model = fake
+    real, (model, given) = model, on_fake_cpu(fake_copy(model), inputs)
+    loss_fn = loss_fn and _with_real_tensors(loss_fn, BroughtAlong(_fake_mode(model), twins(real, model)))
     if strategy == "ddp":
         calls = _of_ddp(model, given, loss_fn, world_size, reduce_dtype)
         return Communication("ddp", world_size, rows_of(calls, "ddp"))
@@ -163,13 +162,12 @@ def _fake_mode(model: nn.Module) -> Any:
     return mode
 
 
-def _with_real_tensors(loss_fn: LossFn, fake: nn.Module, stand_ins: Mapping[int, torch.Tensor]) -> LossFn:
+def _with_real_tensors(loss_fn: LossFn, brought_along: BroughtAlong) -> LossFn:
     """Let a loss bring real tensors along, such as its targets."""
 
     def loss(output: Any) -> torch.Tensor:
-        with BroughtAlong(_fake_mode(fake), stand_ins):
-            returned = loss_fn(output)
-        return require(returned, torch.Tensor, "what loss_fn returns", "a tensor, the loss")
+        with brought_along:
+            return loss_fn(output)
 
     return loss
 
@@ -179,14 +177,7 @@ def _losses(model: nn.Module, given: Any, loss_fn: LossFn | None) -> list[torch.
         output = model(**given)
     else:
         output = model(*given) if isinstance(given, tuple) else model(given)
-    losses = [
-        loss
-        for loss in ([loss_fn(output)] if loss_fn is not None else loss_tensors(output))
-        if loss.requires_grad
-    ]
-    if not losses:
-        raise ValueError("there is nothing to train: no output depends on a tensor that requires grad")
-    return losses
+    return losses_of(output, loss_fn)
 
 
 def _backward(losses: list[torch.Tensor]) -> None:

@@ -16,7 +16,13 @@ from amp_lessons.autocast.running.fake_models import (
     twins,
     without_collecting,
 )
-from amp_lessons.autocast.running.prepared_run import ModulePaths, PreparedRun, loss_tensors, prepare
+from amp_lessons.autocast.running.prepared_run import (
+    ModulePaths,
+    PreparedRun,
+    loss_tensors,
+    losses_of,
+    prepare,
+)
 from amp_lessons.autocast.running.watch import OperationCall, counting_saved, watching
 
 __all__ = [
@@ -34,6 +40,7 @@ __all__ = [
     "for_autograd",
     "gradients_on",
     "loss_tensors",
+    "losses_of",
     "on_fake_cpu",
     "prepare",
     "require_module",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from amp_lessons.arguments import require
 from amp_lessons.autocast.cast_policy import tensors_in
 from amp_lessons.autocast.cuda_on_cpu import Float16Products, cuda_rules, region
 from amp_lessons.autocast.running.fake_models import (
@@ -26,6 +27,7 @@ from amp_lessons.autocast.running.fake_models import (
     require_normal_parameters,
     twins,
 )
+from amp_lessons.devices import without_autocast
 from amp_lessons.formats.dtypes import dtype_name
 
 
@@ -81,8 +83,9 @@ class PreparedRun:
         with ExitStack() as stack:
             stack.callback(torch.clear_autocast_cache)  # nor is it to find those that are cast here
             for kind in {"cpu", "cuda", self.device.type}:
+                # only the caller's: inside of any region, even one that is off, casts are kept longer
                 if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
-                    stack.enter_context(torch.autocast(kind, enabled=False))  # of the caller
+                    stack.enter_context(without_autocast(kind))
             if "torch._dynamo" in sys.modules:  # else a compiled model would never be compiled again
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
             if self.fake_mode is not None:
@@ -139,6 +142,21 @@ def loss_tensors(output: Any) -> list[torch.Tensor]:
     if isinstance(loss, torch.Tensor):
         return [loss]
     return [tensor for tensor in tensors_in(output) if tensor.is_floating_point()]
+
+
+def losses_of(output: Any, loss_fn: Callable[[Any], Any] | None) -> list[torch.Tensor]:
+    """Return what a backward pass starts from: what ``loss_fn`` makes of the output, or ``loss_tensors``.
+
+    Raises TypeError where ``loss_fn`` returns no tensor, ValueError where no gradient is asked for.
+    """
+    if loss_fn is None:
+        found = loss_tensors(output)
+    else:
+        found = [require(loss_fn(output), torch.Tensor, "what loss_fn returns", "a tensor, the loss")]
+    losses = [loss for loss in found if loss.requires_grad]
+    if not losses:
+        raise ValueError("there is nothing to train: no output depends on a tensor that requires grad")
+    return losses
 
 
 def _device_of(tensors: list[torch.Tensor]) -> torch.device:
