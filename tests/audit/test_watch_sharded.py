@@ -75,6 +75,17 @@ def test_fsdp2_with_either_scaler_is_the_same_under_a_watch_and_clean(one_rank, 
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_large_weights_of_another_training_are_not_what_gathered_shards_move_towards(one_rank):
+    """FSDP2 gathers into memory that it fills again; whatever else is in memory may be large."""
+    shapes = [(16, 8), (16,), (4, 16), (4,)]
+    old = torch.optim.SGD([nn.Parameter(1e8 * torch.randn(shape)) for shape in shapes], lr=0.1)
+    with audit.watch(every=1) as seen:
+        train(sharded_scaler)
+    assert mistakes(seen.report) == set()
+    assert old.param_groups
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_a_mistake_with_shards_is_named(one_rank):
     with audit.watch(every=1) as seen:
         as_script(train)(sharded_scaler, unscale_first=False)

@@ -31,9 +31,19 @@ def schedule_without_step(event: events.ScheduleStepped, memory: Memory) -> Iter
 def average_without_step(event: events.Averaged, memory: Memory) -> Iterator[Verdict]:
     """Report an average that took in weights which no step had changed."""
     optimizer = memory.known(event.optimizer)
-    if _just_skipped(optimizer, memory):
-        advanced = len(memory.averaged_at[optimizer] | {event.step})
-        yield seen(catalogue.scaler.average_on_skipped_step(advanced, memory.made_of[optimizer]))
+    advanced = len(memory.averaged_at[optimizer] | {event.step})
+    if _just_skipped(optimizer, memory) and not _too_early(event, advanced):
+        finding = catalogue.scaler.average_on_skipped_step(advanced, memory.made_of[optimizer])
+        yield likely(finding, _by_numbers(advanced)) if event.resembles else seen(finding)
+
+
+def _too_early(average: events.Averaged, advanced: int) -> bool:
+    """Whether what only resembles an average has done so in a single step."""
+    return average.resembles and advanced < 2
+
+
+def _by_numbers(steps: int) -> str:
+    return f"in {steps} steps its numbers took in a small part of the weights, which may be something else"
 
 
 def _just_skipped(optimizer: int | None, memory: Memory) -> bool:
@@ -43,13 +53,16 @@ def _just_skipped(optimizer: int | None, memory: Memory) -> bool:
 @on(events.Averaged)
 def average_in_half(event: events.Averaged, memory: Memory) -> Iterator[Verdict]:
     """Report an average that is kept in 16 bits."""
-    if event.dtype in _HALVES:
+    advanced = len(memory.averaged_at[memory.known(event.optimizer)] | {event.step})
+    if event.dtype in _HALVES and not _too_early(event, advanced):
         half = dtype_name(event.dtype)
         finding = catalogue.precision.average_stuck(
             f"a moving average of the weights is kept in {half}", half
         )
         moved = "its numbers still moved" if event.stuck is False else "whether it still moves was not seen"
-        yield seen(finding) if event.stuck else likely(finding, f"by its dtype; {moved}")
+        doubts = [_by_numbers(advanced)] if event.resembles else []
+        doubts += [] if event.stuck else [f"by its dtype; {moved}"]
+        yield likely(finding, "; ".join(doubts)) if doubts else seen(finding)
 
 
 @on(events.Arithmetic)

@@ -372,12 +372,16 @@ class ScheduleStepped(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Averaged(Event):
-    """A moving average of the weights, which ``optimizer`` steps, took them in; ``dtype`` is its own."""
+    """A moving average of the weights, which ``optimizer`` steps, took them in; ``dtype`` is its own.
+
+    It only ``resembles`` one where numbers alone say that what it took in were weights.
+    """
 
     optimizer: int | None
     dtype: torch.dtype
     weight_dtype: torch.dtype
     stuck: bool | None = None
+    resembles: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from amp_lessons.audit.recorder.later import is_batched, may_read
+from amp_lessons.audit.recorder.later import Lasting, Place, may_read, place_of
 from amp_lessons.precisions import HALVES
 
 _HALVES = frozenset(HALVES.values())
@@ -102,7 +102,9 @@ class GradientBook:
         self._cleared: set[int] = set()  # parameters, once a step had applied their gradients
         self._summed: dict[int, torch.dtype] = {}  # parameters whose gradients were added up in 16 bits
         self._used: deque[int] = deque(maxlen=_PASSES)  # those of which a step has used gradients
-        self._multiplied: dict[int, tuple[str, int] | None] = {}  # where a tensor lies, and on which line
+        self._multiplied: dict[
+            Place, tuple[Lasting, tuple[str, int] | None]
+        ] = {}  # a tensor, and on which line
         self._states: dict[int, _State] = {}  # by the parameter's id; parameters live as long as optimizers
 
     def look(self, parameters: Iterable[Tensor], scale: float | None = None) -> None:
@@ -116,13 +118,19 @@ class GradientBook:
                     weakref.ref(gradient), gradient._version, None, foreign=True
                 )
             elif gradient._version != state.version:
-                line = self._multiplied.get(_place(gradient))
-                state.notice(gradient, scale if state.scaled_by or state.unscaled else None, line)
+                scale_now = scale if state.scaled_by or state.unscaled else None
+                state.notice(gradient, scale_now, self._multiplied_on(gradient))
 
     def multiplied(self, tensor: Tensor, line: tuple[str, int] | None) -> None:
         """Note on which line numbers were multiplied in place that may be a gradient's."""
-        if self._states and len(self._multiplied) < _MOST_MULTIPLIED:
-            self._multiplied[_place(tensor)] = line
+        lasting = Lasting.of(tensor) if self._states and len(self._multiplied) < _MOST_MULTIPLIED else None
+        if lasting is not None:
+            self._multiplied[lasting.place] = lasting, line
+
+    def _multiplied_on(self, gradient: Tensor) -> tuple[str, int] | None:
+        place = place_of(gradient)
+        lasting, line = self._multiplied.get(place, (None, None)) if place is not None else (None, None)
+        return line if lasting is not None and lasting.is_of(gradient) else None
 
     def undone_at(self, parameters: Iterable[Tensor]) -> tuple[str, int] | None:
         """Return the line on which somebody divided waiting gradients by the scale, where it was heard."""
@@ -203,7 +211,9 @@ class GradientBook:
         """Whether a tensor is one of the gradients, or shows it, and is still scaled."""
         for state in list(self._states.values()):
             gradient = state.gradient() if state.scaled_by and not state.applied else None
-            if gradient is not None and (gradient is tensor or gradient.data_ptr() == tensor.data_ptr() != 0):
+            if gradient is not None and (
+                gradient is tensor or place_of(gradient) == place_of(tensor) is not None
+            ):
                 return True
         return False
 
@@ -263,12 +273,6 @@ class GradientBook:
     def _of(self, parameters: Iterable[Tensor]) -> Iterator[_State]:
         found = (self._states.get(id(p)) for p in parameters)
         return (state for state in found if state is not None and not state.foreign)
-
-
-def _place(tensor: Tensor) -> int:
-    """Return where the numbers of a plain tensor lie, 0 for any other."""
-    plain = type(tensor) is Tensor and tensor.layout == torch.strided and not is_batched(tensor)
-    return tensor.data_ptr() if plain else 0
 
 
 def sample_of(gradient: Tensor) -> Tensor | None:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 
 _closely = False
 
@@ -144,3 +146,38 @@ def is_distributed(tensor: Any) -> bool:
 def local(tensor: Tensor) -> Tensor:
     """Return this rank's shard of a distributed tensor, without its history; any other tensor as it is."""
     return tensor.detach().to_local() if is_distributed(tensor) else tensor  # type: ignore[attr-defined]
+
+
+Place = tuple[int, int]
+
+
+def place_of(tensor: Any) -> Place | None:
+    """Return where a tensor's numbers lie: their storage, and where in it; compare it while both live.
+
+    None where that identifies nothing: a fake tensor, a wrapper around others and one without memory.
+    """
+    if not isinstance(tensor, Tensor) or is_batched(tensor):
+        return None
+    tensor = local(tensor)
+    plain = type(tensor).__torch_dispatch__ == Tensor.__torch_dispatch__ and tensor.layout == torch.strided
+    if not plain or not tensor.untyped_storage().nbytes() or tensor.device.type == "meta":
+        return None
+    return tensor.untyped_storage()._cdata, tensor.storage_offset()
+
+
+@dataclass(frozen=True)
+class Lasting:
+    """The place of a tensor beyond its life: no other one is taken for it that was given the same memory."""
+
+    place: Place
+    storage: StorageWeakRef  # as long as it is kept PyTorch gives no other storage this name
+
+    @classmethod
+    def of(cls, tensor: Any) -> Lasting | None:
+        """Return the place of a tensor, None of one that has none."""
+        place = place_of(tensor)
+        return None if place is None else cls(place, StorageWeakRef(local(tensor).untyped_storage()))
+
+    def is_of(self, tensor: Any) -> bool:
+        """Whether a tensor lies there."""
+        return not self.storage.expired() and self.place == place_of(tensor)

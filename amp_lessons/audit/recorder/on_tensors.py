@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.optim.swa_utils import AveragedModel
 
 from amp_lessons.audit.recorder import events, graph
-from amp_lessons.audit.recorder.gradients import parameters_of
+from amp_lessons.audit.recorder.averages import Averages, few_of
 from amp_lessons.audit.recorder.later import local, may_read
 from amp_lessons.audit.recorder.places import is_own, line_outside, own_line
 from amp_lessons.audit.recorder.recorder import Recorder
@@ -30,9 +30,6 @@ from amp_lessons.precisions import HALVES
 _HALVES = frozenset(HALVES.values())
 _WHOLE = frozenset((torch.int16, torch.int32, torch.int64))
 _MOST_COUNTED = 65536  # whole numbers that are compared with what 16 bits make of them
-_SMALL_PART = 0.1  # of the weights, in a moving average
-_A_FEW = 64  # numbers of a tensor, by which it is known again
-_ROUNDED = 2.0**-7  # how far two roundings to bf16 may move a number
 _LONG_SUM = 4  # terms
 _FAR_OFF = 0.01  # of the sum of the terms' magnitudes: rounding once takes 0.4 % at most, in bf16
 
@@ -41,8 +38,11 @@ _FAR_OFF = 0.01  # of the sum of the terms' magnitudes: rounding once takes 0.4 
 def watching_beside(recorder: Recorder) -> Iterator[None]:
     """Record checkpoints and averages of whole models, which no compiler ever traces."""
     spies = _Spies(recorder)
-    saved, averaged = partial(_then, recorder, spies.saved), partial(_around, recorder, spies.model_averaged)
-    with replaced(torch, "save", saved), replaced(AveragedModel, "update_parameters", averaged):
+    averaged = partial(_around, recorder, spies.averages.model_averaged)
+    with (
+        replaced(torch, "save", partial(_then, recorder, spies.saved)),
+        replaced(AveragedModel, "update_parameters", averaged),
+    ):
         yield
 
 
@@ -58,7 +58,7 @@ def watching_tensors(recorder: Recorder) -> Iterator[None]:
             stack.enter_context(replaced(Tensor, name, read))
         for owner, name, after in spies.in_place():
             stack.enter_context(replaced(owner, name, partial(_around, recorder, after)))
-        copied = partial(_around, recorder, spies.copied, before=spies.few_of_a_weights_size)
+        copied = partial(_around, recorder, spies.averages.copied, before=spies.averages.before_copy)
         stack.enter_context(replaced(Tensor, "copy_", copied))
         _watch_functions(recorder, spies, functions)
         stack.enter_context(replaced(torch.jit, "script", partial(_aside, recorder, spies, functions)))
@@ -120,7 +120,7 @@ def _around(
     def spied(*args: Any, **kwargs: Any) -> Any:
         if recorder.here.in_original:
             return original(*args, **kwargs)
-        was = recorder.safely(before or _some_of, *args[:1])
+        was = recorder.safely(before, *args, **kwargs) if before else recorder.safely(few_of, *args[:1])
         result = _called(recorder, original, args, kwargs)
         recorder.safely(after, was, *args, **kwargs)
         return result
@@ -166,8 +166,7 @@ class _Spies:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._sums: dict[int, _Sum] = {}  # running ones
-        self._weights: tuple[int, dict[int, int], set[tuple[int, ...]]] = (-1, {}, set())
-        self._decayed: dict[int, float] = {}  # where a tensor lies, and which part of it was just taken away
+        self.averages = Averages(recorder)
 
     def patches(self) -> Iterator[tuple[Any, str, Callable[..., None]]]:
         """Yield what is replaced, and what looks at its result."""
@@ -196,7 +195,7 @@ class _Spies:
 
     def in_place(self) -> Iterator[tuple[Any, str, Callable[..., None]]]:
         """Yield what is replaced that changes its first argument, and what looks at the change."""
-        yield Tensor, "lerp_", self._lerped
+        yield Tensor, "lerp_", self.averages.lerped
         yield Tensor, "mul_", self._multiplied_in_place
         yield Tensor, "__imul__", self._multiplied_in_place
         for name in ("div_", "__itruediv__"):
@@ -206,8 +205,8 @@ class _Spies:
 
     def functions_in_place(self) -> Iterator[tuple[Any, str, Callable[..., None]]]:
         """Yield the functions of PyTorch's that change their first argument, and what looks at the change."""
-        yield torch, "_foreach_lerp_", self._many_lerped
-        yield torch, "_foreach_add_", self._many_added
+        yield torch, "_foreach_lerp_", self.averages.many_lerped
+        yield torch, "_foreach_add_", self.averages.many_added
         for name in ("_foreach_mul_", "_foreach_div_"):
             yield torch, name, self._many_multiplied
 
@@ -261,6 +260,7 @@ class _Spies:
 
     def added(self, result: Tensor, tensor: Tensor, other: Any, *args: Any, **kwargs: Any) -> None:
         """Report a constant that vanishes or overflows, and a running sum that has stopped."""
+        self.averages.added(result, tensor, other)
         if not isinstance(result, Tensor) or result.dtype not in _HALVES:
             return
         if isinstance(other, float) and _by_own_code():
@@ -321,160 +321,28 @@ class _Spies:
         if isinstance(tensor, Tensor) and _by_own_code() and self._recorder.is_scaled_gradient(tensor):
             self._recorder.record(events.ScaledRead, what="the norm of a gradient")
 
-    # --- moving averages of the weights
-
-    def model_averaged(self, before: Any, average: Any, model: Any) -> None:
-        """Report an averaged model that takes in the weights of ``model``."""
-        kept, weights = next(average.module.parameters()), next(model.parameters())
-        self._tell_of_average(before, kept, weights)
-
-    # what PyTorch calls ``weight`` here is the part of each average that is replaced by the weights
-
-    def _lerped(self, before: Any, average: Tensor, end: Any, weight: Any = 1.0) -> None:
-        if isinstance(weight, float) and weight <= _SMALL_PART and self._is_average(average, end):
-            self._tell_of_average(before, average, end)
-
-    def _many_lerped(
-        self, before: Any, averages: Any, tensors1: Any, weight: Any = 1.0, **other: Any
-    ) -> None:
-        self._many_averaged(before, averages, tensors1, weight)
-
-    def _many_added(self, before: Any, averages: Any, other: Any, *, alpha: Any = 1.0) -> None:
-        self._many_averaged(before, averages, other, alpha)
-
-    def _many_averaged(self, before: Any, averages: Any, weights: Any, part: Any) -> None:
-        """Report averages that take in a small part of the weights: the first one shows which."""
-        small = isinstance(part, float) and abs(part) <= _SMALL_PART and isinstance(weights, (tuple, list))
-        if small and averages and self._is_average(averages[0], weights[0]):
-            self._tell_of_average(before, averages[0], weights[0])
-
-    def few_of_a_weights_size(self, tensor: Any = None) -> Tensor | None:
-        """Copy a few numbers of what may be an average: no weight, but as large as one.
-
-        A single number tells nothing: it may have moved towards anything.
-        """
-        if not isinstance(tensor, Tensor) or tensor.requires_grad or self._recorder.in_step():
-            return None
-        if not (tensor.is_floating_point() and tensor.numel() > 1 and may_read(tensor)):
-            return None
-        pointers, shapes = self._known_weights()
-        likely = tuple(tensor.shape) in shapes and tensor.data_ptr() not in pointers
-        return local(tensor).detach().reshape(-1)[:_A_FEW].clone() if likely else None
-
-    def copied(self, before: Any, average: Tensor, *args: Any, **kwargs: Any) -> None:
-        """Report what was copied onto a tensor, where that has taken in a small part of a weight by it."""
-        if before is None:
-            return
-        after = local(average).detach().reshape(-1)[:_A_FEW]
-        for weights in self._parameters():
-            if weights.shape == average.shape and may_read(weights):
-                theirs = local(weights).detach().reshape(-1)[:_A_FEW]
-                if _took_in(before.float(), theirs.float(), after.float(), average.dtype in _HALVES):
-                    self._tell_of_average(before, average, weights)
-                    return
+    # --- what is multiplied and added to in place: averages, gradients, sums
 
     def _multiplied_in_place(self, before: Any, tensor: Tensor, factor: Any) -> None:
-        """Remember what was multiplied by a number a little below 1: an average may take in weights next."""
-        self._many_multiplied(before, (tensor,))
-        self._decayed.clear()
-        small = isinstance(factor, float) and 0.0 < 1.0 - factor <= _SMALL_PART
-        if small and not tensor.requires_grad and not self._recorder.in_step():  # where momentum decays, too
-            self._decayed[tensor.data_ptr()] = 1.0 - factor
+        self._many_multiplied(before, (tensor,), factor)
 
     def _divided_in_place(self, before: Any, tensor: Tensor, *args: Any, **kwargs: Any) -> None:
         self._many_multiplied(before, (tensor,))
 
-    def _many_multiplied(self, before: Any, tensors: Any, *args: Any, **kwargs: Any) -> None:
-        """Note where tensors were multiplied that may be gradients: a scaler is to divide these."""
-        if not self._recorder.in_step():
-            line = line_outside()
-            for each in tensors:
-                if not each.requires_grad:
-                    self._recorder.known.book.multiplied(each, line)
+    def _many_multiplied(self, before: Any, tensors: Any, factor: Any = None, *args: Any) -> None:
+        """Note where averages, or gradients, may have been multiplied: a scaler is to divide these."""
+        if self._recorder.in_step():
+            return
+        self.averages.multiplied(tensors, factor)
+        line = line_outside()
+        for each in tensors:
+            if not each.requires_grad:
+                self._recorder.known.book.multiplied(each, line)
 
     def _added_in_place(self, before: Any, tensor: Tensor, other: Any, **kwargs: Any) -> None:
-        part = kwargs.get("alpha", 1.0)
-        decayed = self._decayed.pop(tensor.data_ptr(), None) if self._decayed else None
-        weights = self._part_of_weights(other, decayed)
-        if weights is not None and self._is_average(tensor, weights):
-            self._tell_of_average(before, tensor, weights)
-        elif isinstance(part, float) and abs(part) <= _SMALL_PART and self._is_average(tensor, other):
-            self._tell_of_average(before, tensor, other)
-        elif tensor.dtype in _HALVES and tensor.dim() == 0 and before is not None:
+        average = self.averages.added_to(before, tensor, other, **kwargs)
+        if not average and tensor.dtype in _HALVES and tensor.dim() == 0 and before is not None:
             self._summed(tensor, tensor, float(before), other)
-
-    def _part_of_weights(self, term: Any, part: float | None) -> Tensor | None:
-        """Return the weights of which ``term`` is that part, where reading them costs nothing."""
-        if part is None or not isinstance(term, Tensor) or not may_read(term):
-            return None
-        few = local(term).detach().reshape(-1)[:_A_FEW].float()
-        for weights in self._parameters():
-            if weights.shape == term.shape and may_read(weights):
-                theirs = part * local(weights).detach().reshape(-1)[:_A_FEW].float()
-                if theirs.any() and torch.allclose(few, theirs, rtol=_ROUNDED, atol=0.0):
-                    return weights
-        return None
-
-    def _parameters(self) -> list[Tensor]:
-        return [p for o in list(self._recorder.known.optimizers.values()) for p in parameters_of(o)]
-
-    def _is_average(self, average: Any, weights: Any) -> bool:
-        """Whether one tensor takes in another that is a weight, or is as large as one and in 16 bits."""
-        if not isinstance(average, Tensor) or not isinstance(weights, Tensor) or self._recorder.in_step():
-            return False
-        if average.requires_grad or average.shape != weights.shape or average.dim() == 0:
-            return False
-        pointers, shapes = self._known_weights()
-        if average.data_ptr() in pointers:
-            return False
-        half = average.dtype in _HALVES and tuple(average.shape) in shapes
-        return weights.data_ptr() in pointers or half
-
-    def _known_weights(self) -> tuple[dict[int, int], set[tuple[int, ...]]]:
-        """Return the optimizers of all weights, by where a weight lies in memory, and the weights' shapes."""
-        step, pointers, shapes = self._weights
-        if step != self._recorder.steps:
-            known = list(self._recorder.known.optimizers.values())
-            pointers = {p.data_ptr(): id(optimizer) for optimizer in known for p in parameters_of(optimizer)}
-            shapes = {tuple(p.shape) for p in self._parameters()}
-            self._weights = self._recorder.steps, pointers, shapes
-        return pointers, shapes
-
-    def _tell_of_average(self, before: Any, average: Tensor, weights: Tensor) -> None:
-        after, stuck = _some_of(average), None
-        if before is not None and after is not None:
-            target = local(weights).detach().reshape(-1)[: after.numel()]
-            differs = bool((target.float() != after.float()).any())
-            stuck = differs and bool(torch.equal(before, after))
-        self._recorder.record(
-            events.Averaged,
-            optimizer=self._known_weights()[0].get(weights.data_ptr()),
-            dtype=average.dtype,
-            weight_dtype=weights.dtype,
-            stuck=stuck,
-        )
-
-
-def _took_in(before: Tensor, weights: Tensor, after: Tensor, half: bool) -> bool:
-    """Whether numbers have moved towards weights by one small part, or in 16 bits by less than is seen."""
-    way, moved = weights - before, after - before
-    if not bool(way.any()):
-        return False
-    if half and not bool(moved.any()):
-        return float(way.norm()) < _SMALL_PART * float(weights.norm())
-    part = float((moved * way).sum() / (way * way).sum())
-    error = torch.finfo(torch.bfloat16 if half else torch.float32).eps * weights.abs().amax()
-    return 0.0 < part <= _SMALL_PART and bool(((moved - part * way).abs() <= error).all())
-
-
-def _some_of(owner: Any = None) -> Tensor | None:
-    """Copy a few numbers of a tensor, or of the first one of a list or of an averaged model."""
-    tensor = next(owner.module.parameters()) if isinstance(owner, AveragedModel) else owner
-    tensor = tensor[0] if isinstance(tensor, (tuple, list)) and tensor else tensor
-    if not isinstance(tensor, Tensor):
-        return None
-    interesting = tensor.dtype in _HALVES and may_read(tensor) and tensor.is_contiguous()
-    return local(tensor).detach().reshape(-1)[:_A_FEW].clone() if interesting else None
 
 
 def _names_a_loss(function: str) -> bool:

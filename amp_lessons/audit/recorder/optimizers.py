@@ -261,6 +261,7 @@ class OptimizerCalls(Part):
             self._here.schedules = depth
         if depth == 0 and not first:
             optimizer = getattr(schedule, "optimizer", None)
+            self._known.schedules[id(schedule)] = schedule
             self._log.safely(
                 self._log.record,
                 events.ScheduleStepped,

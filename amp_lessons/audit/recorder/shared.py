@@ -128,6 +128,7 @@ class Known:
     def __init__(self, log: Log, found_optimizer: Callable[[torch.optim.Optimizer], None]) -> None:
         self.optimizers: dict[int, torch.optim.Optimizer] = {}
         self.scalers: dict[int, torch.amp.GradScaler] = {}
+        self.schedules: dict[int, Any] = {}  # kept, as those are: another one could be given its id
         self.updates: Counter[int] = Counter()  # of each scaler
         self.checked: dict[int, torch.amp.GradScaler] = {}  # optimizers that it has let step, by their owner
         self.stepped: set[int] = set()  # optimizers that a step was asked of
@@ -141,6 +142,10 @@ class Known:
     def may_be_used(self, optimizer: torch.optim.Optimizer) -> None:
         """Watch an optimizer that was there before; its model is looked for when it steps."""
         self.optimizers[id(optimizer)] = optimizer
+
+    def in_use(self) -> dict[int, torch.optim.Optimizer]:
+        """Return the optimizers that were made, or have stepped, under the watch: more may be in memory."""
+        return {key: each for key, each in list(self.optimizers.items()) if key in self._used}
 
     def used_here(self, optimizer: torch.optim.Optimizer) -> None:
         """Note that this thread uses an optimizer."""
