@@ -6,8 +6,6 @@
 #   make lab PYTHON=python3.12                                another Python than python3
 #   make test CONSTRAINTS=newest.txt                          other versions than those of constraints.txt; a file of its own may be empty
 #   make test PYTEST_ARGS="-k census"                         some of the tests
-#   make test AMP_LESSONS_SINCE=v0.3.0                        with all that what changed since then can break: tests/selection.py
-#   make test AMP_LESSONS_TURN=all                            everything that `make test` may run
 #   make bench BENCH=import_time                              some of the benchmarks
 #   make notebooks NOTEBOOKS=notebooks/03_loss_scaling.ipynb  store one lesson again
 #   make classroom-load LOAD_ARGS="--levels 10 30"            how many learners: `--help` says what can be said
@@ -32,9 +30,9 @@ NOTEBOOKS ?= $(sort $(wildcard notebooks/*.ipynb))
 INSTALL = $(BIN)/python -m pip install --no-compile --constraint $(CONSTRAINTS) $(addprefix --extra-index-url ,$(TORCH_INDEX))
 # One process more than there are cores: a third of the time a test waits, for a kernel, a page or a limit.
 WORKERS = $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
-TOGETHER = -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+TOGETHER = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 QUICKLY := tests/formats tests/scaling tests/text tests/keeping tests/audit/test_codes.py \
-	tests/test_architecture.py tests/test_make.py tests/test_selection.py
+	tests/test_architecture.py tests/test_make.py
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout=120 --nbval-sanitize-with tests/nbval_sanitize.cfg
 
 # Some containers set this. Each kernel and each test process would then compile PyTorch's sources anew: 7 seconds.
@@ -43,15 +41,12 @@ unexport PYTHONDONTWRITEBYTECODE
 # The processes that run tests take all cores, so each gets one thread: with more they wait for each other.
 test test-all quick: export OMP_NUM_THREADS := 1
 
-test: export AMP_LESSONS_TURN ?= auto
-test-all quick: export AMP_LESSONS_TURN := all
-
 .PHONY: help lab test test-all quick lint exercise notebooks bench gpu site classroom-load clean
 
 help:
 	@echo "make lab        open your own copy of the lessons in JupyterLab"
-	@echo "make test       ten minutes on two cores: linters, notebooks, views, what your change can break, an eighth of the rest"
-	@echo "make test-all   run everything there is, nightly and before a release"
+	@echo "make test       ten minutes on two cores: linters, notebooks, views, and each mechanism once"
+	@echo "make test-all   everything there is, nightly and before a release: 45 minutes"
 	@echo "make quick      one minute: formats, scaling, what is kept, and how the code is built"
 	@echo "make lint       run the linters"
 	@echo "make exercise   begin an exercise: make exercise ID=my_exercise LESSON=03"

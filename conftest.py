@@ -1,15 +1,22 @@
-"""Keep every test, the notebooks' kernels included, away from the learner's own progress."""
+"""Keep tests, and the notebooks' kernels, away from the learner's own progress; say which run in which tier.
+
+`make quick`, `make test` and `make test-all` take the same tests every time. What `make test` leaves out has the
+mark ``thorough``, or is one of the many cases of a test marked ``few``.
+"""
 
 from __future__ import annotations
 
+import gc
 import os
+import re
 import tempfile
+from collections import defaultdict
+from typing import Any
 
 import pytest
 
-pytest_plugins = ["tests.selection"]
-
 _HOME = pytest.StashKey[tempfile.TemporaryDirectory]()
+_OF_AN_EXERCISE = re.compile(r"(?P<file>tests/exercises/test_attempts\w*\.py)::\w+\[(?P<id>\w+)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -22,3 +29,41 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Remove it."""
     config.stash[_HOME].cleanup()
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is thorough
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the cases of a test marked ``few`` as thorough, but for so many of them at equal distances."""
+    cases = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("few"):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    for of_one_test in cases.values():
+        mark = of_one_test[0].get_closest_marker("few")
+        assert mark is not None
+        kept = min(mark.args[0] if mark.args else 1, len(of_one_test))
+        chosen = {number * len(of_one_test) // kept for number in range(kept)}
+        for number, item in enumerate(of_one_test):
+            if number not in chosen:
+                item.add_marker(pytest.mark.thorough)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Hand out files of tests whole, with ``--dist loadfile``, but for the attempts at each exercise."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class InFiles(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            found = _OF_AN_EXERCISE.match(nodeid)
+            return f"{found['file']} {found['id']}" if found else nodeid.partition("::")[0]
+
+    return InFiles(config, log)
+
+
+def pytest_collection_finish() -> None:
+    """Take all that was imported out of the garbage collector's sight: audits look for models there."""
+    gc.collect()
+    gc.freeze()

@@ -31,7 +31,7 @@ NOBODY = 65534
 TOKEN = "the-token-of-this-test"
 START_TIMEOUT_S = 90
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.rests_on("notebooks/", "amp_lessons/")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @contextmanager

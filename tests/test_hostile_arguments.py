@@ -18,8 +18,6 @@ from torch import nn
 from amp_lessons import autocast, formats, fp8, measure, parallel, scaling
 from amp_lessons.measure import operations, rates, stopwatch
 
-pytestmark = pytest.mark.rests_on("amp_lessons/")
-
 ROOMS: tuple[ModuleType, ...] = (formats, scaling, measure, autocast, fp8, parallel)
 
 

@@ -14,7 +14,7 @@ import pytest
 from amp_lessons import views
 from benchmarks import import_time
 
-pytestmark = [pytest.mark.slow, pytest.mark.rests_on("amp_lessons/")]
+pytestmark = pytest.mark.slow
 
 HEAVY = {"matplotlib", "ipywidgets", "IPython", "sklearn", "scipy", "pandas", "transformers", "jupyterlab"}
 
@@ -67,7 +67,7 @@ def test_import_time_is_measured_beyond_torch():
     assert 0 < import_time.import_ms("amp_lessons") < import_time.import_ms("matplotlib.pyplot")
 
 
-@pytest.mark.in_turn
+@pytest.mark.few
 @pytest.mark.parametrize(
     "package",
     [
@@ -97,7 +97,7 @@ def test_a_view_that_does_not_exist_is_answered_with_those_that_do():
         views.BitsView  # noqa: B018
 
 
-@pytest.mark.in_turn
+@pytest.mark.few
 @pytest.mark.parametrize(
     "package",
     [

@@ -107,26 +107,6 @@ def test_test_runs_everything_strictly_but_what_is_left_to_test_all(checkout, ta
     assert pytest_line.strip().endswith("notebooks/00_start_here.ipynb tests")
 
 
-@pytest.mark.parametrize(
-    ("target", "given", "turn"),
-    [("test", {}, "auto"), ("test", {"AMP_LESSONS_TURN": "12"}, "12")]
-    + [(target, {"AMP_LESSONS_TURN": "12"}, "all") for target in ("test-all", "quick")],
-)
-def test_test_leaves_out_what_has_no_turn_and_test_all_nothing(checkout, target, given, turn):
-    with (checkout / "Makefile").open("a") as file:
-        file.write(f"{target}: shown\nshown:\n\t@echo turn: $$AMP_LESSONS_TURN\n")
-    stamps = [checkout / ".venv" / name for name in ("bin/pip", "installed-lab", "installed-test")]
-    stamps[0].parent.mkdir(parents=True)
-    for stamp in stamps:
-        stamp.touch()
-    nothing = stamps[0].parent / "nothing"
-    nothing.write_text("#!/bin/sh\n")
-    nothing.chmod(0o755)
-    for program in ("python", "ruff", "mypy"):
-        (stamps[0].parent / program).symlink_to(nothing)
-    assert f"turn: {turn}" in run_make(checkout, target, **given)
-
-
 def test_quick_takes_what_is_named(checkout):
     commands = planned(checkout, "quick", "PYTEST_ARGS=-x")
     (line,) = [line for line in commands.splitlines() if "pytest" in line]

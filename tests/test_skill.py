@@ -63,7 +63,7 @@ def test_it_says_what_it_is_for():
 
 
 @pytest.mark.slow
-@pytest.mark.in_turn
+@pytest.mark.few
 @pytest.mark.parametrize("id", ["heal_same_epochs", "heal_snail", "heal_standstill"])
 def test_followed_to_the_letter_it_leads_to_a_mended_training(id, tmp_path):
     patient = PATIENTS[id]

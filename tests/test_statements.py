@@ -19,8 +19,6 @@ from amp_lessons.autocast import fake_tensors
 from amp_lessons.measure import operations
 from tests.test_packaging import ROOT
 
-pytestmark = pytest.mark.rests_on("notebooks/", "amp_lessons/")
-
 
 @pytest.fixture(scope="module")
 def first_batch():

@@ -25,7 +25,7 @@ def _seeded():
     torch.manual_seed(0)
 
 
-@pytest.mark.in_turn
+@pytest.mark.few
 @pytest.mark.parametrize("make", architectures.ALL, ids=lambda make: make.__name__)
 def test_advice_on(make):
     model, batch, *loss = make(transformers)
@@ -48,7 +48,7 @@ def test_advice_on(make):
         assert f"[{claim.label}]" in text
 
 
-@pytest.mark.in_turn
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("make", "name", "names"),
     [

@@ -106,7 +106,7 @@ def loops(kind: str) -> list:
             table,
             name,
             id=f"{table.exercise_id}-{name}",
-            marks=() if first[of] == (table, name) else pytest.mark.attempt(table.exercise_id),
+            marks=() if first[of] == (table, name) else pytest.mark.thorough,
         )
         for table, name, of in found
     ]

@@ -38,7 +38,7 @@ def seen_in(id: str, code: object) -> set[str]:
     return mistakes(watch_call(lambda: PATIENTS[id].observe(as_script(code))))
 
 
-@pytest.mark.in_turn
+@pytest.mark.few
 @pytest.mark.parametrize("id", PATIENTS)
 def test_a_patient_is_named_as_no_other_is_and_a_mended_one_is_clean(id):
     patient = PATIENTS[id]
@@ -50,11 +50,7 @@ def test_a_patient_is_named_as_no_other_is_and_a_mended_one_is_clean(id):
 
 @pytest.mark.parametrize(
     ("id", "name"),
-    [
-        pytest.param(id, name, id=f"{id}-{name}", marks=pytest.mark.attempt(id))
-        for id, table in TABLES.items()
-        for name in table.right
-    ],
+    [pytest.param(id, name, id=f"{id}-{name}") for id, table in TABLES.items() for name in table.right],
 )
 def test_other_good_ways_to_mend_a_patient_are_clean(id, name):
     assert seen_in(id, TABLES[id].right[name][-1]) == set()

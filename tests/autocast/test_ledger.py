@@ -416,7 +416,7 @@ def test_without_gradients_nothing_is_saved_and_a_note_says_so(mode):
     assert record(perceptron(), torch.randn(2, 8)).notes == ()
 
 
-@pytest.mark.in_turn
+@pytest.mark.few
 @pytest.mark.parametrize("dtype", [F16, BF16, None])
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_a_backward_pass_switches_gradients_on(mode, dtype):

@@ -122,7 +122,7 @@ def test_ranks_that_part_are_told_of_and_all_return_the_same(tmp_path, meetings)
     assert [each["code"] for each in document["findings"]] == ["weights_apart", "skipped_apart"]
 
 
-@pytest.mark.in_turn
+@pytest.mark.few
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "said"),

@@ -12,8 +12,6 @@ import pytest
 
 from amp_lessons.commands import cli
 
-pytestmark = pytest.mark.rests_on("amp_lessons/commands/")
-
 
 def test_every_command_is_listed_with_its_help(capsys):
     with pytest.raises(SystemExit) as stopped:

@@ -19,8 +19,6 @@ from amp_lessons.commands.interview import mock as command
 from amp_lessons.interview.mock import time_left
 from amp_lessons.keeping import practice
 
-pytestmark = pytest.mark.rests_on("amp_lessons/")
-
 
 @pytest.fixture
 def answer(monkeypatch, capsys):

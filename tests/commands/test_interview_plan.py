@@ -9,8 +9,6 @@ import pytest
 from amp_lessons.commands import cli
 from amp_lessons.keeping import plan as keeping
 
-pytestmark = pytest.mark.rests_on("notebooks/")
-
 FRIDAY = date.today() + timedelta(days=9)
 
 

@@ -14,8 +14,6 @@ from amp_lessons.keeping import answers, cores, progress
 from amp_lessons.lessons import shipped
 from amp_lessons.routes.catalogue import ROUTES
 
-pytestmark = pytest.mark.rests_on("notebooks/")
-
 
 def call(*words):
     parser = argparse.ArgumentParser()

@@ -133,7 +133,7 @@ def test_a_patients_stub_runs_and_is_wrong(exercise):
     assert report.findings[0].code not in ("raised", "signature", "unfinished")
 
 
-@pytest.mark.in_turn
+@pytest.mark.few
 def test_solution_source_passes_when_pasted_over_the_stub(exercise):
     solution = exercises.solution(exercise.id)
     report = exercises.check(exercise.id, attempt(exercise, solution.source))

@@ -269,7 +269,7 @@ def test_time_limit_names_the_line(way):
     assert "while True" in check(loops_for_ever, way, LIMIT_S).findings[0].message
 
 
-@pytest.mark.in_turn
+@pytest.mark.few
 @both_ways
 @pytest.mark.parametrize(
     ("call", "spelling"),
@@ -299,7 +299,7 @@ def test_calls_that_end_or_block_the_process_are_refused(call, spelling, way, un
     assert spelling in report.findings[0].message
 
 
-@pytest.mark.in_turn
+@pytest.mark.few
 @both_ways
 @pytest.mark.parametrize(
     "error", [SystemExit(1), KeyboardInterrupt(), GeneratorExit(), MemoryError("too much")]
@@ -340,7 +340,7 @@ class Unprintable:
         raise RuntimeError("no repr")
 
 
-@pytest.mark.in_turn
+@pytest.mark.few
 @both_ways
 @pytest.mark.parametrize(
     "value", [None, float("nan"), "text", object(), [], {}, 1j, Unprintable(), type, ...]
@@ -355,7 +355,7 @@ RUBBISH = [None, 3, "train", [], object(), torch.zeros(2), Unprintable(), lambda
 CATALOG = [exercise.id for exercise in (*exercises.catalog(), *shelf.interview_tasks())]
 
 
-@pytest.mark.in_turn
+@pytest.mark.few
 @pytest.mark.parametrize("attempt", RUBBISH)
 def test_rubbish_instead_of_an_attempt_is_a_finding(attempt):
     for way, id in [("inprocess", id) for id in CATALOG] + [("auto", "largest_safe_scale")]:

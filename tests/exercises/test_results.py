@@ -5,13 +5,9 @@ from __future__ import annotations
 import pickle
 from html.parser import HTMLParser
 
-import pytest
-
 from amp_lessons import exercises
 from amp_lessons.audit.findings import failed, note, passed, todo
 from amp_lessons.exercises.report.results import Report, SideBySide
-
-pytestmark = pytest.mark.rests_on("notebooks/")
 
 REPORT = Report(
     "train_with_amp",

@@ -154,10 +154,10 @@ def in_each_setting():
     """Pair settings with ways to check; with all of them at once every solution is checked in each run."""
     hardest = ("everything", "inprocess")
     pairs = itertools.product(SETTINGS, WAYS)
-    return [pytest.param(*each, marks=pytest.mark.every_time if each == hardest else ()) for each in pairs]
+    return [pytest.param(*each, marks=() if each == hardest else pytest.mark.thorough) for each in pairs]
 
 
-@pytest.mark.in_turn
+@pytest.mark.few
 @pytest.mark.parametrize(("name", "way"), in_each_setting())
 def test_the_solutions_pass_and_the_setting_stays(name, way):
     outside = settings()
@@ -177,7 +177,7 @@ def settings_in_a_check(way):
     return run(lambda: str(settings()), 10).value.replace("ieee", "none")  # two names for float32
 
 
-@pytest.mark.in_turn
+@pytest.mark.few
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", SETTINGS)
 def test_the_code_finds_what_it_would_find_without_the_setting(name, way):

@@ -13,8 +13,6 @@ from amp_lessons import exercises
 from tests.browser.seen_cells import names_of
 from tests.exercises.spots import NOTEBOOKS, ROOT, code_cells, imports_of, named, of_lesson
 
-pytestmark = pytest.mark.rests_on("notebooks/", "amp_lessons/views/")
-
 CARD = re.compile(r'^views\.ExerciseCard\("(\w+)"\)$')
 CHECK = re.compile(r'^views\.check\("(\w+)", .+\)$')
 CHECK_TIMEOUT_S = 60
@@ -94,7 +92,7 @@ def cells_of(written, checks):
 
 
 @pytest.mark.slow
-@pytest.mark.in_turn
+@pytest.mark.few
 def test_unsolved_every_check_says_so_and_no_try_is_booked(tried):
     texts, tries = tried
     for exercise, text, _ in texts:
@@ -104,7 +102,7 @@ def test_unsolved_every_check_says_so_and_no_try_is_booked(tried):
 
 
 @pytest.mark.slow
-@pytest.mark.in_turn
+@pytest.mark.few
 def test_with_the_solution_in_the_stubs_place_every_check_passes(tried):
     for exercise, _, solved in tried[0]:
         assert solved.startswith(f"{exercise.title}: passed"), solved

@@ -27,13 +27,16 @@ def lesson_of(table: Table) -> str:
 
 
 def cases(tables: Iterable[Table], kind: str) -> list[Any]:
-    """List the wrong or right attempts of some tables for parametrize; they take turns."""
-    return [_case(table, name) for table in tables for name in getattr(table, kind)]
+    """List the wrong or right attempts of some tables for parametrize; of wrong ones one for each code."""
+    return [_case(table, name, kind) for table in tables for name in getattr(table, kind)]
 
 
-def _case(table: Table, name: str) -> Any:
-    marks = pytest.mark.attempt(table.exercise_id)
-    return pytest.param(table, name, id=f"{table.exercise_id}-{name}", marks=marks)
+def _case(table: Table, name: str, kind: str) -> Any:
+    first_of_code = {attempt[0]: name for name, attempt in reversed(table.wrong.items())}
+    again = kind == "wrong" and first_of_code[table.wrong[name][0]] != name
+    return pytest.param(
+        table, name, id=f"{table.exercise_id}-{name}", marks=pytest.mark.thorough if again else ()
+    )
 
 
 # what it returns was measured by the real clock, and stands in the message: no two runs say the same

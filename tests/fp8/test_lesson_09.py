@@ -18,8 +18,6 @@ from amp_lessons.fp8 import RECIPES
 from tests.notebook_rules import source
 from tests.test_packaging import ROOT
 
-pytestmark = pytest.mark.rests_on("notebooks/", "amp_lessons/material/")
-
 CELLS = {
     cell["id"]: source(cell)
     for cell in json.loads((ROOT / "notebooks" / "09_fp8_and_fp4.ipynb").read_text("utf-8"))["cells"]

@@ -55,13 +55,13 @@ def meaning(framework, flag):
     )
 
 
-@pytest.mark.in_turn
+@pytest.mark.few
 @pytest.mark.parametrize(("framework", "flag"), EVERYWHERE)
 def test_what_a_flag_means(framework, flag):
     assert meaning(framework, flag) == EVERYWHERE[framework, flag]
 
 
-@pytest.mark.in_turn
+@pytest.mark.few
 @pytest.mark.skipif(torch.cuda.is_available(), reason="of a machine without a GPU")
 @pytest.mark.parametrize(("framework", "flag"), ON_A_CPU)
 def test_what_fp16_means_on_a_cpu(framework, flag):
@@ -104,7 +104,7 @@ def other_version(framework):
         yield "bf16-true", HalfPrecision, "convert_module", lambda self, module: module
 
 
-@pytest.mark.in_turn
+@pytest.mark.few
 @pytest.mark.parametrize("framework", MODULES)
 def test_a_version_in_which_a_flag_means_something_else_is_seen(framework, monkeypatch):
     pytest.importorskip(MODULES[framework])
@@ -114,7 +114,7 @@ def test_a_version_in_which_a_flag_means_something_else_is_seen(framework, monke
             assert meaning(framework, flag) != EVERYWHERE[framework, flag], (flag, name)
 
 
-@pytest.mark.in_turn
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("framework", "flag"), [("transformers", "bf16"), ("accelerate", "bf16"), ("lightning", "bf16-mixed")]
 )

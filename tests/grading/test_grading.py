@@ -13,7 +13,7 @@ from amp_lessons.commands import cli
 from amp_lessons.keeping import progress
 from tests.grading.handed_in import HOSTILE, cell_of, hand_in, notebook, solution, write
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.rests_on("notebooks/")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 SCALE = "largest_safe_scale"
 WRONG = f"def {SCALE}(gradients):\n    return 512.0"

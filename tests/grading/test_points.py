@@ -14,8 +14,6 @@ from amp_lessons import audit, exercises
 from amp_lessons.audit.findings import Sighting, failed, note, passed, todo
 from amp_lessons.interview.reporting import MockReport
 
-pytestmark = pytest.mark.rests_on("notebooks/", "amp_lessons/")
-
 
 def reports() -> list[type]:
     """List the classes of the package that are called a report."""

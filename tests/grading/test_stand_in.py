@@ -42,16 +42,15 @@ def sample():
         table = import_module(f"amp_lessons.exercises.{exercise_id}.attempts").TABLE
         attempts = {**{name: each[2] for name, each in table.wrong.items()}}
         attempts |= {name: each[1] for name, each in table.right.items()}
-        mark = pytest.mark.attempt(exercise_id)
         for name, attempt in attempts.items():
-            yield pytest.param(exercise_id, attempt, id=f"{exercise_id}-{name}", marks=mark)
+            yield pytest.param(exercise_id, attempt, id=f"{exercise_id}-{name}")
 
 
 # what an attempt leaves behind in its own process is not looked for
 LEFT_ALONE = {"patches_torch", "leaves_state_behind", "ends_or_blocks_the_process"}
 
 
-@pytest.mark.in_turn
+@pytest.mark.few
 @pytest.mark.parametrize(("exercise_id", "attempt"), list(sample()))
 def test_both_come_to_the_same_verdict(exercise_id, attempt):
     exercise = shelf.find(exercise_id)

@@ -12,8 +12,6 @@ from amp_lessons import interview
 from amp_lessons.interview import bank
 from amp_lessons.interview.questions import placeholders
 
-pytestmark = pytest.mark.rests_on("amp_lessons/")
-
 QUESTIONS = interview.QUESTIONS
 IDS = [question.id for question in QUESTIONS]
 OWN = [each for question in QUESTIONS for each in question.follow_ups if not isinstance(each, str)]

@@ -52,7 +52,7 @@ def test_what_interviews_alone_ask_for_counts_in_no_lesson():
     assert exercises.due_for_repetition() == ()
 
 
-@pytest.mark.in_turn
+@pytest.mark.few
 @pytest.mark.parametrize("id", tasks.known_tasks())
 def test_the_page_does_not_pass_and_the_answer_does(id, tmp_path):
     coding = CodeRound(tasks.minutes_for(id), 3, id)

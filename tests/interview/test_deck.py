@@ -12,8 +12,6 @@ from amp_lessons.interview.deck import Deck, suggested_grade, wait
 from amp_lessons.keeping import practice, progress
 from amp_lessons.keeping.practice import Review
 
-pytestmark = pytest.mark.rests_on("notebooks/")
-
 START = datetime(2026, 3, 2, 9, 0, tzinfo=timezone.utc)
 
 

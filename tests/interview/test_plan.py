@@ -14,8 +14,6 @@ from amp_lessons.keeping import plan as keeping
 from amp_lessons.routes.catalogue import route
 from amp_lessons.routes.stops import Core
 
-pytestmark = pytest.mark.rests_on("notebooks/")
-
 TODAY = date.today()
 FRIDAY = TODAY + timedelta(days=9)
 

@@ -13,8 +13,6 @@ from amp_lessons.interview import proving
 from amp_lessons.interview.questions import fill, placeholders
 from amp_lessons.keeping import progress
 
-pytestmark = pytest.mark.rests_on("amp_lessons/")
-
 QUESTIONS = interview.QUESTIONS
 asked = pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.id)
 

@@ -73,7 +73,7 @@ def test_two_hundred_reviews_run_and_each_bug_has_changed_a_line():
             assert drawn.lines(bug), f"{bug.id} has changed nothing in {seed}"
 
 
-@pytest.mark.in_turn
+@pytest.mark.few
 @pytest.mark.parametrize(("seed", "number"), FEW)
 def test_every_bug_of_a_review_is_seen_and_none_hides_another(seed, number):
     assert_all_are_seen(review(seed, number))

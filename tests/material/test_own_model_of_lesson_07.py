@@ -8,8 +8,6 @@ import pytest
 
 from tests.material.lesson07_cells import CELLS, names_of
 
-pytestmark = pytest.mark.rests_on("notebooks/", "amp_lessons/")
-
 FORM = [name for name in CELLS if name.startswith("own-") and not name.endswith("quiz")]
 IMAGES = """
 def make_model():
@@ -59,7 +57,7 @@ MODELS = {"images": IMAGES, "number": A_NUMBER_FROM_TWO_INPUTS, "tokens": TOKENS
 
 
 @pytest.mark.slow
-@pytest.mark.in_turn
+@pytest.mark.few
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 def test_the_cells_after_it_take_any_model(monkeypatch, capsys, model):
     monkeypatch.setitem(CELLS, "own-model", model)

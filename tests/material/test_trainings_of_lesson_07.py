@@ -14,7 +14,7 @@ import torch
 from amp_lessons import pretrained, residual
 from tests.material.lesson07_cells import CELLS, names_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.rests_on("notebooks/", "amp_lessons/material/")]
+pytestmark = pytest.mark.slow
 needs_weights = pytest.mark.skipif(bool(pretrained.missing()), reason="needs the extra pretrained")
 
 

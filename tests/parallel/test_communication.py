@@ -57,7 +57,7 @@ IN_BLOCK = sum(p.numel() for p in Block(WIDTH).parameters())
 IN_MODEL = sum(p.numel() for p in Model().parameters())
 
 
-@pytest.mark.in_turn
+@pytest.mark.few
 @pytest.mark.parametrize("ranks", [2, 4, 8])  # WIDTH and VOCABULARY divide by them: nothing is padded
 @pytest.mark.parametrize(
     ("param_dtype", "reduce_dtype", "gathered", "reduced"),
@@ -90,7 +90,7 @@ def test_units_are_chosen():
     assert {row.elements for row in one.rows} == {IN_MODEL - IN_BLOCK, IN_BLOCK}
 
 
-@pytest.mark.in_turn
+@pytest.mark.few
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("dtype", [None, BF16])
 def test_tensor_parallelism_reduces_activations_twice_a_block(ranks, dtype):
@@ -100,7 +100,7 @@ def test_tensor_parallelism_reduces_activations_twice_a_block(ranks, dtype):
     assert {(row.collective, row.times) for row in told.rows} == {("all-reduce", BLOCKS)}
 
 
-@pytest.mark.in_turn
+@pytest.mark.few
 @pytest.mark.parametrize(("ranks", "dtype", "itemsize"), [(2, None, 4), (6, None, 4), (6, BF16, 2)])
 def test_ddp_by_the_closed_formula(ranks, dtype, itemsize):
     told = parallel.communication(Model(), TOKENS, ranks, "ddp", reduce_dtype=dtype)

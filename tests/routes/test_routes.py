@@ -14,8 +14,6 @@ from amp_lessons.routes import minutes, overview
 from amp_lessons.routes.catalogue import ABLE_TO, FOR_SOME, ROUTES, route
 from amp_lessons.routes.stops import Command, Core, InLesson, Route, anchor
 
-pytestmark = pytest.mark.rests_on("notebooks/")
-
 TWO = Route("two", "Two", "to try", (Core("00"), Command("ls", "lists"), InLesson("03", "floor"), Core("01")))
 HEADS = shipped.heads()
 in_each_lesson = pytest.mark.parametrize("head", HEADS, ids=[head.number for head in HEADS])

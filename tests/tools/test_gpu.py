@@ -24,8 +24,6 @@ from tools.gpu.page import page
 from tools.gpu.parts import PartReport
 from tools.gpu.recording import Part, Recording, Result, Setup, read, resumed
 
-pytestmark = pytest.mark.rests_on("tests/")
-
 SETUP = Setup("Pretended 1", "9.0", "570", "2.11.0+cu130", "13.0", "3.11.7", "5.0", "0.3.0", 8)
 NAMES = ["tests: a", "tests: b", "notebooks: c"]
 RESULTS = (Result("good", "passed"), Result("bad|one", "failed", "1 is not 2"))

@@ -301,7 +301,7 @@ def test_what_is_planted_is_found(make, plant, name, precision):
         assert judged_rightly(plant, name, comparison)
 
 
-@pytest.mark.in_turn
+@pytest.mark.few
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("make", SIX)
 def test_the_same_run_is_never_reported_with_dropout_and_batch_statistics(make, precision):
@@ -313,7 +313,7 @@ def test_the_same_run_is_never_reported_with_dropout_and_batch_statistics(make, 
         assert all(step.output is None or step.output.difference == 0 for step in comparison.by_step)
 
 
-@pytest.mark.in_turn
+@pytest.mark.few
 @pytest.mark.parametrize("make", [*SIX, *OF_TRANSFORMERS])
 def test_what_bf16_autocast_does_to_a_healthy_model_is_what_it_explains(make):
     a, b = recorded(make), recorded(make, torch.bfloat16)
@@ -325,7 +325,7 @@ def test_what_bf16_autocast_does_to_a_healthy_model_is_what_it_explains(make):
         assert "no further than their formats explain" in str(comparison)
 
 
-@pytest.mark.in_turn
+@pytest.mark.few
 @pytest.mark.parametrize("make", SIX)
 def test_ten_steps_are_explained_by_three_that_were_nudged(make):
     a, b = (recorded(make, dtype, steps=10) for dtype in (None, torch.bfloat16))

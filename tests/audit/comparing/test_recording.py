@@ -35,7 +35,7 @@ def run(name):
     return TRAININGS[name](), random.random()
 
 
-@pytest.mark.in_turn
+@pytest.mark.few
 @pytest.mark.parametrize("name", TRAININGS)
 def test_training_is_the_same_bit_for_bit_and_recorded_the_same_twice(name):
     alone = run(name)

@@ -17,8 +17,6 @@ from amp_lessons.site import explain as site_explain
 from tests.audit.report.samples import BF16, CLIPPED, layer_step, report
 from tools import address
 
-pytestmark = pytest.mark.rests_on("notebooks/")
-
 GOLDEN = """\
 Audit of train.py: 1 mistake in 4 optimizer steps
 What it costs: the weights get other updates than they should
