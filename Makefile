@@ -6,6 +6,7 @@
 #   make lab PYTHON=python3.12                                another Python than python3
 #   make test CONSTRAINTS=newest.txt                          other versions than those of constraints.txt; a file of its own may be empty
 #   make test PYTEST_ARGS="-k census"                         some of the tests
+#   make test-shuffled SEEDS=7                                all tests in another order
 #   make bench BENCH=import_time                              some of the benchmarks
 #   make notebooks NOTEBOOKS=notebooks/03_loss_scaling.ipynb  store one lesson again
 #   make classroom-load LOAD_ARGS="--levels 10 30"            how many learners: `--help` says what can be said
@@ -17,6 +18,7 @@ TORCH_INDEX ?=
 CONSTRAINTS ?= constraints.txt
 LAB_ARGS ?=
 PYTEST_ARGS ?=
+SEEDS ?= 1 2 3
 BENCH ?=
 GPU_OUT ?= docs/gpu
 GPU_ARGS ?=
@@ -39,14 +41,16 @@ NBVAL := --nbval --nbval-current-env --nbval-cell-timeout=120 --nbval-sanitize-w
 unexport PYTHONDONTWRITEBYTECODE
 
 # The processes that run tests take all cores, so each gets one thread: with more they wait for each other.
-test test-all quick: export OMP_NUM_THREADS := 1
+test test-all test-each test-shuffled quick: export OMP_NUM_THREADS := 1
 
-.PHONY: help lab test test-all quick lint exercise notebooks bench gpu site classroom-load clean
+.PHONY: help lab test test-all test-each test-shuffled quick lint exercise notebooks bench gpu site classroom-load clean
 
 help:
 	@echo "make lab        open your own copy of the lessons in JupyterLab"
 	@echo "make test       ten minutes on two cores: linters, notebooks, views, and each mechanism once"
 	@echo "make test-all   everything there is, nightly and before a release: 45 minutes"
+	@echo "make test-each  each file of tests in a process of its own"
+	@echo "make test-shuffled  all tests three times, in other orders"
 	@echo "make quick      one minute: formats, scaling, what is kept, and how the code is built"
 	@echo "make lint       run the linters"
 	@echo "make exercise   begin an exercise: make exercise ID=my_exercise LESSON=03"
@@ -65,6 +69,17 @@ test: lint
 
 test-all: lint
 	$(BIN)/python -m pytest $(TOGETHER) $(NBVAL) $(NOTEBOOKS) tests $(PYTEST_ARGS)
+
+# What passes alone, after any other test and in any order depends on none that ran before.
+test-each: .venv/installed-test
+	@git ls-files 'tests/**test_*.py' | xargs -P $(WORKERS) -I{} sh -c \
+		'said=$$($(BIN)/python -m pytest -q $(PYTEST_ARGS) {} 2>&1) || [ $$? = 5 ] || { echo "$$said"; exit 1; }'
+
+test-shuffled: .venv/installed-test
+	$(BIN)/python -m pip install --quiet pytest-randomly
+	@for seed in $(SEEDS); do \
+		$(BIN)/python -m pytest $(TOGETHER) -p randomly --randomly-seed=$$seed tests $(PYTEST_ARGS) || exit 1; done
+	$(BIN)/python -m pip uninstall --quiet --yes pytest-randomly
 
 quick: .venv/installed-test
 	$(BIN)/python -m pytest -n auto -m "not slow and not thorough" $(QUICKLY) $(PYTEST_ARGS)

@@ -1,7 +1,7 @@
 """Keep tests, and the notebooks' kernels, away from the learner's own progress; say which run in which tier.
 
-`make quick`, `make test` and `make test-all` take the same tests every time. What `make test` leaves out has the
-mark ``thorough``, or is one of the many cases of a test marked ``few``.
+`make quick`, `make test` and `make test-all` take the same tests every time. What `make test` leaves out has
+the mark ``thorough``, or is one of the many cases of a test marked ``few``.
 """
 
 from __future__ import annotations
@@ -16,19 +16,37 @@ from typing import Any
 import pytest
 
 _HOME = pytest.StashKey[tempfile.TemporaryDirectory]()
+_WITHOUT_CHROMIUM = pytest.StashKey[list[str]]()
 _OF_AN_EXERCISE = re.compile(r"(?P<file>tests/exercises/test_attempts\w*\.py)::\w+\[(?P<id>\w+)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Give this process, and the kernels it starts, an empty home for progress."""
+    config.stash[_WITHOUT_CHROMIUM] = []
+    config.pluginmanager.register(_Skipped(config.stash[_WITHOUT_CHROMIUM]))
     config.stash[_HOME] = tempfile.TemporaryDirectory(prefix="amp-lessons-")
     os.environ["AMP_LESSONS_HOME"] = config.stash[_HOME].name
     os.environ["TQDM_DISABLE"] = "1"  # what a bar says differs from run to run, and outputs are compared
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Remove it."""
+    """Remove it, and say last of all which tests there was no browser for."""
     config.stash[_HOME].cleanup()
+    skipped = len(config.stash[_WITHOUT_CHROMIUM])
+    if skipped and "PYTEST_XDIST_WORKER" not in os.environ:
+        print(f"Skipped: {skipped} tests in a browser, for there is no Chromium here (Debian: apt-get install chromium).")
+
+
+class _Skipped:
+    """The tests that were skipped for want of Chromium, in ``names``."""
+
+    def __init__(self, names: list[str]) -> None:
+        self._names = names
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note them."""
+        if report.skipped and "needs Chromium" in str(report.longrepr):
+            self._names.append(report.nodeid)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is thorough
