@@ -157,6 +157,7 @@ def test_what_is_said_to_be_equivalent_is_all_that_is_seen(code, other):
 AFTER_THE_POISON = {name: {"always_overflows"} for name in ("small_init_scale", "smallest_init_scale")}
 
 
+@pytest.mark.few(40)
 @pytest.mark.parametrize(("table", "name"), loops("right"))
 @pytest.mark.parametrize("run", [POISONED, BF16], ids=["poisoned", "bf16"])
 def test_right_attempts_get_no_finding(table, name, run):

@@ -38,7 +38,7 @@ def seen_in(id: str, code: object) -> set[str]:
     return mistakes(watch_call(lambda: PATIENTS[id].observe(as_script(code))))
 
 
-@pytest.mark.few
+@pytest.mark.few(4)
 @pytest.mark.parametrize("id", PATIENTS)
 def test_a_patient_is_named_as_no_other_is_and_a_mended_one_is_clean(id):
     patient = PATIENTS[id]
@@ -48,6 +48,7 @@ def test_a_patient_is_named_as_no_other_is_and_a_mended_one_is_clean(id):
     assert seen_in(id, patient.mended) == set()
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize(
     ("id", "name"),
     [pytest.param(id, name, id=f"{id}-{name}") for id, table in TABLES.items() for name in table.right],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.cuda import CUDA
 
-WHERE = ["cpu", "as if on a device", CUDA]
+WHERE = ["cpu", pytest.param("as if on a device", marks=pytest.mark.thorough), CUDA]

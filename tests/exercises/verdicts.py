@@ -32,11 +32,19 @@ def cases(tables: Iterable[Table], kind: str) -> list[Any]:
 
 
 def _case(table: Table, name: str, kind: str) -> Any:
-    first_of_code = {attempt[0]: name for name, attempt in reversed(table.wrong.items())}
-    again = kind == "wrong" and first_of_code[table.wrong[name][0]] != name
-    return pytest.param(
-        table, name, id=f"{table.exercise_id}-{name}", marks=pytest.mark.thorough if again else ()
-    )
+    again = kind == "wrong" and _first_of_code()[table.wrong[name][0]] != (table.exercise_id, name)
+    marks = pytest.mark.thorough if again else ()
+    return pytest.param(table, name, id=f"{table.exercise_id}-{name}", marks=marks)
+
+
+@cache
+def _first_of_code() -> dict[str, tuple[str, str]]:
+    """Return of each code one attempt at one exercise that gets it."""
+    found: dict[str, tuple[str, str]] = {}
+    for table in tables():
+        for name, (code, *_) in table.wrong.items():
+            found.setdefault(code, (table.exercise_id, name))
+    return found
 
 
 # what it returns was measured by the real clock, and stands in the message: no two runs say the same
