@@ -113,6 +113,7 @@ def test_the_same_model_saves_as_many_bytes_real_as_fake():
     assert {row.module for row in real.backward} == {row.module for row in fake.backward}
 
 
+@pytest.mark.thorough
 def test_gpt2_xl_needs_neither_memory_nor_much_time():
     with autocast.fake_tensors():
         model = transformers.GPT2LMHeadModel(transformers.GPT2Config(n_layer=48, n_embd=1600, n_head=25))

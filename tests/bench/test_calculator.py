@@ -96,6 +96,7 @@ def test_what_is_raised_before_a_prediction_ends_the_search() -> None:
         largest_batch(question, "T4", enough)
 
 
+@pytest.mark.thorough
 def test_threads_may_ask_at_the_same_time() -> None:
     subject = SUBJECTS["the lessons' transformer block"]
     questions = [ask(subject, batch, 16, "SGD", "fp16") for batch in range(40, 52)]

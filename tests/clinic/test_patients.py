@@ -45,7 +45,7 @@ def test_the_broken_code_shows_the_symptom_and_the_mended_does_not(patient):
 
 
 @VARIANTS
-@pytest.mark.few
+@pytest.mark.few(3)
 def test_the_broken_code_is_rejected_for_what_it_has_and_the_mended_passes(patient):
     rejected = exercises.check(patient.id, patient.broken, isolation="inprocess")
     assert rejected.status == "not passed"

@@ -87,6 +87,7 @@ def test_whatever_can_be_said_of_a_training_in_bf16_ends_at_what_is_true_of_it(s
     assert {id(path.end) for path in walked} == {id(end) for end in ends}
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("end", TRUE_IN_BF16, ids=lambda end: end.cause[:40])
 def test_without_a_scaler_no_end_sends_one_to_it_and_its_cell_needs_none(end):
     assert not re.search("init_scale|unscale|GradScaler|scaler[.]|fit into fp16", end.cause + end.cure)

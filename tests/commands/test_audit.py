@@ -208,6 +208,7 @@ def test_the_log_has_each_step_as_the_report_has_it_wherever_the_script_goes(tmp
     assert all(line["happened"] and line["scale"] == 256.0 and line["layers"]["Linear"] for line in lines)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @unix
 def test_a_script_that_dies_beside_workers_threads_and_forks_leaves_one_report(tmp_path):
@@ -239,6 +240,7 @@ torch.nn.Linear(2, 2).half()(torch.zeros(1, 2))
     assert document["explanation"]["meaning"] in " ".join(done.stderr.split())
 
 
+@pytest.mark.few
 @pytest.mark.slow
 @unix
 @pytest.mark.parametrize(
@@ -256,6 +258,7 @@ def test_a_script_that_ends_without_python_has_a_report_too(tmp_path, ending, st
     assert len(document["steps"]) >= steps
 
 
+@pytest.mark.few
 @pytest.mark.slow
 @unix
 @pytest.mark.parametrize(
@@ -424,6 +427,7 @@ def test_a_module_that_fails_at_first_is_awaited_again(tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "fails_once")
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "first", ["import importlib.util; importlib.util.find_spec('torch')", "import transformers"]

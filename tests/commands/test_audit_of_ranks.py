@@ -87,6 +87,7 @@ def on_two_ranks(folder, *command):
 FILES = ("--json", "r.json", "--html", "r.html", "--stream", "r.jsonl")  # torchrun takes --log for its own
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_under_torchrun_there_is_one_report_and_the_script_prints_what_it_prints_without(tmp_path, meetings):
     statuses, plain, _ = on_two_ranks(tmp_path, "script.py", "pass")
@@ -122,7 +123,7 @@ def test_ranks_that_part_are_told_of_and_all_return_the_same(tmp_path, meetings)
     assert [each["code"] for each in document["findings"]] == ["weights_apart", "skipped_apart"]
 
 
-@pytest.mark.few
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "said"),

@@ -64,6 +64,7 @@ def runs_in(folder):
     return told, {run["what"]: run for run in told["runs"]}
 
 
+@pytest.mark.thorough
 def test_a_fragile_module_is_found_and_explains_the_difference(tmp_path):
     done = audited(tmp_path, "Spread()", "--steps", 60, "--json", "r.json", "--html", "r.html", "--try")
     assert done.returncode == 0, done.stderr
@@ -113,6 +114,7 @@ def test_when_time_is_over_runs_are_left_out_and_the_report_comes_all_the_same(t
     assert "fp32 was not tried" in said
 
 
+@pytest.mark.thorough
 def test_an_interruption_ends_the_trials_and_what_was_found_is_told(tmp_path, monkeypatch, capfd):
     """The files that were asked for are written all the same."""
     runs = []

@@ -210,6 +210,7 @@ sys.exit(cli.main(["progress", "--reset"]))
 """
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     "arrange", ["import builtins; builtins.input = interrupt", "cli.importlib.import_module = interrupt"]
 )
@@ -219,6 +220,7 @@ def test_an_interruption_at_a_question_or_an_import_ends_without_a_traceback(arr
     assert (done.returncode, done.stderr) == (130, "\n")
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(os.name == "nt", reason="signals end a process otherwise there")
 def test_a_second_interruption_ends_it_at_once_and_without_a_traceback():
     code = INTERRUPTED.format(

@@ -69,6 +69,7 @@ def test_a_difference_is_named_and_the_recordings_can_stand_for_the_scripts(comp
     assert "Without a nudged run" in " ".join(out.split())
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_bf16_against_fp32_is_as_the_format_explains_and_the_lines_fit_a_terminal(compared):
     status, out, err = compared("train.py", "--precision=fp32", "--against=bf16", "--", "--some", "arguments")
@@ -80,6 +81,7 @@ def test_bf16_against_fp32_is_as_the_format_explains_and_the_lines_fit_a_termina
     assert max(map(len, said.splitlines())) <= 80
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_the_same_script_twice_is_the_same(compared):
     status, out, _ = compared("train.py", "--no-noise", "--steps=2")

@@ -286,6 +286,7 @@ def test_a_narrow_terminal_gets_narrow_lines(answer, monkeypatch):
     )
 
 
+@pytest.mark.few
 @pytest.mark.skipif(os.name == "nt", reason="signals end a process otherwise there")
 @pytest.mark.parametrize("way", ["cards", "mock"])
 def test_ctrl_c_loses_nothing(way):

@@ -10,6 +10,7 @@ from amp_lessons.exercises.amp_ready.check import CASES
 from amp_lessons.exercises.amp_ready.models import case_of
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(("kind", "seed"), CASES)
 def test_an_instrument_that_knows_nothing_of_them_finds_the_same_islands(kind, seed):
     case = case_of(kind, seed)

@@ -29,6 +29,7 @@ def test_right_attempt_passes(table, name):
     assert_right(table, name)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(("table", "name"), sample(TABLES))
 def test_both_ways_see_the_same(table, name):
     assert_same_both_ways(table, name)
