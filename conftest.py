@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import signal
 import tempfile
 from collections import defaultdict
 from typing import Any
@@ -25,6 +26,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_WITHOUT_CHROMIUM] = []
     config.pluginmanager.register(_Skipped(config.stash[_WITHOUT_CHROMIUM]))
     config.stash[_HOME] = tempfile.TemporaryDirectory(prefix="amp-lessons-")
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by what `command &` in a script starts
     os.environ["AMP_LESSONS_HOME"] = config.stash[_HOME].name
     os.environ["TQDM_DISABLE"] = "1"  # what a bar says differs from run to run, and outputs are compared
 

@@ -23,6 +23,7 @@ from amp_lessons.measure.batch import LARGEST_BATCH
 from amp_lessons.measure.decoding import gpus_table, stored_table, what_is_counted
 from amp_lessons.text.tables import Table
 from amp_lessons.text.words import flop_rate, memory, relative
+from amp_lessons.whole_process import running_eagerly
 
 DEFAULT_GPU = "A100 SXM 40 GB"
 
@@ -70,7 +71,7 @@ def advise(
         require_whole(context, "context")
     start = time.monotonic()
     # operations are followed one by one, and draw what is not theirs to draw
-    with torch.compiler.set_stance("force_eager"), torch.random.fork_rng():
+    with running_eagerly(), torch.random.fork_rng():
         subject = subject_of(model, batch, loss)
         facts = gathered(
             subject,

@@ -20,7 +20,7 @@ from torch._subclasses import fake_tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from amp_lessons import parallel
-from amp_lessons.autocast.running import fake_mode_of, fake_tensors, on_fake_cpu, without_collecting
+from amp_lessons.autocast.running import fake_mode_of, fake_tensors, on_fake_cpu
 from amp_lessons.bench.workloads import SERVED, WORKLOADS, Workload
 from amp_lessons.formats import parse_whole
 from amp_lessons.material import models
@@ -38,6 +38,7 @@ from amp_lessons.measure import (
 from amp_lessons.measure.batch import LARGEST_BATCH
 from amp_lessons.measure.footprint import Moment
 from amp_lessons.precisions import precision
+from amp_lessons.whole_process import without_collecting
 
 LARGEST_SIZE = 2**16  # more than anybody trains with, tokens or pixels of a side
 _models_in_use = threading.RLock()

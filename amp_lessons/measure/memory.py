@@ -24,7 +24,6 @@ from amp_lessons.autocast.running import (
     on_fake_cpu,
     prepare,
     require_module,
-    without_collecting,
 )
 from amp_lessons.devices import fp32_products
 from amp_lessons.measure.footprint import (
@@ -37,6 +36,7 @@ from amp_lessons.measure.footprint import (
     saved_rows,
 )
 from amp_lessons.precisions import precision
+from amp_lessons.whole_process import without_collecting
 
 LossFn = Callable[[Any], torch.Tensor]
 

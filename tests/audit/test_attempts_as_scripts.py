@@ -84,12 +84,12 @@ def quick():
     """Leave what lived before out of the search for models, and compile nothing."""
     gc.collect()
     gc.freeze()
-    torch.compiler.set_stance("force_eager")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    yield
+    with torch.compiler.set_stance("force_eager"):
+        yield
     torch.set_num_threads(threads)
-    torch.compiler.set_stance("default")
+    gc.unfreeze()
 
 
 def loops(kind: str) -> list:

@@ -7,9 +7,23 @@ from datetime import date, timedelta
 import pytest
 
 from amp_lessons.commands import cli
+from amp_lessons.commands.interview import plan as command
 from amp_lessons.keeping import plan as keeping
 
-FRIDAY = date.today() + timedelta(days=9)
+TODAY = date(2026, 12, 2)
+FRIDAY = TODAY + timedelta(days=9)
+
+
+class _Date(date):
+    @classmethod
+    def today(cls) -> date:
+        return TODAY
+
+
+@pytest.fixture(autouse=True)
+def on_a_wednesday(monkeypatch):
+    """Stop the calendar: a test that midnight passes through would see two days."""
+    monkeypatch.setattr(command, "date", _Date)
 
 
 def called(capsys, *words):
@@ -67,26 +81,26 @@ def test_another_date_says_what_it_replaces(capsys):
 def test_a_day_of_the_week_is_the_next_one_of_its_name(capsys, name):
     called(capsys, "--until", name)
     found = date.fromisoformat(keeping.read().until)
-    assert 1 <= (found - date.today()).days <= 7
+    assert 1 <= (found - TODAY).days <= 7
     if name == "tomorrow":
-        assert (found - date.today()).days == 1
+        assert (found - TODAY).days == 1
     else:
         assert f"{found:%A}".lower().startswith(name.lower())
 
 
 def test_a_missed_day_is_told(capsys):
-    keeping.record(FRIDAY, 40, date.today() - timedelta(days=1))
+    keeping.record(FRIDAY, 40, TODAY - timedelta(days=1))
     _, said = called(capsys)
-    assert f"Nothing was done on {date.today() - timedelta(days=1):%d %B}" in said.out
+    assert f"Nothing was done on {TODAY - timedelta(days=1):%d %B}" in said.out
 
 
 def test_what_no_longer_fits_is_told(capsys):
-    _, said = called(capsys, "--until", (date.today() + timedelta(days=1)).isoformat(), "--minutes", "20")
+    _, said = called(capsys, "--until", (TODAY + timedelta(days=1)).isoformat(), "--minutes", "20")
     assert "what does not fit any more" in said.out
 
 
 def test_a_day_that_is_over_is_planned_for_no_more(capsys):
-    keeping.record(date.today() - timedelta(days=1), 40, date.today() - timedelta(days=9))
+    keeping.record(TODAY - timedelta(days=1), 40, TODAY - timedelta(days=9))
     assert "ways in" in called(capsys)[1].out
     status, said = called(capsys, "--minutes", "30")
     assert status == 1

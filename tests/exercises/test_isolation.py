@@ -79,14 +79,6 @@ def state():
     }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def interruptible():
-    """Listen to interrupts: a shell that runs these tests in the background has them ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.fixture(scope="module")
 def loaded():
     """Load what the first check loads, once."""

@@ -14,7 +14,7 @@ from amp_lessons.keeping import plan as keeping
 from amp_lessons.routes.catalogue import route
 from amp_lessons.routes.stops import Core
 
-TODAY = date.today()
+TODAY = date(2026, 12, 2)
 FRIDAY = TODAY + timedelta(days=9)
 
 
@@ -112,21 +112,22 @@ def test_a_missed_day_is_named_and_its_work_moves_on():
 
 def test_what_leaves_a_trace_is_seen():
     now = datetime.now().astimezone()
-    made = plan(FRIDAY, 60, TODAY)
+    today, until = now.date(), now.date() + timedelta(days=9)
+    made = plan(until, 60, today)
     assert not any(item.done for item in made.today.items)
     for number in range(5):
         practice.record(f"asked.{number}", "good", now, in_mock=True)
-    assert not any(item.done for item in plan(FRIDAY, 60, TODAY).today.items), "a mock turns no card"
+    assert not any(item.done for item in plan(until, 60, today).today.items), "a mock turns no card"
     for number in range(5):
         practice.record(f"question.{number}", "good", now)
     cores.record("10")
     code = next(item for item in made.today.items if item.name.startswith("code"))
     CodeRound(10, 1 + int(code.how.split()[-1])).end()  # of whatever seed
-    again = plan(FRIDAY, 60, TODAY)
+    again = plan(until, 60, today)
     assert {item.name.split("-")[0] for item in again.today.items if item.done} == {"cards", "code"}
     assert "10-core" not in names(again)
-    keeping.record(FRIDAY, 60, TODAY)
-    assert plan(FRIDAY, 60, TODAY + timedelta(days=1)).missed == ()
+    keeping.record(until, 60, today)
+    assert plan(until, 60, today + timedelta(days=1)).missed == ()
 
 
 def test_what_cannot_be_planned_is_refused():

@@ -55,13 +55,15 @@ PLAN = {
 }
 IN_BLOCK = sum(p.numel() for p in Block(WIDTH).parameters())
 IN_MODEL = sum(p.numel() for p in Model().parameters())
+# FSDP2 reduces in the gradients' dtype where none is named, since PyTorch 2.15 in fp32
+UNNAMED = 4 if torch.__version__ >= "2.15" else 2
 
 
 @pytest.mark.few
 @pytest.mark.parametrize("ranks", [2, 4, 8])  # WIDTH and VOCABULARY divide by them: nothing is padded
 @pytest.mark.parametrize(
     ("param_dtype", "reduce_dtype", "gathered", "reduced"),
-    [(None, None, 4, 4), (BF16, FP32, 2, 4), (BF16, None, 2, 2), (BF16, torch.float16, 2, 2)],
+    [(None, None, 4, 4), (BF16, FP32, 2, 4), (BF16, None, 2, UNNAMED), (BF16, torch.float16, 2, 2)],
 )
 def test_fsdp2_by_the_closed_formula(ranks, param_dtype, reduce_dtype, gathered, reduced):
     told = parallel.communication(Model(), TOKENS, ranks, param_dtype=param_dtype, reduce_dtype=reduce_dtype)

@@ -172,7 +172,7 @@ FLOAT8_DEVICES = (
         cure="Take the checkpoint in bf16, or one in 8 or 4 bits of integers (AWQ, GPTQ). For a KV cache "
         "in FP8 take `fp8_e5m2`, which older GPUs convert. In code that is compiled, cast outside of it.",
         lesson="09",
-        source="triton/language/semantic.py",
+        source="triton/language/core.py",
         seen_at="https://github.com/vllm-project/vllm/issues/17581",
     ),
     Message(

@@ -7,11 +7,9 @@ the matrix of attention weights, while the CPU stores it as soon as there is dro
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import wraps
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -20,33 +18,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from amp_lessons.autocast.cast_policy import map_tensors
 from amp_lessons.precisions import HALVES
+from amp_lessons.whole_process import shared
 
 # --- put kernels into PyTorch's table, which all threads share, for as long as somebody is inside a block
-
-Manager = Callable[[], AbstractContextManager[None]]
-
-
-def shared(manager: Manager) -> Manager:
-    """Enter ``manager()`` once for all threads: the first to come enters it, the last to go leaves it."""
-    lock, entered, users = threading.Lock(), ExitStack(), 0
-
-    @wraps(manager)
-    @contextmanager
-    def block() -> Iterator[None]:
-        nonlocal users
-        with lock:
-            if users == 0:
-                entered.enter_context(manager())
-            users += 1
-        try:
-            yield
-        finally:
-            with lock:
-                users -= 1
-                if users == 0:
-                    entered.close()
-
-    return block
 
 
 @contextmanager

@@ -31,8 +31,9 @@ from amp_lessons.autocast.cast_policy import (
     tensors_in,
     without_overload,
 )
-from amp_lessons.autocast.cuda_on_cpu.gpu_kernels import library, shared
+from amp_lessons.autocast.cuda_on_cpu.gpu_kernels import library
 from amp_lessons.precisions import HALVES
+from amp_lessons.whole_process import shared
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from amp_lessons.autocast.running.fake_models import (
     require_module,
     require_normal_parameters,
     twins,
-    without_collecting,
 )
 from amp_lessons.autocast.running.prepared_run import (
     ModulePaths,
@@ -47,5 +46,4 @@ __all__ = [
     "require_normal_parameters",
     "twins",
     "watching",
-    "without_collecting",
 ]

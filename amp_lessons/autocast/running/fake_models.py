@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gc
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
@@ -235,18 +234,6 @@ def made_fake(value: Any, mode: FakeTensorMode) -> Any:
 def _all_fake(value: Any, mode: FakeTensorMode) -> Any:
     """Replace real tensors by fake ones on the CPU, where a model's are, wherever the real ones lie."""
     return tree_map_only(torch.Tensor, _like_on_cpu, made_fake(value, mode))
-
-
-@contextmanager
-def without_collecting() -> Iterator[None]:
-    """Keep Python's garbage collector out of a block that makes many short-lived objects, and few cycles."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def require_module(model: Any) -> None:

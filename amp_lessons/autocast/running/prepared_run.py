@@ -29,6 +29,7 @@ from amp_lessons.autocast.running.fake_models import (
 )
 from amp_lessons.devices import without_autocast
 from amp_lessons.formats.dtypes import dtype_name
+from amp_lessons.whole_process import running_eagerly, without_anomaly_detection
 
 
 @dataclass(frozen=True)
@@ -87,9 +88,9 @@ class PreparedRun:
                 if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
                     stack.enter_context(without_autocast(kind))
             if "torch._dynamo" in sys.modules:  # else a compiled model would never be compiled again
-                stack.enter_context(torch.compiler.set_stance("force_eager"))
+                stack.enter_context(running_eagerly())
             if self.fake_mode is not None:
-                stack.enter_context(torch.autograd.set_detect_anomaly(False))  # which looks at values
+                stack.enter_context(without_anomaly_detection())  # which looks at values
                 stack.enter_context(self.fake_mode)
                 stack.enter_context(RealResults())
                 stack.enter_context(BroughtAlong(self.fake_mode, self.twins))

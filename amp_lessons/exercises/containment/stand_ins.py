@@ -18,6 +18,8 @@ from unittest import mock
 
 import torch
 
+from amp_lessons.whole_process import running_eagerly
+
 _PRINTED_CHARACTERS = 2000
 
 
@@ -113,5 +115,5 @@ def not_compiling() -> Iterator[None]:
         """Return what ``torch.compile`` does, with a backend that does not have to be loaded."""
         return compile_as_ever(*args, **{**options, "backend": "eager", "mode": None, "options": None})
 
-    with mock.patch.object(torch, "compile", compile_later), torch.compiler.set_stance("force_eager"):
+    with mock.patch.object(torch, "compile", compile_later), running_eagerly():
         yield

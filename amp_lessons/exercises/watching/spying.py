@@ -21,6 +21,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from amp_lessons.audit.recorder.replacing import replaced
 from amp_lessons.exercises.watching.tape import CallName, Patch, Tape
+from amp_lessons.whole_process import running_eagerly
 
 
 @contextmanager
@@ -29,7 +30,7 @@ def spying(tape: Tape) -> Iterator[Tape]:
     patches = (*_ON_SCALER, *_ON_AUTOCAST, *_ON_OPTIMIZER, *_on_device(tape))
     with ExitStack() as stack:
         # compiled code would not come by the spies, and compiling takes longer than the whole check
-        stack.enter_context(torch.compiler.set_stance("force_eager"))
+        stack.enter_context(running_eagerly())
         for owner, name, wrap in patches:
             stack.enter_context(replaced(owner, name, partial(wrap, tape)))
         stack.enter_context(_hooked(tape))
