@@ -94,6 +94,7 @@ def expect_it_readable_narrow_and_dark(lesson: NotebookPage) -> None:
     lesson.set_theme(THEMES[0])
     lesson.page.set_viewport_size(AS_IT_WAS)
     assert not found, "\n".join(found)
+    assert lesson.errors == []
 
 
 def unreadable(notebook: NotebookPage, pictures: dict[str, list[float]]) -> list[str]:

@@ -14,15 +14,17 @@ from tests.browser.legible import expect_it_readable_narrow_and_dark
 from tests.browser.next_morning import expect_it_the_next_morning
 from tools.browser.jupyter_page import REPOSITORY
 
-pytestmark = pytest.mark.usefixtures("all_lessons")
+pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("all_lessons")]
 
 NOTEBOOK = "notebooks/00_start_here.ipynb"
+NOTE_RESTART = """() => window.jupyterapp.shell.currentWidget.sessionContext.statusChanged.connect(
+    (_, status) => { window.ampRestarts ||= status.includes("restarting"); })"""
 
 
 def test_a_newcomer_runs_a_cell_stops_one_and_restarts_and_the_page_answers(open_notebook, write_notebook):
     cells = {each["id"]: each for each in json.loads((REPOSITORY / NOTEBOOK).read_text("utf-8"))["cells"]}
     steps = ["".join(cells[f"how-{step}"]["source"]) for step in ("run", "stop", "restart")]
-    opened = open_notebook(write_notebook("first_steps.ipynb", *steps, "print(2 + 2)"))
+    opened = open_notebook(write_notebook(*steps, "print(2 + 2)"))
 
     def run(number):
         cell = opened.page.locator(".jp-CodeCell").nth(number)
@@ -38,11 +40,12 @@ def test_a_newcomer_runs_a_cell_stops_one_and_restarts_and_the_page_answers(open
     opened.page.keyboard.press("i")
     expect(said).to_contain_text("You stopped it.")
     expect(run(2)).to_contain_text("Python still knows `ran_at`")
+    opened.page.evaluate(NOTE_RESTART)
     opened.page.keyboard.press("0")
     opened.page.keyboard.press("0")
     opened.page.locator(".jp-Dialog .jp-mod-accept").press("Enter")
     expect(opened.page.locator(".jp-Dialog")).to_have_count(0)
-    opened.page.wait_for_timeout(500)  # what is run from here on waits for the new kernel
+    opened.page.wait_for_function("window.ampRestarts")  # what is run from here on waits for the new kernel
     expect(run(2)).to_contain_text("You restarted", timeout=30_000)
     opened.run_all()  # at once: nobody has to wait half a minute for a cell that is there to be stopped
     expect(opened.page.locator(".jp-CodeCell").nth(1)).to_contain_text("has ended by itself. Run it again")
@@ -106,8 +109,8 @@ def test_it_can_be_read_on_a_narrow_page_and_on_a_dark_one(lesson):
     expect_it_readable_narrow_and_dark(lesson)
 
 
-def test_the_next_morning_each_view_says_how_to_get_its_controls(lesson):
-    expect_it_the_next_morning(lesson)
+def test_the_next_morning_each_view_can_be_read(lesson, open_notebook):
+    expect_it_the_next_morning(lesson, open_notebook)
 
 
 def test_a_stop_on_a_route_leads_to_its_heading(lesson):
@@ -122,3 +125,4 @@ def test_the_end_of_the_lesson_leads_on(lesson):
     lesson.page.get_by_role("link", name="lesson 01 · Number formats").click()
     expect(lesson.page.locator(".lm-TabBar-tabLabel", has_text="01_number_formats")).to_be_visible()
     expect(lesson.page.get_by_role("heading", name="01 · Number formats")).to_be_visible(timeout=30_000)
+    lesson.page.locator(".lm-TabBar-tabLabel", has_text="00_start_here").click()
