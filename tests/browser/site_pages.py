@@ -37,20 +37,20 @@ def open_pages(browser: Browser, site: Path) -> Iterator[Callable[..., Page]]:
     assert wrong == []
 
 
-def keeps_out(open_: Callable[..., Page]) -> list[str]:
-    """List what keeps somebody out of a page, in each of the looks that ``open_`` opens it in.
+def keeps_out(page: Page) -> list[str]:
+    """List what keeps somebody out of a page, in each of the looks, with all that is folded opened.
 
     Sideways scrolling, and what axe finds in a narrow dark and a wide light one: that takes its time.
     """
     said = []
+    page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
     for width, scheme in LOOKS:
-        page = open_(width=width, scheme=scheme)
-        page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=scheme)
         scrolled = page.evaluate("document.documentElement.scrollWidth")
         found = [f"as wide as {scrolled} px"] * (scrolled > width)
         found += _seen_by_axe(page) if (width, scheme) in _LOOKED_AT_CLOSELY else []
         said += [f"{width} px, {scheme}: {each}" for each in found]
-        page.close()
     return said
 
 
