@@ -9,14 +9,12 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page
 
 from amp_lessons.lessons import shipped
 from tests.browser.seen_cells import only_what_is_seen
+from tools.browser.chromium import PATIENCE_MS
 from tools.browser.jupyter_page import REPOSITORY, LabServer, NotebookPage
-
-# What must come comes within the time of a busy machine; five seconds, the default, were once too few on one.
-expect.set_options(timeout=20_000)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -25,7 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.browser)
             if not item.get_closest_marker("timeout"):
-                item.add_marker(pytest.mark.timeout(400))
+                item.add_marker(pytest.mark.timeout(900))
 
 
 @pytest.fixture(scope="session")
@@ -77,6 +75,7 @@ def _windows(browser: Browser, server: LabServer, course: Path) -> Iterator[Call
     def open_(path: str, without: str = "", unfolded: bool = True) -> NotebookPage:
         bring(course, path)
         page = browser.new_context(viewport={"width": 1280, "height": 1000}).new_page()
+        page.set_default_timeout(PATIENCE_MS)
         if without:
             page.route(without, lambda route: route.abort())
         opened.append(NotebookPage(page, server, path=path))

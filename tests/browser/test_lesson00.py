@@ -32,7 +32,7 @@ def test_a_newcomer_runs_a_cell_stops_one_and_restarts_and_the_page_answers(open
         opened.page.keyboard.press("Shift+Enter")
         return cell.locator(".jp-OutputArea-output")
 
-    expect(run(0)).to_contain_text("You ran it.", timeout=30_000)
+    expect(run(0)).to_contain_text("You ran it.")
     opened.evaluate("ran_at -= 60")  # who runs it sooner has pressed Run All
     said = run(1)
     expect(said).to_contain_text("Stop me: ")
@@ -46,7 +46,7 @@ def test_a_newcomer_runs_a_cell_stops_one_and_restarts_and_the_page_answers(open
     opened.page.locator(".jp-Dialog .jp-mod-accept").press("Enter")
     expect(opened.page.locator(".jp-Dialog")).to_have_count(0)
     opened.page.wait_for_function("window.ampRestarts")  # what is run from here on waits for the new kernel
-    expect(run(2)).to_contain_text("You restarted", timeout=30_000)
+    expect(run(2)).to_contain_text("You restarted")
     opened.run_all()  # at once: nobody has to wait half a minute for a cell that is there to be stopped
     expect(opened.page.locator(".jp-CodeCell").nth(1)).to_contain_text("has ended by itself. Run it again")
 
@@ -57,7 +57,7 @@ def test_the_slider_runs_the_cell_that_the_learner_read(lesson):
     kib = {}
     for key, batch_size in (("Home", 16), ("End", 1024)):
         slider.press(key)
-        expect(caption).to_contain_text(f"batch size {batch_size:,}.", timeout=30_000)
+        expect(caption).to_contain_text(f"batch size {batch_size:,}.")
         said = re.search(r"KiB saved for backward: fp32 ([\d,.]+), bf16 ([\d,.]+)", caption.inner_text())
         kib[batch_size] = [float(number.strip(".").replace(",", "")) for number in said.groups()]
     assert kib[16][0] < kib[16][1], "with a small batch the copies of the weights outweigh the savings"
@@ -86,12 +86,12 @@ def test_a_newcomer_is_led_through_the_view_by_keyboard(lesson):
     lesson.page.keyboard.press("Tab")
     lesson.page.keyboard.press("End")
     lesson.page.keyboard.press("Home")
-    expect(said).to_contain_text("2 of 3.", timeout=30_000)
+    expect(said).to_contain_text("2 of 3.")
     expect(outlined.locator("figure")).to_be_visible()
     view.get_by_role("button", name="Next").press("Enter")
     expect(said).to_contain_text("3 of 3.")
     lesson.page.get_by_role("slider", name="batch size").press("ArrowRight")
-    expect(said).to_contain_text("This is how every view works", timeout=30_000)
+    expect(said).to_contain_text("This is how every view works")
     expect(outlined).to_have_count(0)
 
 
@@ -117,12 +117,12 @@ def test_a_stop_on_a_route_leads_to_its_heading(lesson):
     heading = next(each.heading for each in minutes.sections("03") if each.id == "floor")
     lesson.page.get_by_role("link", name=heading).first.click()
     expect(lesson.page.locator(".lm-TabBar-tabLabel", has_text="03_loss_scaling")).to_be_visible()
-    expect(lesson.page.get_by_role("heading", name=heading)).to_be_in_viewport(timeout=30_000)
+    expect(lesson.page.get_by_role("heading", name=heading)).to_be_in_viewport()
     lesson.page.locator(".lm-TabBar-tabLabel", has_text="00_start_here").click()
 
 
 def test_the_end_of_the_lesson_leads_on(lesson):
     lesson.page.get_by_role("link", name="lesson 01 · Number formats").click()
     expect(lesson.page.locator(".lm-TabBar-tabLabel", has_text="01_number_formats")).to_be_visible()
-    expect(lesson.page.get_by_role("heading", name="01 · Number formats")).to_be_visible(timeout=30_000)
+    expect(lesson.page.get_by_role("heading", name="01 · Number formats")).to_be_visible()
     lesson.page.locator(".lm-TabBar-tabLabel", has_text="00_start_here").click()

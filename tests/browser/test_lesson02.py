@@ -12,7 +12,6 @@ from tools.browser.jupyter_page import OUTPUTS
 pytestmark = pytest.mark.thorough
 
 NOTEBOOK = "notebooks/02_autocast.ipynb"
-PATIENCE_MS = 20_000  # several choices in a row are recorded one after the other
 FIRST = ("perceptron", "CUDA", "fp16")
 DTYPES = {"fp16": "torch.float16", "bf16": "torch.bfloat16", "fp32, no autocast": "None"}
 
@@ -34,7 +33,7 @@ def search(atlas, text):
 
 
 def expect_names(atlas, names):
-    expect(atlas.get_by_role("rowheader")).to_have_text(names, timeout=PATIENCE_MS)
+    expect(atlas.get_by_role("rowheader")).to_have_text(names)
 
 
 def sentence(atlas):
@@ -55,7 +54,7 @@ def expect_row(lesson, ledger, chosen, row=0, rows="forward"):
         f"print(describe(rows[:{row} or None], len(rows)))"
     ).strip()
     whose = "No rules of autocast apply." if DTYPES[dtype] == "None" else f"By the rules of {rules}."
-    expect(ledger.locator("figcaption")).to_have_text(f"{expected} {whose}", timeout=PATIENCE_MS)
+    expect(ledger.locator("figcaption")).to_have_text(f"{expected} {whose}")
 
 
 def choose(ledger, network, rules, dtype):
@@ -67,7 +66,7 @@ def test_typing_a_name_explains_it_and_lists_what_contains_it(lesson, atlas):
     for text in ("softmax", "norm", "mul"):
         search(atlas, text)
         explained = lesson.evaluate(f"print(autocast.explain({text!r}))")
-        expect(sentence(atlas)).to_contain_text(explained, timeout=PATIENCE_MS)
+        expect(sentence(atlas)).to_contain_text(explained)
         expect_names(atlas, computed_names(lesson, repr(text)))
     assert lesson.errors == []
 

@@ -59,7 +59,7 @@ def test_it_starts_and_stops_by_keyboard_and_goes_on(lesson, view):
         "print(describe(race.race, race.task, race.running))"
     )
     view.get_by_role("button", name="Start", exact=True).click()
-    expect(caption(view)).to_contain_text("finished: step 184 of 184", timeout=60_000)
+    expect(caption(view)).to_contain_text("finished: step 184 of 184")
     assert lesson.errors == []
 
 
@@ -70,7 +70,7 @@ def test_cells_run_while_it_trains_and_starting_twice_runs_once(lesson, view):
     answers = [lesson.evaluate("print(race.running, race.race.step)").split() for _ in range(3)]
     assert answers[0][0] == "True"
     assert int(answers[0][1]) <= int(answers[-1][1])
-    expect(caption(view)).to_contain_text("finished: step 184 of 184", timeout=60_000)
+    expect(caption(view)).to_contain_text("finished: step 184 of 184")
     assert lesson.evaluate("print(len(race.race.fp32.losses), len(race.race.amp.losses))") == "184 184"
 
 
@@ -84,7 +84,7 @@ def test_another_dtype_in_the_middle_of_a_race(lesson, view):
     expect(caption(view)).to_contain_text("ready to start")
     assert lesson.evaluate("print(race.dtype, race.running)") == "torch.bfloat16 False"
     press(view, "Start")
-    expect(caption(view)).to_contain_text("finished", timeout=60_000)
+    expect(caption(view)).to_contain_text("finished")
     assert lesson.errors == []
 
 
@@ -97,7 +97,7 @@ def test_two_views_train_side_by_side(lesson, view):
     press(other, "Stop")
     expect(caption(other)).to_contain_text("stopped: step")
     stopped = step(other)
-    expect(caption(view)).to_contain_text("finished: step 184 of 184", timeout=60_000)
+    expect(caption(view)).to_contain_text("finished: step 184 of 184")
     assert step(other) == stopped
 
 

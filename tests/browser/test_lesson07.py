@@ -11,15 +11,14 @@ from tests.browser.next_morning import expect_it_the_next_morning
 pytestmark = pytest.mark.thorough
 
 NOTEBOOK = "notebooks/07_real_models.ipynb"
-PATIENCE_MS = 20_000
 
 
 def test_the_ledger_of_ones_own_model_is_stepped_through_by_keyboard(lesson):
     slider = lesson.page.get_by_role("slider", name="Operation").first
     sentence = lesson.view_with(slider).locator("figcaption")
-    expect(sentence).to_contain_text("cross_entropy", timeout=PATIENCE_MS)  # the last one is shown first
+    expect(sentence).to_contain_text("cross_entropy")  # the last one is shown first
     slider.press("ArrowLeft")
-    expect(sentence).not_to_contain_text("cross_entropy", timeout=PATIENCE_MS)
+    expect(sentence).not_to_contain_text("cross_entropy")
 
 
 def test_the_ledger_tells_the_residual_network_from_a_layer_of_minilm(lesson):
@@ -27,10 +26,10 @@ def test_the_ledger_tells_the_residual_network_from_a_layer_of_minilm(lesson):
     sentence = ledger.locator("figcaption")
     expect(sentence).to_contain_text("head: linear")
     ledger.get_by_label("network").select_option(label="layer of MiniLM")
-    expect(sentence).to_contain_text("output.LayerNorm: layer_norm", timeout=PATIENCE_MS)
+    expect(sentence).to_contain_text("output.LayerNorm: layer_norm")
     expect(sentence).to_contain_text("fp32")
     ledger.get_by_label("network").select_option(label="residual network")
-    expect(sentence).to_contain_text("head: linear", timeout=PATIENCE_MS)
+    expect(sentence).to_contain_text("head: linear")
 
 
 def test_it_can_be_read_on_a_narrow_page_and_on_a_dark_one(lesson):

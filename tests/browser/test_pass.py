@@ -74,7 +74,7 @@ def test_a_fresh_copy_opens_on_the_first_lesson_and_nothing_was_run(lab_server, 
     """Nor is there a question about news, and whoever only looks and saves has touched nothing."""
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.goto(lab_server.url("/"))
-    expect(page.get_by_role("heading", name="Start here")).to_be_visible(timeout=60_000)
+    expect(page.get_by_role("heading", name="Start here")).to_be_visible()
     assert "/lab/tree/00_start_here.ipynb" in page.url
     root = page.request.get(lab_server.url("/api/contents")).json()
     notebooks = {path.name for path in (REPOSITORY / "notebooks").glob("*.ipynb")}

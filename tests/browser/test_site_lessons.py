@@ -69,7 +69,7 @@ WATCH = """place => {
   window.ampAnswered = new Promise((done) => {
     const observer = new MutationObserver(() => shown() !== before && done(true));
     observer.observe(place, { subtree: true, childList: true, characterData: true, attributes: true });
-    setTimeout(() => done(false), 10_000);
+    setTimeout(() => done(false), 60_000);
   });
 }"""
 

@@ -26,7 +26,7 @@ from tools.programs import Program
 REPOSITORY = Path(__file__).parents[2]
 OUTPUTS = ".jp-Notebook .jp-OutputArea"
 LIVE = "[class*=amp-live-]"  # the controls of a view, and not what stands in for them in the same cell
-START_TIMEOUT_S = 60
+START_TIMEOUT_S = 180
 RUN_TIMEOUT_S = 300
 
 # JupyterLab looks for pages that a server without extensions does not have; the browser calls that an error.
