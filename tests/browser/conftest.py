@@ -9,14 +9,12 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page
 
 from amp_lessons.lessons import shipped
 from tests.browser.seen_cells import only_what_is_seen
+from tools.browser.chromium import PATIENCE_MS
 from tools.browser.jupyter_page import REPOSITORY, LabServer, NotebookPage
-
-# What must come comes within the time of a busy machine; five seconds, the default, were once too few on one.
-expect.set_options(timeout=20_000)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -25,15 +23,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.browser)
             if not item.get_closest_marker("timeout"):
-                item.add_marker(pytest.mark.timeout(400))
+                item.add_marker(pytest.mark.timeout(900))
 
 
 @pytest.fixture(scope="session")
-def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with ``notebooks/`` in it, for the notebooks that are opened, to run and write beside."""
-    root = tmp_path_factory.mktemp("course")
-    (root / "notebooks").mkdir()
-    return root
+def lab_server(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabServer]:
+    """JupyterLab on a learner's copy, started once for all tests of this process."""
+    with LabServer(tmp_path_factory.mktemp("lessons"), tmp_path_factory.mktemp("jupyter")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def course(lab_server: LabServer) -> Iterator[Path]:
+    """The folder that JupyterLab serves, with ``notebooks/`` for a file of tests: the next one finds none."""
+    (lab_server.root / "notebooks").mkdir()
+    yield lab_server.root
+    lab_server.forget()
 
 
 def bring(course: Path, path: str) -> None:
@@ -42,57 +47,49 @@ def bring(course: Path, path: str) -> None:
         nbformat.write(only_what_is_seen(nbformat.read(REPOSITORY / path, 4)), course / path)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def all_lessons(course: Path) -> None:
     """All of the course's notebooks in that folder: where links lead."""
     for head in shipped.heads():
         bring(course, f"notebooks/{head.file}")
 
 
-@pytest.fixture(scope="session")
-def lab_server(chromium: str, course: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabServer]:
-    """JupyterLab on that folder."""
-    with LabServer(course, tmp_path_factory.mktemp("jupyter")) as server:
-        yield server
+@pytest.fixture
+def write_notebook(course: Path, request: pytest.FixtureRequest) -> Callable[..., str]:
+    """Write a notebook with these cells, named after the test; return its path on the server."""
 
-
-@pytest.fixture(scope="module")
-def write_notebook(course: Path) -> Iterator[Callable[..., str]]:
-    """Add a notebook with these cells to the served course; return its path there."""
-    written = []
-
-    def write(name: str, *sources: str) -> str:
-        path = course / "notebooks" / name
+    def write(*sources: str) -> str:
         notebook = new_notebook(cells=[new_code_cell(source.strip()) for source in sources])
         notebook.metadata.kernelspec = {"name": "python3", "display_name": "Python 3 (ipykernel)"}
-        nbformat.write(notebook, path)
-        written.append(path)
-        return f"notebooks/{name}"
+        path = f"notebooks/{request.function.__name__}.ipynb"
+        nbformat.write(notebook, course / path)
+        return path
 
-    yield write
-    for path in written:
-        path.unlink()
+    return write
 
 
 @contextmanager
 def _windows(browser: Browser, server: LabServer, course: Path) -> Iterator[Callable[..., NotebookPage]]:
-    contexts = []
+    opened: list[NotebookPage] = []
 
     def open_(path: str, without: str = "", unfolded: bool = True) -> NotebookPage:
         bring(course, path)
-        contexts.append(browser.new_context(viewport={"width": 1280, "height": 1000}))
-        page = contexts[-1].new_page()
+        page = browser.new_context(viewport={"width": 1280, "height": 1000}).new_page()
+        page.set_default_timeout(PATIENCE_MS)
         if without:
             page.route(without, lambda route: route.abort())
-        return NotebookPage(page, server).open(path, unfolded)
+        opened.append(NotebookPage(page, server, path=path))
+        return opened[-1].open(path, unfolded)
 
-    yield open_
-    for context in contexts:
-        context.close()
-    server.end_kernels()
+    try:
+        yield open_
+    finally:
+        for notebook in opened:
+            notebook.page.context.close()
+            server.end_kernels(notebook.path)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def open_notebook(
     browser: Browser, lab_server: LabServer, course: Path
 ) -> Iterator[Callable[..., NotebookPage]]:

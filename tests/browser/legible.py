@@ -94,6 +94,7 @@ def expect_it_readable_narrow_and_dark(lesson: NotebookPage) -> None:
     lesson.set_theme(THEMES[0])
     lesson.page.set_viewport_size(AS_IT_WAS)
     assert not found, "\n".join(found)
+    assert lesson.errors == []
 
 
 def unreadable(notebook: NotebookPage, pictures: dict[str, list[float]]) -> list[str]:
@@ -102,6 +103,9 @@ def unreadable(notebook: NotebookPage, pictures: dict[str, list[float]]) -> list
     ``pictures`` has by their alternative texts how wide pictures are, and how large their smallest text is,
     both in points.
     """
-    notebook.page.wait_for_timeout(300)  # JupyterLab fits itself into a new width piece by piece
-    found: list[str] = notebook.page.evaluate(_UNREADABLE, [SMALLEST_PX, pictures])
+    for _ in range(100):  # JupyterLab fits itself into a new width piece by piece
+        notebook.page.wait_for_timeout(300)
+        found: list[str] = notebook.page.evaluate(_UNREADABLE, [SMALLEST_PX, pictures])
+        if not found:
+            break
     return found

@@ -10,6 +10,8 @@ from pathlib import Path
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
+from tools.browser.chromium import PATIENCE_MS
+
 LOOKS = [(width, scheme) for width in (390, 800, 1280) for scheme in ("light", "dark")]
 _LOOKED_AT_CLOSELY = ((390, "dark"), (1280, "light"))
 _SERIOUS = ("serious", "critical")
@@ -24,6 +26,7 @@ def open_pages(browser: Browser, site: Path) -> Iterator[Callable[..., Page]]:
         size = {"width": width, "height": 900}
         contexts.append(browser.new_context(viewport=size, color_scheme=scheme, offline=True, **options))
         page = contexts[-1].new_page()
+        page.set_default_timeout(PATIENCE_MS)
         page.on("pageerror", lambda error: wrong.append(f"{name}: {error}"))
         page.on("console", lambda said: said.type in ("error", "warning") and wrong.append(said.text))
         page.on("request", lambda asked: wrong.append(asked.url) if re.match("https?:", asked.url) else None)
@@ -37,20 +40,20 @@ def open_pages(browser: Browser, site: Path) -> Iterator[Callable[..., Page]]:
     assert wrong == []
 
 
-def keeps_out(open_: Callable[..., Page]) -> list[str]:
-    """List what keeps somebody out of a page, in each of the looks that ``open_`` opens it in.
+def keeps_out(page: Page) -> list[str]:
+    """List what keeps somebody out of a page, in each of the looks, with all that is folded opened.
 
     Sideways scrolling, and what axe finds in a narrow dark and a wide light one: that takes its time.
     """
     said = []
+    page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
     for width, scheme in LOOKS:
-        page = open_(width=width, scheme=scheme)
-        page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=scheme)
         scrolled = page.evaluate("document.documentElement.scrollWidth")
         found = [f"as wide as {scrolled} px"] * (scrolled > width)
         found += _seen_by_axe(page) if (width, scheme) in _LOOKED_AT_CLOSELY else []
         said += [f"{width} px, {scheme}: {each}" for each in found]
-        page.close()
     return said
 
 

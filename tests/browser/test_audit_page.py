@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from amp_lessons import views
@@ -18,6 +19,8 @@ def named_at_length():
     return replace(report(), layers={name: replace(known[i], name=name) for name, i in layers.items()})
 
 
+pytestmark = pytest.mark.thorough
+
 PAGES = {"audit": lambda: views.audit_page(named_at_length())}
 
 
@@ -25,12 +28,8 @@ def test_nobody_is_kept_out_and_nothing_is_asked_of_a_network(page):
     page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
     assert Axe().run(page).response["violations"] == []
     assert [url for url in page.requests if not re.match("file:|data:", url)] == []
-
-
-def test_the_page_itself_never_scrolls_sideways(page):
-    widths = "[document.documentElement.scrollWidth, innerWidth]"
-    scrolled, shown = page.evaluate(widths)
-    assert scrolled <= shown
+    scrolled, shown = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+    assert scrolled <= shown, "the page itself scrolls sideways"
 
 
 def test_no_table_runs_off_a_page_that_is_1200_pixels_wide(page):

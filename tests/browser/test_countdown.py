@@ -10,6 +10,8 @@ from axe_playwright_python.sync_playwright import Axe
 
 from amp_lessons.views.base import countdown
 
+pytestmark = pytest.mark.thorough
+
 SOURCE = Path(countdown.__file__).with_name("countdown.js")
 
 # What anywidget gives a widget's script, in small.

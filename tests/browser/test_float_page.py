@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import random
-import re
+from functools import partial
+from itertools import product
 from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from amp_lessons.formats import FORMATS, parse, represent, side_by_side
@@ -16,8 +16,9 @@ from amp_lessons.site import build as building
 from amp_lessons.site.float_page import float_page
 from amp_lessons.site.shell import html_of
 from amp_lessons.views.widgets.bits import describe, describe_error
+from tests.browser.site_pages import keeps_out, open_pages
 
-pytestmark = [pytest.mark.slow, pytest.mark.rests_on("amp_lessons/views/")]
+pytestmark = pytest.mark.thorough
 
 TAG = "<img src=x onerror=alert(1)>"
 VALUES = (
@@ -51,23 +52,8 @@ def file(tmp_path_factory):
 @pytest.fixture
 def open_page(browser, file):
     """Open the page with a query; in the end nothing went wrong, and nothing came from elsewhere."""
-    contexts, wrong = [], []
-
-    def open_(query="", width=1280, scheme="light", **options):
-        size = {"width": width, "height": 900}
-        contexts.append(browser.new_context(viewport=size, color_scheme=scheme, offline=True, **options))
-        page = contexts[-1].new_page()
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("console", lambda said: said.type in ("error", "warning") and wrong.append(said.text))
-        page.on("request", lambda asked: wrong.append(asked.url) if re.match("https?:", asked.url) else None)
-        page.on("dialog", lambda dialog: wrong.append("a dialog") or dialog.dismiss())
-        page.goto(file.as_uri() + query)
-        return page
-
-    yield open_
-    for context in contexts:
-        context.close()
-    assert wrong == []
+    with open_pages(browser, file.parent) as open_:
+        yield partial(open_, file.stem)
 
 
 def bits_of(page, name):
@@ -84,17 +70,11 @@ def code_bits(name, value):
     return f"{its.encode(value):0{its.bits}b}"
 
 
-@pytest.mark.parametrize(
-    ("width", "scheme"), [(390, "light"), (800, "dark"), (1280, "light"), (1280, "dark"), (390, "dark")]
-)
-def test_nobody_is_kept_out(open_page, width, scheme):
-    page = open_page("?format=fp16&value=oops", width=width, scheme=scheme)
+def test_nobody_is_kept_out(open_page):
+    page = open_page("?format=fp16&value=oops")
     page.locator("#value").fill("no number")
     expect(page.locator("#refused")).not_to_be_empty()
-    scrolled, shown = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
-    assert scrolled <= shown
-    found = Axe().run(page, options={"preload": False}).response["violations"]
-    assert [each["id"] for each in found if each["impact"] in ("serious", "critical")] == []
+    assert keeps_out(page) == []
 
 
 def test_the_bits_of_all_formats_follow_what_is_typed(open_page):
@@ -176,31 +156,30 @@ def test_what_is_no_number_is_answered_and_changes_nothing(open_page):
     expect(page.locator("#refused")).to_be_empty()
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_the_page_says_what_the_notebook_says(open_page, name):
-    """The same sentence on each code of a small format, on a draw of a wide one, and on numbers typed."""
-    page, its = open_page(), FORMATS[name]
-    codes = range(2**its.bits) if its.bits <= 8 else random.sample(range(2**its.bits), 300)
-    made = [represent(its.decode(code), its) for code in codes]
-    usual = [each for each, code in zip(made, codes, strict=True) if each.fields.bits == code]
-    said = page.evaluate(
-        """([name, codes]) => {
-            const { exact, decode, represent } = ampNumbers;
-            const format = ampFormats.find((each) => each.name === name);
-            return codes.map((code) => {
-                const number = exact(decode(code, format));
-                return ampFloat.describe(represent(number, format), number, format, "x");
-            });
-        }""",
-        [name, [each.fields.bits for each in usual]],
-    )
-    assert said == [describe(each, each.fields.value, "x") for each in usual]
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_it_says_of_what_is_typed_what_the_notebook_says(open_page, name):
+def test_the_page_says_what_the_notebook_says(open_page):
+    """The same sentence on each code of a small format, on a draw of a wide one."""
     page = open_page()
-    for text in VALUES:
+    for name, its in FORMATS.items():
+        codes = range(2**its.bits) if its.bits <= 8 else random.sample(range(2**its.bits), 300)
+        made = [represent(its.decode(code), its) for code in codes]
+        usual = [each for each, code in zip(made, codes, strict=True) if each.fields.bits == code]
+        said = page.evaluate(
+            """([name, codes]) => {
+                const { exact, decode, represent } = ampNumbers;
+                const format = ampFormats.find((each) => each.name === name);
+                return codes.map((code) => {
+                    const number = exact(decode(code, format));
+                    return ampFloat.describe(represent(number, format), number, format, "x");
+                });
+            }""",
+            [name, [each.fields.bits for each in usual]],
+        )
+        assert said == [describe(each, each.fields.value, "x") for each in usual], name
+
+
+def test_it_says_of_what_is_typed_what_the_notebook_says(open_page):
+    page = open_page()
+    for name, text in product(FORMATS, VALUES):
         page.evaluate("(query) => ampFloat.go(query)", f"?format={name}&value={quote(text)}")
         value = parse(text, FORMATS[name]).value
         assert page.locator("#said").text_content() == describe(represent(value, FORMATS[name]), value, text)
@@ -274,7 +253,7 @@ def test_ten_thousand_hostile_addresses_make_no_error_and_no_markup(open_page):
     assert page.evaluate(elements) == before
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_hostile_address_that_is_opened_shows_the_page(open_page, seed):
     page = open_page(hostile_query(random.Random(seed)))
     assert page.locator("img, main b").count() == 0

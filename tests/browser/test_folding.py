@@ -12,15 +12,10 @@ from tools.browser.jupyter_page import REPOSITORY
 NOTEBOOK = "notebooks/00_start_here.ipynb"
 
 
-@pytest.fixture(scope="module")
-def fresh(course, open_notebook):
-    """Lesson 00 with all its cells, as a learner opens it."""
-    shutil.copy(REPOSITORY / NOTEBOOK, course / "notebooks" / "whole.ipynb")
-    yield open_notebook("notebooks/whole.ipynb", unfolded=False)
-    (course / "notebooks" / "whole.ipynb").unlink()
-
-
-def test_what_is_deeper_is_folded_and_opens_by_keyboard(fresh):
+@pytest.mark.thorough
+def test_what_is_deeper_is_folded_opens_by_keyboard_and_is_run_with_the_rest(course, open_notebook):
+    shutil.copy(REPOSITORY / NOTEBOOK, course / NOTEBOOK)  # with all its cells
+    fresh = open_notebook(NOTEBOOK, unfolded=False)
     headings = fresh.page.get_by_role("heading", name="Deeper:")
     below = fresh.page.locator(".jp-CodeCell").filter(has_text="machine = devices.describe()")
     expect(headings).to_have_count(3)
@@ -33,9 +28,6 @@ def test_what_is_deeper_is_folded_and_opens_by_keyboard(fresh):
     fresh.page.keyboard.press("ArrowRight")
     expect(below).to_be_visible()
     expect(fresh.page.locator("em", has_text="End of lesson 00.")).to_be_hidden()
-
-
-def test_what_is_folded_is_run_with_the_rest(fresh):
     fresh.run_all()
     assert fresh.evaluate("print(sorted(scores))") == "['bf16', 'fp32']"
     expect(fresh.page.locator(".jp-CodeCell").filter(has_text="def accuracy(")).to_be_hidden()

@@ -29,6 +29,8 @@ def of_a_round():
     return coding.end()
 
 
+pytestmark = pytest.mark.thorough
+
 PAGES = {
     "sheet": lambda: views.sheet_page(interview.sheet()),
     "report": lambda: views.report_page(report()),
@@ -39,33 +41,23 @@ PAGES = {
 def test_nobody_is_kept_out_and_nothing_is_asked_of_a_network(page):
     assert Axe().run(page).response["violations"] == []
     assert [url for url in page.requests if not re.match("file:|data:", url)] == []
-
-
-def test_the_page_itself_never_scrolls_sideways(page):
     scrolled, shown = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
-    assert scrolled <= shown
+    assert scrolled <= shown, "the page itself scrolls sideways"
 
 
-@pytest.mark.parametrize("width", [700, 900, 1100, 1280])
-def test_nothing_of_the_sheet_is_cut_in_a_window(browser, tmp_path, width):
-    path = tmp_path / "sheet.html"
-    path.write_text(PAGES["sheet"](), "utf-8")
-    page = browser.new_page(viewport={"width": width, "height": 800})
-    page.goto(path.as_uri())
-    regions = "[...document.querySelectorAll('[role=region]')]"
-    assert page.evaluate(f"{regions}.every(each => each.scrollWidth <= each.clientWidth)")
-    page.close()
-
-
-def test_the_sheet_prints_on_one_side(browser, tmp_path):
+def test_nothing_of_the_sheet_is_cut_in_a_window_and_it_prints_on_one_side(browser, tmp_path):
     path = tmp_path / "sheet.html"
     path.write_text(PAGES["sheet"](), "utf-8")
     page = browser.new_page()
     page.goto(path.as_uri())
+    regions = "[...document.querySelectorAll('[role=region]')]"
+    whole = f"{regions}.every(each => each.scrollWidth <= each.clientWidth)"
+    for width in (700, 900, 1100, 1280):
+        page.set_viewport_size({"width": width, "height": 800})
+        assert page.evaluate(whole), f"something is cut at {width} px"
     printed = page.pdf(prefer_css_page_size=True)
     assert len(re.findall(rb"/Type\s*/Page\b", printed)) == 1
     page.emulate_media(media="print")
     page.set_viewport_size({"width": 1050, "height": 720})  # A4 without its margins
-    regions = "[...document.querySelectorAll('[role=region]')]"
-    assert page.evaluate(f"{regions}.every(each => each.scrollWidth <= each.clientWidth)"), "something is cut"
+    assert page.evaluate(whole), "something is cut"
     page.close()

@@ -12,6 +12,8 @@ from amp_lessons.text.words import power
 from tests.browser.legible import expect_it_readable_narrow_and_dark
 from tests.browser.next_morning import expect_it_the_next_morning
 
+pytestmark = pytest.mark.thorough
+
 NOTEBOOK = "notebooks/03_loss_scaling.ipynb"
 BUTTONS = ("Train 20 more steps", "Inject an overflow", "Start again", "Next phase")
 
@@ -33,7 +35,7 @@ def outlines(view: Locator) -> list[str]:
     )
 
 
-def drawn(view: Locator, expected: list[str], timeout_s: float = 5.0) -> list[str]:
+def drawn(view: Locator, expected: list[str], timeout_s: float = 30.0) -> list[str]:
     """Return the outlines, once they are the expected ones: they reach the page after the caption."""
     deadline = time.monotonic() + timeout_s
     while outlines(view) != expected and time.monotonic() < deadline:
@@ -160,18 +162,9 @@ def test_the_cycle_walks_through_a_clean_step_and_a_skipped_one(lesson):
     assert lesson.errors == []
 
 
-def test_a_question_is_answered_by_keyboard(lesson):
-    lesson.expect_a_question_to_answer("1.3 · 2⁻²⁵, with fewer bits", right="b")
-
-
-def test_nothing_of_ours_keeps_anyone_out(lesson):
-    assert lesson.serious_axe_violations() == []
-    assert lesson.errors == []
-
-
 def test_it_can_be_read_on_a_narrow_page_and_on_a_dark_one(lesson):
     expect_it_readable_narrow_and_dark(lesson)
 
 
-def test_the_next_morning_each_view_says_how_to_get_its_controls(lesson):
-    expect_it_the_next_morning(lesson)
+def test_the_next_morning_each_view_can_be_read(lesson, open_notebook):
+    expect_it_the_next_morning(lesson, open_notebook)

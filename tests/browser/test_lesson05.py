@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Locator, expect
 
-from amp_lessons import exercises
 from tests.browser.legible import expect_it_readable_narrow_and_dark
 from tests.browser.next_morning import expect_it_the_next_morning
 from tools.browser.jupyter_page import OUTPUTS
 
+pytestmark = pytest.mark.thorough
+
 NOTEBOOK = "notebooks/05_speed_and_memory.ipynb"
-PATIENCE_MS = 60_000  # a large model is predicted in seconds, on a busy machine in more
 
 
 @pytest.fixture
@@ -52,14 +52,14 @@ def test_memory_follows_network_precision_and_optimizer(lesson, memory, network,
     for label, choice in (("network", network), ("autocast", precision), ("optimizer", optimizer)):
         memory.get_by_label(label).select_option(label=choice)
     expected = described(lesson, network, precision, optimizer)
-    expect(memory.locator("figcaption")).to_have_text(expected, timeout=PATIENCE_MS)
+    expect(memory.locator("figcaption")).to_have_text(expected)
     expect(memory.locator("img")).not_to_have_attribute("src", picture)
     assert lesson.errors == []
 
 
 def test_layers_are_put_together_by_keyboard(lesson, memory):
     memory.get_by_label("network").select_option(label="transformer block")
-    expect(memory.locator("figcaption")).to_contain_text("20.0 MiB", timeout=PATIENCE_MS)
+    expect(memory.locator("figcaption")).to_contain_text("20.0 MiB")
     picture = memory.locator("img").get_attribute("src")
     memory.get_by_role("slider").press("ArrowLeft")
     expect(memory.locator("img")).not_to_have_attribute("src", picture)
@@ -70,14 +70,14 @@ def test_layers_are_put_together_by_keyboard(lesson, memory):
 def test_a_product_is_measured_by_slider_by_typing_and_in_another_precision(lesson, roofline):
     caption, slider = roofline.locator("figcaption"), roofline.get_by_role("slider")
     slider.press("ArrowRight")
-    expect(caption).to_contain_text("48 × 48 in fp32", timeout=PATIENCE_MS)
+    expect(caption).to_contain_text("48 × 48 in fp32")
     field = roofline.get_by_label("or type any")
     field.fill("511")
     field.press("Enter")
-    expect(caption).to_contain_text("511 × 511 in fp32", timeout=PATIENCE_MS)
+    expect(caption).to_contain_text("511 × 511 in fp32")
     picture = roofline.locator("img").get_attribute("src")
     roofline.get_by_label("product in").select_option(label="bf16")
-    expect(caption).to_contain_text("511 × 511 in bf16", timeout=PATIENCE_MS)
+    expect(caption).to_contain_text("511 × 511 in bf16")
     expect(roofline.locator("img")).not_to_have_attribute("src", picture)
     assert lesson.errors == []
 
@@ -86,13 +86,13 @@ def test_a_size_that_is_no_number_is_answered_in_words(lesson, roofline):
     field = roofline.get_by_label("or type any")
     field.fill("huge")
     field.press("Enter")
-    expect(roofline).to_contain_text("The matrix size", timeout=PATIENCE_MS)
+    expect(roofline).to_contain_text("The matrix size")
     assert lesson.errors == []
 
 
 def test_the_calculator_answers_for_another_batch_and_gpu(lesson, calculator):
     caption = calculator.locator("figcaption")
-    expect(caption).to_contain_text("Not even a batch of 1 fits.", timeout=PATIENCE_MS)  # GPT-2 XL
+    expect(caption).to_contain_text("Not even a batch of 1 fits.")  # GPT-2 XL
     calculator.get_by_label("model", exact=True).select_option(label="GPT-2")
     calculator.get_by_label("GPU", exact=True).select_option(label="T4")
     field = calculator.get_by_label("batch")
@@ -108,10 +108,10 @@ def test_the_calculator_answers_for_another_batch_and_gpu(lesson, calculator):
         "found = measure.predict_memory(small, precision_name='fp16', **two)\n"
         "print(f'{found.peak_bytes / 2**30:.2f} GiB')"
     ).strip()
-    expect(caption).to_contain_text("GPT-2, 2 sequences of 1,024 tokens", timeout=PATIENCE_MS)
-    expect(caption).to_contain_text(f"{peak} at the peak", timeout=PATIENCE_MS)
-    expect(caption).to_contain_text("T4 has for tensors", timeout=PATIENCE_MS)
-    expect(caption).to_contain_text("The largest batch that fits", timeout=PATIENCE_MS)
+    expect(caption).to_contain_text("GPT-2, 2 sequences of 1,024 tokens")
+    expect(caption).to_contain_text(f"{peak} at the peak")
+    expect(caption).to_contain_text("T4 has for tensors")
+    expect(caption).to_contain_text("The largest batch that fits")
     assert lesson.errors == []
 
 
@@ -123,41 +123,17 @@ def test_the_calculator_answers_for_each_of_several_ranks_by_keyboard(lesson, ca
     strategy = calculator.get_by_role("slider", name="strategy")
     expect(strategy).to_be_focused()
     strategy.press("ArrowRight")
-    expect(caption).to_contain_text("on each of 8 ranks that share by ZeRO-1", timeout=PATIENCE_MS)
-    expect(caption).to_contain_text("Buffers of communication come on top", timeout=PATIENCE_MS)
+    expect(caption).to_contain_text("on each of 8 ranks that share by ZeRO-1")
+    expect(caption).to_contain_text("Buffers of communication come on top")
     field.fill("1")
     field.press("Enter")
-    expect(caption).not_to_contain_text("ranks", timeout=PATIENCE_MS)
+    expect(caption).not_to_contain_text("ranks")
     assert lesson.errors == []
-
-
-@pytest.mark.parametrize("exercise_id", ["time_step", "activation_bytes"])
-def test_hints_open_one_after_the_other(lesson, exercise_id):
-    exercise = next(each for each in exercises.catalog() if each.id == exercise_id)
-    card = lesson.card(exercise.title)
-    card.get_by_role("button", name="Hint 1").click()
-    expect(card).to_contain_text(_as_shown(exercise.hints[0]), timeout=PATIENCE_MS)
-    card.get_by_role("button", name="Hint 2").press("Enter")
-    expect(card).to_contain_text(_as_shown(exercise.hints[1]), timeout=PATIENCE_MS)
-
-
-def test_a_question_is_answered_by_keyboard(lesson):
-    lesson.expect_a_question_to_answer("The time of the forward pass", right="b")
-
-
-def test_nothing_of_ours_keeps_anyone_out(lesson):
-    assert lesson.serious_axe_violations() == []
-    assert lesson.errors == []
-
-
-def _as_shown(prose: str) -> str:
-    """Return what a page shows of it: code in a font of its own, without the backticks."""
-    return prose.replace("`", "")
 
 
 def test_it_can_be_read_on_a_narrow_page_and_on_a_dark_one(lesson):
     expect_it_readable_narrow_and_dark(lesson)
 
 
-def test_the_next_morning_each_view_says_how_to_get_its_controls(lesson):
-    expect_it_the_next_morning(lesson)
+def test_the_next_morning_each_view_can_be_read(lesson, open_notebook):
+    expect_it_the_next_morning(lesson, open_notebook)

@@ -13,6 +13,8 @@ from amp_lessons.interview.coding.tasks import task
 from tests.browser.legible import expect_it_readable_narrow_and_dark
 from tests.browser.next_morning import expect_it_the_next_morning
 
+pytestmark = pytest.mark.thorough
+
 NOTEBOOK = "notebooks/10_interview_room.ipynb"
 WHY = interview.question("loss_scaling.why")
 
@@ -151,7 +153,7 @@ def test_a_review_is_pointed_at_by_keyboard_and_copied_without_its_numbers(lesso
 def test_a_hand_in_that_passes_leaves_the_keyboard_in_its_cell(open_notebook, write_notebook):
     given = 'from amp_lessons import views\n\ncoding = views.CodingRound(10, 3, "stable_softmax")\ncoding'
     handed_in = "exec(coding.round.task.answer)\ncoding.hand_in(softmax_with_logsumexp)"
-    notebook = open_notebook(write_notebook("hand_in.ipynb", given, handed_in))
+    notebook = open_notebook(write_notebook(given, handed_in))
     keyboard, (first, second) = notebook.page.keyboard, notebook.page.locator(".cm-content").all()
     first.click()
     keyboard.press("Control+Enter")
@@ -176,5 +178,5 @@ def test_it_can_be_read_on_a_narrow_page_and_on_a_dark_one(lesson):
     expect_it_readable_narrow_and_dark(lesson)
 
 
-def test_the_next_morning_each_view_says_how_to_get_its_controls(lesson):
-    expect_it_the_next_morning(lesson)
+def test_the_next_morning_each_view_can_be_read(lesson, open_notebook):
+    expect_it_the_next_morning(lesson, open_notebook)

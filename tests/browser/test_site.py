@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 from playwright.sync_api import expect
 
-from amp_lessons import audit, quizzes
+from amp_lessons import audit
 from amp_lessons.audit.explaining.lookup import MESSAGES
 from amp_lessons.clinic.symptoms import paths
 from amp_lessons.interview.bank import QUESTIONS
@@ -17,9 +17,9 @@ from amp_lessons.site.explain import wording
 from tests.audit.explaining.said_by_torch import said_by_torch
 from tests.audit.explaining.test_library_messages import IN_FILES, REPORTED
 from tests.browser.site_pages import keeps_out, open_pages
-from tests.site.sites import build_live, loss_scale_view
+from tests.site.sites import loss_scale_view, whole_site
 
-pytestmark = [pytest.mark.slow, pytest.mark.rests_on("notebooks/", "amp_lessons/views/")]
+pytestmark = pytest.mark.thorough
 
 OTHERS = ("index", "glossary", "symptoms", "explain", "float", "search", "cards", "live")
 TAG = "<img src=x onerror=alert(1)>"
@@ -28,7 +28,7 @@ HOSTILE = f"?live-view.loss-scale={TAG}&live-view.dtype=%00&q={TAG}&walk=0.99.-1
 
 @pytest.fixture(scope="module")
 def live_site(tmp_path_factory):
-    return build_live(tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("kept"))
+    return whole_site(tmp_path_factory)
 
 
 @pytest.fixture
@@ -38,16 +38,12 @@ def open_page(browser, live_site):
         yield open_
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("name", OTHERS)
 def test_nobody_is_kept_out(open_page, name):
-    def opened(**look):
-        page = open_page(name, **look)
-        if name == "index":
-            live(page)
-        return page
-
-    assert keeps_out(opened) == []
+    page = open_page(name)
+    if name == "index":
+        live(page)
+    assert keeps_out(page) == []
 
 
 def live(page):
@@ -63,9 +59,8 @@ def in_notebook():
     return loss_scale_view()
 
 
-@pytest.mark.parametrize("exponent", [0, 1, 12, 40])
-@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])
-def test_a_page_shows_what_a_notebook_shows(open_page, in_notebook, exponent, dtype):
+@pytest.mark.parametrize(("dtype", "exponent"), [("fp16", 0), ("fp16", 12), ("bf16", 40), ("fp32", 1)])
+def test_a_page_shows_what_a_notebook_shows(open_page, in_notebook, dtype, exponent):
     """The same state of the same view: caption, outlines of all bars, zones."""
     page = open_page("index", f"?live-view.loss-scale={exponent}&live-view.dtype={dtype}")
     slider, chosen, caption = live(page)
@@ -111,36 +106,6 @@ def test_hostile_addresses_change_nothing(open_page, name):
     if name == "index":
         slider, _, _ = live(page)
         assert slider.input_value() == "0"
-
-
-def test_a_question_is_answered_remembered_and_forgotten(open_page):
-    question = quizzes.question("autocast.softmax")
-    right = question.choices.index(question.answer)
-    page = open_page("02_autocast")
-    asked = page.locator(f'[data-question="{question.id}"]')
-    asked.locator("button").nth(1 - right if right < 2 else 0).focus()
-    page.keyboard.press("Enter")
-    expect(asked.locator(".said")).to_contain_text("Not quite.")
-    asked.locator("button").nth(right).click()
-    expect(asked.locator(".said")).to_have_text(f"Yes. {question.answer.why}")
-    expect(page.locator("#kept")).to_contain_text("kept in this browser")
-    page.reload()
-    expect(asked.locator(".said")).to_contain_text("Your first answer, on ")
-    expect(asked.locator(".said")).to_contain_text("Not quite.")  # the first one is kept
-    page.locator("#forget").click()
-    expect(asked.locator(".said")).to_be_empty()
-
-
-def test_what_answers_a_question_unfolds_with_the_answer_and_is_open_the_next_time(open_page):
-    page = open_page("01_number_formats")
-    fold = page.locator('[data-answers="formats.count"]')
-    expect(fold.locator("pre")).to_be_hidden()
-    page.locator('[data-question="formats.count"] button').nth(1).click()
-    expect(fold.locator("pre")).to_contain_text("torch.float16  stops at 2048")
-    expect(fold.locator("pre")).to_be_visible()
-    expect(page.locator('[data-answers="formats.updates"] pre')).to_be_hidden()
-    page.reload()
-    expect(fold.locator("pre")).to_be_visible()
 
 
 def test_an_answer_to_several_questions_waits_for_all_of_them(open_page):

@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 
 from tests.browser.next_morning import HOW, expect_what_stands_in, stand_ins
 
-pytestmark = pytest.mark.rests_on("amp_lessons/views/")
+pytestmark = pytest.mark.thorough
 
 SHOWN = {
     "view": "import torch\nfrom amp_lessons import views\nviews.CensusView(torch.logspace(-9, 3, 99))",
@@ -19,11 +19,7 @@ SHOWN = {
 @pytest.fixture
 def opened(open_notebook, write_notebook):
     """Open a notebook of these views in JupyterLab as it is, or ``without`` a part of it."""
-
-    def open_(name, **without):
-        return open_notebook(write_notebook(name, *SHOWN.values()), **without)
-
-    return open_
+    return lambda **without: open_notebook(write_notebook(*SHOWN.values()), **without)
 
 
 NOTE_WHO_ASKS_WHERE_TAB_STOPS = """() => {
@@ -36,14 +32,6 @@ NOTE_WHO_ASKS_WHERE_TAB_STOPS = """() => {
 }"""
 
 
-@pytest.fixture(scope="module")
-def notebook(open_notebook, write_notebook):
-    """Such a notebook, open once for some tests, of which the last ends its kernel."""
-    opened = open_notebook(write_notebook("controls.ipynb", *SHOWN.values()))
-    opened.page.evaluate(NOTE_WHO_ASKS_WHERE_TAB_STOPS)
-    return opened.run_all()
-
-
 def expect_controls_alone(notebook):
     expect(notebook.page.get_by_role("slider", name="Loss scale")).to_be_visible()
     expect(notebook.button("Hint 1")).to_be_visible()
@@ -53,7 +41,10 @@ def expect_controls_alone(notebook):
         expect(stand_in).to_be_hidden()
 
 
-def test_a_picture_is_a_tab_stop_only_where_the_page_is_too_narrow_for_it(notebook):
+def test_a_picture_is_a_tab_stop_only_where_the_page_is_too_narrow_for_it(opened):
+    notebook = opened()
+    notebook.page.evaluate(NOTE_WHO_ASKS_WHERE_TAB_STOPS)
+    notebook.run_all()
     last = notebook.page.get_by_label("layer", exact=True)
     picture = notebook.view_with(last).locator(".amp-scroll")
     for width, focused in ((800, True), (1280, False)):
@@ -68,13 +59,13 @@ def test_a_picture_is_a_tab_stop_only_where_the_page_is_too_narrow_for_it(notebo
             notebook.page.wait_for_function(
                 "([box, left]) => box.scrollLeft > left", arg=[picture.element_handle(), before]
             )
-
-
-def test_however_many_views_there_are_the_page_asks_once_where_tab_stops(notebook):
+    # However many views there are, the page asks once.
     assert sorted(notebook.page.evaluate("window.asks")) == ["keydown", "resize"]
 
 
-def test_controls_are_shown_alone_until_the_kernel_is_restarted_and_when_the_cells_are_run_again(notebook):
+def test_controls_are_shown_alone_while_they_have_a_kernel(opened):
+    """Not once it was restarted, again when the cells are run again, and not once it was shut down."""
+    notebook = opened().run_all()
     expect_controls_alone(notebook)
     slider = notebook.page.get_by_role("slider", name="Loss scale")
     slider.press("ArrowRight")
@@ -84,16 +75,13 @@ def test_controls_are_shown_alone_until_the_kernel_is_restarted_and_when_the_cel
     expect(slider).to_be_hidden()
     expect_controls_alone(notebook.run_all())
     assert notebook.errors == []
-
-
-def test_controls_whose_kernel_was_shut_down_give_way_to_what_stands_in(notebook):
     notebook.end_kernel()
     expect_what_stands_in(notebook, len(SHOWN))
     expect(notebook.page.get_by_role("slider", name="Loss scale")).to_be_hidden()
 
 
 def test_a_page_that_is_slow_shows_no_error_before_the_controls(opened):
-    notebook = opened("slow.ipynb")
+    notebook = opened()
     devtools = notebook.page.context.new_cdp_session(notebook.page)
     devtools.send("Emulation.setCPUThrottlingRate", {"rate": 8})
     seen = notebook.watch_for("Error displaying widget", "Loading widget")
@@ -103,7 +91,7 @@ def test_a_page_that_is_slow_shows_no_error_before_the_controls(opened):
 
 
 def test_a_page_that_has_lost_the_controls_shows_what_stands_in_until_it_is_loaded_again(opened):
-    notebook = opened("lost.ipynb")
+    notebook = opened()
     notebook.lose_widgets()
     notebook.run_all()
     expect_what_stands_in(notebook, len(SHOWN))
@@ -111,7 +99,7 @@ def test_a_page_that_has_lost_the_controls_shows_what_stands_in_until_it_is_load
 
 
 def test_a_page_that_cannot_draw_them_shows_what_stands_in_and_no_error(opened):
-    notebook = opened("stand_in.ipynb", without="**/anywidget/**").run_all()
+    notebook = opened(without="**/anywidget/**").run_all()
     expect_what_stands_in(notebook, len(SHOWN))
     view, quiz, card = stand_ins(notebook).all()
     expect(view.get_by_role("img")).to_be_visible()

@@ -18,7 +18,7 @@ from tools.ports import free_port
 from tools.programs import Program
 
 REPOSITORY = Path(__file__).parents[2]
-START_TIMEOUT_S = 90
+START_TIMEOUT_S = 180
 TEACHER, PASSWORD = "teacher", "a long enough password"
 
 CONFIG = """

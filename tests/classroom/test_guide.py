@@ -11,8 +11,6 @@ from amp_lessons.routes import minutes
 from amp_lessons.routes.catalogue import route
 from classroom import computed, pages
 
-pytestmark = pytest.mark.rests_on("notebooks/")
-
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "classroom" / "guide.md").read_text("utf-8")
 NUMBERS = [head.number for head in shipped.heads()]

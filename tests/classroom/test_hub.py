@@ -33,7 +33,7 @@ print(oct(os.stat(home).st_mode)[-3:], os.listdir(home + "/.run"))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.timeout(300)
 def test_a_learner_logs_in_gets_a_copy_and_runs_a_cell(demo):
     assert demo.visitor("ada", "wrong").log_in().status_code == 403
@@ -60,7 +60,6 @@ def test_a_learner_logs_in_gets_a_copy_and_runs_a_cell(demo):
     assert "Show the answers" in room.text
 
 
-@pytest.mark.slow
 @pytest.mark.thorough
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("no_loop_runs")

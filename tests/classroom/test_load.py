@@ -17,8 +17,6 @@ from classroom.load import klass, places, recording
 from classroom.load.klass import Class, ClassFound, Waits, waits
 from classroom.load.learner import BrokenError
 
-pytestmark = pytest.mark.rests_on("notebooks/")
-
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.usefixtures("no_loop_runs"),
@@ -58,6 +56,7 @@ def test_three_learners_with_lesson_03(server):
     assert found.kernel_processor_s > 1
 
 
+@pytest.mark.thorough
 def test_a_move_reaches_the_slider_and_an_error_is_told(server):
     async def run():
         async with await server.join(0) as learner:
@@ -74,6 +73,7 @@ def test_a_move_reaches_the_slider_and_an_error_is_told(server):
     assert error == "ZeroDivisionError: division by zero"
 
 
+@pytest.mark.thorough
 def test_the_death_of_a_kernel_is_told_to_whoever_waits(server):
     async def run():
         async with await server.join(0) as learner:

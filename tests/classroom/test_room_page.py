@@ -15,7 +15,7 @@ from playwright.sync_api import expect
 from amp_lessons import quizzes
 from tests.classroom.hubs_with_a_room import PASSWORD, TEACHER, running_hub
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.browser, pytest.mark.thorough, pytest.mark.timeout(300)]
 
 QUESTION = quizzes.question("scaling.floor")
 VOTE = f"api/predictions/{QUESTION.id}"

@@ -76,6 +76,7 @@ def test_the_command_names_the_lessons_that_there_are(tmp_path, capsys):
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["00_start_here.html"]
 
 
+@pytest.mark.thorough
 @pytest.mark.browser
 def test_keys_turn_the_slides_and_every_slide_fits(tmp_path, browser):
     deck = write_deck(NOTEBOOKS[0], tmp_path)

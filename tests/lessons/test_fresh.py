@@ -14,8 +14,6 @@ from amp_lessons.lessons import fresh, originals
 from amp_lessons.lessons.shipped import begins_deeper
 from tests.notebook_rules import FOLDED
 
-pytestmark = pytest.mark.rests_on("notebooks/", "amp_lessons/")
-
 LESSONS = {path.stem[:2]: path for path in sorted(originals().glob("[0-9][0-9]_*.ipynb"))}
 QUIZ = re.compile(r'views\.Quiz\("([\w.]+)"\)')
 NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?")

@@ -76,6 +76,7 @@ def stand_in(folder, name, text):
     path.chmod(0o755)
 
 
+@pytest.mark.thorough
 def test_the_slurm_script_starts_torchruns_that_find_each_other(tmp_path):
     assert subprocess.run(["bash", "-n", SLURM]).returncode == 0
     stand_in(tmp_path, "scontrol", 'echo "scontrol $*" >&2; echo 127.0.0.1; sleep 0.2; echo unreachable')

@@ -1,4 +1,4 @@
-"""Sites for tests: one whose views are pictures, one with a live view and cards, one lesson."""
+"""Sites for tests: the whole one with a live view and cards, and one lesson."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from amp_lessons import views
 from amp_lessons.interview.bank import QUESTIONS
+from amp_lessons.lessons.shipped import head_of
 from amp_lessons.material import data, models
 from amp_lessons.site import build as building
 from amp_lessons.site.frames import put_frames
@@ -50,22 +52,38 @@ def build_live(folder, kept):
     return folder
 
 
+def whole_site(tmp_path_factory):
+    """Return such a site: whoever asks first builds it, and all workers of a run of tests share it."""
+    own = tmp_path_factory.getbasetemp()
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    with FileLock(shared / "site.lock"):
+        if not (shared / "site").exists():
+            built = build_live(tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("kept"))
+            built.rename(shared / "site")  # never half of one
+    return shared / "site"
+
+
 def build_lesson(folder, head):
     """Return a lesson's page with all of its frames, alone in a folder, or that of AMP_LESSONS_SITE."""
     if built := os.environ.get("AMP_LESSONS_SITE"):
         return Path(built).resolve() / address(head.file)
     (folder / "frames").mkdir()
     live = put_frames(head.number, ROOT / "build" / "frames", folder / "frames", print)
+    return _write_lesson(folder, head, live)
+
+
+def build_page(folder):
+    """Return lesson 01's page, alone in a folder; of its views one moves, the ruler."""
+    (folder / "frames").mkdir()
+    frozen = freeze(views.RulerView(), "01-ruler-view")
+    for name, script in frozen.scripts.items():
+        (folder / "frames" / name).write_text(script, "utf-8")
+    return _write_lesson(folder, head_of("01"), {"ruler-view": frozen.still})
+
+
+def _write_lesson(folder, head, live):
     shelf = Shelf(folder, {(head.number, cell): still for cell, still in live.items()})
     page = lesson_page(head, shelf)
     building.write_assets(folder / "assets", [page])
     (folder / page.file).write_text(html_of(page, [page]), "utf-8")
     return folder / page.file
-
-
-def build_still(folder):
-    """Build a site for which nothing is computed; that of AMP_LESSONS_SITE where one was built already."""
-    if built := os.environ.get("AMP_LESSONS_SITE"):
-        return Path(built).resolve()
-    building.build(folder)
-    return folder

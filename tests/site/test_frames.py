@@ -15,8 +15,6 @@ from amp_lessons.site.making import LIVE
 from amp_lessons.site.packing import Pack, differences
 from amp_lessons.site.widgets import widget_scripts
 
-pytestmark = pytest.mark.rests_on("notebooks/", "amp_lessons/")
-
 
 def unpacked(packed):
     """What ``views.js`` makes of a pack."""
@@ -121,6 +119,7 @@ def test_it_is_made_anew_where_the_note_of_it_is_damaged(made, tmp_path):
     assert calls == 5
 
 
+@pytest.mark.thorough
 def test_a_process_of_its_own_makes_it_and_says_what_it_has_loaded(tmp_path):
     folder = keeping.made("00", "x", tmp_path, lambda _: None)
     kept = json.loads((folder / "depends.json").read_text())

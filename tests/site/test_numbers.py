@@ -18,7 +18,7 @@ from amp_lessons.site.float_page import float_script
 from amp_lessons.text import words
 from tests.formats import test_typed_numbers as typed_numbers
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.thorough
 
 SIXTEEN = ("fp16", "bf16")
 SMALL = [name for name, each in FORMATS.items() if each.bits <= 8]
@@ -227,8 +227,3 @@ def test_relative_errors_are_written_as_python_writes_them(numbers):
     errors = [each.relative_error for each in made if 0 < each.relative_error < math.inf]
     errors += [0.125, 0.005, 0.0125, 1e-5, 0.1, 99.5, 100.0, 0.105, 1.25e-6]
     assert numbers.words("relative", errors) == [words.relative(error) for error in errors]
-
-
-def test_the_page_types_no_format_in():
-    script = "".join((ASSETS / name).read_text("utf-8") for name in ("numbers.js", "float.js"))
-    assert [name for name in FORMATS if f'"{name}"' in script] == []

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import html
+import os
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -14,17 +16,16 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 from amp_lessons import quizzes
 from amp_lessons.audit.explaining.lookup import MESSAGES
 from amp_lessons.exercises import shelf
+from amp_lessons.formats import FORMATS
 from amp_lessons.lessons import shipped
 from amp_lessons.quizzes import Choice, Question
 from amp_lessons.routes.catalogue import ROUTES
-from amp_lessons.site.build import build
+from amp_lessons.site.build import ASSETS, build
 from amp_lessons.site.explain import wording
 from amp_lessons.site.glossary import term_id
 from amp_lessons.site.questions import behind_questions, question_html
 from amp_lessons.site.shell import Page, html_of
-from tests.site.sites import build_still
-
-pytestmark = [pytest.mark.slow, pytest.mark.rests_on("notebooks/", "amp_lessons/")]
+from tests.site.sites import whole_site
 
 FRONT_KB, LESSON_KB = 300, 1500  # what a page may weigh, packed, with all that it loads at once
 LOADED = {
@@ -54,7 +55,9 @@ class Elements(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    return build_still(tmp_path_factory.mktemp("site"))
+    """The site of this run of tests, or that of AMP_LESSONS_SITE where one was built already."""
+    built = os.environ.get("AMP_LESSONS_SITE")
+    return Path(built).resolve() if built else whole_site(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
@@ -62,11 +65,13 @@ def pages(site):
     return {path.name: Elements(path.read_text("utf-8")) for path in sorted(site.glob("*.html"))}
 
 
+@pytest.mark.thorough
 def test_every_lesson_has_a_page(pages):
     wanted = {head.file.replace(".ipynb", ".html") for head in shipped.heads()}
     assert wanted < set(pages)
 
 
+@pytest.mark.thorough
 def test_no_link_is_dead(site, pages):
     dead = []
     for name, page in pages.items():
@@ -81,6 +86,7 @@ def test_no_link_is_dead(site, pages):
     assert dead == []
 
 
+@pytest.mark.thorough
 def test_nothing_is_loaded_from_elsewhere(site, pages):
     outside = [
         f"{name}: {tag} {to}"
@@ -99,6 +105,7 @@ def packed(path):
     return len(gzip.compress(path.read_bytes()))
 
 
+@pytest.mark.thorough
 def test_no_page_is_heavy(site, pages):
     for name, page in pages.items():
         at_once = [to for tag, to in page.all("src") if not to.startswith("data:")] + ["assets/site.css"]
@@ -106,6 +113,7 @@ def test_no_page_is_heavy(site, pages):
         assert weight / 1000 <= (FRONT_KB if name == "index.html" else LESSON_KB), f"{name}: {weight} bytes"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("head", shipped.heads(), ids=lambda head: head.number)
 def test_the_core_is_open_and_what_is_deeper_is_folded(site, head):
     text = (site / head.file.replace(".ipynb", ".html")).read_text("utf-8")
@@ -119,6 +127,7 @@ def test_the_core_is_open_and_what_is_deeper_is_folded(site, head):
         assert words.replace("`", "") == html.unescape(re.sub("<.*?>", "", re.search("<h2.*?</h2>", fold)[0]))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", quizzes.lessons())
 def test_every_question_of_a_lesson_is_on_its_page(pages, number):
     page = pages[shipped.head_of(number).file.replace(".ipynb", ".html")]
@@ -126,6 +135,7 @@ def test_every_question_of_a_lesson_is_on_its_page(pages, number):
     assert {each.id for each in quizzes.of_lesson(number)} <= asked
 
 
+@pytest.mark.thorough
 def test_a_question_is_right_at_the_right_answer(pages):
     question = quizzes.question("autocast.softmax")
     page = pages["02_autocast.html"]
@@ -175,6 +185,7 @@ def test_the_reason_waits_with_what_it_explains():
     assert why.source == ""
 
 
+@pytest.mark.thorough
 def test_each_fold_of_a_lesson_stands_below_all_questions_that_it_answers(site):
     folds = 0
     for head in shipped.heads():
@@ -185,6 +196,7 @@ def test_each_fold_of_a_lesson_stands_below_all_questions_that_it_answers(site):
     assert folds > len(shipped.heads()) * 10
 
 
+@pytest.mark.thorough
 def test_a_count_is_not_to_be_read_before_it_was_guessed(site):
     text = (site / "01_number_formats.html").read_text("utf-8")
     open_, _, rest = text.partition('<details class="outcome" data-answers="formats.count">')
@@ -194,6 +206,7 @@ def test_a_count_is_not_to_be_read_before_it_was_guessed(site):
         assert told not in open_
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.name)
 def test_a_message_is_headed_by_what_it_says(site, message):
     """Its own patterns know it by its wording again, once something stands where the dots are."""
@@ -206,6 +219,7 @@ def test_a_message_is_headed_by_what_it_says(site, message):
     assert heading == f"{wording(message.patterns[0])} {message.name}"
 
 
+@pytest.mark.thorough
 def test_every_exercise_has_its_task_hints_and_solution(site):
     for exercise in shelf.exercises():
         name = shipped.head_of(exercise.lesson).file.replace(".ipynb", ".html")
@@ -215,6 +229,7 @@ def test_every_exercise_has_its_task_hints_and_solution(site):
         assert " ".join(last_line.split()) in words, exercise.id
 
 
+@pytest.mark.thorough
 def test_the_front_page_shows_every_route(site):
     text = (site / "index.html").read_text("utf-8")
     assert [
@@ -222,6 +237,7 @@ def test_the_front_page_shows_every_route(site):
     ] == []
 
 
+@pytest.mark.thorough
 def test_every_term_of_the_glossary_can_be_linked_to(pages):
     ids = {id for _, id in pages["glossary.html"].all("id")}
     assert term_id("fp32 island") == "term-fp32-island"
@@ -242,3 +258,8 @@ def test_a_folder_that_holds_something_else_is_left_alone(tmp_path):
     with pytest.raises(ValueError, match="something else than a site"):
         build(tmp_path)
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+def test_the_page_of_bits_types_no_format_in():
+    script = "".join((ASSETS / name).read_text("utf-8") for name in ("numbers.js", "float.js"))
+    assert [name for name in FORMATS if f'"{name}"' in script] == []

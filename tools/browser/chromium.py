@@ -6,9 +6,10 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+PATIENCE_MS = 60_000  # what must come comes within this, on a machine that is busy with much else, too
 OPTIONS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -27,7 +28,8 @@ def find_chromium() -> str | None:
 
 @contextmanager
 def launch_chromium(path: str) -> Iterator[Browser]:
-    """Run the Chromium at ``path`` until the block ends."""
+    """Run the Chromium at ``path`` until the block ends; what is expected of its pages has its time."""
+    expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=OPTIONS)
         yield browser

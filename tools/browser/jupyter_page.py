@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import sys
 import urllib.error
 import urllib.request
@@ -19,15 +20,13 @@ from urllib.parse import quote
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import ConsoleMessage, Locator, Page, expect
 
-from amp_lessons.commands import lab
-from amp_lessons.lessons.shipped import FIRST
 from tools.ports import free_port
 from tools.programs import Program
 
 REPOSITORY = Path(__file__).parents[2]
 OUTPUTS = ".jp-Notebook .jp-OutputArea"
 LIVE = "[class*=amp-live-]"  # the controls of a view, and not what stands in for them in the same cell
-START_TIMEOUT_S = 60
+START_TIMEOUT_S = 180
 RUN_TIMEOUT_S = 300
 
 # JupyterLab looks for pages that a server without extensions does not have; the browser calls that an error.
@@ -35,30 +34,22 @@ _JUPYTERLABS_OWN_NOISE = ("Failed to load resource: the server responded with a 
 
 
 class LabServer:
-    """JupyterLab on a folder, with Jupyter's own folders in ``private``.
+    """JupyterLab as ``amp-lessons lab`` starts it, with Jupyter's own folders in ``private``.
 
-    It is set up as ``amp-lessons lab`` does it, on any folder; with ``command`` it is started by that command
-    itself, which makes the folder a learner's copy. Use it in a ``with`` statement: it is up on entry and
-    gone on exit.
+    The command makes the folder ``root`` a learner's copy. Use it in a ``with`` statement: it is up on entry
+    and gone on exit.
     """
 
-    def __init__(self, root: Path, private: Path, command: bool = False) -> None:
+    def __init__(self, root: Path, private: Path) -> None:
         self.root = root
         self.token = secrets.token_hex(16)
         self.port = free_port()
         self.log = private / "jupyterlab.log"
         self._private = private
-        landing = f"notebooks/{FIRST}"
-        self._start = (
-            ["amp_lessons", "lab", str(root)]
-            if command
-            else ["jupyterlab", *lab.server_options(root, landing)]
-        )
-        self._config_path = "" if command else lab.config_path("")
 
     def __enter__(self) -> LabServer:
         self._draw_every_cell()
-        command = [sys.executable, "-m", *self._start, *self._options()]
+        command = [sys.executable, "-m", "amp_lessons", "lab", str(self.root), *self._options()]
         self._program = Program(command, self.log, cwd=self.root, env=self._environment())
         try:
             self._program.wait_until(self._is_up, START_TIMEOUT_S)
@@ -74,10 +65,18 @@ class LabServer:
         """Return the address of a page of this server, token included."""
         return f"http://127.0.0.1:{self.port}{quote(path)}?token={self.token}"
 
-    def end_kernels(self) -> None:
-        """End the kernels of all notebooks, whose pages may be closed; each holds some 300 MB."""
-        for kernel in json.load(self._ask("/api/kernels")):
-            self._ask(f"/api/kernels/{kernel['id']}", "DELETE").close()
+    def end_kernels(self, path: str = "") -> None:
+        """End the kernel of the notebook at ``path``, or of all; each holds some 300 MB."""
+        for session in json.load(self._ask("/api/sessions")):
+            if path in ("", session["path"]):
+                self._ask(f"/api/sessions/{session['id']}", "DELETE").close()
+
+    def forget(self) -> None:
+        """End all kernels; forget settings, progress, and the notebooks that lie beside the copy."""
+        self.end_kernels()
+        for left in (self.root / "notebooks", self._private / "settings", self._private / "progress"):
+            shutil.rmtree(left, ignore_errors=True)
+        self._draw_every_cell()
 
     def _ask(self, path: str, method: str = "GET") -> HTTPResponse:
         answer: HTTPResponse = urllib.request.urlopen(
@@ -114,7 +113,7 @@ class LabServer:
         return {
             **os.environ,
             **{name: str(self._private / folder) for name, folder in private.items()},
-            "JUPYTER_CONFIG_PATH": self._config_path,
+            "JUPYTER_CONFIG_PATH": "",
             # The kernels' folder is the notebook's, so the package under test has to be named.
             "PYTHONPATH": os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")])),
         }
@@ -184,11 +183,13 @@ class NotebookPage:
         """Restart the kernel, as the button does, and leave what is on the page."""
         self._in_jupyterlab("await panel.sessionContext.restartKernel()")
 
+    def save(self) -> None:
+        """Save the notebook."""
+        self._in_jupyterlab("await app.commands.execute('docmanager:save')")
+
     def end_kernel(self) -> None:
-        """Save the notebook and end its kernel, as who goes home."""
-        self._in_jupyterlab(
-            "await app.commands.execute('docmanager:save'); await panel.sessionContext.shutdown()"
-        )
+        """End the notebook's kernel, and leave what is on the page."""
+        self._in_jupyterlab("await panel.sessionContext.shutdown()")
 
     def reopen(self) -> NotebookPage:
         """Open the same notebook again, in the same window; if it has no kernel, it gets a new one."""

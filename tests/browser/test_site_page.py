@@ -1,0 +1,43 @@
+"""The one page of the site that `make test` opens: a question, what it hides, and a view that moves."""
+
+from __future__ import annotations
+
+from playwright.sync_api import expect
+
+from amp_lessons import quizzes
+from tests.browser.site_pages import keeps_out, open_pages
+from tests.site.sites import build_page
+
+
+def test_a_page_is_answered_moved_and_remembered_and_keeps_nobody_out(browser, tmp_path):
+    file = build_page(tmp_path)
+    question = quizzes.question("formats.count")
+    right = question.choices.index(question.answer)
+    with open_pages(browser, file.parent) as open_:
+        page = open_(file.stem)
+        asked = page.locator(f'[data-question="{question.id}"]')
+        fold = page.locator(f'[data-answers="{question.id}"]')
+        expect(fold.locator("pre")).to_be_hidden()
+        asked.locator("button").nth(0 if right else 1).focus()
+        page.keyboard.press("Enter")
+        expect(asked.locator(".said")).to_contain_text("Not quite.")
+        expect(fold.locator("pre")).to_contain_text("torch.float16  stops at 2048")
+        expect(fold.locator("pre")).to_be_visible()
+        expect(page.locator('[data-answers="formats.updates"] pre')).to_be_hidden()
+        asked.locator("button").nth(right).click()
+        expect(asked.locator(".said")).to_have_text(f"Yes. {question.answer.why}")
+        expect(page.locator("#kept")).to_contain_text("kept in this browser")
+        page.reload()
+        expect(asked.locator(".said")).to_contain_text("Your first answer, on ")
+        expect(asked.locator(".said")).to_contain_text("Not quite.")  # the first one is kept
+        expect(fold.locator("pre")).to_be_visible()
+        page.locator("#forget").click()
+        expect(asked.locator(".said")).to_be_empty()
+        page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+        view = page.locator(".amp-live")
+        view.scroll_into_view_if_needed()
+        expect(page.locator(".amp-here")).to_have_count(1)
+        caption = view.locator("figcaption").inner_text()
+        view.locator("input[type=range]").press("ArrowRight")
+        expect(view.locator("figcaption")).not_to_have_text(caption)
+        assert keeps_out(page) == []
