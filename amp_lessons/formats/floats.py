@@ -86,7 +86,7 @@ class FloatFormat:
         """How many bits a code has."""
         return self.signed + self.exponent_bits + self.mantissa_bits
 
-    @property
+    @cached_property
     def bias(self) -> int:
         """What is subtracted from the exponent field to get the power of two."""
         return 2 ** (self.exponent_bits - 1) - (self.specials is not Specials.FNUZ)
@@ -101,12 +101,12 @@ class FloatFormat:
         """Whether some code means NaN."""
         return self.specials is not Specials.FINITE
 
-    @property
+    @cached_property
     def max(self) -> float:
         """The largest finite value."""
         return self.decode(self.max_code)
 
-    @property
+    @cached_property
     def smallest_normal(self) -> float:
         """The smallest positive value with all its mantissa bits; below it precision is lost bit by bit."""
         return self.decode(self.has_zero << self.mantissa_bits)
@@ -131,7 +131,7 @@ class FloatFormat:
         """How many different finite values there are; plus and minus zero are one value."""
         return 2 * self.max_code + 1 if self.signed else self.max_code + 1
 
-    @property
+    @cached_property
     def max_code(self) -> int:
         """The code of the largest finite value; codes 0 … max_code are the non-negative values in order."""
         if self.specials is Specials.IEEE:
@@ -262,11 +262,11 @@ class FloatFormat:
         x = self._without_lost_sign(rounding.as_float32(x))
         return self._in_range(rounding.to_random_side(x, self._spacing_at(x), generator))
 
-    @property
+    @cached_property
     def _magnitude_mask(self) -> int:
         return 2 ** (self.exponent_bits + self.mantissa_bits) - 1
 
-    @property
+    @cached_property
     def _infinity_code(self) -> int:
         return (2**self.exponent_bits - 1) << self.mantissa_bits
 
@@ -309,7 +309,7 @@ class FloatFormat:
         significand = self._hidden_bit(exponent) << self.mantissa_bits | mantissa
         return math.ldexp(significand, self._power(exponent) - self.mantissa_bits)
 
-    @property
+    @cached_property
     def _lowest_power(self) -> int:
         # E8M0 included: PyTorch rounds to it as if code 0 were zero
         return 1 - self.bias

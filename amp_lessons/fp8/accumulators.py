@@ -102,18 +102,22 @@ def registers(left: Tensor, right: Tensor, accumulation: Accumulation) -> Iterat
         products = a * b
         largest = torch.maximum(products.amax(0), -products.amin(0)).maximum(total.abs())
         spacing = _spacing(largest, bits)
-        per_unit = spacing.reciprocal()
-        counted = products.mul_(per_unit).trunc_().sum(0) + total.mul_(per_unit).trunc_()
+        counted = _in_whole(products, spacing).sum(0) + _in_whole(total, spacing)
         total = _cut(counted.mul_(spacing), bits)
         yield total
 
 
 def _cut(x: Tensor, bits: int) -> Tensor:
     spacing = _spacing(x, bits)
-    return x.div_(spacing).trunc_().mul_(spacing)
+    return _in_whole(x, spacing).mul_(spacing)
+
+
+def _in_whole(x: Tensor, spacing: Tensor) -> Tensor:
+    """Count whole spacings in each element, in place: by a division, for trunc takes ten times as long."""
+    return x.div_(spacing, rounding_mode="trunc")
 
 
 def _spacing(largest: Tensor, bits: int) -> Tensor:
     """Return the value of the last of ``bits`` bits, the first of which is the leading one of ``largest``."""
-    # Far above 0 even for 23 bits, so that its reciprocal is finite
+    # Far above 0 even for 23 bits, so that dividing by it is exact
     return rounding.power_of_two_below(largest).clamp_(2.0**-100, 2.0**120).mul_(2.0 ** (1 - bits))

@@ -49,10 +49,10 @@ def scales(amax: Tensor, cast: Cast) -> Scales:
     poison = amax - amax  # 0, but NaN where amax is infinite or NaN
     if cast.rule in _POWERS_OF_TWO:
         scale = _POWERS_OF_TWO[cast.rule](amax, cast.element).clamp(min=_SMALLEST_POWER) + poison
-        return Scales(1 / scale, scale, one)
+        return Scales(scale.reciprocal(), scale, one)
     if cast.scale == FORMATS["fp32"]:
         multiplier = torch.where(amax == 0, 1.0, _largest_multiplier(amax, cast.element)) + poison
-        return Scales(multiplier, 1 / multiplier, one)
+        return Scales(multiplier, multiplier.reciprocal(), one)
     return _rounded_scales(amax, cast, _tensor_scale(amax, cast) if cast.has_tensor_scale else one, poison)
 
 
