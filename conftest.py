@@ -36,7 +36,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     config.stash[_HOME].cleanup()
     skipped = len(config.stash[_WITHOUT_CHROMIUM])
     if skipped and "PYTEST_XDIST_WORKER" not in os.environ:
-        print(f"{skipped} tests in a browser were skipped: there is no Chromium here (apt-get install chromium)")
+        print(
+            f"{skipped} tests in a browser were skipped: there is no Chromium here (apt-get install chromium)"
+        )
 
 
 class _Skipped:
