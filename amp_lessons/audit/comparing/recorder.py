@@ -94,8 +94,11 @@ class Run:
         self._values: list[Value] = []  # of the steps before this one
         self._sketches: list[np.ndarray] = []
         self._pending: dict[int, _Pending] = {}  # of this step, by number
-        self._known: dict[int, tuple[weakref.ref[Tensor], int, int]] = {}  # tensors whose value is known
-        self._handed_through: dict[int, int] = {}  # values of tensors that a layer returned as it got them
+        # tensors whose value is known, each with its count of changes, and its value's number
+        self._known: dict[int, tuple[weakref.ref[Tensor], int, int]] = {}
+        self._handed_through: dict[
+            int, tuple[weakref.ref[Tensor], int, int]
+        ] = {}  # those that a layer returned
         self._same_as: dict[int, int] = {}  # what became of them, in this step
         self._order = 0
         self._weights: list[_WeightSeen] = []  # of the steps before this one
@@ -275,7 +278,7 @@ class Run:
         for tensor in _tensors(output).values() if given else ():
             known = self._known.get(id(tensor))
             if known is not None and known[2] in given:
-                self._handed_through[id(tensor)] = self._known.pop(id(tensor))[2]
+                self._handed_through[id(tensor)] = self._known.pop(id(tensor))
 
     def _seen(self, nest: Any, prefix: str = "", order: int | None = None) -> dict[str, int]:
         """Sketch the tensors in what a module takes or returns; return their values by slot."""
@@ -296,8 +299,8 @@ class Run:
         value = self._add(tensor, _ONE, order)
         self._known[id(tensor)] = (weakref.ref(tensor), version, value)
         same = self._handed_through.pop(id(tensor), None)
-        if same is not None:
-            self._same_as[value] = self._same_as.get(same, same)  # whose gradient is this one's too
+        if same is not None and same[0]() is tensor:
+            self._same_as[value] = self._same_as.get(same[2], same[2])  # whose gradient is this one's too
         elif tensor.requires_grad and tensor.grad_fn is not None:
             tensor.register_hook(partial(self._safely, self._arrived, value))
         return value
@@ -335,12 +338,15 @@ class Run:
 
     def _hook_parameters(self, module: nn.Module) -> None:
         for parameter in module.parameters():
-            if parameter.requires_grad and id(parameter) not in self._hooked:
-                hook = partial(self._safely, self._accumulated)
-                self._hooked[id(parameter)] = parameter.register_post_accumulate_grad_hook(hook)
+            hooked = self._hooked.get(id(parameter))
+            if parameter.requires_grad and (hooked is None or hooked[0]() is not parameter):
+                handle = parameter.register_post_accumulate_grad_hook(
+                    partial(self._safely, self._accumulated)
+                )
+                self._hooked[id(parameter)] = weakref.ref(parameter), handle
 
     def _unhook(self) -> None:
-        for handle in self._hooked.values():
+        for _, handle in self._hooked.values():
             handle.remove()
 
     def _accumulated(self, parameter: Tensor) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from amp_lessons import files
@@ -153,13 +153,13 @@ class _Nudge:
 
     def __init__(self, seed: int, half: torch.dtype) -> None:
         self._draw, self._spacing = torch.Generator().manual_seed(seed), torch.finfo(half).eps
-        self._moved: set[int] = set()
+        self._moved: dict[int, Tensor] = {}  # kept: another one could be given its id
 
     @torch.no_grad()
     def __call__(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         for parameter in parameters_of(optimizer):
             if id(parameter) not in self._moved and parameter.is_floating_point():
-                self._moved.add(id(parameter))
+                self._moved[id(parameter)] = parameter
                 by = torch.rand(
                     parameter.shape, generator=self._draw, dtype=torch.float32, device="cpu"
                 ).sub_(0.5)
