@@ -114,9 +114,9 @@ class Averages:
         if not isinstance(result, Tensor) or result.requires_grad or self._recorder.in_step():
             return
         if result.shape in self._weights_now().shapes and isinstance(second, Tensor):
-            terms = _few(first), _few(second)
-            if first.shape == second.shape and terms[0] is not None and terms[1] is not None:
-                self._sum = _Sum(weakref.ref(result), terms)
+            one, other = _few(first), _few(second)
+            if first.shape == second.shape and one is not None and other is not None:
+                self._sum = _Sum(weakref.ref(result), (one, other))
 
     def before_copy(self, average: Any = None, src: Any = None, *args: Any, **kwargs: Any) -> Tensor | None:
         """Copy a few numbers of a tensor that is about to take in the sum just computed, else nothing."""
@@ -144,9 +144,9 @@ class Averages:
         if part == 1.0 and self._weights_now().optimizer_of(taken) is not None:
             return self._report(before, average, taken)
         few = _few(taken)
-        for weights in self._weights_now().like(taken) if few is not None else ():
+        for weights in self._weights_now().like(taken):
             theirs = _few(weights)
-            if theirs is not None and _is_multiple(few, part, theirs):
+            if few is not None and theirs is not None and _is_multiple(few, part, theirs):
                 return self._report(before, average, weights, resembles=True)
         return False
 
