@@ -15,7 +15,7 @@ from amp_lessons import audit
 from amp_lessons.advice.facts import Facts, autocast_dtype, dtype_here
 from amp_lessons.advice.subject import Subject
 from amp_lessons.autocast import Ledger, fake_copy, find_islands, in_fp32, record, region
-from amp_lessons.autocast.cuda_on_cpu import Float16Products
+from amp_lessons.autocast.cuda_on_cpu import ProductsInFp32
 from amp_lessons.autocast.running import gradients_on
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.measure import (
@@ -408,7 +408,7 @@ def audited_steps(
 def step_by_rules(subject: Subject, dtype: torch.dtype) -> None:
     """Run forward and backward pass once under CUDA's autocast rules. Raises what the model raises there."""
     on_cpu = subject.device.type == "cpu"
-    with torch.random.fork_rng(), Float16Products() if on_cpu else nullcontext():
+    with torch.random.fork_rng(), ProductsInFp32(torch.float16) if on_cpu else nullcontext():
         with region("cuda", dtype, subject.device):
             loss = subject.training(subject.batch)
         loss.backward()

@@ -14,6 +14,7 @@ from .cast_policy import operations as operations
 from .cast_policy import policy as policy
 from .cuda_on_cpu import RulesStatus as RulesStatus
 from .cuda_on_cpu import cuda_rules as cuda_rules
+from .cuda_on_cpu import quick_products as quick_products
 from .cuda_on_cpu import region as region
 from .islands import Island as Island
 from .islands import Islands as Islands

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 from amp_lessons import advise
 from amp_lessons.advice.subject import Training
 from amp_lessons.autocast import find_islands, in_fp32, region
-from amp_lessons.autocast.cuda_on_cpu import Float16Products
+from amp_lessons.autocast.cuda_on_cpu import ProductsInFp32
 from amp_lessons.autocast.islands.replay import same_draws
 from tests.advice import architectures
 
@@ -95,7 +95,7 @@ def run(training, batch, dtype, islands):
 
     handles = [module.register_forward_hook(look) for module in training.modules()]
     try:
-        with same_draws(), Float16Products(), in_fp32(training, islands), region("cuda", dtype):
+        with same_draws(), ProductsInFp32(torch.float16), in_fp32(training, islands), region("cuda", dtype):
             return float(training(batch)), bool(broken)
     finally:
         for handle in handles:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from amp_lessons import devices
 from amp_lessons.autocast.cast_policy import map_tensors
 from amp_lessons.precisions import HALVES
 from amp_lessons.whole_process import shared
@@ -100,7 +101,7 @@ def _bias(mask: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:
     return mask.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
 
 
-# --- matrix products of float16 tensors on processors that have no instructions for them
+# --- products of tensors in 16 bits on processors that have no instructions for them
 
 _ATTENTION = "aten::_scaled_dot_product_flash_attention_for_cpu"
 _PRODUCTS = {
@@ -115,27 +116,39 @@ _PRODUCTS = {
 }
 
 
-class Float16Products(TorchDispatchMode):
-    """Compute float16 products in float32 and round the result, as tensor cores do.
+class ProductsInFp32(TorchDispatchMode):
+    """Compute products of ``dtypes`` in fp32 and round the result, as tensor cores do.
 
-    Without float16 instructions a CPU takes some fifty times as long to multiply float16 as float32. Dtypes,
-    shapes and what autograd saves stay the same; values are at least as accurate.
+    Without instructions for them a CPU takes five to fifty times as long to multiply in 16 bits as in fp32.
+    Dtypes, shapes and what autograd saves stay the same; values are at least as accurate.
     """
+
+    def __init__(self, *dtypes: torch.dtype) -> None:
+        super().__init__()
+        self._dtypes = dtypes
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func._schema.name not in _PRODUCTS or not _float16(args[0]):
+        dtype = args[0].dtype if func._schema.name in _PRODUCTS else None
+        if dtype is None or dtype not in self._dtypes:
             return func(*args, **kwargs)
-        named = {name: map_tensors(_widened, value) for name, value in kwargs.items()}
-        result = func(*map_tensors(_widened, args), **named)
+        named = {name: map_tensors(self._widened, value) for name, value in kwargs.items()}
+        result = func(*map_tensors(self._widened, args), **named)
         if func._schema.name == _ATTENTION:
-            return result[0].half(), *result[1:]  # the second result, a logarithm, is float32 in any case
-        return map_tensors(torch.Tensor.half, result)
+            return result[0].to(dtype), *result[1:]  # the second result, a logarithm, is fp32 in any case
+        return map_tensors(lambda tensor: tensor.to(dtype), result)
+
+    def _widened(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.float() if tensor.dtype in self._dtypes else tensor
 
 
-def _float16(tensor: torch.Tensor) -> bool:
-    return tensor.dtype is torch.float16
+@contextmanager
+def quick_products() -> Iterator[None]:
+    """Compute in fp32, and round, products in those 16-bit formats that this CPU has no instructions for.
 
-
-def _widened(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.float() if _float16(tensor) else tensor
+    Where it has them, or PyTorch's kernels know another way, nothing changes. Decorates a function, too.
+    """
+    cpu = devices.describe().cpu
+    slow = [HALVES[name] for name, how in (("fp16", cpu.fp16), ("bf16", cpu.bf16)) if how == "fallback"]
+    with ProductsInFp32(*slow) if slow else nullcontext():
+        yield

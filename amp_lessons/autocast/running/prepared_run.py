@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from amp_lessons.arguments import require
 from amp_lessons.autocast.cast_policy import tensors_in
-from amp_lessons.autocast.cuda_on_cpu import Float16Products, cuda_rules, region
+from amp_lessons.autocast.cuda_on_cpu import ProductsInFp32, cuda_rules, region
 from amp_lessons.autocast.running.fake_models import (
     BroughtAlong,
     RealResults,
@@ -100,7 +100,7 @@ class PreparedRun:
                 )
                 stack.enter_context(_buffers_restored(self.model))
                 if self.needs_float16_products:
-                    stack.enter_context(Float16Products())
+                    stack.enter_context(ProductsInFp32(torch.float16))
             if self.cuda_on_cpu:
                 stack.enter_context(cuda_rules("cpu"))
             yield
