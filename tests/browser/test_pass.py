@@ -16,6 +16,7 @@ from amp_lessons import exercises, lessons, quizzes
 from amp_lessons.views.widgets.quiz import LETTERS
 from tests.browser.next_morning import expect_it_the_next_morning, stand_ins
 from tests.exercises.spots import exercises_alone
+from tools.browser.chromium import PATIENCE_MS
 from tools.browser.jupyter_page import LIVE, REPOSITORY
 
 NOTEBOOK = "notebooks/pass.ipynb"
@@ -73,6 +74,7 @@ def notebook(course):
 def test_a_fresh_copy_opens_on_the_first_lesson_and_nothing_was_run(lab_server, browser):
     """Nor is there a question about news, and whoever only looks and saves has touched nothing."""
     page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.set_default_timeout(PATIENCE_MS)
     page.goto(lab_server.url("/"))
     expect(page.get_by_role("heading", name="Start here")).to_be_visible()
     assert "/lab/tree/00_start_here.ipynb" in page.url
