@@ -36,7 +36,7 @@ def test_a_page_is_answered_moved_and_remembered_and_keeps_nobody_out(browser, t
         view.scroll_into_view_if_needed()
         expect(page.locator(".amp-here")).to_have_count(1)
         caption = view.locator("figcaption").inner_text()
-        view.locator("input[type=range]").press("ArrowRight")
+        view.get_by_role("slider", name="Zoom").press("ArrowRight")
         expect(view.locator("figcaption")).not_to_have_text(caption)
         assert keeps_out(page) == []
         page.locator("#forget").click()  # which loads the page anew
