@@ -10,7 +10,8 @@ from playwright.sync_api import Locator, expect
 
 from amp_lessons.text.words import power
 from tests.browser.legible import expect_it_readable_narrow_and_dark
-from tests.browser.next_morning import expect_it_the_next_morning
+from tests.browser.next_morning import expect_it_the_next_morning, stand_ins
+from tools.browser.jupyter_page import LIVE
 
 pytestmark = pytest.mark.thorough
 
@@ -166,5 +167,10 @@ def test_it_can_be_read_on_a_narrow_page_and_on_a_dark_one(lesson):
     expect_it_readable_narrow_and_dark(lesson)
 
 
-def test_the_next_morning_each_view_can_be_read(lesson, open_notebook):
-    expect_it_the_next_morning(lesson, open_notebook)
+def test_the_next_morning_each_view_can_be_read_and_a_run_brings_its_controls_back(lesson, open_notebook):
+    opened = expect_it_the_next_morning(lesson, open_notebook)
+    first = stand_ins(opened).first
+    opened.run_down_to(first)
+    expect(first).to_be_hidden()
+    expect(opened.page.locator(LIVE).first).to_be_visible()
+    expect(stand_ins(opened).last).to_be_visible()

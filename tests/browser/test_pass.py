@@ -14,14 +14,15 @@ from playwright.sync_api import Locator, expect
 
 from amp_lessons import exercises, lessons, quizzes
 from amp_lessons.views.widgets.quiz import LETTERS
-from tests.browser.next_morning import expect_it_the_next_morning, stand_ins
+from tests.browser.next_morning import expect_it_the_next_morning
 from tests.exercises.spots import exercises_alone
+from tools.browser.chromium import PATIENCE_MS
 from tools.browser.jupyter_page import LIVE, REPOSITORY
 
 NOTEBOOK = "notebooks/pass.ipynb"
 SHOWN = (
-    "import torch\nfrom amp_lessons import views\nviews.CensusView(torch.logspace(-9, 3, 99))",
-    "views.Quiz('scaling.floor')",
+    "from amp_lessons import views\nviews.Quiz('scaling.floor')",
+    "import torch\nviews.CensusView(torch.logspace(-9, 3, 99))",
     'views.ExerciseCard("decode_bits")',
 )
 FORGETS = "            self._clean_steps = 0\n        else:"  # what an overflow does to the count
@@ -73,6 +74,7 @@ def notebook(course):
 def test_a_fresh_copy_opens_on_the_first_lesson_and_nothing_was_run(lab_server, browser):
     """Nor is there a question about news, and whoever only looks and saves has touched nothing."""
     page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.set_default_timeout(PATIENCE_MS)
     page.goto(lab_server.url("/"))
     expect(page.get_by_role("heading", name="Start here")).to_be_visible()
     assert "/lab/tree/00_start_here.ipynb" in page.url
@@ -135,14 +137,8 @@ def test_what_is_typed_is_checked_and_the_card_knows(lesson):
     assert lesson.errors == []
 
 
-def test_the_next_morning_each_view_can_be_read_and_a_run_brings_its_controls_back(lesson, open_notebook):
-    opened = expect_it_the_next_morning(lesson, open_notebook)
-    first = stand_ins(opened).first
-    opened.run_down_to(first)
-    expect(first).to_be_hidden()
-    expect(opened.page.get_by_role("slider", name="Loss scale")).to_be_visible()
-    expect(stand_ins(opened).last).to_be_visible()
-    assert opened.errors == []
+def test_the_next_morning_each_view_can_be_read(lesson, open_notebook):
+    expect_it_the_next_morning(lesson, open_notebook)
 
 
 @pytest.mark.thorough

@@ -32,7 +32,7 @@ def test_a_core_needs_nothing_below_it_and_a_deeper_section_no_other_one(number)
     assert failures(shipped.numbered(shipped.originals(), number)) == []
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_what_a_section_takes_from_another_one_is_found(tmp_path):
     deeper = new_markdown_cell("## Deeper: one"), new_markdown_cell("## Deeper: two")
     first = [

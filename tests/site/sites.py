@@ -10,7 +10,6 @@ from filelock import FileLock
 
 from amp_lessons import views
 from amp_lessons.interview.bank import QUESTIONS
-from amp_lessons.lessons.shipped import head_of
 from amp_lessons.material import data, models
 from amp_lessons.site import build as building
 from amp_lessons.site.frames import put_frames
@@ -69,19 +68,11 @@ def build_lesson(folder, head):
         return Path(built).resolve() / address(head.file)
     (folder / "frames").mkdir()
     live = put_frames(head.number, ROOT / "build" / "frames", folder / "frames", print)
-    return _write_lesson(folder, head, live)
+    return write_lesson(folder, head, live)
 
 
-def build_page(folder):
-    """Return lesson 01's page, alone in a folder; of its views one moves, the ruler."""
-    (folder / "frames").mkdir()
-    frozen = freeze(views.RulerView(), "01-ruler-view")
-    for name, script in frozen.scripts.items():
-        (folder / "frames" / name).write_text(script, "utf-8")
-    return _write_lesson(folder, head_of("01"), {"ruler-view": frozen.still})
-
-
-def _write_lesson(folder, head, live):
+def write_lesson(folder, head, live):
+    """Return a lesson's page, alone in a folder; of its views those in ``live`` have frames."""
     shelf = Shelf(folder, {(head.number, cell): still for cell, still in live.items()})
     page = lesson_page(head, shelf)
     building.write_assets(folder / "assets", [page])

@@ -50,6 +50,7 @@ def test_of_a_frame_only_what_differs_is_kept():
     assert differences({"0": {"value": 2, "label": "x"}, "1": {"caption": "a"}}, base) == {"0": {"value": 2}}
 
 
+@pytest.mark.thorough
 def test_a_frozen_view_has_each_of_its_states():
     view = views.RulerView()
     frozen = freeze(view, "x")
