@@ -15,13 +15,18 @@ MODES: tuple[Mode, ...] = ("eager", "compiled")
 
 @dataclass(frozen=True)
 class Measured:
-    """What one recording found for one model: against eager fp32 of the same machine and batch."""
+    """What one recording found for one model, against eager steps of the same machine and batch.
+
+    ``speedup`` and ``memory_saving`` are against fp32 that may not use TF32, in convolutions neither;
+    ``over_tf32`` is against TF32 everywhere, None where the device has none.
+    """
 
     provenance: str
     preset: str
     mode: Mode
     precision: str
     speedup: Difference | None
+    over_tf32: Difference | None
     memory_saving: float | None
 
 
@@ -67,6 +72,7 @@ def recorded(model: str, recordings: Iterable[Recording], precision: str = "fp16
             mode=mode,
             precision=precision,
             speedup=recording.speedup(model, precision, mode),
+            over_tf32=recording.speedup(model, precision, mode, baseline="tf32"),
             memory_saving=recording.memory_saving(model, precision, mode),
         )
         for recording in recordings

@@ -20,7 +20,7 @@ def _quick(monkeypatch):
 
 def recording(model, setup=GPU, preset="full", modes=("eager", "compiled"), half_ms=5.0):
     found = {}
-    for precision, ms, peak in (("fp32", 10.0, 1000), ("fp16", half_ms, 600)):
+    for precision, ms, peak in (("fp32", 10.0, 1000), ("tf32", 6.0, 1000), ("fp16", half_ms, 600)):
         for mode in modes:
             key = (model, precision, mode)
             samples = tuple(ms * (1 + 0.001 * i) for i in range(24))
@@ -46,7 +46,7 @@ def test_the_prediction_is_that_of_the_precision():
 def test_what_was_not_measured_names_the_command():
     (row,) = source_table(models=["GPT-2"], found=()).records
     assert row["where"] == "not measured yet: `amp-lessons bench --models GPT-2`"
-    assert row["measured speed"] == row["measured memory"] == "—"
+    assert row["over fp32"] == row["over TF32"] == row["measured memory"] == "—"
 
 
 def test_what_was_recorded_says_where_when_and_with_what():
@@ -54,18 +54,32 @@ def test_what_was_recorded_says_where_when_and_with_what():
     eager, compiled, other = table.records
     assert eager["where"] == "fp16, full size, eager, recorded on NVIDIA H200, 2026-03-01, torch 2.11.0"
     assert compiled["where"].startswith("fp16, full size, compiled, recorded on NVIDIA H200")
-    assert eager["measured speed"] == compiled["measured speed"] == "2.00x"
-    assert other["measured speed"] == "—"
+    assert eager["over fp32"] == compiled["over fp32"] == "2.00x (1.96 to 2.04)"
+    assert eager["over TF32"] == "1.20x (1.19 to 1.21)"
+    assert other["over fp32"] == other["over TF32"] == "—"
     assert eager["measured memory"] == "40 %"
     assert compiled["memory claimed"] == ""
 
 
 def test_the_first_recording_that_knows_a_model_counts():
-    cpu = recording("GPT-2", replace(GPU, device="Ryzen", device_type="cpu"), "small", ("eager",), 50.0)
+    cpu = recording("GPT-2", replace(GPU, device="Ryzen", device_type="cpu"), modes=("eager",), half_ms=50.0)
     table = source_table(models=["GPT-2"], found=[recording("ResNet-50"), cpu, recording("GPT-2")])
     (row,) = table.records
-    assert row["where"] == "fp16, small size, eager, recorded on Ryzen, 2026-03-01, torch 2.11.0"
-    assert row["measured speed"] == "0.20x"
+    assert row["where"] == "fp16, full size, eager, recorded on Ryzen, 2026-03-01, torch 2.11.0"
+    assert row["over fp32"].startswith("0.20x")
+
+
+def test_a_small_model_does_not_stand_beside_full_ones_and_stands_where_it_is_all_there_is():
+    small = recording("GPT-2", replace(GPU, device="Ryzen", device_type="cpu"), "small", ("eager",))
+    both = source_table(
+        models=["GPT-2", "ResNet-50"], found=[recording("ResNet-50", modes=("eager",)), small]
+    )
+    assert [row["where"].split(",")[0] for row in both.records] == [
+        "not measured yet: `amp-lessons bench --models GPT-2`",
+        "fp16",
+    ]
+    (alone,) = source_table(models=["GPT-2"], found=[small]).records
+    assert "small size" in alone["where"]
 
 
 def test_of_a_cpu_the_measurement_in_bf16_counts():
@@ -78,14 +92,14 @@ def test_of_a_cpu_the_measurement_in_bf16_counts():
     )
     (row,) = source_table(models=["GPT-2"], found=[replace(cpu, results={**cpu.results, key: fast})]).records
     assert row["where"].startswith("bf16, full size, eager, recorded on Ryzen")
-    assert row["measured speed"] == "2.00x"
+    assert row["over fp32"].startswith("2.00x")
 
 
 def test_noise_is_no_speed_up():
     (row,) = source_table(
         models=["GPT-2"], found=[recording("GPT-2", modes=("eager",), half_ms=9.99)]
     ).records
-    assert row["measured speed"] == "no difference"
+    assert row["over fp32"].startswith("no difference (")
 
 
 def test_without_transformers_the_claims_remain_and_the_command_is_said(monkeypatch):

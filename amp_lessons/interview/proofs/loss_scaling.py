@@ -215,7 +215,16 @@ def clip_order() -> dict[str, object]:
     assert below_it < 0.01
     assert run(False, SGD, 0.1, 20)[2] < 0.01 * run(True, SGD, 0.1, 20)[2]  # it hardly moves
     assert math.isclose(run(False, Adam, 0.1, 20)[2], run(True, Adam, 0.1, 20)[2], rel_tol=1e-4)
-    return {"scale": 1024, "right": f"{right:.3f}", "wrong": f"{wrong:.5f}"}
+    steps = []  # of one weight, where so many share a norm of 1 / 65,536
+    for count in (10**4, 10**9):
+        weight = nn.Parameter(torch.zeros((), dtype=torch.float64))
+        weight.grad = torch.full_like(weight, 2.0**-16 / count**0.5)
+        Adam([weight], lr=1.0).step()
+        steps.append(-weight.item())
+    assert steps[0] > 0.9
+    assert steps[1] < 0.06
+    large = {"large": f"{10**9:,}", "left": f"{steps[1]:.0%}"}
+    return {"scale": 1024, "right": f"{right:.3f}", "wrong": f"{wrong:.5f}", **large}
 
 
 def forgotten_unscale() -> dict[str, object]:

@@ -69,12 +69,15 @@ def source_table(
     ``precision`` is the autocast of prediction and measurement; of a CPU's measurements those in bf16 are
     shown, because most CPUs have no arithmetic for fp16. ``found`` are the recordings, by default all that
     ``bench.recordings`` finds. Of several that know a model the first counts: one's own before the course's,
-    a GPU's before a CPU's, then the latest. The first call takes some seconds for each model.
+    a GPU's before a CPU's, then the latest. Small models count only where nothing was recorded at full size:
+    they would stand beside claims that are not about them. The first call takes some seconds for each model.
     """
-    known = tuple(recordings() if found is None else found)
+    everything = tuple(recordings() if found is None else found)
+    known = tuple(each for each in everything if each.preset == "full") or everything
     caption = (
-        f"Memory: the fraction of the peak that is saved. Predicted: full size, AdamW, {precision} autocast, "
-        f"CUDA's rules. {_missing_extra()}"
+        f"Speed of a whole step with AdamW, channels first, against eager fp32 without TF32 (in convolutions "
+        f"neither) and against eager TF32, with 99 % intervals. Memory: the fraction of the peak that is "
+        f"saved. Predicted: full size, AdamW, {precision} autocast, CUDA's rules. {_missing_extra()}"
     )
     each = with_bar(tuple(models), "predicting memory of models")
     return Table.of([row for model in each for row in _rows(model, precision, known)], caption.strip())
@@ -104,7 +107,8 @@ def _cells(model: str, speed: str, memory: str, predicted: str, each: Measured |
     return {
         "model": model,
         "speed claimed": speed,
-        "measured speed": _speedup(each.speedup) if each else UNKNOWN,
+        "over fp32": _speedup(each.speedup) if each else UNKNOWN,
+        "over TF32": _speedup(each.over_tf32) if each else UNKNOWN,
         "memory claimed": memory,
         "predicted": predicted,
         "measured memory": _share(each.memory_saving) if each else UNKNOWN,
@@ -121,7 +125,8 @@ def _where(model: str, each: Measured | None) -> str:
 def _speedup(found: Difference | None) -> str:
     if found is None:
         return UNKNOWN
-    return f"{found.speedup:.2f}x" if found.verdict != "no difference" else "no difference"
+    ratio = f"{found.speedup:.2f}x" if found.verdict != "no difference" else found.verdict
+    return f"{ratio} ({found.low:.2f} to {found.high:.2f})"
 
 
 def _predicted(model: str, precision: str) -> str:

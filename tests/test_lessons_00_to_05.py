@@ -1,0 +1,211 @@
+"""What lessons 00 to 05 say of real sizes and of other devices, held by recordings, counts and rules."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from itertools import cycle, islice
+
+import pytest
+import torch
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, l1_loss, mse_loss, rms_norm
+
+from amp_lessons import autocast, bench, data, measure, models, scaling
+from amp_lessons.measure import Difference
+from tests.test_packaging import ROOT
+
+pytestmark = pytest.mark.rests_on("notebooks/", "amp_lessons/", "docs/gpu/")
+
+H200 = next(each for each in bench.recordings() if each.setup.device == "NVIDIA H200")
+
+
+def text(number: str, cell_id: str) -> str:
+    """The source of one cell of a lesson."""
+    (path,) = (ROOT / "notebooks").glob(f"{number}_*.ipynb")
+    (cell,) = (each for each in json.loads(path.read_text("utf-8"))["cells"] if each["id"] == cell_id)
+    return "".join(cell["source"])
+
+
+def said_on_the_h200(number: str) -> str:
+    """What a lesson printed on the GPU."""
+    record = (ROOT / "docs/gpu/nvidia-h200-torch-2.11.0-cu130.md").read_text("utf-8")
+    return record.partition(f"### `notebooks: {number}_")[2].partition("###")[0]
+
+
+def gain(model: str, precision: str, baseline: str) -> Difference:
+    found = H200.speedup(model, precision, baseline=baseline)
+    assert found
+    return found
+
+
+def test_over_tf32_a_resnet_gains_little_and_the_lesson_says_over_which_fp32():
+    prose, spoken = text("05", "source-speed-why"), text("05", "interview")
+    over = {name: gain(name, "fp16", "tf32").speedup for name in ("ResNet-50", "GPT-2", "BERT-Large")}
+    plain = {name: gain(name, "fp16", "fp32").speedup for name in over}
+    assert over["ResNet-50"] < 1.3 < 2.5 < plain["ResNet-50"]
+    for name in ("ResNet-50", "BERT-Large", "GPT-2"):
+        assert f"{plain[name]:.2f}x" in prose
+    assert f"{over['ResNet-50']:.2f}x" in prose
+    for name in ("BERT-Large", "GPT-2"):
+        assert f"{gain(name, 'tf32', 'fp32').speedup:.2f}x" in prose
+    assert f"fp16 over TF32: ResNet-50 {over['ResNet-50']:.1f}x, GPT-2 {over['GPT-2']:.2f}x" in spoken
+    assert f"BERT-Large {over['BERT-Large']:.1f}x" in spoken
+    names = ("ResNet-50", "GPT-2", "BERT-Large")
+    assert f"plain fp32 {', '.join(f'{plain[name]:.1f}x' for name in names)}" in spoken
+
+
+def test_by_amdahls_law_a_resnet_in_tf32_spends_less_than_half_of_its_step_in_products():
+    rates = measure.GPUS["H200 SXM"].flop_per_s
+    assert rates["fp16"] / rates["tf32"] == pytest.approx(2, rel=0.01)
+    part = (1 - 1 / gain("ResNet-50", "fp16", "tf32").speedup) / (1 - rates["tf32"] / rates["fp16"])
+    assert f"{part:.0%}".replace("%", " %") in text("05", "source-speed-why")
+    assert part < 0.5
+    assert gain("BERT-Large", "bf16", "tf32").low > 2, "more than products alone can gain"
+
+
+def test_the_resnets_fp16_steps_drifted_and_its_interval_is_the_widest():
+    spans = {
+        key: gain(*key, "fp32") for key in (("ResNet-50", "fp16"), ("ResNet-50", "bf16"), ("GPT-2", "fp16"))
+    }
+    widths = {key: each.high / each.low for key, each in spans.items()}
+    assert max(widths, key=widths.__getitem__) == ("ResNet-50", "fp16")
+    assert widths["ResNet-50", "fp16"] > 1.2
+
+
+def products_ms(width: int, batch: int, layers: int, flop_per_s: float) -> float:
+    """Forward and backward of square layers: three products of 2 n² FLOP for each row."""
+    return 1e3 * layers * 6 * batch * width**2 / flop_per_s
+
+
+def test_on_an_h200_launches_decide_at_a_cpus_sizes_and_products_at_4096():
+    printed = said_on_the_h200("05")
+    found = re.findall(r"width (\d+), batch (\d+): (\d\.\d+)x", printed)
+    assert [(width, batch) for width, batch, _ in found] == [("16", "8"), ("1024", "64")]
+    assert all(float(times) < 1 and f"{times}x" in text("05", "slower-2-cure") for *_, times in found)
+    tera, bf16 = re.search(r"reach ([\d.]+) TFLOP/s.*bf16 ([\d.]+) times", printed).groups()
+    assert f"{float(bf16):.0f} times" in text("05", "slower-2-cure")
+    rate = float(tera) * 1e12
+    assert products_ms(1024, 64, 4, rate) < 0.04, "far below what a step's launches take"
+    assert products_ms(4096, 4096, 4, rate) > 20 > 3 > products_ms(4096, 4096, 4, rate * float(bf16))
+
+    steps = re.search(r"fp32 ([\d.]+), bf16 ([\d.]+);", said_on_the_h200("00")).groups()
+    fp32_ms, bf16_ms = map(float, steps)
+    assert f"took {fp32_ms:.1f} ms in fp32 and {bf16_ms:.1f} in bf16" in text("00", "play-why")
+    assert products_ms(512, 1024, 1, rate) < 0.05 * fp32_ms < 0.05 * bf16_ms
+    assert products_ms(4096, 4096, 1, rate) > 5 * fp32_ms
+    assert 3 * len(data.digits().train.labels) >= 4096
+
+
+def test_a_cublas_workspace_of_32_mib_was_on_top_of_the_first_run_on_an_h200():
+    first, second = (H200.results["BERT-Large", name, "eager"] for name in ("fp32", "tf32"))
+    assert first.measured_at < second.measured_at
+    assert (first.peak_bytes - second.peak_bytes) / 2**20 == 32
+
+
+def test_one_misread_digit_lowers_the_upper_end_of_the_window_below_the_untrained_networks():
+    batches = data.batches(data.digits().train, batch_size=32)
+    images, labels = batches[0]
+
+    def highest(model, labels):
+        safe = (
+            e
+            for e in reversed(range(12, 33))
+            if not scaling.backward_at(model, (images, labels), cross_entropy, 2.0**e).overflowed
+        )
+        return next(safe)
+
+    model = models.digits_classifier(seed=0)
+    untrained = highest(model, labels)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for inputs, targets in islice(cycle(batches), 1000):
+        optimizer.zero_grad()
+        cross_entropy(model(inputs), targets).backward()
+        optimizer.step()
+    misread = labels.clone()
+    misread[5] = (misread[5] + 5) % 10
+    assert highest(model, misread) < untrained < highest(model, labels)
+
+
+@pytest.mark.parametrize(
+    ("loss", "targets", "dtype", "finite"),
+    [
+        (cross_entropy, torch.tensor([0, 1]), torch.float16, False),
+        (mse_loss, torch.zeros(2, 3), torch.float32, True),
+        (l1_loss, torch.zeros(2, 3), torch.float32, True),
+        (binary_cross_entropy_with_logits, torch.zeros(2, 3), torch.float32, True),
+        (mse_loss, torch.zeros(2, 3).half(), torch.float16, False),
+    ],
+)
+def test_of_the_losses_outside_the_block_those_with_fp32_targets_are_fp32(loss, targets, dtype, finite):
+    outputs = torch.tensor([[0.5, -0.25, 0.125], [0.25, 0.5, -1.0]]).half().requires_grad_()
+    found = loss(outputs, targets)
+    assert found.dtype == dtype
+    torch.amp.GradScaler("cpu").scale(found).backward()
+    assert outputs.grad.isfinite().all() == finite
+
+
+def test_an_exp_by_hand_overflows_from_11_1_on_outside_autocast_and_from_88_73_on_by_cudas_rules():
+    scores = torch.tensor([11.08, 11.1, 88.7, 88.75]).half()
+    assert scores.exp().isinf().tolist() == [False, True, True, True]
+    with autocast.region("cpu", torch.float16):
+        assert scores.exp().isinf().tolist() == [False, True, True, True]
+    with autocast.region("cuda", torch.float16):
+        assert scores.exp().dtype == torch.float32
+        assert scores.exp().isinf().tolist() == [False, False, False, True]
+    assert 88.72 < math.log(torch.finfo(torch.float32).max) < 88.73
+
+
+def test_cudas_lower_precision_list_holds_products_convolutions_and_hardly_anything_else():
+    policy = autocast.policy("cuda")
+    names = {
+        name.removeprefix("aten::").partition(".")[0]
+        for name, rule in policy.items()
+        if rule.name == "LOWER_PRECISION"
+    }
+    assert {"linear", "matmul", "conv2d", "einsum", "scaled_dot_product_attention"} <= names
+    product = re.compile("conv|mm|mv|addr|matmul|linear|einsum|dot|multi|_cell|attention|bilinear|prelu")
+    assert {name for name in names if not product.search(name)} == set()
+
+
+def test_since_2_12_rms_norm_returns_fp32_by_cudas_rules_and_keeps_twice_the_bytes():
+    if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 12):
+        pytest.skip("rms_norm is in no list before 2.12")
+    hidden, kept = torch.randn(4, 256).half().requires_grad_(), {}
+
+    def pack(tensor):
+        kept[tensor.shape] = tensor.dtype
+        return tensor
+
+    with autocast.region("cuda", torch.float16), torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+        result = rms_norm(hidden, (256,))
+    assert (result.dtype, kept[hidden.shape]) == (torch.float32, torch.float32)
+    assert rms_norm(hidden, (256,)).dtype == torch.float16
+    assert "[computed] torch.nn.RMSNorm returns torch.float16" in said_on_the_h200("02"), "in 2.11"
+
+
+@pytest.mark.parametrize(
+    ("weights", "least", "most"), [(10**4, 0.9, 1.0), (2_330_000, 0.48, 0.52), (10**9, 0.0, 0.06)]
+)
+def test_adam_hides_clipping_before_unscaling_in_small_networks_only(weights, least, most):
+    """Clipped to a norm of 1, then divided by 2¹⁶: so large is a gradient, if the weights share it evenly."""
+    each = 2.0**-16 / weights**0.5
+    weight = torch.nn.Parameter(torch.ones(1, dtype=torch.float64))
+    optimizer = torch.optim.Adam([weight], lr=1e-3)
+    for _ in range(10):
+        weight.grad = torch.full_like(weight, each)
+        optimizer.step()
+    assert least <= (1 - weight.item()) / (10 * 1e-3) <= most
+
+
+def test_a_checkpoint_in_fp16_loads_in_fp16_without_a_dtype_since_transformers_5(tmp_path):
+    transformers = pytest.importorskip("transformers", minversion="5")
+    config = transformers.GPT2Config(vocab_size=8, n_positions=4, n_embd=8, n_layer=1, n_head=1)
+    transformers.GPT2LMHeadModel(config).half().save_pretrained(tmp_path)
+    model = transformers.GPT2LMHeadModel.from_pretrained(tmp_path)
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float16}
+    scaler = torch.amp.GradScaler("cpu")
+    model.lm_head.weight.grad = torch.zeros_like(model.lm_head.weight)
+    scaler.scale(torch.ones(()))
+    with pytest.raises(ValueError, match="Attempting to unscale FP16 gradients"):
+        scaler.unscale_(torch.optim.SGD(model.parameters(), lr=0.1))
