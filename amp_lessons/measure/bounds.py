@@ -255,8 +255,8 @@ def _sheet(
 #   L4 https://github.com/ArcInstitute/evo2/issues/190
 #   RTX 4090 https://github.com/ali-vilab/VGen/issues/104
 #   H100 https://github.com/vllm-project/vllm/issues/27508
-#   H200 139.80, B200 178.35, MI300X 191.98 and MI350X 287.98 stand in several public logs of such machines (the
-#   last one's of its sibling, MI355X); no thread to cite was found
+#   H200 139.80, B200 178.35, MI300X 191.98 and MI350X 287.98 stand in several public logs of such machines
+#   (the last one of its sibling, MI355X); no thread to cite was found
 GPUS: dict[str, DataSheet] = {
     sheet.name: sheet
     for sheet in (

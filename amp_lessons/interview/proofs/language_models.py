@@ -129,7 +129,7 @@ def prefill_decode() -> dict[str, object]:
         wanted.scatter_(1, torch.rand(200, experts).topk(chosen).indices, True)
     read = 1 - (1 - chosen / experts) ** batch
     assert math.isclose(wanted.float().mean().item(), read, rel_tol=0.01)
-    # One latent vector a token and layer in place of keys and values of all heads; a window of the last tokens
+    # One latent vector a token and layer in place of keys and values of all heads; a window of tokens
     heads, head, latent, window, tokens = 128, 128, 576, 1024, 32_768
     rounded = torch.randn(latent).bfloat16()  # what is cached
     nudged = rounded.clone()
@@ -182,7 +182,7 @@ def temperature_zero() -> dict[str, object]:
         return _split_product(x, head, parts, rounded=False)
 
     order_alone = [(logits(depth, 1) != logits(depth, 4)).float().mean().item() for depth in (0, layers)]
-    assert order_alone[0] < 0.01 < 0.02 < order_alone[1]  # few bits of one product, many behind a stack
+    assert order_alone[1] > max(0.01, 10 * order_alone[0])  # few bits of one product, many behind a stack
     # A rival that is as likely by one order of the sum: by the other one the last bit decides
     winner, rival = first.argmax(1), first.max(1).values
     assert (other.gather(1, winner[:, None])[:, 0] < rival).any()
@@ -196,7 +196,7 @@ def temperature_zero() -> dict[str, object]:
         "differ": f"{differ:.0%}",
         "kept": f"{kept:.1%}",
         "layers": layers,
-        "deep": f"{order_alone[1]:.0%}",
+        "deep": f"{order_alone[1]:.1%}",
     }
 
 
@@ -834,7 +834,7 @@ def qlora_dtypes() -> dict[str, object]:
     apart = F.linear(inside, effect.bfloat16()).double()
     lost, kept_apart = ((each - alone).norm() / alone.norm() for each in (merged, apart))
     assert lost > 0.3 > 0.01 > kept_apart
-    # NF4: codes at quantiles of a normal distribution, or 16 at even steps, in blocks with a largest number of 1
+    # NF4: codes at quantiles of a normal distribution, or 16 at even steps, in blocks with a scale each
     block = 64
     normal = torch.distributions.Normal(0.0, 1.0)
     ends = (1 / 32 + 1 / 30) / 2  # as its authors leave out of either tail
