@@ -42,8 +42,8 @@ class Asked:
 
     ``points`` are what a good answer covers, ``answer`` is a model one, and ``question_id`` names the
     question of the bank that it is, if it is one. ``kind`` says how it is answered. ``minutes`` are planned
-    for it: so much it weighs. What ``follows`` a question belongs to it; ``stub`` is the code that is given, and
-    ``solution`` good code;
+    for it: so much it weighs. What ``follows`` a question belongs to it; ``stub`` is code that is given,
+    ``solution`` good code for it;
     ``stage`` says where in a round of system design this stands, and ``before`` is what holds from earlier
     stages. ``left_out`` is the point of an answer that this asks about.
     """
