@@ -264,15 +264,15 @@ def test_decay_of_1e_5_moves_no_weight_in_bf16_and_a_tenth_in_fp32():
 
 def test_another_order_of_sums_changes_few_logits_of_one_product_and_many_behind_24_layers():
     draw = torch.Generator().manual_seed(0)
-    width = 256
+    width = 512
     stack = (torch.randn(24, width, width, generator=draw) * width**-0.5).bfloat16().float()
-    start = torch.randn(32, width, generator=draw).bfloat16()
+    start = torch.randn(64, width, generator=draw).bfloat16()
     head = torch.randn(500, width, generator=draw).bfloat16().float()
 
     def product(x, weight, parts):
-        """Add up in fp32, in so many parts, and round once: no part is rounded."""
-        pieces = zip(x.float().chunk(parts, 1), weight.chunk(parts, 1), strict=True)
-        return torch.stack([linear(*each) for each in pieces]).sum(0).bfloat16()
+        """Add up in fp32, every so many together, and round once: no part is rounded."""
+        pieces = [linear(x.float()[:, i::parts], weight[:, i::parts]) for i in range(parts)]
+        return torch.stack(pieces).sum(0).bfloat16()
 
     def logits(depth, parts):
         x = start
@@ -280,8 +280,8 @@ def test_another_order_of_sums_changes_few_logits_of_one_product_and_many_behind
             x = x + product(rms_norm(x, (width,)), weight, parts)
         return product(x, head, parts)
 
-    changed = [float((logits(depth, 1) != logits(depth, 4)).float().mean()) for depth in (0, 24)]
-    assert changed[1] > max(0.01, 10 * changed[0])
+    changed = [float((logits(depth, 1) != logits(depth, 8)).float().mean()) for depth in (0, 24)]
+    assert changed[1] > max(0.02, 20 * changed[0])
 
 
 def test_norms_written_out_in_bf16_round_four_times_and_pytorchs_own_once():
