@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, linear, rms_norm
 
+from amp_lessons.material import decoder
+
 BF16 = torch.bfloat16
 WEIGHTS = 70e9
 BYTES_PER_S = 3.35e12
@@ -258,3 +260,35 @@ def test_decay_of_1e_5_moves_no_weight_in_bf16_and_a_tenth_in_fp32():
     every = torch.arange(0x0080, 0x7F80, dtype=torch.int16).view(BF16).double()  # all normal numbers
     gaps = torch.tensor([(b - a) / b for a, b in pairwise(every.tolist())])
     assert float(gaps.min()) / 2 == pytest.approx(0.002, rel=0.03), "half a spacing, of a weight"
+
+
+def test_another_order_of_sums_changes_few_logits_of_one_product_and_many_behind_24_layers():
+    draw = torch.Generator().manual_seed(0)
+    width = 512
+    stack = (torch.randn(24, width, width, generator=draw) * width**-0.5).bfloat16().float()
+    start = torch.randn(64, width, generator=draw).bfloat16()
+    head = torch.randn(500, width, generator=draw).bfloat16().float()
+
+    def product(x, weight, parts):
+        """Add up in fp32, every so many together, and round once: no part is rounded."""
+        pieces = [linear(x.float()[:, i::parts], weight[:, i::parts]) for i in range(parts)]
+        return torch.stack(pieces).sum(0).bfloat16()
+
+    def logits(depth, parts):
+        x = start
+        for weight in stack[:depth]:
+            x = x + product(rms_norm(x, (width,)), weight, parts)
+        return product(x, head, parts)
+
+    changed = [float((logits(depth, 1) != logits(depth, 8)).float().mean()) for depth in (0, 24)]
+    assert changed[1] > max(0.02, 20 * changed[0])
+
+
+def test_norms_written_out_in_bf16_round_four_times_and_pytorchs_own_once():
+    x = torch.randn(256, 64, generator=torch.Generator().manual_seed(0)).bfloat16()
+    exact = rms_norm(x.double(), (64,), eps=decoder.EPS)
+    once = rms_norm(x, (64,), eps=decoder.EPS)
+    by_hand = decoder.RMSNorm(64)(x.float(), decoder.only("norms", BF16))
+    assert torch.equal(once, rms_norm(x.float(), (64,), eps=decoder.EPS).bfloat16())
+    off = [float((each.double() - exact).norm() / exact.norm()) for each in (once, by_hand)]
+    assert off[1] > 1.3 * off[0]

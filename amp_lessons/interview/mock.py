@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from amp_lessons.arguments import require_whole
@@ -103,11 +103,19 @@ class Interview(ABC):
 
     @property
     def answers(self) -> tuple[tuple[str, str], ...]:
-        """Heading and text of each model answer that may be read now; one that holds twice, once."""
+        """Heading and text of each model answer that may be read now; one that holds twice, once.
+
+        In a round of system design all come at its end: each has its question above it, and its points below.
+        """
         found: dict[str, str] = {}
         for turn in self.closed:
+            asked = turn.asked
             then = "And to what followed" if found else "A model answer"
-            found.setdefault(turn.asked.answer, turn.asked.topic.capitalize() if turn.asked.stage else then)
+            if asked.stage:
+                points = "; ".join(asked.points)
+                found[f"{asked.answer}\n\nIt covers: {points}."] = f"{asked.topic.capitalize()}. {asked.text}"
+            else:
+                found.setdefault(asked.answer, then)
         return tuple((heading, answer) for answer, heading in found.items())
 
     def take_back(self) -> bool:
@@ -223,13 +231,17 @@ class Mock(Interview):
         minutes: int = 45,
         seed: int = 0,
         clock: Callable[[], float] = time.monotonic,
+        topics: Sequence[str] = (),
     ) -> None:
-        """Draw the questions, and start the clock. Raises ValueError for an unknown level."""
+        """Draw the questions, of ``topics`` if there are any, and start the clock.
+
+        Raises ValueError for an unknown level or topic.
+        """
         if level not in LEVELS:
             raise ValueError(f"there is no level {level!r}; {did_you_mean(level, LEVELS)}")
         require_whole(minutes, "minutes", least=5)
-        self.level, self.seed = level, seed
-        super().__init__(planned(level, minutes, seed), minutes, clock)
+        self.level, self.seed, self.topics = level, seed, tuple(topics)
+        super().__init__(planned(level, minutes, seed, self.topics), minutes, clock)
 
     def __repr__(self) -> str:
         return f"Mock({self.level!r}, {self.minutes}, {self.seed})"
@@ -244,7 +256,7 @@ class Mock(Interview):
         return follow_up(turn.asked, turn.covered, known, self.seed)
 
     def _drawn(self) -> Asked | None:
-        return another(self.level, [turn.asked for turn in self.turns], self.seed)
+        return another(self.level, [turn.asked for turn in self.turns], self.seed, self.topics)
 
 
 class DesignRound(Interview):

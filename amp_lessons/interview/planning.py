@@ -11,9 +11,10 @@ from typing import Literal, Protocol
 
 from amp_lessons import clinic, exercises
 from amp_lessons.exercises import Exercise
-from amp_lessons.interview.bank import QUESTIONS, follow_ups, question
+from amp_lessons.interview.bank import QUESTIONS, TOPICS, follow_ups, question
 from amp_lessons.interview.estimates import Estimate
 from amp_lessons.interview.questions import LEVELS, FollowUp, Question
+from amp_lessons.text.nearest import did_you_mean
 
 # Minutes: two to answer and one to compare with the rubric; then two for what follows.
 ANSWER_MINUTES, FOLLOW_UP_MINUTES = 3, 2
@@ -23,6 +24,8 @@ _DIFFICULTIES = {"entry": (1, 2, 3), "senior": (2, 3, 4), "staff": (3, 4, 5)}
 _FEW_MINUTES = 25  # in less there is no time for code
 _CODE_SHARE = 2 / 3  # of the time at most: half an hour of 45 minutes
 _SEEDS = 1000
+# What a sentence says that gives a reason: without one, the sentence before it is likelier to.
+_REASON = re.compile(r"\b(?:because|since|so|therefore|hence)\b|:")
 
 
 class Answered(Protocol):
@@ -39,7 +42,8 @@ class Asked:
 
     ``points`` are what a good answer covers, ``answer`` is a model one, and ``question_id`` names the
     question of the bank that it is, if it is one. ``kind`` says how it is answered. ``minutes`` are planned
-    for it: so much it weighs. What ``follows`` a question belongs to it; ``stub`` is the code that is given;
+    for it: so much it weighs. What ``follows`` a question belongs to it; ``stub`` is code that is given,
+    ``solution`` good code for it;
     ``stage`` says where in a round of system design this stands, and ``before`` is what holds from earlier
     stages. ``left_out`` is the point of an answer that this asks about.
     """
@@ -56,6 +60,7 @@ class Asked:
     answered_by: Answered | None = field(default=None, repr=False)
     minutes: int = ANSWER_MINUTES
     stub: str = field(default="", repr=False)
+    solution: str = field(default="", repr=False)
     stage: str = ""
     before: tuple[str, ...] = ()
     left_out: str = ""
@@ -90,7 +95,7 @@ def nearest_sentence(point: str, answer: str) -> str:
     """Return the sentence of ``answer`` with most of the words of ``point``; "" where that is half or less.
 
     Words are as good as alike where their first five letters are; short ones tell nothing. Where it says no
-    more than the point, the sentence behind it goes with it.
+    more than the point, the sentence behind it goes with it; where it gives no reason, the one before it.
     """
     wanted = _stems(point)
     sentences = [each for line in answer.splitlines() for each in re.split(r"(?<=[.?!])\s+(?=[^a-z])", line)]
@@ -98,38 +103,59 @@ def nearest_sentence(point: str, answer: str) -> str:
     if 2 * max(shared, default=0) <= len(wanted):
         return ""
     best = shared.index(max(shared))
-    said_more = not _stems(sentences[best]) <= wanted
-    return " ".join(sentences[best : best + (1 if said_more else 2)])
+    if _stems(sentences[best]) <= wanted:
+        return " ".join(sentences[best : best + 2])
+    first = best if _REASON.search(sentences[best]) else max(0, best - 1)
+    return " ".join(sentences[first : best + 1])
 
 
 def _stems(text: str) -> set[str]:
     return {word[:5] for word in re.findall(r"\w+", text.lower()) if len(word) > 3 or word.isdecimal()}
 
 
-def planned(level: str, minutes: int, seed: int) -> Iterator[Asked]:
-    """Yield a warm-up, questions on different topics, a number to find on paper, at last code to write."""
-    rng = random.Random(f"{level} {minutes} {seed}")
-    task = _task(level, minutes, rng)
+def planned(level: str, minutes: int, seed: int, topics: Sequence[str] = ()) -> Iterator[Asked]:
+    """Yield a warm-up, questions on different topics, a number to find on paper, at last code to write.
+
+    With ``topics`` all of it is of these: code is of their lessons. Raises ValueError for an unknown one.
+    """
+    for topic in topics:
+        if topic not in TOPICS:
+            raise ValueError(f"there is no topic {topic!r}; {did_you_mean(topic, TOPICS)}")
+    of_topics = [each for each in QUESTIONS if not topics or each.topic in topics]
+    lessons = {each.lesson for each in of_topics} if topics else set()
+    rng = random.Random(" ".join([level, str(minutes), str(seed), *topics]))
+    task = _task(level, minutes, rng, lessons)
     left = minutes - (task.minutes if task else 0)
     wanted = max(1, left // QUESTION_MINUTES)
-    yield from _questions(level, wanted, rng)
+    yield from _questions(level, wanted, rng, of_topics, again=bool(topics))
     if task is not None:
         yield asked_for_code(task, rng.randrange(_SEEDS))
 
 
-def _questions(level: str, wanted: int, rng: random.Random) -> Iterator[Asked]:
-    """Yield a question of each topic, as many as are wanted or there are topics, and a number at last."""
-    spoken = [each for each in QUESTIONS if not each.asks_for_a_number]
-    first = rng.choice([each for each in spoken if each.level == _below(level)])
+def _questions(
+    level: str, wanted: int, rng: random.Random, of_topics: list[Question], *, again: bool
+) -> Iterator[Asked]:
+    """Yield a question of each topic, as many as are wanted or there are topics, and a number at last.
+
+    With ``again`` a topic gives more than one, until there are as many as are wanted.
+    """
+    spoken = [each for each in of_topics if not each.asks_for_a_number]
+    first = rng.choice([each for each in spoken if each.level == _below(level)] or spoken)
     others = _of_each_topic([each for each in spoken if each.topic != first.topic], level, rng)
     number = wanted - 1 - (wanted > 2)  # the first was one, and the estimate is another
+    while again and len(others) < number:
+        left = [each for each in spoken if each not in (first, *others)]
+        if not left:
+            break
+        others += _of_each_topic(left, level, rng)
     asked = [first, *others[:number]]
     yield from map(asked_question, asked)
     if wanted > 2:
         spoken_of = {each.topic for each in asked}
-        numbers = [each for each in QUESTIONS if each.asks_for_a_number and each.level in _suited(level)]
-        drawn = rng.choice([each for each in numbers if each.topic not in spoken_of])
-        yield asked_estimate(drawn, rng.randrange(_SEEDS))
+        numbers = [each for each in of_topics if each.asks_for_a_number and each.level in _suited(level)]
+        fresh = [each for each in numbers if again or each.topic not in spoken_of]
+        if fresh:
+            yield asked_estimate(rng.choice(fresh), rng.randrange(_SEEDS))
 
 
 def _below(level: str) -> str:
@@ -157,14 +183,16 @@ def _of_each_topic(found: list[Question], level: str, rng: random.Random) -> lis
     return drawn
 
 
-def _task(level: str, minutes: int, rng: random.Random) -> Exercise | None:
-    """Draw code to write, or code to mend, that leaves a third of the time for questions."""
+def _task(level: str, minutes: int, rng: random.Random, lessons: set[str]) -> Exercise | None:
+    """Draw code to write, or code to mend, that leaves a third of the time for questions; of ``lessons``."""
     if minutes < _FEW_MINUTES:
         return None
     fitting = [
         each
         for each in exercises.catalog()
-        if each.difficulty in _DIFFICULTIES[level] and each.minutes <= _CODE_SHARE * minutes
+        if each.difficulty in _DIFFICULTIES[level]
+        and each.minutes <= _CODE_SHARE * minutes
+        and (not lessons or each.lesson in lessons)
     ]
     return rng.choice(fitting) if fitting else None
 
@@ -207,10 +235,10 @@ def asked_estimate(each: Question, seed: int, follows: str = "") -> Asked:
 def asked_for_code(exercise: Exercise, seed: int = 0) -> Asked:
     """Return what the interviewer asks with an exercise; of code to mend, ``seed`` draws the variant."""
     text = f"Write code: {exercise.title} (exercise {exercise.id}, lesson {exercise.lesson})."
-    stub = exercise.stub
+    stub, solution = exercise.stub, exercise.solution_source
     if exercise.is_patient:
         patient = clinic.patient(exercise.id, seed)
-        text, stub = f"Mend code: {patient.symptom}", patient.source
+        text, stub, solution = f"Mend code: {patient.symptom}", patient.source, patient.mended_source
     return Asked(
         "code",
         text,
@@ -220,16 +248,18 @@ def asked_for_code(exercise: Exercise, seed: int = 0) -> Asked:
         exercise=exercise,
         minutes=exercise.minutes,
         stub=stub,
+        solution=solution,
     )
 
 
-def another(level: str, asked: Sequence[Asked], seed: int) -> Asked | None:
+def another(level: str, asked: Sequence[Asked], seed: int, topics: Sequence[str] = ()) -> Asked | None:
     """Draw a question for who has time left after all that was planned, ``asked``; None if none is left.
 
-    It is of the level and of a topic of which least was asked.
+    It is of the level and of a topic of which least was asked, one of ``topics`` if there are any.
     """
     known = {each.question_id for each in asked}
-    fresh = [q for q in QUESTIONS if q.level == level and q.id not in known and not q.asks_for_a_number]
+    of_level = [q for q in QUESTIONS if q.level == level and (not topics or q.topic in topics)]
+    fresh = [q for q in of_level if q.id not in known and not q.asks_for_a_number]
     often = Counter(each.topic for each in asked)
     fewest = min((often[each.topic] for each in fresh), default=0)
     drawn = [each for each in fresh if often[each.topic] == fewest]

@@ -47,8 +47,8 @@ _RESULTS = {
 _MEMORY = {"fp32": "fp32, or autocast", "zero": "16 bits, fp32 masters"}
 _PARTS = ("weights", "gradients", "fp32 masters", "Adam's moments")
 _RANKS = 8
-_GPUS = ("A100 SXM 80 GB", "H100 SXM", "RTX 4090")
-_RECIPES = ("tensorwise", "delayed", "rowwise", "mxfp8", "nvfp4")
+_GPUS = ("A100 SXM 80 GB", "H100 SXM", "B200 SXM", "MI300X", "MI350X", "RTX 4090")
+_RECIPES = ("tensorwise", "delayed", "rowwise", "deepseek_v3", "mxfp8", "mxfp4", "nvfp4")
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ def _eight_bits() -> Table:
 
 def _rates() -> Table:
     """Take the rates of dense products from data sheets, and where memory ceases to bound."""
-    columns = ("fp32", "tf32", "bf16", "fp8_e4m3")
+    columns = ("fp32", "tf32", "bf16", "fp8_e4m3", "fp4_e2m1")
     rows = (
         {
             "GPU": name,
@@ -232,6 +232,7 @@ def _on_paper() -> Table:
     part, factor = 0.6, 8
     amdahl = 1 / (1 - part + part / factor)
     sent = float(parallel.sent_bytes("all-reduce", 4, _RANKS))
+    layers, heads, width = 32, 8, 128
     rows = (
         (
             "training",
@@ -244,6 +245,11 @@ def _on_paper() -> Table:
             "decoding",
             "weights / bandwidth",
             f"{n / 1e9:g}B bf16, H100: {2e3 * n / measure.GPUS['H100 SXM'].bytes_per_s:.1f} ms a token",
+        ),
+        (
+            "KV cache",
+            "2 layers KV-heads width bytes",
+            f"{layers}, {heads}, {width}, bf16: {2 * layers * heads * width * 2 / 1e3:.0f} kB a token",
         ),
     )
     return Table(("what", "rule", "example"), rows, "On paper: rules and an example of each")

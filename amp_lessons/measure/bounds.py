@@ -198,6 +198,9 @@ _ADA = "https://images.nvidia.com/aem-dam/Solutions/geforce/ada/nvidia-ada-gpu-a
 _L4 = "https://www.nvidia.com/en-us/data-center/l4/"
 _HOPPER = "https://resources.nvidia.com/en-us-tensor-core"
 _H200 = "https://www.nvidia.com/en-us/data-center/h200/"
+_BLACKWELL = "https://resources.nvidia.com/en-us-blackwell-architecture"
+_CDNA3 = "https://www.amd.com/en/products/accelerators/instinct/mi300/mi300x.html"
+_CDNA4 = "https://www.amd.com/en/products/accelerators/instinct/mi350/mi350x.html"
 _AMPERE_RATES = {"fp32": 19.5, "tf32": 156, "fp16": 312, "bf16": 312, "int8": 624}
 _ADA_RATES = {"fp32": 82.6, "tf32": 82.6, "fp16": 165.2, "bf16": 165.2, "fp8_e4m3": 330.3, "int8": 660.6}
 _HOPPER_RATES = {
@@ -207,6 +210,32 @@ _HOPPER_RATES = {
     "bf16": 989.4,
     "fp8_e4m3": 1978.9,
     "int8": 1978.9,
+}
+_BLACKWELL_RATES = {
+    "fp32": 80,
+    "tf32": 1100,
+    "fp16": 2250,
+    "bf16": 2250,
+    "fp8_e4m3": 4500,
+    "fp4_e2m1": 9000,
+    "int8": 4500,
+}
+_CDNA3_RATES = {
+    "fp32": 163.4,
+    "tf32": 653.7,
+    "fp16": 1307.4,
+    "bf16": 1307.4,
+    "fp8_e4m3": 2614.9,
+    "int8": 2614.9,
+}
+# CDNA 4 has no TF32; its FP4 are MX blocks.
+_CDNA4_RATES = {
+    "fp32": 144.2,
+    "fp16": 2306.9,
+    "bf16": 2306.9,
+    "fp8_e4m3": 4613.7,
+    "fp4_e2m1": 9227.5,
+    "int8": 4613.7,
 }
 
 
@@ -227,7 +256,8 @@ def _sheet(
 #   L4 https://github.com/ArcInstitute/evo2/issues/190
 #   RTX 4090 https://github.com/ali-vilab/VGen/issues/104
 #   H100 https://github.com/vllm-project/vllm/issues/27508
-#   H200 139.80 stands in several public logs of such machines; no thread to cite was found
+#   H200 139.80, B200 178.35, MI300X 191.98 and MI350X 287.98 stand in several public logs of such machines
+#   (the last one of its sibling, MI355X); no thread to cite was found
 GPUS: dict[str, DataSheet] = {
     sheet.name: sheet
     for sheet in (
@@ -241,5 +271,8 @@ GPUS: dict[str, DataSheet] = {
         _sheet("RTX 4090", 23.64, 1008, _ADA, **_ADA_RATES),
         _sheet("H100 SXM", 79.11, 3350, _HOPPER, **_HOPPER_RATES),
         _sheet("H200 SXM", 139.80, 4800, _H200, **_HOPPER_RATES),
+        _sheet("B200 SXM", 178.35, 8000, _BLACKWELL, **_BLACKWELL_RATES),
+        _sheet("MI300X", 191.98, 5300, _CDNA3, **_CDNA3_RATES),
+        _sheet("MI350X", 287.98, 8000, _CDNA4, **_CDNA4_RATES),
     )
 }

@@ -84,7 +84,10 @@ ROUTES = (
         "I have an interview on Friday",
         "what to say, how to show that it is true, and questions to practise on",
         (
-            *(InLesson(number, "interview") for number in ("01", "02", "03", "04", "05", "06")),
+            *(
+                InLesson(number, "interview")
+                for number in ("01", "08", "09", "11", "02", "03", "04", "05", "06")
+            ),
             Core("10"),
             InLesson("10", "drills"),
             InLesson("10", "coding"),

@@ -52,14 +52,14 @@ REWARDS = torch.tensor([0.0, 1.0, 0.5, 2.0, 30.0], dtype=torch.float64)
 def mean_gradient(cap=None, through_weights=False):
     """Return the policy gradient's mean over the engine's draws, each weighed; unweighed for ``cap`` 0."""
     logits = LOGITS.clone().requires_grad_()
-    new = logits.log_softmax(-1)
+    trainer = logits.log_softmax(-1)
     if through_weights:
-        weights = (new - ENGINE).exp()
+        weights = (trainer - ENGINE).exp()
     elif cap == 0:
-        weights = torch.ones_like(new)
+        weights = torch.ones_like(trainer)
     else:
-        weights = importance_weights(new, ENGINE, cap or math.inf).double()
-    surrogate = (ENGINE.exp() * weights * REWARDS * new).sum()
+        weights = importance_weights(trainer, ENGINE, cap or math.inf).double()
+    surrogate = (ENGINE.exp() * weights * REWARDS * trainer).sum()
     return torch.autograd.grad(surrogate, logits)[0]
 
 
@@ -82,9 +82,9 @@ def test_a_cap_makes_the_mean_a_little_wrong_and_the_largest_share_smaller():
 
 
 def test_probabilities_of_150_nats_are_zero_in_fp32_and_their_ratio_is_not_a_number():
-    old = torch.tensor([-150.0])
-    assert old.exp() == 0
-    assert ((old + 0.5).exp() / old.exp()).isnan()
-    assert importance_weights(old + 0.5, old, 2.0).item() == pytest.approx(math.exp(0.5), rel=1e-6)
+    engine = torch.tensor([-150.0])
+    assert engine.exp() == 0
+    assert ((engine + 0.5).exp() / engine.exp()).isnan()
+    assert importance_weights(engine + 0.5, engine, 2.0).item() == pytest.approx(math.exp(0.5), rel=1e-6)
     assert torch.full((1,), torch.nan).clamp(max=2.0).isnan()
     assert (torch.full((1,), torch.nan) * 0).isnan()

@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 
 from amp_lessons import exercises, interview
+from amp_lessons.exercises import shelf
 from amp_lessons.exercises.report.results import Finding
 from amp_lessons.interview import FollowUp, Mock
 from amp_lessons.interview.planning import (
     FOLLOW_UP_MINUTES,
+    another,
+    asked_for_code,
     asked_question,
     follow_up,
     nearest_sentence,
@@ -358,7 +361,11 @@ def test_the_answer_has_a_sentence_for_most_points_of_the_bank():
 @pytest.mark.parametrize(
     ("point", "sentence"),
     [
-        ("nothing raises", "Wrong, it changes how strongly is clipped, and nothing raises."),
+        (
+            "nothing raises",
+            "One calls `unscale_`, and clips after unscaling. "
+            "Wrong, it changes how strongly is clipped, and nothing raises.",
+        ),
         ("clip after unscaling", "One calls `unscale_`, and clips after unscaling."),
         ("overflow of activations", ""),
         ("overflow is clipped", ""),
@@ -371,6 +378,35 @@ def test_a_sentence_is_about_a_point_if_it_has_more_than_half_of_its_words(point
         "Wrong, it changes how strongly is clipped, and nothing raises."
     )
     assert nearest_sentence(point, answer) == sentence
+
+
+def test_a_sentence_without_a_reason_comes_with_the_one_before_and_one_with_a_reason_alone():
+    answer = "A power of two moves only the exponent. Nothing but an overflow comes out different."
+    assert nearest_sentence("an overflow comes out", answer) == answer
+    reason = "Other sums differ. Nothing but an overflow comes out different, because the mantissa stays."
+    assert nearest_sentence("an overflow comes out", reason) == reason.partition("differ. ")[2]
+
+
+def test_with_topics_all_is_of_them_and_so_is_what_comes_besides():
+    topics = ("language_models",)
+    for minutes in (20, 45, 90):
+        asked = list(planned("senior", minutes, 3, topics))
+        assert len(asked) >= 3
+        assert {each.topic for each in asked} <= {*topics, "coding"}
+        assert {each.lesson for each in asked} == {"11"}
+        assert len({each.question_id for each in asked if each.question_id}) >= len(asked) - 1
+        more = another("senior", asked, 0, topics)
+        assert more is not None
+        assert more.topic == "language_models"
+    assert Mock("senior", 20, 3, topics=topics).asked.topic == "language_models"
+    with pytest.raises(ValueError, match="did you mean language_models"):
+        Mock("senior", 20, 3, topics=("language_model",))
+
+
+def test_code_that_is_asked_for_comes_with_good_code():
+    asked = asked_for_code(shelf.find("fp32_island"))
+    assert "def fp32_island" in asked.solution or "class" in asked.solution
+    assert asked.solution != asked.stub
 
 
 def test_a_sentence_that_says_no_more_than_the_point_comes_with_the_next():

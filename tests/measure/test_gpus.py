@@ -11,7 +11,7 @@ from amp_lessons.measure import GPUS, PRECISIONS
 def test_each_sheet_names_its_source_and_known_precisions(name: str) -> None:
     sheet = GPUS[name]
     assert sheet.source.startswith("https://")
-    assert set(sheet.flop_per_s) <= {*PRECISIONS, "fp8_e4m3"}
+    assert set(sheet.flop_per_s) <= {*PRECISIONS, "fp8_e4m3", "fp4_e2m1"}
     assert 0 < sheet.usable_bytes < sheet.memory_bytes
 
 
@@ -19,10 +19,12 @@ def test_lower_precision_is_never_slower_and_fp8_doubles_fp16() -> None:
     for sheet in GPUS.values():
         rates = [
             sheet.flop_per_s[name]
-            for name in ("fp32", "tf32", "fp16", "fp8_e4m3")
+            for name in ("fp32", "tf32", "fp16", "fp8_e4m3", "fp4_e2m1")
             if name in sheet.flop_per_s
         ]
         assert rates == sorted(rates)
+        if "fp4_e2m1" in sheet.flop_per_s:
+            assert sheet.flop_per_s["fp4_e2m1"] == pytest.approx(2 * sheet.flop_per_s["fp8_e4m3"], rel=0.01)
         if "fp8_e4m3" in sheet.flop_per_s:
             assert sheet.flop_per_s["fp8_e4m3"] == pytest.approx(2 * sheet.flop_per_s["fp16"], rel=0.01)
 

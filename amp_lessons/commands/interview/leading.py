@@ -116,6 +116,8 @@ def _show_answers(interview: Interview) -> None:
         print(f"\n{heading}:")
         for paragraph in answer.splitlines():
             say(paragraph)
+    for solution in filter(None, (turn.asked.solution for turn in interview.closed)):
+        print(f"\n{solution}")
     print()
     if interview.asked is not None:
         ask("Enter goes on, u takes back what you answered last:", may_undo=True)

@@ -15,6 +15,7 @@ from amp_lessons.interview import Mock
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``amp-lessons interview mock``."""
     parser.add_argument("--level", choices=interview.LEVELS, default="senior", help="(default: senior)")
+    parser.add_argument("--topic", action="append", choices=interview.TOPICS, help="only these topics")
     parser.add_argument("--minutes", type=typed.whole(5), default=45, help="how long it takes (default: 45)")
     parser.add_argument(
         "--seed", type=typed.whole(None), help="draw the same interview again (default: another each time)"
@@ -25,6 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Lead the interview."""
     seed = int(time.time()) if args.seed is None else args.seed
-    say(f"Mock interview, level {args.level}, {args.minutes} minutes, seed {seed}. {HOW_IT_GOES}")
+    topics = tuple(args.topic or ())
+    on = f" on {', '.join(topics).replace('_', ' ')}" if topics else ""
+    say(f"Mock interview{on}, level {args.level}, {args.minutes} minutes, seed {seed}. {HOW_IT_GOES}")
     say(HOW_TO_LEAVE)
-    return lead(lambda: Mock(args.level, args.minutes, seed), args.html)
+    return lead(lambda: Mock(args.level, args.minutes, seed, topics=topics), args.html)

@@ -20,27 +20,27 @@ _TOLERANCE = 1e-5  # relative: a difference and an exponential in fp32 are off b
 
 @dataclass(frozen=True)
 class TokensCase:
-    """Log-probabilities of the same tokens by trainer (``new``) and engine (``old``), and the cap."""
+    """Log-probabilities of the same tokens by ``trainer`` and ``engine``, and the cap."""
 
     name: str
-    new: Tensor
-    old: Tensor
+    trainer: Tensor
+    engine: Tensor
     cap: float = 2.0
 
     @property
     def what(self) -> str:
         """Which tokens these are, and in which dtype, as a message names them."""
-        return f"for {self.name} in {dtype_name(self.new.dtype)}"
+        return f"for {self.name} in {dtype_name(self.trainer.dtype)}"
 
     @property
     def usable(self) -> Tensor:
         """Where both log-probabilities are numbers."""
-        return self.new.isfinite() & self.old.isfinite()
+        return self.trainer.isfinite() & self.engine.isfinite()
 
     @property
     def differences(self) -> Tensor:
-        """New minus old in fp64, 0 where one of them is no number."""
-        return torch.where(self.usable, self.new.double() - self.old.double(), 0.0)
+        """Trainer minus engine in fp64, 0 where one of them is no number."""
+        return torch.where(self.usable, self.trainer.double() - self.engine.double(), 0.0)
 
     @property
     def weights(self) -> Tensor:
@@ -72,25 +72,27 @@ def _drawn(
     cap: float = 2.0,
 ) -> TokensCase:
     draw = torch.Generator().manual_seed(seed)
-    old = -torch.rand(shape, generator=draw) * 2 - size
-    new = old + torch.randn(shape, generator=draw) * 0.5 + shift
-    return TokensCase(name, new.to(dtype), old.to(dtype), cap)
+    engine = -torch.rand(shape, generator=draw) * 2 - size
+    trainer = engine + torch.randn(shape, generator=draw) * 0.5 + shift
+    return TokensCase(name, trainer.to(dtype), engine.to(dtype), cap)
 
 
 def _nearly_certain(dtype: torch.dtype) -> TokensCase:
     """Return log-probabilities whose differences have more digits than either of the two."""
     draw = torch.Generator().manual_seed(8)
-    new, old = -torch.rand(6, 30, generator=draw) * 0.02, -torch.rand(6, 30, generator=draw) - 1
-    return TokensCase("tokens of which the trainer is nearly certain", new.to(dtype), old.to(dtype), 20.0)
+    trainer, engine = -torch.rand(6, 30, generator=draw) * 0.02, -torch.rand(6, 30, generator=draw) - 1
+    return TokensCase(
+        "tokens of which the trainer is nearly certain", trainer.to(dtype), engine.to(dtype), 20.0
+    )
 
 
 def _with_no_numbers() -> TokensCase:
     case = _drawn("tokens without a probability", 7, torch.float32)
-    case.old[0, :10] = -torch.inf  # cut off by the engine's top-k
-    case.new[1, :10] = -torch.inf
-    case.new[2, :10], case.old[2, :10] = -torch.inf, -torch.inf
-    case.new[3, :10] = torch.nan
-    case.old[4, :10] = torch.nan
+    case.engine[0, :10] = -torch.inf  # cut off by the engine's top-k
+    case.trainer[1, :10] = -torch.inf
+    case.trainer[2, :10], case.engine[2, :10] = -torch.inf, -torch.inf
+    case.trainer[3, :10] = torch.nan
+    case.engine[4, :10] = torch.nan
     return case
 
 
@@ -109,14 +111,18 @@ def check(attempt: Attempt) -> Iterator[Finding]:
 
 
 def _answer(importance_weights: LearnersFunction, case: TokensCase) -> Tensor:
-    new, old = case.new.clone().requires_grad_(), case.old.clone()
-    weights: Any = importance_weights(new * 1.0, old, case.cap, about=case.what)
-    if not (_same(old, case.old) and _same(new, case.new)):
+    trainer, engine = case.trainer.clone().requires_grad_(), case.engine.clone()
+    weights: Any = importance_weights(trainer * 1.0, engine, case.cap, about=case.what)
+    if not (_same(engine, case.engine) and _same(trainer, case.trainer)):
         raise Rejected(common_findings.inputs_changed("the log-probabilities", "compute with new tensors"))
-    if not isinstance(weights, Tensor) or weights.dtype != torch.float32 or weights.shape != case.new.shape:
+    if (
+        not isinstance(weights, Tensor)
+        or weights.dtype != torch.float32
+        or weights.shape != case.trainer.shape
+    ):
         raise Rejected(
             common_findings.wrong_return_type(
-                f"an fp32 tensor of shape {tuple(case.new.shape)} was",
+                f"an fp32 tensor of shape {tuple(case.trainer.shape)} was",
                 f"{describe(weights)}, {case.what}",
                 "one weight for each token, from log-probabilities that .float() has made fp32",
             )
@@ -145,10 +151,10 @@ def _mistakes(weights: Tensor, case: TokensCase) -> Iterator[Finding]:
             "not_masked",
             f"{what}, a token of which one log-probability is no number has the weight {seen:g}, where 0 was "
             "asked for: the engine never had that token, or something went wrong before",
-            "torch.where(new.isfinite() & old.isfinite(), weights, 0.0); NaN times a mask is NaN",
+            "torch.where(trainer.isfinite() & engine.isfinite(), weights, 0.0); NaN times a mask is NaN",
         )
     yield from _other_formulas(weights, case)
-    if not weights.isfinite().all() or case.old.max() < -100:
+    if not weights.isfinite().all() or case.engine.max() < -100:
         yield failed(
             "ratio_of_probabilities",
             f"{what}, weights are {float(weights.flatten()[0]):g} where they should be "
@@ -156,7 +162,7 @@ def _mistakes(weights: Tensor, case: TokensCase) -> Iterator[Finding]:
             "subtract the logarithms, and take the exponential of the difference",
         )
     off = float(((weights - case.weights).abs() / case.weights.clamp(min=1e-9)).max())
-    if case.new.dtype != torch.float32 and off < 0.02:
+    if case.trainer.dtype != torch.float32 and off < 0.02:
         yield failed(
             "difference_in_half",
             f"{what}, weights are off by up to {off:.2%}: digits were lost to 16 bits",
@@ -165,7 +171,7 @@ def _mistakes(weights: Tensor, case: TokensCase) -> Iterator[Finding]:
     yield failed(
         "wrong_weights",
         f"{what}, weights are off by up to {off:.2g} of what they should be",
-        "exp(new - old) for each token by itself, no more than cap",
+        "exp(trainer - engine) for each token by itself, no more than cap",
     )
 
 
@@ -187,8 +193,8 @@ def _other_formulas(weights: Tensor, case: TokensCase) -> Iterator[Finding]:
     if _near(weights, torch.where(case.usable, inverted.clamp(max=case.cap), 0.0)):
         yield failed(
             "ratio_inverted",
-            f"{what}, the weights are old over new: a token that the engine drew too often counts more still",
-            "the probability now over the probability with which it was drawn: exp(new - old)",
+            f"{what}, the weights are engine over trainer: what the engine drew too often counts more still",
+            "the probability that it has over the one with which it was drawn: exp(trainer - engine)",
         )
     if _near(weights.clamp(min=1 / case.cap), case.weights.clamp(min=1 / case.cap)):
         lowest = float(weights[case.usable].min())

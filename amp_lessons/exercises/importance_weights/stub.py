@@ -1,3 +1,3 @@
-def importance_weights(new_logprobs, old_logprobs, cap):
-    """Return one weight in fp32 for each token: its probability now over its probability then, up to cap."""
+def importance_weights(trainer_logprobs, engine_logprobs, cap):
+    """Return one weight in fp32 for each token: the trainer's probability over the engine's, up to cap."""
     raise NotImplementedError

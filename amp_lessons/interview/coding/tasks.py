@@ -14,8 +14,8 @@ from amp_lessons.interview.coding.review import LOOP_ID, Review, review
 from amp_lessons.text.nearest import did_you_mean
 
 REVIEW, DEBUG = "review", "debug"
-_SHORT = ("stable_softmax", "running_variance", "stochastic_rounding", REVIEW)
-_MIDDLE = ("training_step", "online_softmax", "resumable_scaler", LOOP_ID, REVIEW, DEBUG)
+_SHORT = ("stable_softmax", "running_variance", "stochastic_rounding", "importance_weights", REVIEW)
+_MIDDLE = ("training_step", "online_softmax", "group_quantize", "resumable_scaler", LOOP_ID, REVIEW, DEBUG)
 _LONG = ("loss_scaler", "two_optimizers", "fp8_linear", "ddp_step", "sharded_masters", REVIEW)
 TASKS = {10: _SHORT, 30: _MIDDLE, 45: _LONG}
 """What rounds of so many minutes ask for: ids of exercises, a review, or a patient that nobody names."""

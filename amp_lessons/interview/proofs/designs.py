@@ -70,9 +70,22 @@ def pretrain() -> dict[str, object]:
     compute_s = 8 * parameters * batch / (gpus * gpu.flop_per_s["bf16"] * share)
     sent = {name: float(parallel.sent_bytes(name, 1, gpus)) for name in ("all-gather", "reduce-scatter")}
     sent_bytes = parameters * (2 * 2 * sent["all-gather"] + 4 * sent["reduce-scatter"])  # forward, backward
-    assert sent_bytes / link > compute_s / 2
-    within = sent_bytes / 8 / link  # tensor parallelism in a node of eight: an eighth of each layer
-    assert within < compute_s / 5
+    # A ring for each network card: in every node a ring comes in at one GPU and leaves at the next card's.
+    node, crossing = 8, torch.zeros(gpus)
+    for card in range(node):
+        ring = [n * node + (card + step) % node for n in range(gpus // node) for step in range(node)]
+        for here, there in zip(ring, ring[1:] + ring[:1], strict=True):
+            crossing[here] += here // node != there // node
+    assert (crossing == 1).all()  # a rank sends in all rings, and out of its node in one
+    out_bytes = sent_bytes / node
+    assert sent_bytes / link > compute_s / 2  # what dividing all by one card would say
+    assert out_bytes / link < compute_s / 5
+    of_nodes = {name: float(parallel.sent_bytes(name, 1, gpus // node)) for name in sent}
+    tensor_parallel = parameters / node * (4 * of_nodes["all-gather"] + 4 * of_nodes["reduce-scatter"])
+    assert math.isclose(tensor_parallel, out_bytes, rel_tol=0.02)  # an eighth of each layer, among nodes
+    hop_s, collectives = 5e-6, 3
+    latency_s = layers * collectives * (gpus - 1) * hop_s
+    assert out_bytes / link / 10 < latency_s < compute_s / 10  # no reason yet
 
     # What is saved: fp32 weights and both moments; the interval is Young's.
     saved, nodes, per_node, between_s = 12 * parameters, gpus // 8, 2e9, 8 * 3600
@@ -99,9 +112,14 @@ def pretrain() -> dict[str, object]:
         "lost": f"{1 - in_bf16.size:.0%}",
         "sent": f"{sent_bytes / 1e9:.0f}",
         "link": f"{link / 1e9:.0f}",
-        "sending": f"{sent_bytes / link:.0f}",
+        "out": f"{out_bytes / 1e9:.0f}",
+        "node": node,
+        "sending": f"{out_bytes / link:.1f}",
         "computing": f"{compute_s:.0f}",
-        "within": f"{within:.1f}",
+        "hops": gpus - 1,
+        "hop": f"{hop_s * 1e6:g}",
+        "collectives": collectives,
+        "latency": f"{latency_s:.1f}",
         "saved": f"{saved / 1e9:.0f}",
         "batch": batch // 10**6,
         "share": f"{share:.0%}",

@@ -58,12 +58,19 @@ def ring_or_tree() -> dict[str, object]:
     assert max(each.errors[0] for each in in_fp32) < 1e-4  # harmless, both
     nccl_hops = (8 - 1) + int(math.log2(1024 / 8))  # a chain in the machine, a tree over machines
     assert tree.hops[0] < nccl_hops < ring.hops[0]
+    # A switch that adds eight in fp32 and rounds once, then a tree over machines in bf16
+    domains = gradients.view(128, 8, -1).mean(1).bfloat16()
+    in_the_switch = parallel.growth(domains.float(), torch.bfloat16, "tree", ranks=(128,))
+    nvls_hops = 1 + in_the_switch.hops[0]
+    assert nvls_hops < nccl_hops
+    assert in_the_switch.errors[0] < tree.errors[0] + 0.005
     return {
         "ranks": 1024,
         "ring_hops": ring.hops[0],
         "tree_hops": tree.hops[0],
         "node": "8 GPUs",
         "nccl_hops": nccl_hops,
+        "nvls_hops": nvls_hops,
         "ring": f"{ring.errors[0]:.0%}",
         "tree": f"{tree.errors[0]:.1%}",
     }

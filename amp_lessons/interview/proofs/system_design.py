@@ -74,7 +74,36 @@ def diverged() -> dict[str, object]:
     queries, keys = (1000 * torch.randn(64, 128) for _ in range(2))
     products = F.rms_norm(queries, (128,)) @ F.rms_norm(keys, (128,)).t() / 128**0.5
     assert products.abs().max() < 128**0.5 + 1e-3 < (queries @ keys.t() / 128**0.5).abs().max()
-    return {"spike": f"{usual:.1f}", "logit": f"{logit:g}", "half_step": half_step, "ratio": f"{ratio:.0%}"}
+
+    def run(start: float, steps: int, dtype: torch.dtype) -> tuple[float, float]:
+        """Train a weight of 1 behind one that decays and is rarely pushed; return both, in fp32."""
+        pushed, trained = torch.tensor(start, dtype=dtype), torch.tensor(0.5)
+        for step in range(steps):
+            pushed = pushed * (1 - 0.0019) + (0.2 if step % 100 == 0 else 0.0)
+            trained = trained - 0.1 * pushed.float() * (pushed.float() * trained - 1)
+        return pushed.item(), trained.item()
+
+    grown, wild = run(1.0, 3000, torch.bfloat16)  # decay is below half a spacing: it is not there
+    assert not abs(wild) < 10
+    early = 100
+    assert abs(run(1.0, 3000, torch.float32)[1]) < 2  # in fp32 from the start: calm
+    assert abs(run(run(1.0, early, torch.bfloat16)[0], 3000, torch.float32)[1]) < 2  # and from early on
+    assert not abs(run(grown, 100, torch.float32)[1]) < 10  # what bf16 let grow diverges in fp32, too
+
+    weight = torch.tensor(0.01, dtype=torch.bfloat16)
+    flipped = (weight.view(torch.int16) ^ (1 << 14)).view(torch.bfloat16).item()  # one bit, no error
+    assert flipped > 1e30
+    x, w = torch.randn(64, 64).bfloat16(), torch.randn(64, 64).bfloat16()
+    assert torch.equal(x @ w, x @ w)  # a sound machine repeats itself
+    return {
+        "early": early,
+        "weight": weight.item().__round__(2),
+        "flipped": f"{flipped:.0e}",
+        "spike": f"{usual:.1f}",
+        "logit": f"{logit:g}",
+        "half_step": half_step,
+        "ratio": f"{ratio:.0%}",
+    }
 
 
 def adopt_fp8() -> dict[str, object]:
