@@ -15,8 +15,6 @@ from amp_lessons import autocast, bench, data, measure, models, scaling
 from amp_lessons.measure import Difference
 from tests.test_packaging import ROOT
 
-pytestmark = pytest.mark.rests_on("notebooks/", "amp_lessons/", "docs/gpu/")
-
 H200 = next(each for each in bench.recordings() if each.setup.device == "NVIDIA H200")
 
 
