@@ -130,6 +130,7 @@ def page(browser: Browser, address: str, request: pytest.FixtureRequest) -> Iter
     """One of the module's ``PAGES`` in a window; ``requests`` are the addresses that it asks for."""
     width, scheme = request.param
     page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    page.set_default_timeout(PATIENCE_MS)
     page.requests = []
     page.on("request", lambda asked: page.requests.append(asked.url))
     page.goto(address)
