@@ -47,7 +47,7 @@ _RESULTS = {
 _MEMORY = {"fp32": "fp32, or autocast", "zero": "16 bits, fp32 masters"}
 _PARTS = ("weights", "gradients", "fp32 masters", "Adam's moments")
 _RANKS = 8
-_GPUS = ("A100 SXM 80 GB", "H100 SXM", "B200 SXM", "MI300X", "MI350X", "RTX 4090")
+_GPUS = ("A100 SXM 80 GB", "H100 SXM", "B200 SXM", "MI300X", "MI350X")
 _RECIPES = ("tensorwise", "delayed", "rowwise", "deepseek_v3", "mxfp8", "mxfp4", "nvfp4")
 
 
@@ -231,7 +231,6 @@ def _on_paper() -> Table:
     days = 6 * n * d / (gpus * measure.GPUS["H100 SXM"].flop_per_s["bf16"] * share) / 86_400
     part, factor = 0.6, 8
     amdahl = 1 / (1 - part + part / factor)
-    sent = float(parallel.sent_bytes("all-reduce", 4, _RANKS))
     layers, heads, width = 32, 8, 128
     rows = (
         (
@@ -240,7 +239,6 @@ def _on_paper() -> Table:
             f"{n / 1e9:g}B, {d / 1e12:g}T tokens: {days:.0f} days, {gpus} H100s, {share:.0%}",
         ),
         ("Amdahl", "1 / (1 - p + p/s)", f"p {part:g}, s {factor}: {amdahl:.2f} times as fast"),
-        ("all-reduce", "2 (n - 1)/n bytes", f"fp32, n {_RANKS}: {sent:g} bytes a parameter"),
         (
             "decoding",
             "weights / bandwidth",

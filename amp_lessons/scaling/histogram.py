@@ -263,7 +263,7 @@ def fate_thresholds(source: torch.dtype, target: torch.dtype, scale: float) -> T
 
     They are bit patterns of ``source`` (fp32 or fp64), for the cast ``(g * scale).to(target)``. A magnitude
     overflows when it rounds beyond the largest finite value, whether the format then says inf (fp16), NaN or
-    the largest value itself (float8_e4m3fn, before and since PyTorch 2.12).
+    the largest value itself (float8_e4m3fn, before and since PyTorch 2.13).
     """
     limits = torch.finfo(target)
 

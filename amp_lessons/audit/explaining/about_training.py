@@ -150,7 +150,7 @@ OPTIMIZERS = (
         ),
         meaning="A parameter, its gradient and its optimizer state have different dtypes or devices. "
         "`model.half()` or `model.to(...)` came after the optimizer had made its state, or a state in "
-        "another dtype was loaded. From PyTorch 2.15 on CUDA's fused Adam takes one mixture: fp32 parameters "
+        "another dtype was loaded. From PyTorch 2.12 on CUDA's fused Adam takes one mixture: fp32 parameters "
         "and gradients, both moments in bf16.",
         cure="Bring the model to its device and dtype first, then make the optimizer, then load its state.",
         lesson="04",

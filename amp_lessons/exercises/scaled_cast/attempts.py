@@ -95,7 +95,7 @@ wrong(
 wrong(
     "overflow_left_out_for_the_cast_to_see",
     "inf_hidden",
-    "from 2.12 on",
+    "from 2.13 on",
     (AMAX, "x.abs().nan_to_num(0, 0, 0).max() if x.numel() else x.new_zeros(())"),
 )
 wrong("not_finite_is_zero", "inf_hidden", "stands for 0", (FLOAT, "    x = x.float().nan_to_num(0, 0, 0)\n"))

@@ -1,6 +1,6 @@
 """PyTorch's casts to eight bits: written down, and the same on every PyTorch.
 
-What is too large for E4M3 becomes its largest number from PyTorch 2.12 on, infinities too, and NaN before. A
+What is too large for E4M3 becomes its largest number from PyTorch 2.13 on, infinities too, and NaN before. A
 check that runs an attempt by both behaviours comes to one verdict, whichever of them is installed. E5M2 has
 infinities, and every PyTorch uses them.
 """
@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from amp_lessons.formats import FORMATS, FloatFormat
 
-BEHAVIOURS = {"saturates": "by PyTorch's cast from 2.12 on", "nan": "by PyTorch's cast before 2.12"}
+BEHAVIOURS = {"saturates": "by PyTorch's cast from 2.13 on", "nan": "by PyTorch's cast before 2.13"}
 """What becomes of numbers that are too large for E4M3, and whose cast does that."""
 
 FORMAT_OF = {
