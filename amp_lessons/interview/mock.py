@@ -113,7 +113,8 @@ class Interview(ABC):
             then = "And to what followed" if found else "A model answer"
             if asked.stage:
                 points = "; ".join(asked.points)
-                found[f"{asked.answer}\n\nIt covers: {points}."] = f"{asked.topic.capitalize()}. {asked.text}"
+                whole = f"{asked.text}\n\n{asked.answer}\n\nIt covers: {points}."
+                found[whole] = asked.topic.capitalize()
             else:
                 found.setdefault(asked.answer, then)
         return tuple((heading, answer) for answer, heading in found.items())

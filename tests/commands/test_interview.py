@@ -173,7 +173,9 @@ def test_a_mock_interview_from_a_pipe(answer, tmp_path):
 
 def test_each_question_says_how_much_time_is_left(answer, monkeypatch):
     ticks = itertools.count(step=70.0)
-    monkeypatch.setattr(command, "Mock", lambda *words: interview.Mock(*words, clock=lambda: next(ticks)))
+    monkeypatch.setattr(
+        command, "Mock", lambda *words, **given: interview.Mock(*words, clock=lambda: next(ticks), **given)
+    )
     _, out = answer(
         "mock", "--seed", "4", "--minutes", "5", "--level", "entry", lines=["", *["", "all"] * 2, ""]
     )

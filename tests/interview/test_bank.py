@@ -23,7 +23,7 @@ NAMES = re.compile(
     r"""(?<!\w)(?:
         (?:fp|bf|tf|float|bfloat)\d+s? | FP\d+ | TF\d+    # formats, as prose and as torch write them
         | (?:4|8|16|32|four|eight|sixteen)(?:-|[ ])bits?   # several formats at once
-        | (?:MX|NV)FP\d+ | E\d+M\d+ | E\d+M\d+FN | float8_\w+ | float4_\w+
+        | (?:MX|NV)FP\d+ | NF4 | E\d+M\d+ | E\d+M\d+FN | float8_\w+ | float4_\w+
         | L[12]                                            # a norm, a kind of weight decay
         | FSDP[12] | ZeRO-[123]                            # PyTorch's two FSDPs, DeepSpeed's three stages
         | GPT-2 | ResNet-50 | BERT | T5                    # models
