@@ -407,6 +407,7 @@ def test_bad_arguments_are_named(run: Callable[..., object]) -> None:
         run(x, x)
 
 
+@pytest.mark.thorough
 def test_gpt2_xl_in_five_seconds_and_two_gibibytes() -> None:
     pytest.importorskip("transformers")
     if not Path("/proc/self/status").exists():

@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.profiler import ProfilerActivity, profile
 
+from amp_lessons import devices
 from amp_lessons.autocast.cast_policy import tensors_in
 from amp_lessons.measure import measure_memory, predict_memory
 from amp_lessons.measure.memory import Factory
@@ -155,6 +156,10 @@ def predicted_peak(make: Make, precision: str, factory: Factory) -> int:
 # What kernels allocate inside themselves: oneDNN lays out the weights and inputs of convolutions anew (beside
 # a small model that is much, for ResNet-50 it is 2 %), and on some CPUs those of products in 16 bits.
 WORKSPACE = {"fp32": 0.01, "bf16": 0.2, "convnet-fp32": 0.25, "convnet-bf16": 0.4}
+if (
+    devices.describe().cpu.bf16 == "fallback"
+):  # no oneDNN then: PyTorch unfolds the images, in bf16, for a product
+    WORKSPACE["convnet-bf16"] = 1.0
 
 
 # At whose peak autograd adds no gradients in place, so that it makes no difference whether it is watched.
