@@ -75,11 +75,12 @@ test-each: .venv/installed-test
 	@git ls-files 'tests/**test_*.py' | xargs -P $(WORKERS) -I{} sh -c \
 		'said=$$($(BIN)/python -m pytest -q $(PYTEST_ARGS) {} 2>&1) || [ $$? = 5 ] || { echo "$$said"; exit 1; }'
 
+# It is taken away again: where it is installed it shuffles every run, a notebook's cells, too.
 test-shuffled: .venv/installed-test
 	$(BIN)/python -m pip install --quiet pytest-randomly
-	@for seed in $(SEEDS); do \
-		$(BIN)/python -m pytest $(TOGETHER) -p randomly --randomly-seed=$$seed tests $(PYTEST_ARGS) || exit 1; done
-	$(BIN)/python -m pip uninstall --quiet --yes pytest-randomly
+	@failed=0; for seed in $(SEEDS); do \
+		$(BIN)/python -m pytest $(TOGETHER) --randomly-seed=$$seed tests $(PYTEST_ARGS) || failed=1; done; \
+		$(BIN)/python -m pip uninstall --quiet --yes pytest-randomly; exit $$failed
 
 quick: .venv/installed-test
 	$(BIN)/python -m pytest -n auto -m "not slow and not thorough" $(QUICKLY) $(PYTEST_ARGS)

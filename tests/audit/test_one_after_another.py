@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import gc
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
@@ -19,18 +18,9 @@ from tests.audit.test_watch_sharded import sharded_scaler
 from tests.audit.test_watch_sharded import train as train_sharded
 from tests.audit.trainings import TRAININGS, batches, outcome, perceptron
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("one_rank")]
 
 ROUNDS = [1, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(2, 21))]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_rank() -> Iterator[None]:
-    if not dist.is_available() or not dist.is_gloo_available():
-        pytest.skip("PyTorch was built without gloo")
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
 
 
 def in_parallel() -> Any:

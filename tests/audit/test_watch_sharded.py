@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,15 +14,6 @@ from amp_lessons import audit
 from tests.audit.plain_loops import as_script, mistakes
 
 STEPS, POISONED = 4, 2
-
-
-@pytest.fixture(scope="module")
-def one_rank() -> Iterator[None]:
-    if not dist.is_available() or not dist.is_gloo_available():
-        pytest.skip("PyTorch was built without gloo")
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
 
 
 def sharded_scaler() -> torch.amp.GradScaler:

@@ -40,6 +40,9 @@ _COMPILED = "what compiled code computes inside: its modules are not seen, its g
 _TOO_OFTEN = f"calls of a module beyond the {MOST_CALLS}th in a step"
 
 
+_Known = tuple[weakref.ref[Tensor], int, int]  # a tensor, its count of changes, its value's number
+
+
 @dataclass
 class _Pending:
     """A value that was seen, and is read from its device at the end of the step; ``scale`` is the loss's."""
@@ -94,11 +97,8 @@ class Run:
         self._values: list[Value] = []  # of the steps before this one
         self._sketches: list[np.ndarray] = []
         self._pending: dict[int, _Pending] = {}  # of this step, by number
-        # tensors whose value is known, each with its count of changes, and its value's number
-        self._known: dict[int, tuple[weakref.ref[Tensor], int, int]] = {}
-        self._handed_through: dict[
-            int, tuple[weakref.ref[Tensor], int, int]
-        ] = {}  # those that a layer returned
+        self._known: dict[int, _Known] = {}  # tensors whose value is known
+        self._handed_through: dict[int, _Known] = {}  # those of them that a layer returned as it got them
         self._same_as: dict[int, int] = {}  # what became of them, in this step
         self._order = 0
         self._weights: list[_WeightSeen] = []  # of the steps before this one

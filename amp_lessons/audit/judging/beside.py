@@ -30,11 +30,15 @@ def schedule_without_step(event: events.ScheduleStepped, memory: Memory) -> Iter
 @on(events.Averaged)
 def average_without_step(event: events.Averaged, memory: Memory) -> Iterator[Verdict]:
     """Report an average that took in weights which no step had changed."""
-    optimizer = memory.known(event.optimizer)
-    advanced = len(memory.averaged_at[optimizer] | {event.step})
+    optimizer, advanced = memory.known(event.optimizer), _times_averaged(event, memory)
     if _just_skipped(optimizer, memory) and not _too_early(event, advanced):
         finding = catalogue.scaler.average_on_skipped_step(advanced, memory.made_of[optimizer])
         yield likely(finding, _by_numbers(advanced)) if event.resembles else seen(finding)
+
+
+def _times_averaged(average: events.Averaged, memory: Memory) -> int:
+    """Count the steps in which averages took in the weights of the same optimizer, this one among them."""
+    return len(memory.averaged_at[memory.known(average.optimizer)] | {average.step})
 
 
 def _too_early(average: events.Averaged, advanced: int) -> bool:
@@ -53,7 +57,7 @@ def _just_skipped(optimizer: int | None, memory: Memory) -> bool:
 @on(events.Averaged)
 def average_in_half(event: events.Averaged, memory: Memory) -> Iterator[Verdict]:
     """Report an average that is kept in 16 bits."""
-    advanced = len(memory.averaged_at[memory.known(event.optimizer)] | {event.step})
+    advanced = _times_averaged(event, memory)
     if event.dtype in _HALVES and not _too_early(event, advanced):
         half = dtype_name(event.dtype)
         finding = catalogue.precision.average_stuck(

@@ -68,9 +68,7 @@ class Averages:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._known: tuple[int, _Weights] = -1, _Weights({})
-        self._decayed: tuple[Lasting, float] | None = (
-            None  # what was last multiplied, and what that took away
-        )
+        self._decayed: tuple[Lasting, float] | None = None  # the last one multiplied, the part that this took
         self._sum: _Sum | None = None  # the last one that is as large as a weight
 
     def model_averaged(self, before: Any, average: Any, model: Any) -> None:
@@ -175,7 +173,7 @@ class Averages:
         return True
 
 
-def few_of(owner: Any = None) -> Tensor | None:
+def few_of(owner: Any = None, *args: Any, **kwargs: Any) -> Tensor | None:
     """Copy a few numbers, in 16 bits, of a tensor or of the first one of a list or of an averaged model."""
     tensor = next(owner.module.parameters()) if isinstance(owner, AveragedModel) else owner
     tensor = tensor[0] if isinstance(tensor, (tuple, list)) and tensor else tensor

@@ -209,11 +209,10 @@ class GradientBook:
 
     def is_scaled(self, tensor: Tensor) -> bool:
         """Whether a tensor is one of the gradients, or shows it, and is still scaled."""
+        place = place_of(tensor)
         for state in list(self._states.values()):
             gradient = state.gradient() if state.scaled_by and not state.applied else None
-            if gradient is not None and (
-                gradient is tensor or place_of(gradient) == place_of(tensor) is not None
-            ):
+            if gradient is not None and (gradient is tensor or place_of(gradient) == place is not None):
                 return True
         return False
 

@@ -113,14 +113,14 @@ def _then(recorder: Recorder, after: Callable[..., None], original: Any, with_gr
 
 
 def _around(
-    recorder: Recorder, after: Callable[..., None], original: Any, before: Callable[..., Any] | None = None
+    recorder: Recorder, after: Callable[..., None], original: Any, before: Callable[..., Any] = few_of
 ) -> Any:
     """Call the original, and then let ``after`` see what was changed in place as it was before."""
 
     def spied(*args: Any, **kwargs: Any) -> Any:
         if recorder.here.in_original:
             return original(*args, **kwargs)
-        was = recorder.safely(before, *args, **kwargs) if before else recorder.safely(few_of, *args[:1])
+        was = recorder.safely(before, *args, **kwargs)
         result = _called(recorder, original, args, kwargs)
         recorder.safely(after, was, *args, **kwargs)
         return result
