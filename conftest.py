@@ -65,7 +65,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         assert mark is not None
         kept = min(mark.args[0] if mark.args else 1, len(of_one_test))
         chosen = {number * len(of_one_test) // kept for number in range(kept)}
-        for number, item in enumerate(of_one_test):
+        # by name: where tests are shuffled, they are the same ones
+        for number, item in enumerate(sorted(of_one_test, key=lambda item: item.nodeid)):
             if number not in chosen:
                 item.add_marker(pytest.mark.thorough)
 
