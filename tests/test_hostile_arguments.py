@@ -221,6 +221,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "autocast.in_fp32": {"model": MODEL, "names": [""]},
     "autocast.operations": {"search": "soft", "rule": "fp32", "device_type": "cuda", "differing": True},
     "autocast.policy": {"device_type": "cuda"},
+    "autocast.quick_products": {},
     "autocast.record": {
         "model": MODEL,
         "inputs": MATRIX,
