@@ -37,9 +37,11 @@ class Quantized:
         """Return the float32 tensor that this stands for."""
         if not self.values.numel():
             return self.values.clone()
-        scale = (self.scales * self.tensor_scale)[:, None, :, None]
+        scale = self.scales * self.tensor_scale
+        if scale.numel() == 1:
+            return (self.values * scale.reshape(())).contiguous()
         blocks = _split(_as_matrix(self.values), self.cast)
-        return _join(blocks * scale, self.values)
+        return _join(blocks * scale[:, None, :, None], self.values)
 
     @property
     def element_scales(self) -> Tensor:
@@ -142,6 +144,8 @@ def _split(matrix: Tensor, cast: Cast) -> Tensor:
 
 
 def _join(blocks: Tensor, like: Tensor) -> Tensor:
+    if blocks.shape[2] == 1 and blocks.numel() == like.numel():
+        return blocks.reshape(like.shape)  # one block wide and nothing filled up: the elements are in order
     columns = like.shape[-1] if like.dim() else 1
     matrix = blocks.flatten(2).flatten(0, 1)
     return matrix[: like.numel() // columns, :columns].reshape(like.shape)
