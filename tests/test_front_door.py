@@ -119,6 +119,7 @@ def said(path):
     return "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"])
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not all(map(shutil.which, ("git", "make"))), reason="needs git and make")
 def test_a_learner_pulls_a_new_version_over_a_lesson_edited_and_run(clones, tmp_path):
     published, clone = clones
@@ -230,6 +231,7 @@ def test_the_changelog_begins_with_this_version():
     assert versions[0] == PROJECT["version"]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("as_user", [as_root, as_an_ordinary_user])
 def test_the_wheel_opens_the_course_in_an_empty_folder(installed, tmp_path, as_user):
     empty, home = tmp_path / "empty", tmp_path / "home"
@@ -246,6 +248,7 @@ def test_the_wheel_opens_the_course_in_an_empty_folder(installed, tmp_path, as_u
     assert ("You are root" in told) == (owner == 0)
 
 
+@pytest.mark.thorough
 def test_a_second_window_of_the_course_opens_beside_the_first(installed, tmp_path):
     port = free_port()
     lab = [str(installed / "amp-lessons"), "lab", "--no-browser", f"--port={port}"]
@@ -267,6 +270,7 @@ def test_the_wheels_python_runs_the_wheels_course(installed):
     assert done.stdout.startswith(str(installed.parent)), done.stderr
 
 
+@pytest.mark.thorough
 def test_an_ordinary_user_without_permission_is_told(installed, tmp_path):
     closed = tmp_path / "closed"
     closed.mkdir()

@@ -59,10 +59,12 @@ def test_watching_a_training_loads_neither_reports_nor_explanations_nor_what_run
     assert "markupsafe" not in {name.partition(".")[0] for name in loaded}
 
 
+@pytest.mark.thorough
 def test_a_heavy_import_would_be_seen():
     assert "matplotlib" in newly_loaded("import matplotlib.figure")
 
 
+@pytest.mark.thorough
 def test_import_time_is_measured_beyond_torch():
     assert 0 < import_time.import_ms("amp_lessons") < import_time.import_ms("matplotlib.pyplot")
 

@@ -125,6 +125,7 @@ print([main([command]) for command in ("lab", "interview", "progress", "grade")]
 """
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("default", ["float32", "bfloat16", "float64"])
 def test_every_instrument_can_be_imported_and_the_course_says_what_installs_it(alone, default):
     own = [module for module, room in IN_ROOMS if BUILDING[room] == "The instruments"]
@@ -203,6 +204,7 @@ def test_they_compute_the_same_whatever_a_script_has_set(setting):
         assert numbers_of_instruments() == expected
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_training_in_fp32_is_audited_alike_whatever_dtype_is_the_default(dtype):
     expected = audited_losses()
@@ -222,6 +224,7 @@ def test_a_script_is_audited(alone, tmp_path):
     assert "In fp16" in page  # what the picture would have shown, in words
 
 
+@pytest.mark.thorough
 def test_a_model_is_advised_on(alone, tmp_path):
     (tmp_path / "made.py").write_text(MODEL)
     done = alone("-m", "amp_lessons", "advise", "made:make_model", "--steps=4", "--html=a.html")

@@ -26,6 +26,7 @@ def steps(path):
     return [step for job in yaml.safe_load(path.read_text("utf-8"))["jobs"].values() for step in job["steps"]]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("schema", "files"),
     [

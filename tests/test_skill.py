@@ -62,8 +62,8 @@ def test_it_says_what_it_is_for():
     assert list(BLOCKS) == ["explain", "audit", "findings", "code", "advise"]
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
-@pytest.mark.few
 @pytest.mark.parametrize("id", ["heal_same_epochs", "heal_snail", "heal_standstill"])
 def test_followed_to_the_letter_it_leads_to_a_mended_training(id, tmp_path):
     patient = PATIENTS[id]
@@ -83,6 +83,7 @@ def test_followed_to_the_letter_it_leads_to_a_mended_training(id, tmp_path):
     assert run(BLOCKS["findings"], tmp_path) == (0, "")
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_pasted_error_and_a_question_are_answered(tmp_path):
     (tmp_path / "error.txt").write_text("RuntimeError: expected scalar type Half but found Float\n")

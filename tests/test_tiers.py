@@ -33,6 +33,7 @@ ALL = [
 ]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

@@ -71,6 +71,7 @@ def test_what_comes_next_can_be_read(path):
     assert ".ipynb" in data["text/markdown"], f"{path.name}: {cell}"
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
 def test_nbconvert_shows_every_stored_picture(path):
     picture = 'src="data:image/png;base64,'

@@ -48,7 +48,7 @@ def test_a_patient_is_named_as_no_other_is_and_a_mended_one_is_clean(id):
     assert seen_in(id, patient.mended) == set()
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("id", "name"),
     [pytest.param(id, name, id=f"{id}-{name}") for id, table in TABLES.items() for name in table.right],

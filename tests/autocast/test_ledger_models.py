@@ -83,7 +83,7 @@ def dtypes_seen_by_hooks(name: str, device_type: str, dtype: torch.dtype) -> dic
     return seen
 
 
-@pytest.mark.few(3)
+@pytest.mark.few
 @pytest.mark.parametrize(("device_type", "dtype"), RULES)
 @pytest.mark.parametrize("name", [*FAKE, *REAL])
 def test_ledger_agrees_with_forward_hooks(name, device_type, dtype):

@@ -164,6 +164,7 @@ class TestWithTransformers:
             predict(ask(SUBJECTS["GPT-2"], 1, 1025, "SGD", "fp32"))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("name", "context", "layers", "width"),
     [("GPT-2", 1024, 12, 768), ("GPT-2 XL", "512", 48, 1600), ("Llama 3 8B", 8192, 32, 1024)],

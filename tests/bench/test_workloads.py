@@ -27,6 +27,7 @@ PARAMETERS = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_full_models_have_their_published_size_and_return_a_loss(name: str) -> None:
     workload = WORKLOADS[name]

@@ -30,6 +30,7 @@ def test_no_two_groups_get_the_same(id, number):
     assert not any(each.shared_with for each in handed)
 
 
+@pytest.mark.thorough
 def test_estimates_differ_while_there_are_others():
     handed = groups.hand_out(groups.work("estimation.training_state"), 8, seed=1)  # it has six
     assert len(set(tasks(handed[:6]))) == len(set(tasks(handed))) == 6

@@ -106,6 +106,7 @@ def test_a_training_without_autocast_has_nothing_to_try(tmp_path):
     assert "no loss was computed under autocast" in " ".join(done.stderr.split())
 
 
+@pytest.mark.thorough
 def test_when_time_is_over_runs_are_left_out_and_the_report_comes_all_the_same(tmp_path):
     done = audited(tmp_path, "Spread()", "--steps", 5, "--try", "--minutes", 0.01)
     said = " ".join(done.stderr.split())

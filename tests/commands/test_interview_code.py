@@ -180,6 +180,7 @@ def test_what_there_is_not_is_refused(words, capsys):
     assert "invalid choice" in said or "is not a whole number" in said
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(os.name == "nt", reason="there are no pseudo-terminals there")
 def test_in_a_terminal_it_opens_the_editor(tmp_path):
     pexpect = pytest.importorskip("pexpect")

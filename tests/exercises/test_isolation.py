@@ -168,6 +168,7 @@ def raises_what_never_tells(gradients):
     raise EndlessError
 
 
+@pytest.mark.few(3)
 @real_clock
 @both_ways
 @pytest.mark.parametrize(
@@ -249,6 +250,7 @@ def full_load():
         other.wait()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("id", ["train_with_amp", "ddp_step"])  # the second runs on ranks
 def test_a_right_attempt_beside_a_full_load_of_other_work_is_not_refused(id, full_load):
     report = exercises.check(id, exercises.solution(id).function)
@@ -507,6 +509,7 @@ print(isolation._run_in_child(lambda: None, 10).ending)
 """
 
 
+@pytest.mark.thorough
 @forked
 def test_a_child_can_use_pytorch_after_fake_tensors():
     # where PyTorch is built for CUDA and has no GPU, autograd must have started before them
@@ -638,6 +641,7 @@ def test_the_users_interrupt_gets_through_and_restores(way, swallows, unchanged)
     timer.join()
 
 
+@pytest.mark.thorough
 @real_clock
 @both_ways
 def test_interrupts_at_any_moment_restore_everything(way, unchanged):

@@ -43,6 +43,7 @@ def test_every_code_decodes_to_what_the_dtype_stores(name: str) -> None:
         assert same(float_format.decode(code), value), hex(code)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", SMALL)
 def test_every_code_survives_decode_and_encode(name: str) -> None:
     float_format = FORMATS[name]
@@ -156,6 +157,7 @@ def test_encode_rounds_a_double_once() -> None:
     assert FORMATS["fp16"].fields(Fraction(2**11 + 1, 2**11) + Fraction(1, 10**30)).value == 1 + 2.0**-10
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", BYTE)
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())

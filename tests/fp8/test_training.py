@@ -75,14 +75,14 @@ def in_fp32(one_thread: None) -> dict[str, float]:
     return {"characters": train_characters(None), "digits": train_digits(None)}
 
 
-@pytest.mark.few
+@pytest.mark.thorough
 @pytest.mark.parametrize("recipe", EIGHT_BITS)
 def test_eight_bits_end_within_five_percent_of_fp32(recipe: str, in_fp32: dict[str, float]) -> None:
     assert train_characters(recipe) == pytest.approx(in_fp32["characters"], rel=0.05)
     assert train_digits(recipe) == pytest.approx(in_fp32["digits"], rel=0.05)
 
 
-@pytest.mark.few
+@pytest.mark.thorough
 @pytest.mark.parametrize("recipe", ["mxfp4", "nvfp4"])
 def test_four_bits_train_a_character_model(recipe: str, in_fp32: dict[str, float]) -> None:
     assert train_characters(recipe) == pytest.approx(in_fp32["characters"], rel=0.1)

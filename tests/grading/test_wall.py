@@ -77,6 +77,7 @@ return len(killed)"""
     assert said["returned"] == {"int": "0x0"}
 
 
+@pytest.mark.thorough
 def test_without_namespaces_limits_still_hold_and_the_output_says_so(monkeypatch):
     without = processes.Surroundings(apart=False, as_stranger=False)
     monkeypatch.setattr(processes, "surroundings", lambda: without)
@@ -94,6 +95,7 @@ def what_became_of(body: str) -> str:
         return "ended"
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     "body",
     [

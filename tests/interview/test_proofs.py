@@ -12,6 +12,7 @@ from amp_lessons import interview
 from amp_lessons.interview import proving
 from amp_lessons.interview.questions import fill, placeholders
 from amp_lessons.keeping import progress
+from tests.interview.test_bank import MOST_WORDS
 
 QUESTIONS = interview.QUESTIONS
 asked = pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.id)
@@ -29,6 +30,7 @@ def test_the_proof_holds_and_fills_the_answer(question):
     assert wanted <= set(proof.values)
     assert set(proof.values) - wanted <= {"value"}, "values that the answer does not say"
     assert "…" not in question.answer.replace("…", "", question.answer_template.count("…"))
+    assert 40 <= len(question.answer.split()) <= MOST_WORDS
     for name in wanted:
         assert proving._shown(proof.values[name]) in proof.output
 

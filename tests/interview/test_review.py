@@ -62,6 +62,7 @@ def assert_all_are_seen(drawn):
     assert checked(drawn.mended_source).passed
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore")
 def test_two_hundred_reviews_run_and_each_bug_has_changed_a_line():
     for seed, number in (*FEW, *MANY):

@@ -32,6 +32,7 @@ def vision():
     return names
 
 
+@pytest.mark.thorough
 @needs_weights
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.thorough)])
 def test_a_network_that_knows_one_sort_of_digits_learns_another_from_few(vision, seed):

@@ -140,6 +140,7 @@ def test_llama_3_8b_is_what_one_reckons_by_hand():
     assert found.queries == 4
 
 
+@pytest.mark.thorough
 def test_llama_3_70b_does_not_fit_in_16_bits_and_does_in_4():
     # 80 layers * 2 * 8 heads * 128 * 2 bytes = 327,680 bytes a token; 70,553,706,496 weights are 141 GB.
     model = llama(8192, 28672, 80, 64)

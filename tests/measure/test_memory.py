@@ -34,6 +34,7 @@ pytestmark = pytest.mark.slow
 SGD = partial(torch.optim.SGD, momentum=0.9)
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 @pytest.mark.parametrize("make", [*OF_TORCH, gpt2, resnet])
 def test_prediction_for_the_cpu_is_what_is_measured_there(
@@ -156,6 +157,7 @@ print(ran)
 """
 
 
+@pytest.mark.thorough
 def test_a_compiled_model_is_compiled_all_the_same_afterwards() -> None:
     done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True)
     assert done.stdout == "3\n", done.stderr

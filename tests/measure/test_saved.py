@@ -48,6 +48,7 @@ def _seen_by_hooks(case: Architecture, rules: str, dtype: torch.dtype | None) ->
     return dict(totals)
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize(("rules", "dtype"), RULES_AND_DTYPES)
 @pytest.mark.parametrize("make", [*OF_TORCH, *OF_TRANSFORMERS])
 def test_equal_byte_for_byte_on_real_and_on_fake_tensors(

@@ -104,6 +104,7 @@ def on_gpus(world_size, folder, fn, *args, backend="nccl"):
     return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(world_size)]
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_spawned_ranks_are_ranks_as_well(tmp_path):
     """What the tests below need of ``on_gpus``, where there is neither GPU nor NCCL."""

@@ -314,6 +314,7 @@ def _seconds_of_a_run():
     return time.perf_counter() - start
 
 
+@pytest.mark.thorough
 def test_the_first_start_takes_less_than_eight_seconds_of_work():
     """By the processor's clock: how long others keep a shared machine busy is not the host's doing."""
     parallel.stop()
@@ -382,6 +383,7 @@ def test_a_host_that_was_killed_is_replaced_and_one_killed_at_work_is_told_of():
     assert leftovers.soon(lambda: leftovers.processes() == [])
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_host_that_nobody_needs_ends_by_itself(monkeypatch):
     parallel.stop()
@@ -390,6 +392,7 @@ def test_a_host_that_nobody_needs_ends_by_itself(monkeypatch):
     assert leftovers.soon(lambda: leftovers.everything() == [])
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a fork of this process is safe on Linux")
 def test_a_fork_of_the_notebook_leaves_its_host_alone():

@@ -271,6 +271,7 @@ def test_a_parameter_without_gradient_is_explained() -> None:
         census(None)  # type: ignore[arg-type]
 
 
+@pytest.mark.few
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/status")
 @pytest.mark.parametrize(
     "make",

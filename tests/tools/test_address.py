@@ -34,6 +34,7 @@ def moved(tmp_path_factory):
     return root, list(address.rewrite(root, address.read(root), NEW))
 
 
+@pytest.mark.thorough
 def test_nothing_names_the_old_address_or_the_old_package_afterwards(moved):
     root, changed = moved
     assert address.read(root) == NEW
@@ -60,6 +61,7 @@ def test_command_import_and_folders_keep_their_names(moved):
     assert done.stdout.startswith("usage: amp-lessons")
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_links_cells_and_readme_agree_under_the_new_address(moved):
     root, _ = moved

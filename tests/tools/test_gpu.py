@@ -133,6 +133,7 @@ def test_a_machine_without_a_gpu_is_told(tmp_path, capsys, monkeypatch):
     assert "notebooks  every notebook" in capsys.readouterr().out
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_part_runs_apart_and_its_death_is_told(tmp_path):
     log = tmp_path / "log"
@@ -174,6 +175,7 @@ parts.run(name, parts.PartReport(root / "r.json"), "cpu", "", root)
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_tests_are_told_one_by_one(tmp_path):
     (tmp_path / "tests").mkdir()
@@ -222,6 +224,7 @@ def test_a_notebook_runs_to_its_end_and_stays_as_it_is(tmp_path):
     assert path.read_bytes() == before
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_the_bench_writes_a_recording_that_lesson_05_shows(tmp_path, monkeypatch):
     pytest.importorskip("transformers")

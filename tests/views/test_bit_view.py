@@ -32,6 +32,7 @@ def test_a_number_is_taken_apart_as_struct_stores_it():
     )
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("bit", range(16))
 def test_each_bit_flips_and_flips_back(bit):
     view = BitView("0.1", "fp16")
@@ -196,6 +197,7 @@ def test_the_picture_has_a_box_per_bit_and_mantissas_that_begin_below_each_other
     assert sum(abs(edge - BORDER) < 1e-9 for edge in left_edges) == len(mantissas)
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("typed", ["inf", "-inf", "nan", "0", "1e-400", "3.4e38", "1/3"])
 def test_every_format_can_show_everything(name, typed):

@@ -100,6 +100,7 @@ def test_the_optimizer_changes_the_state(view):
     assert view.footprint.optimizer_bytes == 0 < state
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("batch", "size", "wrong"),
     [
@@ -345,6 +346,7 @@ def test_every_stage_can_be_chosen(view):
         view.strategy = "zero4"
 
 
+@pytest.mark.thorough
 def test_gpt2_xl_is_answered_without_a_gpu():
     pytest.importorskip("transformers")
     found = predict(ask(SUBJECTS["GPT-2 XL"], 8, 1024, "AdamW", "fp16"))

@@ -101,6 +101,7 @@ def test_a_drawing_is_said_in_words(yours, words):
     assert words in describe(SideBySide("loss", "epoch", LOSS.expected, yours))
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize(
     "yours",
     [(math.nan,) * 3, (1e30, -1.0, 0.0), (0.1,), (math.inf, 0.5), (1e-30, 1e30, 1.0), (0.0, 0.0, 0.0)],

@@ -36,6 +36,7 @@ def bars(view):
     return [bar.get_height() for bar in view.picture.figure.axes[0].patches if bar.get_height() >= 1]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("chosen", [PARTS, ("head", "loss"), ("norms",)])
 @pytest.mark.parametrize("format", ["bf16", "fp16"])
 def test_it_says_what_these_parts_change(parts, model, text, chosen, format):
@@ -75,6 +76,7 @@ def test_a_part_that_is_not_there_is_refused(model, text):
         PartsView(model, *text, parts=("mlp",))
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("bits", [2, 4, 8])
 @pytest.mark.parametrize("place", range(len(GROUPS)))
 def test_it_says_the_perplexity_of_weights_in_few_bits(few_bits, model, text, bits, place):

@@ -96,6 +96,7 @@ def test_the_slider_follows_a_typed_scale_and_takes_over_again(gradients):
     assert view.caption.startswith("Scale 1000:")
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("typed", ["0", "-4", "nan", "inf", "2^200", "abc", " "])
 def test_a_scale_that_is_none_is_answered_in_words_and_the_view_lives_on(gradients, typed):
     view = CensusView(gradients)

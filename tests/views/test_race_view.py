@@ -224,6 +224,7 @@ def test_the_task_can_be_chosen(view):
     assert view.caption.startswith("character language model, fp32 against fp16")
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("name", "value", "answer"),
     [

@@ -21,6 +21,7 @@ def view(gradients):
     return ReductionView(gradients)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("algorithm", ["ring", "tree"])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("exponent", "name"), [(1, "ours"), (6, "noisy")])

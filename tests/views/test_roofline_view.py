@@ -131,6 +131,7 @@ def test_the_precision_of_the_product_is_chosen(view, measured):
     assert view.caption.startswith("512 × 512 in fp16: 50.0 GFLOP/s")
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("typed", ["0", "-1", "abc", "1e9", "2.5", ""])
 def test_a_size_that_is_none_is_answered_and_the_view_lives_on(view, measured, typed):
     view.size = typed
@@ -182,6 +183,7 @@ def test_names_of_roofs_close_together_do_not_touch():
     assert high / low > 1.15
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("gpu", GPUS)
 def test_a_data_sheet_is_drawn_as_computed(gpu):
     still, sheet = roofline_of(gpu), GPUS[gpu]

@@ -48,6 +48,7 @@ def test_a_typed_number_is_the_middle_and_the_slider_follows():
     assert view.around == 1.0
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("typed", ["abc", "", "0", "-3", "1e400", "nan", "1e-60"])
 def test_what_has_no_place_is_answered_and_the_view_lives_on(typed):
     view = RulerView(around=1, zoom=4)

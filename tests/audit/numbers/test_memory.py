@@ -94,6 +94,7 @@ def test_gradients_that_are_still_scaled_are_copied_one_layer_at_a_time(monkeypa
     assert kept < _MIB
 
 
+@pytest.mark.thorough
 def test_what_is_kept_hardly_grows_with_the_steps(monkeypatch):
     after = [allocated(monkeypatch, fused=False, steps=steps)[1] for steps in (2, 4)]
     assert after[1] - after[0] < _MIB / 16
