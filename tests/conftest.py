@@ -30,7 +30,7 @@ def seeded():
 def out_of_sight():
     """Take what files before this one imported, or left, out of the garbage collector's sight.
 
-    Audits look for models there, and name what they find: what a file says would hang on others, and its time.
+    Audits look for models there and name what they find: what a test sees, and its time, would hang on others.
     """
     gc.collect()
     gc.freeze()
