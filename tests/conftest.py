@@ -30,7 +30,7 @@ def seeded():
 def out_of_sight():
     """Take what files before this one imported, or left, out of the garbage collector's sight.
 
-    Audits look for models there and name what they find: what a test sees, and its time, would hang on others.
+    Audits look for models there: what a test sees, and how long it takes, would hang on the files before it.
     """
     gc.collect()
     gc.freeze()
