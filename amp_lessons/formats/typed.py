@@ -11,7 +11,7 @@ from amp_lessons.arguments import require, require_whole
 from amp_lessons.formats.catalogue import FORMATS
 from amp_lessons.formats.floats import FloatFormat, require_format
 
-_EXAMPLES = "0.1, 1e-8, 2^-24, 1/3, -0, inf or nan, or a bit pattern such as 0x7bff or 0b0111"
+EXAMPLES = "0.1, 1e-8, 2^-24, 1/3, -0, inf or nan, or a bit pattern such as 0x7bff or 0b0111"
 _PLAIN_SIGNS = str.maketrans({"−": "-", "–": "-", "×": "*", "·": "*", "∞": "inf"})
 _RAISED = re.compile("[⁺⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+")
 _LOWERED = str.maketrans("⁺⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "+-0123456789")
@@ -53,7 +53,7 @@ def parse(text: str, float_format: FloatFormat) -> Typed:
     plain = _RAISED.sub(lambda raised: f"^{raised[0].translate(_LOWERED)}", text).translate(_PLAIN_SIGNS)
     cleaned = _SPACED_OPERATOR.sub(r"\1", plain.strip().lower())
     if not cleaned:
-        raise ValueError(f"Nothing typed yet. Try {_EXAMPLES}.")
+        raise ValueError(f"Nothing typed yet. Try {EXAMPLES}.")
     if len(cleaned) > _LONGEST_TEXT:
         raise ValueError(
             f"That is {len(cleaned)} characters long; {_LONGEST_TEXT} are enough for any value here."
@@ -125,7 +125,7 @@ def _magnitude(magnitude: str, text: str) -> Fraction:
         return _decimal(factor or "1") * _raised(base, int(exponent), text)
     top, slash, bottom = magnitude.partition("/")
     if not all(re.fullmatch(_UNSIGNED, part) for part in ([top, bottom] if slash else [top])):
-        raise ValueError(f"“{text}” is not a number. Try {_EXAMPLES}.")
+        raise ValueError(f"“{text}” is not a number. Try {EXAMPLES}.")
     return _divided(_decimal(top), _decimal(bottom or "1"), text)
 
 

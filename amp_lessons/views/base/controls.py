@@ -29,6 +29,8 @@ class Slider(anywidget.AnyWidget):
     # The page knows what it has just set: sent back, it would only stand in the way of the picture.
     value = traitlets.Int(0).tag(sync=True, echo_update=False)
     readouts = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    # What stands in place of a readout, for a number that lies beyond the ends; a move takes it away.
+    beyond = traitlets.Unicode().tag(sync=True)
     disabled = traitlets.Bool(False).tag(sync=True)
     # How much room label and readout take, in characters: those of one view share it.
     label_width = traitlets.Int(0).tag(sync=True)
@@ -113,8 +115,15 @@ class SliderWithField:
         field.observe(self._field_typed, "value")
 
     def follow(self, number: float) -> None:
-        """Move the slider to the position nearest to ``number``; that is not reported as a move."""
-        self._put(self._slider, round(number))
+        """Move the slider to the position nearest to ``number``; that is not reported as a move.
+
+        Beyond an end its readout says so: no position is what was typed.
+        """
+        slider = self._slider
+        self._put(slider, round(number))
+        side = "below" if number < slider.min else "above" if number > slider.max else ""
+        end = slider.min if number < slider.min else slider.max
+        slider.beyond = side and f"{side} {slider.readouts[end - slider.min] if slider.readouts else end}"
 
     def _put(self, control: Slider | Field, value: int | str) -> None:
         self._quiet = True
@@ -125,6 +134,7 @@ class SliderWithField:
         if not self._quiet:
             self._put(self._field, "")
             self._field.error = ""
+            self._slider.beyond = ""
             self._moved(change["new"])
 
     def _field_typed(self, change: dict[str, Any]) -> None:
