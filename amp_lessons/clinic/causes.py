@@ -183,7 +183,7 @@ UNDERFLOW = End(
 CLIPPED = End(
     "scaler.step divides gradients that are too small already: they were clipped while they were scaled, or "
     "what scaler.scale returned was not used. With SGD the steps become tiny. Adam takes g / (g + eps) of a "
-    "step, where g is about 1.5·10⁻⁵ over the root of the number of weights: nearly all in a toy, a tenth "
+    "step, where g is about 1.5·10⁻⁵ over the root of the number of weights: nearly all in a toy, an eighth "
     "at 10⁸ weights.",
     "Call scaler.unscale_(optimizer) before clipping, and backward on what scaler.scale returned.",
     "06",
