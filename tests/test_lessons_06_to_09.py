@@ -2,38 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor.debug import CommDebugMode
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from amp_lessons import clinic, measure
+from amp_lessons.parallel.traffic import fake_group
+from tests.stored_lessons import cells, printed, text
 from tests.test_packaging import ROOT
 
 TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
 E4M3_LARGEST = 448.0
-
-
-def cells(number: str) -> dict[str, dict]:
-    """The cells of a lesson by their ids."""
-    (path,) = (ROOT / "notebooks").glob(f"{number}_*.ipynb")
-    return {cell["id"]: cell for cell in json.loads(path.read_text("utf-8"))["cells"]}
-
-
-def text(number: str, cell_id: str) -> str:
-    return "".join(cells(number)[cell_id]["source"])
-
-
-def printed(number: str, cell_id: str) -> str:
-    (output,) = cells(number)[cell_id]["outputs"]
-    return "".join(output["text"])
 
 
 # --- 06: when AMP breaks
@@ -168,9 +151,8 @@ IN_BF16 = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
 @pytest.fixture
 def mesh():
     """Two ranks that are there in name only: what is called is counted, and nothing is sent."""
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
-    yield init_device_mesh("cpu", (2,))
-    dist.destroy_process_group()
+    with fake_group(2) as mesh:
+        yield mesh
 
 
 def collectives(mesh, norms: str, blocks: bool = True) -> tuple[int, int]:

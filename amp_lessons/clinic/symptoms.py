@@ -55,33 +55,30 @@ def _in_fp32_too(if_not: End) -> SymptomQuestion:
     )
 
 
-def _do_the_weights_move(if_they_do: SymptomQuestion | End) -> SymptomQuestion:
-    return _ask(
-        "How far do the weights move in a few steps, and how far in an fp32 run? Keep before = "
-        "p.detach().float().clone(), then print (p.float() - before).norm() / before.norm() and "
-        "(p != before).float().mean(); p.norm() may stay while the weights turn.",
-        {
-            "not at all, and the loss scale falls": causes.ALWAYS,
-            "not at all, or only some; the weights are bf16 or fp16": causes.HALF_WEIGHTS,
-            "not at all, or only some; fp32 weights, autocast in fp16, the scale stands": causes.UNDERFLOW,
-            "not at all, or only some; fp32 weights, autocast in bf16": causes.NOT_STEPPED,
-            "five to thousands of times less far than in fp32; the loss is scaled": causes.CLIPPED,
-            "five to thousands of times less far than in fp32; the loss is not scaled": _ask(
-                "In which dtype?",
-                {
-                    "fp32 weights, autocast in fp16": causes.UNDERFLOW,
-                    "fp32 weights, autocast in bf16": causes.NOT_STEPPED,
-                    "the weights are bf16 or fp16": causes.HALF_WEIGHTS,
-                },
-            ),
-            "as far as in fp32": if_they_do,
-        },
-    )
-
-
 _TO_THE_LAST_DIGIT = _ask(
     "Is the mean loss of each epoch the same, to the last digit?",
     {"yes": causes.STALE, "no": causes.NOT_AMP},
+)
+_DO_THE_WEIGHTS_MOVE = _ask(
+    "How far do the weights move in a few steps, and how far in an fp32 run? Keep before = "
+    "p.detach().float().clone(), then print (p.float() - before).norm() / before.norm() and "
+    "(p != before).float().mean(); p.norm() may stay while the weights turn.",
+    {
+        "not at all, and the loss scale falls": causes.ALWAYS,
+        "not at all, or only some; the weights are bf16 or fp16": causes.HALF_WEIGHTS,
+        "not at all, or only some; fp32 weights, autocast in fp16, the scale stands": causes.UNDERFLOW,
+        "not at all, or only some; fp32 weights, autocast in bf16": causes.NOT_STEPPED,
+        "five to thousands of times less far than in fp32; the loss is scaled": causes.CLIPPED,
+        "five to thousands of times less far than in fp32; the loss is not scaled": _ask(
+            "In which dtype?",
+            {
+                "fp32 weights, autocast in fp16": causes.UNDERFLOW,
+                "fp32 weights, autocast in bf16": causes.NOT_STEPPED,
+                "the weights are bf16 or fp16": causes.HALF_WEIGHTS,
+            },
+        ),
+        "as far as in fp32": _TO_THE_LAST_DIGIT,
+    },
 )
 _FROM_WHEN_IN_FP16 = _ask(
     "From when on?",
@@ -166,7 +163,7 @@ SYMPTOMS = _ask(
                 ),
             },
         ),
-        "the loss is flat": _do_the_weights_move(_TO_THE_LAST_DIGIT),
+        "the loss is flat": _DO_THE_WEIGHTS_MOVE,
         "the loss rises or jumps, and is a number": _ask(
             "Print the norm of the gradients, unscaled, at each step. Is it a number?",
             {

@@ -38,12 +38,9 @@ def parse_scale(text: str) -> float:
 
     Raises ValueError, in words for a learner, for what is no number, or not positive and finite in fp32.
     """
-    from amp_lessons.formats.typed import EXAMPLES, parse  # only for what somebody types
+    from amp_lessons.formats.typed import parse  # only for what somebody types
 
-    try:
-        value = parse(text, FORMATS["fp32"]).value
-    except ValueError as error:  # of the examples that it gives, a scale can be only some
-        raise ValueError(str(error).replace(EXAMPLES, "65536, 1e4 or 2^16")) from None
+    value = parse(text, FORMATS["fp32"], examples="65536, 1e4 or 2^16").value
     try:
         return check_scale(float(value))
     except OverflowError:

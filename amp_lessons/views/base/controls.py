@@ -52,6 +52,11 @@ class Slider(anywidget.AnyWidget):
         readouts = [words(position) for position in range(minimum, maximum + 1)] if words else []
         super().__init__(label=label, min=minimum, max=maximum, value=value, readouts=readouts)
 
+    @property
+    def readout(self) -> str:
+        """What the page shows beside the slider, at the position that it has."""
+        return self.readouts[self.value - self.min] if self.readouts else str(self.value)
+
     @traitlets.validate("value")
     def _keep_inside(self, proposal: dict[str, Any]) -> int:
         return max(self.min, min(self.max, proposal["value"]))
@@ -122,8 +127,7 @@ class SliderWithField:
         slider = self._slider
         self._put(slider, round(number))
         side = "below" if number < slider.min else "above" if number > slider.max else ""
-        end = slider.min if number < slider.min else slider.max
-        slider.beyond = side and f"{side} {slider.readouts[end - slider.min] if slider.readouts else end}"
+        slider.beyond = side and f"{side} {slider.readout}"  # it stands at that end now
 
     def _put(self, control: Slider | Field, value: int | str) -> None:
         self._quiet = True
