@@ -12,6 +12,7 @@ from amp_lessons.routes.catalogue import ABLE_TO, ROUTES
 from amp_lessons.site.lesson import linked
 from amp_lessons.site.shell import Page, address, link
 from amp_lessons.site.substitutes import Shelf, live_html
+from amp_lessons.text.prose import as_html
 
 FIRST_PICTURE = ("03", "live-view")  # the loss scale, and what becomes of real gradients
 
@@ -81,5 +82,5 @@ def _lessons() -> Markup:
 def _lesson(head: Head) -> Markup:
     minutes = f"{head.minutes} minutes" + (f", {head.deeper} more folded" if head.deeper else "")
     return Markup("<li>{} <span>{}. After it you can {}.</span></li>").format(
-        link(address(head.file), f"{head.number} · {head.title}"), minutes, ABLE_TO[head.number]
+        link(address(head.file), f"{head.number} · {head.title}"), minutes, as_html(ABLE_TO[head.number])
     )

@@ -237,6 +237,48 @@ def test_the_front_page_shows_every_route(site):
     ] == []
 
 
+class Words(HTMLParser):
+    """The words of a page, without code and what nobody reads."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.within, self.text = 0, ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.within += tag in NO_WORDS
+
+    def handle_endtag(self, tag):
+        self.within -= tag in NO_WORDS
+
+    def handle_data(self, data):
+        self.text += "" if self.within else data
+
+
+NO_WORDS = {"code", "pre", "script", "style", "textarea", "title"}
+MARKUP = re.compile(r"`[^`\n]+`|(?<![\w*])\*\*?[A-Za-z][^*\n]*\*|\]\(\S+\)|^#+ \w", re.MULTILINE)
+
+
+@pytest.mark.parametrize("raw", ["a `GradScaler`", "a *row*, at once", "**now**", "[03](03.html)", "## Why"])
+def test_markup_left_in_words_is_seen(raw):
+    assert MARKUP.search(Words(f"<p>{raw}</p>").text)
+    assert not MARKUP.search(Words(f"<p>2*3*4, a[i](x y)</p><pre><code>{raw}</code></pre>").text)
+
+
+@pytest.mark.thorough
+def test_no_page_shows_its_markup(site):
+    texts = {path.name: Words(path.read_text("utf-8")).text for path in site.glob("*.html")}
+    assert {name: found[0] for name, text in texts.items() if (found := MARKUP.search(text))} == {}
+
+
+def test_no_card_has_markup_that_cards_do_not_render():
+    """Cards know code, paragraphs and lists, in JupyterLab and on the site alike."""
+    both = (*shelf.exercises(), *shelf.interview_tasks())
+    cards = {each.id: "\n".join((each.task, each.asks, each.explanation, *each.hints)) for each in both}
+    left = {id: MARKUP.search(re.sub("`[^`]*`", "", text)) for id, text in cards.items()}
+    assert {id: found[0] for id, found in left.items() if found} == {}
+
+
 @pytest.mark.thorough
 def test_every_term_of_the_glossary_can_be_linked_to(pages):
     ids = {id for _, id in pages["glossary.html"].all("id")}
