@@ -17,7 +17,7 @@ from matplotlib.ticker import FuncFormatter, MultipleLocator, NullLocator
 
 from amp_lessons.formats import FloatFormat
 from amp_lessons.text.words import power
-from amp_lessons.views.base.style import INK, QUIET, ZONES, dtype_colour
+from amp_lessons.views.base.style import INK, QUIET, SMALL, ZONES, dtype_colour
 
 
 def zone_edges(number_format: FloatFormat) -> tuple[float, float, float]:
@@ -136,7 +136,7 @@ def draw_chip(axes: Axes, x: float, y: float, name: str, **text_style: Any) -> T
     style: dict[str, Any] = {
         "ha": "center",
         "va": "center",
-        "fontsize": 8.5,
+        "fontsize": SMALL,
         "fontweight": "bold",
         **text_style,
     }

@@ -134,6 +134,10 @@ PAPER_STYLE = Markup(
     "{ filter: invert(0.93) hue-rotate(180deg) }</style>"
 )
 
+# The smallest type, in points: 11 pixels where a picture 9 inches wide is shown on 820 pixels, which
+# JupyterLab leaves beside its file browser on a screen of 1280.
+SMALL = 8.7
+
 RC: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 10,

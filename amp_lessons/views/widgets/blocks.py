@@ -13,7 +13,7 @@ from amp_lessons.formats import BLOCK_FORMATS, FORMATS, ScaledFormat, ScalingErr
 from amp_lessons.text.words import power, relative, share
 from amp_lessons.views.base.controls import ControlValue, Slider
 from amp_lessons.views.base.picture import Picture
-from amp_lessons.views.base.style import INK, QUIET, ZONES, house_style
+from amp_lessons.views.base.style import INK, QUIET, SMALL, ZONES, house_style
 from amp_lessons.views.base.view import View
 
 LARGEST_EXPONENT = 24  # beyond 2^20 even nvfp4, which scales twice, loses the rest
@@ -76,7 +76,7 @@ def outlier_picture(errors: Mapping[str, ScalingError], outlier: tuple[int, int]
             axes.set_title(name, fontsize=10.5)
             _describe(axes, error)
         zones = f"coloured: {ZONES['underflowed'].name}   light: survives   black, in the ring: the outlier"
-        figure.text(left / 9, 0.08 / HEIGHT_IN, zones, fontsize=8.5, color=QUIET)
+        figure.text(left / 9, 0.08 / HEIGHT_IN, zones, fontsize=SMALL, color=QUIET)
     return Picture(figure)
 
 

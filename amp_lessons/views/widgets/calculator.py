@@ -31,7 +31,7 @@ from amp_lessons.text.words import memory
 from amp_lessons.views.base.controls import ControlValue, Slider, dropdown, row, text_field
 from amp_lessons.views.base.latest import Latest, Ticket
 from amp_lessons.views.base.picture import Picture
-from amp_lessons.views.base.style import GRID, INK, KIND_COLOURS, ZONES, house_style
+from amp_lessons.views.base.style import GRID, INK, KIND_COLOURS, SMALL, ZONES, house_style
 from amp_lessons.views.base.view import View
 from amp_lessons.views.widgets.memory import draw_peak
 
@@ -307,10 +307,12 @@ def _draw_whole(axes: Axes, found: Footprint, gpu: str, usable_bytes: int) -> No
     if usable_bytes <= longest:
         axes.axvline(usable_bytes, color=INK, lw=1.4, ls=(0, (4, 2)), clip_on=False)
         side = "left" if usable_bytes < longest / 2 else "right"
-        axes.text(usable_bytes, 0.72, f" {gpu}: {memory(usable_bytes)} ", ha=side, va="bottom", fontsize=8.5)
+        axes.text(
+            usable_bytes, 0.72, f" {gpu}: {memory(usable_bytes)} ", ha=side, va="bottom", fontsize=SMALL
+        )
     else:
         axes.text(
-            longest, 0.72, f"{gpu}: {memory(usable_bytes)}, far to the right →", ha="right", fontsize=8.5
+            longest, 0.72, f"{gpu}: {memory(usable_bytes)}, far to the right →", ha="right", fontsize=SMALL
         )
     axes.set_ylim(-0.55, 0.7)
     axes.set_xlim(0, longest)
@@ -321,7 +323,7 @@ def _draw_kinds(axes: Axes, kinds: list[str], found: Footprint) -> None:
     for y, kind in enumerate(kinds):
         nbytes = found.at_peak[kind]
         axes.barh(y, nbytes, height=0.72, facecolor=KIND_COLOURS[kind])
-        axes.text(nbytes, y, f" {memory(nbytes)}", va="center", fontsize=8.5, color=INK)
+        axes.text(nbytes, y, f" {memory(nbytes)}", va="center", fontsize=SMALL, color=INK)
         _label(axes, y, kind)
     axes.set_ylim(len(kinds) - 0.4, -0.6)
     _bare(axes)

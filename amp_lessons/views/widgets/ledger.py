@@ -15,7 +15,7 @@ from amp_lessons.precisions import HALVES
 from amp_lessons.views.base.controls import ControlValue, Slider, dropdown, row
 from amp_lessons.views.base.number_line import draw_chip
 from amp_lessons.views.base.picture import Picture
-from amp_lessons.views.base.style import ACCENT, GRID, INK, QUIET, house_style
+from amp_lessons.views.base.style import ACCENT, GRID, INK, QUIET, SMALL, house_style
 from amp_lessons.views.base.view import View
 from amp_lessons.views.widgets.atlas import DEVICE_NAMES
 
@@ -186,16 +186,16 @@ def _draw_row(axes: Axes, line: int, row: Row, number: int, ran: bool) -> None:
     colour = INK if ran else QUIET
     texts = {"": str(number), "module": row.module or "(none)", "operation": _operation(row)}
     for column, text in texts.items():
-        axes.text(_COLUMNS[column], y, text, va="center", fontsize=8.5, color=colour)
+        axes.text(_COLUMNS[column], y, text, va="center", fontsize=SMALL, color=colour)
     if not ran:
         return
-    axes.text(_COLUMNS["rule"], y, say_rule(row), va="center", fontsize=8.5)
+    axes.text(_COLUMNS["rule"], y, say_rule(row), va="center", fontsize=SMALL)
     for place, dtype in enumerate(row.input_dtypes[:_CHIPS_PER_CELL]):
         _draw_chip(axes, _COLUMNS["called with"] + place * _CHIP_WIDTH, y, dtype_name(dtype))
     if len(row.input_dtypes) > _CHIPS_PER_CELL:
         more = f"+{len(row.input_dtypes) - _CHIPS_PER_CELL}"
         x = _COLUMNS["called with"] + _CHIPS_PER_CELL * _CHIP_WIDTH - 0.006
-        axes.text(x, y, more, va="center", fontsize=8, color=QUIET)
+        axes.text(x, y, more, va="center", fontsize=SMALL, color=QUIET)
     _draw_casts(axes, _COLUMNS["casts"], y, row)
     if row.output_dtype is not None:
         _draw_chip(axes, _COLUMNS["result"], y, dtype_name(row.output_dtype))
@@ -205,14 +205,14 @@ def _draw_casts(axes: Axes, x: float, y: float, row: Row) -> None:
     """Draw how many casts there were from one dtype to another; all casts of a row go the same way."""
     kinds = Counter((dtype_name(cast.source), dtype_name(cast.target)) for cast in row.casts)
     for (source, target), count in list(kinds.items())[:1]:
-        axes.text(x, y, f"{count} ×", va="center", fontsize=8.5)
+        axes.text(x, y, f"{count} ×", va="center", fontsize=SMALL)
         _draw_chip(axes, x + 0.027, y, source)
         axes.text(x + 0.027 + _CHIP_WIDTH - 0.004, y, "→", va="center", ha="center", fontsize=9)
         _draw_chip(axes, x + 0.033 + _CHIP_WIDTH, y, target)
 
 
 def _draw_chip(axes: Axes, left: float, y: float, name: str) -> None:
-    draw_chip(axes, left + 0.02, y, name, fontsize=8)
+    draw_chip(axes, left + 0.02, y, name, fontsize=SMALL)
 
 
 def _operation(row: Row) -> str:

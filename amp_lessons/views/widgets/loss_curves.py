@@ -18,7 +18,7 @@ from amp_lessons.quizzes import Choice, question
 from amp_lessons.text.words import MEASURED_MARK, power_of_two
 from amp_lessons.views.base.controls import button, dropdown, row
 from amp_lessons.views.base.picture import Picture, sentence_html
-from amp_lessons.views.base.style import ACCENT, GRID, INK, QUIET, ZONES, house_style
+from amp_lessons.views.base.style import ACCENT, GRID, INK, QUIET, SMALL, ZONES, house_style
 from amp_lessons.views.base.view import View
 from amp_lessons.views.widgets.quiz import Quiz
 from amp_lessons.views.widgets.stills import Still
@@ -174,7 +174,7 @@ def gallery_picture(curves: Mapping[int, LossCurve]) -> Picture:
             if curve.scales:
                 _draw_scales(each.twinx(), curve, small=True)
         for each in figure.axes:
-            each.tick_params(labelsize=8, length=2)
+            each.tick_params(labelsize=SMALL, length=2)
     return Picture(figure)
 
 

@@ -17,7 +17,16 @@ from amp_lessons.measure.footprint import MEASURED
 from amp_lessons.text.words import MEASURED_MARK, memory, percent
 from amp_lessons.views.base.controls import ControlValue, Slider, dropdown, row
 from amp_lessons.views.base.picture import Picture
-from amp_lessons.views.base.style import GRID, INK, KIND_COLOURS, PAPER, dtype_colour, house_style, text_on
+from amp_lessons.views.base.style import (
+    GRID,
+    INK,
+    KIND_COLOURS,
+    PAPER,
+    SMALL,
+    dtype_colour,
+    house_style,
+    text_on,
+)
 from amp_lessons.views.base.view import View
 from amp_lessons.views.widgets.stills import Still
 
@@ -236,7 +245,7 @@ def _draw_layers(axes: Axes, footprints: Footprints, stacks: Mapping[str, list[S
         _beside(axes, number * pitch + (len(footprints) - 1) / 2, name, 0.06)
         for place, (precision, stack) in enumerate(zip(footprints, layer, strict=True)):
             y = number * pitch + place
-            _beside(axes, y, precision, 0.008, fontsize=8, color=dtype_colour(precision))
+            _beside(axes, y, precision, 0.008, fontsize=SMALL, color=dtype_colour(precision))
             _draw_stack(axes, y, stack)
     kinds = sorted({kind for layer in stacks.values() for stack in layer for kind in stack}, key=_in_order)
     _finish(axes, "Saved for the backward pass, layer by layer", len(stacks) * pitch - 0.9)
@@ -248,7 +257,7 @@ def _draw_stack(axes: Axes, y: float, stack: Stack) -> None:
     for kind in sorted(stack, key=_in_order):
         axes.barh(y, stack[kind], left=left, height=0.86, **_saved_style(*kind))
         left += stack[kind]
-    axes.text(left, y, f" {memory(left)}" if left else " nothing", va="center", fontsize=8, color=INK)
+    axes.text(left, y, f" {memory(left)}" if left else " nothing", va="center", fontsize=SMALL, color=INK)
 
 
 def _in_order(kind: tuple[torch.dtype, bool]) -> tuple[bool, int, str]:
@@ -289,7 +298,7 @@ def draw_peak(axes: Axes, y: float, each: Footprint) -> None:
     for left, kind, nbytes in _parts(each):
         colour = KIND_COLOURS[kind]
         axes.barh(y, nbytes, left=left, height=0.8, facecolor=colour, edgecolor=PAPER, linewidth=0.6)
-    style: dict[str, Any] = {"va": "center", "fontsize": 8.5, "fontweight": "bold", "color": INK}
+    style: dict[str, Any] = {"va": "center", "fontsize": SMALL, "fontweight": "bold", "color": INK}
     axes.text(each.peak_bytes, y, f" {memory(each.peak_bytes)}", **style)
 
 
@@ -297,7 +306,7 @@ def _write_peak(axes: Axes, y: float, each: Footprint, longest: int) -> None:
     """Write into the parts of a bar how much they are, where there is room."""
     for left, kind, nbytes in _parts(each):
         if nbytes > 0.11 * longest:
-            style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
+            style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": SMALL}
             axes.text(left + nbytes / 2, y, memory(nbytes), color=text_on(KIND_COLOURS[kind]), **style)
 
 
@@ -333,4 +342,4 @@ def _legend(axes: Axes, patches: Iterable[Patch]) -> None:
         "bbox_to_anchor": (-_LEFT / (_RIGHT - _LEFT), 1.0),
         "borderaxespad": 0.2,
     }
-    axes.legend(handles=handles, ncols=max(1, len(handles)), fontsize=8, handlelength=1.4, **place)
+    axes.legend(handles=handles, ncols=max(1, len(handles)), fontsize=SMALL, handlelength=1.4, **place)

@@ -17,7 +17,7 @@ from amp_lessons.clinic import Curve, Observed
 from amp_lessons.quizzes import Choice, Question
 from amp_lessons.text.words import MEASURED_MARK, number
 from amp_lessons.views.base.picture import CAPTION_STYLE, Picture
-from amp_lessons.views.base.style import ACCENT, GRID, INK, ZONES, house_style
+from amp_lessons.views.base.style import ACCENT, GRID, INK, SMALL, ZONES, house_style
 from amp_lessons.views.base.view import View
 from amp_lessons.views.widgets.quiz import Quiz
 
@@ -134,7 +134,7 @@ def _draw(axes: Axes, curve: Curve) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlim(0.5, len(curve.values) + 0.5)
     axes.set_xlabel(curve.over)
-    axes.set_title(curve.quantity, fontsize=10 if len(curve.quantity) < 45 else 8, weight="normal")
+    axes.set_title(curve.quantity, fontsize=10 if len(curve.quantity) < 45 else SMALL, weight="normal")
     _keep_little_little(axes, curve.values)
     axes.ticklabel_format(axis="y", useOffset=False)
     axes.grid(axis="y", color=GRID)

@@ -18,7 +18,7 @@ from amp_lessons.measure import GPUS, Promise, Rate, Roof, Survey, Timing
 from amp_lessons.text.words import MEASURED_MARK, flop_rate, percent, three_digits
 from amp_lessons.views.base.controls import ControlValue, Slider, SliderWithField, dropdown, row, text_field
 from amp_lessons.views.base.picture import Picture
-from amp_lessons.views.base.style import GRID, INK, PAPER, QUIET, dtype_colour, house_style
+from amp_lessons.views.base.style import GRID, INK, PAPER, QUIET, SMALL, dtype_colour, house_style
 from amp_lessons.views.base.view import View
 from amp_lessons.views.widgets.stills import Still
 
@@ -276,7 +276,7 @@ def _name_roofs(axes: Axes, roofs: Sequence[Roof]) -> None:
     for roof in sorted(roofs, key=lambda roof: roof.flop_per_s):
         place = max(place + height, np.log10(roof.flop_per_s))
         words = f"{roof.precision} {flop_rate(roof.flop_per_s)}\nridge at {three_digits(roof.ridge_point)}"
-        style: dict[str, Any] = {"va": "center", "fontsize": 8.5, "color": INK, "linespacing": 1.1}
+        style: dict[str, Any] = {"va": "center", "fontsize": SMALL, "color": INK, "linespacing": 1.1}
         transform = axes.get_yaxis_transform()
         axes.plot(
             [1.012, 1.035],
@@ -354,4 +354,4 @@ def _legend(axes: Axes, operations: Sequence[Rate]) -> None:
         Line2D([], [], marker="*", label="your product", **{**style, "ms": 13}),
         Line2D([], [], marker="D", label="ridge point", **{**style, "mec": QUIET, "mew": 1.8, "ms": 6}),
     ]
-    axes.legend(handles=handles, loc="lower left", bbox_to_anchor=(1.01, 0), fontsize=8.5, handlelength=1.2)
+    axes.legend(handles=handles, loc="lower left", bbox_to_anchor=(1.01, 0), fontsize=SMALL, handlelength=1.2)

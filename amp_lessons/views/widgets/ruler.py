@@ -19,7 +19,7 @@ from amp_lessons.text.words import number, power, power_of_two
 from amp_lessons.views.base.controls import ControlValue, Slider, SliderWithField, row, text_field
 from amp_lessons.views.base.number_line import draw_chip, powers_of_two
 from amp_lessons.views.base.picture import Picture
-from amp_lessons.views.base.style import ACCENT, GRID, INK, QUIET, dtype_colour, house_style, tint
+from amp_lessons.views.base.style import ACCENT, GRID, INK, QUIET, SMALL, dtype_colour, house_style, tint
 from amp_lessons.views.base.view import View
 
 WIDEST_BINADES = 288.0
@@ -133,10 +133,10 @@ def ruler_picture(
         _label_sizes(axes, low, high)
         for row, float_format in enumerate(float_formats):
             _draw_format(axes, row + 0.5, float_format, low, high)
-        figure.text(1 - COUNTS + 0.012, 1 - 0.13 / height, "values in view", fontsize=8.5, color=QUIET)
+        figure.text(1 - COUNTS + 0.012, 1 - 0.13 / height, "values in view", fontsize=SMALL, color=QUIET)
         subnormal = any(_has_subnormals(each, low, high) for each in float_formats)
         legend = "dotted or thin: subnormal" if subnormal else ""
-        figure.text(LABELS, 1 - 0.13 / height, legend, fontsize=8.5, color=QUIET)
+        figure.text(LABELS, 1 - 0.13 / height, legend, fontsize=SMALL, color=QUIET)
         if tensors:
             strip_axes = figure.add_axes(
                 (LABELS, (AXIS_IN + rows) / height, width, strips / height), sharex=axes
@@ -165,7 +165,9 @@ def _draw_format(axes: Axes, y: float, float_format: FloatFormat, low: float, hi
     codes = float_format.codes_between(2.0**low, 2.0**high)
     colour = dtype_colour(float_format.name)
     beside = axes.get_yaxis_transform()
-    draw_chip(axes, -LABELS / (1 - LABELS - COUNTS) / 2, y, float_format.name, fontsize=8, transform=beside)
+    draw_chip(
+        axes, -LABELS / (1 - LABELS - COUNTS) / 2, y, float_format.name, fontsize=SMALL, transform=beside
+    )
     axes.text(1.015, y, f"{len(codes):,}", transform=beside, va="center", fontsize=9)
     axes.axhline(y, color=GRID, lw=0.8, zorder=0)
     if len(codes) > MOST_TICKS:
@@ -191,7 +193,7 @@ def _draw_bands(axes: Axes, y: float, float_format: FloatFormat, low: float, hig
     left, right = max(normal, low), min(largest, high)
     if right - left > 0.2 * (high - low):
         words = f"{2**float_format.mantissa_bits:,} per binade"
-        style: dict[str, Any] = {"ha": "center", "va": "center_baseline", "fontsize": 8, "color": INK}
+        style: dict[str, Any] = {"ha": "center", "va": "center_baseline", "fontsize": SMALL, "color": INK}
         axes.text((left + right) / 2, y, words, bbox=_PLATE, **style)
 
 
@@ -208,7 +210,7 @@ def _draw_tensors(axes: Axes, tensors: Mapping[str, np.ndarray], low: float, hig
         axes.stairs(bars, edges, baseline=floor, fill=True, color=ACCENT, alpha=0.75)
         axes.text(-0.015, place + 0.7, name, transform=beside, ha="right", color=INK, fontsize=9)
         axes.text(1.015, place + 0.6, f"{int(counts.sum()):,}", transform=beside, fontsize=9)
-        axes.text(1.015, place + 0.92, "non-zero elements", transform=beside, fontsize=8, color=QUIET)
+        axes.text(1.015, place + 0.92, "non-zero", transform=beside, fontsize=SMALL, color=QUIET)
 
 
 def sizes_in_order(tensor: Tensor) -> np.ndarray:
