@@ -104,7 +104,8 @@ class Memory:
         elif isinstance(event, events.MadeFinite):
             self.made_finite = event.line
         elif isinstance(event, (events.ScalerMade, events.AutocastEntered)) and not event.enabled:
-            self.switched_off.add(type(event))
+            if getattr(event, "own", True):
+                self.switched_off.add(type(event))
         elif isinstance(event, events.Backward):
             self.last_backward_scaled = event.scaler is not None
             self.unscaled_at = self.unscaled_at if self.last_backward_scaled else event.line

@@ -25,7 +25,7 @@ from amp_lessons.audit.recorder.events import (
     WeightsInHalf,
 )
 from amp_lessons.audit.recorder.gradients import parameters_of
-from amp_lessons.audit.recorder.later import Later, is_captured, may_read, read_together
+from amp_lessons.audit.recorder.later import Later, is_captured, is_distributed, may_read, read_together
 from amp_lessons.audit.recorder.places import line_outside
 from amp_lessons.audit.seen import LayerSeen, LayerStep, StepSeen
 from amp_lessons.precisions import HALVES
@@ -36,6 +36,8 @@ _NO_BINADE = -1000  # of zeros
 _MANY = 0.5  # of a layer's weights: of a norm that begins with 1 and 0, the ones stand still
 _LONGEST = 128  # steps of a layer that are kept
 _MOST_TRIES = 3  # to look at a step that is made, where others were skipped
+_SMALL_RATE = 1e-6  # below, it is asked whether fp32 itself would keep an update
+_HALF_A_SPACING = 2.0**-25  # of a number in fp32, as a part of it, at least
 
 
 @dataclass
@@ -197,7 +199,7 @@ class Sampler:
         self, optimizer: torch.optim.Optimizer, done: StepDone, lost: dict[str, float]
     ) -> None:
         """Report weights in 16 bits that the step left as they were."""
-        by_layer = self.names.by_layer(parameters_of(optimizer))
+        by_layer = self.names.by_layer(_would_move_in_fp32(optimizer))
         half = {name: p for name, p in by_layer.items() if p[0].dtype in HALVES.values() and name in lost}
         if not half or makes_good(optimizer):
             return
@@ -304,3 +306,18 @@ def _is_zero(rate: object) -> bool:
 def _rate(optimizer: torch.optim.Optimizer) -> float | None:
     rate = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
     return float(rate) if isinstance(rate, (int, float)) else None
+def _would_move_in_fp32(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """Return the parameters that a step would change if they were fp32, at a warm-up's rate for one."""
+    return [p for group in optimizer.param_groups for p in group["params"] if _is_enough(group.get("lr"), p)]
+
+
+def _is_enough(rate: object, parameter: Tensor) -> bool:
+    if not isinstance(rate, (int, float)) or abs(rate) >= _SMALL_RATE:
+        return True
+    if is_distributed(parameter) or not may_read(parameter):
+        return True
+    gradient = parameter.grad
+    largest = 1.0 if gradient is None or not gradient.numel() else float(gradient.abs().max())
+    return abs(rate) * max(1.0, largest) > _HALF_A_SPACING * float(parameter.detach().abs().mean())
+
+

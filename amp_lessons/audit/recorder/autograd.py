@@ -12,7 +12,7 @@ from torch import Tensor
 from amp_lessons.audit.recorder import events, graph
 from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.later import Later, is_batched, scale_of
-from amp_lessons.audit.recorder.places import line_outside, own_line
+from amp_lessons.audit.recorder.places import called_by_own_code, line_outside, own_line
 from amp_lessons.audit.recorder.shared import Known, Log, Loss, Part, Taken
 
 
@@ -42,6 +42,7 @@ class AutocastCalls(Part):
             device=context.device,
             dtype=context.fast_dtype,
             enabled=context._enabled,
+            own=called_by_own_code(),
         )
 
     def left(self) -> None:
@@ -146,7 +147,7 @@ class AutogradCalls(Part):
             "dtype": root.dtype,
             "made_by": graph.operations(root),
             "outside": graph.made_outside(root, self._here.switches),
-            "cast": graph.has_casts(root),
+            "cast": graph.may_have_casts(root),
             "scaler": scaler,
             "factor": factor,
             "averaged": graph.is_mean(root),
