@@ -263,11 +263,15 @@ def buffers_not_finite(seen: str, statistics: bool = True) -> Worded:
 
 
 @mistake("the weights themselves are inf or NaN", lesson="06", only_audit=True)
-def weights_broken(which: str) -> Worded:
-    """Report weights that are not finite; ``which`` names the layers that own them."""
+def weights_broken(
+    which: str,
+    how: str = "a step was made with gradients that were not finite, or that were too large",
+    hint: str = "",
+) -> Worded:
+    """Report weights that are not finite; ``which`` names the layers that own them, ``how`` what was seen."""
     return (
-        f"weights of {which} are inf or NaN: a step was made with gradients that were not finite, or that "
-        "were too large, and no later step takes that back",
-        "go back to a checkpoint whose weights are finite, and audit the training from there: it names the "
-        "first inf or NaN, and steps that were made past the scaler",
+        f"weights of {which} are inf or NaN: {how}, and no later step takes that back",
+        hint
+        or "go back to a checkpoint whose weights are finite, and audit the training from there: it names "
+        "the first inf or NaN, and steps that were made past the scaler",
     )

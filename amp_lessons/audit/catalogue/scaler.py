@@ -226,13 +226,36 @@ def always_overflows(steps: int, loss: float | None = None) -> Worded:
 
 
 @mistake("the scaler skips far more steps than its search for a larger scale", lesson="03", only_audit=True)
-def skipped_too_often(skipped: int, steps: int, growth_interval: int) -> Worded:
-    """Report ``skipped`` of the last ``steps``; ``growth_interval`` is the scaler's."""
+def skipped_too_often(
+    skipped: int,
+    steps: int,
+    growth_interval: int = 2000,
+    fell: tuple[float, float] | None = None,
+    broken: int = 0,
+) -> Worded:
+    """Report ``skipped`` of the last ``steps``; ``growth_interval`` is the scaler's.
+
+    Where all steps are known, the scale ``fell`` from one number to another, and the losses of so many of
+    the skipped ones were ``broken``: inf or NaN before they were scaled.
+    """
+    if fell is None:
+        return (
+            f"{skipped} of the last {steps} steps were skipped, and their batches lost; a scaler that has "
+            f"found its scale tries a larger one every {growth_interval:,} steps: most of these have another "
+            "reason",
+            "audit a part of the run: it names the module in whose pass the first inf or NaN appears; keep "
+            "that in fp32, or use bf16; where single batches overflow, look at their data",
+        )
+    losses = f"the loss of {broken} of them was inf or NaN before it was scaled"
+    if not broken:
+        losses = "all their losses were finite, so gradients overflowed in the backward pass"
     return (
-        f"{skipped} of the last {steps} steps were skipped, and their batches lost; a scaler that has found "
-        f"its scale tries a larger one every {growth_interval:,} steps: most of these have another reason",
-        "audit a part of the run: it names the module in whose pass the first inf or NaN appears; keep that "
-        "in fp32, or use bf16; where single batches overflow, look at their data",
+        f"{skipped} of {steps} steps were skipped, up to the end and not in a row, and their batches lost, "
+        f"while the scale went from {fell[0]:g} to {fell[1]:g}: {losses}; a scaler that looks for its scale "
+        "skips its first steps only, and one at each try of a larger scale",
+        "look for what these batches have in common, and for what overflows there: a division, a root or a "
+        "logarithm near 0 has gradients that fp16 cannot hold even where it is computed in fp32 with a small "
+        "eps: clamp(min=1e-2), say; keep in fp32 what overflows, or use bf16",
     )
 
 

@@ -11,7 +11,7 @@ from amp_lessons.audit.judging.rule import Memory, Verdict, likely, on, seen
 from amp_lessons.audit.recorder import events
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.precisions import HALVES
-from amp_lessons.text.words import listed
+from amp_lessons.text.words import counted, listed
 
 _HALVES = frozenset(HALVES.values())
 _MANY = 0.25  # of the weights, standing still
@@ -170,6 +170,21 @@ def scale_too_small(event: events.Underflow, memory: Memory) -> Iterator[Verdict
         yield likely(catalogue.steps.loss_not_scaled("the scaler's scale is 1"), why)
     else:
         yield likely(catalogue.steps.scale_too_small(event.scale, "small gradients vanish in fp16"), why)
+
+
+@on(events.WeightsBroken)
+def weights_broken(event: events.WeightsBroken, memory: Memory) -> Iterator[Verdict]:
+    """Report weights that a step has left inf or NaN."""
+    first, *others = event.layers
+    which = f"`{first}`" + (f" and {counted(len(others), 'other layer')}" if others else "")
+    how, hint = f"step {event.step + 1} was made with gradients that were inf or NaN", ""
+    if event.in_backward:
+        how += ", although its loss was finite: they came up in its backward pass"
+        hint = (
+            "look for what has no finite gradient at this batch: a root, a norm, a division or a logarithm "
+            "at 0, which wants an eps inside or a clamp; go on from a checkpoint before it"
+        )
+    yield seen(catalogue.precision.weights_broken(which, how, hint))
 
 
 @on(events.GradientsZero)

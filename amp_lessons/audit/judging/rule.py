@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -12,7 +12,7 @@ import torch
 
 from amp_lessons.audit.findings import Finding
 from amp_lessons.audit.recorder import events
-from amp_lessons.audit.seen import PrecisionSeen
+from amp_lessons.audit.seen import PrecisionSeen, StepSeen
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,8 @@ class Memory:
     windows: Counter[int] = field(default_factory=Counter)  # steps of an optimizer on a sum of means
     decays: dict[int, tuple[events.StepAsked, float]] = field(default_factory=dict)  # the first, the largest
     asked: str = ""  # the precision that a framework was asked for
+    steps: Callable[[], Sequence[StepSeen]] = tuple  # all of them, when they are asked for
+    skipped: dict[int, events.StepDone] = field(default_factory=dict)  # by their numbers
     stepped_directly: events.Line = None  # an optimizer whose gradients a scaler had scaled, last
 
     @property
@@ -143,6 +145,8 @@ class Memory:
             self.steps_of[which] += 1
             self.made_of[which] += done.happened
         self.steps_skipped += not done.happened
+        if not done.happened and len(self.skipped) < _MOST_KEPT:
+            self.skipped[done.step] = done
         if not done.happened and done.scaler is not None:
             self.skipped_since_update.add(done.scaler)
         self.skipped_in_a_row[done.optimizer] = (

@@ -11,6 +11,7 @@ from itertools import takewhile
 import torch
 from torch import Tensor, nn
 
+from amp_lessons.audit.numbers.broken import BrokenWeights
 from amp_lessons.audit.numbers.frames import FrameRecorder
 from amp_lessons.audit.numbers.layers import Remembered, dtypes_of, layer_step, makes_good, state_of
 from amp_lessons.audit.numbers.naming import Names, part_of, replicas
@@ -35,9 +36,9 @@ _FEW_BITS = 2.0**-20  # below, a number in fp16 has at most four significant bit
 _NO_BINADE = -1000  # of zeros
 _MANY = 0.5  # of a layer's weights: of a norm that begins with 1 and 0, the ones stand still
 _LONGEST = 128  # steps of a layer that are kept
-_MOST_TRIES = 3  # to look at a step that is made, where others were skipped
 _SMALL_RATE = 1e-6  # below, it is asked whether fp32 itself would keep an update
 _HALF_A_SPACING = 2.0**-25  # of a number in fp32, as a part of it, at least
+_MOST_TRIES = 3  # to look at a step that is made, where others were skipped
 
 
 @dataclass
@@ -74,6 +75,7 @@ class Sampler:
         origin: Callable[[Tensor], tuple[str, Line]],
     ) -> None:
         self.names, self.frames, self._report, self._origin = names, frames, report, origin
+        self.broken = BrokenWeights(names, report)
         self._every = every
         self._lines: list[_Line] = []
         self._read = 0  # of the lines: their numbers lie on no device any more
@@ -126,6 +128,7 @@ class Sampler:
         With a closure this comes when the step is over, and ``closure_begins`` before.
         """
         self.sampling = self._is_due(optimizer) and not is_captured()
+        self.broken.before_step(optimizer)
         self._asked[id(optimizer)] += 1
         self._now, self._remembered, self._under_autocast = {}, None, used is not None
         (of, before), self._before_closure = self._before_closure, (0, None)
@@ -152,6 +155,9 @@ class Sampler:
             lost = self._remembered.lost()
             self._tell_of_lost_updates(optimizer, done, lost)
         number = self._optimizers.setdefault(id(optimizer), len(self._optimizers))
+        self.broken.after_step(
+            optimizer, done, lambda: [s for s in self.steps if s.optimizer == number and s.happened]
+        )
         seen = StepSeen(
             index=done.step,
             optimizer=number,
@@ -303,9 +309,6 @@ def _is_zero(rate: object) -> bool:
     return free and rate == 0
 
 
-def _rate(optimizer: torch.optim.Optimizer) -> float | None:
-    rate = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
-    return float(rate) if isinstance(rate, (int, float)) else None
 def _would_move_in_fp32(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     """Return the parameters that a step would change if they were fp32, at a warm-up's rate for one."""
     return [p for group in optimizer.param_groups for p in group["params"] if _is_enough(group.get("lr"), p)]
@@ -321,3 +324,6 @@ def _is_enough(rate: object, parameter: Tensor) -> bool:
     return abs(rate) * max(1.0, largest) > _HALF_A_SPACING * float(parameter.detach().abs().mean())
 
 
+def _rate(optimizer: torch.optim.Optimizer) -> float | None:
+    rate = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
+    return float(rate) if isinstance(rate, (int, float)) else None

@@ -311,6 +311,17 @@ class BuffersBroken(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class WeightsBroken(Event):
+    """A step made with inf or NaN left weights of these ``layers`` so, and nothing put them back.
+
+    ``in_backward`` says that its loss was finite, and its gradients were not.
+    """
+
+    layers: tuple[str, ...]
+    in_backward: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class SummedInHalf(Event):
     """DDP was told to send gradients, and so to add them up, in 16 bits, by this ``hook``."""
 
@@ -345,11 +356,16 @@ class GradientsZero(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Ended(Event):
-    """The training ended by an exception; ``overflow`` says that a batch had just overflowed."""
+    """The training ended by an exception; ``overflow`` says that a batch had just overflowed.
+
+    ``stopped`` says that the script's own code ended it, where the gradients that no step had used yet were
+    inf or NaN, and the weights were finite.
+    """
 
     exception: str
     message: str
     overflow: bool
+    stopped: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

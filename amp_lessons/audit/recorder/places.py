@@ -88,6 +88,12 @@ def line_of(error: BaseException) -> _Line | None:
     return next((line for line in reversed(lines) if is_own(line[0])), None)
 
 
+def raised_by_own_code(error: BaseException) -> bool:
+    """Whether a person's own line raised an exception, not something that it called."""
+    *_, (frame, _) = [(None, 0), *traceback.walk_tb(error.__traceback__)]
+    return frame is not None and is_own(frame.f_code.co_filename)
+
+
 @cache
 def is_own(file: str) -> bool:
     """Whether a file is a person's own: no installed library, nothing of the course, no code made up."""
