@@ -6,7 +6,6 @@ the mark ``thorough``, or is one of the many cases of a test marked ``few``.
 
 from __future__ import annotations
 
-import gc
 import os
 import re
 import signal
@@ -84,9 +83,3 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return f"{found['file']} {found['id']}" if found else nodeid.partition("::")[0]
 
     return InFiles(config, log)
-
-
-def pytest_collection_finish() -> None:
-    """Take all that was imported out of the garbage collector's sight: audits look for models there."""
-    gc.collect()
-    gc.freeze()

@@ -127,7 +127,7 @@ def test_a_learner_pulls_a_new_version_over_a_lesson_edited_and_run(clones, tmp_
     with serving(
         make_lab("--no-browser", f"--port={free_port()}"), clone, tmp_path, PYTHONPATH=str(clone)
     ) as (ask, _):
-        assert sorted(entry["name"] for entry in ask()["content"]) == sorted([*LESSONS, "AGENTS.md"])
+        assert sorted(entry["name"] for entry in ask()["content"]) == sorted(LESSONS)
         lesson = ask(LESSONS[0])["content"]
         lesson["cells"][1]["outputs"] = [{"output_type": "stream", "name": "stdout", "text": "ran here\n"}]
         ask(LESSONS[0], "PUT", type="notebook", format="json", content=changed(lesson, "my notes"))
@@ -241,7 +241,7 @@ def test_the_wheel_opens_the_course_in_an_empty_folder(installed, tmp_path, as_u
     open_to_everyone(tmp_path)
     command = as_user([str(installed / "amp-lessons"), "lab", "--no-browser", f"--port={free_port()}"])
     with serving(command, empty, home) as (ask, log):
-        assert sorted(entry["name"] for entry in ask()["content"]) == sorted([*LESSONS, "AGENTS.md"])
+        assert sorted(entry["name"] for entry in ask()["content"]) == sorted(LESSONS)
         owner = (empty / "my_lessons" / LESSONS[0]).stat().st_uid
     told = log.read_text()
     assert f"Your own copy of the lessons is in {empty / 'my_lessons'}." in told

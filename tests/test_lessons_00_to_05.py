@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from itertools import cycle, islice
@@ -13,16 +12,10 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 
 from amp_lessons import autocast, bench, data, measure, models, scaling
 from amp_lessons.measure import Difference
+from tests.stored_lessons import text
 from tests.test_packaging import ROOT
 
 H200 = next(each for each in bench.recordings() if each.setup.device == "NVIDIA H200")
-
-
-def text(number: str, cell_id: str) -> str:
-    """The source of one cell of a lesson."""
-    (path,) = (ROOT / "notebooks").glob(f"{number}_*.ipynb")
-    (cell,) = (each for each in json.loads(path.read_text("utf-8"))["cells"] if each["id"] == cell_id)
-    return "".join(cell["source"])
 
 
 def said_on_the_h200(number: str) -> str:

@@ -182,10 +182,11 @@ UNDERFLOW = End(
 )
 CLIPPED = End(
     "scaler.step divides gradients that are too small already: they were clipped while they were scaled, or "
-    "what scaler.scale returned was not used. With SGD the steps become tiny; Adam divides by the gradients' "
-    "size, and hides it.",
+    "what scaler.scale returned was not used. With SGD the steps become tiny. Adam takes g / (g + eps) of a "
+    "step, where g is about 1.5·10⁻⁵ over the root of the number of weights: nearly all in a toy, an eighth "
+    "at 10⁸ weights.",
     "Call scaler.unscale_(optimizer) before clipping, and backward on what scaler.scale returned.",
-    "04",
+    "06",
     _WATCH
     + "print([finding.code for finding in seen.report.findings])\n"
     + "print([step.gradient_norm for step in seen.steps])",
@@ -216,6 +217,111 @@ NOT_AMP = End(
     "for each in (None, torch.bfloat16, torch.float16):\n"
     "    with torch.autocast(device.type, each, enabled=each is not None):\n"
     "        print(each, loss_fn(model(inputs), targets).item())",
+)
+
+# --- ends: it rises, though nothing is NaN
+TOO_FAST = End(
+    "It is not the precision: the learning rate is too high, the warm-up too short, or Adam, after a quiet "
+    "time, makes a step of up to three times the learning rate from one large gradient.",
+    "A lower rate or a longer warm-up; clip by the norm of the true gradients; β₂ = 0.95, which forgets "
+    "sooner. Look at the batch before the jump.",
+    "06",
+    "p = torch.nn.Parameter(torch.zeros(1))\n"
+    "adam = torch.optim.Adam([p], lr=1.0)\n"
+    "for gradient in [0.0] * 1000 + [1.0]:\n"
+    "    p.grad = torch.full((1,), gradient)\n    adam.step()\n"
+    "print(f'one gradient after 1,000 zeros: {-p.item():.1f} times the learning rate')",
+)
+TOO_COARSE = End(
+    "Numbers in 16 bits are too coarse somewhere: logits of the attention or of the head that have grown, a "
+    "difference of near equals, a long sum written by hand.",
+    "Find the module whose gradient is furthest off, and compute that line in fp32; for logits a z-loss, or "
+    "norms of queries and keys.",
+    "06",
+    "gradients = {}\n"
+    "for each in (None, dtype):\n"
+    "    model.zero_grad()\n"
+    "    with torch.autocast(device.type, each, enabled=each is not None):\n"
+    "        loss_fn(model(batch[0]), batch[1]).backward()\n"
+    "    gradients[each] = {name: p.grad.clone() for name, p in model.named_parameters()}\n"
+    "off = {n: ((gradients[dtype][n] - g).norm() / g.norm()).item() for n, g in gradients[None].items()}\n"
+    "print('furthest off:', *sorted(off.items(), key=lambda item: -item[1])[:3])",
+)
+
+# --- ends: on several GPUs
+PARTED = End(
+    "The ranks train models of their own: a step was made on gradients that were not reduced, one rank "
+    "skipped and another did not, or their scalers began with different scales.",
+    "Reduce before anything looks at the gradients; load the scaler on every rank; where you reduce or "
+    "shard by hand, or shard experts over fewer ranks, all-reduce the flag of inf as well.",
+    "08",
+    "import torch.distributed as dist\n\n"
+    "rank = dist.get_rank() if dist.is_initialized() else 0\n"
+    "train()\n"
+    "print('rank', rank, sum(p.detach().double().sum().item() for p in model.parameters()))",
+)
+WEIGHED = End(
+    "A mean is no mean: ranks with unequal numbers of images or tokens count as equals, a sum was not "
+    "divided, or it was divided twice.",
+    "Multiply a rank's mean loss by its count, times the ranks, over the count of all ranks. Test with plain "
+    "SGD: Adam hides a constant factor.",
+    "08",
+    "import torch.distributed as dist\n\n"
+    "counts = [(batch[1] != -100).sum().item()]\n"
+    "if dist.is_initialized():\n"
+    "    mine, counts = counts[0], [None] * dist.get_world_size()\n"
+    "    dist.all_gather_object(counts, mine)\n"
+    "print('targets that count, by rank:', counts)",
+)
+REDUCED = End(
+    "If two ranks are right and many are not: gradients are added up over the ranks in 16 bits, or the "
+    "larger batch needs another learning rate.",
+    "Reduce in fp32: MixedPrecisionPolicy(reduce_dtype=torch.float32), no 16-bit communication hook. Then "
+    "compare with one GPU at the same global batch, by accumulation.",
+    "08",
+    "from amp_lessons import parallel\n\n"
+    "gradients = parallel.rank_gradients(512, noise=0.1)\n"
+    "for each in (torch.float32, torch.bfloat16):\n"
+    "    found = parallel.reduction(gradients, each, 'ring')\n"
+    "    print(each, f'512 ranks in a ring: the mean is {found.relative_error:.1%} off')",
+)
+
+# --- ends: in FP8
+FP8_UNSCALED = End(
+    "Something is in 8 bits that must not be, or has no scale: weights or moments stored in FP8, a cast as "
+    "it is, or the head and the first layers, which lose most.",
+    "fp32 masters and optimizer; a scale for each tensor, row or block; leave the head in bf16, and see "
+    "whether it is then as in bf16.",
+    "09",
+    "loss_fn(model(batch[0]), batch[1]).backward()\n"
+    "for name, p in model.named_parameters():\n"
+    "    for scale in (1, p.grad.abs().max() / 448):\n"
+    "        zero = ((p.grad / scale).to(torch.float8_e4m3fn).float() == 0) & (p.grad != 0)\n"
+    "        print(f'{name}: {zero.float().mean():.0%} become zero in E4M3, divided by {scale:.1e}')",
+)
+FP8_OUTLIERS = End(
+    "Outliers have grown: one scale per tensor, or one from earlier steps, clips them or loses what is small "
+    "beside them.",
+    "Current scales instead of delayed ones; then a scale per row or block, with more layers in bf16. "
+    "Evaluate the same weights in bf16: if that is as bad, it is not FP8.",
+    "09",
+    "def look(module, inputs, output):\n"
+    "    sizes = inputs[0].detach().flatten(0, -2).abs().amax(0)\n"
+    "    print(f'{module}: the largest channel is {sizes.max() / sizes.median():.0f} times the median')\n\n"
+    "hooks = [m.register_forward_hook(look) for m in model.modules() if type(m) is torch.nn.Linear]\n"
+    "model(batch[0])\n"
+    "for hook in hooks:\n    hook.remove()",
+)
+FP8_SMALL = End(
+    "The products are too small to pay for their casts, the casts are not fused, or a side is no multiple of "
+    "16, which the kernels refuse.",
+    "Compile the model, or take Transformer Engine's fused modules; leave out small layers, and those "
+    "whose sides do not fit. Lesson 09 says which recipe for which GPU.",
+    "09",
+    "for name, layer in model.named_modules():\n"
+    "    if isinstance(layer, torch.nn.Linear):\n"
+    "        sides = tuple(layer.weight.shape)\n"
+    "        print(name, sides, 'refused' if any(n % 16 for n in sides) else 'small' * (min(sides) < 2048))",
 )
 
 # --- ends: slow, or full

@@ -55,31 +55,30 @@ def _in_fp32_too(if_not: End) -> SymptomQuestion:
     )
 
 
-def _do_the_weights_move(if_they_do: SymptomQuestion | End) -> SymptomQuestion:
-    return _ask(
-        "Do the weights move? Compare p.norm() before and after a few steps with what an fp32 run does.",
-        {
-            "not at all, and the loss scale falls": causes.ALWAYS,
-            "not at all, or only some; the weights are bf16 or fp16": causes.HALF_WEIGHTS,
-            "not at all, or only some; fp32 weights, autocast in fp16, the scale stands": causes.UNDERFLOW,
-            "not at all, or only some; fp32 weights, autocast in bf16": causes.NOT_STEPPED,
-            "by thousands of times less than in fp32; the loss is scaled": causes.CLIPPED,
-            "by thousands of times less than in fp32; the loss is not scaled": _ask(
-                "In which dtype?",
-                {
-                    "fp32 weights, autocast in fp16": causes.UNDERFLOW,
-                    "fp32 weights, autocast in bf16": causes.NOT_STEPPED,
-                    "the weights are bf16 or fp16": causes.HALF_WEIGHTS,
-                },
-            ),
-            "as far as in fp32": if_they_do,
-        },
-    )
-
-
 _TO_THE_LAST_DIGIT = _ask(
     "Is the mean loss of each epoch the same, to the last digit?",
     {"yes": causes.STALE, "no": causes.NOT_AMP},
+)
+_DO_THE_WEIGHTS_MOVE = _ask(
+    "How far do the weights move in a few steps, and how far in an fp32 run? Keep before = "
+    "p.detach().float().clone(), then print (p.float() - before).norm() / before.norm() and "
+    "(p != before).float().mean(); p.norm() may stay while the weights turn.",
+    {
+        "not at all, and the loss scale falls": causes.ALWAYS,
+        "not at all, or only some; the weights are bf16 or fp16": causes.HALF_WEIGHTS,
+        "not at all, or only some; fp32 weights, autocast in fp16, the scale stands": causes.UNDERFLOW,
+        "not at all, or only some; fp32 weights, autocast in bf16": causes.NOT_STEPPED,
+        "five to thousands of times less far than in fp32; the loss is scaled": causes.CLIPPED,
+        "five to thousands of times less far than in fp32; the loss is not scaled": _ask(
+            "In which dtype?",
+            {
+                "fp32 weights, autocast in fp16": causes.UNDERFLOW,
+                "fp32 weights, autocast in bf16": causes.NOT_STEPPED,
+                "the weights are bf16 or fp16": causes.HALF_WEIGHTS,
+            },
+        ),
+        "as far as in fp32": _TO_THE_LAST_DIGIT,
+    },
 )
 _FROM_WHEN_IN_FP16 = _ask(
     "From when on?",
@@ -164,8 +163,43 @@ SYMPTOMS = _ask(
                 ),
             },
         ),
-        "the loss is flat": _do_the_weights_move(_TO_THE_LAST_DIGIT),
-        "every epoch has the same loss": _do_the_weights_move(causes.STALE),
+        "the loss is flat": _DO_THE_WEIGHTS_MOVE,
+        "the loss rises or jumps, and is a number": _ask(
+            "Print the norm of the gradients, unscaled, at each step. Is it a number?",
+            {
+                "inf or NaN at some step, and the step is made": causes.UNGUARDED,
+                "a number at every step": _ask(
+                    "And in fp32, from the same weights, on the same batches?",
+                    {
+                        "it rises or jumps as well": causes.TOO_FAST,
+                        "only in 16 bits; the weights are bf16 or fp16": causes.HALF_WEIGHTS,
+                        "only in 16 bits; fp32 weights, under autocast": causes.TOO_COARSE,
+                    },
+                ),
+            },
+        ),
+        "it is worse on several GPUs than on one": _ask(
+            "Print a parameter's dtype, and a checksum of the weights, on each rank. Are they the same?",
+            {
+                "no, the ranks have parted": causes.PARTED,
+                "the shards are bf16 or fp16": causes.HALF_WEIGHTS,
+                "yes": _ask(
+                    "One step of plain SGD, on one rank and on two, on the same samples: the same update?",
+                    {
+                        "no": causes.WEIGHED,
+                        "yes, but for rounding": causes.REDUCED,
+                    },
+                ),
+            },
+        ),
+        "it computes in FP8, and is worse or slower": _ask(
+            "What of it?",
+            {
+                "the loss is worse from the first hundred steps on": causes.FP8_UNSCALED,
+                "the loss is worse after a long time": causes.FP8_OUTLIERS,
+                "it is no faster than bf16, or the kernel refuses": causes.FP8_SMALL,
+            },
+        ),
         "training is no faster than in fp32, or slower": _ask(
             "Where does it run?",
             {

@@ -39,21 +39,22 @@ class Typed:
     is_pattern: bool
 
 
-def parse(text: str, float_format: FloatFormat) -> Typed:
+def parse(text: str, float_format: FloatFormat, *, examples: str = _EXAMPLES) -> Typed:
     """Return what ``text`` means in ``float_format``: a number, or with 0x or 0b in front the bits of one.
 
     Bits in their fields, as ``pattern`` writes them (0 11110 1111111111), need nothing in front.
 
     Understands decimals of any size (rounded once, from the exact value), thousands separated by commas,
     powers (2^-24, 2⁻²⁴, 1.5*2^-3, 10**6), fractions, inf, nan and -0. A ``ValueError`` tells the learner
-    what to type instead.
+    what to type instead: ``examples``, where not all of these may stand.
     """
     require(text, str, "text", 'what a learner typed, such as "0.1"')
+    require(examples, str, "examples", "what may be typed, in words")
     require_format(float_format, "float_format")
     plain = _RAISED.sub(lambda raised: f"^{raised[0].translate(_LOWERED)}", text).translate(_PLAIN_SIGNS)
     cleaned = _SPACED_OPERATOR.sub(r"\1", plain.strip().lower())
     if not cleaned:
-        raise ValueError(f"Nothing typed yet. Try {_EXAMPLES}.")
+        raise ValueError(f"Nothing typed yet. Try {examples}.")
     if len(cleaned) > _LONGEST_TEXT:
         raise ValueError(
             f"That is {len(cleaned)} characters long; {_LONGEST_TEXT} are enough for any value here."
@@ -63,7 +64,7 @@ def parse(text: str, float_format: FloatFormat) -> Typed:
     if cleaned.startswith(("0x", "0b")):
         code = _code(cleaned, float_format)
         return Typed(text, float_format.decode(code), code, is_pattern=True)
-    value = _number(cleaned)
+    value = _number(cleaned, examples)
     return Typed(text, value, float_format.encode(value), is_pattern=False)
 
 
@@ -109,15 +110,15 @@ def _code(pattern: str, float_format: FloatFormat) -> int:
     return code
 
 
-def _number(text: str) -> Fraction | float:
+def _number(text: str, examples: str) -> Fraction | float:
     sign, magnitude = (-1, text[1:]) if text[0] == "-" else (1, text.removeprefix("+"))
     if magnitude in ("inf", "infinity", "nan"):
         return sign * float(magnitude)
-    exact = _magnitude(magnitude, text)
+    exact = _magnitude(magnitude, text, examples)
     return sign * exact if exact else math.copysign(0.0, sign)
 
 
-def _magnitude(magnitude: str, text: str) -> Fraction:
+def _magnitude(magnitude: str, text: str, examples: str) -> Fraction:
     if "," in magnitude:
         magnitude = _without_thousands(magnitude, text)
     if power := _POWER.fullmatch(magnitude):
@@ -125,7 +126,7 @@ def _magnitude(magnitude: str, text: str) -> Fraction:
         return _decimal(factor or "1") * _raised(base, int(exponent), text)
     top, slash, bottom = magnitude.partition("/")
     if not all(re.fullmatch(_UNSIGNED, part) for part in ([top, bottom] if slash else [top])):
-        raise ValueError(f"“{text}” is not a number. Try {_EXAMPLES}.")
+        raise ValueError(f"“{text}” is not a number. Try {examples}.")
     return _divided(_decimal(top), _decimal(bottom or "1"), text)
 
 

@@ -2,12 +2,14 @@
 
 The course's own notebooks are stored with what their cells show, for readers on GitHub. To a learner that
 would be the answer below each question, and the verdict below each check. In a fresh lesson one line stands
-where a cell will show a view: how to run the cell, and what for.
+where a cell will show a view: how to run the cell, and what for. What is for readers elsewhere is left out:
+links that open the lesson on Colab and Kaggle, and the cell that installs the course there.
 """
 
 from __future__ import annotations
 
 import json
+import platform
 import re
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,8 @@ from typing import Any
 Notebook = dict[str, Any]
 
 _TO_COME = "amp_lessons_to_come"  # in the metadata of that line: what was never run is nobody's work
+_INSTALLS = "install"  # the id of the cell that does so on Colab and Kaggle
+_OPENS_ELSEWHERE = re.compile(r"\n*^\[Open in Colab\]\(.*$", re.MULTILINE)
 _VIEW = re.compile(r"\bviews\.(\w+)\(")
 _WHAT_FOR = {
     "AuditFindings": "see what the audit has found",
@@ -37,13 +41,43 @@ _WHAT_FOR = {
 
 def text_of(stored: Path) -> str:
     """Return what the file of a fresh lesson holds, made of the notebook ``stored``."""
-    fresh = without_outputs(json.loads(stored.read_text(encoding="utf-8")))
+    fresh = _of_this_machine(without_outputs(json.loads(stored.read_text(encoding="utf-8"))))
     return json.dumps(fresh, indent=1, ensure_ascii=False) + "\n"
 
 
 def without_outputs(notebook: Notebook) -> Notebook:
     """Return a notebook with nothing run: of what its cells show, only that there will be something."""
     return {**notebook, "cells": [_not_run(cell) for cell in notebook["cells"]]}
+
+
+def _of_this_machine(notebook: Notebook) -> Notebook:
+    """Return a notebook without what opens or installs it elsewhere, and with its kernel's language in full.
+
+    JupyterLab completes that when the kernel starts; the lesson would count as changed by who only reads it.
+    """
+    cells = [_opened_here(cell) for cell in notebook["cells"] if cell.get("id") != _INSTALLS]
+    metadata = {**notebook.get("metadata", {}), "language_info": _language()}
+    return {**notebook, "cells": cells, "metadata": metadata}
+
+
+def _opened_here(cell: dict[str, Any]) -> dict[str, Any]:
+    text = "".join(cell.get("source", ""))
+    if cell.get("cell_type") != "markdown" or not _OPENS_ELSEWHERE.search(text):
+        return cell
+    return {**cell, "source": _OPENS_ELSEWHERE.sub("", text)}
+
+
+def _language() -> dict[str, Any]:
+    """Return what an IPython kernel of this Python says of its language."""
+    return {
+        "name": "python",
+        "version": platform.python_version(),
+        "mimetype": "text/x-python",
+        "codemirror_mode": {"name": "ipython", "version": 3},
+        "pygments_lexer": "ipython3",
+        "nbconvert_exporter": "python",
+        "file_extension": ".py",
+    }
 
 
 def is_to_come(value: Any) -> bool:

@@ -40,7 +40,7 @@ def parse_scale(text: str) -> float:
     """
     from amp_lessons.formats.typed import parse  # only for what somebody types
 
-    value = parse(text, FORMATS["fp32"]).value
+    value = parse(text, FORMATS["fp32"], examples="65536, 1e4 or 2^16").value
     try:
         return check_scale(float(value))
     except OverflowError:

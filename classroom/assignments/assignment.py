@@ -95,7 +95,7 @@ def _lesson(lesson: str) -> tuple[dict[str, Any], str]:
     """Return a lesson, as every learner gets it, and its name."""
     exercises_of(lesson)
     path = next(originals().glob(f"{lesson}_*.ipynb"))
-    return json.loads(fresh.text_of(path)), path.stem
+    return fresh.without_outputs(json.loads(path.read_text("utf-8"))), path.stem
 
 
 def _cell(written: dict[str, Any], exercise: Exercise, part: str) -> dict[str, Any]:

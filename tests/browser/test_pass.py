@@ -80,7 +80,7 @@ def test_a_fresh_copy_opens_on_the_first_lesson_and_nothing_was_run(lab_server, 
     assert "/lab/tree/00_start_here.ipynb" in page.url
     root = page.request.get(lab_server.url("/api/contents")).json()
     notebooks = {path.name for path in (REPOSITORY / "notebooks").glob("*.ipynb")}
-    assert {entry["name"] for entry in root["content"]} - {"notebooks"} == notebooks | {"AGENTS.md"}
+    assert {entry["name"] for entry in root["content"]} - {"notebooks"} == notebooks
     expect(page.get_by_text("Run this cell (Shift+Enter) to answer a question.").first).to_be_visible()
     outputs = page.locator(".jp-OutputArea-output")
     assert outputs.locator("img").count() == 0

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 
-from amp_lessons import clinic
+import pytest
+import torch
+from torch.nn import functional
+
+from amp_lessons import autocast, clinic, models
 from amp_lessons.exercises.exercise import cell_id
 from amp_lessons.quizzes import question
 from tests.notebook_rules import source
@@ -46,6 +51,76 @@ def test_the_words_count_the_patients_and_exercises_of_the_core():
     assert "for the core, 3 exercises included" in source(CELLS[0])
     assert "ten more patients" in source(CELLS[0])
     assert "four of them in its core" in source(CELLS[IDS.index("silent")])
+
+
+def test_a_patient_that_is_named_by_its_number_is_the_one_that_is_meant():
+    named = {
+        (number, each): clinic.patients()[int(each) - 1].id
+        for number in ("06", "07")
+        for path in (ROOT / "notebooks").glob(f"{number}_*.ipynb")
+        for cell in json.loads(path.read_text("utf-8"))["cells"]
+        if cell["cell_type"] == "markdown"
+        for each in re.findall(r"patient (\d+)", source(cell))
+    }
+    assert named == {("06", "12"): "heal_fatal_batch", ("07", "4"): "heal_nan_in_tests"}
+
+
+def first_step_of_adam(width):
+    """How far one step of the first patient, as it came, moves a weight, as a fraction of the rate."""
+    model, lr = models.digits_classifier(width), 1e-3
+    before = [p.detach().clone() for p in model.parameters()]
+    batch = torch.rand(4, 64, generator=torch.Generator().manual_seed(0)), torch.arange(4)
+    clinic.patient("heal_standstill").broken(
+        *(model, [batch], torch.optim.Adam(model.parameters(), lr=lr), functional.cross_entropy, 1),
+        max_norm=0.01,
+        device_type="cpu",
+        dtype=torch.float16,
+    )
+    moved = [(p.detach() - b).abs() for p, b in zip(model.parameters(), before, strict=True)]
+    weights = sum(p.numel() for p in model.parameters())
+    size = 0.01 / 65536 / weights**0.5
+    return sum(each.sum().item() for each in moved) / weights / lr, size / (size + 1e-8)
+
+
+def test_adam_hides_clipping_before_unscaling_in_a_small_model_and_shows_it_in_a_large_one():
+    """With a hundredth of the lesson's max_norm a model a hundredth as wide shows what a large one does."""
+    small, of_small = first_step_of_adam(8)
+    wide, of_wide = first_step_of_adam(512)
+    assert small > 5 * wide
+    for found, most in ((small, of_small), (wide, of_wide)):
+        assert found <= most
+    said = source(CELLS[IDS.index("heal-standstill-adam-why")])
+    assert "1.5·10⁻⁵/√n" in said
+    assert float(f"{1 / 65536:.1e}") == 1.5e-5
+    times = [1 + 1e-8 * 65536 * n**0.5 for n in (10**8, 5 * 10**9)]
+    assert 7 < times[0] < 10
+    assert 45 < times[1] < 60
+
+
+def test_nan_leaves_a_running_mean_only_by_reset_running_stats():
+    norm, good = torch.nn.BatchNorm1d(2), torch.arange(16.0).reshape(8, 2)
+    norm(good * torch.inf)
+    for _ in range(1000):
+        norm(good)
+    assert not norm.running_mean.isfinite().any()
+    norm.reset_running_stats()
+    for _ in range(100):
+        norm(good)
+    assert torch.allclose(norm.running_mean, good.mean(0), rtol=0.01)
+    assert "`reset_running_stats()`" in source(CELLS[IDS.index("heal-nan-in-tests-why")])
+
+
+@pytest.mark.parametrize(("device_type", "casts_first"), [("cpu", True), ("cuda", False)])
+def test_where_autocast_casts_the_outputs_before_the_loss(device_type, casts_first):
+    logits = torch.randn(8, 32000, generator=torch.Generator().manual_seed(0)).bfloat16()
+    targets = torch.arange(8)
+    exact = functional.cross_entropy(logits.float(), targets, reduction="none")
+    with autocast.region(device_type, torch.bfloat16):
+        loss = functional.cross_entropy(logits, targets, reduction="none")
+    off = (loss - exact).abs().max()
+    assert loss.dtype == torch.float32
+    assert (off < 1e-4) == casts_first
+    assert off < 0.08
 
 
 def test_all_curves_are_shown_and_asked_and_the_healthy_ones_counted():

@@ -49,7 +49,7 @@ def without_a_scaler():
 
 
 def test_every_symptom_of_the_lesson_is_there_and_every_way_ends_within_five_questions():
-    assert len(symptoms.SYMPTOMS.answers) == 8
+    assert len(symptoms.SYMPTOMS.answers) == 10
     assert len(PATHS) >= 25
     assert max(len(path.answered) for path in PATHS) <= 5
 
@@ -69,7 +69,8 @@ TRUE_IN_BF16 = [
     *(causes.IN_FP32_TOO, causes.ONE_BATCH, causes.ROUNDED, causes.UNGUARDED, causes.HALF_WEIGHTS),
     *(causes.NOT_STEPPED, causes.STALE, causes.NOT_AMP, causes.CPU, causes.SMALL, causes.FP32_PART),
     *(causes.GRAPHS, causes.NOT_HALVED, causes.AVERAGE, causes.LONG, causes.METRIC, causes.RESTART),
-    *(causes.AUDIT, causes.STATISTICS),
+    *(causes.AUDIT, causes.STATISTICS, causes.TOO_FAST, causes.TOO_COARSE, causes.PARTED, causes.WEIGHED),
+    *(causes.REDUCED, causes.FP8_UNSCALED, causes.FP8_OUTLIERS, causes.FP8_SMALL),
 ]
 TRUE_WITH_A_SCALER = [causes.ALWAYS, causes.BF16_SCALER, causes.CLIPPED, causes.ANEW]
 
@@ -210,6 +211,66 @@ def test_a_training_goes_on_as_it_was_only_if_all_of_it_was_saved(forgotten):
     train(*first)
     train(*second)
     assert torch.equal(first[0].weight, second[0].weight) == (forgotten is None)
+
+
+def measured_as_the_tree_says(p, before):
+    """What the two expressions in the question about movement say of a parameter."""
+    (asked,) = {
+        q.text for path in PATHS for q, _ in path.answered if q.text.startswith("How far do the weights")
+    }
+    found = re.findall(
+        r"\(p\.float\(\) - before\)\.norm\(\) / before\.norm\(\)|\(p != before\)\S+mean\(\)", asked
+    )
+    assert len(found) == 2
+    return [eval(each, {"p": p, "before": before}).item() for each in found]
+
+
+def after_steps(dtype, lr, steps=5):
+    draws = torch.Generator().manual_seed(0)
+    p = torch.nn.Parameter((0.04 * torch.randn(384, 1536, generator=draws)).to(dtype))
+    before, norm = p.detach().float().clone(), p.norm().item()
+    adam = torch.optim.AdamW([p], lr=lr)
+    for _ in range(steps):
+        p.grad = torch.randn(p.shape, generator=draws).to(dtype)
+        adam.step()
+    return p.norm().item() / norm - 1, *measured_as_the_tree_says(p, before)
+
+
+def test_movement_is_measured_by_what_tells_a_matrix_that_learns_from_one_that_stands():
+    by_norm, moved, changed = after_steps(torch.bfloat16, 3e-4)
+    assert by_norm == 0, "the norm of a bf16 matrix is bf16, and this one learns"
+    assert moved > 0.005
+    assert changed > 0.8
+    assert after_steps(torch.bfloat16, 2e-5)[2] < 0.4, "here most updates are rounded away"
+    by_norm, moved, changed = after_steps(torch.float32, 2e-5)
+    assert abs(by_norm) < moved / 10, "and the norm of an fp32 matrix hardly changes as it turns"
+    assert changed > 0.99
+
+
+def test_after_a_quiet_time_adam_makes_up_to_three_steps_in_one():
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        exec(causes.TOO_FAST.code, {"torch": torch})
+    assert 2 < float(re.search(r"zeros: ([\d.]+) times", said.getvalue())[1]) < 3.2
+
+
+class _AddsALargeNumber(torch.nn.Module):
+    """Its second layer is given what is left of a small number after a large one came and went."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(64, 16), torch.nn.Linear(16, 8)
+
+    def forward(self, x):
+        return self.second(self.first(x) + 256 - 256)
+
+
+def test_what_is_too_coarse_in_16_bits_is_named_first():
+    said, script = io.StringIO(), without_a_scaler()
+    script["model"] = models.seeded(_AddsALargeNumber, 0)
+    with contextlib.redirect_stdout(said):
+        exec(causes.TOO_COARSE.code, script)
+    assert said.getvalue().split("'")[1] == "second.weight"
 
 
 def test_nan_asks_for_the_dtype_first():

@@ -228,3 +228,15 @@ def test_reset_needs_a_copy(originals, here, capsys):
     assert amp_lessons("reset", "03") == 1
     assert "is no copy of the lessons" in capsys.readouterr().err
     assert list(here.iterdir()) == []
+
+
+def test_what_assistants_are_asked_is_not_among_the_learners_files(tmp_path):
+    from jupyter_server.services.contents.largefilemanager import AsyncLargeFileManager
+    from traitlets.config import JSONFileConfigLoader
+
+    from amp_lessons.commands.lab import JUPYTER_CONFIG
+
+    settings = JSONFileConfigLoader("jupyter_server_config.json", str(JUPYTER_CONFIG)).load_config()
+    browser = AsyncLargeFileManager(root_dir=str(tmp_path), config=settings)
+    shown = ("03_loss_scaling.ipynb", "train.py", "notes.md", "AGENTS.md", "__pycache__")
+    assert [name for name in shown if browser.should_list(name)] == list(shown[:3])

@@ -1,6 +1,8 @@
 import math
+from dataclasses import replace
 
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
 
 from amp_lessons import exercises, views
 from amp_lessons.audit.findings import failed, passed, todo
@@ -58,6 +60,32 @@ def test_a_scaler_is_drawn_beside_pytorchs():
     html = shown._repr_mimebundle_()["text/html"]
     assert html.index("counter_not_reset") < html.index("<img alt=") < html.index("<summary>The numbers")
     assert html.count("<table>") == 1
+
+
+def test_what_agrees_is_not_drawn_where_the_attempt_is_refused():
+    refused = exercises.check("loss_scaler", scaler(update=update_that_forgets_to_start_again))
+    (differs,) = refused.comparisons
+    agrees = replace(differs, yours=differs.expected)
+    both = Checked(replace(refused, comparisons=(agrees, differs)))
+    assert len(both.picture.figure.axes) == 1
+    assert "all the way" not in both.caption
+    alone = Checked(replace(refused, comparisons=(agrees,)))
+    assert alone.picture is None
+    assert len(Checked(replace(refused, comparisons=(replace(differs, yours=()),))).caption) == 0
+
+
+def test_who_stops_a_check_reads_one_sentence_and_no_cell_after_it_runs(monkeypatch):
+    def stopped(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(exercises, "check", stopped)
+    shell = InteractiveShell()
+    shown = []
+    monkeypatch.setattr(shell, "_showtraceback", lambda kind, error, lines: shown.append(lines))
+    result = shell.run_cell("from amp_lessons import views; views.check('loss_scaler', None)")
+    assert isinstance(result.error_in_exec, KeyboardInterrupt)
+    (lines,) = shown
+    assert lines == ["You stopped the check. Nothing was counted; run the cell again when you like."]
 
 
 def test_a_passed_scaler_is_drawn_too():

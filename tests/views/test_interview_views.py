@@ -226,7 +226,7 @@ def test_code_is_handed_in_from_a_cell(mock):
     assert mock._said.value == shown
     assert mock.hand_in(mock.mock.exercise.solution).passed
     assert mock.asked is None
-    assert "1 failed hand-in" in str(mock.report)
+    assert "1 failed hand-in" in " ".join(str(mock.report).split())  # where its lines break hangs on the task
 
 
 def test_without_a_kernel_one_reads_what_it_is(mock):

@@ -1,4 +1,5 @@
 import io
+import re
 
 import numpy as np
 import pytest
@@ -107,6 +108,25 @@ def test_a_scale_that_is_none_is_answered_in_words_and_the_view_lives_on(gradien
     view.exponent = 3
     assert view.caption.startswith("Scale 2³:")
     assert view._typed.error == ""
+
+
+def test_beyond_the_sliders_ends_its_readout_says_so_until_it_is_moved(gradients):
+    view = CensusView(gradients)
+    for typed, said in (("2^-30", "below 2⁰ = 1"), ("2^50", "above 2⁴⁰ = 1,099,511,627,776"), ("2^10", "")):
+        view.scale = typed
+        assert view._slider.beyond == said
+    view.scale = "2^-30"
+    view.exponent = 3
+    assert view._slider.beyond == ""
+
+
+@pytest.mark.parametrize("typed", ["banana", " "])
+def test_examples_in_a_message_are_accepted_by_the_field(gradients, typed):
+    view = CensusView(gradients)
+    view.scale = typed
+    for example in re.search(r"Try (.*)\.", view._typed.error)[1].replace(" or ", ", ").split(", "):
+        view.scale = example
+        assert view._typed.error == ""
 
 
 def test_a_layer_is_shown_alone_and_all_layers_add_up(gradients):

@@ -3,6 +3,7 @@ import torch
 
 from amp_lessons.material import data, models
 from amp_lessons.views import CycleView, ScalerView
+from amp_lessons.views.base import states
 from tests.views.hands import press
 
 cross_entropy = torch.nn.functional.cross_entropy
@@ -87,3 +88,13 @@ def test_gradients_travel_in_half_precision_and_arrive_in_fp32(cycle_view):
     dtypes = cycle_view.snapshot.dtypes
     assert dtypes["output_gradient"] == torch.float16
     assert dtypes["gradient"] == dtypes["weight"] == dtypes["loss"] == torch.float32
+
+
+def test_on_a_page_every_second_step_can_be_made_to_be_skipped(batches):
+    view = ScalerView(models.digits_classifier(16), batches, cross_entropy)
+    moving = {axis.name: axis for axis in states.axes(view)}
+    moving["growth_interval"].move(0)
+    last = [step.skipped for step in view.timeline.steps[-20:]]
+    assert 0.3 < sum(last) / len(last) < 0.7
+    moving["growth_interval"].move(9)
+    assert sum(step.skipped for step in view.timeline.steps[-20:]) < sum(last) / 2

@@ -38,7 +38,7 @@ def loss_outside_autocast(half: str, loss: str = "the loss") -> Worded:
     return (
         f"{loss} was computed outside autocast on {half} outputs, so it is itself {half}: it loses "
         "digits, and in fp16 the scale 65536 overflows at the very start of backward",
-        "compute the loss inside the autocast context, which computes losses in fp32, or on outputs.float()",
+        "compute the loss inside the autocast context, which returns losses in fp32, or on outputs.float()",
     )
 
 

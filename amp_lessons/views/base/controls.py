@@ -29,6 +29,8 @@ class Slider(anywidget.AnyWidget):
     # The page knows what it has just set: sent back, it would only stand in the way of the picture.
     value = traitlets.Int(0).tag(sync=True, echo_update=False)
     readouts = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    # What stands in place of a readout, for a number that lies beyond the ends; a move takes it away.
+    beyond = traitlets.Unicode().tag(sync=True)
     disabled = traitlets.Bool(False).tag(sync=True)
     # How much room label and readout take, in characters: those of one view share it.
     label_width = traitlets.Int(0).tag(sync=True)
@@ -49,6 +51,11 @@ class Slider(anywidget.AnyWidget):
         """
         readouts = [words(position) for position in range(minimum, maximum + 1)] if words else []
         super().__init__(label=label, min=minimum, max=maximum, value=value, readouts=readouts)
+
+    @property
+    def readout(self) -> str:
+        """What the page shows beside the slider, at the position that it has."""
+        return self.readouts[self.value - self.min] if self.readouts else str(self.value)
 
     @traitlets.validate("value")
     def _keep_inside(self, proposal: dict[str, Any]) -> int:
@@ -113,8 +120,14 @@ class SliderWithField:
         field.observe(self._field_typed, "value")
 
     def follow(self, number: float) -> None:
-        """Move the slider to the position nearest to ``number``; that is not reported as a move."""
-        self._put(self._slider, round(number))
+        """Move the slider to the position nearest to ``number``; that is not reported as a move.
+
+        Beyond an end its readout says so: no position is what was typed.
+        """
+        slider = self._slider
+        self._put(slider, round(number))
+        side = "below" if number < slider.min else "above" if number > slider.max else ""
+        slider.beyond = side and f"{side} {slider.readout}"  # it stands at that end now
 
     def _put(self, control: Slider | Field, value: int | str) -> None:
         self._quiet = True
@@ -125,6 +138,7 @@ class SliderWithField:
         if not self._quiet:
             self._put(self._field, "")
             self._field.error = ""
+            self._slider.beyond = ""
             self._moved(change["new"])
 
     def _field_typed(self, change: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ function render({ model, el }) {
 
   const words = () => {
     const value = model.get("value");
-    return model.get("readouts")[value - model.get("min")] ?? String(value);
+    return model.get("beyond") || (model.get("readouts")[value - model.get("min")] ?? String(value));
   };
   const show = () => {
     name.textContent = model.get("label");
@@ -24,6 +24,7 @@ function render({ model, el }) {
     input.disabled = model.get("disabled");
   };
   input.addEventListener("input", () => {
+    model.set("beyond", "");
     model.set("value", Number(input.value));
     model.save_changes();
   });

@@ -28,9 +28,13 @@ class Checked:
     """A report and its drawing, seen together. As text it is the report alone."""
 
     def __init__(self, report: Report) -> None:
-        """Show ``report``; its comparisons become the picture."""
+        """Show ``report``; its comparisons become the picture, of a refused attempt those that differ."""
         self.report = report
-        drawn = tuple(each for each in report.comparisons if each.expected and each.yours)
+        drawn = tuple(
+            each
+            for each in report.comparisons
+            if each.expected and each.yours and (report.passed or _differ(each))
+        )
         self.caption = " ".join(map(describe, drawn))
         self.picture: Picture | None = comparison_picture(drawn) if drawn else None
 
@@ -59,20 +63,48 @@ class Checked:
         return Markup("{}<details><summary>The numbers</summary>{}</details>").format(drawing, numbers)
 
 
+class CheckStopped(KeyboardInterrupt):
+    """The learner stopped a check: an interrupt, so that no cell after it runs, told in one sentence."""
+
+    def __init__(self) -> None:
+        """Say so."""
+        super().__init__("You stopped the check. Nothing was counted; run the cell again when you like.")
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython shows in place of a traceback."""
+        return [str(self)]
+
+
 def check(exercise_id: str, attempt: Any, *, time_limit_s: float = 10.0) -> Checked:
-    """Check an attempt with ``exercises.check``, show the report and draw the result; raises as that does."""
-    checked = Checked(exercises.check(exercise_id, attempt, time_limit_s=time_limit_s))
+    """Check an attempt with ``exercises.check``, show the report and draw the result.
+
+    Raises CheckStopped, a KeyboardInterrupt, where the learner stops it, else as ``exercises.check`` does.
+    """
+    try:
+        report = exercises.check(exercise_id, attempt, time_limit_s=time_limit_s)
+    except KeyboardInterrupt:
+        raise CheckStopped from None
+    checked = Checked(report)
     refresh_cards(exercise_id)
     count_again()
     return checked
+
+
+def _differ(comparison: SideBySide) -> bool:
+    """Return whether the learner's numbers are others than the expected ones, or not as many."""
+    return _first_apart(comparison) is not None or len(comparison.expected) != len(comparison.yours)
+
+
+def _first_apart(comparison: SideBySide) -> int | None:
+    pairs = enumerate(zip(comparison.expected, comparison.yours, strict=False))
+    return next((index for index, pair in pairs if not _same(*pair)), None)
 
 
 def describe(comparison: SideBySide) -> str:
     """Describe how far the learner's numbers agree with the expected ones."""
     expected, yours = comparison.expected, comparison.yours
     what = comparison.quantity[0].upper() + comparison.quantity[1:]
-    common = min(len(expected), len(yours))
-    first = next((i for i in range(common) if not _same(expected[i], yours[i])), None)
+    first = _first_apart(comparison)
     same = "; up to there it is the same." if first != 0 else "."
     if first is not None:
         values = f"{power_of_two(yours[first])} instead of {power_of_two(expected[first])}"

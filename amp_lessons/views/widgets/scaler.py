@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from torch import Tensor, nn
 
 from amp_lessons.scaling import ScalerStep, ScalerTimeline
-from amp_lessons.text.words import MEASURED_MARK, power, power_of_two
+from amp_lessons.text.words import MEASURED_MARK, counted, power, power_of_two
 from amp_lessons.views.base.controls import Slider, button, dropdown, row
 from amp_lessons.views.base.picture import Picture
 from amp_lessons.views.base.style import ACCENT, GRID, INK, QUIET, ZONES, house_style
@@ -25,7 +25,7 @@ STEPS_A_PRESS = 20
 class ScalerView(View):
     """A real GradScaler over real training steps; changing a knob starts the run again."""
 
-    on_pages = ("_init_exponent", "_growth")
+    on_pages = ("_interval", "_growth")  # lesson 03 asks for every second step to be skipped
 
     def __init__(
         self,
@@ -41,7 +41,9 @@ class ScalerView(View):
         self._start, self._loader, self._loss_fn, self._first_steps = model, loader, loss_fn, steps
         exponent = torch.tensor(init_scale).log2().round().int().item()
         self._init_exponent = Slider("init_scale", 0, 40, int(exponent), words=lambda e: power(2, e))
-        self._interval = Slider("growth_interval", 1, 40, growth_interval, words=lambda n: f"{n} clean steps")
+        self._interval = Slider(
+            "growth_interval", 1, 40, growth_interval, words=lambda n: counted(n, "clean step")
+        )
         self._growth = dropdown("growth_factor", [1.5, 2.0, 4.0], 2.0)
         self._backoff = dropdown("backoff_factor", [0.25, 0.5, 0.75], 0.5)
         more = button(f"Train {STEPS_A_PRESS} more steps", "continue the run with real training steps")
@@ -116,7 +118,7 @@ def timeline_picture(timeline: ScalerTimeline) -> Picture:
             2,
             1,
             sharex=True,
-            gridspec_kw={"height_ratios": [3, 1], "left": 0.09, "right": 0.985, "top": 0.96, "bottom": 0.13},
+            gridspec_kw={"height_ratios": [3, 1], "left": 0.09, "right": 0.985, "top": 0.9, "bottom": 0.13},
         )
         _draw_scale(scale_axes, timeline)
         _draw_count(count_axes, timeline)
@@ -145,7 +147,7 @@ def _draw_scale(axes: Axes, timeline: ScalerTimeline) -> None:
     axes.grid(axis="y", color=GRID)
     axes.set_ylabel("loss scale")
     axes.plot([], [], "X", color=overflow.colour, ms=9, label="overflow: step skipped")
-    axes.legend(loc="upper right")
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0)  # above: never over the hatching
 
 
 def _draw_count(axes: Axes, timeline: ScalerTimeline) -> None:

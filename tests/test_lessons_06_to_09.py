@@ -1,0 +1,213 @@
+"""What lessons 06 to 09 say of real sizes, of several ranks and of libraries, held by counts and casts."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor.debug import CommDebugMode
+
+from amp_lessons import clinic, measure
+from amp_lessons.parallel.traffic import fake_group
+from tests.stored_lessons import cells, printed, text
+from tests.test_packaging import ROOT
+
+TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
+E4M3_LARGEST = 448.0
+
+
+# --- 06: when AMP breaks
+def test_a_patient_of_the_core_trains_in_bf16_and_without_a_scaler():
+    core = list(cells("06"))
+    core = core[: core.index("deeper")]
+    shown = [text("06", each) for each in core if text("06", each).startswith("views.Patient(")]
+    sources = [clinic.patient(each.split('"')[1]).source for each in shown]
+    assert [("bfloat16" in each, "GradScaler" in each) for each in sources].count((True, False)) == 1
+
+
+def test_what_the_lesson_printed_of_adam_and_clipping_before_unscaling_is_what_adam_does_at_that_size():
+    rows = re.findall(
+        r"([\d,]+) weights as it came: .* at most (\d+)% of lr", printed("06", "heal-standstill-adam-run")
+    )
+    assert len(rows) == 4
+    moved = {}
+    for count, percent in rows:
+        weights = int(count.replace(",", ""))
+        weight = torch.nn.Parameter(torch.zeros(1))
+        weight.grad = torch.full((1,), 1 / 65536 / weights**0.5)
+        torch.optim.Adam([weight], lr=1e-3).step()
+        moved[weights] = -weight.item() / 1e-3
+        assert f"{moved[weights]:.0%}" == f"{percent}%"
+    assert moved[9_000] > 0.9, "a toy hides the mistake"
+    assert moved[7 * 10**9] < 0.03 < moved[124 * 10**6] < 0.15, "and real sizes show it"
+
+
+# --- 07: real models
+def norm_after_decay_and_noise(dtype: torch.dtype, lr: float) -> float:
+    """By which part of a weight's norm fused AdamW's decay shortens it, with noise for gradients."""
+    norms = []
+    for decay in (0.0, 0.1):
+        draws = torch.Generator().manual_seed(0)
+        weight = torch.nn.Parameter((0.05 * torch.randn(4000, generator=draws)).to(dtype))
+        adam = torch.optim.AdamW([weight], lr=lr, weight_decay=decay, fused=True)
+        for _ in range(300):
+            weight.grad = torch.randn(4000, generator=draws).to(dtype)
+            adam.step()
+        norms.append(weight.detach().double().norm().item())
+    return 1 - norms[1] / norms[0]
+
+
+@pytest.mark.parametrize(("lr", "least", "most"), [(2e-5, -0.05, 0.05), (3e-4, 0.1, 0.5)])
+def test_fused_adam_in_bf16_loses_weight_decay_at_2e_5_and_keeps_a_part_of_it_at_3e_4(lr, least, most):
+    in_bf16, in_fp32 = (norm_after_decay_and_noise(dtype, lr) for dtype in (torch.bfloat16, torch.float32))
+    assert least < in_bf16 / in_fp32 < most
+
+
+@pytest.mark.skipif(TORCH < (2, 12), reason="came with PyTorch 2.12")
+def test_cudas_fused_adam_takes_moments_in_bf16_before_2_15():
+    header = Path(torch.__file__).parent / "include/ATen/native/cuda/fused_adam_utils.cuh"
+    if not header.exists():
+        pytest.skip("this wheel has no headers of CUDA's kernels")
+    assert "validate_mixed_precision_dtypes" in header.read_text("utf-8")
+    assert "from PyTorch 2.12 on" in text("07", "decay-why")
+
+
+@pytest.mark.skipif(TORCH < (2, 10), reason="grad_dtype came with PyTorch 2.10")
+def test_an_fp16_weight_with_grad_dtype_fp32_is_unscaled_before_2_15():
+    weight, scaler = torch.nn.Parameter(torch.ones(3).half()), torch.amp.GradScaler("cpu")
+    weight.grad_dtype = torch.float32
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    scaler.scale((weight * 1e-6).sum()).backward()
+    scaler.unscale_(optimizer)
+    assert weight.grad.dtype == torch.float32
+    assert "since PyTorch 2.10 unless you set `grad_dtype`" in text("07", "unscale-why")
+
+
+class SharesItsInput(torch.nn.Module):
+    """Two layers that read one input, as query and value do."""
+
+    def __init__(self):
+        super().__init__()
+        self.query, self.value = torch.nn.Linear(64, 64), torch.nn.Linear(64, 64)
+
+    def forward(self, x):
+        return self.query(x) * self.value(x)
+
+
+def test_fp32_adapters_keep_a_copy_of_their_input_each_which_without_peft_s_casts_they_share():
+    peft = pytest.importorskip("peft")
+    from peft.helpers import disable_input_dtype_casting
+
+    torch.manual_seed(0)
+    options = peft.LoraConfig(r=8, target_modules=["query", "value"], init_lora_weights=False)
+    model = peft.get_peft_model(SharesItsInput().bfloat16(), options)
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    assert {p.dtype for p in trained.values()} == {torch.float32}
+
+    def kept_and_gradients(tokens: int):
+        batch = torch.linspace(-1, 1, tokens * 64).reshape(tokens, 64).bfloat16()
+        kept = measure.saved_activation_bytes(model, batch, dtype=torch.bfloat16, device_type="cpu")
+        model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            model(batch).float().square().sum().backward()
+        return kept, {name: p.grad for name, p in trained.items()}
+
+    for tokens in (128, 512):
+        dear, wanted = kept_and_gradients(tokens)
+        with disable_input_dtype_casting(model):
+            cheap, found = kept_and_gradients(tokens)
+        assert dear.pop(torch.bfloat16) - cheap.pop(torch.bfloat16) == tokens * 64 * 2
+        assert dear == cheap, "no copy in fp32 is kept"
+        assert all(torch.equal(wanted[name], found[name]) for name in trained)
+
+
+def test_the_lesson_measured_what_the_casts_of_real_adapters_keep_as_more_than_the_adapters():
+    with_casts, without = map(float, re.findall(r"([\d.]+) MiB", printed("07", "lora-kept")))
+    one_copy = 32 * 16 * 384 * 2 / 2**20
+    assert with_casts - without == pytest.approx(2 * one_copy, abs=0.1), "one in each of two layers"
+    assert with_casts - without > 101_384 * 4 / 2**20
+    assert "0.4 MiB" in text("07", "lora-cost")
+
+
+# --- 08: many GPUs
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norms = torch.nn.ModuleList(torch.nn.LayerNorm(8) for _ in range(2))
+        self.products = torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(2))
+
+    def forward(self, x):
+        for norm, product in zip(self.norms, self.products, strict=True):
+            x = x + product(norm(x))
+        return x
+
+
+IN_BF16 = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
+
+
+@pytest.fixture
+def mesh():
+    """Two ranks that are there in name only: what is called is counted, and nothing is sent."""
+    with fake_group(2) as mesh:
+        yield mesh
+
+
+def collectives(mesh, norms: str, blocks: bool = True) -> tuple[int, int]:
+    """All-gathers and reduce-scatters of one step of twelve blocks, as a rank calls them."""
+    model = torch.nn.Sequential(*(Block() for _ in range(12)), torch.nn.Linear(8, 8))
+    mine = [norm for block in model[:12] for norm in block.norms]
+    own = MixedPrecisionPolicy(torch.float32, torch.float32, output_dtype=torch.bfloat16)
+    for group in {"none": [], "together": [mine], "each": mine}[norms]:
+        fully_shard(group, mesh=mesh, mp_policy=own)
+    for module in (*(model[:12] if blocks else ()), model):
+        fully_shard(module, mesh=mesh, mp_policy=IN_BF16)
+    with CommDebugMode() as counted:
+        model(torch.ones(2, 8)).float().sum().backward()
+    calls = {str(each): times for each, times in counted.get_comm_counts().items()}
+    kinds = ("gather", "reduce_scatter")
+    return tuple(sum(times for name, times in calls.items() if kind in name) for kind in kinds)
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook")  # CommDebugMode's
+def test_norms_in_one_call_cost_two_gathers_more_and_norms_one_by_one_three_times_as_many(mesh):
+    said = text("08", "islands-why")
+    for norms, words in {
+        "together": "{} all-gathers and {} reduce-scatters",
+        "each": "each of 24 norms {} and {}",
+        "none": "without policies of their own {} and {}",
+    }.items():
+        assert words.format(*collectives(mesh, norms)) in said
+    assert "# all norms in one call" in text("08", "islands-run")
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook")
+def test_sharded_at_the_root_alone_a_model_is_gathered_at_once_so_the_lesson_shards_its_blocks(mesh):
+    assert collectives(mesh, "none", blocks=False) == (1, 1)
+    assert "for module in (*blocks, model)" in text("08", "fsdp-run")
+
+
+def test_while_the_reduction_waits_there_is_no_shard_of_the_gradient(mesh):
+    layer = torch.nn.Linear(8, 8)
+    fully_shard(layer, mesh=mesh, mp_policy=IN_BF16)
+    shards = []
+    for waits in (True, False):
+        layer.set_requires_gradient_sync(not waits)
+        layer(torch.ones(2, 8)).float().sum().backward()
+        shards.append(layer.weight.grad is not None)
+    assert shards == [False, True]
+
+
+# --- 09: FP8 and FP4
+def test_what_is_too_large_for_e4m3_saturates_from_2_13_on_and_was_nan_before():
+    found = torch.tensor([465.0, 1e6, torch.inf]).to(torch.float8_e4m3fn).float()
+    assert bool((found == E4M3_LARGEST).all()) == (TORCH >= (2, 13))
+    assert bool(found.isnan().all()) == (TORCH < (2, 13))
+    for said in (
+        text("09", "cast-why"),
+        (ROOT / "amp_lessons/exercises/scaled_cast/card.md").read_text("utf-8"),
+    ):
+        assert "2.13" in said
+        assert "2.12" not in said
