@@ -177,9 +177,15 @@ def weights_broken(event: events.WeightsBroken, memory: Memory) -> Iterator[Verd
     """Report weights that a step has left inf or NaN."""
     first, *others = event.layers
     which = f"`{first}`" + (f" and {counted(len(others), 'other layer')}" if others else "")
-    how, hint = f"step {event.step + 1} was made with gradients that were inf or NaN", ""
+    how, hint = (
+        f"step {event.step + 1} was made with gradients that were not finite, or that were too large",
+        "",
+    )
     if event.in_backward:
-        how += ", although its loss was finite: they came up in its backward pass"
+        how = (
+            f"step {event.step + 1} was made with gradients that were inf or NaN, although its loss was finite: "
+            "they came up in its backward pass"
+        )
         hint = (
             "look for what has no finite gradient at this batch: a root, a norm, a division or a logarithm "
             "at 0, which wants an eps inside or a clamp; go on from a checkpoint before it"

@@ -17,6 +17,7 @@ from amp_lessons.audit.seen import StepSeen
 _LOW = 16.0  # a first scale: 1/4096 of the default
 _TOO_MANY = 20  # skipped steps in a row: from 65536 down to 1/16
 _MANY_BETWEEN = 6  # skipped steps between others: gradients that differ by a factor of 64
+_LONG = 20  # steps: in fewer, single batches that overflow are many
 _LEAST_SCALE = 1.0
 _PATIENT = 3  # skipped steps in a row, after which a loop may give up with good reason
 _TOO_MANY_BROKEN = 8  # skipped steps in a row whose loss was inf or NaN, which no scale has done
@@ -86,7 +87,7 @@ def _is_no_search(steps: Sequence[StepSeen]) -> bool:
     raised = sum(later.scale > step.scale for step, later in pairwise(after))
     in_the_end = sum(at >= len(after) * 2 / 3 for at in skipped)
     in_a_row = max((length for happened, length in rows[1:] if not happened), default=0)
-    many = len(skipped) - raised >= max(_MANY_BETWEEN, len(after) / 5)
+    many = len(after) >= _LONG and len(skipped) - raised >= max(_MANY_BETWEEN, len(after) / 5)
     return many and in_the_end > 1 and in_a_row < _TOO_MANY_BROKEN
 
 

@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from amp_lessons import audit
+from amp_lessons.audit.numbers import broken
+from amp_lessons.audit.recorder import later
 from amp_lessons.audit.report.report import Report
 
 
@@ -77,6 +79,20 @@ def test_weights_that_the_last_step_of_all_has_broken_are_seen():
     with audit.watch(model) as seen:
         train_once_on_its_own_outputs(model, optimizer, distance, None, at=6, steps=7)
     assert of(seen.report, "weights_broken").first_step == 6
+
+
+@pytest.mark.parametrize("steps", [7, 25])
+def test_weights_on_a_device_that_is_not_waited_for_are_looked_at_with_the_next_sample_or_at_the_end(
+    steps, monkeypatch
+):
+    sampled = lambda tensor: later._closely  # noqa: E731
+    monkeypatch.setattr(broken, "may_read", sampled)
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with audit.watch(model) as seen:
+        train_once_on_its_own_outputs(model, optimizer, distance, torch.bfloat16, at=5, steps=steps)
+    found = of(seen.report, "weights_broken")
+    assert (found.first_step, found.count) == (5, 1)
 
 
 def test_weights_that_a_loop_puts_back_are_no_mistake():
