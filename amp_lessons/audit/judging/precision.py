@@ -183,8 +183,8 @@ def weights_broken(event: events.WeightsBroken, memory: Memory) -> Iterator[Verd
     )
     if event.in_backward:
         how = (
-            f"step {event.step + 1} was made with gradients that were inf or NaN, although its loss was finite: "
-            "they came up in its backward pass"
+            f"step {event.step + 1} was made with gradients that were inf or NaN, although its loss was "
+            "finite: they came up in its backward pass"
         )
         hint = (
             "look for what has no finite gradient at this batch: a root, a norm, a division or a logarithm "
