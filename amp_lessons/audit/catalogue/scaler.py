@@ -110,6 +110,18 @@ def update_every_batch() -> Worded:
     )
 
 
+@mistake("two scalers with different scales fed one step", lesson="03", only_audit=True)
+def two_scalers(scales: tuple[float | None, ...]) -> Worded:
+    """Report gradients of one step that two scalers had scaled, at these ``scales``."""
+    theirs = " and ".join("a scale that is not known" if each is None else f"{each:g}" for each in scales)
+    return (
+        f"two scalers have scaled losses whose gradients were added up for one step, at {theirs}: the step "
+        "divides all of them by one scale, so that the others count too much, or too little",
+        "one scaler for all losses of an optimizer: scaler.scale(a).backward(), scaler.scale(b).backward(), "
+        "then scaler.step(optimizer) and scaler.update() once",
+    )
+
+
 @mistake("scaler.update() was called twice in one iteration", costs="stops")
 def update_twice() -> Worded:
     """Report a second ``update`` in one iteration."""
@@ -186,13 +198,20 @@ def deprecated_api(spelling: str) -> Worded:
     )
 
 
-@mistake("scaler.step was given a closure", costs="stops")
-def closure() -> Worded:
-    """Report that ``scaler.step`` was given more than the optimizer."""
+@mistake("scaler.step was given a closure")
+def closure(wants_closure: bool = False) -> Worded:
+    """Report a closure given to ``scaler.step``, which the optimizer needs where it ``wants_closure``."""
+    hint = "do forward and backward yourself, then scaler.step(optimizer) without a closure"
+    if wants_closure:
+        hint = (
+            "an optimizer that computes its loss several times in a step, as LBFGS does, needs the closure, "
+            "and no scaler can be used with it: call optimizer.step(closure), with loss.backward() in the "
+            "closure and autocast in bf16, which needs no scaler, or in fp32"
+        )
     return (
         "scaler.step was given a closure; the scaler cannot check gradients that the closure computes "
         "afterwards",
-        "do forward and backward yourself, then scaler.step(optimizer) without a closure",
+        hint,
     )
 
 
@@ -300,9 +319,13 @@ def average_on_skipped_step(advanced: int, steps: int) -> Worded:
 
 
 @mistake("checkpoints lack the scaler's state", only_audit=True, costs="beside")
-def scaler_not_saved(skipped: int = 0) -> Worded:
-    """Report a checkpoint with an optimizer's state and without the scaler's, after ``skipped`` steps."""
-    again = f", and skips steps until it has fallen again ({skipped} skipped here)" if skipped else ""
+def scaler_not_saved(before: int = 0, since: int = 0) -> Worded:
+    """Report a checkpoint with an optimizer's state and without the scaler's.
+
+    So many steps were skipped ``before`` it was written and ``since``.
+    """
+    skipped = f"{since} skipped here since" if since else f"{before} skipped here until then"
+    again = f", and skips steps until it has fallen again ({skipped})" if before or since else ""
     return (
         "checkpoints were written with the optimizer's state and without the scaler's: training that goes on "
         f"from them starts again at the first scale{again}",

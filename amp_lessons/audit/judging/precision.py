@@ -14,6 +14,7 @@ from amp_lessons.precisions import HALVES
 from amp_lessons.text.words import counted, listed
 
 _HALVES = frozenset(HALVES.values())
+_CONVERTED = "parameters that the optimizer steps were converted to, or made in,"
 _MANY = 0.25  # of the weights, standing still
 
 
@@ -22,6 +23,12 @@ def backward_in_autocast(event: events.Backward, memory: Memory) -> Iterator[Ver
     """Report a backward pass that ran inside autocast."""
     if event.autocast is not None:
         yield seen(catalogue.precision.backward_in_autocast(dtype_name(event.autocast)), event.autocast_at)
+
+
+@on(events.ProductsInStep)
+def step_in_autocast(event: events.ProductsInStep, memory: Memory) -> Iterator[Verdict]:
+    """Report an optimizer's own products that autocast cast."""
+    yield seen(catalogue.precision.step_in_autocast(dtype_name(event.dtype)))
 
 
 @on(events.StaleForward)
@@ -103,7 +110,8 @@ def fp16_without_scaling(event: events.Backward, memory: Memory) -> Iterator[Ver
 def weights_in_fp16(event: events.StepAsked, memory: Memory) -> Iterator[Verdict]:
     """Report an optimizer that steps weights in fp16."""
     if event.half == torch.float16:
-        yield seen(catalogue.precision.half_parameters(), event.cast_at)
+        which = "parameters that the optimizer steps are in" if event.cast_at is None else _CONVERTED
+        yield seen(catalogue.precision.half_parameters(which, bool(memory.enabled_scalers)), event.cast_at)
 
 
 @on(events.WeightsInHalf)

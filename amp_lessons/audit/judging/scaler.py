@@ -163,6 +163,10 @@ def _where(code: str, event: events.Refused, memory: Memory) -> events.Line:
 
 
 def _unscaled_again(event: events.Refused, memory: Memory) -> Finding:
+    first, last = (_place(called, "unscale_") for called in (event.called, event.called[::-1]))
+    between = event.called[first + 1 : len(event.called) - last - 1]
+    if "scaler.step" not in between and "zero_grad" in between:  # nothing is added up: an iteration has ended
+        return catalogue.scaler.no_update()
     if event.called.count("unscale_") > 1 or ("unscale_" in event.called and "update" in event.called_before):
         every_batch = event.called.count("backward") > 1 and "scaler.step" not in event.called
         if every_batch and event.called_before.count("backward") != 1:
@@ -171,6 +175,10 @@ def _unscaled_again(event: events.Refused, memory: Memory) -> Finding:
             return catalogue.scaler.no_update()
         return catalogue.steps.unscale_twice()
     return catalogue.scaler.no_update()
+
+
+def _place(called: tuple[str, ...], name: str) -> int:
+    return called.index(name) if name in called else len(called)
 
 
 def _stepped_again(event: events.Refused, memory: Memory) -> Finding:

@@ -147,11 +147,13 @@ class GradientsMixed(Event):
     of another scale.
 
     They are used at ``used_at``. ``cleared`` says that gradients that a step had applied were cleared before.
+    Where two scalers have scaled them, ``scales`` are theirs, None where one is not known.
     """
 
     applied: bool
     used_at: Line = None
     cleared: bool = False
+    scales: tuple[float | None, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,6 +229,13 @@ class StepAsked(Event):
     asked: str = ""
     means_added_up: int = 0
     means_made_at: Line = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProductsInStep(Event):
+    """An optimizer's step began inside autocast, which has cast products of its own to this dtype."""
+
+    dtype: torch.dtype
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -370,7 +379,9 @@ class Ended(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class ClosureGiven(Event):
-    """``scaler.step`` was given a closure."""
+    """``scaler.step`` was given a closure, which the optimizer ``wants``, and not only takes."""
+
+    wants: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
