@@ -18,6 +18,7 @@ _Found = dict[tuple[str, events.Line], tuple[Verdict, int, int]]  # verdict, fir
 _AT_THE_END = (
     gradients.added_to_applied,
     precision.decay_never_acts,
+    precision.unscaled_by_hand,
     scaler.begins_low,
     scaler.skips_again_and_again,
     beside.scaler_not_saved,

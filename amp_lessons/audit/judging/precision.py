@@ -15,6 +15,7 @@ from amp_lessons.text.words import counted, listed
 
 _HALVES = frozenset(HALVES.values())
 _CONVERTED = "parameters that the optimizer steps were converted to, or made in,"
+_MOST_NAMED = 3
 _MANY = 0.25  # of the weights, standing still
 
 
@@ -66,16 +67,27 @@ def _in_half(event: events.LossScaled | events.Backward, dtype: torch.dtype) -> 
 
 
 @on(events.Backward)
+def part_outside_autocast(event: events.Backward, memory: Memory) -> Iterator[Verdict]:
+    """Report a part of the loss in 16 bits outside autocast, which a cast of the result does not mend."""
+    part = event.part_in_half
+    if part is not None:
+        what = f"a part of the loss (`{part.operation}`)"
+        yield seen(catalogue.steps.loss_outside_autocast(dtype_name(part.dtype), what, part=True), part.line)
+
+
+@on(events.Backward)
 def no_autocast(event: events.Backward, memory: Memory) -> Iterator[Verdict]:
     """Report a scaled loss for which nothing was computed in 16 bits."""
-    if event.scaler is not None and not event.forward and not event.cast:
+    inside = event.inside  # known of steps that are looked at closely
+    cast = event.cast or inside is None or inside.compiled or inside.halves or inside.weights
+    if event.scaler is not None and not event.forward and not cast:
         yield seen(catalogue.precision.no_autocast("the forward pass", dtype_name(torch.float16)))
 
 
 @on(events.ForwardSeen)
 def forward_without_autocast(event: events.ForwardSeen, memory: Memory) -> Iterator[Verdict]:
     """Report layers that all ran without autocast, although the loss was scaled for fp16."""
-    if event.without and not event.with_autocast and memory.last_backward_scaled:
+    if event.without and not event.with_autocast and memory.last_backward_scaled and not memory.by_hand:
         yield seen(catalogue.precision.no_autocast("the forward pass", dtype_name(torch.float16)))
     elif event.without and not event.with_autocast and memory.asked in HALVES and not memory.autocast:
         hint = "give the model to accelerator.prepare, or run it inside with accelerator.autocast():"
@@ -104,6 +116,20 @@ def fp16_without_scaling(event: events.Backward, memory: Memory) -> Iterator[Ver
     elif event.factor <= 1.0:
         why = "autocast ran in fp16 since the last step, and no scaler's scale is in this loss's graph"
         yield likely(catalogue.steps.loss_not_scaled("no scaler has seen it"), why)
+
+
+def unscaled_by_hand(memory: Memory) -> Iterator[tuple[events.Event, Verdict]]:
+    """Suspect, at the end, a loss that went backward, unscaled, through what was cast to fp16 by hand."""
+    if memory.fp16_by_hand is None or memory.any_scaled:
+        return
+    effect = "gradients below 2⁻²⁵ vanish in fp16"
+    if memory.zeros:
+        shares = [f"{share:.0%} of those of `{layer}`" for layer, share in memory.zeros.items()]
+        effect += f", and {listed(shares[:_MOST_NAMED])} were exactly 0"
+    seen_of = "it was computed in fp16 by hand, outside autocast, and no scaler has seen it"
+    why = "fp16 is in this loss's graph, and no scaler's scale"
+    hint = "call scaler.scale(loss).backward() and scaler.step(optimizer), or cast to bf16"
+    yield memory.fp16_by_hand, likely(catalogue.steps.loss_not_scaled(seen_of, effect, hint=hint), why)
 
 
 @on(events.StepAsked)

@@ -24,6 +24,7 @@ from amp_lessons.audit.recorder.events import (
     Underflow,
     UpdatesLost,
     WeightsInHalf,
+    Zeros,
 )
 from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.later import Later, is_captured, is_distributed, may_read, read_together
@@ -35,6 +36,7 @@ _FIRST_SCALE = 2.0**16  # a scaler's, unless it is told otherwise
 _FEW_BITS = 2.0**-20  # below, a number in fp16 has at most four significant bits
 _NO_BINADE = -1000  # of zeros
 _MANY = 0.5  # of a layer's weights: of a norm that begins with 1 and 0, the ones stand still
+_MOST_ZERO = 0.9  # of a layer's gradients: units that are off at a batch leave fewer
 _LONGEST = 128  # steps of a layer that are kept
 _SMALL_RATE = 1e-6  # below, it is asked whether fp32 itself would keep an update
 _HALF_A_SPACING = 2.0**-25  # of a number in fp32, as a part of it, at least
@@ -183,7 +185,11 @@ class Sampler:
     def _tell_of_zeros(
         self, optimizer: torch.optim.Optimizer, step: int, scale: float, used: torch.dtype | None
     ) -> None:
-        """Report gradients that are all exactly 0, at two steps in a row: one may be a batch's own."""
+        """Report gradients that are mostly exactly 0; all of them, at two steps: one may be a batch's own."""
+        shares = {layer: now.zero_fraction for layer, now in self._now.items()}
+        most = {layer: share for layer, share in shares.items() if share > _MOST_ZERO}
+        if most:
+            self._report(Zeros(step=step, line=line_outside(), shares=most))
         if not self._now or any(each.zero_fraction < 1.0 for each in self._now.values()):
             self._all_zero.discard(id(optimizer))
             return

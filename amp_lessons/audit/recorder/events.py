@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import torch
 
 from amp_lessons.audit.recorder.gradients import Change
+from amp_lessons.audit.recorder.graph import Inside, PartInHalf
 
 Line = tuple[str, int] | None
 
@@ -113,6 +114,8 @@ class Backward(Event):
     last step. ``loss`` is the loss, unscaled, where reading it costs nothing. It was ``made_at`` one line,
     ``cast_at`` another, and the context that was still open began ``autocast_at`` a third. ``averaged`` says
     that it is a mean as it is, ``summed`` in which 16-bit dtype the gradients were added to others.
+    ``inside`` is what its graph is made of and ``part_in_half`` a part of it that autocast would have kept in
+    fp32, where this step is looked at closely.
     """
 
     dtype: torch.dtype
@@ -132,6 +135,8 @@ class Backward(Event):
     autocast_at: Line = None
     averaged: bool = False
     summed: torch.dtype | None = None
+    inside: Inside | None = None
+    part_in_half: PartInHalf | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -361,6 +366,13 @@ class GradientsZero(Event):
 
     used: torch.dtype | None
     scale: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Zeros(Event):
+    """Most gradients of some layers, by name, were exactly 0: these ``shares``."""
+
+    shares: dict[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)

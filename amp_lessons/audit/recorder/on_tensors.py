@@ -29,6 +29,7 @@ from amp_lessons.precisions import HALVES
 
 _HALVES = frozenset(HALVES.values())
 _WHOLE = frozenset((torch.int16, torch.int32, torch.int64))
+_PARTS = ("log_softmax", "softmax", "logsumexp", "exp", "log", "pow", "cumsum", "prod")
 _PRODUCTS = ("matmul", "mm", "bmm", "mv", "addmm", "baddbmm", "addmv", "addbmm")
 _LEAST_POSITIONS = 257  # bf16 has all whole numbers up to 256
 _MOST_COUNTED = 65536  # whole numbers that are compared with what 16 bits make of them
@@ -196,6 +197,8 @@ class _Spies:
                 yield owner, name, self.lost
             for name in ("nan_to_num", "nan_to_num_"):
                 yield owner, name, self.made_finite
+            for name in _PARTS:
+                yield owner, name, self.parted
             for name in _PRODUCTS:
                 yield owner, name, self.product
         for name in ("einsum", "tensordot"):
@@ -224,6 +227,11 @@ class _Spies:
         """Note where a loss was made, or what may become one."""
         if isinstance(result, Tensor) and result.grad_fn is not None and result.numel() == 1:
             graph.note_line(result, graph.MADE_AT, own_line())
+
+    def parted(self, result: Any, *args: Any, **kwargs: Any) -> None:
+        """Note where what may be a part of a loss was computed in 16 bits."""
+        if isinstance(result, Tensor) and result.dtype in _HALVES and result.grad_fn is not None:
+            graph.note_line(result, graph.PART_AT, own_line())
 
     def made_finite(self, result: Any, *args: Any, **kwargs: Any) -> None:
         """Report inf and NaN taken out of a gradient that is still scaled."""

@@ -188,7 +188,8 @@ def what_ran(document: Document) -> Iterator[str]:
 def _say_autocast(ran: PrecisionEntry) -> str:
     if ran["autocast"]:
         return f"{listed(ran['autocast'])} autocast"
-    return "autocast asked for, and switched off" if ran["autocast_off"] else "no autocast"
+    off = "autocast asked for, and switched off" if ran["autocast_off"] else "no autocast"
+    return f"{listed(ran['by_hand'])} by hand, {off}" if ran["by_hand"] else off
 
 
 def _say_weights(document: Document) -> Iterator[str]:
@@ -203,7 +204,7 @@ def _say_scaler(ran: PrecisionEntry) -> Iterator[str]:
         yield "scaler on"
     elif ran["scaler_off"]:
         yield "scaler switched off"
-    elif "fp16" in ran["autocast"]:
+    elif "fp16" in (*ran["autocast"], *ran["by_hand"]):
         yield "no scaler"
 
 

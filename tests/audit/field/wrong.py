@@ -193,5 +193,77 @@ for step in range(4):
     one.step(optimizer)
     one.update()
 """,
-    # --- averages
+    # --- fp16 by hand, and a part of a loss outside autocast
+    "loss_not_scaled, by hand in a function": """
+first, last = nn.Linear(8, 16), nn.Linear(16, 4)
+optimizer = torch.optim.Adam([*first.parameters(), *last.parameters()], 1e-4)
+for step in range(11):
+    inputs, targets = batch()
+    hidden = F.linear(inputs.half(), first.weight.half(), first.bias.half()).relu()
+    loss = F.cross_entropy(last(hidden.float()), targets) * 1e-5
+    optimizer.zero_grad()
+    loss.backward()  # mend
+    optimizer.step()
+""",
+    "loss_not_scaled, by hand in a layer's class": """
+class Half(nn.Linear):
+    def forward(self, x):
+        return F.linear(x, self.weight.to(x.dtype), self.bias.to(x.dtype))
+
+model = nn.Sequential(Half(8, 16), nn.ReLU(), Half(16, 4))
+optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+for step in range(3):
+    inputs, targets = batch()
+    loss = F.cross_entropy(model(inputs.to(torch.float16)).float(), targets)
+    optimizer.zero_grad()
+    loss.backward()  # mend
+    optimizer.step()
+""",
+    "loss_not_scaled, one block by hand": """
+body, block, head = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 4)
+optimizer = torch.optim.SGD([*body.parameters(), *block.parameters(), *head.parameters()], 0.1)
+for step in range(12):
+    inputs, targets = batch()
+    hidden = body(inputs).type(torch.float16)
+    hidden = torch.addmm(block.bias.half(), hidden, block.weight.half().t())
+    loss = F.cross_entropy(head(hidden.to(torch.float32)), targets)
+    optimizer.zero_grad()
+    loss.backward()  # mend
+    optimizer.step()
+""",
+    "loss_outside_autocast, log_softmax before ctc_loss": """
+for step in range(5):
+    inputs = torch.randn(20, 6, 8)
+    optimizer.zero_grad()
+    with half():
+        scores = model(inputs)
+    chances = scores.log_softmax(-1)  # mend
+    lengths = torch.full((6,), 20), torch.full((6,), 3)
+    loss = F.ctc_loss(chances.float(), torch.randint(1, 4, (6, 3)), *lengths)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+    "loss_outside_autocast, F.log_softmax in bf16": """
+for step in range(5):
+    inputs, targets = batch()
+    optimizer.zero_grad()
+    with bf16():
+        scores = model(inputs)
+    loss = -F.log_softmax(scores, dim=-1).float()[range(6), targets].mean()  # mend
+    loss.backward()
+    optimizer.step()
+""",
+    "loss_outside_autocast, logsumexp": """
+for step in range(5):
+    inputs, targets = batch()
+    optimizer.zero_grad()
+    with half():
+        scores = model(inputs)
+    total = torch.logsumexp(scores, -1)  # mend
+    loss = (total.float() - scores.float()[range(6), targets]).mean()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
 }
