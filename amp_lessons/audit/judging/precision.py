@@ -119,13 +119,11 @@ def fp16_without_scaling(event: events.Backward, memory: Memory) -> Iterator[Ver
 
 
 def unscaled_by_hand(memory: Memory) -> Iterator[tuple[events.Event, Verdict]]:
-    """Suspect, at the end, a loss that went backward, unscaled, through what was cast to fp16 by hand."""
-    if memory.fp16_by_hand is None or memory.any_scaled:
+    """Suspect, at the end, a loss unscaled before fp16 by hand, where most gradients of a layer were 0."""
+    if memory.fp16_by_hand is None or memory.any_scaled or not memory.zeros:
         return
-    effect = "gradients below 2⁻²⁵ vanish in fp16"
-    if memory.zeros:
-        shares = [f"{share:.0%} of those of `{layer}`" for layer, share in memory.zeros.items()]
-        effect += f", and {listed(shares[:_MOST_NAMED])} were exactly 0"
+    shares = [f"{share:.0%} of those of `{layer}`" for layer, share in memory.zeros.items()]
+    effect = f"gradients below 2⁻²⁵ vanish in fp16, and {listed(shares[:_MOST_NAMED])} were exactly 0"
     seen_of = "it was computed in fp16 by hand, outside autocast, and no scaler has seen it"
     why = "fp16 is in this loss's graph, and no scaler's scale"
     hint = "call scaler.scale(loss).backward() and scaler.step(optimizer), or cast to bf16"

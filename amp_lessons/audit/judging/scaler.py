@@ -67,6 +67,8 @@ def skips_again_and_again(memory: Memory) -> Iterator[tuple[events.Event, Verdic
         broken = sum(step.loss is not None and not math.isfinite(step.loss) for step in skipped)
         first, last = skipped[0].scale, steps[-1].scale
         event = memory.skipped[skipped[-1].index]
+        if len({each.scaler for each in memory.skipped.values() if each.optimizer == event.optimizer}) > 1:
+            continue  # each looks for its scale anew, which is another mistake
         often = catalogue.scaler.skipped_too_often
         yield event, seen(often(len(skipped), len(steps), fell=(first, last), broken=broken))
         if last < _LEAST_SCALE < first:

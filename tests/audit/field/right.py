@@ -67,6 +67,21 @@ for step in range(12):
 """,
         "fp16 by hand, no autocast, weights in fp32, scaler on",
     ),
+    "one block in fp16 by hand, none of whose gradients vanish": (
+        """
+body, block, head = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 4)
+optimizer = torch.optim.SGD([*body.parameters(), *block.parameters(), *head.parameters()], 0.1)
+for step in range(12):
+    inputs, targets = batch()
+    hidden = body(inputs).type(torch.float16)
+    hidden = torch.addmm(block.bias.half(), hidden, block.weight.half().t())
+    loss = F.cross_entropy(head(hidden.to(torch.float32)), targets)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+""",
+        "fp16 by hand, no autocast, weights in fp32, no scaler",
+    ),
     "an island by autocast in fp32": (
         """
 for step in range(4):

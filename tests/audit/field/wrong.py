@@ -200,7 +200,7 @@ optimizer = torch.optim.Adam([*first.parameters(), *last.parameters()], 1e-4)
 for step in range(11):
     inputs, targets = batch()
     hidden = F.linear(inputs.half(), first.weight.half(), first.bias.half()).relu()
-    loss = F.cross_entropy(last(hidden.float()), targets) * 1e-5
+    loss = F.cross_entropy(last(hidden.float()), targets) * 1e-7
     optimizer.zero_grad()
     loss.backward()  # mend
     optimizer.step()
@@ -214,7 +214,7 @@ model = nn.Sequential(Half(8, 16), nn.ReLU(), Half(16, 4))
 optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
 for step in range(3):
     inputs, targets = batch()
-    loss = F.cross_entropy(model(inputs.to(torch.float16)).float(), targets)
+    loss = F.cross_entropy(model(inputs.to(torch.float16)).float(), targets) * 1e-8
     optimizer.zero_grad()
     loss.backward()  # mend
     optimizer.step()
@@ -226,7 +226,7 @@ for step in range(12):
     inputs, targets = batch()
     hidden = body(inputs).type(torch.float16)
     hidden = torch.addmm(block.bias.half(), hidden, block.weight.half().t())
-    loss = F.cross_entropy(head(hidden.to(torch.float32)), targets)
+    loss = F.cross_entropy(head(hidden.to(torch.float32)), targets) / 2**25
     optimizer.zero_grad()
     loss.backward()  # mend
     optimizer.step()
