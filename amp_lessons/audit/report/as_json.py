@@ -46,7 +46,7 @@ def _with_added(document: dict[str, Any]) -> dict[str, Any]:
     """Return a document with the keys that the first reports of its version lack."""
     steps = [{"backwards": 1} | step for step in document.get("steps", [])]
     precision = document.get("precision")
-    ran = {"precision": {"by_hand": []} | precision} if isinstance(precision, dict) else {}
+    ran: dict[str, Any] = {"precision": {"by_hand": []} | precision} if isinstance(precision, dict) else {}
     return _ADDED | document | ({"steps": steps} if steps else {}) | ran
 
 
