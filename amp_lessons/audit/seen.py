@@ -20,12 +20,14 @@ class PrecisionSeen:
 
     ``autocast_off`` says that contexts of autocast were entered and switched off (``enabled=False``);
     ``scaler`` that a gradient scaler was in use, ``scaler_off`` that one was made and switched off.
+    ``by_hand`` are dtypes in 16 bits that losses were computed in without autocast, by casts of one's own.
     """
 
     autocast: tuple[torch.dtype, ...] = ()
     autocast_off: bool = False
     scaler: bool = False
     scaler_off: bool = False
+    by_hand: tuple[torch.dtype, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from torch import nn
 from amp_lessons.arguments import require, require_whole
 from amp_lessons.audit.judging.judge import Judge
 from amp_lessons.audit.log import StepLog, writer_to
-from amp_lessons.audit.numbers.buffers import BufferRecorder
+from amp_lessons.audit.numbers.buffers import BufferRecorder, all_finite
 from amp_lessons.audit.numbers.frames import FrameRecorder
 from amp_lessons.audit.numbers.naming import NOT_SEEN, Names, is_compiled, is_sharded, living_optimizers
 from amp_lessons.audit.numbers.sampler import Sampler
@@ -23,7 +23,7 @@ from amp_lessons.audit.recorder import events
 from amp_lessons.audit.recorder.gradients import parameters_of
 from amp_lessons.audit.recorder.later import is_captured, look_closely
 from amp_lessons.audit.recorder.on_tensors import watching_beside, watching_tensors
-from amp_lessons.audit.recorder.places import forgetting_wrappers, line_of, own_line
+from amp_lessons.audit.recorder.places import forgetting_wrappers, line_of, own_line, raised_by_own_code
 from amp_lessons.audit.recorder.recorder import Recorder
 from amp_lessons.audit.recorder.replacing import replaced
 from amp_lessons.audit.recorder.spies import spying
@@ -59,7 +59,7 @@ class Seen:
         self._listeners: list[Callable[[int, bool], None]] = []
         self._at_end: list[Callable[[], None]] = []
         self._unseen: list[str] = []
-        self._judge = Judge()
+        self._judge = Judge(lambda: self.steps)
         self._frames = FrameRecorder(self._names, self._stale, self._safely)
         self._buffers = BufferRecorder(
             self._names, lambda: self._frames.armed, self._judge.judge, self._safely
@@ -116,7 +116,7 @@ class Seen:
     @property
     def first_nonfinite(self) -> Nonfinite | None:
         """The first inf or NaN that was found: one of the forward pass, rather than an everyday overflow."""
-        return self._frames.first(self._sampler.steps)
+        return self._frames.first(self._sampler.steps, self._sampler.broken.first)
 
     def listen(
         self, listener: Callable[[int, bool], None], at_end: Callable[[], None] = lambda: None
@@ -162,19 +162,33 @@ class Seen:
                 self._clock.stop()
                 self._recorder.safely(self._frames.look_at_all)
                 self._recorder.safely(self._buffers.look_at_all)
+                self._recorder.safely(self._sampler.broken.is_over)
                 for at_end in self._at_end:
                     self._recorder.safely(at_end)
 
     def _ended_by(self, error: BaseException) -> None:
-        if isinstance(error, Exception):
+        if isinstance(error, Exception) or (isinstance(error, SystemExit) and error.code):
             self._frames.look_at_all()
             self._recorder.record(
                 events.Ended,
                 line=line_of(error),
                 exception=type(error).__name__,
                 message=str(error),
-                overflow=self._frames.overflowed("forward", self._recorder.steps),
+                overflow=isinstance(error, Exception)
+                and self._frames.overflowed("forward", self._recorder.steps),
+                stopped=raised_by_own_code(error) and bool(self._safely(self._overflow_waits)),
             )
+
+    def _overflow_waits(self) -> bool:
+        """Whether gradients that no step has used are inf or NaN, and the weights that they are of finite."""
+        known = self._recorder.known
+        if {"scaler.step", "optimizer.step", "update"} & set(self._recorder.here.since_backward()):
+            return False
+        reached = [o for key, o in known.of_this_thread().items() if known.losses.get(key)]
+        return any(
+            all_finite(parameters) and not all_finite([p.grad for p in parameters if p.grad is not None])
+            for parameters in map(parameters_of, reached)
+        )
 
     def _compiling(self, original: Any) -> Any:
         def compile(*args: Any, **kwargs: Any) -> Any:

@@ -151,6 +151,8 @@ def test_what_is_said_to_be_equivalent_is_all_that_is_seen(code, other):
 
 # at so small a scale the poisoned batch does not overflow: the step ruins the weights, and losses are NaN
 AFTER_THE_POISON = {name: {"always_overflows"} for name in ("small_init_scale", "smallest_init_scale")}
+if not torch.cuda.is_available():  # CUDA's scaler is off, and nothing skips the batch
+    AFTER_THE_POISON["old_spellings"] = {"weights_broken"}
 
 
 @pytest.mark.few(40)

@@ -21,6 +21,8 @@ INSTEAD = {
 # what else some have, and an audit says too; nothing of it is what another patient has
 BESIDE = {
     "heal_same_epochs": {"backward_in_autocast"},  # the one context is open during backward, too
+    "heal_fatal_batch": {"weights_broken"},  # a step is made with its NaN
+    "heal_first_batch": {"weights_broken"},  # and here too
     "heal_missed_warm_up": {"average_on_skipped_step"},  # it keeps a schedule and averaged weights
 }
 

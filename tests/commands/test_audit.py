@@ -378,7 +378,7 @@ def test_who_ends_the_command_ends_the_script(tmp_path):
     ],
 )
 def test_the_exit_status(passed, steps, status, expected):
-    document = empty() | {"passed": passed, "steps": [{}] * steps}
+    document = empty() | {"passed": passed, "steps": [{"happened": True}] * steps}
     assert parent.exit_status(document, status) == expected
 
 

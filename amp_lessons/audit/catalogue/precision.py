@@ -72,12 +72,22 @@ def backward_in_autocast(half: str) -> Worded:
     )
 
 
-@mistake("the parameters themselves are in 16 bits", lesson="01", costs="rounded")
-def half_parameters() -> Worded:
-    """Report parameters that are in 16 bits themselves."""
+@mistake("the optimizer's step ran inside autocast", lesson="02", only_audit=True, costs="rounded")
+def step_in_autocast(half: str) -> Worded:
+    """Report an optimizer's step inside the autocast context, whose own products ran in ``half``."""
     return (
-        "the model's parameters were converted to a 16-bit dtype: small updates to them are rounded away, "
-        "and the scaler refuses their gradients",
+        "optimizer.step() stands inside the autocast context, which cast the optimizer's own products to "
+        f"{half}",
+        "leave the with block after the loss; backward, step and update belong outside",
+    )
+
+
+@mistake("the parameters themselves are in 16 bits", lesson="01", costs="rounded")
+def half_parameters(which: str = "the model's parameters were converted to", scaler: bool = True) -> Worded:
+    """Report parameters that are in 16 bits themselves; ``which`` ends in a verb, a ``scaler`` may be on."""
+    refused = ", and the scaler refuses their gradients" if scaler else ""
+    return (
+        f"{which} a 16-bit dtype: small updates to them are rounded away{refused}",
         "leave the parameters in fp32; autocast casts what an operation needs",
     )
 
@@ -263,11 +273,15 @@ def buffers_not_finite(seen: str, statistics: bool = True) -> Worded:
 
 
 @mistake("the weights themselves are inf or NaN", lesson="06", only_audit=True)
-def weights_broken(which: str) -> Worded:
-    """Report weights that are not finite; ``which`` names the layers that own them."""
+def weights_broken(
+    which: str,
+    how: str = "a step was made with gradients that were not finite, or that were too large",
+    hint: str = "",
+) -> Worded:
+    """Report weights that are not finite; ``which`` names the layers that own them, ``how`` what was seen."""
     return (
-        f"weights of {which} are inf or NaN: a step was made with gradients that were not finite, or that "
-        "were too large, and no later step takes that back",
-        "go back to a checkpoint whose weights are finite, and audit the training from there: it names the "
-        "first inf or NaN, and steps that were made past the scaler",
+        f"weights of {which} are inf or NaN: {how}, and no later step takes that back",
+        hint
+        or "go back to a checkpoint whose weights are finite, and audit the training from there: it names "
+        "the first inf or NaN, and steps that were made past the scaler",
     )

@@ -110,6 +110,18 @@ def update_every_batch() -> Worded:
     )
 
 
+@mistake("two scalers with different scales fed one step", lesson="03", only_audit=True)
+def two_scalers(scales: tuple[float | None, ...]) -> Worded:
+    """Report gradients of one step that two scalers had scaled, at these ``scales``."""
+    theirs = " and ".join("a scale that is not known" if each is None else f"{each:g}" for each in scales)
+    return (
+        f"two scalers have scaled losses whose gradients were added up for one step, at {theirs}: the step "
+        "divides all of them by one scale, so that the others count too much, or too little",
+        "one scaler for all losses of an optimizer: scaler.scale(a).backward(), scaler.scale(b).backward(), "
+        "then scaler.step(optimizer) and scaler.update() once",
+    )
+
+
 @mistake("scaler.update() was called twice in one iteration", costs="stops")
 def update_twice() -> Worded:
     """Report a second ``update`` in one iteration."""
@@ -186,13 +198,20 @@ def deprecated_api(spelling: str) -> Worded:
     )
 
 
-@mistake("scaler.step was given a closure", costs="stops")
-def closure() -> Worded:
-    """Report that ``scaler.step`` was given more than the optimizer."""
+@mistake("scaler.step was given a closure")
+def closure(wants_closure: bool = False) -> Worded:
+    """Report a closure given to ``scaler.step``, which the optimizer needs where it ``wants_closure``."""
+    hint = "do forward and backward yourself, then scaler.step(optimizer) without a closure"
+    if wants_closure:
+        hint = (
+            "an optimizer that computes its loss several times in a step, as LBFGS does, needs the closure, "
+            "and no scaler can be used with it: call optimizer.step(closure), with loss.backward() in the "
+            "closure and autocast in bf16, which needs no scaler, or in fp32"
+        )
     return (
         "scaler.step was given a closure; the scaler cannot check gradients that the closure computes "
         "afterwards",
-        "do forward and backward yourself, then scaler.step(optimizer) without a closure",
+        hint,
     )
 
 
@@ -226,13 +245,36 @@ def always_overflows(steps: int, loss: float | None = None) -> Worded:
 
 
 @mistake("the scaler skips far more steps than its search for a larger scale", lesson="03", only_audit=True)
-def skipped_too_often(skipped: int, steps: int, growth_interval: int) -> Worded:
-    """Report ``skipped`` of the last ``steps``; ``growth_interval`` is the scaler's."""
+def skipped_too_often(
+    skipped: int,
+    steps: int,
+    growth_interval: int = 2000,
+    fell: tuple[float, float] | None = None,
+    broken: int = 0,
+) -> Worded:
+    """Report ``skipped`` of the last ``steps``; ``growth_interval`` is the scaler's.
+
+    Where all steps are known, the scale ``fell`` from one number to another, and the losses of so many of
+    the skipped ones were ``broken``: inf or NaN before they were scaled.
+    """
+    if fell is None:
+        return (
+            f"{skipped} of the last {steps} steps were skipped, and their batches lost; a scaler that has "
+            f"found its scale tries a larger one every {growth_interval:,} steps: most of these have another "
+            "reason",
+            "audit a part of the run: it names the module in whose pass the first inf or NaN appears; keep "
+            "that in fp32, or use bf16; where single batches overflow, look at their data",
+        )
+    losses = f"the loss of {broken} of them was inf or NaN before it was scaled"
+    if not broken:
+        losses = "all their losses were finite, so gradients overflowed in the backward pass"
     return (
-        f"{skipped} of the last {steps} steps were skipped, and their batches lost; a scaler that has found "
-        f"its scale tries a larger one every {growth_interval:,} steps: most of these have another reason",
-        "audit a part of the run: it names the module in whose pass the first inf or NaN appears; keep that "
-        "in fp32, or use bf16; where single batches overflow, look at their data",
+        f"{skipped} of {steps} steps were skipped, up to the end and not in a row, and their batches lost, "
+        f"while the scale went from {fell[0]:g} to {fell[1]:g}: {losses}; a scaler that looks for its scale "
+        "skips its first steps only, and one at each try of a larger scale",
+        "look for what these batches have in common, and for what overflows there: a division, a root or a "
+        "logarithm near 0 has gradients that fp16 cannot hold even where it is computed in fp32 with a small "
+        "eps: clamp(min=1e-2), say; keep in fp32 what overflows, or use bf16",
     )
 
 
@@ -277,9 +319,13 @@ def average_on_skipped_step(advanced: int, steps: int) -> Worded:
 
 
 @mistake("checkpoints lack the scaler's state", only_audit=True, costs="beside")
-def scaler_not_saved(skipped: int = 0) -> Worded:
-    """Report a checkpoint with an optimizer's state and without the scaler's, after ``skipped`` steps."""
-    again = f", and skips steps until it has fallen again ({skipped} skipped here)" if skipped else ""
+def scaler_not_saved(before: int = 0, since: int = 0) -> Worded:
+    """Report a checkpoint with an optimizer's state and without the scaler's.
+
+    So many steps were skipped ``before`` it was written and ``since``.
+    """
+    skipped = f"{since} skipped here since" if since else f"{before} skipped here until then"
+    again = f", and skips steps until it has fallen again ({skipped})" if before or since else ""
     return (
         "checkpoints were written with the optimizer's state and without the scaler's: training that goes on "
         f"from them starts again at the first scale{again}",

@@ -29,6 +29,7 @@ APPLE = (
         "`dtype=np.float32`. What must be summed in fp64 goes to the CPU: `x.cpu().double().sum()`.",
         lesson="01",
         source="C++",
+        unless=(r"grad_scaler\.py",),
     ),
     Message(
         name="no_bf16_on_mps",

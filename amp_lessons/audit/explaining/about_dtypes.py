@@ -45,6 +45,7 @@ DTYPES = (
         "bits cast the batch too: `x.to(next(model.parameters()).dtype)`.",
         lesson="02",
         source="C++",
+        unless=(r"found input tensor with Double",),
     ),
     Message(
         name="norm_of_two_dtypes",
@@ -140,9 +141,9 @@ DTYPES = (
             r"assigned grad has data of a different type",
             r"Cannot set grad_dtype to",
         ),
-        meaning="A gradient in another dtype than its parameter's was set by hand. A parameter's gradient "
-        "has the parameter's dtype, fp32 under autocast, unless `grad_dtype` asked for another one before "
-        "there was a gradient.",
+        meaning="A gradient in another dtype than its parameter's was set: by hand, or by a library (FSDP "
+        "under a compiler has done it). A parameter's gradient has the parameter's dtype, fp32 under "
+        "autocast, unless `grad_dtype` asked for another one before there was a gradient.",
         cure="Cast it: `p.grad = gradient.to(p.dtype)`, after it is unscaled. Set `p.grad_dtype` while "
         "`p.grad` is None.",
         lesson="03",

@@ -122,7 +122,6 @@ SCALER = (
     Message(
         name="scaler_inside",
         patterns=(
-            r"_growth_tracker initialized before _scale",
             r"_scale should not be None after lazy init",
             r"_get_scale_async returned None",
             r"expected param to be torch\.Tensor, got \S+",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,12 +18,14 @@ from amp_lessons.audit.explaining.about_autocast import AUTOCAST, COMPILING
 from amp_lessons.audit.explaining.about_dtypes import DTYPES, RANGES
 from amp_lessons.audit.explaining.about_frameworks import DEVICES, IMAGES, SCALERS, TRAINERS
 from amp_lessons.audit.explaining.about_kernels import FLOAT8, KERNELS, TF32
+from amp_lessons.audit.explaining.about_logs import CASTS, GPUS, LOGS, SHARDS, SWITCHES
 from amp_lessons.audit.explaining.about_quantized import FLOAT8_DEVICES, QUANTIZED
 from amp_lessons.audit.explaining.about_scaler import SCALER, SCALER_CALLS
 from amp_lessons.audit.explaining.about_training import GRADIENTS, MEMORY, OPTIMIZERS, SHARDING
 from amp_lessons.audit.explaining.message import Message
 from amp_lessons.text import prose
 from amp_lessons.text.describing import describe
+from amp_lessons.text.words import listed
 
 _WIDTH = 100
 
@@ -48,6 +52,11 @@ MESSAGES: tuple[Message, ...] = (
     *QUANTIZED,
     *FLOAT8_DEVICES,
     *IMAGES,
+    *LOGS,
+    *SWITCHES,
+    *GPUS,
+    *SHARDS,
+    *CASTS,
 )
 
 
@@ -190,8 +199,41 @@ def explain(problem: BaseException | warnings.WarningMessage | str) -> Explanati
         places = {message: place for message in MESSAGES if (place := message.place(line)) is not None}
         if places:
             return _known(max(places, key=places.__getitem__), text)
-    first = next(_lines(said[0]), "")
-    return Explanation(known=False, said=first, meaning=_MEANING, cure=_CURE, lesson="")
+    return Explanation(
+        known=False,
+        said=_error_line(said[0]),
+        meaning=f"{_MEANING}{_nearest(said[0])}",
+        cure=_CURE,
+        lesson="",
+    )
+
+
+def _error_line(text: str) -> str:
+    """Return the last line that looks like an error's, before hints that follow it; else the first line."""
+    lines = list(_lines(text))
+    return next((each for each in reversed(lines) if _ERROR.match(each)), lines[0] if lines else "")
+
+
+_ERROR = re.compile(r"([\w.]+\.)?\w*(Error|Exception|Unsupported|Warning)\b.*: ")
+_WORD = re.compile(r"[A-Za-z_]{4,}")
+_NEAREST = 3
+
+
+def _nearest(text: str) -> str:
+    """Name in a sentence the messages that have most words in common with a text; rare words count more."""
+    words = {each: _words(" ".join((each.name.replace("_", " "), *each.patterns))) for each in MESSAGES}
+    often = Counter(word for of in words.values() for word in of)
+    said = _words(text[:_MOST_READ])
+    scores = {each.name: sum(1 / often[word] for word in of & said) for each, of in words.items()}
+    best = [name for name in sorted(scores, key=lambda name: -scores[name])[:_NEAREST] if scores[name] > 0]
+    return f" Nearest by their words are {listed([f'`{name}`' for name in best])}." if best else ""
+
+
+_MOST_READ = 10_000  # letters
+
+
+def _words(text: str) -> set[str]:
+    return {word.lower() for word in _WORD.findall(text)}
 
 
 def _known(message: Message, text: str) -> Explanation:
@@ -208,8 +250,8 @@ def _known(message: Message, text: str) -> Explanation:
 
 
 def _telling_line(message: Message, text: str) -> str:
-    """Return the line that says it, of a whole traceback for instance; the first where it takes several."""
-    return next(filter(message.matches, _lines(text)), next(_lines(text)))
+    """Return the line that says it, of a whole traceback for instance; an error's where it takes several."""
+    return next(filter(message.matches, _lines(text)), _error_line(text))
 
 
 def _lines(text: str) -> Iterator[str]:

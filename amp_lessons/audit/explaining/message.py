@@ -13,7 +13,8 @@ class Message:
     ``patterns`` are regular expressions, any of which is searched for in the text, where every run of white
     space is one blank. ``lesson`` is the number of the lesson that explains it, ``source`` the file of
     PyTorch's, or of a framework's, that says it, or ``C++``; ``seen_at`` a public place where somebody met
-    it. Sentences have ``code`` between backticks.
+    it. Where one of ``unless`` is found too, in another line of a traceback mostly, the text says something
+    else. Sentences have ``code`` between backticks.
     """
 
     name: str
@@ -23,6 +24,7 @@ class Message:
     lesson: str
     source: str
     seen_at: str = ""
+    unless: tuple[str, ...] = ()
 
     def matches(self, text: str) -> bool:
         """Whether ``text``, whose white space may be anything, says this."""
@@ -35,7 +37,7 @@ class Message:
         warnings of another kind.
         """
         places = [found.start() for each in self.patterns for found in re.finditer(each, said)]
-        if not places:
+        if not places or any(re.search(each, said) for each in self.unless):
             return None
         kinds = _KIND.findall(said, 0, max(places))
         return not (kinds and kinds[-1] == "Warning"), max(places)

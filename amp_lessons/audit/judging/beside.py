@@ -88,9 +88,10 @@ def arithmetic(event: events.Arithmetic, memory: Memory) -> Iterator[Verdict]:
     elif event.code == "eps_vanishes":
         yield likely(_eps_vanishes(facts["constant"], event.dtype), "what it protects may never come near 0")
     elif event.code == "masked_row_nan":
-        chosen = f"{facts['constant']:g} was put into {half} numbers"
+        chosen = f"{facts['constant']:.3g} was put into {half} numbers"
+        how = f"it is beyond {half}, where it becomes -inf, and softmax of nothing else divides zero by zero"
         yield likely(
-            catalogue.precision.masked_row_nan(chosen), "a row without a single open place would show it"
+            catalogue.precision.masked_row_nan(chosen, how), "a row without a single open place would show it"
         )
 
 
@@ -140,4 +141,6 @@ def scaler_not_saved(memory: Memory) -> Iterator[tuple[events.Event, Verdict]]:
     """See, at the end, that optimizers were saved and no scaler ever was."""
     with_optimizer = [saved for saved in memory.saved if saved.optimizer]
     if with_optimizer and memory.scaler_of and not any(saved.scaler for saved in memory.saved):
-        yield with_optimizer[0], seen(catalogue.scaler.scaler_not_saved(memory.steps_skipped))
+        first = with_optimizer[0]
+        since = sum(step >= first.step for step in memory.skipped)
+        yield first, seen(catalogue.scaler.scaler_not_saved(memory.steps_skipped - since, since))

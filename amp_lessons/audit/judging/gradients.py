@@ -18,7 +18,10 @@ _NO_LIMIT = 1e6  # a max_norm that is only there for the norm that clipping retu
 @on(events.GradientsMixed)
 def mixed(event: events.GradientsMixed, memory: Memory) -> Iterator[Verdict]:
     """Report gradients added to some that are of another scale."""
-    if not event.applied:
+    if event.scales:
+        if len(set(event.scales)) > 1:
+            yield seen(catalogue.scaler.two_scalers(event.scales))
+    elif not event.applied:
         yield seen(catalogue.scaler.update_every_batch())
 
 
@@ -195,4 +198,4 @@ def stepped_again(event: events.StepAsked, memory: Memory) -> Iterator[Verdict]:
 @on(events.ClosureGiven)
 def closure(event: events.ClosureGiven, memory: Memory) -> Iterator[Verdict]:
     """Report a closure given to a scaler."""
-    yield seen(catalogue.scaler.closure())
+    yield seen(catalogue.scaler.closure(event.wants))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 
 from amp_lessons.audit.catalogue import ROWS
@@ -12,13 +12,15 @@ from amp_lessons.audit.judging import beside, gradients, precision, scaler
 from amp_lessons.audit.judging.rule import RULES, Memory, Verdict
 from amp_lessons.audit.recorder import events
 from amp_lessons.audit.recorder.places import place_of
-from amp_lessons.audit.seen import PrecisionSeen
+from amp_lessons.audit.seen import PrecisionSeen, StepSeen
 
 _Found = dict[tuple[str, events.Line], tuple[Verdict, int, int]]  # verdict, first step, how often
 _AT_THE_END = (
     gradients.added_to_applied,
     precision.decay_never_acts,
+    precision.unscaled_by_hand,
     scaler.begins_low,
+    scaler.skips_again_and_again,
     beside.scaler_not_saved,
     beside.no_step,
 )
@@ -27,8 +29,8 @@ _AT_THE_END = (
 class Judge:
     """Take the events of one training, and say what is wrong with it so far."""
 
-    def __init__(self) -> None:
-        self._memory = Memory()
+    def __init__(self, steps: Callable[[], Sequence[StepSeen]] = tuple) -> None:
+        self._memory = Memory(steps=steps)
         self._found: _Found = {}
 
     def judge(self, event: events.Event) -> None:

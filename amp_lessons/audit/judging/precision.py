@@ -11,9 +11,11 @@ from amp_lessons.audit.judging.rule import Memory, Verdict, likely, on, seen
 from amp_lessons.audit.recorder import events
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.precisions import HALVES
-from amp_lessons.text.words import listed
+from amp_lessons.text.words import counted, listed
 
 _HALVES = frozenset(HALVES.values())
+_CONVERTED = "parameters that the optimizer steps were converted to, or made in,"
+_MOST_NAMED = 3
 _MANY = 0.25  # of the weights, standing still
 
 
@@ -22,6 +24,12 @@ def backward_in_autocast(event: events.Backward, memory: Memory) -> Iterator[Ver
     """Report a backward pass that ran inside autocast."""
     if event.autocast is not None:
         yield seen(catalogue.precision.backward_in_autocast(dtype_name(event.autocast)), event.autocast_at)
+
+
+@on(events.ProductsInStep)
+def step_in_autocast(event: events.ProductsInStep, memory: Memory) -> Iterator[Verdict]:
+    """Report an optimizer's own products that autocast cast."""
+    yield seen(catalogue.precision.step_in_autocast(dtype_name(event.dtype)))
 
 
 @on(events.StaleForward)
@@ -59,16 +67,27 @@ def _in_half(event: events.LossScaled | events.Backward, dtype: torch.dtype) -> 
 
 
 @on(events.Backward)
+def part_outside_autocast(event: events.Backward, memory: Memory) -> Iterator[Verdict]:
+    """Report a part of the loss in 16 bits outside autocast, which a cast of the result does not mend."""
+    part = event.part_in_half
+    if part is not None:
+        what = f"a part of the loss (`{part.operation}`)"
+        yield seen(catalogue.steps.loss_outside_autocast(dtype_name(part.dtype), what, part=True), part.line)
+
+
+@on(events.Backward)
 def no_autocast(event: events.Backward, memory: Memory) -> Iterator[Verdict]:
     """Report a scaled loss for which nothing was computed in 16 bits."""
-    if event.scaler is not None and not event.forward and not event.cast:
+    inside = event.inside  # known of steps that are looked at closely
+    cast = event.cast or inside is None or inside.compiled or inside.halves or inside.weights
+    if event.scaler is not None and not event.forward and not cast:
         yield seen(catalogue.precision.no_autocast("the forward pass", dtype_name(torch.float16)))
 
 
 @on(events.ForwardSeen)
 def forward_without_autocast(event: events.ForwardSeen, memory: Memory) -> Iterator[Verdict]:
     """Report layers that all ran without autocast, although the loss was scaled for fp16."""
-    if event.without and not event.with_autocast and memory.last_backward_scaled:
+    if event.without and not event.with_autocast and memory.last_backward_scaled and not memory.by_hand:
         yield seen(catalogue.precision.no_autocast("the forward pass", dtype_name(torch.float16)))
     elif event.without and not event.with_autocast and memory.asked in HALVES and not memory.autocast:
         hint = "give the model to accelerator.prepare, or run it inside with accelerator.autocast():"
@@ -99,11 +118,24 @@ def fp16_without_scaling(event: events.Backward, memory: Memory) -> Iterator[Ver
         yield likely(catalogue.steps.loss_not_scaled("no scaler has seen it"), why)
 
 
+def unscaled_by_hand(memory: Memory) -> Iterator[tuple[events.Event, Verdict]]:
+    """Suspect, at the end, a loss unscaled before fp16 by hand, where most gradients of a layer were 0."""
+    if memory.fp16_by_hand is None or memory.any_scaled or not memory.zeros:
+        return
+    shares = [f"{share:.0%} of those of `{layer}`" for layer, share in memory.zeros.items()]
+    effect = f"gradients below 2⁻²⁵ vanish in fp16, and {listed(shares[:_MOST_NAMED])} were exactly 0"
+    seen_of = "it was computed in fp16 by hand, outside autocast, and no scaler has seen it"
+    why = "fp16 is in this loss's graph, and no scaler's scale"
+    hint = "call scaler.scale(loss).backward() and scaler.step(optimizer), or cast to bf16"
+    yield memory.fp16_by_hand, likely(catalogue.steps.loss_not_scaled(seen_of, effect, hint=hint), why)
+
+
 @on(events.StepAsked)
 def weights_in_fp16(event: events.StepAsked, memory: Memory) -> Iterator[Verdict]:
     """Report an optimizer that steps weights in fp16."""
     if event.half == torch.float16:
-        yield seen(catalogue.precision.half_parameters(), event.cast_at)
+        which = "parameters that the optimizer steps are in" if event.cast_at is None else _CONVERTED
+        yield seen(catalogue.precision.half_parameters(which, bool(memory.enabled_scalers)), event.cast_at)
 
 
 @on(events.WeightsInHalf)
@@ -170,6 +202,27 @@ def scale_too_small(event: events.Underflow, memory: Memory) -> Iterator[Verdict
         yield likely(catalogue.steps.loss_not_scaled("the scaler's scale is 1"), why)
     else:
         yield likely(catalogue.steps.scale_too_small(event.scale, "small gradients vanish in fp16"), why)
+
+
+@on(events.WeightsBroken)
+def weights_broken(event: events.WeightsBroken, memory: Memory) -> Iterator[Verdict]:
+    """Report weights that a step has left inf or NaN."""
+    first, *others = event.layers
+    which = f"`{first}`" + (f" and {counted(len(others), 'other layer')}" if others else "")
+    how, hint = (
+        f"step {event.step + 1} was made with gradients that were not finite, or that were too large",
+        "",
+    )
+    if event.in_backward:
+        how = (
+            f"step {event.step + 1} was made with gradients that were inf or NaN, although its loss was "
+            "finite: they came up in its backward pass"
+        )
+        hint = (
+            "look for what has no finite gradient at this batch: a root, a norm, a division or a logarithm "
+            "at 0, which wants an eps inside or a clamp; go on from a checkpoint before it"
+        )
+    yield seen(catalogue.precision.weights_broken(which, how, hint))
 
 
 @on(events.GradientsZero)

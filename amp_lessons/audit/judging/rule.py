@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import torch
 
 from amp_lessons.audit.findings import Finding
-from amp_lessons.audit.recorder import events
-from amp_lessons.audit.seen import PrecisionSeen
+from amp_lessons.audit.recorder import events, graph
+from amp_lessons.audit.seen import PrecisionSeen, StepSeen
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,13 @@ class Memory:
     still: tuple[str, ...] = ()  # layers of which half the weights in 16 bits were left as they were, last
     windows: Counter[int] = field(default_factory=Counter)  # steps of an optimizer on a sum of means
     decays: dict[int, tuple[events.StepAsked, float]] = field(default_factory=dict)  # the first, the largest
+    by_hand: dict[torch.dtype, None] = field(default_factory=dict)  # losses went backward through it
+    fp16_by_hand: events.Backward | None = None  # the first of such a loss that nothing had scaled
+    zeros: dict[str, float] = field(default_factory=dict)  # the largest share of a layer's gradients
+    any_scaled: bool = False  # losses, by a scaler
     asked: str = ""  # the precision that a framework was asked for
+    steps: Callable[[], Sequence[StepSeen]] = tuple  # all of them, when they are asked for
+    skipped: dict[int, events.StepDone] = field(default_factory=dict)  # by their numbers
     stepped_directly: events.Line = None  # an optimizer whose gradients a scaler had scaled, last
 
     @property
@@ -80,6 +86,7 @@ class Memory:
             autocast_off=events.AutocastEntered in self.switched_off,
             scaler=bool(self.enabled_scalers),
             scaler_off=events.ScalerMade in self.switched_off,
+            by_hand=tuple(self.by_hand),
         )
 
     def known(self, optimizer: int | None) -> int | None:
@@ -92,25 +99,30 @@ class Memory:
             isinstance(event, events.LossScaled) and event.enabled
         ):
             self.enabled_scalers.add(event.scaler)
+            self.any_scaled = self.any_scaled or isinstance(event, events.LossScaled)
             if isinstance(event, events.ScalerMade):
                 self.scalers_made[event.scaler] = event
         elif isinstance(event, events.StepAsked):
             self._remember_asked(event)
         elif isinstance(event, events.UpdatesLost):
             self.still = event.still
+        elif isinstance(event, events.Zeros):
+            self.zeros |= {each: max(share, self.zeros.get(each, 0)) for each, share in event.shares.items()}
         elif isinstance(event, events.GradientsMixed):
             if event.applied and len(self.mixed) < _MOST_KEPT:
                 self.mixed.append(event)
         elif isinstance(event, events.MadeFinite):
             self.made_finite = event.line
         elif isinstance(event, (events.ScalerMade, events.AutocastEntered)) and not event.enabled:
-            self.switched_off.add(type(event))
+            if getattr(event, "own", True):
+                self.switched_off.add(type(event))
         elif isinstance(event, events.Backward):
             self.last_backward_scaled = event.scaler is not None
             self.unscaled_at = self.unscaled_at if self.last_backward_scaled else event.line
             self.factor = event.factor
             self.in_fp16 = torch.float16 in event.forward
             self.autocast |= dict.fromkeys(sorted(event.forward, key=str))
+            self._remember_inside(event)
         elif isinstance(event, events.ScalerLoaded):
             self.loaded_scalers.add(event.scaler)
         elif isinstance(event, events.StepDone):
@@ -127,6 +139,15 @@ class Memory:
         elif isinstance(event, events.Saved):
             self.saved.append(event)
 
+    def _remember_inside(self, event: events.Backward) -> None:
+        inside = event.inside
+        if inside is None or event.forward or inside.weights or inside.compiled:
+            return
+        self.by_hand |= dict.fromkeys(sorted(inside.halves, key=str))
+        alone = event.scaler is None and event.factor < graph.LARGE_NUMBER and not self.any_scaled
+        if alone and torch.float16 in inside.halves and self.fp16_by_hand is None:
+            self.fp16_by_hand = event
+
     def _remember_asked(self, event: events.StepAsked) -> None:
         self.asked = event.asked
         self.windows[event.optimizer] += bool(event.means_added_up)
@@ -142,6 +163,8 @@ class Memory:
             self.steps_of[which] += 1
             self.made_of[which] += done.happened
         self.steps_skipped += not done.happened
+        if not done.happened and len(self.skipped) < _MOST_KEPT:
+            self.skipped[done.step] = done
         if not done.happened and done.scaler is not None:
             self.skipped_since_update.add(done.scaler)
         self.skipped_in_a_row[done.optimizer] = (

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
+from itertools import groupby, pairwise
 
 import torch
 
@@ -10,9 +12,14 @@ from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding
 from amp_lessons.audit.judging.rule import Memory, Verdict, is_broken, likely, on, seen
 from amp_lessons.audit.recorder import events
+from amp_lessons.audit.seen import StepSeen
 
 _LOW = 16.0  # a first scale: 1/4096 of the default
 _TOO_MANY = 20  # skipped steps in a row: from 65536 down to 1/16
+_MANY_BETWEEN = 6  # skipped steps between others: gradients that differ by a factor of 64
+_LONG = 20  # steps: in fewer, single batches that overflow are many
+_LEAST_SCALE = 1.0
+_PATIENT = 3  # skipped steps in a row, after which a loop may give up with good reason
 _TOO_MANY_BROKEN = 8  # skipped steps in a row whose loss was inf or NaN, which no scale has done
 
 
@@ -48,6 +55,44 @@ def always_overflows(event: events.StepDone, memory: Memory) -> Iterator[Verdict
         yield seen(catalogue.scaler.always_overflows(_TOO_MANY), line)
 
 
+def skips_again_and_again(memory: Memory) -> Iterator[tuple[events.Event, Verdict]]:
+    """See, at the end, steps skipped between others that were made, not for a scale that is looked for."""
+    by_optimizer: dict[int, list[StepSeen]] = {}
+    for step in memory.steps():
+        by_optimizer.setdefault(step.optimizer, []).append(step)
+    for steps in by_optimizer.values():
+        skipped = [step for step in steps if not step.happened]
+        if not _is_no_search(steps) or skipped[-1].index not in memory.skipped:
+            continue
+        broken = sum(step.loss is not None and not math.isfinite(step.loss) for step in skipped)
+        first, last = skipped[0].scale, steps[-1].scale
+        event = memory.skipped[skipped[-1].index]
+        if len({each.scaler for each in memory.skipped.values() if each.optimizer == event.optimizer}) > 1:
+            continue  # each looks for its scale anew, which is another mistake
+        often = catalogue.scaler.skipped_too_often
+        yield event, seen(often(len(skipped), len(steps), fell=(first, last), broken=broken))
+        if last < _LEAST_SCALE < first:
+            largest = torch.finfo(torch.float16).max / last if last else math.inf
+            yield event, seen(catalogue.scaler.scale_fell(last, largest))
+
+
+def _is_no_search(steps: Sequence[StepSeen]) -> bool:
+    """Whether a scaler has skipped many steps, up to the last ones, that it had not to, to find its scale.
+
+    It has to skip the first ones, and one for each time that it has raised the scale. What is skipped in a
+    row is another mistake.
+    """
+    rows = [(happened, len(list(row))) for happened, row in groupby(steps, lambda step: step.happened)]
+    search = 0 if not rows or rows[0][0] else rows[0][1]
+    after = steps[search:]
+    skipped = [at for at, step in enumerate(after) if not step.happened]
+    raised = sum(later.scale > step.scale for step, later in pairwise(after))
+    in_the_end = sum(at >= len(after) * 2 / 3 for at in skipped)
+    in_a_row = max((length for happened, length in rows[1:] if not happened), default=0)
+    many = len(after) >= _LONG and len(skipped) - raised >= max(_MANY_BETWEEN, len(after) / 5)
+    return many and in_the_end > 1 and in_a_row < _TOO_MANY_BROKEN
+
+
 @on(events.Updated)
 def never_lowered(event: events.Updated, memory: Memory) -> Iterator[Verdict]:
     """Report a scale that a skipped step left as it was."""
@@ -73,6 +118,12 @@ def ended(event: events.Ended, memory: Memory) -> Iterator[Verdict]:
         yield seen(catalogue.scaler.clip_raises_on_overflow())
     elif "returned nan values" in event.message:
         yield seen(catalogue.scaler.stops_at_overflow(event.exception))
+    elif event.stopped and memory.in_fp16 and max(memory.skipped_in_a_row.values(), default=0) < _PATIENT:
+        why = (
+            "the gradients of that batch are inf or NaN, the weights are finite, and scaler.step, which "
+            "would have skipped it, was not called"
+        )
+        yield likely(catalogue.scaler.stops_at_overflow(event.exception), why)
     elif event.overflow:
         why = "a batch overflowed just before, which need not be why"
         yield likely(catalogue.scaler.stops_at_overflow(event.exception), why)
@@ -114,6 +165,10 @@ def _where(code: str, event: events.Refused, memory: Memory) -> events.Line:
 
 
 def _unscaled_again(event: events.Refused, memory: Memory) -> Finding:
+    first, last = (_place(called, "unscale_") for called in (event.called, event.called[::-1]))
+    between = event.called[first + 1 : len(event.called) - last - 1]
+    if "scaler.step" not in between and "zero_grad" in between:  # nothing is added up: an iteration has ended
+        return catalogue.scaler.no_update()
     if event.called.count("unscale_") > 1 or ("unscale_" in event.called and "update" in event.called_before):
         every_batch = event.called.count("backward") > 1 and "scaler.step" not in event.called
         if every_batch and event.called_before.count("backward") != 1:
@@ -122,6 +177,10 @@ def _unscaled_again(event: events.Refused, memory: Memory) -> Finding:
             return catalogue.scaler.no_update()
         return catalogue.steps.unscale_twice()
     return catalogue.scaler.no_update()
+
+
+def _place(called: tuple[str, ...], name: str) -> int:
+    return called.index(name) if name in called else len(called)
 
 
 def _stepped_again(event: events.Refused, memory: Memory) -> Finding:

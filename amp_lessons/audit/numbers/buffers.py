@@ -123,7 +123,7 @@ class BufferRecorder:
 
     def _weights_are_finite(self) -> bool:
         """Whether what is broken is not all of the model: then it is no buffer's doing."""
-        return all(_all_finite(model.parameters()) for model in self._names.models)
+        return all(all_finite(model.parameters()) for model in self._names.models)
 
 
 def _has_numbers(buffer: Tensor) -> bool:
@@ -131,5 +131,6 @@ def _has_numbers(buffer: Tensor) -> bool:
     return not nowhere and local(buffer).numel() > 0
 
 
-def _all_finite(parameters: Iterable[Tensor]) -> bool:
-    return all(bool(local(each).isfinite().all()) for each in parameters if not each.is_meta)
+def all_finite(tensors: Iterable[Tensor]) -> bool:
+    """Whether all numbers are finite, waiting for their device; of distributed ones, this rank's part."""
+    return all(bool(local(each).isfinite().all()) for each in tensors if not each.is_meta)

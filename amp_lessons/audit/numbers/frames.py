@@ -18,6 +18,7 @@ from torch.nn.modules.module import register_module_forward_hook
 
 from amp_lessons.audit.findings import INPUT_OF
 from amp_lessons.audit.numbers.naming import Names
+from amp_lessons.audit.recorder.events import WeightsBroken
 from amp_lessons.audit.recorder.later import Later, is_batched, is_captured, local, read_together
 from amp_lessons.audit.recorder.stale import is_stale
 from amp_lessons.audit.seen import Frame, Nonfinite, Phase, StepSeen
@@ -139,12 +140,20 @@ class FrameRecorder:
                     frames.append((_named(f"{INPUT_OF}{name}", module, each), _largest(each)))
         frames.append((_named(name, module, tensor), largest))
 
-    def first(self, steps: Sequence[StepSeen]) -> Nonfinite | None:
-        """Return the first inf or NaN: one of a forward pass, if any; an overflow of gradients, if not."""
-        found = self.found.get("forward") or self.found.get("backward")
-        if found is None:
+    def first(self, steps: Sequence[StepSeen], broken: WeightsBroken | None = None) -> Nonfinite | None:
+        """Return the first inf or NaN: a forward pass's, unless a step was made with one of gradients before.
+
+        An overflow of gradients that the scaler skipped is an everyday event. The gradients that have
+        ``broken`` weights need not have been looked at.
+        """
+        found = [self.found[phase] for phase in ("forward", "backward") if phase in self.found]
+        if broken is not None and broken.in_backward:
+            found.append(Nonfinite(broken.layers[0], "", "backward", broken.step))
+        skipped = {step.index for step in steps if not step.happened}
+        first = min(found, key=lambda each: (_everyday(each, skipped), each.step), default=None)
+        if first is None:
             return None
-        return replace(found, recovered=found.phase == "backward" and _recovered(found.step, steps))
+        return replace(first, recovered=first.phase == "backward" and _recovered(first.step, steps))
 
     def overflowed(self, phase: Phase, step: int) -> bool:
         """Whether the first inf or NaN of a phase was in this step, and its gradients are still there."""
@@ -196,6 +205,10 @@ def _bad(value: float | None) -> bool:
 def _is_bad_already(number: Later) -> bool:
     """Whether a number is inf or NaN, without waiting: all frames of a step are read together, at its end."""
     return number.known and _bad(number.read())
+
+
+def _everyday(found: Nonfinite, skipped: set[int]) -> bool:
+    return found.phase == "backward" and found.step in skipped
 
 
 def _recovered(index: int, steps: Sequence[StepSeen]) -> bool:

@@ -11,6 +11,7 @@ from itertools import takewhile
 import torch
 from torch import Tensor, nn
 
+from amp_lessons.audit.numbers.broken import BrokenWeights
 from amp_lessons.audit.numbers.frames import FrameRecorder
 from amp_lessons.audit.numbers.layers import Remembered, dtypes_of, layer_step, makes_good, state_of
 from amp_lessons.audit.numbers.naming import Names, part_of, replicas
@@ -23,9 +24,10 @@ from amp_lessons.audit.recorder.events import (
     Underflow,
     UpdatesLost,
     WeightsInHalf,
+    Zeros,
 )
 from amp_lessons.audit.recorder.gradients import parameters_of
-from amp_lessons.audit.recorder.later import Later, is_captured, may_read, read_together
+from amp_lessons.audit.recorder.later import Later, is_captured, is_distributed, may_read, read_together
 from amp_lessons.audit.recorder.places import line_outside
 from amp_lessons.audit.seen import LayerSeen, LayerStep, StepSeen
 from amp_lessons.precisions import HALVES
@@ -34,7 +36,10 @@ _FIRST_SCALE = 2.0**16  # a scaler's, unless it is told otherwise
 _FEW_BITS = 2.0**-20  # below, a number in fp16 has at most four significant bits
 _NO_BINADE = -1000  # of zeros
 _MANY = 0.5  # of a layer's weights: of a norm that begins with 1 and 0, the ones stand still
+_MOST_ZERO = 0.9  # of a layer's gradients: units that are off at a batch leave fewer
 _LONGEST = 128  # steps of a layer that are kept
+_SMALL_RATE = 1e-6  # below, it is asked whether fp32 itself would keep an update
+_HALF_A_SPACING = 2.0**-25  # of a number in fp32, as a part of it, at least
 _MOST_TRIES = 3  # to look at a step that is made, where others were skipped
 
 
@@ -72,6 +77,7 @@ class Sampler:
         origin: Callable[[Tensor], tuple[str, Line]],
     ) -> None:
         self.names, self.frames, self._report, self._origin = names, frames, report, origin
+        self.broken = BrokenWeights(names, report)
         self._every = every
         self._lines: list[_Line] = []
         self._read = 0  # of the lines: their numbers lie on no device any more
@@ -124,6 +130,7 @@ class Sampler:
         With a closure this comes when the step is over, and ``closure_begins`` before.
         """
         self.sampling = self._is_due(optimizer) and not is_captured()
+        self.broken.before_step(optimizer)
         self._asked[id(optimizer)] += 1
         self._now, self._remembered, self._under_autocast = {}, None, used is not None
         (of, before), self._before_closure = self._before_closure, (0, None)
@@ -150,6 +157,9 @@ class Sampler:
             lost = self._remembered.lost()
             self._tell_of_lost_updates(optimizer, done, lost)
         number = self._optimizers.setdefault(id(optimizer), len(self._optimizers))
+        self.broken.after_step(
+            optimizer, done, lambda: [s for s in self.steps if s.optimizer == number and s.happened]
+        )
         seen = StepSeen(
             index=done.step,
             optimizer=number,
@@ -175,7 +185,11 @@ class Sampler:
     def _tell_of_zeros(
         self, optimizer: torch.optim.Optimizer, step: int, scale: float, used: torch.dtype | None
     ) -> None:
-        """Report gradients that are all exactly 0, at two steps in a row: one may be a batch's own."""
+        """Report gradients that are mostly exactly 0; all of them, at two steps: one may be a batch's own."""
+        shares = {layer: now.zero_fraction for layer, now in self._now.items()}
+        most = {layer: share for layer, share in shares.items() if share > _MOST_ZERO}
+        if most:
+            self._report(Zeros(step=step, line=line_outside(), shares=most))
         if not self._now or any(each.zero_fraction < 1.0 for each in self._now.values()):
             self._all_zero.discard(id(optimizer))
             return
@@ -197,7 +211,7 @@ class Sampler:
         self, optimizer: torch.optim.Optimizer, done: StepDone, lost: dict[str, float]
     ) -> None:
         """Report weights in 16 bits that the step left as they were."""
-        by_layer = self.names.by_layer(parameters_of(optimizer))
+        by_layer = self.names.by_layer(_would_move_in_fp32(optimizer))
         half = {name: p for name, p in by_layer.items() if p[0].dtype in HALVES.values() and name in lost}
         if not half or makes_good(optimizer):
             return
@@ -299,6 +313,21 @@ def moving(optimizer: torch.optim.Optimizer) -> list[Tensor]:
 def _is_zero(rate: object) -> bool:
     free = not isinstance(rate, Tensor) or may_read(rate)
     return free and rate == 0
+
+
+def _would_move_in_fp32(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """Return the parameters that a step would change if they were fp32, at a warm-up's rate for one."""
+    return [p for group in optimizer.param_groups for p in group["params"] if _is_enough(group.get("lr"), p)]
+
+
+def _is_enough(rate: object, parameter: Tensor) -> bool:
+    if not isinstance(rate, (int, float)) or abs(rate) >= _SMALL_RATE:
+        return True
+    if is_distributed(parameter) or not may_read(parameter):
+        return True
+    gradient = parameter.grad
+    largest = 1.0 if gradient is None or not gradient.numel() else float(gradient.abs().max())
+    return abs(rate) * max(1.0, largest) > _HALF_A_SPACING * float(parameter.detach().abs().mean())
 
 
 def _rate(optimizer: torch.optim.Optimizer) -> float | None:

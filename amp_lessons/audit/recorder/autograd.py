@@ -11,9 +11,10 @@ from torch import Tensor
 
 from amp_lessons.audit.recorder import events, graph
 from amp_lessons.audit.recorder.gradients import parameters_of
-from amp_lessons.audit.recorder.later import Later, is_batched, scale_of
-from amp_lessons.audit.recorder.places import line_outside, own_line
+from amp_lessons.audit.recorder.later import Later, is_batched, looks_closely, scale_of
+from amp_lessons.audit.recorder.places import called_by_own_code, line_outside, own_line
 from amp_lessons.audit.recorder.shared import Known, Log, Loss, Part, Taken
+from amp_lessons.precisions import HALVES
 
 
 class AutocastCalls(Part):
@@ -42,6 +43,7 @@ class AutocastCalls(Part):
             device=context.device,
             dtype=context.fast_dtype,
             enabled=context._enabled,
+            own=called_by_own_code(),
         )
 
     def left(self) -> None:
@@ -145,8 +147,10 @@ class AutogradCalls(Part):
         facts = {
             "dtype": root.dtype,
             "made_by": graph.operations(root),
+            "inside": graph.look_inside(root) if looks_closely() else None,
+            "part_in_half": self._part_in_half(root),
             "outside": graph.made_outside(root, self._here.switches),
-            "cast": graph.has_casts(root),
+            "cast": graph.may_have_casts(root),
             "scaler": scaler,
             "factor": factor,
             "averaged": graph.is_mean(root),
@@ -158,6 +162,11 @@ class AutogradCalls(Part):
             "autocast_at": next((line for line, on in reversed(self._here.autocasts) if on), None),
         }
         return (facts,)
+
+    def _part_in_half(self, root: Tensor) -> graph.PartInHalf | None:
+        """Look for a part of a loss in fp32 that was computed in 16 bits once autocast had ended."""
+        looked_for = looks_closely() and root.dtype not in HALVES.values() and self._here.switches
+        return graph.part_in_half(root, self._here.switches) if looked_for else None
 
     def _summed_in_half(self, optimizers: Iterable[int]) -> torch.dtype | None:
         known = self._known

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import torch
 
 from amp_lessons.audit.recorder.gradients import Change
+from amp_lessons.audit.recorder.graph import Inside, PartInHalf
 
 Line = tuple[str, int] | None
 
@@ -49,12 +50,16 @@ class OldSpelling(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class AutocastEntered(Event):
-    """An autocast context began. ``disabled_for`` names the device it was meant for and that is not here."""
+    """An autocast context began. ``disabled_for`` names the device it was meant for and that is not here.
+
+    ``own`` says that the person's own code entered it, and no library, as checkpointing does.
+    """
 
     device: str
     dtype: torch.dtype
     enabled: bool
     disabled_for: str = ""
+    own: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,12 +108,14 @@ class Backward(Event):
 
     ``scaler`` is the one whose scale the loss was multiplied by, None without; ``factor`` is the number that
     the last operation multiplied the loss by, 1 for none, ``again`` says that it went backward before,
-    ``cast`` that something near it was cast to another dtype. ``autocast`` is the dtype that backward ran
+    ``cast`` that something near it was cast, or is compiled. ``autocast`` is the dtype that backward ran
     under; autocast was entered in those of ``forward`` since the last step. ``reached`` holds the optimizers
     whose parameters got gradients. ``scalers_called`` holds "scale" where a scaler was given a loss since the
     last step. ``loss`` is the loss, unscaled, where reading it costs nothing. It was ``made_at`` one line,
     ``cast_at`` another, and the context that was still open began ``autocast_at`` a third. ``averaged`` says
     that it is a mean as it is, ``summed`` in which 16-bit dtype the gradients were added to others.
+    ``inside`` is what its graph is made of and ``part_in_half`` a part of it that autocast would have kept in
+    fp32, where this step is looked at closely.
     """
 
     dtype: torch.dtype
@@ -128,6 +135,8 @@ class Backward(Event):
     autocast_at: Line = None
     averaged: bool = False
     summed: torch.dtype | None = None
+    inside: Inside | None = None
+    part_in_half: PartInHalf | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,11 +152,13 @@ class GradientsMixed(Event):
     of another scale.
 
     They are used at ``used_at``. ``cleared`` says that gradients that a step had applied were cleared before.
+    Where two scalers have scaled them, ``scales`` are theirs, None where one is not known.
     """
 
     applied: bool
     used_at: Line = None
     cleared: bool = False
+    scales: tuple[float | None, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,6 +234,13 @@ class StepAsked(Event):
     asked: str = ""
     means_added_up: int = 0
     means_made_at: Line = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProductsInStep(Event):
+    """An optimizer's step began inside autocast, which has cast products of its own to this dtype."""
+
+    dtype: torch.dtype
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -307,6 +325,17 @@ class BuffersBroken(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class WeightsBroken(Event):
+    """A step made with inf or NaN left weights of these ``layers`` so, and nothing put them back.
+
+    ``in_backward`` says that its loss was finite, and its gradients were not.
+    """
+
+    layers: tuple[str, ...]
+    in_backward: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class SummedInHalf(Event):
     """DDP was told to send gradients, and so to add them up, in 16 bits, by this ``hook``."""
 
@@ -340,17 +369,31 @@ class GradientsZero(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Zeros(Event):
+    """Most gradients of some layers, by name, were exactly 0: these ``shares``."""
+
+    shares: dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Ended(Event):
-    """The training ended by an exception; ``overflow`` says that a batch had just overflowed."""
+    """The training ended by an exception; ``overflow`` says that a batch had just overflowed.
+
+    ``stopped`` says that the script's own code ended it, where the gradients that no step had used yet were
+    inf or NaN, and the weights were finite.
+    """
 
     exception: str
     message: str
     overflow: bool
+    stopped: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClosureGiven(Event):
-    """``scaler.step`` was given a closure."""
+    """``scaler.step`` was given a closure, which the optimizer ``wants``, and not only takes."""
+
+    wants: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

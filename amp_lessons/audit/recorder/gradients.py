@@ -32,10 +32,14 @@ Change = Literal["none", "by a factor", "undone", "made finite", "other"]
 
 @dataclass(frozen=True)
 class Added:
-    """Gradients were added to some that a step had ``applied``, or else to some of another scale."""
+    """Gradients were added to some that a step had ``applied``, or else to some of another scale.
+
+    ``scalers`` are two where not the same one has scaled both.
+    """
 
     applied: bool
     line: tuple[str, int] | None
+    scalers: tuple[int, int] | None = None
 
 
 @dataclass
@@ -316,7 +320,8 @@ def _added(before: _State, now: _State, line: tuple[str, int] | None) -> Added |
         return Added(applied=True, line=line)
     other = (before.scaled_by, before.generation) != (now.scaled_by, now.generation)
     if other and (before.scaled_by or before.unscaled):
-        return Added(applied=False, line=line)
+        two = before.scaled_by, now.scaled_by
+        return Added(False, line, two if all(two) and two[0] != two[1] else None)
     return None
 
 

@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from amp_lessons.audit.recorder.later import may_read
+from amp_lessons.precisions import HALVES
 
 _KEY = "amp_lessons.scaler"
 _SCALED_GRADIENT = "amp_lessons.gradient"
 _WENT_BACKWARD = "amp_lessons.backward"
 MADE_AT, CAST_AT = "amp_lessons.made_at", "amp_lessons.cast_at"  # on which line
+PART_AT = "amp_lessons.part_at"  # what may be a part of a loss
 _OF_PYTORCH = re.compile(r"Backward\d+$")  # autograd's name of an operation that it knows
-_MOST_LOOKED_AT = 5000  # operations of a penalty
+_MOST_LOOKED_AT = 5000  # operations of a penalty, or of all that a loss is made of
+_MOST_OUTSIDE = 64  # operations between the end of autocast and a loss
+_HALVES = frozenset(HALVES.values())
+_KEPT_IN_FP32 = re.compile(  # by autocast on CUDA: sums of exponentials, powers, and what is a loss by itself
+    r"(LogSoftmax|Softmax|Logsumexp|Exp|Log|Pow|LinalgVectorNorm|Norm|Cumsum|Prod|NllLoss|MseLoss|SmoothL1Loss"
+    r"|HuberLoss|SoftMarginLoss|BinaryCrossEntropy|BinaryCrossEntropyWithLogits|CtcLoss|KlDiv)(?:2D)?Backward"
+)
 LARGE_NUMBER = 64.0  # what divides by as much may unscale, where the scale itself is not known
 _FAR_ENOUGH = 16  # operations: a scaled loss divided by the number of micro-batches, a sum of two losses
 
@@ -29,9 +38,72 @@ def operations(tensor: Tensor) -> tuple[str, ...]:
     return tuple(node.name() for node in _nodes(tensor))
 
 
-def has_casts(tensor: Tensor) -> bool:
-    """Whether something was cast on the way to a loss, as autocast does it."""
-    return any("ToCopy" in node.name() for node in _nodes(tensor))
+def may_have_casts(tensor: Tensor) -> bool:
+    """Whether something was cast on the way to a loss, or may have been, in compiled code."""
+    return any("ToCopy" in node.name() or "Compiled" in node.name() for node in _nodes(tensor))
+
+
+class Inside(NamedTuple):
+    """What the graph of a loss is made of: the dtypes in 16 bits of what was computed, and of the weights.
+
+    ``compiled`` says that a part of it is compiled code, which may have entered autocast by itself.
+    """
+
+    halves: frozenset[torch.dtype]
+    weights: frozenset[torch.dtype]
+    compiled: bool
+
+
+def look_inside(tensor: Tensor) -> Inside:
+    """Walk through the graph of a loss."""
+    halves: set[torch.dtype] = set()
+    weights: set[torch.dtype] = set()
+    compiled = False
+    for node in _below(tensor.grad_fn, lambda node: True, _MOST_LOOKED_AT):
+        compiled = compiled or "Compiled" in node.name()
+        variable = getattr(node, "variable", None)
+        dtypes = [each.dtype for each in node._input_metadata] if variable is None else [variable.dtype]
+        (halves if variable is None else weights).update(_HALVES.intersection(dtypes))
+    return Inside(frozenset(halves), frozenset(weights), compiled)
+
+
+class PartInHalf(NamedTuple):
+    """An operation of a loss, in words, its dtype, and the line on which it was called, if known."""
+
+    operation: str
+    dtype: torch.dtype
+    line: tuple[str, int] | None
+
+
+def part_in_half(tensor: Tensor, switches: Iterable[tuple[int, bool]]) -> PartInHalf | None:
+    """Find what autocast keeps in fp32, and was computed in 16 bits between its end and the loss."""
+    known = list(switches)
+    loss = next((node for node in _nodes(tensor) if _KEY not in node.metadata), None)
+    if loss is None or _HALVES.intersection(each.dtype for each in loss._input_metadata):
+        return None  # all of it was
+
+    def outside(node: Any) -> bool:
+        was_on = [on for count, on in known if count <= node._sequence_nr()]
+        return getattr(node, "variable", None) is None and bool(was_on) and not was_on[-1]
+
+    for node in _below(tensor.grad_fn, outside, _MOST_OUTSIDE):
+        found = _KEPT_IN_FP32.match(node.name())
+        dtype = next((each.dtype for each in node._input_metadata), None) if found else None
+        if found and dtype in _HALVES:
+            words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", found[1]).lower()
+            return PartInHalf(words, dtype, node.metadata.get(PART_AT))
+    return None
+
+
+def _below(first: Any, wanted: Callable[[Any], bool], most: int) -> Iterator[Any]:
+    """Yield the nodes of a graph, nearest to the loss first, as far as they and those before are wanted."""
+    waiting, seen = deque([first]), {None}
+    while waiting and len(seen) <= most:
+        node = waiting.popleft()
+        if node not in seen and wanted(node):
+            seen.add(node)
+            yield node
+            waiting.extend(before for before, _ in node.next_functions)
 
 
 def made_outside(tensor: Tensor, switches: Iterable[tuple[int, bool]]) -> bool:

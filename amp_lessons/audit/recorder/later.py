@@ -26,6 +26,11 @@ def look_closely(yes: bool) -> None:
     _closely = yes
 
 
+def looks_closely() -> bool:
+    """Whether this step is one to look at closely."""
+    return _closely
+
+
 def lies_here(tensor: Tensor) -> bool:
     """Whether reading a tensor's numbers makes nobody wait: whether they lie on the CPU."""
     return tensor.device.type == "cpu"

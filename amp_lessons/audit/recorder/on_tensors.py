@@ -29,6 +29,9 @@ from amp_lessons.precisions import HALVES
 
 _HALVES = frozenset(HALVES.values())
 _WHOLE = frozenset((torch.int16, torch.int32, torch.int64))
+_PARTS = ("log_softmax", "softmax", "logsumexp", "exp", "log", "pow", "cumsum", "prod")
+_PRODUCTS = ("matmul", "mm", "bmm", "mv", "addmm", "baddbmm", "addmv", "addbmm")
+_LEAST_POSITIONS = 257  # bf16 has all whole numbers up to 256
 _MOST_COUNTED = 65536  # whole numbers that are compared with what 16 bits make of them
 _LONG_SUM = 4  # terms
 _FAR_OFF = 0.01  # of the sum of the terms' magnitudes: rounding once takes 0.4 % at most, in bf16
@@ -177,6 +180,8 @@ class _Spies:
         for name in ("clamp", "clamp_min"):
             yield Tensor, name, self.clamped
         yield Tensor, "norm", self.measured
+        for name in ("__matmul__", "__rmatmul__"):
+            yield Tensor, name, self.product
 
     def functions(self) -> Iterator[tuple[Any, str, Callable[..., None]]]:
         """Yield the functions of PyTorch's that are replaced, and what looks at their results."""
@@ -192,6 +197,12 @@ class _Spies:
                 yield owner, name, self.lost
             for name in ("nan_to_num", "nan_to_num_"):
                 yield owner, name, self.made_finite
+            for name in _PARTS:
+                yield owner, name, self.parted
+            for name in _PRODUCTS:
+                yield owner, name, self.product
+        for name in ("einsum", "tensordot"):
+            yield torch, name, self.product
 
     def in_place(self) -> Iterator[tuple[Any, str, Callable[..., None]]]:
         """Yield what is replaced that changes its first argument, and what looks at the change."""
@@ -216,6 +227,11 @@ class _Spies:
         """Note where a loss was made, or what may become one."""
         if isinstance(result, Tensor) and result.grad_fn is not None and result.numel() == 1:
             graph.note_line(result, graph.MADE_AT, own_line())
+
+    def parted(self, result: Any, *args: Any, **kwargs: Any) -> None:
+        """Note where what may be a part of a loss was computed in 16 bits."""
+        if isinstance(result, Tensor) and result.dtype in _HALVES and result.grad_fn is not None:
+            graph.note_line(result, graph.PART_AT, own_line())
 
     def made_finite(self, result: Any, *args: Any, **kwargs: Any) -> None:
         """Report inf and NaN taken out of a gradient that is still scaled."""
@@ -245,6 +261,31 @@ class _Spies:
         comparable = may_read(tensor) and 256 < tensor.numel() <= _MOST_COUNTED
         if tensor.dtype in _WHOLE and result.dtype in _HALVES and comparable:
             self._tell_of_positions(tensor.unique().numel(), result)
+
+    def product(self, result: Any, *args: Any, **kwargs: Any) -> None:
+        """See what autocast cast for a product: whole numbers in a row, or an optimizer's own."""
+        if not isinstance(result, Tensor) or result.dtype not in _HALVES:
+            return
+        given = [each for one in args for each in (one if isinstance(one, (list, tuple)) else (one,))]
+        cast = [each for each in given if isinstance(each, Tensor) and each.dtype == torch.float32]
+        if self._recorder.in_step():
+            if cast and self._recorder.here.step_in_autocast:
+                self._recorder.here.cast_in_step = result.dtype
+            return
+        for each in cast:
+            in_reach = _LEAST_POSITIONS <= each.numel() <= _MOST_COUNTED
+            if in_reach and not each.requires_grad and may_read(each):
+                self._whole_numbers(each, result.dtype)
+
+    def _whole_numbers(self, tensor: Tensor, dtype: torch.dtype) -> None:
+        """Report positions that a cast merges: whole numbers without a gap, each as often as any other."""
+        tensor = local(tensor).detach()
+        if not bool((tensor.reshape(-1)[:_LEAST_POSITIONS].frac() == 0).all()):
+            return
+        numbers, often = tensor.unique(return_counts=True)
+        in_a_row = float(numbers[-1] - numbers[0]) == numbers.numel() - 1 and bool((often == often[0]).all())
+        if in_a_row and numbers.numel() >= _LEAST_POSITIONS and not bool(numbers.frac().any()):
+            self._tell_of_positions(numbers.numel(), numbers.to(dtype))
 
     def _tell_of_positions(self, count: int, numbers: Tensor) -> None:
         if not may_read(numbers) or count > _MOST_COUNTED:

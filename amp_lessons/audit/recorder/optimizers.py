@@ -149,6 +149,7 @@ class OptimizerCalls(Part):
         self._known.record_mixing(parameters)
         self._here.stepped = True
         self._here.stepping = True
+        self._here.step_in_autocast = any(torch.is_autocast_enabled(p.device.type) for p in parameters[:1])
         self._here.note("optimizer.step")
         carried = self._known.carried(optimizer)
         half = next((p for p in parameters if p.dtype in _HALVES), None)
@@ -189,6 +190,9 @@ class OptimizerCalls(Part):
     def ends(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         """Record that an optimizer has stepped; a fused one may have left the weights alone."""
         self._here.stepping = False
+        cast, self._here.cast_in_step = self._here.cast_in_step, None
+        if cast is not None:
+            self._log.record(events.ProductsInStep, dtype=cast, line=line_outside())
         scaler = self._here.scaler
         if any(callable(each) for each in (*args, *kwargs.values())):
             self.look_before(optimizer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import linecache
 import os
@@ -15,12 +16,15 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
+import torch
+
 from amp_lessons.audit.findings import Place
 
 _HERE = str(Path(__file__).parents[2])
 _LIBRARIES = tuple(
     f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib")
 )
+_HANDS_ON = (f"{_HERE}{os.sep}", contextlib.__file__, torch.amp.autocast_mode.__file__)
 _Line = tuple[str, int]  # a file's name, as code objects have it, and a number from 1
 _wrappers: set[CodeType] = set()  # methods of classes that only hand on what they are given
 
@@ -43,6 +47,14 @@ def line_outside() -> _Line | None:
             return frame.f_code.co_filename, frame.f_lineno
         frame = frame.f_back  # type: ignore[assignment]
     return own_line()
+
+
+def called_by_own_code() -> bool:
+    """Whether a person's own code made a call, if only by a context manager or a decorator: no library."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_HANDS_ON):
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame is not None and is_own(frame.f_code.co_filename)
 
 
 @contextmanager
@@ -74,6 +86,12 @@ def line_of(error: BaseException) -> _Line | None:
     """Return the innermost line of a person's own code that an exception came through."""
     lines = [(f.f_code.co_filename, number) for f, number in traceback.walk_tb(error.__traceback__)]
     return next((line for line in reversed(lines) if is_own(line[0])), None)
+
+
+def raised_by_own_code(error: BaseException) -> bool:
+    """Whether a person's own line raised an exception, not something that it called."""
+    *_, (frame, _) = [(None, 0), *traceback.walk_tb(error.__traceback__)]
+    return frame is not None and is_own(frame.f_code.co_filename)
 
 
 @cache

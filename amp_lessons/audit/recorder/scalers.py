@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -33,6 +34,12 @@ def _found_inf(scaler: torch.amp.GradScaler, optimizer: Any) -> bool:
     """Whether a scaler found inf or NaN when it last looked; it has read the answer itself just before."""
     found = scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"]
     return any(bool(each) for each in found.values())
+
+
+def _wants_closure(optimizer: Any) -> bool:
+    """Whether an optimizer cannot step without a closure."""
+    parameters = list(inspect.signature(type(optimizer).step).parameters.values())
+    return len(parameters) > 1 and parameters[1].default is inspect.Parameter.empty
 
 
 class ScalerCalls(Part):
@@ -138,7 +145,7 @@ class ScalerCalls(Part):
         self._here.note("scaler.step")
         self._here.optimizer = optimizer
         if closure is not None:
-            self._log.record(events.ClosureGiven)
+            self._log.record(events.ClosureGiven, wants=_wants_closure(optimizer))
         self._known.parameters_of(optimizer)
 
     def _unseen(self, scaler: torch.amp.GradScaler, optimizer: Any) -> None:

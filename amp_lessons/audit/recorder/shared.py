@@ -66,6 +66,8 @@ class Here(threading.local):
         self.optimizer: torch.optim.Optimizer | None = None  # that a scaler was last asked to step
         self.stepped = False  # the optimizer, in the scaler's step
         self.stepping = False  # an optimizer's step is under way
+        self.step_in_autocast = False  # it began inside autocast
+        self.cast_in_step: torch.dtype | None = None  # to which autocast has cast products in it
         self.lent = False  # ``scaler`` is one that has let the optimizer step before
         self.backwards = 0  # backward passes under way, one inside the other
         self.schedules = 0  # the same of steps of schedules
@@ -228,6 +230,7 @@ class Known:
                 line=added.line,
                 used_at=line_outside(),
                 cleared=self.book.cleared_applied(parameters),
+                scales=tuple(scale_of(self.scalers[each]).at_once() for each in added.scalers or ()),
             )
 
 

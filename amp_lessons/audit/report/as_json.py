@@ -45,7 +45,9 @@ def checked(document: Any) -> Document:
 def _with_added(document: dict[str, Any]) -> dict[str, Any]:
     """Return a document with the keys that the first reports of its version lack."""
     steps = [{"backwards": 1} | step for step in document.get("steps", [])]
-    return _ADDED | document | ({"steps": steps} if steps else {})
+    precision = document.get("precision")
+    ran: dict[str, Any] = {"precision": {"by_hand": []} | precision} if isinstance(precision, dict) else {}
+    return _ADDED | document | ({"steps": steps} if steps else {}) | ran
 
 
 def _of_version_1(document: dict[str, Any]) -> dict[str, Any]:

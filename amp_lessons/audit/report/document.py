@@ -191,6 +191,7 @@ class PrecisionEntry(TypedDict):
     autocast_off: bool
     scaler: bool
     scaler_off: bool
+    by_hand: list[str]
 
 
 class Document(TypedDict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -141,6 +142,8 @@ def headline(document: Document) -> str:
     looked_at = f"{count:,} optimizer {'step' if count == 1 else 'steps'}"
     if document["ranks"]:
         looked_at += f" of {len(document['ranks'])} ranks"
+    if count and not any(step["happened"] for step in document["steps"]):
+        looked_at += ", every one of which was skipped"
     mistakes = sum(finding["kind"] == "failed" for finding in document["findings"])
     if mistakes:
         return f"{of}: {mistakes} {'mistake' if mistakes == 1 else 'mistakes'} in {looked_at}"
@@ -185,7 +188,8 @@ def what_ran(document: Document) -> Iterator[str]:
 def _say_autocast(ran: PrecisionEntry) -> str:
     if ran["autocast"]:
         return f"{listed(ran['autocast'])} autocast"
-    return "autocast asked for, and switched off" if ran["autocast_off"] else "no autocast"
+    off = "autocast asked for, and switched off" if ran["autocast_off"] else "no autocast"
+    return f"{listed(ran['by_hand'])} by hand, {off}" if ran["by_hand"] else off
 
 
 def _say_weights(document: Document) -> Iterator[str]:
@@ -200,7 +204,7 @@ def _say_scaler(ran: PrecisionEntry) -> Iterator[str]:
         yield "scaler on"
     elif ran["scaler_off"]:
         yield "scaler switched off"
-    elif "fp16" in ran["autocast"]:
+    elif "fp16" in (*ran["autocast"], *ran["by_hand"]):
         yield "no scaler"
 
 
@@ -244,6 +248,15 @@ def _first_nonfinite(document: Document) -> Iterator[Section]:
     module = found["module"].removeprefix(INPUT_OF)
     where = f"`{module}`" if module == found["module"] else f"the {INPUT_OF}`{module}`"
     said = f"In {where}{at}{on}, in the {found['phase']} pass before step {found['step'] + 1}."
+    unseen = [
+        at
+        for at, step in enumerate(document["steps"])
+        if step["index"] < found["step"] and not (step["happened"] and math.isfinite(step["loss"] or 0.0))
+    ]
+    if unseen:
+        before = document["steps"][unseen[0]]
+        what = "had a loss that was inf or NaN" if before["happened"] else "was skipped"
+        said += f" That is the first among the steps that were looked at; step {unseen[0] + 1} {what} before."
     place = found["place"]
     items = [("at", f"{Place(**place)}  `{place['source']}`")] if place is not None else []
     if found["recovered"]:
@@ -254,7 +267,8 @@ def _first_nonfinite(document: Document) -> Iterator[Section]:
     ]
     head = ("module", "kind", "largest magnitude", "dtype")
     table = Table(head, rows, "How it grew, from one module to the next") if rows else None
-    yield Section("The first inf or NaN", (said,), items=tuple(items), table=table)
+    title = f"The first inf or NaN{' of the steps that were looked at' if unseen else ''}"
+    yield Section(title, (said,), items=tuple(items), table=table)
 
 
 def _layers(document: Document, most: int) -> Iterator[Section]:

@@ -181,7 +181,8 @@ def exit_status(document: Document, status: int) -> int:
         return MISTAKES
     if status in (INTERRUPTED, -signal.SIGINT):
         return INTERRUPTED
-    return CLEAN if status == 0 and document["steps"] else NOT_RUN
+    trained = any(step["happened"] for step in document["steps"])
+    return CLEAN if status == 0 and trained else NOT_RUN
 
 
 def _say_status(status: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -39,6 +40,11 @@ class _Product(torch.autograd.Function):
 class _ProductUnderAutocast(_Product):
     forward = staticmethod(torch.amp.custom_fwd(_Product.forward, device_type="cpu"))
     backward = staticmethod(torch.amp.custom_bwd(_Product.backward, device_type="cpu"))
+
+
+def _joined(other: torch.Tensor) -> None:
+    with torch.autocast("cpu", dtype=torch.float16):
+        torch.cat([other, X])
 
 
 def _own_function(function: type[torch.autograd.Function]) -> None:
@@ -197,6 +203,7 @@ DTYPES = (
         lambda: X.masked_scatter(X > 0, X),
     ),
     Mistake("result_of_another_dtype", lambda: X.long().add_(HALF), lambda: X.clone().add_(HALF)),
+    Mistake("two_16_bit_formats", lambda: _joined(X.bfloat16()), lambda: _joined(X.bfloat16().float())),
     Mistake("loss_of_two_dtypes", lambda: _loss(cast=False), lambda: _loss(cast=True)),
     Mistake("numpy_has_no_bf16", lambda: X.bfloat16().numpy(), lambda: X.bfloat16().float().numpy()),
     Mistake("numpy_has_no_bf16", lambda: X.to(F8).numpy(), lambda: X.to(F8).float().numpy()),
@@ -256,6 +263,16 @@ ADDED = (
 )
 
 NUMBERS = (
+    Mistake(
+        "numbers_cast_beyond_fp16",
+        lambda: np.full(2, 1e6, np.float32).astype(np.float16),
+        lambda: torch.from_numpy(np.full(2, 1e6, np.float32)),
+    ),
+    Mistake(
+        "nan_surfaces_elsewhere",
+        lambda: torch.linalg.svd((SQUARE.half() * 1e5).float() - torch.inf),
+        lambda: torch.linalg.svd(SQUARE * 1e5),
+    ),
     Mistake(
         "unknown_precision",
         lambda: torch.set_float32_matmul_precision("fast"),

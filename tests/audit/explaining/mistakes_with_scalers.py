@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from tests.audit.explaining.provoking import HALF, Mistake, Training, X
 
 
 def _good() -> Training:
     return Training().backward().unscale().step().update()
+
+
+def _step_replaced(late: bool) -> None:
+    """Put another ``step`` into an optimizer, as wrappers do, before a schedule is made or after."""
+    training = Training().backward()
+    optimizer = training.optimizer
+    early = torch.optim.lr_scheduler.StepLR(optimizer, 1) if late else None
+    optimizer.step = type(optimizer).step.__get__(optimizer)
+    schedule = early or torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    optimizer.step()
+    schedule.step()
+
+
+def _count_without_a_scale() -> None:
+    scaler = torch.amp.GradScaler("cpu")
+    scaler._growth_tracker = torch.zeros(())
+    scaler.scale(X)
 
 
 def _schedule(asks_first: bool) -> None:
@@ -87,6 +105,21 @@ def _two_losses(at_once: bool) -> None:
     losses = hidden.sum(), hidden.mean()
     for loss in [sum(losses)] if at_once else losses:
         training.scaler.scale(loss).backward()
+
+
+def _keep_casts(context: object, operation: object, *args: object, **kwargs: object) -> CheckpointPolicy:
+    casts = operation is torch.ops.aten._to_copy.default
+    return CheckpointPolicy.MUST_SAVE if casts else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+def _selected(cached: bool) -> None:
+    """Checkpoint the second use of a weight, and keep what was cast."""
+    layer, x = nn.Linear(4, 4), X.clone().requires_grad_()
+    keeping = partial(create_selective_checkpoint_contexts, _keep_casts)
+    with torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=cached):
+        layer(x)
+        loss = checkpoint(layer, x, use_reentrant=False, context_fn=keeping).sum()
+    loss.backward()
 
 
 def _checkpointed(on_in_repetition: bool) -> None:
@@ -173,9 +206,12 @@ MISTAKES = (
     Mistake("norm_not_finite", lambda: _clip(strictly=True), lambda: _clip(strictly=False)),
     Mistake("no_graph", lambda: X.sum().backward(), lambda: Training().backward()),
     Mistake("backward_twice", lambda: _two_losses(at_once=False), lambda: _two_losses(at_once=True)),
+    Mistake("cast_kept_by_a_checkpoint", lambda: _selected(cached=True), lambda: _selected(cached=False)),
     Mistake(
         "checkpoint_recomputed_otherwise",
         lambda: _checkpointed(on_in_repetition=False),
         lambda: _checkpointed(on_in_repetition=True),
     ),
+    Mistake("step_overridden", lambda: _step_replaced(late=True), lambda: _step_replaced(late=False)),
+    Mistake("scaler_half_initialised", _count_without_a_scale, lambda: _load(_good().scaler.state_dict())),
 )

@@ -343,4 +343,99 @@ FRAMEWORKS = (
     ),
     # Transformers 5.23
     ("no_tf32_on_this_gpu", "--tf32 requires Ampere or a newer GPU arch, cuda>=11 and torch>=1.7"),
+    # What loops and programs say of a run that went wrong: log lines, and checks of their own
+    ("nan_in_a_log_line", "{'loss': 0.0, 'grad_norm': nan, 'learning_rate': 1e-05, 'epoch': 0.07}"),
+    ("nan_in_a_log_line", "{'loss': 'nan', 'learning_rate': 1e-05}"),
+    (
+        "nan_in_a_log_line",
+        "Epoch 3:  42%|####      | 210/500 [01:02<01:26, 3.37it/s, train_loss=nan, lr=1e-4]",
+    ),
+    ("nan_in_a_log_line", "step 40: grad_norm = inf, lr = 3e-4"),
+    ("own_check_of_gradients", "RuntimeError: Non-finite gradient detected"),
+    ("own_check_of_gradients", "WARNING: The grad norm is nan. Skipping updating the model."),
+    ("own_check_of_gradients", "Skip this batch 2! (Loss: inf)"),
+    # SciPy's matching, scikit-learn's inputs, CUDA's assertion in binary_cross_entropy
+    ("nan_surfaces_elsewhere", "ValueError: matrix contains invalid numeric entries"),
+    ("nan_surfaces_elsewhere", "ValueError: Input contains NaN."),
+    (
+        "nan_surfaces_elsewhere",
+        "ValueError: Input X contains infinity or a value too large for dtype('float32').",
+    ),
+    (
+        "nan_surfaces_elsewhere",
+        "../aten/src/ATen/native/cuda/Loss.cu:94: operator(): block: [0,0,0], thread: [1,0,0] Assertion "
+        "`input_val >= zero && input_val <= one` failed.",
+    ),
+    # Lightning, and PyTorch 2.9 and 2.10
+    (
+        "tf32_is_off",
+        "You are using a CUDA device ('NVIDIA A100-SXM4-40GB') that has Tensor Cores. To properly utilize "
+        "them, you should set `torch.set_float32_matmul_precision('medium' | 'high')`",
+    ),
+    ("tf32_is_off", "UserWarning: Please use the new API settings to control TF32 behavior, such as"),
+    (
+        "cublas_workspace",
+        "Deterministic behavior was enabled with either `torch.use_deterministic_algorithms(True)` or "
+        "`at::Context::setDeterministicAlgorithms(true)`, but this operation is not deterministic because "
+        "it uses CuBLAS and you have CUDA >= 10.2. To enable deterministic behavior in this case, you must "
+        "set an environment variable before running your PyTorch application: "
+        "CUBLAS_WORKSPACE_CONFIG=:4096:8",
+    ),
+    # flash-attn, PyTorch's older attention, xformers
+    ("attention_of_newer_gpus", "RuntimeError: FlashAttention only supports Ampere GPUs or newer."),
+    ("nothing_for_this_attention", "RuntimeError: cutlassF: no kernel found to launch!"),
+    (
+        "nothing_for_this_attention",
+        "ValueError: Query/Key/Value should either all have the same dtype, or (in the",
+    ),
+    # Transformer Engine
+    (
+        "nvfp4_of_another_gpu",
+        "FP4 cvt PTX instructions are architecture-specific. Try recompiling with sm_XXXa instead of sm_XXX.",
+    ),
+    # Apple's Metal, PyTorch on it, Accelerate
+    ("two_dtypes_on_mps", "LLVM ERROR: Failed to infer result type(s)."),
+    (
+        "two_dtypes_on_mps",
+        "error: input types 'tensor<1x4x8xf16>' and 'tensor<1xf32>' are not broadcast compatible",
+    ),
+    (
+        "scaler_on_mps",
+        'File "torch/amp/grad_scaler.py", line 335, in unscale_\n    inv_scale = self._scale.double()\n'
+        "TypeError: Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support "
+        "float64.",
+    ),
+    ("scaler_on_mps", "Grad Scaler with MPS device requires a Pytorch >= 2.8.0"),
+    # Accelerate, DeepSpeed
+    (
+        "masters_made_fp32",
+        "Upcasted low precision parameters in LlamaDecoderLayer because mixed precision turned on in FSDP.",
+    ),
+    (
+        "zero_of_two_dtypes",
+        "Model data type and gradient accumulation data type must be equal to use ZeRO",
+    ),
+    # ZeRO-3 under checkpointing, in trl's words
+    (
+        "sharded_weights_recomputed",
+        "Recomputed values for the following tensors have different metadata than during the forward pass.\n"
+        "tensor at position 4:\nsaved metadata: {'shape': torch.Size([2048]), 'dtype': torch.bfloat16}\n"
+        "recomputed metadata: {'shape': torch.Size([0]), 'dtype': torch.bfloat16}",
+    ),
+    ("bias_of_another_dtype", "RuntimeError: invalid dtype for bias - should match query's dtype"),
+    # Dynamo, in older versions
+    (
+        "custom_function_compiled",
+        "torch._dynamo.exc.Unsupported: 'inline in skipfiles: MyMM.forward | decorate_fwd",
+    ),
+    ("custom_function_compiled", "torch._dynamo.exc.Unsupported: call_function UserDefined decorate_bwd"),
+    (
+        "fp64_beside_fp32",
+        "RuntimeError: Input and parameter tensors are not the same dtype, found input tensor with Double "
+        "and parameter tensor with Float",
+    ),
+    ("product_of_two_fp8_gradients", "Multiplication of two Float8_e5m2 matrices is not supported"),
+    # NCCL and gloo, through PyTorch
+    ("sent_in_a_format_unknown", "RuntimeError: Unconvertible NCCL type Float8_e4m3fn"),
+    ("sent_in_a_format_unknown", "ProcessGroupGloo.cpp:2009: Invalid scalar type"),
 )

@@ -30,7 +30,10 @@ AMP_WORDS = re.compile(
 
 # Tests of PyTorch itself, and code that it writes out for compilers: nobody's training says what they say.
 NOT_READ = {"testing", "include", "lib", "bin", "share", "__pycache__", "_vendor", "codegen", "torchgen"}
-SPEAKING = {"warn", "warn_once", "deprecated", "unimplemented", "_check", "_check_value", "_check_type"}
+SPEAKING = {
+    *("warn", "warn_once", "deprecated", "unimplemented"),
+    *("_check", "_check_value", "_check_type", "_raise_assert_with_print"),
+}
 LOGGING = {"warning", "warning_once", "error", "rank_zero_warn"}  # by which frameworks speak, too
 UNKNOWN_VALUE = "x"  # stands for whatever is filled in when the program runs
 

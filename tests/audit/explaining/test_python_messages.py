@@ -18,8 +18,14 @@ SAID_BY_PYTHON = {
     "no_scaler_in_torch_amp",
 }
 
-# Not yet by PyTorch 2.13, and no more by Transformers 5.23, whose files of these names say other things.
-SAID_BY_OTHER_VERSIONS = {"compiler_at_fault", "trainer_without_fp16"}
+# Not yet by PyTorch 2.13, no more by it, no more by Transformers 5.23, whose files of these names say others;
+# and with a tensor's metadata filled in.
+SAID_BY_OTHER_VERSIONS = {
+    "compiler_at_fault",
+    "custom_function_compiled",
+    "trainer_without_fp16",
+    "sharded_weights_recomputed",
+}
 
 _TO_ADD = """PyTorch {version} says what nothing here explains:
 

@@ -1,0 +1,269 @@
+"""Trainings that are right, of kinds that were accused, or could be, with what is to be said of each."""
+
+RIGHT = {
+    "compiled code that enters autocast": (
+        """
+@torch.compile(backend="aot_eager")
+def loss_of(inputs, targets):
+    with half():
+        return F.cross_entropy(model(inputs), targets)
+
+for step in range(4):
+    optimizer.zero_grad()
+    scaler.scale(loss_of(*batch())).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+        "scaler on",
+    ),
+    "a warm-up from next to nothing": (
+        """
+model.bfloat16()
+optimizer = torch.optim.SGD(model.parameters(), 0.5)
+schedule = torch.optim.lr_scheduler.OneCycleLR(
+    optimizer, 0.5, total_steps=30, div_factor=1e16, cycle_momentum=False
+)
+for step in range(25):
+    inputs, targets = batch()
+    loss = F.cross_entropy(model(inputs.bfloat16()).float(), targets)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    schedule.step()
+""",
+        "no autocast, weights in bf16",
+    ),
+    "a warm-up by hand": (
+        """
+model.bfloat16()
+optimizer = torch.optim.SGD(model.parameters(), 0.5)
+for step in range(25):
+    optimizer.param_groups[0]["lr"] = 0.5 * min(1.0, step / 10 + 1e-12)
+    inputs, targets = batch()
+    loss = F.cross_entropy(model(inputs.bfloat16()).float(), targets)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+""",
+        "no autocast, weights in bf16",
+    ),
+    "nanochat's casts by hand, with a scaler": (
+        """
+class Cast(nn.Linear):
+    def forward(self, x):
+        return F.linear(x, self.weight.to(x.dtype))
+
+embedding, body, head = nn.Embedding(10, 8), Cast(8, 8, bias=False), Cast(8, 10, bias=False)
+optimizer = torch.optim.AdamW([*embedding.parameters(), *body.parameters(), *head.parameters()], 1e-3)
+for step in range(12):
+    tokens = torch.randint(0, 10, (4, 6))
+    hidden = embedding(tokens).half()
+    hidden = hidden + body(F.rms_norm(hidden, (8,)))
+    loss = F.cross_entropy(head(hidden).float().flatten(0, 1), tokens.flatten())
+    optimizer.zero_grad()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+        "fp16 by hand, no autocast, weights in fp32, scaler on",
+    ),
+    "one block in fp16 by hand, none of whose gradients vanish": (
+        """
+body, block, head = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 4)
+optimizer = torch.optim.SGD([*body.parameters(), *block.parameters(), *head.parameters()], 0.1)
+for step in range(12):
+    inputs, targets = batch()
+    hidden = body(inputs).type(torch.float16)
+    hidden = torch.addmm(block.bias.half(), hidden, block.weight.half().t())
+    loss = F.cross_entropy(head(hidden.to(torch.float32)), targets)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+""",
+        "fp16 by hand, no autocast, weights in fp32, no scaler",
+    ),
+    "an island by autocast in fp32": (
+        """
+for step in range(4):
+    inputs, targets = batch()
+    optimizer.zero_grad()
+    with bf16():
+        scores = model(inputs)
+        with torch.autocast("cpu", enabled=False):
+            loss = -scores.float().log_softmax(-1)[range(6), targets].mean()
+    loss.backward()
+    optimizer.step()
+""",
+        "bf16 autocast",
+    ),
+    "checkpoints in fp32": (
+        """
+from torch.utils.checkpoint import checkpoint
+for step in range(4):
+    inputs, targets = batch()
+    loss = F.cross_entropy(model[2](checkpoint(model[:2], inputs, use_reentrant=False)), targets)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+""",
+        "What ran: no autocast, weights in fp32.",
+    ),
+    "checkpoints that are reentrant": (
+        """
+from torch.utils.checkpoint import checkpoint_sequential
+for step in range(4):
+    inputs, targets = batch()
+    outputs = checkpoint_sequential(model, 2, inputs.requires_grad_(), use_reentrant=True)
+    loss = F.cross_entropy(outputs, targets)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+""",
+        "What ran: no autocast, weights in fp32.",
+    ),
+    "a search for the scale that is long": (
+        """
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0**30)
+for step in range(40):
+    fp16_step(*batch())
+""",
+        "fp16 autocast, weights in fp32, scaler on",
+    ),
+    "three batches that overflow, and a scale that grows": (
+        """
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0**14, growth_interval=2)
+for step in range(40):
+    fp16_step(*batch(1e7 if step in (3, 20, 30) else 1))
+""",
+        "fp16 autocast, weights in fp32, scaler on",
+    ),
+    "weights that were NaN, and put back": (
+        """
+for step in range(12):
+    kept = copy.deepcopy(model.state_dict())
+    inputs, targets = batch()
+    loss = F.cross_entropy(model(inputs), targets) * (math.nan if step == 5 else 1)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if not all(weight.isfinite().all() for weight in model.parameters()):
+        model.load_state_dict(kept)
+""",
+        "no autocast, weights in fp32",
+    ),
+    "weights that hold -inf from the beginning": (
+        """
+bias = nn.Parameter(torch.tensor([0.0, 0.0, 0.0, -math.inf]))
+optimizer = torch.optim.SGD([*model.parameters(), bias], 0.1)
+for step in range(4):
+    inputs, _ = batch()
+    loss = F.cross_entropy(model(inputs) + bias, torch.randint(0, 3, (6,)))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+""",
+        "no autocast, weights in fp32",
+    ),
+    "an optimizer of PyTorch's that steps inside autocast": (
+        """
+optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+for step in range(4):
+    inputs, targets = batch()
+    with bf16():
+        loss = F.cross_entropy(model(inputs), targets)
+    optimizer.zero_grad()
+    loss.backward()
+    with bf16():
+        optimizer.step()
+""",
+        "bf16 autocast",
+    ),
+    "an optimizer that casts its own products": (
+        """
+class Muon(torch.optim.Optimizer):
+    def __init__(self, parameters):
+        super().__init__(parameters, {})
+
+    @torch.no_grad()
+    def step(self):
+        for parameter in self.param_groups[0]["params"]:
+            update = parameter.grad
+            if parameter.ndim == 2:
+                short = (update / (update.norm() + 1e-7)).bfloat16()
+                update = (1.5 * short - 0.5 * (short @ short.T @ short)).float()
+            parameter.add_(update, alpha=-0.01)
+
+optimizer = Muon(model.parameters())
+for step in range(4):
+    inputs, targets = batch()
+    with bf16():
+        loss = F.cross_entropy(model(inputs), targets)
+    optimizer.zero_grad()
+    loss.backward()
+    with bf16():
+        optimizer.step()
+""",
+        "bf16 autocast",
+    ),
+    "look-ahead weights, half of the way": (
+        """
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0**20)
+slow = [weight.detach().clone() for weight in model.parameters()]
+for step in range(20):
+    fp16_step(*batch())
+    if step % 5 == 4:
+        with torch.no_grad():
+            for mean, weight in zip(slow, model.parameters()):
+                mean.lerp_(weight, 0.5)
+                weight.copy_(mean)
+""",
+        "fp16 autocast, weights in fp32, scaler on",
+    ),
+    "momentum and decay by hand": (
+        """
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0**20)
+momenta = [torch.zeros_like(weight) for weight in model.parameters()]
+for step in range(20):
+    inputs, targets = batch()
+    optimizer.zero_grad()
+    with half():
+        loss = F.cross_entropy(model(inputs), targets)
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    for momentum, weight in zip(momenta, model.parameters()):
+        momentum.mul_(0.9).add_(weight.grad, alpha=0.1).add_(weight.detach(), alpha=1e-4)
+    scaler.step(optimizer)
+    scaler.update()
+""",
+        "fp16 autocast, weights in fp32, scaler on",
+    ),
+    "whole numbers that a product casts": (
+        """
+for step in range(4):
+    counts = torch.randint(0, 5000, (6, 8)).float()
+    with bf16():
+        scores = counts @ torch.eye(8)
+        loss = F.cross_entropy(model(scores / 5000), torch.randint(0, 4, (6,)))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+""",
+        "bf16 autocast",
+    ),
+    "an exception that has nothing to do with an overflow": (
+        """
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0**20)
+for step in range(3):
+    inputs, targets = batch()
+    optimizer.zero_grad()
+    with half():
+        loss = F.cross_entropy(model(inputs), targets)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    if step == 2:
+        raise ValueError("the disk is full")
+""",
+        "fp16 autocast",
+    ),
+}

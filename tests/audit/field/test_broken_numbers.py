@@ -1,0 +1,220 @@
+"""What a loop makes of numbers: weights that become NaN, steps skipped on and on, a loop that stops."""
+
+from __future__ import annotations
+
+import copy
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from amp_lessons import audit
+from amp_lessons.audit.numbers import broken
+from amp_lessons.audit.recorder import later
+from amp_lessons.audit.report.report import Report
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+
+
+def codes(report: Report) -> set[str]:
+    return {finding.code for finding in report.findings if not finding.ok}
+
+
+def of(report: Report, code: str):
+    return next(finding for finding in report.findings if finding.code == code)
+
+
+def distance(out: Tensor, to: Tensor) -> Tensor:
+    """Return a loss whose gradient is NaN where both are equal, while it is finite itself."""
+    return (out.float() - to).square().sum(-1).sqrt().mean()
+
+
+def ratio(out: Tensor, to: Tensor) -> Tensor:
+    """Return another: 0 times the logarithm of 0."""
+    same = (out.float() - to).abs().sum(-1)
+    return torch.where(same > 0, same * same.log(), torch.zeros(())).mean()
+
+
+def train_once_on_its_own_outputs(
+    model: nn.Module, optimizer, loss_of, dtype, at: int, steps: int, undo=False
+):
+    """Train on noise, and at one step on what the model says itself."""
+    for step in range(steps):
+        kept = copy.deepcopy(model.state_dict())
+        with torch.autocast("cpu", dtype=dtype or torch.bfloat16, enabled=dtype is not None):
+            out = model(torch.randn(8, 4))
+        loss = loss_of(out, out.detach().float() if step == at else torch.randn(8, 4))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if undo and not all(bool(p.isfinite().all()) for p in model.parameters()):
+            model.load_state_dict(kept)
+
+
+@pytest.mark.parametrize("loss_of", [distance, ratio])
+@pytest.mark.parametrize("dtype", [None, torch.bfloat16, torch.float16], ids=str)
+def test_weights_that_a_step_has_made_nan_are_said_with_that_step(loss_of, dtype):
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with audit.watch(model) as seen:
+        train_once_on_its_own_outputs(model, optimizer, loss_of, dtype, at=4, steps=13)
+    found = of(seen.report, "weights_broken")
+    assert found.first_step == 4
+    assert "step 5" in found.message
+    assert found.count == 1
+    assert found.place.source == "optimizer.step()"
+    assert not seen.report.passed
+    first = seen.report.first_nonfinite
+    assert (first.step, first.phase) == (4, "backward")
+
+
+def test_weights_that_the_last_step_of_all_has_broken_are_seen():
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.Adam(model.parameters(), 0.1)
+    with audit.watch(model) as seen:
+        train_once_on_its_own_outputs(model, optimizer, distance, None, at=6, steps=7)
+    assert of(seen.report, "weights_broken").first_step == 6
+
+
+@pytest.mark.parametrize("steps", [7, 25])
+def test_weights_on_a_device_that_is_not_waited_for_are_looked_at_with_the_next_sample_or_at_the_end(
+    steps, monkeypatch
+):
+    sampled = lambda tensor: later._closely  # noqa: E731
+    monkeypatch.setattr(broken, "may_read", sampled)
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with audit.watch(model) as seen:
+        train_once_on_its_own_outputs(model, optimizer, distance, torch.bfloat16, at=5, steps=steps)
+    found = of(seen.report, "weights_broken")
+    assert (found.first_step, found.count) == (5, 1)
+
+
+def test_weights_that_a_loop_puts_back_are_no_mistake():
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with audit.watch(model) as seen:
+        train_once_on_its_own_outputs(model, optimizer, distance, None, at=4, steps=9, undo=True)
+    assert "weights_broken" not in codes(seen.report)
+
+
+def train_with_scaler(steps: int, inputs, loss_of=F.cross_entropy, interval: int = 2000, scale=65536.0):
+    """Train in fp16; ``inputs`` gives the batch of a step."""
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=interval)
+    for step in range(steps):
+        with torch.autocast("cpu", dtype=torch.float16):
+            loss = loss_of(model(inputs(step)).float(), torch.randint(0, 4, (6,)))
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    return model
+
+
+def between_0_and_1(out: Tensor, labels: Tensor) -> Tensor:
+    """Return a loss whose gradient is too steep for fp16 where all samples are alike: a division by 1e-8."""
+    low, high = out.amin(0), out.amax(0)
+    return ((out - low) / (high - low + 1e-8) - torch.rand(6, 4)).square().mean()
+
+
+def test_steps_that_only_the_backward_pass_overflows_are_told_apart():
+    with audit.watch() as seen:
+        train_with_scaler(25, lambda step: torch.randn(6 if step % 2 else 1, 8).expand(6, 8), between_0_and_1)
+    assert "all their losses were finite" in of(seen.report, "skipped_too_often").message
+
+
+@pytest.mark.parametrize("often", [2, 3])
+def test_steps_that_are_skipped_now_and_then_up_to_the_end_are_a_mistake(often):
+    def inputs(step: int) -> Tensor:
+        return torch.randn(6, 8) * (1e6 if step % often == 1 else 1.0)
+
+    with audit.watch() as seen:
+        train_with_scaler(30, inputs)
+    found = of(seen.report, "skipped_too_often")
+    skipped = sum(not step.happened for step in seen.steps)
+    assert f"{skipped} of 30 steps" in found.message
+    assert "from 65536 to" in found.message
+    assert f"the loss of {skipped} of them was inf or NaN" in found.message
+
+
+def test_a_scale_that_falls_below_one_is_said_too():
+    with audit.watch() as seen:
+        train_with_scaler(60, lambda step: torch.randn(6, 8) * (1e6 if step % 2 else 1.0))
+    assert {"skipped_too_often", "scale_fell"} <= codes(seen.report)
+
+
+@pytest.mark.parametrize(("scale", "interval"), [(2.0**30, 2000), (65536.0, 3)])
+def test_a_scaler_that_looks_for_its_scale_makes_no_mistake(scale, interval):
+    with audit.watch() as seen:
+        train_with_scaler(40, lambda step: torch.randn(6, 8), interval=interval, scale=scale)
+    assert any(not step.happened for step in seen.steps)
+    assert not codes(seen.report)
+
+
+def test_a_training_of_which_every_step_was_skipped_says_so_in_its_first_line():
+    with audit.watch() as seen:
+        train_with_scaler(4, lambda step: torch.randn(6, 8) * 1e6)
+    assert "every one of which was skipped" in str(seen.report).splitlines()[0]
+
+
+def test_the_first_overflow_is_that_of_the_earlier_step():
+    with audit.watch() as seen:
+        train_with_scaler(
+            25, lambda step: torch.randn(6, 8) * (1e6 if step in (3, 7, 10) else 1), scale=1024.0
+        )
+    report = " ".join(str(seen.report).split())
+    assert "The first inf or NaN of the steps that were looked at" in report
+    assert "step 4 was skipped before" in report
+
+
+def by_raise(norm: Tensor) -> None:
+    if not norm.isfinite():
+        raise FloatingPointError("gradients")
+
+
+def by_assert(norm: Tensor) -> None:
+    assert norm.isfinite(), "gradients"
+
+
+def by_exit(norm: Tensor) -> None:
+    if not norm.isfinite():
+        sys.exit("gradients")
+
+
+def stop_at_overflow(check, unscale: bool, at: int, patience: int = 1) -> None:
+    """Train in fp16, and let ``check`` see the norm of the gradients before each step."""
+    model = nn.Linear(8, 4)
+    optimizer, scaler = torch.optim.SGD(model.parameters(), 0.01), torch.amp.GradScaler("cpu")
+    for step in range(at + 6):
+        with torch.autocast("cpu", dtype=torch.float16):
+            loss = model(torch.randn(6, 8) * (1e5 if step >= at else 0.1)).float().square().mean()
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        if unscale:
+            scaler.unscale_(optimizer)
+        if step >= at + patience - 1:
+            check(torch.nn.utils.get_total_norm([p.grad for p in model.parameters()]))
+        scaler.step(optimizer)
+        scaler.update()
+
+
+@pytest.mark.parametrize("at", [0, 3])
+@pytest.mark.parametrize("unscale", [False, True])
+@pytest.mark.parametrize("check", [by_raise, by_assert, by_exit])
+def test_a_loop_that_stops_at_its_own_check_is_told_that_the_scaler_would_have_gone_on(check, unscale, at):
+    with pytest.raises((FloatingPointError, AssertionError, SystemExit)), audit.watch() as seen:
+        stop_at_overflow(check, unscale, at)
+    assert of(seen.report, "stops_at_overflow").place is not None
+
+
+def test_a_loop_that_gives_up_after_several_skipped_steps_is_right():
+    with pytest.raises(FloatingPointError), audit.watch() as seen:
+        stop_at_overflow(by_raise, unscale=True, at=2, patience=5)
+    assert "stops_at_overflow" not in codes(seen.report)

@@ -1,0 +1,130 @@
+"""Right trainings that look like wrong ones, and what is said of what ran."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from amp_lessons import audit
+from amp_lessons.audit.report.report import Report
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+
+
+def what_ran(report: Report) -> str:
+    return next(line for line in str(report).splitlines() if line.startswith("What ran"))
+
+
+def codes(report: Report) -> set[str]:
+    return {finding.code for finding in report.findings if not finding.ok}
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("half", [False, True])
+def test_what_checkpointing_switches_off_was_not_asked_for(reentrant, half):
+    block, head = nn.Sequential(nn.Linear(8, 8), nn.ReLU()), nn.Linear(8, 1)
+    optimizer = torch.optim.SGD([*block.parameters(), *head.parameters()], 0.1)
+    with audit.watch() as seen:
+        for _ in range(3):
+            inputs = torch.randn(4, 8, requires_grad=True)
+            with torch.autocast("cpu", dtype=torch.bfloat16) if half else contextlib.nullcontext():
+                loss = head(checkpoint(block, inputs, use_reentrant=reentrant)).float().square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    assert what_ran(seen.report).startswith("What ran: bf16 autocast" if half else "What ran: no autocast")
+
+
+@pytest.mark.parametrize("way", ["with", "stack", "decorator"])
+def test_what_the_script_switches_off_itself_was_asked_for(way):
+    model = nn.Linear(8, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def loss_of(inputs: Tensor) -> Tensor:
+        return model(inputs).square().mean()
+
+    with audit.watch() as seen:
+        off = torch.autocast("cpu", dtype=torch.bfloat16, enabled=False)
+        with contextlib.ExitStack() as stack:
+            if way == "with":
+                with off:
+                    loss = loss_of(torch.randn(4, 8))
+            elif way == "stack":
+                stack.enter_context(off)
+                loss = loss_of(torch.randn(4, 8))
+            else:
+                loss = off(loss_of)(torch.randn(4, 8))
+        loss.backward()
+        optimizer.step()
+    assert "autocast asked for, and switched off" in what_ran(seen.report)
+
+
+@pytest.mark.parametrize("what", ["loss", "method", "model"])
+def test_compiled_code_may_enter_autocast_itself(what):
+    net = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4))
+    optimizer, scaler = torch.optim.AdamW(net.parameters(), 1e-3), torch.amp.GradScaler("cpu")
+
+    class Task(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = net
+
+        def forward(self, inputs: Tensor, labels: Tensor) -> Tensor:
+            with torch.autocast("cpu", dtype=torch.float16):
+                return F.cross_entropy(self.net(inputs), labels)
+
+    with audit.watch(net) as seen:
+        task = Task()
+        loss_of = {
+            "loss": lambda: torch.compile(lambda *batch: task(*batch), backend="aot_eager"),
+            "method": lambda: torch.compile(task.forward, backend="aot_eager"),
+            "model": lambda: torch.compile(task, backend="aot_eager"),
+        }[what]()
+        for _ in range(6):
+            optimizer.zero_grad()
+            scaler.scale(loss_of(torch.randn(8, 8), torch.randint(0, 4, (8,)))).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    assert not codes(seen.report)
+
+
+SCHEDULES = {
+    "cycle": lambda opt: torch.optim.lr_scheduler.OneCycleLR(
+        opt, 2.0, total_steps=30, div_factor=1e16, cycle_momentum=False
+    ),
+    "linear": lambda opt: torch.optim.lr_scheduler.LinearLR(opt, start_factor=1e-14, total_iters=8),
+    "by hand": lambda opt: torch.optim.lr_scheduler.LambdaLR(opt, lambda step: 1e-15 if step < 2 else 1.0),
+}
+
+
+def train_in_bfloat16(schedule, rate: float, steps: int = 25) -> Report:
+    model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 16)).bfloat16()
+    optimizer = torch.optim.SGD(model.parameters(), rate)
+    with audit.watch(model) as seen:
+        going_on = schedule(optimizer)
+        for _ in range(steps):
+            inputs = torch.randn(64, 16).bfloat16()
+            loss = (model(inputs).float() - inputs.float()).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            going_on.step()
+    return seen.report
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES)
+def test_a_rate_that_moves_no_weight_in_fp32_either_loses_nothing_to_rounding(schedule):
+    assert "updates_rounded_away" not in codes(train_in_bfloat16(schedule, 2.0))
+
+
+def test_a_small_rate_that_fp32_would_keep_loses_its_updates():
+    constant = lambda opt: torch.optim.lr_scheduler.ConstantLR(opt, 1.0)  # noqa: E731
+    assert "updates_rounded_away" in codes(train_in_bfloat16(constant, 1e-4, steps=3))

@@ -1,0 +1,269 @@
+"""Trainings that public threads asked about, and others of their kinds, with the line to mend marked."""
+
+# by the kind: what is wrong, whose code stands before a comma, and the script
+WRONG = {
+    "weights_broken, a root at 0 in bf16": """
+model = nn.Linear(8, 4)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for step in range(9):
+    inputs, _ = batch()
+    with bf16():
+        outputs = model(inputs)
+    wanted = outputs.detach().float() if step == 4 else torch.randn(6, 4)
+    loss = (outputs.float() - wanted).square().sum(-1).sqrt().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()  # mend
+""",
+    "weights_broken, a logarithm of 0 in fp32": """
+for step in range(14):
+    inputs, _ = batch()
+    chances = model(inputs).softmax(-1) * (0.0 if step == 6 else 1.0)
+    loss = -chances[:, 0].log().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()  # mend
+""",
+    "weights_broken, with a scaler, by the update itself": """
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+for step in range(7):
+    optimizer.param_groups[0]["lr"] = 3e38 if step == 3 else 0.05
+    inputs, targets = batch()
+    optimizer.zero_grad()
+    with half():
+        loss = F.cross_entropy(model(inputs), targets) * 20
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)  # mend
+    scaler.update()
+""",
+    # --- steps skipped again and again
+    "stops_at_overflow, raised at a first step": """
+scaler = torch.amp.GradScaler("cpu")
+for step in range(20):
+    inputs, targets = batch(1000)
+    optimizer.zero_grad()
+    with half():
+        loss = F.cross_entropy(model(inputs), targets)
+    scaler.scale(loss).backward()
+    for parameter in model.parameters():
+        if not torch.isfinite(parameter.grad).all():
+            raise RuntimeError("Non-finite gradient detected")  # mend
+    scaler.step(optimizer)
+    scaler.update()
+""",
+    "stops_at_overflow, asserted after unscale_": """
+for step in range(20):
+    inputs, targets = batch(1e5 if step == 7 else 1)
+    optimizer.zero_grad()
+    with half():
+        loss = F.cross_entropy(model(inputs / 10), targets)
+    scaler.scale(loss * (3e5 if step == 7 else 1)).backward()
+    scaler.unscale_(optimizer)
+    norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    assert torch.isfinite(norm), norm  # mend
+    scaler.step(optimizer)
+    scaler.update()
+""",
+    "positions_rounded, by @": """
+frequencies = 1 / 100 ** (torch.arange(4).float() / 4)
+for step in range(3):
+    with bf16():
+        phase = torch.arange(600).float()[:, None] @ frequencies[None]  # mend
+        loss = model(torch.cat((phase.sin(), phase.cos()), 1).float()).float().square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+""",
+    "positions_rounded, by matmul": """
+frequencies = 1 / 100 ** (torch.arange(4).float() / 4)
+for step in range(3):
+    with bf16():
+        phase = torch.arange(700.0)[:, None].matmul(frequencies[None])  # mend
+        loss = model(torch.cat((phase.sin(), phase.cos()), 1).float()).float().square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+""",
+    "positions_rounded, by bmm in fp16": """
+frequencies = 1 / 100 ** (torch.arange(4).float() / 4)
+for step in range(3):
+    with half():
+        phase = torch.bmm(torch.arange(4096.0)[None, :, None], frequencies[None, None])[0]  # mend
+        loss = model(torch.cat((phase.sin(), phase.cos()), 1).float()).float().square().mean()
+    optimizer.zero_grad()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+    # --- the optimizer's step inside autocast
+    "step_in_autocast, a product": """
+class Muon(torch.optim.Optimizer):
+    def __init__(self, parameters):
+        super().__init__(parameters, {})
+
+    @torch.no_grad()
+    def step(self):
+        for parameter in self.param_groups[0]["params"]:
+            update = parameter.grad / (parameter.grad.norm() + 1e-7)
+            if parameter.ndim == 2:
+                update = 1.5 * update - 0.5 * (update @ update.T @ update)
+            parameter.add_(update.to(parameter.dtype), alpha=-0.01)
+
+optimizer = Muon(model.parameters())
+for step in range(3):
+    inputs, targets = batch()
+    with bf16():
+        loss = F.cross_entropy(model(inputs), targets)
+    optimizer.zero_grad()
+    loss.backward()
+    with bf16():
+        optimizer.step()  # mend
+""",
+    "step_in_autocast, an outer product of einsum": """
+class Shampoo(torch.optim.Optimizer):
+    def __init__(self, parameters):
+        super().__init__(parameters, dict(lr=0.01))
+
+    def step(self, closure=None):
+        with torch.no_grad():
+            for parameter in self.param_groups[0]["params"]:
+                if parameter.ndim == 2:
+                    left = torch.einsum("ij,kj->ik", parameter.grad, parameter.grad).float()
+                    parameter -= 0.01 * parameter.grad / (left.trace() + 1)
+
+optimizer = Shampoo(model.parameters())
+for step in range(3):
+    inputs, targets = batch()
+    with bf16():
+        loss = F.cross_entropy(model(inputs), targets)
+    optimizer.zero_grad()
+    loss.backward()
+    with bf16():
+        optimizer.step()  # mend
+""",
+    # --- what is left out, and two scalers
+    "no_update, in the first iteration": """
+for step in range(20):
+    inputs, targets = batch(300)
+    with half():
+        loss = F.cross_entropy(model(inputs), targets)
+    optimizer.zero_grad()
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)  # mend
+    norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    if norm < 1:
+        scaler.step(optimizer)
+        scaler.update()
+""",
+    "no_update, in the first iteration, cleared by the model": """
+for step in range(20):
+    inputs, targets = batch(300)
+    model.zero_grad()
+    with half():
+        loss = F.cross_entropy(model(inputs), targets)
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)  # mend
+    if nn.utils.clip_grad_norm_(model.parameters(), 1.0) > 1:
+        continue
+    scaler.step(optimizer)
+    scaler.update()
+""",
+    "two_scalers": """
+one, two = torch.amp.GradScaler("cpu"), torch.amp.GradScaler("cpu", init_scale=2.0**10)
+for step in range(4):
+    inputs, targets = batch()
+    with half():
+        outputs = model(inputs)
+    optimizer.zero_grad()
+    one.scale(F.cross_entropy(outputs.float(), targets)).backward(retain_graph=True)
+    two.scale(outputs.float().square().mean()).backward()  # mend
+    one.step(optimizer)
+    one.update()
+""",
+    "two_scalers, both of which step": """
+other = torch.optim.SGD(model[0].parameters(), lr=0.01)
+one, two = torch.amp.GradScaler("cpu", init_scale=2.0**4), torch.amp.GradScaler("cpu", init_scale=2.0**10)
+for step in range(4):
+    inputs, targets = batch()
+    optimizer.zero_grad()
+    with half():
+        first, second = F.cross_entropy(model(inputs), targets), model[0](inputs).float().square().mean()
+    one.scale(first).backward()
+    two.scale(second).backward()  # mend
+    one.step(optimizer)
+    one.update()
+""",
+    # --- fp16 by hand, and a part of a loss outside autocast
+    "loss_not_scaled, by hand in a function": """
+first, last = nn.Linear(8, 16), nn.Linear(16, 4)
+optimizer = torch.optim.Adam([*first.parameters(), *last.parameters()], 1e-4)
+for step in range(11):
+    inputs, targets = batch()
+    hidden = F.linear(inputs.half(), first.weight.half(), first.bias.half()).relu()
+    loss = F.cross_entropy(last(hidden.float()), targets) * 1e-7
+    optimizer.zero_grad()
+    loss.backward()  # mend
+    optimizer.step()
+""",
+    "loss_not_scaled, by hand in a layer's class": """
+class Half(nn.Linear):
+    def forward(self, x):
+        return F.linear(x, self.weight.to(x.dtype), self.bias.to(x.dtype))
+
+model = nn.Sequential(Half(8, 16), nn.ReLU(), Half(16, 4))
+optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+for step in range(3):
+    inputs, targets = batch()
+    loss = F.cross_entropy(model(inputs.to(torch.float16)).float(), targets) * 1e-8
+    optimizer.zero_grad()
+    loss.backward()  # mend
+    optimizer.step()
+""",
+    "loss_not_scaled, one block by hand": """
+body, block, head = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 4)
+optimizer = torch.optim.SGD([*body.parameters(), *block.parameters(), *head.parameters()], 0.1)
+for step in range(12):
+    inputs, targets = batch()
+    hidden = body(inputs).type(torch.float16)
+    hidden = torch.addmm(block.bias.half(), hidden, block.weight.half().t())
+    loss = F.cross_entropy(head(hidden.to(torch.float32)), targets) / 2**25
+    optimizer.zero_grad()
+    loss.backward()  # mend
+    optimizer.step()
+""",
+    "loss_outside_autocast, log_softmax before ctc_loss": """
+for step in range(5):
+    inputs = torch.randn(20, 6, 8)
+    optimizer.zero_grad()
+    with half():
+        scores = model(inputs)
+    chances = scores.log_softmax(-1)  # mend
+    lengths = torch.full((6,), 20), torch.full((6,), 3)
+    loss = F.ctc_loss(chances.float(), torch.randint(1, 4, (6, 3)), *lengths)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+    "loss_outside_autocast, F.log_softmax in bf16": """
+for step in range(5):
+    inputs, targets = batch()
+    optimizer.zero_grad()
+    with bf16():
+        scores = model(inputs)
+    loss = -F.log_softmax(scores, dim=-1).float()[range(6), targets].mean()  # mend
+    loss.backward()
+    optimizer.step()
+""",
+    "loss_outside_autocast, logsumexp": """
+for step in range(5):
+    inputs, targets = batch()
+    optimizer.zero_grad()
+    with half():
+        scores = model(inputs)
+    total = torch.logsumexp(scores, -1)  # mend
+    loss = (total.float() - scores.float()[range(6), targets]).mean()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+}
