@@ -10,6 +10,15 @@ FindingKind = Literal["passed", "failed", "note", "todo"]
 INPUT_OF = "input of "  # before a module's name, in a frame of what it was given
 
 
+def where_nonfinite(module: str, operation: str, phase: str, step: int, rank: int | None) -> str:
+    """Say in a sentence where the first inf or NaN was; a ``step`` is counted from 0."""
+    at = f" ({operation})" if operation else ""
+    on = f" on rank {rank}" if rank is not None else ""
+    bare = module.removeprefix(INPUT_OF)
+    where = f"`{bare}`" if bare == module else f"the {INPUT_OF}`{bare}`"
+    return f"In {where}{at}{on}, in the {phase} pass before step {step + 1}."
+
+
 @dataclass(frozen=True)
 class Finding:
     """One thing that was seen: a stable ``code``, what was seen and why it matters, and what to try next.

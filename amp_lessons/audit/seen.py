@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 import torch
 
-from amp_lessons.audit.findings import Place
+from amp_lessons.audit.findings import Place, where_nonfinite
 from amp_lessons.scaling import Census
 
 Phase = Literal["forward", "backward"]
@@ -156,3 +156,6 @@ class Nonfinite:
     place: Place | None = None
     recovered: bool = False
     rank: int | None = None
+
+    def __str__(self) -> str:
+        return where_nonfinite(self.module, self.operation, self.phase, self.step, self.rank)

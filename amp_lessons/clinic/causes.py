@@ -7,6 +7,7 @@ makes some steps; only where the way to an end speaks of a scaler, they speak of
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass
 
 
@@ -18,6 +19,11 @@ class End:
     cure: str
     lesson: str
     code: str
+
+    def __str__(self) -> str:
+        """Return cause and cure in lines of 100 characters, and the cell."""
+        said = (textwrap.fill(each, 100) for each in (self.cause, f"Cure: {self.cure}"))
+        return "\n".join((*said, "", self.code))
 
 
 _WATCH = """from amp_lessons import audit

@@ -16,6 +16,7 @@ from amp_lessons.clinic import causes, symptoms
 from tests.test_packaging import ROOT
 
 PATHS = tuple(symptoms.paths())
+LINE = 100  # characters that JupyterLab shows beside its file browser without breaking them
 ENDS = {id(path.end): path.end for path in PATHS}.values()
 EACH_END = pytest.mark.parametrize("end", ENDS, ids=lambda end: end.cause[:40])
 
@@ -305,3 +306,11 @@ def test_the_cell_at_an_end_runs_and_shows_something(end):
         exec(compile(end.code, "<cell>", "exec"), somebodys_script())
     assert said.getvalue().strip()
     assert len(end.code.splitlines()) <= 8
+
+
+def test_an_end_prints_its_cause_its_cure_and_its_cell_in_lines_that_fit():
+    for end in ENDS:
+        words, _, cell = str(end).partition("\n\n")
+        assert " ".join(words.split()) == f"{end.cause} Cure: {end.cure}"
+        assert cell == end.code
+        assert max(map(len, words.splitlines())) <= LINE

@@ -31,6 +31,13 @@ def test_the_legend_names_each_within_the_picture():
     assert legend.get_window_extent().x1 <= figure.bbox.x1
 
 
+def test_what_happened_at_a_step_stands_there():
+    (axes,) = views.curves(RUNS, "Five runs.", marks={2: "odd"}).picture.figure.axes
+    (mark,) = [line for line in axes.lines if line.get_marker() == "^"]
+    assert list(mark.get_xdata()) == [2]
+    assert [(words.get_text(), words.xy[0]) for words in axes.texts] == [("odd", 2)]
+
+
 def test_a_run_for_which_there_is_no_stroke_is_not_left_out_in_silence():
     runs = {f"run {number}": [0.0, 1.0] for number in range(len(STROKES) + 1)}
     with pytest.raises(ValueError, match=f"{len(runs)} curves, and there are strokes for {len(STROKES)}"):

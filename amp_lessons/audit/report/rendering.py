@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from amp_lessons.audit.catalogue import ROWS
 from amp_lessons.audit.catalogue.rows import COSTS
-from amp_lessons.audit.findings import INPUT_OF, Place, Sighting
+from amp_lessons.audit.findings import Place, Sighting, where_nonfinite
 from amp_lessons.audit.report import finding, steps
 from amp_lessons.audit.report.document import Document, PrecisionEntry, finding_of
 from amp_lessons.audit.report.losses import AS_TRAINED, LayerRow, Loss, formats_of, layer_rows, used_format
@@ -243,11 +243,7 @@ def _first_nonfinite(document: Document) -> Iterator[Section]:
     found = document["first_nonfinite"]
     if found is None:
         return
-    at = f" ({found['operation']})" if found["operation"] else ""
-    on = f" on rank {found['rank']}" if found["rank"] is not None else ""
-    module = found["module"].removeprefix(INPUT_OF)
-    where = f"`{module}`" if module == found["module"] else f"the {INPUT_OF}`{module}`"
-    said = f"In {where}{at}{on}, in the {found['phase']} pass before step {found['step'] + 1}."
+    said = where_nonfinite(*(found[key] for key in ("module", "operation", "phase", "step", "rank")))
     unseen = [
         at
         for at, step in enumerate(document["steps"])

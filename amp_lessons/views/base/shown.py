@@ -84,6 +84,8 @@ WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 _HIDE = """
 .{live} {{ display: none !important }}
 .jp-OutputArea-child:has(.{stand_in}) + .jp-OutputArea-child:not(:has(.{live})) {{ display: none }}
+.amp-again, .jp-Cell:has(.amp-how) ~ .jp-Cell .amp-first {{ display: none }}
+.jp-Cell:has(.amp-how) ~ .jp-Cell .amp-again {{ display: inline }}
 @keyframes amp-waits {{ from, to {{ visibility: hidden }} }}
 .{stand_in} {{ animation: amp-waits 0.5s }}
 """
@@ -94,11 +96,13 @@ _SHOW = """
 .{live}.{live}:not(.jupyter-widgets-disconnected) {{ display: flex !important }}
 .{live} .widget-html, .{live} .widget-html-content {{ min-width: 0 }}
 """
-# Mostly somebody reads it in a notebook opened anew, where this cell alone would raise NameError.
+# Mostly somebody reads it in a notebook opened anew, where this cell alone would raise NameError. The first
+# of a notebook says how; the others, in JupyterLab, remind of it.
 _HOW = Markup(
-    '<p class="amp-how" style="margin:0;{};border-left:5px solid {};padding-left:10px;font-weight:600">'
-    "▶ To get the controls, click here, then menu <em>Run</em>, <em>Run All Above Selected Cell</em>, "
-    "then Shift+Enter.</p>"
+    '<p class="amp-how" style="margin:0;{};border-left:5px solid {};padding-left:10px">'
+    '<span class="amp-first">▶ To get the controls, click here, then menu <em>Run</em>, '
+    "<em>Run All Above Selected Cell</em>, then Shift+Enter.</span>"
+    '<span class="amp-again">▶ Controls: Run All Above, then Shift+Enter</span></p>'
 )
 
 

@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from amp_lessons.text.words import MEASURED_MARK
 from amp_lessons.views.base.picture import Picture
-from amp_lessons.views.base.style import GRID, STROKES, house_style
+from amp_lessons.views.base.style import GRID, INK, STROKES, house_style
 from amp_lessons.views.base.view import View
 
 LEGEND_CHARACTERS = 24  # of a curve's name stand in a line beside the axes
@@ -38,16 +39,24 @@ def curves(
     xlabel: str = "training step",
     ylabel: str = "loss",
     log: bool = False,
+    marks: Mapping[int, str] | None = None,
     measured: bool = True,
 ) -> Still:
-    """Show one curve per run: ``runs`` maps a run's name to its value at every step."""
-    picture = curves_picture(runs, xlabel, ylabel, log)
+    """Show one curve per run: ``runs`` maps a run's name to its value at every step.
+
+    ``marks`` maps steps, from 1, to words that stand at them, above the axis.
+    """
+    picture = curves_picture(runs, xlabel, ylabel, log, marks or {})
     alt = f"Curves of {ylabel} over {xlabel}: {', '.join(runs)}."
     return Still(picture, caption, alt, mark=MEASURED_MARK if measured else "")
 
 
 def curves_picture(
-    curves: Mapping[str, Sequence[float]], xlabel: str, ylabel: str, log: bool = False
+    curves: Mapping[str, Sequence[float]],
+    xlabel: str,
+    ylabel: str,
+    log: bool = False,
+    marks: Mapping[int, str] | None = None,
 ) -> Picture:
     """Draw each named sequence against its step, named beside the axes; there are strokes for five.
 
@@ -69,8 +78,17 @@ def curves_picture(
         axes.set_ylabel(ylabel)
         axes.grid(axis="y", color=GRID)
         axes.margins(x=0.01)
+        for step, words in (marks or {}).items():
+            _mark(axes, step, words)
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), handlelength=3.2)
     return Picture(figure)
+
+
+def _mark(axes: Axes, step: int, words: str) -> None:
+    """Put a small triangle on the axis at a step, and words above it."""
+    at = axes.get_xaxis_transform()
+    axes.plot(step, 0.02, marker="^", color=INK, ms=7, transform=at)
+    axes.annotate(words, (step, 0.02), (0, 7), xycoords=at, textcoords="offset points", ha="center")
 
 
 def image_rows(rows: Mapping[str, Tensor], caption: str) -> Still:

@@ -250,3 +250,7 @@ def test_zeros_are_called_an_underflow_only_in_a_format_that_underflows(dtype, m
         loss.backward()
         optimizer.step()
     assert ("underflowed in the backward pass" in str(seen.report)) == may
+
+
+def test_the_first_inf_or_nan_is_printed_as_the_report_says_it():
+    assert str(report().first_nonfinite) in GOLDEN
