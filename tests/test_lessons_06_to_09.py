@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor.debug import CommDebugMode
+from torch.nn.functional import binary_cross_entropy_with_logits
 
-from amp_lessons import clinic, measure
+from amp_lessons import autocast, clinic, measure
 from amp_lessons.parallel.traffic import fake_group
 from tests.stored_lessons import cells, printed, text
 from tests.test_packaging import ROOT
@@ -46,6 +49,20 @@ def test_what_the_lesson_printed_of_adam_and_clipping_before_unscaling_is_what_a
 
 
 # --- 07: real models
+def test_a_step_of_adam_after_a_quiet_time_is_up_to_three_times_the_learning_rate():
+    weight = torch.nn.Parameter(torch.zeros(1))
+    adam = torch.optim.Adam([weight], lr=1.0)
+    steps = []
+    for gradient in [1.0] * 10 + [0.0] * 10_000 + [1.0]:
+        before = weight.item()
+        weight.grad = torch.full((1,), gradient)
+        adam.step()
+        steps.append(before - weight.item())
+    assert steps[:10] == pytest.approx([1.0] * 10, rel=1e-3)
+    assert 3 < steps[-1] < 3.2
+    assert "up to three times that after a quiet time" in text("07", "interview")
+
+
 def norm_after_decay_and_noise(dtype: torch.dtype, lr: float) -> float:
     """By which part of a weight's norm fused AdamW's decay shortens it, with noise for gradients."""
     norms = []
@@ -132,6 +149,45 @@ def test_the_lesson_measured_what_the_casts_of_real_adapters_keep_as_more_than_t
     assert "0.4 MiB" in text("07", "lora-cost")
 
 
+def test_accelerate_casts_what_is_trained_up_to_fp32_before_it_shards():
+    accelerate = pytest.importorskip("accelerate", minversion="1.15")
+    from accelerate.utils.fsdp_utils import fsdp2_prepare_model
+
+    def sharded(mixed_precision: str) -> list[tuple[bool, torch.dtype]]:
+        model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)).bfloat16()
+        model[0].requires_grad_(False)
+        plugin = accelerate.FullyShardedDataParallelPlugin(fsdp_version=2, cpu_ram_efficient_loading=False)
+        state = SimpleNamespace(fsdp_plugin=plugin)
+        asks = SimpleNamespace(state=state, mixed_precision=mixed_precision, is_main_process=False)
+        return [(p.requires_grad, p.dtype) for p in fsdp2_prepare_model(asks, model).parameters()]
+
+    in_bf16, frozen = [(True, torch.bfloat16)] * 2, [(False, torch.bfloat16)] * 2
+    with fake_group(2):
+        assert sharded("no") == frozen + in_bf16
+        assert sharded("bf16") == [*frozen, (True, torch.float32), (True, torch.float32)]
+    for said in (text("07", "load-why"), text("08", "masters-why")):
+        assert re.search(r"1\.15 casts what is trained up to fp32 before it shards", said)
+
+
+def test_what_a_vae_computes_in_fp32_is_cast_to_inf_by_the_next_linear_layer():
+    ends = {2 * math.log(65504): 22.2, math.log(65504): 11.1}
+    for computed, said in ends.items():
+        assert computed == pytest.approx(said, abs=0.05)
+        assert f" {said} on" in text("07", "vae") + text("07", "vae-why")
+    logvar = torch.tensor([[22.0], [22.5]]).half()
+    images = torch.rand(4, 64, generator=torch.Generator().manual_seed(0))
+    decoder = torch.nn.Linear(1, 3)
+    assert logvar.exp().isinf().all()
+    with autocast.region("cuda", torch.float16):
+        deviation, logits = (0.5 * logvar).exp(), images.half()
+        loss = binary_cross_entropy_with_logits(logits, images, reduction="sum")
+        in_fp32 = (logvar.exp(), deviation, logits**2, logits.sum(), loss)
+        assert {each.dtype for each in in_fp32} == {torch.float32}
+        assert (0.5 * logvar).dtype == decoder(deviation).dtype == torch.float16
+        assert all(each.isfinite().all() for each in in_fp32)
+        assert decoder(deviation).isfinite().all(1).tolist() == [True, False]
+
+
 # --- 08: many GPUs
 class Block(torch.nn.Module):
     def __init__(self):
@@ -189,15 +245,20 @@ def test_sharded_at_the_root_alone_a_model_is_gathered_at_once_so_the_lesson_sha
     assert "for module in (*blocks, model)" in text("08", "fsdp-run")
 
 
-def test_while_the_reduction_waits_there_is_no_shard_of_the_gradient(mesh):
-    layer = torch.nn.Linear(8, 8)
+def test_while_the_reduction_waits_a_rank_holds_the_whole_gradient_in_fp32_and_no_shard_of_it(mesh):
+    layer = torch.nn.Linear(8, 8, bias=False)
     fully_shard(layer, mesh=mesh, mp_policy=IN_BF16)
-    shards = []
-    for waits in (True, False):
+    (weight,) = fully_shard.state(layer)._fsdp_param_group.fsdp_params
+    shards, whole = [], []
+    for waits in (True, True, False):  # what is summed up waits from the first backward pass on
         layer.set_requires_gradient_sync(not waits)
         layer(torch.ones(2, 8)).float().sum().backward()
         shards.append(layer.weight.grad is not None)
-    assert shards == [False, True]
+        whole.append(weight.unsharded_accumulated_grad)
+    assert shards == [False, False, True]
+    assert {(tuple(each.shape), each.dtype) for each in whole[:2]} == {((8, 8), torch.float32)}
+    assert whole[2] is None
+    assert f"{7e9 * 4 / 1e9:.0f} GB a rank" in text("08", "accumulate-fsdp")
 
 
 # --- 09: FP8 and FP4

@@ -152,6 +152,32 @@ def test_the_table_of_names_knows_every_recipe_it_can() -> None:
     assert missing == {"mxfp4"}  # which no library of the table trains with
 
 
+@pytest.mark.parametrize(
+    ("outputs", "name", "converted"),
+    [
+        (14336, "mlp", True),
+        (50272, "output", True),
+        (50272, "head", False),
+        (50257, "output", False),
+        (8, "router", False),
+        (512, "gate", False),
+    ],
+)
+def test_the_filter_leaves_out_the_head_small_layers_and_sides_that_kernels_refuse(outputs, name, converted):
+    found = {"torch": torch}
+    exec(CELLS["choose-run"].partition("\n\n\n")[0], found)
+    layer = torch.nn.Linear(4096, outputs, bias=False, device="meta")
+    assert found["large"](layer, name) == converted
+
+
+def test_the_switch_of_fast_sums_is_pytorchs_and_off_unless_asked_for() -> None:
+    (switch,) = (
+        each for each in torch.ops.aten._scaled_mm.default._schema.arguments if each.name == "use_fast_accum"
+    )
+    assert switch.default_value is False
+    assert "`use_fast_accum=False` adds outputs up in fp32" in CELLS["map"]
+
+
 def test_the_first_cell_counts_the_exercises() -> None:
     found = [each for each in exercises.catalog() if each.lesson == "09"]
     assert len(found) == 1 + 2
