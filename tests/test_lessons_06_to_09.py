@@ -77,10 +77,18 @@ def norm_after_decay_and_noise(dtype: torch.dtype, lr: float) -> float:
     return 1 - norms[1] / norms[0]
 
 
-@pytest.mark.parametrize(("lr", "least", "most"), [(2e-5, -0.05, 0.05), (3e-4, 0.1, 0.5)])
-def test_fused_adam_in_bf16_loses_weight_decay_at_2e_5_and_keeps_a_part_of_it_at_3e_4(lr, least, most):
+@pytest.mark.parametrize(
+    ("lr", "said", "least", "most"),
+    [
+        (2e-5, "at 2·10⁻⁵ nothing", -0.05, 0.05),
+        (3e-4, "at 3·10⁻⁴ a fifth", 0.15, 0.3),
+        (1e-3, "at a rate of 10⁻³, as here, most of it", 0.7, 1.0),
+    ],
+)
+def test_how_much_of_weight_decay_a_fused_adam_keeps_in_bf16_hangs_on_the_rate(lr, said, least, most):
     in_bf16, in_fp32 = (norm_after_decay_and_noise(dtype, lr) for dtype in (torch.bfloat16, torch.float32))
     assert least < in_bf16 / in_fp32 < most
+    assert said in text("11", "decay-why")
 
 
 @pytest.mark.skipif(TORCH < (2, 12), reason="came with PyTorch 2.12")

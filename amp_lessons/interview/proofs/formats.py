@@ -190,7 +190,50 @@ def tf32() -> dict[str, object]:
     layer = nn.Linear(4, 4)
     with torch.autocast("cpu", torch.bfloat16), torch.autocast("cpu", enabled=False):
         assert layer(torch.ones(4, 4)).dtype == torch.float32  # what stays in fp32 is for TF32
-    return {"exponent": tf32.exponent_bits, "mantissa": tf32.mantissa_bits, "bytes": torch.float32.itemsize}
+    return {
+        "exponent": tf32.exponent_bits,
+        "mantissa": tf32.mantissa_bits,
+        "bytes": torch.float32.itemsize,
+        **_fp32_by_products_of_bf16(),
+    }
+
+
+def _in_bf16(numbers: Tensor) -> list[Tensor]:
+    """Write fp32 numbers as sums of three bf16 numbers, the largest first."""
+    pieces: list[Tensor] = []
+    for _ in range(3):
+        pieces.append((numbers - sum(pieces)).bfloat16().float())
+    return pieces
+
+
+def _fp32_by_products_of_bf16() -> dict[str, object]:
+    """Multiply fp32 matrices by all products of their pieces, in fp32, and with operands in TF32."""
+    a, b = torch.randn(2, 256, 256)
+    exact = a.double() @ b.double()
+    pieces = _in_bf16(a), _in_bf16(b)
+    assert all(torch.equal(sum(found), each) for found, each in zip(pieces, (a, b), strict=True))
+    products = [left @ right for left in reversed(pieces[0]) for right in reversed(pieces[1])]
+    in_tf32 = formats.product(a, b, FORMATS["tf32"])
+    emulated, itself, rounded = (
+        float((found.double() - exact).norm() / exact.norm()) for found in (sum(products), a @ b, in_tf32)
+    )
+    assert emulated < 2 * itself < rounded / 100
+    bits = FORMATS["bf16"].mantissa_bits + 1
+    assert len(pieces[0]) * bits == FORMATS["fp32"].mantissa_bits + 1
+    fraction = 1 + torch.rand(10_000)
+    whole, lost = (sum(_in_bf16(fraction * 2.0**e)) == fraction * 2.0**e for e in (-109, -112))
+    assert whole.all()
+    assert not lost.all()
+    return {
+        "pieces": "three",
+        "digits": bits,
+        "all": FORMATS["fp32"].mantissa_bits + 1,
+        "products": len(products),
+        "emulated": f"{emulated:.0e}",
+        "itself": f"{itself:.0e}",
+        "rounded": f"{rounded:.0e}",
+        "small": "2⁻¹¹⁰",
+    }
 
 
 def stagnation() -> dict[str, object]:

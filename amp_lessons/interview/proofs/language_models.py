@@ -897,11 +897,13 @@ def bf16_decay() -> dict[str, object]:
     assert decoupled == 1  # written as a subtraction, no better
     # AdamW with gradients that are noise: how much of the start is left, with decay and without
 
-    def left(decay: float, *, foreach: bool | None = None, fused: bool | None = None) -> float:
+    def left(
+        decay: float, rate: float = 1e-3, *, foreach: bool | None = None, fused: bool | None = None
+    ) -> float:
         draw = torch.Generator().manual_seed(0)
         start = (0.05 * torch.randn(5000, generator=draw)).bfloat16()
         weight = nn.Parameter(start.clone())
-        optimizer = torch.optim.AdamW([weight], 1e-3, weight_decay=decay, foreach=foreach, fused=fused)
+        optimizer = torch.optim.AdamW([weight], rate, weight_decay=decay, foreach=foreach, fused=fused)
         for _ in range(1000):
             weight.grad = torch.randn(5000, generator=draw).bfloat16()
             optimizer.step()
@@ -910,6 +912,9 @@ def bf16_decay() -> dict[str, object]:
     apart, fused = left(0.1, foreach=True), left(0.1, fused=True)
     assert abs(apart - left(0.0, foreach=True)) < 0.01 < 0.05 < left(0.0, fused=True) - fused
     assert abs(left(0.1, foreach=False) - apart) < 0.01
+    fine = 2e-5
+    kept = 1 - left(0.1, fine, fused=True) / left(0.0, fine, fused=True)
+    assert abs(kept) < 0.01 * (1 - (1 - fine * 0.1) ** 1000)
     up_or_down = torch.rand(10**6) < decay / 2**-8  # a stochastic rounding of 1 - 1e-5, to 1 or 1 - 1/256
     assert math.isclose(up_or_down.float().mean().item() * 2**-8, decay, rel_tol=0.1)
     portion = numbers * (1 - decay) ** 1000  # a thousand steps' decay at once
@@ -921,6 +926,7 @@ def bf16_decay() -> dict[str, object]:
         "least": f"{smallest * 1e-4:.1%}",
         "fused": f"{fused:.0%}",
         "apart": f"{apart:.0%}",
+        "fine": f"{fine:.0e}",
     }
 
 
