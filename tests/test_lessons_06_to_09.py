@@ -49,20 +49,6 @@ def test_what_the_lesson_printed_of_adam_and_clipping_before_unscaling_is_what_a
 
 
 # --- 07: real models
-def test_a_step_of_adam_after_a_quiet_time_is_up_to_three_times_the_learning_rate():
-    weight = torch.nn.Parameter(torch.zeros(1))
-    adam = torch.optim.Adam([weight], lr=1.0)
-    steps = []
-    for gradient in [1.0] * 10 + [0.0] * 10_000 + [1.0]:
-        before = weight.item()
-        weight.grad = torch.full((1,), gradient)
-        adam.step()
-        steps.append(before - weight.item())
-    assert steps[:10] == pytest.approx([1.0] * 10, rel=1e-3)
-    assert 3 < steps[-1] < 3.2
-    assert "up to three times that after a quiet time" in text("07", "interview")
-
-
 def norm_after_decay_and_noise(dtype: torch.dtype, lr: float) -> float:
     """By which part of a weight's norm fused AdamW's decay shortens it, with noise for gradients."""
     norms = []
