@@ -198,12 +198,13 @@ def tf32() -> dict[str, object]:
     }
 
 
-def _in_bf16(numbers: Tensor) -> list[Tensor]:
-    """Write fp32 numbers as sums of three bf16 numbers, the largest first."""
-    pieces: list[Tensor] = []
+def _in_bf16(numbers: Tensor) -> Tensor:
+    """Write fp32 numbers as sums of three bf16 numbers, the largest first, along a new first dimension."""
+    rest, pieces = numbers, []
     for _ in range(3):
-        pieces.append((numbers - sum(pieces)).bfloat16().float())
-    return pieces
+        pieces.append(rest.bfloat16().float())
+        rest = rest - pieces[-1]
+    return torch.stack(pieces)
 
 
 def _fp32_by_products_of_bf16() -> dict[str, object]:
@@ -211,19 +212,19 @@ def _fp32_by_products_of_bf16() -> dict[str, object]:
     a, b = torch.randn(2, 256, 256)
     exact = a.double() @ b.double()
     pieces = _in_bf16(a), _in_bf16(b)
-    assert all(torch.equal(sum(found), each) for found, each in zip(pieces, (a, b), strict=True))
-    products = [left @ right for left in reversed(pieces[0]) for right in reversed(pieces[1])]
+    assert torch.equal(pieces[0].sum(0), a)
+    products = torch.stack([left @ right for left in pieces[0] for right in pieces[1]])
     in_tf32 = formats.product(a, b, FORMATS["tf32"])
     emulated, itself, rounded = (
-        float((found.double() - exact).norm() / exact.norm()) for found in (sum(products), a @ b, in_tf32)
+        float((found.double() - exact).norm() / exact.norm()) for found in (products.sum(0), a @ b, in_tf32)
     )
     assert emulated < 2 * itself < rounded / 100
     bits = FORMATS["bf16"].mantissa_bits + 1
     assert len(pieces[0]) * bits == FORMATS["fp32"].mantissa_bits + 1
     fraction = 1 + torch.rand(10_000)
-    whole, lost = (sum(_in_bf16(fraction * 2.0**e)) == fraction * 2.0**e for e in (-109, -112))
-    assert whole.all()
-    assert not lost.all()
+    for exponent, whole in ((-109, True), (-112, False)):
+        numbers = fraction * 2.0**exponent
+        assert torch.equal(_in_bf16(numbers).sum(0), numbers) == whole
     return {
         "pieces": "three",
         "digits": bits,
