@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor.debug import CommDebugMode
+from torch.nn.functional import binary_cross_entropy_with_logits
 
-from amp_lessons import clinic, measure
+from amp_lessons import autocast, clinic, measure
 from amp_lessons.parallel.traffic import fake_group
 from tests.stored_lessons import cells, printed, text
 from tests.test_packaging import ROOT
@@ -60,10 +63,18 @@ def norm_after_decay_and_noise(dtype: torch.dtype, lr: float) -> float:
     return 1 - norms[1] / norms[0]
 
 
-@pytest.mark.parametrize(("lr", "least", "most"), [(2e-5, -0.05, 0.05), (3e-4, 0.1, 0.5)])
-def test_fused_adam_in_bf16_loses_weight_decay_at_2e_5_and_keeps_a_part_of_it_at_3e_4(lr, least, most):
+@pytest.mark.parametrize(
+    ("lr", "said", "least", "most"),
+    [
+        (2e-5, "at 2·10⁻⁵ nothing", -0.05, 0.05),
+        (3e-4, "at 3·10⁻⁴ a fifth", 0.15, 0.3),
+        (1e-3, "at a rate of 10⁻³, as here, most of it", 0.7, 1.0),
+    ],
+)
+def test_how_much_of_weight_decay_a_fused_adam_keeps_in_bf16_hangs_on_the_rate(lr, said, least, most):
     in_bf16, in_fp32 = (norm_after_decay_and_noise(dtype, lr) for dtype in (torch.bfloat16, torch.float32))
     assert least < in_bf16 / in_fp32 < most
+    assert said in text("11", "decay-why")
 
 
 @pytest.mark.skipif(TORCH < (2, 12), reason="came with PyTorch 2.12")
@@ -132,6 +143,45 @@ def test_the_lesson_measured_what_the_casts_of_real_adapters_keep_as_more_than_t
     assert "0.4 MiB" in text("07", "lora-cost")
 
 
+def test_accelerate_casts_what_is_trained_up_to_fp32_before_it_shards():
+    accelerate = pytest.importorskip("accelerate", minversion="1.15")
+    from accelerate.utils.fsdp_utils import fsdp2_prepare_model
+
+    def sharded(mixed_precision: str) -> list[tuple[bool, torch.dtype]]:
+        model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)).bfloat16()
+        model[0].requires_grad_(False)
+        plugin = accelerate.FullyShardedDataParallelPlugin(fsdp_version=2, cpu_ram_efficient_loading=False)
+        state = SimpleNamespace(fsdp_plugin=plugin)
+        asks = SimpleNamespace(state=state, mixed_precision=mixed_precision, is_main_process=False)
+        return [(p.requires_grad, p.dtype) for p in fsdp2_prepare_model(asks, model).parameters()]
+
+    in_bf16, frozen = [(True, torch.bfloat16)] * 2, [(False, torch.bfloat16)] * 2
+    with fake_group(2):
+        assert sharded("no") == frozen + in_bf16
+        assert sharded("bf16") == [*frozen, (True, torch.float32), (True, torch.float32)]
+    for said in (text("07", "load-why"), text("08", "masters-why")):
+        assert re.search(r"1\.15 casts what is trained up to fp32 before it shards", said)
+
+
+def test_what_a_vae_computes_in_fp32_is_cast_to_inf_by_the_next_linear_layer():
+    ends = {2 * math.log(65504): 22.2, math.log(65504): 11.1}
+    for computed, said in ends.items():
+        assert computed == pytest.approx(said, abs=0.05)
+        assert f" {said} on" in text("07", "vae") + text("07", "vae-why")
+    logvar = torch.tensor([[22.0], [22.5]]).half()
+    images = torch.rand(4, 64, generator=torch.Generator().manual_seed(0))
+    decoder = torch.nn.Linear(1, 3)
+    assert logvar.exp().isinf().all()
+    with autocast.region("cuda", torch.float16):
+        deviation, logits = (0.5 * logvar).exp(), images.half()
+        loss = binary_cross_entropy_with_logits(logits, images, reduction="sum")
+        in_fp32 = (logvar.exp(), deviation, logits**2, logits.sum(), loss)
+        assert {each.dtype for each in in_fp32} == {torch.float32}
+        assert (0.5 * logvar).dtype == decoder(deviation).dtype == torch.float16
+        assert all(each.isfinite().all() for each in in_fp32)
+        assert decoder(deviation).isfinite().all(1).tolist() == [True, False]
+
+
 # --- 08: many GPUs
 class Block(torch.nn.Module):
     def __init__(self):
@@ -189,15 +239,20 @@ def test_sharded_at_the_root_alone_a_model_is_gathered_at_once_so_the_lesson_sha
     assert "for module in (*blocks, model)" in text("08", "fsdp-run")
 
 
-def test_while_the_reduction_waits_there_is_no_shard_of_the_gradient(mesh):
-    layer = torch.nn.Linear(8, 8)
+def test_while_the_reduction_waits_a_rank_holds_the_whole_gradient_in_fp32_and_no_shard_of_it(mesh):
+    layer = torch.nn.Linear(8, 8, bias=False)
     fully_shard(layer, mesh=mesh, mp_policy=IN_BF16)
-    shards = []
-    for waits in (True, False):
+    (weight,) = fully_shard.state(layer)._fsdp_param_group.fsdp_params
+    shards, whole = [], []
+    for waits in (True, True, False):  # what is summed up waits from the first backward pass on
         layer.set_requires_gradient_sync(not waits)
         layer(torch.ones(2, 8)).float().sum().backward()
         shards.append(layer.weight.grad is not None)
-    assert shards == [False, True]
+        whole.append(weight.unsharded_accumulated_grad)
+    assert shards == [False, False, True]
+    assert {(tuple(each.shape), each.dtype) for each in whole[:2]} == {((8, 8), torch.float32)}
+    assert whole[2] is None
+    assert f"{7e9 * 4 / 1e9:.0f} GB a rank" in text("08", "accumulate-fsdp")
 
 
 # --- 09: FP8 and FP4

@@ -130,6 +130,14 @@ _SMALL_EFFICIENTNET = {
     "image_size": 64,
     "num_labels": 10,
 }
+_SMALL_VIT = {
+    "hidden_size": 192,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 3,
+    "intermediate_size": 768,
+    "image_size": 64,
+    "num_labels": 10,
+}
 
 
 def _gpt2(name: str, layers: int, width: int, heads: int) -> Workload:
@@ -194,7 +202,7 @@ WORKLOADS: dict[str, Workload] = {
             "ViTForImageClassification",
             "ViTConfig",
             _images,
-            {"full": Size(64, 224, {"num_labels": 1000})},
+            {"full": Size(64, 224, {"num_labels": 1000}), "small": Size(8, 64, _SMALL_VIT)},
             "images",
         ),
     )

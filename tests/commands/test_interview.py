@@ -207,6 +207,7 @@ def test_code_is_checked_from_a_file(answer, tmp_path):
     wrong.write_text(mock.asked.stub)
     file.write_text(mock.exercise.solution_source)
     _, out = answer("mock", "--seed", "4", lines=[*lines, str(wrong), str(file)])
+    assert mock.asked.solution.strip() in out, "where there is no lesson to look it up"
     report = " ".join(out[out.index("--- report") :].split())
     assert "(passed, 1 failed hand-in, " in report
     assert "code that passes its check" not in report

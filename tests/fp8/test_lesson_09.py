@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from amp_lessons import exercises
-from amp_lessons.fp8 import RECIPES
+from amp_lessons.fp8 import FP32, RECIPES
 from tests.notebook_rules import source
 from tests.test_packaging import ROOT
 
@@ -152,6 +152,24 @@ def test_the_table_of_names_knows_every_recipe_it_can() -> None:
     assert missing == {"mxfp4"}  # which no library of the table trains with
 
 
+@pytest.mark.parametrize(
+    ("outputs", "name", "converted"),
+    [
+        (14336, "mlp", True),
+        (50272, "output", True),
+        (50272, "head", False),
+        (50257, "output", False),
+        (8, "router", False),
+        (512, "gate", False),
+    ],
+)
+def test_the_filter_leaves_out_the_head_small_layers_and_sides_that_kernels_refuse(outputs, name, converted):
+    found = {"torch": torch}
+    exec(CELLS["choose-run"].partition("\n\n\n")[0], found)
+    layer = torch.nn.Linear(4096, outputs, bias=False, device="meta")
+    assert found["large"](layer, name) == converted
+
+
 def test_the_first_cell_counts_the_exercises() -> None:
     found = [each for each in exercises.catalog() if each.lesson == "09"]
     assert len(found) == 1 + 2
@@ -159,16 +177,28 @@ def test_the_first_cell_counts_the_exercises() -> None:
     assert "folded, with two exercises" in CELLS["objective"]
 
 
-def test_the_table_of_recipes_has_each_recipes_blocks_and_accumulator() -> None:
-    """What the table says of blocks and sums is what ``RECIPES`` computes; one differs in a product only."""
-    rows = {line.split("`")[1]: line for line in CELLS["map"].splitlines() if line.startswith("| `")}
+def test_the_table_of_recipes_says_of_formats_scales_and_sums_what_is_computed() -> None:
+    """It leaves out one, which differs from another in a product alone."""
+    rows, above = {}, [""] * 6
+    for line in CELLS["map"].splitlines():
+        if line.startswith("| `"):
+            said = [each.strip() for each in line.split("|")[1:-1]]
+            above = [old if new == "the same" else new for old, new in zip(above, said, strict=True)]
+            rows[said[0].strip("`")] = above
     assert set(RECIPES) - set(rows) == {"rowwise_with_gw_hp"}
-    for name, row in rows.items():
+    for name, (_, element, shared, scale, sums, _) in rows.items():
         recipe = RECIPES[name]
         assert recipe.output is not None
-        assert recipe.output.left.granularity in row.replace("the tensor", "tensor").replace("a row", "row")
-        assert (f"{recipe.accumulation.bits} bits" in row) == (name == "deepseek_v3")
-        assert ("E2M1" in row) == (recipe.bits == 4)
+        assert recipe.input_gradient is not None
+        cast, gradient = recipe.output.left, recipe.input_gradient.left
+        assert ("E2M1" in element) == (recipe.bits == 4)
+        assert ("E5M2" in element) == (gradient.element.name == "fp8_e5m2")
+        assert cast.granularity in shared.replace("the tensor", "tensor").replace("a row", "row")
+        assert ("from earlier steps" in scale) == (recipe.amax_history > 0)
+        assert ("power of two" in scale or "E8M0" in scale) == (cast.rule == "up")
+        assert ("E8M0" in scale) == (cast.scale.name == "e8m0")
+        assert ("for the tensor" in scale) == cast.has_tensor_scale
+        assert (recipe.accumulation == FP32) == ("every 128" not in sums)
 
 
 def test_the_second_tasks_largest_gradient_is_2_to_the_minus_21_of_the_firsts(names) -> None:

@@ -236,12 +236,10 @@ def masked_row_nan(
     seen: str,
     how: str = "-1e9 is beyond fp16, where it becomes -inf, and softmax of nothing but -inf divides zero by "
     "zero",
+    hint: str = "mask with a number that the dtype has, or with a bool mask, and give such rows zeros",
 ) -> Worded:
     """Report a mask whose number is -inf in 16 bits; ``seen`` says where, ``how`` what comes of it."""
-    return (
-        f"{seen}: {how}",
-        "mask with a number that the dtype has, or with a bool mask, and give such rows zeros",
-    )
+    return (f"{seen}: {how}", hint)
 
 
 @mistake(

@@ -48,7 +48,8 @@ SCALER = (
     Message(
         name="fp16_gradients",
         patterns=(r"Attempting to unscale FP16 gradients",),
-        meaning="The parameters themselves are fp16, and so are their gradients: `model.half()` was "
+        meaning="The parameters themselves are fp16, and so are their gradients (from PyTorch 2.10 on unless "
+        "`grad_dtype` is set): `model.half()` was "
         "called, the checkpoint was loaded in fp16, or it was saved with `model.half().state_dict()`, "
         "which changes the model in place. Unscaled in fp16, small gradients would be lost, which the "
         "scale was to prevent.",

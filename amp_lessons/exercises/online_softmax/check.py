@@ -125,7 +125,9 @@ def _require_empty_rows(result: Tensor, case: BlocksCase) -> None:
     if rows.isnan().any():
         raise Rejected(
             catalogue.precision.masked_row_nan(
-                f"{seen} gives NaN", "-inf - (-inf) is NaN, and so is 0 / 0, the sum of no exponentials"
+                f"{seen} gives NaN",
+                "-inf - (-inf) is NaN, and so is 0 / 0, the sum of no exponentials",
+                "begin with the lowest finite number of fp32 as the largest score, and divide by 1 at least",
             )
         )
     if rows.any():

@@ -190,7 +190,51 @@ def tf32() -> dict[str, object]:
     layer = nn.Linear(4, 4)
     with torch.autocast("cpu", torch.bfloat16), torch.autocast("cpu", enabled=False):
         assert layer(torch.ones(4, 4)).dtype == torch.float32  # what stays in fp32 is for TF32
-    return {"exponent": tf32.exponent_bits, "mantissa": tf32.mantissa_bits, "bytes": torch.float32.itemsize}
+    return {
+        "exponent": tf32.exponent_bits,
+        "mantissa": tf32.mantissa_bits,
+        "bytes": torch.float32.itemsize,
+        **_fp32_by_products_of_bf16(),
+    }
+
+
+def _in_bf16(numbers: Tensor) -> Tensor:
+    """Write fp32 numbers as sums of three bf16 numbers, the largest first, along a new first dimension."""
+    rest, pieces = numbers, []
+    for _ in range(3):
+        pieces.append(rest.bfloat16().float())
+        rest = rest - pieces[-1]
+    return torch.stack(pieces)
+
+
+def _fp32_by_products_of_bf16() -> dict[str, object]:
+    """Multiply fp32 matrices by all products of their pieces, in fp32, and with operands in TF32."""
+    a, b = torch.randn(2, 256, 256)
+    exact = a.double() @ b.double()
+    pieces = _in_bf16(a), _in_bf16(b)
+    assert torch.equal(pieces[0].sum(0), a)
+    products = torch.stack([left @ right for left in pieces[0] for right in pieces[1]])
+    in_tf32 = formats.product(a, b, FORMATS["tf32"])
+    emulated, itself, rounded = (
+        float((found.double() - exact).norm() / exact.norm()) for found in (products.sum(0), a @ b, in_tf32)
+    )
+    assert emulated < 2 * itself < rounded / 100
+    bits = FORMATS["bf16"].mantissa_bits + 1
+    assert len(pieces[0]) * bits == FORMATS["fp32"].mantissa_bits + 1
+    fraction = 1 + torch.rand(10_000)
+    for exponent, whole in ((-109, True), (-112, False)):
+        numbers = fraction * 2.0**exponent
+        assert torch.equal(_in_bf16(numbers).sum(0), numbers) == whole
+    return {
+        "pieces": "three",
+        "digits": bits,
+        "all": FORMATS["fp32"].mantissa_bits + 1,
+        "products": len(products),
+        "emulated": f"{emulated:.0e}",
+        "itself": f"{itself:.0e}",
+        "rounded": f"{rounded:.0e}",
+        "small": "2⁻¹¹⁰",
+    }
 
 
 def stagnation() -> dict[str, object]:

@@ -316,16 +316,21 @@ def fp16_for_rl() -> dict[str, object]:
     times = differences[0] / differences[1]
     assert 6 < times < 10
     assert torch.finfo(_BF16).eps / torch.finfo(torch.float16).eps == 8
-    # A router that decides by the sign of a score: another choice changes a token by as much in both formats
-    score, noise = torch.randn(2, 10**6)
-    spreads, flipped = [], []
-    for eps in (0.016, 0.002):
-        other = (score > 0) != (score + eps * noise > 0)
-        flipped.append(other.float().mean().item())
-        spreads.append((0.1 * other + 0.1 * eps * noise).std().item())
-    flips = spreads[0] / spreads[1]
-    assert 6 < flipped[0] / flipped[1] < 10  # rarer, by as much as errors are smaller
-    assert 2 < flips < 4  # and spread goes with the root of how many there are
+    # lesson 11's decoder, untrained: its router takes other experts where two are nearly as likely
+    model, (tokens, targets) = decoder.decoder(100), torch.randint(100, (2, 32, 64))
+    typical, spread = [], []
+    for dtype in (_BF16, torch.float16):
+        trainer = decoder.only("linear", dtype)
+        engine = decoder.all_in(dtype, but=("loss",), product=decoder.split_product(4))
+        with torch.no_grad():
+            ours, theirs = (
+                decoder.log_probabilities(model, tokens, targets, how) for how in (trainer, engine)
+            )
+        typical.append((ours - theirs).abs().median().item())
+        spread.append((ours - theirs).std().item())
+    flips = spread[0] / spread[1]
+    assert 6 < typical[0] / typical[1] < 10
+    assert 1.5 < flips < 0.75 * typical[0] / typical[1]
     assert torch.tensor(7e4).half().isinf()
     assert torch.tensor(7e4).bfloat16().isfinite()
     gradient = torch.tensor(1e-8)
@@ -897,11 +902,13 @@ def bf16_decay() -> dict[str, object]:
     assert decoupled == 1  # written as a subtraction, no better
     # AdamW with gradients that are noise: how much of the start is left, with decay and without
 
-    def left(decay: float, *, foreach: bool | None = None, fused: bool | None = None) -> float:
+    def left(
+        decay: float, rate: float = 1e-3, *, foreach: bool | None = None, fused: bool | None = None
+    ) -> float:
         draw = torch.Generator().manual_seed(0)
         start = (0.05 * torch.randn(5000, generator=draw)).bfloat16()
         weight = nn.Parameter(start.clone())
-        optimizer = torch.optim.AdamW([weight], 1e-3, weight_decay=decay, foreach=foreach, fused=fused)
+        optimizer = torch.optim.AdamW([weight], rate, weight_decay=decay, foreach=foreach, fused=fused)
         for _ in range(1000):
             weight.grad = torch.randn(5000, generator=draw).bfloat16()
             optimizer.step()
@@ -910,6 +917,9 @@ def bf16_decay() -> dict[str, object]:
     apart, fused = left(0.1, foreach=True), left(0.1, fused=True)
     assert abs(apart - left(0.0, foreach=True)) < 0.01 < 0.05 < left(0.0, fused=True) - fused
     assert abs(left(0.1, foreach=False) - apart) < 0.01
+    fine = 2e-5
+    kept = 1 - left(0.1, fine, fused=True) / left(0.0, fine, fused=True)
+    assert abs(kept) < 0.01 * (1 - (1 - fine * 0.1) ** 1000)
     up_or_down = torch.rand(10**6) < decay / 2**-8  # a stochastic rounding of 1 - 1e-5, to 1 or 1 - 1/256
     assert math.isclose(up_or_down.float().mean().item() * 2**-8, decay, rel_tol=0.1)
     portion = numbers * (1 - decay) ** 1000  # a thousand steps' decay at once
@@ -921,6 +931,7 @@ def bf16_decay() -> dict[str, object]:
         "least": f"{smallest * 1e-4:.1%}",
         "fused": f"{fused:.0%}",
         "apart": f"{apart:.0%}",
+        "fine": f"{fine:.0e}",
     }
 
 
