@@ -33,6 +33,14 @@ def test_without_a_search_everything_is_there():
     assert view.caption.startswith(f"{len(autocast.operations())} of the {len(autocast.operations())}")
 
 
+def test_what_models_are_written_with_comes_first_and_private_names_last():
+    names = [operation.name for operation in AtlasView().found]
+    assert names[:4] == ["linear", "conv2d", "matmul", "softmax"]
+    private = [name.startswith("_") for name in names]
+    assert any(private)
+    assert private == sorted(private)
+
+
 def test_a_named_operation_is_explained_for_the_chosen_device():
     view = AtlasView("softmax")
     assert view.caption.startswith(autocast.explain("softmax", "cuda"))

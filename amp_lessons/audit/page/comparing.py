@@ -64,7 +64,7 @@ def modules_picture(comparison: Comparison) -> Picture:
     from matplotlib.figure import Figure
 
     from amp_lessons.views.base.picture import Picture
-    from amp_lessons.views.base.style import ACCENT, QUIET, ZONES, house_style
+    from amp_lessons.views.base.style import ACCENT, QUIET, SMALL, ZONES, house_style
 
     found = list(comparison.by_module.values())
     places = range(len(found))
@@ -83,7 +83,7 @@ def modules_picture(comparison: Comparison) -> Picture:
         axes.plot(worse, heights, "X", color=colour, ms=9, label="worse than its format explains")
         step = -(-len(found) // _NAMED)
         names = [_shortened(each.module) for each in found[::step]]
-        axes.set_xticks(list(places)[::step], names, rotation=60, ha="right", fontsize=8.5)
+        axes.set_xticks(list(places)[::step], names, rotation=60, ha="right", fontsize=SMALL)
         _finish(axes, "relative difference")
     return Picture(figure)
 

@@ -23,6 +23,7 @@ from amp_lessons.views.base.style import (
     INK,
     LOST,
     QUIET,
+    SMALL,
     STROKES,
     UNKNOWN,
     ZONES,
@@ -59,7 +60,7 @@ def draw_map(axes: Axes, losses: LossMap) -> None:
     axes.set_facecolor(UNKNOWN)
     # small shares differ most in what they mean: the root gives them room
     image = axes.imshow(shares, aspect="auto", cmap=LOST, norm=PowerNorm(0.5, 0, 1), interpolation="nearest")
-    axes.set_yticks(range(len(losses.layers)), [_shortened(name) for name in losses.layers], fontsize=8.5)
+    axes.set_yticks(range(len(losses.layers)), [_shortened(name) for name in losses.layers], fontsize=SMALL)
     places = sorted({round(p) for p in np.linspace(0, len(losses.steps) - 1, 8)}) if losses.steps else []
     axes.set_xticks(places, [f"{losses.steps[place] + 1:,}" for place in places])
     axes.set_xlabel("optimizer step")
@@ -67,13 +68,13 @@ def draw_map(axes: Axes, losses: LossMap) -> None:
     for row, values in enumerate(shares):
         known = values[~np.isnan(values)]
         said = fraction(float(known.mean())) if len(known) else "not known"
-        axes.annotate(said, (1.01, row), xycoords=("axes fraction", "data"), va="center", fontsize=8.5)
+        axes.annotate(said, (1.01, row), xycoords=("axes fraction", "data"), va="center", fontsize=SMALL)
     _above(axes, 1.01, "mean")
     if losses.total > len(losses.layers):
         _above(axes, 0, f"the {len(losses.layers)} that lose most, of {losses.total} layers")
     ticks = _ticks(_ROW_IN * len(losses.layers))
     bar = axes.figure.colorbar(image, ax=None, cax=axes.inset_axes((1.13, 0, 0.03, 1)), ticks=ticks)
-    bar.ax.set_yticklabels([f"{100 * tick:g} %" for tick in ticks], fontsize=8.5)
+    bar.ax.set_yticklabels([f"{100 * tick:g} %" for tick in ticks], fontsize=SMALL)
     bar.outline.set_edgecolor(QUIET)
 
 
@@ -89,7 +90,7 @@ def _ticks(height_in: float) -> list[float]:
 
 def _above(axes: Axes, x: float, text: str) -> None:
     offset: dict[str, Any] = {"xytext": (0, 4), "textcoords": "offset points"}
-    axes.annotate(text, (x, 1), xycoords="axes fraction", fontsize=8.5, color=QUIET, **offset)
+    axes.annotate(text, (x, 1), xycoords="axes fraction", fontsize=SMALL, color=QUIET, **offset)
 
 
 def draw_layer(axes: Axes, curves: Mapping[str, Mapping[int, float]], used: str) -> None:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 from markupsafe import Markup
 from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import TextPath
 
 if TYPE_CHECKING:
     import torch
@@ -158,6 +160,15 @@ RC: dict[Any, Any] = {
     "xtick.color": INK,
     "ytick.color": INK,
 }
+
+
+def size_that_fits(text: str, room_in: float, most: float) -> float:
+    """Return the size in points, ``most`` or less, at which bold text takes ``room_in`` inches at most.
+
+    It is never less than can be read.
+    """
+    drawn = TextPath((0, 0), text, size=most, prop=FontProperties("DejaVu Sans", weight="bold"))
+    return max(SMALL, most * min(1.0, room_in * 72 / drawn.get_extents().width))
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from amp_lessons.text.tables import Table
 from amp_lessons.text.words import COMPUTED_MARK
 from amp_lessons.views.base.controls import ControlValue, dropdown, row, text_field
 from amp_lessons.views.base.picture import Picture, sentence_html
-from amp_lessons.views.base.style import INK, PAPER, QUIET, RULE_COLOURS, house_style, tint
+from amp_lessons.views.base.style import INK, PAPER, QUIET, RULE_COLOURS, house_style, size_that_fits, tint
 from amp_lessons.views.base.view import View
 
 ANY_RULE = "any"
@@ -46,9 +46,10 @@ class AtlasView(View):
     def found(self) -> tuple[autocast.Operation, ...]:
         """The operations in the table."""
         rule = None if self.rule == ANY_RULE else self.rule
-        return autocast.operations(
+        found = autocast.operations(
             self.search, rule=rule, device_type=self.device_type, differing=self.differing
         )
+        return found if self.search else tuple(sorted(found, key=_place))
 
     def page_html(self) -> Markup:
         """Return the table itself, which can be read aloud and copied; a picture of it could not."""
@@ -97,6 +98,15 @@ _STYLE = Markup(
 ).format(paper=PAPER, ink=INK)
 
 
+# What models are written with, which comes first; what PyTorch keeps for itself comes last.
+_FIRST = ("linear", "conv2d", "matmul", "softmax", "log_softmax", "layer_norm", "sum", "relu")
+
+
+def _place(operation: Operation) -> tuple[int, bool]:
+    first = _FIRST.index(operation.name) if operation.name in _FIRST else len(_FIRST)
+    return first, operation.name.startswith("_")
+
+
 def atlas_picture(found: Sequence[Operation]) -> Picture:
     """Draw the first operations; a last line says how many more there are."""
     shown, more = found[:ROWS_IN_A_PICTURE], len(found) - ROWS_IN_A_PICTURE
@@ -117,7 +127,8 @@ def atlas_picture(found: Sequence[Operation]) -> Picture:
 
 def _draw_line(axes: Axes, line: int, name: str, words: Sequence[str], bold: bool = False) -> None:
     weight = "bold" if bold else "normal"
-    axes.text(0.005, line + 0.5, name, va="center", fontweight="bold")
+    size = size_that_fits(name, 0.98 * 9 * (_NAME_SHARE - 0.02), 10)
+    axes.text(0.005, line + 0.5, name, va="center", fontweight="bold", fontsize=size)
     width = (1 - _NAME_SHARE) / len(words)
     for place, word in enumerate(words):
         left = _NAME_SHARE + place * width

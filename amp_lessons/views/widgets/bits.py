@@ -17,15 +17,23 @@ import traitlets
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
-from matplotlib.textpath import TextPath
 
 from amp_lessons.formats import FORMATS, FloatFormat, Representation, parse, side_by_side
 from amp_lessons.text.words import exact, power, power_of_two, relative, short
 from amp_lessons.views.base.controls import ControlValue, dropdown, row, text_field
 from amp_lessons.views.base.number_line import draw_chip
 from amp_lessons.views.base.picture import Picture
-from amp_lessons.views.base.style import ACCENT, FIELD_COLOURS, INK, QUIET, SMALL, ZONES, house_style, tint
+from amp_lessons.views.base.style import (
+    ACCENT,
+    FIELD_COLOURS,
+    INK,
+    QUIET,
+    SMALL,
+    ZONES,
+    house_style,
+    size_that_fits,
+    tint,
+)
 from amp_lessons.views.base.view import View
 
 
@@ -243,7 +251,7 @@ def _draw_decoded(axes: Axes, chosen: Representation) -> None:
     draw_chip(axes, CHIP, IS_Y, float_format.name)
     value = describe_value(chosen, fields.value)
     said = value if fields.kind in ("inf", "nan") else f"{fields.kind}: {value}"
-    size = _size_that_fits(said, BELOW - 0.55 - PARTS[0], 12)
+    size = size_that_fits(said, BELOW - 0.55 - PARTS[0], 12)
     axes.text(PARTS[0], IS_Y, said, va="center", fontsize=size, fontweight="bold")
     if fields.kind not in ("normal", "subnormal"):
         return
@@ -254,17 +262,11 @@ def _draw_decoded(axes: Axes, chosen: Representation) -> None:
         "mantissa": describe_significand(chosen),
     }
     for x, field in zip(PARTS, _fields(float_format), strict=False):
-        colour, size = FIELD_COLOURS[field], _size_that_fits(parts[field], BELOW - 0.45 - x, 13)
+        colour, size = FIELD_COLOURS[field], size_that_fits(parts[field], BELOW - 0.45 - x, 13)
         axes.text(x, PARTS_Y, parts[field], va="center", fontsize=size, color=colour, fontweight="bold")
         axes.text(x, NAMES_Y, field, va="center", fontsize=SMALL, color=colour)
         if x > PARTS[0]:
             axes.text(x - 0.12, PARTS_Y, "×", va="center", ha="center", fontsize=13)
-
-
-def _size_that_fits(text: str, room_in: float, most: float) -> float:
-    """Return the size in points, ``most`` or less, at which bold text takes ``room_in`` inches at most."""
-    drawn = TextPath((0, 0), text, size=most, prop=FontProperties("DejaVu Sans", weight="bold"))
-    return max(SMALL, most * min(1.0, room_in * 72 / drawn.get_extents().width))
 
 
 def _draw_neighbours(axes: Axes, chosen: Representation, value: float | Fraction) -> None:
