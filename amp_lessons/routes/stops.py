@@ -121,6 +121,10 @@ class Route:
         behind = self.stops[here[-1] + 1 :] if here else ()
         return behind[0] if behind else None
 
+    def ends_with(self, lesson: str) -> bool:
+        """Whether a lesson, by its number, is the last stop."""
+        return getattr(self.stops[-1], "lesson", None) == lesson
+
     def next_stop(self, kept: Kept) -> Stop | None:
         """Return the stop behind the last one that was done, the first at first; None behind the last.
 

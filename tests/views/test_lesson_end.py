@@ -135,6 +135,9 @@ def test_a_core_is_done_when_its_questions_are_answered_and_its_exercises_tried(
     assert "What is folded below it has 1 exercise and 1 question, and takes 10 more." in strip._holds()
     progress.record_try("largest_safe_scale", False)
     answer("scaling.floor", False)
+    assert "You have done the core of this lesson; 1 exercise of it not solved yet." in strip.said
+    progress.record_try("largest_safe_scale", True)
+    strip.refresh()
     assert "You have done the core of this lesson." in strip.said
     assert list(cores.read().done_at) == ["03"]
 

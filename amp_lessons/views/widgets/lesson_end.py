@@ -110,8 +110,10 @@ class LessonEnd(Counting):
             return f"**Next on “{route.title}”:** {stop.as_markdown('')} · {back}"
         if self._next is None:
             return f"That was the last lesson · {back}"
-        on = f"lesson {self._next.number} · {self._next.title}"
-        return f"**Next: [{on}]({self._next.file})** · {back}"
+        on = f"**Next: [lesson {self._next.number} · {self._next.title}]({self._next.file})**"
+        if route and route.ends_with(self.lesson.number):
+            return f"**That was “{route.title}”, to its end.** {on} · {back}"
+        return f"{on} · {back}"
 
     def _ipython_display_(self, **kwargs: Any) -> None:
         """Put the links below as an output of their own: there the page knows where they lead."""
@@ -140,7 +142,9 @@ def _counts(exercises: int, questions: int) -> tuple[tuple[int, str], tuple[int,
 def _done(score: Score, what: str) -> str:
     """Say whether the core is done, and what it takes to be."""
     if score.done_at:
-        return f"You have done {what}."
+        open_ = score.core.exercises - score.core.solved
+        yet = f"; {counted(open_, 'exercise')} of it not solved yet" if open_ else ""
+        return f"You have done {what}{yet}."
     to_go = [counted(n, each) for n, each in _counts(score.core.untried, score.core.unanswered) if n]
     tried = " and every exercise tried" if score.core.exercises else ""
     needed = f"once every question is answered{tried}"
