@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import warnings
 
@@ -414,3 +415,22 @@ def test_region_means_the_rules_of_that_device(device_type, dtype, expected):
 def test_region_refuses_what_does_not_exist(device_type, dtype, device, message):
     with pytest.raises(ValueError, match=message):
         autocast.region(device_type, dtype, device)
+
+
+def outcome(operation, *tensors):
+    try:
+        return operation(*tensors).dtype
+    except RuntimeError as error:
+        return str(error)[: len("Unexpected floating ScalarType")]
+
+
+@pytest.mark.parametrize(
+    "dtypes", itertools.product((torch.float32, torch.float16, torch.bfloat16), repeat=2)
+)
+def test_the_widest_dtype_is_looked_for_in_order_as_pytorch_does(dtypes):
+    """By PyTorch's own rule on a CPU, whose ``cat`` goes through the same function as CUDA's ``dot``."""
+    pair = [torch.ones(4, dtype=dtype) for dtype in dtypes]
+    with torch.autocast("cpu", dtype=torch.float16):
+        expected = outcome(lambda *both: torch.cat(both), *pair)
+    with autocast.region("cuda", torch.float16):
+        assert outcome(torch.dot, *pair) == expected

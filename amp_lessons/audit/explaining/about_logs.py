@@ -262,8 +262,8 @@ CASTS = (
         name="two_16_bit_formats",
         patterns=(r"Unexpected floating ScalarType in at::autocast::prioritize",),
         meaning="Autocast brings the inputs of `cat`, `stack` and the like to the widest dtype among them, "
-        "and knows its own 16-bit format and fp32 only: a tensor in the other 16-bit format, or fp64, "
-        "came along.",
+        "and knows its own 16-bit format and fp32 only: a tensor in the other 16-bit format came "
+        "before any in fp32.",
         cure="Cast it where it enters, `x.float()`, or use one 16-bit format throughout: weights in bf16 "
         "want autocast in bf16.",
         lesson="02",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -260,7 +260,7 @@ def _promote(entry: Entry) -> Kernel:
     """Cast to the widest dtype among the arguments, float64 aside."""
 
     def kernel(keys: torch._C.DispatchKeySet, *args: Any, **kwargs: Any) -> Any:
-        dtypes = {tensor.dtype for tensor in tensors_in([args, kwargs]) if _is_eligible(tensor)}
+        dtypes = [tensor.dtype for tensor in tensors_in([args, kwargs]) if _is_eligible(tensor)]
         widest = _widest(entry.op, dtypes)
         return _run_cast(entry.op, lambda tensor: _to(tensor, widest), args, kwargs)
 
@@ -330,15 +330,18 @@ def _to_float32(tensor: torch.Tensor) -> torch.Tensor:
     return _to(tensor, torch.float32)
 
 
-def _widest(name: str, dtypes: set[torch.dtype]) -> torch.dtype:
+def _widest(name: str, dtypes: Iterable[torch.dtype]) -> torch.dtype:
+    """Return fp32 if any is; the other 16-bit dtype is refused where none in fp32 stands before it."""
     lower = torch.get_autocast_dtype("cpu")
-    if torch.float32 in dtypes:
-        return torch.float32
-    if dtypes - {lower}:
-        raise RuntimeError(
-            f"Unexpected floating ScalarType: {name} got {dtypes}, autocast's dtype is {lower}"
-        )
-    return lower
+    widest = lower
+    for dtype in dtypes:
+        if torch.float32 in (widest, dtype):
+            widest = torch.float32
+        elif dtype != lower:
+            raise RuntimeError(
+                f"Unexpected floating ScalarType: {name} got {dtype}, autocast's dtype is {lower}"
+            )
+    return widest
 
 
 def _to_autocast_dtype(tensor: torch.Tensor) -> torch.Tensor:
