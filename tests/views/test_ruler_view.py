@@ -82,7 +82,7 @@ def test_tensors_are_counted_in_view_on_any_shape():
     tensor = torch.tensor([[1.0, 2.0], [0.0, 2.0**60]])
     view = RulerView({"weights": tensor}, around=1, zoom=5)
     texts = [text.get_text() for text in view.picture.figure.axes[1].texts]
-    assert texts == ["weights", "2", "non-zero elements"]
+    assert texts == ["weights", "2", "non-zero"]
     assert "weights lie from 2⁰ to 2⁶⁰." in view.children[-1].value
 
 

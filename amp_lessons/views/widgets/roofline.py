@@ -269,12 +269,15 @@ def _draw_roof(axes: Axes, roof: Roof, low: float, high: float, width: float) ->
 
 
 def _name_roofs(axes: Axes, roofs: Sequence[Roof]) -> None:
-    """Name each roof at its right end; names that would touch are moved apart."""
+    """Name each roof at its right end; names that would touch are moved apart, none above the axes."""
     bottom, top = np.log10(axes.get_ylim())
     height = 0.085 * (top - bottom)  # of two lines of text, in decades
-    place = -np.inf
-    for roof in sorted(roofs, key=lambda roof: roof.flop_per_s):
-        place = max(place + height, np.log10(roof.flop_per_s))
+    ordered = sorted(roofs, key=lambda roof: roof.flop_per_s)
+    places = list(
+        itertools.accumulate(np.log10([each.flop_per_s for each in ordered]), lambda a, b: max(a + height, b))
+    )
+    for below, (roof, wanted) in enumerate(zip(reversed(ordered), reversed(places), strict=True)):
+        place = min(wanted, top - (below + 0.5) * height)
         words = f"{roof.precision} {flop_rate(roof.flop_per_s)}\nridge at {three_digits(roof.ridge_point)}"
         style: dict[str, Any] = {"va": "center", "fontsize": SMALL, "color": INK, "linespacing": 1.1}
         transform = axes.get_yaxis_transform()
@@ -300,7 +303,9 @@ def _explain(axes: Axes, source: str) -> None:
 
 
 def _short_rate(flop_per_s: float) -> str:
-    """Return a power of ten with its unit: ``100 G``, ``1 T``, ``1,000 T``."""
+    """Return a power of ten with its unit: ``100 G``, ``1 T``, ``1 P``."""
+    if flop_per_s >= 1e15:
+        return f"{flop_per_s / 1e15:,.0f} P"
     if flop_per_s >= 1e12:
         return f"{flop_per_s / 1e12:,.0f} T"
     return f"{flop_per_s / 1e9:g} G"
