@@ -54,6 +54,21 @@ def test_a_rounded_logit_moves_by_half_a_spacing_and_a_probability_by_six_or_thi
     assert 1.125 < float((rounded / exact).max()) < math.exp(0.125)
 
 
+def test_a_head_in_bf16_moves_half_of_the_logits_by_more_than_half_a_spacing_and_none_by_two_of_the_largest():
+    """Its operands are rounded too, so that a small logit moves by many of its own spacings."""
+    draw = torch.Generator().manual_seed(0)
+    tokens = torch.randint(100, (4, 64), generator=draw)
+    model = decoder.decoder(100)
+    with torch.no_grad():
+        model.head.weight.mul_(20)  # logits as large as those of models that are sure
+        exact = model(tokens)
+        moved = (model(tokens, decoder.Arithmetic({"head": BF16})) - exact).abs()
+    own = 2 ** (exact.abs().log2().floor() - 7)
+    assert 0.4 < float((moved > own / 2).float().mean()) < 0.6
+    assert float((moved / own).max()) > 100
+    assert 0.5 < float((moved / own.amax(-1, keepdim=True)).max()) < 2
+
+
 def test_a_sum_of_exponentials_in_bf16_stops_at_256_and_the_result_is_16_times_too_large():
     keys, total, weighted = 4096, torch.zeros((), dtype=BF16), torch.zeros(())
     for _ in range(keys):

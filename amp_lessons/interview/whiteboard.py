@@ -199,9 +199,17 @@ def _ranks() -> Table:
 
 
 def _eight_bits() -> Table:
-    note = "up: rounded up to a power of two. + fp32: and one scale for the tensor, besides."
-    recipes = map(fp8.RECIPES.__getitem__, _RECIPES)
-    return _noted(Table.of(map(_recipe_row, recipes), "FP8 and FP4: who shares a scale"), note)
+    recipes = [fp8.RECIPES[name] for name in _RECIPES]
+    squares = [
+        f"{weights.granularity} in {recipe.name}"
+        for recipe in recipes
+        if (weights := recipe.output.right).granularity != recipe.output.left.granularity
+    ]
+    notes = (
+        "up: rounded up to a power of two. + fp32: and one scale for the tensor, besides.",
+        f"Weights: {', '.join(squares)}; else as forward.",
+    )
+    return _noted(Table.of(map(_recipe_row, recipes), "FP8 and FP4: who shares a scale"), *notes)
 
 
 def _rates() -> Table:

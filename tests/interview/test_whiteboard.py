@@ -8,7 +8,7 @@ import pytest
 import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from amp_lessons import autocast, interview, measure, views
+from amp_lessons import autocast, fp8, interview, measure, views
 from amp_lessons.interview import whiteboard
 from amp_lessons.views.pages.sheet import sheet_figure
 from tests.raised import as_float, lowered
@@ -87,6 +87,14 @@ def test_updates_are_lost_where_the_sheet_says(sheet):
         counts = int(row["counts up to"].replace(",", ""))
         assert torch.tensor(float(counts), dtype=dtype) + 1 == counts
         assert torch.tensor(float(counts - 1), dtype=dtype) + 1 == counts
+
+
+def test_weights_that_share_a_scale_in_squares_are_named(sheet):
+    (said,) = (note for note in sheet.tables[6].notes if note.startswith("Weights: "))
+    for row in sheet.tables[6].records:
+        product = fp8.RECIPES[row["recipe"]].output
+        first, weights = product.left.granularity, product.right.granularity
+        assert (f"{weights} in {row['recipe']}" in said) == (weights != first)
 
 
 def test_rates_are_those_of_the_data_sheets_and_rules_those_of_the_book(sheet):

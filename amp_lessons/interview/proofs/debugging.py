@@ -96,10 +96,15 @@ def first_nan() -> dict[str, object]:
         loss = F.cross_entropy(model(torch.ones(4, 8)), torch.zeros(4, dtype=torch.long))
     assert math.isfinite(magnitudes[model.up])
     assert not any(map(math.isfinite, (magnitudes[model.square], magnitudes[model.head], loss.item())))
-    model(torch.ones(4, 8))
-    assert all(map(math.isfinite, magnitudes.values()))  # not in fp32: so it is precision
     for hook in hooks:
         hook.remove()
+
+    def fails(dtype: torch.dtype) -> bool:
+        with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+            return not model(torch.ones(4, 8)).isfinite().all()
+
+    assert all(fails(torch.float16) for _ in range(3))  # as it was, each time: no chance has a part in it
+    assert not fails(torch.float32)  # and not in fp32: precision, and a sound GPU
 
     optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), _scaler(init_scale=1.0)
     with audit.watch(model, every=1) as seen:

@@ -130,19 +130,32 @@ def prefill_decode() -> dict[str, object]:
     read = 1 - (1 - chosen / experts) ** batch
     assert math.isclose(wanted.float().mean().item(), read, rel_tol=0.01)
     # One latent vector a token and layer in place of keys and values of all heads; a window of tokens
-    heads, head, latent, window, tokens = 128, 128, 576, 1024, 32_768
+    heads, head, latent, rotary, window, tokens = 128, 128, 512, 64, 1024, 32_768
     rounded = torch.randn(latent).bfloat16()  # what is cached
     nudged = rounded.clone()
     nudged[0] = torch.nextafter(nudged[0], torch.tensor(torch.inf, dtype=_BF16))
     moved = torch.randn(2 * 4 * head, latent) @ (nudged.float() - rounded.float())
     assert (moved.view(8, head) != 0).any(1).all()  # a rounding enters every head's keys and values
+    # A score of a query and of a key made from the latent: the matrix goes over to the query's side, once for
+    # all keys; with keys turned by their places it would have to be another one for each place
+    query, up, vector = torch.randn(head), torch.randn(head, latent), rounded.float()
+    torch.testing.assert_close(query @ (up @ vector), (query @ up) @ vector, rtol=1e-4, atol=1e-2)
+
+    def turned(x: Tensor, place: int) -> Tensor:
+        pairs, angles = torch.view_as_complex(x.view(-1, 2)), place * 10_000.0 ** -torch.linspace(0, 1, 64)
+        return torch.view_as_real(pairs * torch.polar(torch.ones(64), angles)).flatten()
+
+    columns = up.T[:8].contiguous()
+    folded = [query @ torch.stack([turned(each, place) for each in columns], 1) for place in (0, 1)]
+    assert not torch.allclose(*folded, rtol=0.1)
     return {
         "experts": experts,
         "chosen": chosen,
         "batch": batch,
         "read": f"{read:.0%}",
         "latent": latent,
-        "latent_share": f"{latent / (2 * heads * head):.1%}",
+        "rotary": rotary,
+        "latent_share": f"{(latent + rotary) / (2 * heads * head):.1%}",
         "window": f"{window:,}",
         "window_share": f"{window / tokens:.0%}",
         "tokens": f"{tokens:,}",
@@ -365,7 +378,11 @@ def importance_correction() -> dict[str, object]:
     assert math.isclose(full[0], wanted, rel_tol=1e-5)
     assert abs(without[0] - wanted) > abs(capped[0] - wanted) > 0
     assert capped[1] < 0.5 * full[1]
-    assert not weigh(policy.requires_grad_(), engine, 2.0).requires_grad
+    assert not weigh(policy.clone().requires_grad_(), engine, 2.0).requires_grad
+    updated = (logits + 0.3 * rewards).log_softmax(0)  # behind an update, PPO's ratio is in it, too
+    now, before, learnt = ((a - b).exp() for a, b in ((updated, engine), (policy, engine), (updated, policy)))
+    assert torch.allclose(now, before * learnt)
+    assert not torch.allclose(now, before, rtol=0.1)
     # An engine that draws from the likeliest tokens and reports what it drew from: the ratio lacks their mass
     some = torch.randn(1000).mul(3).log_softmax(0)
     ordered, order = some.exp().sort(descending=True)

@@ -94,7 +94,11 @@ def diverged() -> dict[str, object]:
     flipped = (weight.view(torch.int16) ^ (1 << 14)).view(torch.bfloat16).item()  # one bit, no error
     assert flipped > 1e30
     x, w = torch.randn(64, 64).bfloat16(), torch.randn(64, 64).bfloat16()
-    assert torch.equal(x @ w, x @ w)  # a sound machine repeats itself
+    assert torch.equal(x @ w, x @ w)  # a sound machine repeats itself, in the same order
+    rows, to = torch.randn(4096, 8), torch.randint(4, (4096,))
+    orders = torch.arange(4096), torch.randperm(4096)
+    one, other = (torch.zeros(4, 8).index_add(0, to[order], rows[order]) for order in orders)
+    assert not torch.equal(one, other)  # atomics leave the order to chance, and the machine is sound
     return {
         "early": early,
         "weight": weight.item().__round__(2),

@@ -26,7 +26,7 @@ _A4 = (11.69, 8.27)  # inches, landscape
 _MARGIN = 0.04  # of the page
 _TOP = 0.9
 _POINTS = 7.6
-_LINE = 1.6  # of the size of the letters
+_LINE = 1.55  # of the size of the letters
 
 
 def sheet_page(sheet: Sheet) -> str:
