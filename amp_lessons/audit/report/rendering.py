@@ -243,7 +243,7 @@ def _first_nonfinite(document: Document) -> Iterator[Section]:
     found = document["first_nonfinite"]
     if found is None:
         return
-    said = where_nonfinite(*(found[key] for key in ("module", "operation", "phase", "step", "rank")))
+    said = where_nonfinite(found["module"], found["operation"], found["phase"], found["step"], found["rank"])
     unseen = [
         at
         for at, step in enumerate(document["steps"])
