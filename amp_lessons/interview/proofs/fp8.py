@@ -177,7 +177,15 @@ def memory() -> dict[str, object]:
     inputs = torch.randn(32, 512)
     kept = [sum(measure.saved_activation_bytes(each, inputs).values()) for each in (layer, converted)]
     assert kept[0] == kept[1]  # where the layer saves what came in, and not its FP8 copy
+    sent = fp8.RECIPES["deepseek_v3"].output
+    assert sent is not None
+    _, block = sent.left.block
+    tile = fp8.quantize(torch.randn(16, 512), sent.left)
+    share = (1 + tile.scales.numel() * 4 / (16 * 512)) / 2  # with scales in fp32, of what bf16 takes
+    assert 0.5 < share < 0.53
     return {
+        "block": block,
+        "share": f"{share:.0%}",
         "per_parameter": f"{per_parameter:g}",
         "copy": torch.float8_e4m3fn.itemsize,
         "inference": f"{torch.float8_e4m3fn.itemsize / torch.bfloat16.itemsize:.0%}",

@@ -129,6 +129,9 @@ def prefill_decode() -> dict[str, object]:
         wanted.scatter_(1, torch.rand(200, experts).topk(chosen).indices, True)
     read = 1 - (1 - chosen / experts) ** batch
     assert math.isclose(wanted.float().mean().item(), read, rel_tol=0.01)
+    many = 1000
+    tokens_each = many * chosen / experts
+    assert intensity(round(tokens_each)) < ridge / 3
     # One latent vector a token and layer in place of keys and values of all heads; a window of tokens
     heads, head, latent, rotary, window, tokens = 128, 128, 512, 64, 1024, 32_768
     rounded = torch.randn(latent).bfloat16()  # what is cached
@@ -149,6 +152,9 @@ def prefill_decode() -> dict[str, object]:
     folded = [query @ torch.stack([turned(each, place) for each in columns], 1) for place in (0, 1)]
     assert not torch.allclose(*folded, rtol=0.1)
     return {
+        "many": f"{many:,}",
+        "each": f"{tokens_each:.0f}",
+        "sent": f"{chosen * width / 1e3:.0f}",
         "experts": experts,
         "chosen": chosen,
         "batch": batch,
@@ -167,6 +173,61 @@ def prefill_decode() -> dict[str, object]:
 
 
 # --- the same prompt, another answer
+
+
+def speculative() -> dict[str, object]:
+    """Enumerate what comes of guessing, keeping and drawing again; count tokens a reading."""
+    hidden, weight = torch.randn(64, 256), torch.randn(100, 256) / 10
+    target = F.linear(hidden, weight).softmax(1).double()
+    quantise = shelf.find("group_quantize").solution
+
+    def draft_of(weight: Tensor) -> Tensor:
+        return F.linear(hidden, weight).softmax(1).double()
+
+    def outcome(draft: Tensor) -> tuple[Tensor, Tensor]:
+        """Return how often a guess is kept, and the distribution of what comes out."""
+        keep = (target / draft).clamp(max=1)
+        kept = (draft * keep).sum(1, keepdim=True)
+        lacking = (target - draft).clamp(min=0)
+        return kept[:, 0], draft * keep + (1 - kept) * lacking / lacking.sum(1, keepdim=True)
+
+    codes, scales = quantise(weight, 32)
+    drafts = [weight + 0.05 * torch.randn(100, 256), codes * scales.float().repeat_interleave(32, 1)]
+    shares = []
+    for draft in map(draft_of, drafts):
+        kept, result = outcome(draft)
+        torch.testing.assert_close(kept, 1 - (target - draft).abs().sum(1) / 2)  # 1 minus the total variation
+        torch.testing.assert_close(result, target)  # whatever the draft
+        shares.append(kept.mean().item())
+    accepted, four_bits = shares
+    assert four_bits > accepted
+    draft = draft_of(drafts[0])
+    kept = (draft * (target / draft).clamp(max=1)).sum(1, keepdim=True)
+    naive = (
+        torch.minimum(draft, target) + (1 - kept) * target
+    )  # drawn from the target where a guess is refused
+    off = ((naive - target).abs().sum(1) / 2).mean().item()
+    assert off > 0.01
+    ahead, gpu = 4, measure.GPUS["H100 SXM"]
+    per_reading = sum(accepted**kept for kept in range(ahead + 1))  # guesses until the first that is refused
+    drawn = (torch.rand(50_000, ahead) < accepted).long().cumprod(1).sum(1) + 1
+    assert math.isclose(drawn.float().mean().item(), per_reading, rel_tol=0.02)
+    users = gpu.ridge_point("bf16") / (ahead + 1)
+    rows, large = torch.randn(64, 4096).bfloat16(), (torch.randn(256, 4096) / 64).bfloat16()
+    one, several = _split_product(rows, large, 8), _split_product(rows, large, 1)
+    assert (
+        several.gather(1, one.argmax(1)[:, None])[:, 0] < one.max(1).values
+    ).any()  # a rival as likely wins
+    return {
+        "naive": f"{off:.0%}",
+        "accepted": f"{accepted:.0%}",
+        "four_bits": f"{four_bits:.0%}",
+        "ahead": ahead,
+        "rows": ahead + 1,
+        "per_reading": f"{per_reading:.1f}",
+        "users": f"{users:.0f}",
+        "differ": f"{(one != several).float().mean().item():.0%}",
+    }
 
 
 def temperature_zero() -> dict[str, object]:
@@ -314,7 +375,18 @@ def trainer_engine() -> dict[str, object]:
     assert slope(now.detach() + 0.3) > 0.7  # moved down
     whole, product = (now - by_engine).exp(), (now - old).exp() * (old - by_engine).exp()
     assert torch.isclose(whole, product)
+    # Masters and the engine's copy in FP8, with a scale for each row
+    master, step, amax = torch.randn(64, 256), 1e-3, torch.finfo(torch.float8_e4m3fn).max
+
+    def sent(x: Tensor) -> Tensor:
+        return (x / (master.abs().amax(1, keepdim=True) / amax)).to(torch.float8_e4m3fn).float()
+
+    one_step, many = master * (1 + step), master * (1 + step) ** 100
+    same, still = ((sent(x) == sent(master)).float().mean().item() for x in (one_step, many))
+    assert same > 0.9 > 0.5 > still
     return {
+        "step": f"{step:.1%}",
+        "same": f"{same:.0%}",
         "moved": f"{whole.item() - 1:.0%}",
         "token": f"{off:.1%}",
         "text": f"{texts.abs().mean().item():.0%}",
@@ -471,7 +543,26 @@ def online_softmax() -> dict[str, object]:
     assert counted == 256
     kept = 2 + values.shape[1]
     assert kept < 0.02 * scores.shape[1]
-    return {"kept": kept, "row": f"{scores.shape[1]:,}", "stops": f"{counted.item():.0f}"}
+    # Weights in FP8, relative to the largest: with a scale of one and with one that fills the range
+    e4m3 = FORMATS["fp8_e4m3"]
+    row = (2 * torch.randn(4096)).double()
+    weights, times = (row - row.max()).exp(), 2.0 ** math.floor(math.log2(e4m3.max))
+    plain, scaled = (
+        (factor * weights).float().to(torch.float8_e4m3fn).double() == 0 for factor in (1, times)
+    )
+    lost, less = ((weights[zero].sum() / weights.sum()).item() for zero in (plain, scaled))
+    assert lost > 0.01 > 100 * less
+    least = e4m3.smallest_subnormal / 2
+    assert (plain == (weights <= least)).all()
+    return {
+        "least": f"{least:.4f}",
+        "zeros": f"{plain.double().mean().item():.0%}",
+        "mass": f"{lost:.0%}",
+        "times": f"{times:.0f}",
+        "kept": kept,
+        "row": f"{scores.shape[1]:,}",
+        "stops": f"{counted.item():.0f}",
+    }
 
 
 def flash_bias() -> dict[str, object]:
@@ -587,7 +678,18 @@ def router_fp32() -> dict[str, object]:
     early = chosen(F.linear(before, weight.float()))
     moved = (late != early).any(1).float().mean().item()
     assert moved > 0.002
-    return {"others": f"{others:.1%}", "before": f"{moved:.1%}"}
+    experts, tokens = 128, 10_000  # popularity one over the rank, one expert a token
+    popular = 1 / torch.arange(1.0, experts + 1)
+    rare = (tokens * popular[-1] / popular.sum()).item()
+    inputs = torch.randn(round(rare), 1024)
+    assert torch.linalg.matrix_rank(inputs.T @ inputs) < 1024  # of its second moments most are not seen
+    return {
+        "others": f"{others:.1%}",
+        "before": f"{moved:.1%}",
+        "experts": experts,
+        "tokens": f"{tokens:,}",
+        "rare": f"{rare:.0f}",
+    }
 
 
 def z_loss() -> dict[str, object]:
@@ -692,9 +794,21 @@ def int4_groups() -> dict[str, object]:
     nearest, trained = output_error(rounded(layer)), output_error(rounded(master))
     assert trained < 0.8 * nearest
     assert (rounded(master) - layer).norm() > (rounded(layer) - layer).norm()  # the weight is no nearer
+    # How many questions show a loss, at 5 % and with a power of 80 %: answered by both models, or by one each
+    flips, loss, right, sigmas = 0.06, 0.01, 0.7, 1.96 + 0.84
+    paired = sigmas**2 * (flips - loss**2) / loss**2
+    unpaired = 2 * 2 * sigmas**2 * right * (1 - right) / loss**2  # of either sample, two samples
+    draws = torch.rand(2000, round(paired))  # only the old one is right, only the new one
+    gains = (draws < (flips + loss) / 2).double().sum(1) - (draws > 1 - (flips - loss) / 2).double().sum(1)
+    assert 0.75 < (gains > 1.96 * (flips * paired) ** 0.5).double().mean() < 0.85
+    assert unpaired > 5 * paired
     bits, coarse = 4 + 16 / 32, 4 + 16 / 128
     assert quantise(weight, 32)[1].element_size() == 2
     return {
+        "flips": f"{flips:.0%}",
+        "loss": f"{loss:.0%}",
+        "paired": f"{round(paired, -2):,.0f}",
+        "unpaired": f"{round(unpaired, -3):,.0f}",
         "bits": f"{bits:g}",
         "coarse": f"{coarse:g}",
         "size": 32,
@@ -712,7 +826,7 @@ def w4_or_w8() -> dict[str, object]:
     """Compare the time of a layer by its roofline, and the error of activations in 8 bits with an outlier."""
     gpu, width = measure.GPUS["H100 SXM"], 8192
 
-    def seconds(tokens: int, weight_bytes: float, rate: float) -> float:
+    def seconds(tokens: float, weight_bytes: float, rate: float) -> float:
         """Return what the slower of arithmetic and reading the weights takes."""
         return max(2 * tokens * width**2 / rate, weight_bytes * width**2 / gpu.bytes_per_s)
 
@@ -724,6 +838,16 @@ def w4_or_w8() -> dict[str, object]:
     assert writing[0] > writing[2] > writing[1]
     assert prompt[0] == prompt[1] == 2 * prompt[2] or math.isclose(prompt[0], 2 * prompt[2], rel_tol=0.01)
     assert prompt[0] == prompt[1]
+
+    cross, bound4 = (size * bf16 / (2 * gpu.bytes_per_s) for size in (1, 4.5 / 8))
+
+    def faster(tokens: float) -> float:
+        """Return how many times as fast FP8 is as INT4 weights in bf16 products."""
+        return seconds(tokens, 4.5 / 8, bf16) / seconds(tokens, 1, gpu.flop_per_s["fp8_e4m3"])
+
+    assert faster(0.99 * cross) < 1 < faster(1.01 * cross)
+    assert seconds(bound4, 4.5 / 8, bf16) < 1.001 * seconds(1, 4.5 / 8, bf16)
+    most = faster(8192)
 
     x = torch.randn(512, 256)
     x[:, 3] *= 100  # a channel of outliers
@@ -755,6 +879,9 @@ def w4_or_w8() -> dict[str, object]:
     prompt4 = new.flop_per_s["fp4_e2m1"] / new.flop_per_s["bf16"]
     assert prompt4 > prompt[0] / prompt[2]
     return {
+        "bound4": f"{bound4:.0f}",
+        "cross": f"{cross:.0f}",
+        "most": f"{most:.0f}",
         "rotated": f"{rotated:.1%}",
         "sink": f"{taken:.0%}",
         "new": new.name.removesuffix(" SXM"),
@@ -860,6 +987,13 @@ def qlora_dtypes() -> dict[str, object]:
     apart = F.linear(inside, effect.bfloat16()).double()
     lost, kept_apart = ((each - alone).norm() / alone.norm() for each in (merged, apart))
     assert lost > 0.3 > 0.01 > kept_apart
+    # Merged into the base and rounded again: the effect on the output, against the adapter's own
+    learned = 0.01 * torch.randn(64, 8) @ torch.randn(8, 64) / 8
+    again, new_scales = quantise(unpacked.float() + learned, 32)
+    rerounded = again * new_scales.float().repeat_interleave(32, 1) - unpacked.float()
+    requantised = ((x @ (rerounded - learned).T).norm() / (x @ learned.T).norm()).item()
+    in_16_bits = (unpacked.float() + learned).bfloat16().float() - unpacked.float()
+    assert requantised > 0.5 > 5 * ((x @ (in_16_bits - learned).T).norm() / (x @ learned.T).norm())
     # NF4: codes at quantiles of a normal distribution, or 16 at even steps, in blocks with a scale each
     block = 64
     normal = torch.distributions.Normal(0.0, 1.0)
@@ -888,6 +1022,7 @@ def qlora_dtypes() -> dict[str, object]:
     whole, quantised = parameters * 16 / 1e9, parameters * (4.5 / 8 + rank_share * 16) / 1e9
     assert whole > 1000 > 60 > quantised
     return {
+        "requantised": f"{requantised:.0%}",
         "block": block,
         "nf4": f"{nf4:.1%}",
         "even": f"{even:.1%}",
