@@ -200,10 +200,11 @@ def _ranks() -> Table:
 
 def _eight_bits() -> Table:
     recipes = [fp8.RECIPES[name] for name in _RECIPES]
+    products = [(recipe.name, recipe.output) for recipe in recipes if recipe.output is not None]
     squares = [
-        f"{weights.granularity} in {recipe.name}"
-        for recipe in recipes
-        if (weights := recipe.output.right).granularity != recipe.output.left.granularity
+        f"{product.right.granularity} in {name}"
+        for name, product in products
+        if product.right.granularity != product.left.granularity
     ]
     notes = (
         "up: rounded up to a power of two. + fp32: and one scale for the tensor, besides.",
