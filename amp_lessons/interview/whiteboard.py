@@ -201,9 +201,9 @@ def _ranks() -> Table:
 def _eight_bits() -> Table:
     recipes = [fp8.RECIPES[name] for name in _RECIPES]
     squares = [
-        f"{weights.granularity} in {recipe.name}"
+        f"{product.right.granularity} in {recipe.name}"
         for recipe in recipes
-        if (weights := recipe.output.right).granularity != recipe.output.left.granularity
+        if (product := recipe.output) and product.right.granularity != product.left.granularity
     ]
     notes = (
         "up: rounded up to a power of two. + fp32: and one scale for the tensor, besides.",
