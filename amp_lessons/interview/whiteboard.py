@@ -200,11 +200,10 @@ def _ranks() -> Table:
 
 def _eight_bits() -> Table:
     recipes = [fp8.RECIPES[name] for name in _RECIPES]
-    products = [(recipe.name, recipe.output) for recipe in recipes if recipe.output is not None]
     squares = [
-        f"{product.right.granularity} in {name}"
-        for name, product in products
-        if product.right.granularity != product.left.granularity
+        f"{product.right.granularity} in {recipe.name}"
+        for recipe in recipes
+        if (product := recipe.output) and product.right.granularity != product.left.granularity
     ]
     notes = (
         "up: rounded up to a power of two. + fp32: and one scale for the tensor, besides.",
