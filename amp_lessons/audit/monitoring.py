@@ -18,12 +18,11 @@ from torch import Tensor, nn
 from amp_lessons.arguments import require, require_number, require_whole
 from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, Sighting
-from amp_lessons.audit.numbers.buffers import BufferRecorder
+from amp_lessons.audit.numbers.buffers import BufferRecorder, all_finite
 from amp_lessons.audit.numbers.layers import Remembered, makes_good
 from amp_lessons.audit.numbers.naming import Names
 from amp_lessons.audit.numbers.sampler import moving
 from amp_lessons.audit.recorder.gradients import parameters_of
-from amp_lessons.audit.recorder.later import local
 from amp_lessons.audit.recorder.places import own_line, place_of
 from amp_lessons.audit.recorder.shared import Log
 from amp_lessons.formats.dtypes import dtype_name
@@ -192,7 +191,7 @@ class Monitor:
             largest = torch.finfo(torch.float16).max / scale if scale else math.inf
             yield catalogue.scaler.scale_fell(scale, largest)
         yield from self._skipped()
-        finite = _all_finite(parameters_of(self._optimizer))
+        finite = all_finite(parameters_of(self._optimizer))
         if finite and self._remembered is not None:  # after a skipped step a loop may put them back
             yield from self._buffers_broken()
         elif not finite:
@@ -309,15 +308,9 @@ def _dtypes(optimizer: torch.optim.Optimizer) -> Counter[torch.dtype]:
     return weights
 
 
-def _all_finite(parameters: list[Tensor]) -> bool:
-    """Whether all are, waiting for a device once; of distributed ones this rank's part is looked at."""
-    parts = [local(each).detach() for each in parameters if not each.is_meta and each.numel()]
-    return bool(nn.utils.get_total_norm(parts, math.inf).isfinite())
-
-
 def _broken_layers(names: Names, optimizer: torch.optim.Optimizer) -> str:
     by_layer = names.by_layer(parameters_of(optimizer))
-    return _few([name for name, parameters in by_layer.items() if not _all_finite(parameters)])
+    return _few([name for name, parameters in by_layer.items() if not all_finite(parameters)])
 
 
 def _few(names: Sequence[str]) -> str:

@@ -273,12 +273,17 @@ def buffers_not_finite(seen: str, statistics: bool = True) -> Worded:
 @mistake("the weights themselves are inf or NaN", lesson="06", only_audit=True)
 def weights_broken(
     which: str,
-    how: str = "a step was made with gradients that were not finite, or that were too large",
+    step: str = "a step",
+    gradients: str = "were not finite, or that were too large",
     hint: str = "",
 ) -> Worded:
-    """Report weights that are not finite; ``which`` names the layers that own them, ``how`` what was seen."""
+    """Report weights that are not finite; ``which`` names the layers that own them.
+
+    A ``step`` has done it, whose ``gradients`` were as that says.
+    """
     return (
-        f"weights of {which} are inf or NaN: {how}, and no later step takes that back",
+        f"weights of {which} are inf or NaN: {step} was made with gradients that {gradients}, and no later "
+        "step takes that back",
         hint
         or "go back to a checkpoint whose weights are finite, and audit the training from there: it names "
         "the first inf or NaN, and steps that were made past the scaler",

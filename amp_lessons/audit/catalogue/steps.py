@@ -35,10 +35,10 @@ def graph_used_twice(how: str, hint: str) -> Worded:
 @mistake("the loss was computed outside autocast, and so in 16 bits", lesson="02", costs="rounded")
 def loss_outside_autocast(half: str, loss: str = "the loss", part: bool = False) -> Worded:
     """Report ``loss`` (whose, or a ``part`` of it) computed on outputs in ``half`` where autocast was off."""
-    overflow = "scaled gradients overflow there" if part else "the scale 65536 overflows at the very start of"
+    whole = "the scale 65536 overflows at the very start of backward"
     return (
         f"{loss} was computed outside autocast on {half} outputs, so it is itself {half}: it loses "
-        f"digits, and in fp16 {overflow} {'sooner' if part else 'backward'}",
+        f"digits, and in fp16 {'scaled gradients overflow there sooner' if part else whole}",
         "compute the loss inside the autocast context, which returns losses in fp32, or on outputs.float()",
     )
 

@@ -28,6 +28,10 @@ from amp_lessons.text.describing import describe
 from amp_lessons.text.words import listed
 
 _WIDTH = 100
+_ERROR = re.compile(r"([\w.]+\.)?\w*(Error|Exception|Unsupported|Warning)\b.*: ")  # a line that names one
+_WORD = re.compile(r"[A-Za-z_]{4,}")
+_NEAREST = 3  # messages that are named where none says it
+_MOST_READ = 10_000  # letters, to find them
 
 # by where one meets them; no two match the same message
 MESSAGES: tuple[Message, ...] = (
@@ -214,11 +218,6 @@ def _error_line(text: str) -> str:
     return next((each for each in reversed(lines) if _ERROR.match(each)), lines[0] if lines else "")
 
 
-_ERROR = re.compile(r"([\w.]+\.)?\w*(Error|Exception|Unsupported|Warning)\b.*: ")
-_WORD = re.compile(r"[A-Za-z_]{4,}")
-_NEAREST = 3
-
-
 def _nearest(text: str) -> str:
     """Name in a sentence the messages that have most words in common with a text; rare words count more."""
     words = {each: _words(" ".join((each.name.replace("_", " "), *each.patterns))) for each in MESSAGES}
@@ -227,9 +226,6 @@ def _nearest(text: str) -> str:
     scores = {each.name: sum(1 / often[word] for word in of & said) for each, of in words.items()}
     best = [name for name in sorted(scores, key=lambda name: -scores[name])[:_NEAREST] if scores[name] > 0]
     return f" Nearest by their words are {listed([f'`{name}`' for name in best])}." if best else ""
-
-
-_MOST_READ = 10_000  # letters
 
 
 def _words(text: str) -> set[str]:

@@ -209,20 +209,14 @@ def weights_broken(event: events.WeightsBroken, memory: Memory) -> Iterator[Verd
     """Report weights that a step has left inf or NaN."""
     first, *others = event.layers
     which = f"`{first}`" + (f" and {counted(len(others), 'other layer')}" if others else "")
-    how, hint = (
-        f"step {event.step + 1} was made with gradients that were not finite, or that were too large",
-        "",
-    )
+    more: dict[str, str] = {}
     if event.in_backward:
-        how = (
-            f"step {event.step + 1} was made with gradients that were inf or NaN, although its loss was "
-            "finite: they came up in its backward pass"
-        )
-        hint = (
+        more["gradients"] = "were inf or NaN, although its loss was finite: they came up in its backward pass"
+        more["hint"] = (
             "look for what has no finite gradient at this batch: a root, a norm, a division or a logarithm "
             "at 0, which wants an eps inside or a clamp; go on from a checkpoint before it"
         )
-    yield seen(catalogue.precision.weights_broken(which, how, hint))
+    yield seen(catalogue.precision.weights_broken(which, f"step {event.step + 1}", **more))
 
 
 @on(events.GradientsZero)

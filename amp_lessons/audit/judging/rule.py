@@ -114,8 +114,7 @@ class Memory:
         elif isinstance(event, events.MadeFinite):
             self.made_finite = event.line
         elif isinstance(event, (events.ScalerMade, events.AutocastEntered)) and not event.enabled:
-            if getattr(event, "own", True):
-                self.switched_off.add(type(event))
+            self.switched_off.add(type(event))
         elif isinstance(event, events.Backward):
             self.last_backward_scaled = event.scaler is not None
             self.unscaled_at = self.unscaled_at if self.last_backward_scaled else event.line
@@ -144,7 +143,7 @@ class Memory:
         if inside is None or event.forward or inside.weights or inside.compiled:
             return
         self.by_hand |= dict.fromkeys(sorted(inside.halves, key=str))
-        alone = event.scaler is None and event.factor < graph.LARGE_NUMBER and not self.any_scaled
+        alone = event.scaler is None and event.factor < graph.LARGE_NUMBER
         if alone and torch.float16 in inside.halves and self.fp16_by_hand is None:
             self.fp16_by_hand = event
 

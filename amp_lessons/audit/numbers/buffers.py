@@ -132,5 +132,6 @@ def _has_numbers(buffer: Tensor) -> bool:
 
 
 def all_finite(tensors: Iterable[Tensor]) -> bool:
-    """Whether all numbers are finite, waiting for their device; of distributed ones, this rank's part."""
-    return all(bool(local(each).isfinite().all()) for each in tensors if not each.is_meta)
+    """Whether all numbers are finite, waiting for a device once; of distributed ones, this rank's part."""
+    parts = [local(each).detach() for each in tensors if not each.is_meta and each.numel()]
+    return bool(nn.utils.get_total_norm(parts, math.inf).isfinite())

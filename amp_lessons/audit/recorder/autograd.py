@@ -38,13 +38,13 @@ class AutocastCalls(Part):
         self._switched()
         if context._enabled and torch.is_grad_enabled():  # an evaluation is no part of what is trained
             self._here.forward.add(context.fast_dtype)
-        self._log.record(
-            events.AutocastEntered,
-            device=context.device,
-            dtype=context.fast_dtype,
-            enabled=context._enabled,
-            own=called_by_own_code(),
-        )
+        if context._enabled or called_by_own_code():  # checkpointing switches off what nobody asked for
+            self._log.record(
+                events.AutocastEntered,
+                device=context.device,
+                dtype=context.fast_dtype,
+                enabled=context._enabled,
+            )
 
     def left(self) -> None:
         """Take note that the innermost autocast context has ended."""
@@ -150,7 +150,7 @@ class AutogradCalls(Part):
             "inside": graph.look_inside(root) if looks_closely() else None,
             "part_in_half": self._part_in_half(root),
             "outside": graph.made_outside(root, self._here.switches),
-            "cast": graph.may_have_casts(root),
+            "cast": graph.has_casts(root),
             "scaler": scaler,
             "factor": factor,
             "averaged": graph.is_mean(root),

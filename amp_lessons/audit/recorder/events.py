@@ -50,16 +50,12 @@ class OldSpelling(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class AutocastEntered(Event):
-    """An autocast context began. ``disabled_for`` names the device it was meant for and that is not here.
-
-    ``own`` says that the person's own code entered it, and no library, as checkpointing does.
-    """
+    """An autocast context began. ``disabled_for`` names the device it was meant for and that is not here."""
 
     device: str
     dtype: torch.dtype
     enabled: bool
     disabled_for: str = ""
-    own: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +104,7 @@ class Backward(Event):
 
     ``scaler`` is the one whose scale the loss was multiplied by, None without; ``factor`` is the number that
     the last operation multiplied the loss by, 1 for none, ``again`` says that it went backward before,
-    ``cast`` that something near it was cast, or is compiled. ``autocast`` is the dtype that backward ran
+    ``cast`` that something near it was cast to another dtype. ``autocast`` is the dtype that backward ran
     under; autocast was entered in those of ``forward`` since the last step. ``reached`` holds the optimizers
     whose parameters got gradients. ``scalers_called`` holds "scale" where a scaler was given a loss since the
     last step. ``loss`` is the loss, unscaled, where reading it costs nothing. It was ``made_at`` one line,

@@ -38,9 +38,9 @@ def operations(tensor: Tensor) -> tuple[str, ...]:
     return tuple(node.name() for node in _nodes(tensor))
 
 
-def may_have_casts(tensor: Tensor) -> bool:
-    """Whether something was cast on the way to a loss, or may have been, in compiled code."""
-    return any("ToCopy" in node.name() or "Compiled" in node.name() for node in _nodes(tensor))
+def has_casts(tensor: Tensor) -> bool:
+    """Whether something was cast on the way to a loss, as autocast does it."""
+    return any("ToCopy" in node.name() for node in _nodes(tensor))
 
 
 class Inside(NamedTuple):
