@@ -1,11 +1,10 @@
-"""What of README, guide and lesson 00 is computed: tables of lessons, routes, plans made of routes.
+"""What of README and guide is computed: tables of lessons, routes, plans made of routes.
 
 Such a block stands between ``<!-- computed: lessons -->`` and ``<!-- /computed -->``, which no reader sees.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from itertools import groupby
@@ -21,7 +20,6 @@ from amp_lessons.text.words import counted
 ROOT = Path(__file__).parents[1]
 # Where blocks stand, and the folder of the lessons as seen from there.
 FILES = {"README.md": "notebooks/", "classroom/guide.md": "../notebooks/"}
-NOTEBOOKS = {f"notebooks/{shipped.FIRST}": ""}
 
 _BLOCK = re.compile(r"<!-- computed: (?P<what>[\w ]+) -->\n.*?<!-- /computed -->", re.DOTALL)
 
@@ -35,7 +33,6 @@ def _block(what: str, folder: str) -> str:
     kind, _, of = what.partition(" ")
     made = {
         "lessons": _lessons,
-        "routes": _routes,
         "short": _in_short,
         "plan": lambda _: _plan(route(of)),
     }
@@ -56,10 +53,6 @@ def _lessons(folder: str) -> str:
 def _lesson(head: Head, folder: str) -> str:
     link = f"[{head.number} {head.short_title}]({folder}{head.file})"
     return f"| {link} | {ABLE_TO[head.number]} | {head.minutes} | {head.minutes + head.deeper} |"
-
-
-def _routes(folder: str) -> str:
-    return "\n".join(each.as_markdown(folder) for each in ROUTES)
 
 
 def _in_short(folder: str) -> str:
@@ -111,8 +104,3 @@ def refresh() -> None:
     for name, folder in FILES.items():
         text = (ROOT / name).read_text("utf-8")
         (ROOT / name).write_text(refreshed(text, folder), "utf-8")
-    for name, folder in NOTEBOOKS.items():
-        notebook = json.loads((ROOT / name).read_text("utf-8"))
-        for cell in notebook["cells"]:
-            cell["source"] = refreshed(shipped.source(cell), folder).splitlines(keepends=True)
-        (ROOT / name).write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", "utf-8")

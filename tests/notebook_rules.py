@@ -239,7 +239,7 @@ def is_to_do(cell: Cell) -> bool:
     So do the first lesson's cells that are run, stopped and run again after a restart.
     """
     asks = cell["cell_type"] == "code" and _SOMETHING_TO_DO.search(source(cell))
-    return bool(asks) or is_stub(cell) or cell.get("id", "") in ("how-run", "how-stop", "how-restart")
+    return bool(asks) or is_stub(cell) or cell.get("id", "") in ("how-stop", "how-restart")
 
 
 def line_count(cell: Cell) -> int:

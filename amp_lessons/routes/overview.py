@@ -6,7 +6,7 @@ from amp_lessons.exercises import scores
 from amp_lessons.exercises.scores import Kept, Score
 from amp_lessons.lessons import shipped
 from amp_lessons.lessons.shipped import Head
-from amp_lessons.routes.catalogue import ROUTES
+from amp_lessons.routes.catalogue import ABLE_TO, ROUTES
 from amp_lessons.routes.stops import Route, duration
 from amp_lessons.text.tables import Table
 from amp_lessons.text.words import counted, listed
@@ -23,6 +23,23 @@ def table(kept: Kept) -> Table:
     done = sum(bool(each.done_at) for each in found)
     caption = f"{done} of {counted(len(heads), 'core')} done; {hours(heads)}"
     return Table(_HEAD, rows, caption, [due(kept), *filter(None, [kept.message])])
+
+
+def as_markdown(route: Route, kept: Kept) -> str:
+    """Return a route's stops as steps, what was done marked, above all lessons; links lead to neighbours."""
+    following = route.next_stop(kept)
+    steps = [
+        f"1. {'✓ ' * stop.done(kept)}{stop.as_markdown('')}{' ← next' * (stop is following)}"
+        for stop in route.stops
+    ]
+    mapped = table(kept)
+    head, rule = f"| lesson | you will be able to | {' | '.join(_HEAD[1:])} |", "|:--|:--" + 4 * "|--:" + "|"
+    rows = [
+        f"| [{name}]({each.file}) | {ABLE_TO[each.number]} | {' | '.join(counts)} |"
+        for each, (name, *counts) in zip(shipped.heads(), mapped.rows, strict=True)
+    ]
+    parts = [f"**{route.title}**, {route.to}{route.takes}:", "\n".join(steps), f"**{mapped.caption}**"]
+    return "\n\n".join([*parts, "\n".join([head, rule, *rows]), *mapped.notes])
 
 
 def hours(heads: list[Head]) -> str:

@@ -125,5 +125,5 @@ def test_a_process_of_its_own_makes_it_and_says_what_it_has_loaded(tmp_path):
     folder = keeping.made("00", "x", tmp_path, lambda _: None)
     kept = json.loads((folder / "depends.json").read_text())
     assert {"views/widgets/play.py", "site/freezing.py"} <= set(kept["files"])
-    assert list(json.loads((folder / LIVE).read_text())) == ["play-view"]
+    assert list(json.loads((folder / LIVE).read_text())) == ["surprise", "play-view"]
     assert (folder / "00-play-view.js").is_file()

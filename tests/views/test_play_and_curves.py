@@ -25,10 +25,13 @@ def shown(view):
     return Image.open(io.BytesIO(base64.b64decode(view._repr_mimebundle_()["image/png"])))
 
 
-def test_the_function_is_called_with_what_the_slider_reaches(view):
-    assert view.caption == "width 4. cost: fp32 16, bf16 8; bytes: fp32 16, bf16 8."
+def test_the_slider_shows_what_the_function_returned_when_the_view_was_made():
+    called = []
+    view = Play(lambda width: called.append(width) or squares(width), "width", [2, 4], start=4)
+    assert view.caption == "width 4. cost: fp32 16, bf16 8 (50 %); bytes: fp32 16, bf16 8 (50 %)."
     view.value = 2
-    assert view.caption == "width 2. cost: fp32 4, bf16 2; bytes: fp32 8, bf16 4."
+    assert view.caption == "width 2. cost: fp32 4, bf16 2 (50 %); bytes: fp32 8, bf16 4 (50 %)."
+    assert called == [2, 4]
 
 
 def test_an_error_of_the_function_is_said_and_the_view_lives_on(view):
@@ -38,26 +41,27 @@ def test_an_error_of_the_function_is_said_and_the_view_lives_on(view):
     assert view.caption.startswith("width 4.")
 
 
-def test_the_picture_is_faded_and_says_so_while_the_function_runs():
-    seen = []
+def test_numbers_have_two_digits_and_a_mark_where_they_were_measured():
+    def step(_):
+        return {"ms": {"fp32": 29.19, "bf16": 12.33}, "KiB": {"fp32": 4352.0, "bf16": 2698.0}}
 
-    def slow(width):
-        seen.append((view.caption, "opacity" in view.page_html()) if seen else None)
-        return squares(width)
-
-    view = Play(slow, "width", [2, 4], start=4)
-    view.value = 2
-    assert seen[1] == ("width 2: working …", True)
-    assert "opacity" not in view.page_html()
+    view = Play(step, "size", [1], start=1, measured=True)
+    assert view.caption == "size 1. ms: fp32 29, bf16 12 (42 %); KiB: fp32 4,400, bf16 2,700 (62 %)."
+    assert view._repr_mimebundle_()["text/plain"].startswith("[measured] size 1.")
 
 
-def test_axes_only_grow(view):
-    def ends():
-        return [axes.get_xlim()[1] for axes in view.picture.figure.axes]
+def test_bars_are_as_long_as_their_number_is_beside_the_first_and_leave_room_for_it():
+    def moved(update):
+        return {"moved": {"fp32": update, "fp16": 4 * update if update > 1 else 0.0}}
 
-    before = ends()
-    view.value = 2
-    assert ends() == before
+    def bars_and_end(view):
+        (axes,) = view.picture.figure.axes
+        return [bar.get_width() for bar in axes.patches], axes.get_xlim()[1]
+
+    view = Play(moved, "update", [0.5, 8], start=0.5)
+    assert bars_and_end(view) == ([1.0, 0.0], pytest.approx(1.4))
+    view.value = 8
+    assert bars_and_end(view) == ([1.0, 4.0], pytest.approx(5.6))
 
 
 def test_a_value_off_the_list_is_refused_in_words(view):

@@ -68,11 +68,14 @@ def enable_widgets_on_colab() -> None:
         output.enable_custom_widget_manager = lambda *_, **__: None
 
 
-def publish(data: dict[str, Any]) -> None:
-    """Put an output below the running cell: ``data`` by mime type, of which the page takes the richest."""
+def publish(data: dict[str, Any], name: str | None = None, *, anew: bool = False) -> None:
+    """Put an output below the running cell: ``data`` by mime type, of which the page takes the richest.
+
+    One that has a ``name``, no other output's, is replaced by what is published under it ``anew``.
+    """
     from IPython.display import display
 
-    display(data, raw=True)
+    display(data, raw=True, display_id=name, **({"update": True} if anew else {}))
 
 
 enable_widgets_on_colab()  # before there is an anywidget, which would show an exception of it

@@ -1,99 +1,24 @@
-"""A slider around a function that the learner has just read, and the tour that leads through its controls."""
+"""A slider around a function that the learner has just read."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import ipywidgets
-from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from amp_lessons.text.words import MEASURED_MARK, superscripts
-from amp_lessons.views.base.controls import Slider, button, row
-from amp_lessons.views.base.picture import CAPTION_STYLE, Picture
-from amp_lessons.views.base.style import ACCENT, INK, dtype_colour, house_style
+from amp_lessons.text.words import MEASURED_MARK, percent, superscripts
+from amp_lessons.views.base.controls import Slider, row
+from amp_lessons.views.base.picture import Picture
+from amp_lessons.views.base.style import INK, dtype_colour, house_style
 from amp_lessons.views.base.view import View
 
-HERE = "amp-tour-here"
-# Inside the box: what reaches beyond its edge is cut off by JupyterLab.
-STYLE = Markup(
-    f"<style>.{HERE} {{ outline: 3px solid {ACCENT}; outline-offset: -3px; padding: 6px }}</style>"
-)
-
-
-@dataclass(frozen=True)
-class Stop:
-    """One stop of a tour: the widget to look at, and what to do or see there.
-
-    Where something is to be done, ``done`` says of the value of ``control`` whether it was; then the tour
-    goes on by itself. Elsewhere the learner presses Next. What is outlined, ``at``, is not ``control`` but a
-    box around it: the page of a widget ignores new classes that answer its own change.
-    """
-
-    at: ipywidgets.DOMWidget
-    text: str
-    control: ipywidgets.Widget | None = None
-    done: Callable[[Any], bool] | None = None
-
-
-class Tour(ipywidgets.VBox):
-    """A sentence at a time, with an outline around what it is about.
-
-    The sentences are announced to a screen reader. Everything is a button: Tab and Enter are enough, and the
-    tour stands above what it leads through, so that Tab goes from it to the control in question.
-    """
-
-    needs_a_kernel = True
-
-    def __init__(self, stops: Sequence[Stop], farewell: str) -> None:
-        """Stand at the first of ``stops``; ``farewell`` is said after the last."""
-        self._stops, self._farewell = list(stops), farewell
-        self._at = 0
-        self._sentence = ipywidgets.HTML()
-        self._next = button("Next", "the next stop of the tour")
-        self._leave = button("End the tour", "you can take it again")
-        self._next.on_click(lambda _: self._go_to(self._at + 1))
-        self._leave.on_click(lambda _: self._go_to(len(self._stops)))
-        super().__init__([self._sentence, row(self._next, self._leave)])
-        for stop in self._stops:
-            if stop.control is not None:
-                stop.control.observe(self._something_done, "value")
-        self._go_to(0)
-
-    @property
-    def sentence(self) -> str:
-        """What the tour says now."""
-        if self._at == len(self._stops):
-            return self._farewell
-        return f"{self._at + 1} of {len(self._stops)}. {self._stops[self._at].text}"
-
-    def _go_to(self, at: int) -> None:
-        """Go to a stop; behind the last, Next begins again."""
-        self._at = at if at <= len(self._stops) else 0
-        over = self._at == len(self._stops)
-        self._next.description = "Show me around again" if over else "Next"
-        self._leave.layout.display = "none" if over else ""
-        for stop in self._stops:
-            stop.at.remove_class(HERE)
-        if not over:
-            self._stops[self._at].at.add_class(HERE)
-        self._sentence.value = Markup('{}<p aria-live="polite" style="margin:0;{}">{}</p>').format(
-            STYLE, CAPTION_STYLE, self.sentence
-        )
-
-    def _something_done(self, change: dict[str, Any]) -> None:
-        if self._at == len(self._stops):
-            return
-        stop = self._stops[self._at]
-        if stop.control is change["owner"] and stop.done is not None and stop.done(change["new"]):
-            self._go_to(self._at + 1)
+Panels = Mapping[str, Mapping[str, float]]
 
 
 class Play(View):
-    """Call a function with each value that the slider reaches, and draw what it returns as bars."""
+    """Draw what a function returns for each value of a slider, as bars beside that of the first precision."""
 
     def __init__(
         self,
@@ -102,51 +27,22 @@ class Play(View):
         values: Sequence[Any],
         start: Any,
         *,
-        tour: bool = False,
+        measured: bool = False,
     ) -> None:
-        """Play with ``function``, whose one argument, called ``name``, takes ``values``.
+        """Call ``function``, whose one argument is called ``name``, with all ``values``; stand at ``start``.
 
-        It returns ``{quantity: {precision: number}}``: one panel for each quantity. With ``tour``, somebody
-        who has never seen a view is led through it.
+        It returns ``{quantity: {precision: number}}``: one panel for each quantity, in which a bar is as long
+        as its number is beside the first one. What its ValueError or TypeError says is a value's caption.
+        ``measured`` says that the numbers are this machine's.
         """
-        self._function, self._name, self._values = function, name, list(values)
+        self._name, self._values = name, list(values)
+        self._mark_of_numbers = MEASURED_MARK if measured else ""
+        self._answers = {value: _answer(function, value) for value in self._values}
         at = self._values.index(start)
-        self._most: dict[str, float] = {}  # of each quantity so far: axes that only grow
         self._slider = Slider(name, 0, len(self._values) - 1, at, words=lambda i: f"{self._values[i]:,}")
-        control = row(self._slider)
-        super().__init__([control], alt="Bars for each precision.")
-        if tour:  # before the function is called, which takes a while: the tour answers at once
-            self.children = (self._tour(control), *self.children)
+        super().__init__([row(self._slider)], alt="Bars for each precision.")
         self._refresh()
         self._slider.observe(self._refresh, "value")
-
-    def _tour(self, control: ipywidgets.Box) -> Tour:
-        """Return a tour of slider, picture and sentence; what they show is left for the learner to find."""
-        first = self._slider.readouts[0]
-        return Tour(
-            [
-                Stop(
-                    control,
-                    f"This is a slider. Drag it to {first}, or go to it with Tab (Shift+Tab goes back) and "
-                    "press Home.",
-                    self._slider,
-                    done=lambda position: position == 0,
-                ),
-                Stop(
-                    self._page,
-                    "The picture has a panel for each quantity, and in it a bar for each precision. The "
-                    "sentence below says the same in numbers.",
-                ),
-                Stop(
-                    control,
-                    "Go back to the slider and press the right arrow key. The function runs again, and "
-                    "the bars are its answer.",
-                    self._slider,
-                    done=lambda position: position > 0,
-                ),
-            ],
-            "This is how every view works: a control, a picture, a sentence. Now look for the answer.",
-        )
 
     @property
     def value(self) -> Any:
@@ -160,45 +56,64 @@ class Play(View):
         self._slider.value = self._values.index(value)
 
     def _refresh(self, _change: object = None) -> None:
-        self.begin_work(f"{self._name} {self.value:,}")
-        with self.answering():
-            panels = self._function(self.value)
-            for quantity, bars in panels.items():
-                self._most[quantity] = max(self._most.get(quantity, 0.0), *bars.values())
-            self.show(panels_picture(panels, self._most), self._describe(panels), mark=MEASURED_MARK)
+        panels = self._answers[self.value]
+        if isinstance(panels, str):
+            self.say(panels)
+        else:
+            self.show(_picture(panels), self._describe(panels), mark=self._mark_of_numbers)
 
     def _describe(self, panels: Panels) -> str:
         said = "; ".join(
-            f"{quantity}: " + ", ".join(f"{precision} {number:,.4g}" for precision, number in bars.items())
+            f"{quantity}: "
+            + ", ".join(f"{precision} {words}" for precision, words in _in_words(bars).items())
             for quantity, bars in panels.items()
         )
         return f"{self._name} {self.value:,}. {said}."
 
 
-Panels = Mapping[str, Mapping[str, float]]
+def _answer(function: Callable[[Any], Panels], value: Any) -> Panels | str:
+    try:
+        return function(value)
+    except (ValueError, TypeError) as error:
+        return str(error)
 
 
-def panels_picture(panels: Panels, most: Mapping[str, float]) -> Picture:
-    """Draw one panel for each quantity, whose name carries its unit, with a bar for each precision.
+def _beside_first(bars: Mapping[str, float]) -> list[float]:
+    first = next(iter(bars.values()))
+    return [value / first if first else 0.0 for value in bars.values()]
 
-    The axis of a quantity has room for the number that it has in ``most``: pictures with the same one can be
-    compared.
-    """
+
+def _in_words(bars: Mapping[str, float]) -> dict[str, str]:
+    """Return each number in two digits, behind the first with its share of that one."""
+    first, *others = bars
+    words = {precision: _two_digits(value) for precision, value in bars.items()}
+    shares = {
+        precision: f"{words[precision]} ({percent(bars[precision], bars[first])})" for precision in others
+    }
+    return {first: words[first], **shares}
+
+
+def _two_digits(value: float) -> str:
+    return superscripts(f"{float(f'{value:.2g}'):,.10g}")
+
+
+def _picture(panels: Panels) -> Picture:
+    """Draw one panel for each quantity, whose name carries its unit, with a bar for each precision."""
     with house_style():
         figure = Figure(figsize=(9, 0.75 + 0.42 * max(len(bars) for bars in panels.values())))
         every_axes = figure.subplots(1, len(panels), squeeze=False)[0]
         figure.subplots_adjust(left=0.07, right=0.985, top=0.80, bottom=0.06, wspace=0.28)
         for axes, (quantity, bars) in zip(every_axes, panels.items(), strict=True):
-            _draw_panel(axes, quantity, bars, most[quantity])
+            _draw_panel(axes, quantity, bars)
     return Picture(figure)
 
 
-def _draw_panel(axes: Axes, quantity: str, bars: Mapping[str, float], most: float) -> None:
-    names, values = list(bars), list(bars.values())
-    axes.barh(names, values, color=[dtype_colour(name) for name in names], height=0.62)
-    for place, value in enumerate(values):
-        axes.text(value, place, superscripts(f" {value:,.4g}"), va="center", color=INK)
-    axes.set_xlim(0, 1.3 * max(most, 1e-12))
+def _draw_panel(axes: Axes, quantity: str, bars: Mapping[str, float]) -> None:
+    names, lengths = list(bars), _beside_first(bars)
+    axes.barh(names, lengths, color=[dtype_colour(name) for name in names], height=0.62)
+    for place, (length, words) in enumerate(zip(lengths, _in_words(bars).values(), strict=True)):
+        axes.text(length, place, f" {words}", va="center", color=INK)
+    axes.set_xlim(0, 1.4 * max(1.0, *lengths))
     axes.invert_yaxis()
     axes.set_title(quantity)
     axes.spines["bottom"].set_visible(False)
