@@ -94,6 +94,18 @@ PAST_SCALER = End(
     + _WATCH
     + "print([(finding.code, str(finding.message)) for finding in seen.report.findings])",
 )
+FP16_ADAM = End(
+    "The weights are fp16, and Adam computes in their dtype: its eps of 10⁻⁸ is zero there, and so are the "
+    "squares of small gradients. It divides by zero, and a step on finite gradients makes inf or NaN.",
+    "Keep fp32 weights, with autocast and a scaler. (A scaler refuses the gradients of fp16 weights.) If "
+    "weights must have 16 bits, let it be bf16.",
+    "07",
+    "print({p.dtype for p in model.parameters()})\n"
+    "p = torch.nn.Parameter(torch.ones(1).half())\n"
+    "p.grad = torch.full_like(p, 1e-5)\n"
+    "torch.optim.Adam([p]).step()\n"
+    "print('a weight of 1 after one step of Adam on a gradient of 0.00001:', p.item())",
+)
 TOO_LARGE = End(
     "A step made weights that fp16 cannot hold: nan_to_num turned an inf gradient into 3·10³⁸ before the "
     "scaler looked, or the learning rate is too high.",
@@ -270,7 +282,8 @@ WEIGHED = End(
     "A mean is no mean: ranks with unequal numbers of images or tokens count as equals, a sum was not "
     "divided, or it was divided twice.",
     "Multiply a rank's mean loss by its count, times the ranks, over the count of all ranks. Test with plain "
-    "SGD: Adam hides a constant factor.",
+    "SGD: Adam and clipping hide a constant factor. Gradients that are as many times too long as there are "
+    "ranks were not divided, as many times too short twice; a ratio near one is that of unequal counts.",
     "08",
     "import torch.distributed as dist\n\n"
     "counts = [(batch[1] != -100).sum().item()]\n"
@@ -324,10 +337,13 @@ FP8_SMALL = End(
     "Compile the model, or take Transformer Engine's fused modules; leave out small layers, and those "
     "whose sides do not fit. Lesson 09 says which recipe for which GPU.",
     "09",
+    "inputs = batch[0]\n"
+    "rows = (inputs[..., 0] if inputs.is_floating_point() else inputs).numel()  # tokens, of token ids\n"
+    "print(rows, 'rows: refused' if rows % 16 else 'rows')\n"
     "for name, layer in model.named_modules():\n"
     "    if isinstance(layer, torch.nn.Linear):\n"
     "        sides = tuple(layer.weight.shape)\n"
-    "        print(name, sides, 'refused' if any(n % 16 for n in sides) else 'small' * (min(sides) < 2048))",
+    "        print(name, sides, 'refused' if any(n % 16 for n in sides) else 'small' * (min(sides) < 1024))",
 )
 
 # --- ends: slow, or full

@@ -64,7 +64,14 @@ _DO_THE_WEIGHTS_MOVE = _ask(
     "p.detach().float().clone(), then print (p.float() - before).norm() / before.norm() and "
     "(p != before).float().mean(); p.norm() may stay while the weights turn.",
     {
-        "not at all, and the loss scale falls": causes.ALWAYS,
+        "not at all, and the loss scale falls": _ask(
+            "Where does it go?",
+            {
+                "in fp16, down to some value, and then the weights move": causes.FOUND,
+                "down without end": causes.ALWAYS,
+                "back to 65,536 now and then": causes.ANEW,
+            },
+        ),
         "not at all, or only some; the weights are bf16 or fp16": causes.HALF_WEIGHTS,
         "not at all, or only some; fp32 weights, autocast in fp16, the scale stands": causes.UNDERFLOW,
         "not at all, or only some; fp32 weights, autocast in bf16": causes.NOT_STEPPED,
@@ -80,44 +87,61 @@ _DO_THE_WEIGHTS_MOVE = _ask(
         "as far as in fp32": _TO_THE_LAST_DIGIT,
     },
 )
+_GO_BACK = "Go back to the last finite weights. What is the loss of the batch with which it began?"
+_ARE_THE_WEIGHTS_FINITE_IN_FP16 = _ask(
+    "Are the weights finite, and below 65,504?",
+    {
+        "yes": _in_fp32_too(causes.FORWARD),
+        "finite, and some are above 65,504": causes.TOO_LARGE,
+        "no": _ask(
+            _GO_BACK,
+            {
+                "NaN or inf in fp16, a number in fp32": causes.FORWARD,
+                "NaN or inf in both": causes.IN_FP32_TOO,
+                "a number in both": causes.PAST_SCALER,
+            },
+        ),
+    },
+)
 _FROM_WHEN_IN_FP16 = _ask(
     "From when on?",
     {
         "from the first batch": _in_fp32_too(causes.FORWARD),
-        "from some batch on, for ever": _ask(
-            "Are the weights finite, and below 65,504?",
-            {
-                "yes": _in_fp32_too(causes.FORWARD),
-                "finite, and some are above 65,504": causes.TOO_LARGE,
-                "no": _ask(
-                    "Go back to the last finite weights. What is the loss of the batch with which it began?",
-                    {
-                        "NaN or inf in fp16, a number in fp32": causes.FORWARD,
-                        "NaN or inf in both": causes.IN_FP32_TOO,
-                        "a number in both": causes.PAST_SCALER,
-                    },
-                ),
-            },
-        ),
+        "from some batch on, for ever": _ARE_THE_WEIGHTS_FINITE_IN_FP16,
         "in single batches, then it recovers": _ask(
             "And the loss of such a batch in fp32, without autocast?",
             {"NaN or inf as well": causes.ONE_BATCH, "a number": causes.FORWARD},
         ),
     },
 )
+_IN_FP16_WEIGHTS = _ask(
+    "Are the weights finite?",
+    {
+        "yes": _in_fp32_too(causes.FORWARD),
+        "no": _ask(
+            _GO_BACK,
+            {
+                "NaN or inf in fp16, a number in fp32": causes.FORWARD,
+                "NaN or inf in both": causes.IN_FP32_TOO,
+                "a number in both": causes.FP16_ADAM,
+            },
+        ),
+    },
+)
+_THE_LAST_FINITE_WEIGHTS_IN_BF16 = _ask(
+    _GO_BACK,
+    {
+        "a number in fp32, NaN or inf in bf16": causes.ROUNDED,
+        "NaN or inf in both, and the weights stayed finite": causes.IN_FP32_TOO,
+        "NaN or inf in both, and after its step so were weights": causes.UNGUARDED,
+        "a number in both, and after its step weights were not finite": causes.UNGUARDED,
+    },
+)
 _FROM_WHEN_IN_BF16 = _ask(
     "From when on?",
     {
         "from the first batch": _in_fp32_too(causes.ROUNDED),
-        "from some batch on, for ever": _ask(
-            "Go back to the last finite weights. What is the loss of the batch with which it began?",
-            {
-                "a number in fp32, NaN or inf in bf16": causes.ROUNDED,
-                "NaN or inf in both, and the weights stayed finite": causes.IN_FP32_TOO,
-                "NaN or inf in both, and after its step so were weights": causes.UNGUARDED,
-                "a number in both, and after its step weights were not finite": causes.UNGUARDED,
-            },
-        ),
+        "from some batch on, for ever": _THE_LAST_FINITE_WEIGHTS_IN_BF16,
         "in single batches, then it recovers": _ask(
             "And the loss of such a batch in fp32?",
             {"NaN or inf as well": causes.ONE_BATCH, "a number": causes.ROUNDED},
@@ -129,7 +153,7 @@ _SCALE_FALLS_IN_FP16 = _ask(
     {
         "down to some value, and stays there": causes.FOUND,
         "down by half now and then, and up again": causes.EVERYDAY,
-        "down without end, and the loss is NaN or inf": _in_fp32_too(causes.FORWARD),
+        "down without end, and the loss is NaN or inf": _ARE_THE_WEIGHTS_FINITE_IN_FP16,
         "down without end, and the loss is finite": causes.ALWAYS,
         "back to 65,536 now and then": causes.ANEW,
     },
@@ -137,7 +161,7 @@ _SCALE_FALLS_IN_FP16 = _ask(
 _SCALE_FALLS_IN_BF16 = _ask(
     "Where does it go?",
     {
-        "below 65,536, and the loss is NaN or inf": _in_fp32_too(causes.ROUNDED),
+        "below 65,536, and the loss is NaN or inf": _THE_LAST_FINITE_WEIGHTS_IN_BF16,
         "below 65,536, and the loss is finite": causes.ALWAYS,
         "it stays above 65,536": causes.BF16_SCALER,
         "back to 65,536 now and then": causes.ANEW,
@@ -148,7 +172,12 @@ SYMPTOMS = _ask(
     {
         "the loss is NaN or inf": _ask(
             "In which dtype? With autocast its dtype, else that of the weights.",
-            {"fp16": _FROM_WHEN_IN_FP16, "bf16": _FROM_WHEN_IN_BF16, "fp32": causes.IN_FP32_TOO},
+            {
+                "fp16, by autocast": _FROM_WHEN_IN_FP16,
+                "fp16, and so are the weights": _IN_FP16_WEIGHTS,
+                "bf16": _FROM_WHEN_IN_BF16,
+                "fp32": causes.IN_FP32_TOO,
+            },
         ),
         "the loss scale keeps falling": _ask(
             "Which dtype does autocast use?", {"fp16": _SCALE_FALLS_IN_FP16, "bf16": _SCALE_FALLS_IN_BF16}
@@ -184,7 +213,8 @@ SYMPTOMS = _ask(
                 "no, the ranks have parted": causes.PARTED,
                 "the shards are bf16 or fp16": causes.HALF_WEIGHTS,
                 "yes": _ask(
-                    "One step of plain SGD, on one rank and on two, on the same samples: the same update?",
+                    "One step of plain SGD without clipping, on one rank and on two, on the same samples, "
+                    "BatchNorm and dropout in eval(), as ranks differ by them on purpose: the same update?",
                     {
                         "no": causes.WEIGHED,
                         "yes, but for rounding": causes.REDUCED,
@@ -217,7 +247,20 @@ SYMPTOMS = _ask(
             {
                 "the averaged weights (EMA)": causes.AVERAGE,
                 "long inputs, late time steps": causes.LONG,
-                "evaluation is NaN, and training is not": causes.STATISTICS,
+                "evaluation is NaN, and training is not": _ask(
+                    "Does a buffer other than a mask hold inf or NaN?",
+                    {
+                        "yes": causes.STATISTICS,
+                        "no": _ask(
+                            "And in fp32, without autocast?",
+                            {
+                                "NaN or inf as well": causes.ONE_BATCH,
+                                "a number, where fp16 gave none": causes.FORWARD,
+                                "a number, where bf16 gave none": causes.ROUNDED,
+                            },
+                        ),
+                    },
+                ),
                 "the number that evaluation prints": causes.METRIC,
                 "what comes after a restart": _ask(
                     "Is the loss scaled?",

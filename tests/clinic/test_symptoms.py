@@ -99,7 +99,7 @@ def test_without_a_scaler_no_end_sends_one_to_it_and_its_cell_needs_none(end):
 
 def test_no_way_ends_where_only_fp16_is_wrong_unless_fp16_was_answered():
     only_fp16 = [causes.FORWARD, causes.HIDDEN, causes.PAST_SCALER, causes.UNDERFLOW, causes.GROWS]
-    only_fp16 += [causes.TOO_LARGE]
+    only_fp16 += [causes.TOO_LARGE, causes.FP16_ADAM]
     for path in PATHS:
         said = " ".join(answer.text for _, answer in path.answered)
         assert path.end not in only_fp16 or "fp16" in said, said
@@ -145,10 +145,72 @@ def test_nan_for_ever_in_fp16_is_asked_for_in_fp32_before_fp16_is_blamed():
     for_ever = {}
     for path in PATHS:
         said = [answer.text for _, answer in path.answered]
-        if said[1:3] == ["fp16", "from some batch on, for ever"]:
+        if said[1:3] == ["fp16, by autocast", "from some batch on, for ever"]:
             for_ever.setdefault(path.end.cause, []).append(said[-1])
     assert all("a number" in last for last in for_ever[causes.FORWARD.cause])
     assert {"NaN or inf as well", "NaN or inf in both"} == set(for_ever[causes.IN_FP32_TOO.cause])
+
+
+def ends_after(*said):
+    """The ends of all paths on which these were answered, one after the other, from the first question on."""
+    return {path.end for path in PATHS if tuple(a.text for _, a in path.answered)[: len(said)] == said}
+
+
+def test_a_step_past_the_scaler_is_found_where_the_scale_falls_without_end_as_well():
+    falls = ends_after("the loss scale keeps falling", "fp16", "down without end, and the loss is NaN or inf")
+    assert causes.PAST_SCALER in falls
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])
+def test_on_fp16_weights_adam_makes_nan_of_finite_gradients_and_no_scaler_helps(kind):
+    model = models.digits_classifier(16).half()
+    optimizer = kind(model.parameters())
+    inputs = torch.rand(8, 64, generator=torch.Generator().manual_seed(0)).half()
+    loss = F.cross_entropy(model(inputs).float(), torch.arange(8))
+    loss.backward()
+    assert loss.isfinite()
+    assert all(p.grad.isfinite().all() for p in model.parameters())
+    optimizer.step()
+    assert not all(p.isfinite().all() for p in model.parameters())
+    assert causes.FP16_ADAM in ends_after("the loss is NaN or inf", "fp16, and so are the weights", "no")
+    scaler = torch.amp.GradScaler("cpu")
+    scaler.scale(loss.detach())
+    with pytest.raises(ValueError, match="unscale FP16 gradients"):
+        scaler.unscale_(optimizer)
+
+
+def test_a_scale_that_begins_too_high_keeps_weights_where_they_are_until_it_has_fallen():
+    def steps_until_it_moves(init_scale):
+        script = somebodys_script()
+        model, inputs = script["model"], script["batch"][0]
+        scaler = torch.amp.GradScaler("cpu", init_scale=init_scale)
+        before = model.net[0].weight.detach().clone()
+        for step in range(20):
+            script["optimizer"].zero_grad()
+            with torch.autocast("cpu", torch.float16):
+                loss = 512 * F.cross_entropy(model(inputs), script["batch"][1])
+            scaler.scale(loss).backward()
+            scaler.step(script["optimizer"])
+            scaler.update()
+            if not torch.equal(model.net[0].weight, before):
+                return step
+        raise AssertionError("it never moves")
+
+    assert steps_until_it_moves(65536.0) > steps_until_it_moves(256.0) == 0
+    assert causes.FOUND in ends_after("the loss is flat", "not at all, and the loss scale falls")
+
+
+def test_clipping_hides_from_sgd_that_a_sum_over_ranks_was_not_divided():
+    def update(ranks, clip):
+        weight = torch.nn.Parameter(torch.ones(4))
+        weight.grad = ranks * torch.tensor([3.0, 4.0, 0.0, 12.0])
+        if clip:
+            torch.nn.utils.clip_grad_norm_([weight], 1.0)
+        torch.optim.SGD([weight], lr=0.1).step()
+        return weight.detach() - 1
+
+    torch.testing.assert_close(update(2, clip=True), update(1, clip=True))
+    torch.testing.assert_close(update(2, clip=False), 2 * update(1, clip=False))
 
 
 def test_a_root_at_zero_brings_nan_to_weights_that_no_scaler_guards_at_a_loss_that_is_a_number():
@@ -277,7 +339,9 @@ def test_what_is_too_coarse_in_16_bits_is_named_first():
 def test_nan_asks_for_the_dtype_first():
     after_nan = symptoms.SYMPTOMS.answers[0]
     assert "NaN" in after_nan.text
-    assert [answer.text for answer in after_nan.then.answers] == ["fp16", "bf16", "fp32"]
+    assert [answer.text for answer in after_nan.then.answers] == [
+        *("fp16, by autocast", "fp16, and so are the weights", "bf16", "fp32")
+    ]
 
 
 def test_no_question_repeats_an_answer_or_leaves_no_choice():
