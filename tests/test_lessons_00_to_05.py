@@ -40,7 +40,9 @@ def test_over_tf32_a_resnet_gains_little_and_the_lesson_says_over_which_fp32():
     assert f"{over['ResNet-50']:.2f}x" in prose
     for name in ("BERT-Large", "GPT-2"):
         assert f"{gain(name, 'tf32', 'fp32').speedup:.2f}x" in prose
-    assert f"fp16 over TF32: ResNet-50 {over['ResNet-50']:.1f}x, GPT-2 {over['GPT-2']:.2f}x" in spoken
+    spread = gain("ResNet-50", "fp16", "tf32")
+    resnet = f"ResNet-50 {over['ResNet-50']:.1f}x ({spread.low:.1f} to {spread.high:.1f})"
+    assert f"fp16 over TF32: {resnet}, GPT-2 {over['GPT-2']:.2f}x" in spoken
     assert f"BERT-Large {over['BERT-Large']:.1f}x" in spoken
     names = ("ResNet-50", "GPT-2", "BERT-Large")
     assert f"plain fp32 {', '.join(f'{plain[name]:.1f}x' for name in names)}" in spoken
@@ -200,3 +202,55 @@ def test_a_checkpoint_in_fp16_loads_in_fp16_without_a_dtype_since_transformers_5
     scaler.scale(torch.ones(()))
     with pytest.raises(ValueError, match="Attempting to unscale FP16 gradients"):
         scaler.unscale_(torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+def bce_logit_gradient(scale: float, images: int) -> float:
+    """The scaled gradient by a logit of -20 with target 1, of a mean loss of so many, under CUDA's rules."""
+    layer = torch.nn.Linear(1, 1, bias=False)
+    torch.nn.init.constant_(layer.weight, -20.0)
+    with autocast.region("cuda", torch.float16):
+        logits = layer(torch.ones(images, 1))
+        loss = binary_cross_entropy_with_logits(logits, torch.ones(images, 1))
+    logits.retain_grad()
+    (scale * loss).backward()
+    assert logits.grad is not None
+    assert logits.grad.dtype == torch.float16
+    return logits.grad[0].item()
+
+
+@pytest.mark.parametrize(
+    ("scale", "images", "fits"), [(2**16, 1, False), (2**16, 2, True), (2**17, 2, False)]
+)
+def test_a_scaled_gradient_of_a_mean_with_logits_fits_into_fp16_up_to_a_scale_of_65504_an_image(
+    scale, images, fits
+):
+    assert "at most scale / N for a mean of N" in text("02", "bce-why")
+    assert math.isfinite(bce_logit_gradient(scale, images)) == fits
+
+
+def test_batchnorm_on_half_precision_computes_in_fp32_where_nothing_is_added_up_as_well():
+    norm = torch.nn.BatchNorm1d(1, affine=False).eval()
+    norm.running_mean.fill_(-60000.0)
+    norm.running_var.fill_(1e10)
+    assert norm(torch.tensor([[60000.0]]).half()).item() == pytest.approx(1.2, rel=1e-3)
+    assert torch.tensor(120000.0).half().isinf()
+    assert "true of its arithmetic only" in text("02", "three-dtypes")
+
+
+def test_adam_makes_much_of_gradients_that_are_next_to_nothing_of_the_norm():
+    gradient = torch.tensor(500 * [1e-3] + 500 * [2e-8], dtype=torch.float64)
+    in_fp16 = gradient.half().double()
+    lost = ((gradient - in_fp16).norm() / gradient.norm()).item()
+
+    def first_update(gradients):
+        return gradients / (gradients.abs() + 1e-8)  # Adam's, its moments corrected for their zeros at first
+
+    updates = first_update(gradient), first_update(in_fp16)
+    assert lost < 1e-3
+    assert ((updates[0] - updates[1]).norm() / updates[0].norm()).item() > 0.4
+    assert "Adam lengthens small gradients" in text("03", "hurt-why")
+
+
+def test_a_product_between_the_ridges_takes_less_than_a_microsecond():
+    assert 2 * 459**3 / measure.GPUS["A100 SXM 40 GB"].flop_per_s["fp16"] < 1e-6
+    assert "less than a microsecond" in text("05", "between-why")

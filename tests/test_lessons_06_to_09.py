@@ -266,3 +266,33 @@ def test_what_is_too_large_for_e4m3_saturates_from_2_13_on_and_was_nan_before():
     ):
         assert "2.13" in said
         assert "2.12" not in said
+
+
+def test_peft_leaves_the_head_that_a_task_adds_in_the_dtype_of_the_base():
+    peft = pytest.importorskip("peft")
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = transformers.BertConfig(vocab_size=32, num_labels=2, **sizes)
+    base = transformers.BertForSequenceClassification(config).bfloat16()
+    adapted = peft.get_peft_model(base, peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"]))
+    trained = {name: p.dtype for name, p in adapted.named_parameters() if p.requires_grad}
+    assert {dtype for name, dtype in trained.items() if "lora_" in name} == {torch.float32}
+    assert {dtype for name, dtype in trained.items() if "classifier" in name} == {torch.bfloat16}
+    assert "call `float()` on it, before the optimizer is made" in text("07", "unscale-why")
+
+
+def test_a_rank_s_state_holds_its_shard_alone(mesh):
+    layer = torch.nn.Linear(8, 8, bias=False)
+    fully_shard(layer, mesh=mesh, mp_policy=IN_BF16)
+    kept = layer.state_dict()["weight"]
+    assert kept.shape == (8, 8)
+    assert kept.to_local().numel() == kept.numel() // mesh.size()
+    assert "keeps its shard alone" in text("08", "fsdp-loop")
+
+
+def test_the_filter_of_the_choice_leaves_a_head_out_wherever_it_stands():
+    found = {}
+    exec(text("09", "choose-run").partition("\n\n")[0], found)
+    wide = torch.nn.Linear(4096, 128 * 256, bias=False, device="meta")
+    names = ("lm_head", "model.head", "layers.0.mlp")
+    assert [found["large"](wide, name) for name in names] == [False, False, True]

@@ -33,13 +33,20 @@ def as_markdown(route: Route, kept: Kept) -> str:
         for stop in route.stops
     ]
     mapped = table(kept)
-    head, rule = f"| lesson | you will be able to | {' | '.join(_HEAD[1:])} |", "|:--|:--" + 4 * "|--:" + "|"
-    rows = [
-        f"| [{name}]({each.file}) | {ABLE_TO[each.number]} | {' | '.join(counts)} |"
-        for each, (name, *counts) in zip(shipped.heads(), mapped.rows, strict=True)
-    ]
+    rows = ["| lesson | you will be able to | minutes, core + deeper | done |", "|:--|:--|--:|:--|"]
+    rows += [_linked(head, scores.score(head.number, kept)) for head in shipped.heads()]
     parts = [f"**{route.title}**, {route.to}{route.takes}:", "\n".join(steps), f"**{mapped.caption}**"]
-    return "\n\n".join([*parts, "\n".join([head, rule, *rows]), *mapped.notes])
+    return "\n\n".join([*parts, "\n".join(rows), *mapped.notes])
+
+
+def _linked(head: Head, score: Score) -> str:
+    """Return a lesson's row in markdown, of four cells: on a narrow page more would not fit."""
+    minutes = f"{head.minutes} + {head.deeper}" if head.deeper else str(head.minutes)
+    *_, exercises, questions = _row(head, score)
+    counts = [f"{each} {what}" for each, what in ((exercises, "exercises"), (questions, "questions"))]
+    done = ", ".join([_state(score), *(each for each in counts if not each.startswith("–"))])
+    link = f"[{head.number} {head.short_title}]({head.file})"
+    return f"| {link} | {ABLE_TO[head.number]} | {minutes} | {done} |"
 
 
 def hours(heads: list[Head]) -> str:
