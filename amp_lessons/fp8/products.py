@@ -103,7 +103,7 @@ def choose_engine(
         return Engine("emulated", "asked for")
     refused = refusal(left, right, device, dtype)
     if accumulation.bits is not None:
-        refused = f"kernels move sums to fp32 at intervals of their own or not at all, and not as asked: {accumulation}"
+        refused = f"kernels move sums to fp32 at intervals of their own, or never, and not so: {accumulation}"
     if refused is None and engine == "auto" and device.type == "cpu":
         refused = "a CPU has no FP8 units: its kernel gives the same numbers and takes longer"
     if refused is None:

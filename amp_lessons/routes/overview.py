@@ -27,15 +27,10 @@ def table(kept: Kept) -> Table:
 
 def as_markdown(route: Route, kept: Kept) -> str:
     """Return a route's stops as steps, what was done marked, above all lessons; links lead to neighbours."""
-    following = route.next_stop(kept)
-    steps = [
-        f"1. {'✓ ' * stop.done(kept)}{stop.as_markdown('')}{' ← next' * (stop is following)}"
-        for stop in route.stops
-    ]
     mapped = table(kept)
     rows = ["| lesson | you will be able to | minutes, core + deeper | done |", "|:--|:--|--:|:--|"]
     rows += [_linked(head, scores.score(head.number, kept)) for head in shipped.heads()]
-    parts = [f"**{route.title}**, {route.to}{route.takes}:", "\n".join(steps), f"**{mapped.caption}**"]
+    parts = [f"**{route.title}**, {route.to}{route.takes}:", route.steps(kept), f"**{mapped.caption}**"]
     return "\n\n".join([*parts, "\n".join(rows), *mapped.notes])
 
 

@@ -134,10 +134,13 @@ class Route:
         behind = self.stops[done[-1] + 1 if done else 0 :]
         return behind[0] if behind else None
 
-    def as_markdown(self, folder: str) -> str:
-        """Return the route as an item of a list, with links to lessons in ``folder``."""
-        stops = " → ".join(stop.as_markdown(folder) for stop in self.stops)
-        return f"- **{self.title}**, {self.to}{self.takes}: {stops}"
+    def steps(self, kept: Kept) -> str:
+        """Return the stops as a numbered list in markdown, what was done marked; links lead to neighbours."""
+        following = self.next_stop(kept)
+        return "\n".join(
+            f"1. {'✓ ' * stop.done(kept)}{stop.as_markdown('')}{' ← next' * (stop is following)}"
+            for stop in self.stops
+        )
 
 
 def duration(minutes: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from markupsafe import Markup
 from nbconvert.filters import markdown2html_mistune
 
+from amp_lessons.exercises.scores import Kept
 from amp_lessons.lessons import shipped
 from amp_lessons.lessons.shipped import Head
 from amp_lessons.routes import overview
@@ -18,17 +19,15 @@ FIRST_PICTURE = ("03", "live-view")  # the loss scale, and what becomes of real 
 
 _FRONT = Markup(
     """<h1>Mixed precision training with PyTorch</h1>
-<p class="lead">Mixed precision trains a network with 16-bit numbers where they are enough, and with 32-bit
-numbers where they are not: faster, and in less memory. Which numbers survive in 16 bits, which vanish, and
-what to do about it: lessons to read and to play with, and instruments for your own training. Nothing needs a
-GPU.</p>
-<p><b>It fails now?</b> <a href="explain.html">Paste the error</a>, or
-<a href="symptoms.html">go from the symptom to its cause</a>.</p>
-<section><h2>Move the loss scale</h2>
-<p>The bars are gradients of a network, after a real backward pass under autocast in fp16. At a scale of 1
-many become zero. Move the slider until they do not, and not yet overflow.</p>
+<section><p class="lead">These bars are gradients of a network in 16 bits. At a scale of 1 many become zero.
+<b>Move the slider until they do not, and not yet overflow.</b></p>
 {picture}
 <p><a href="{lesson}">Lesson {number} says what is to be seen here</a></p></section>
+<p>Mixed precision trains a network with 16-bit numbers where they are enough, and with 32-bit numbers where
+they are not: faster, and in less memory. Here are lessons to read and to play with, and instruments for your
+own training. Nothing needs a GPU.</p>
+<p><b>It fails now?</b> <a href="explain.html">Paste the error</a>, or
+<a href="symptoms.html">go from the symptom to its cause</a>.</p>
 <section><h2>What brought you here?</h2>{routes}</section>
 <section><h2>All lessons</h2><p>{hours}.</p>{lessons}</section>"""
 )
@@ -72,7 +71,11 @@ def _frames(shelf: Shelf) -> list[str]:
 
 
 def _routes() -> Markup:
-    return Markup(linked(markdown2html_mistune("\n".join(route.as_markdown("") for route in ROUTES))))
+    folded = Markup("<details><summary><b>{}</b>, {}{}</summary>{}</details>").format
+    return Markup("").join(
+        folded(each.title, each.to, each.takes, Markup(linked(markdown2html_mistune(each.steps(Kept())))))
+        for each in ROUTES
+    )
 
 
 def _lessons() -> Markup:

@@ -37,6 +37,10 @@
   };
   window.ampKeeping = keeping;
 
+  if (matchMedia("(min-width: 1100px)").matches) {
+    document.querySelector(".contents")?.setAttribute("open", ""); // it stands at the side, and covers nothing
+  }
+
   const kept = document.getElementById("kept");
   const forget = document.getElementById("forget");
   const say = () => {
