@@ -28,20 +28,19 @@ def table(kept: Kept) -> Table:
 def as_markdown(route: Route, kept: Kept) -> str:
     """Return a route's stops as steps, what was done marked, above all lessons; links lead to neighbours."""
     mapped = table(kept)
-    rows = ["| lesson | you will be able to | minutes, core + deeper | done |", "|:--|:--|--:|:--|"]
-    rows += [_linked(head, scores.score(head.number, kept)) for head in shipped.heads()]
+    lessons = [_item(head, scores.score(head.number, kept)) for head in shipped.heads()]
     parts = [f"**{route.title}**, {route.to}{route.takes}:", route.steps(kept), f"**{mapped.caption}**"]
-    return "\n\n".join([*parts, "\n".join(rows), *mapped.notes])
+    return "\n\n".join([*parts, "\n".join(lessons), *mapped.notes])
 
 
-def _linked(head: Head, score: Score) -> str:
-    """Return a lesson's row in markdown, of four cells: on a narrow page more would not fit."""
+def _item(head: Head, score: Score) -> str:
+    """Return a lesson as an item of a list in markdown, which any page is wide enough for."""
     minutes = f"{head.minutes} + {head.deeper}" if head.deeper else str(head.minutes)
     *_, exercises, questions = _row(head, score)
     counts = [f"{each} {what}" for each, what in ((exercises, "exercises"), (questions, "questions"))]
     done = ", ".join([_state(score), *(each for each in counts if not each.startswith("–"))])
     link = f"[{head.number} {head.short_title}]({head.file})"
-    return f"| {link} | {ABLE_TO[head.number]} | {minutes} | {done} |"
+    return f"- **{link}**: {ABLE_TO[head.number]}. *{minutes} minutes, {done}*"
 
 
 def hours(heads: list[Head]) -> str:

@@ -26,7 +26,7 @@ def test_it_counts_while_it_stands_there_and_names_the_next_step(monkeypatch):
     page._ipython_display_()
     assert f"0 of {LESSONS} cores done" in page.said
     assert "1. [lesson 00](00_start_here.ipynb) ← next" in page.said
-    assert "| [02 Autocast](02_autocast.ipynb) | find out which dtype" in page.said
+    assert "- **[02 Autocast](02_autocast.ipynb)**: find out which dtype" in page.said
     cores.record("00")
     answer(of_lesson("01")[0].id, True)
     last, anew = published[-1]

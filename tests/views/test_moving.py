@@ -50,6 +50,18 @@ def test_outlines_are_those_that_matplotlib_draws(page):
         assert re.sub(r"[^MLZz]", "", page.outlines[name]).upper() == re.sub(r"[^MLZz]", "", outline).upper()
 
 
+def test_a_narrow_picture_stands_behind_the_wide_one_and_moves_with_it(page):
+    picture = bars([1, 2, 0.5])
+    picture.narrow = bars([1, 2, 0.5], [0, 1, 2])
+    page.show(picture, "first", "alt")
+    assert page.drawing.count("<svg") == 2
+    assert sorted(re.findall(r'id="(amp-moving-\d)"', page.drawing)) == sorted(page.outlines) != []
+    before = page.outlines
+    picture.narrow.moving[1].set_data([2, 2, 2])
+    page.show(picture, "second", "alt")
+    assert [name for name in before if page.outlines[name] != before[name]] == ["amp-moving-2"]
+
+
 def test_what_stands_still_is_sent_once(page):
     picture = bars([1, 2, 1])
     page.show(picture, "first", "alt")

@@ -19,16 +19,20 @@ function render({ model, el }) {
   };
   const draw = () => {
     drawing.innerHTML = model.get("drawing");
-    figure.style.maxWidth = drawing.firstElementChild ? `${model.get("width")}px` : "none";
-    if (drawing.firstElementChild) {
-      drawing.firstElementChild.setAttribute("role", "img");
-      drawing.firstElementChild.classList.add("amp-paper");
-      drawing.firstElementChild.style.minWidth = `${model.get("narrowest")}px`;
+    const [wide, narrow] = drawing.children; // the second, where there is one, is a phone's
+    figure.style.maxWidth = wide ? `${model.get("width")}px` : "none";
+    for (const each of drawing.children) {
+      each.setAttribute("role", "img");
+      each.classList.add("amp-paper");
     }
+    if (wide) wide.style.minWidth = `${model.get("narrowest")}px`;
+    narrow?.classList.add("amp-narrow");
     move();
     describe();
   };
-  const describe = () => drawing.firstElementChild?.setAttribute("aria-label", model.get("alt"));
+  const describe = () => {
+    for (const each of drawing.children) each.setAttribute("aria-label", model.get("alt"));
+  };
   const speak = () => (caption.textContent = model.get("caption"));
   const changes = { drawing: draw, outlines: move, alt: describe, caption: speak };
   for (const [name, change] of Object.entries(changes)) model.on(`change:${name}`, change);

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,7 @@ class MovingPage(anywidget.AnyWidget):
             if picture is not self._drawn:
                 self._drawn, self.drawing = picture, svg(picture)
                 self.width, self.narrowest = picture.size[0], picture.narrowest
-            self.outlines = {_name(k): svg_outline(patch) for k, patch in enumerate(picture.moving)}
+            self.outlines = {name: svg_outline(patch) for name, patch in _moving(picture)}
 
 
 class MovingView(View):
@@ -73,9 +73,16 @@ class MovingView(View):
 
 
 def svg(picture: Picture) -> str:
-    """Return the picture as an SVG element, in which each moving patch is a group that bears its name."""
-    for k, patch in enumerate(picture.moving):
-        patch.set_gid(_name(k))
+    """Return the picture as an SVG element, in which each moving patch is a group that bears its name.
+
+    Where there is a narrow one of it, this stands behind it: ``moving.css`` shows the one that fits.
+    """
+    for name, patch in _moving(picture):
+        patch.set_gid(name)
+    return _svg(picture) + (_svg(picture.narrow) if picture.narrow else "")
+
+
+def _svg(picture: Picture) -> str:
     page = io.StringIO()
     with house_style():
         # Without a salt every drawing names its clips and hatches differently, as it must: they share a page.
@@ -131,8 +138,10 @@ def svg_outline(patch: Artist) -> str:
     return "".join(map(_COMMANDS.__getitem__, codes.tolist())) % tuple(drawn.ravel().tolist())
 
 
-def _name(k: int) -> str:
-    return f"amp-moving-{k}"
+def _moving(picture: Picture) -> Iterator[tuple[str, Artist]]:
+    """Yield what moves in a picture, and in the narrow one of it, each with a name."""
+    patches = (*picture.moving, *(picture.narrow.moving if picture.narrow else ()))
+    yield from ((f"amp-moving-{k}", patch) for k, patch in enumerate(patches))
 
 
 Points = Sequence[tuple[float, float]]

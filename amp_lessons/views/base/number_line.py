@@ -30,10 +30,12 @@ def zone_edges(number_format: FloatFormat) -> tuple[float, float, float]:
     return math.log2(floor) - 1, math.log2(number_format.smallest_normal), math.log2(number_format.max)
 
 
-def draw_zones(axes: Axes, number_format: FloatFormat, low: int, high: int, *, named: bool = True) -> None:
+def draw_zones(
+    axes: Axes, number_format: FloatFormat, low: int, high: int, *, named: bool = True, upright: bool = False
+) -> None:
     """Tint the zones of a format between ``2**low`` and ``2**high`` on an axis of exponents.
 
-    If ``named``, those that are wide enough bear their names.
+    If ``named``, those that are wide enough bear their names, ``upright`` where the picture is narrow.
     """
     axes.set_xlim(low, high)
     edges = [low, *(min(max(edge, low), high) for edge in zone_edges(number_format)), high]
@@ -49,6 +51,7 @@ def draw_zones(axes: Axes, number_format: FloatFormat, low: int, high: int, *, n
                 transform=axes.get_xaxis_transform(),
                 ha="center",
                 va="top",
+                rotation="vertical" if upright else "horizontal",
                 color=INK,
                 fontweight="bold",
                 bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 2},

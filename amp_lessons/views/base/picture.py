@@ -33,8 +33,12 @@ class Picture:
     """
 
     def __init__(self, figure: Figure, moving: Sequence[Artist] = ()) -> None:
-        """Keep ``figure``; ``moving`` are the artists that change from frame to frame."""
+        """Keep ``figure``; ``moving`` are the artists that change from frame to frame.
+
+        ``narrow`` may be given another picture of the same, which a phone shows where figures are drawings.
+        """
         self.figure = figure
+        self.narrow: Picture | None = None
         self.moving = tuple(moving)
         for artist in self.moving:
             artist.set_animated(True)

@@ -6,6 +6,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 import torch
 from matplotlib.figure import Figure
@@ -160,29 +161,46 @@ def _of_the_norm(census: Census) -> str:
     return f" ({relative(census.underflow_norm_fraction)} of their norm)" if census.underflowed else ""
 
 
-LOW, HIGH = -64, 48  # exponents in view: real gradients at 2^0, and what a scale of 2^40 makes of them
+@dataclass(frozen=True)
+class _Frame:
+    """How large a histogram is drawn, in inches, where its axes lie, and which exponents are in view."""
+
+    size: tuple[float, float]
+    axes: tuple[float, float, float, float]
+    exponents: tuple[int, int]
+    step: int
+    upright: bool = False
+
+
+# Real gradients at 2^0, and what a scale of 2^40 makes of them; on a phone what fp16 tells apart.
+_WIDE = _Frame((9, 3.5), (0.065, 0.15, 0.91, 0.8), (-64, 48), step=8)
+_NARROW = _Frame((3.5, 3.6), (0.17, 0.15, 0.77, 0.82), (-48, 32), step=16, upright=True)
 
 
 class CensusPicture(Picture):
     """A histogram of gradients on the number line of ``dtype``, coloured by what becomes of each value."""
 
-    def __init__(self, census: Census, headroom: float = 1.35) -> None:
+    def __init__(self, census: Census, headroom: float = 1.35, frame: _Frame = _WIDE) -> None:
         """Draw ``census``; the y axis leaves ``headroom`` above its tallest bar for the censuses to come."""
         self.dtype = census.dtype
+        name = dtype_name(census.dtype)
         with house_style():
-            figure = Figure(figsize=(9, 3.5))
-            axes = figure.add_axes((0.065, 0.15, 0.91, 0.8))
-            draw_zones(axes, FORMATS[dtype_name(census.dtype)], LOW, HIGH)
-            powers_of_two(axes, step=8, clipped=(LOW, HIGH))
-            axes.set_xlabel(
-                f"size of the gradient × loss scale, on the number line of {dtype_name(census.dtype)}"
-            )
-            axes.set_ylabel("% of gradients that are not zero")
-            self._bars = FateBars(axes, LOW, HIGH)
-            axes.set_ylim(0, headroom * max(self.update(census), 1.0))
+            figure = Figure(figsize=frame.size)
+            axes = figure.add_axes(frame.axes)
+            draw_zones(axes, FORMATS[name], *frame.exponents, upright=frame.upright)
+            powers_of_two(axes, step=frame.step, clipped=frame.exponents)
+            line = "" if frame.upright else f", on the number line of {name}"
+            axes.set_xlabel(f"size of the gradient × loss scale{line}")
+            axes.set_ylabel("% of gradients" if frame.upright else "% of gradients that are not zero")
+            self._bars = FateBars(axes, *frame.exponents)
         super().__init__(figure, self._bars.artists)
+        if frame is _WIDE:
+            self.narrow = CensusPicture(census, 1.4 * headroom, _NARROW)  # upright names stand deeper
+        axes.set_ylim(0, headroom * max(self.update(census), 1.0))
 
     def update(self, census: Census) -> float:
         """Move the bars to ``census``, of the dtype that the picture was made for; return the tallest."""
+        if isinstance(self.narrow, CensusPicture):
+            self.narrow.update(census)
         heights = self._bars.update(census.fates, census.at_stake, math.log2(census.scale))
         return float(heights.max(initial=0))

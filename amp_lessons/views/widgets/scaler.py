@@ -112,16 +112,18 @@ def _listed(steps: tuple[int, ...], most: int = 8) -> str:
 
 def timeline_picture(timeline: ScalerTimeline) -> Picture:
     """Draw the loss scale of every step, the clean steps counted towards growth, and the skipped steps."""
+    picture = _picture(timeline, (9, 3.9), left=0.09)
+    picture.narrow = _picture(timeline, (3.5, 3.9), left=0.2)
+    return picture
+
+
+def _picture(timeline: ScalerTimeline, size: tuple[float, float], left: float) -> Picture:
     with house_style():
-        figure = Figure(figsize=(9, 3.9))
-        scale_axes, count_axes = figure.subplots(
-            2,
-            1,
-            sharex=True,
-            gridspec_kw={"height_ratios": [3, 1], "left": 0.09, "right": 0.985, "top": 0.9, "bottom": 0.13},
-        )
-        _draw_scale(scale_axes, timeline)
-        _draw_count(count_axes, timeline)
+        figure = Figure(figsize=size)
+        sides = {"left": left, "right": 0.985, "top": 0.9, "bottom": 0.13}
+        axes = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": [3, 1], **sides})
+        _draw_scale(axes[0], timeline)
+        _draw_count(axes[1], timeline)
     return Picture(figure)
 
 
