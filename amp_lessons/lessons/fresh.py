@@ -3,11 +3,13 @@
 The course's own notebooks are stored with what their cells show, for readers on GitHub. To a learner that
 would be the answer below each question, and the verdict below each check. In a fresh lesson one line stands
 where a cell will show a view: how to run the cell, and what for. What is for readers elsewhere is left out:
-links that open the lesson on Colab and Kaggle, and the cell that installs the course there.
+links that open the lesson on Colab and Kaggle, and the cell that installs the course there. So is what is
+for its authors: assertions that hold the lesson to what it says.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import platform
 import re
@@ -19,6 +21,7 @@ Notebook = dict[str, Any]
 _TO_COME = "amp_lessons_to_come"  # in the metadata of that line: what was never run is nobody's work
 _INSTALLS = "install"  # the id of the cell that does so on Colab and Kaggle
 _OPENS_ELSEWHERE = re.compile(r"\n*^\[Open in Colab\]\(.*$", re.MULTILINE)
+_TEACHES = "teaches"  # a tag: what is asserted in this cell a learner shall read
 _VIEW = re.compile(r"\bviews\.(\w+)\(")
 _WHAT_FOR = {
     "AuditFindings": "see what the audit has found",
@@ -55,7 +58,7 @@ def _of_this_machine(notebook: Notebook) -> Notebook:
 
     JupyterLab completes that when the kernel starts; the lesson would count as changed by who only reads it.
     """
-    cells = [_opened_here(cell) for cell in notebook["cells"] if cell.get("id") != _INSTALLS]
+    cells = [taught(_opened_here(cell)) for cell in notebook["cells"] if cell.get("id") != _INSTALLS]
     metadata = {**notebook.get("metadata", {}), "language_info": _language()}
     return {**notebook, "cells": cells, "metadata": metadata}
 
@@ -65,6 +68,40 @@ def _opened_here(cell: dict[str, Any]) -> dict[str, Any]:
     if cell.get("cell_type") != "markdown" or not _OPENS_ELSEWHERE.search(text):
         return cell
     return {**cell, "source": _OPENS_ELSEWHERE.sub("", text)}
+
+
+def taught(cell: Any) -> Any:
+    """Return a cell as a reader gets it: assertions are the lesson's tests, but where they teach."""
+    if cell.get("cell_type") != "code" or _TEACHES in cell.get("metadata", {}).get("tags", ()):
+        return cell
+    text = "".join(cell["source"])
+    try:
+        tests = _assertions(ast.parse(text))
+    except SyntaxError:  # a magic
+        return cell
+    lines = {number for each in tests for number in range(each.lineno, (each.end_lineno or 0) + 1)}
+    kept = [line for number, line in enumerate(text.splitlines(), start=1) if number not in lines]
+    if not lines:
+        return cell
+    given = "\n".join(kept).strip("\n")
+    as_stored = given if isinstance(cell["source"], str) else given.splitlines(keepends=True)
+    return type(cell)({**cell, "source": as_stored})
+
+
+def _assertions(code: ast.Module) -> list[ast.stmt]:
+    """Return the assertions in code, and whole blocks of them, such as a loop that only asserts."""
+    found: list[ast.stmt] = []
+    for node in ast.walk(code):
+        for name in ("body", "orelse"):
+            body = getattr(node, name, None)
+            found += [each for each in body if _asserts(each)] if isinstance(body, list) else []
+    return found
+
+
+def _asserts(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.For | ast.If) and not statement.orelse:
+        return all(map(_asserts, statement.body))
+    return isinstance(statement, ast.Assert)
 
 
 def _language() -> dict[str, Any]:

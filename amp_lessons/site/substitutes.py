@@ -17,6 +17,7 @@ from amp_lessons.exercises import shelf as exercises
 from amp_lessons.exercises.exercise import Exercise
 from amp_lessons.exercises.report import rendering
 from amp_lessons.interview import drills
+from amp_lessons.lessons.fresh import taught
 from amp_lessons.lessons.shipped import Head
 from amp_lessons.quizzes import Choice, Question, question
 from amp_lessons.site.questions import question_html, questions_html
@@ -58,6 +59,7 @@ def substituted(cell: NotebookNode, head: Head, shelf: Shelf) -> NotebookNode:
         return cell
     if cell.metadata.get("jupyter", {}).get("source_hidden"):
         return nbformat.v4.new_markdown_cell("", id=cell.id)
+    cell = taught(cell)
     named = _CALL.findall(cell.source)
     if named and named[-1] in _INSTEAD:
         return _showing(cell, _INSTEAD[named[-1]](cell.source), unseen=True)

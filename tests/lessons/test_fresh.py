@@ -87,7 +87,7 @@ def test_it_is_the_stored_lesson_but_for_what_cells_show(lesson):
     left_out = {"outputs": None, "execution_count": None}
     head, *rest = ({**cell, **left_out} for cell in original["cells"] if cell["id"] != "install")
     learners_head, *learners_rest = ({**cell, **left_out} for cell in learners["cells"])
-    assert learners_rest == rest
+    assert learners_rest == [fresh.taught(cell) for cell in rest]
     assert "".join(head["source"]).startswith(learners_head["source"] + "\n\n[Open in Colab]")
     assert {cell.get("execution_count") for cell in learners["cells"]} == {None}
 
@@ -133,3 +133,37 @@ def test_what_is_deeper_is_folded_in_a_fresh_lesson():
     headings = [cell for cell in cells if begins_deeper(cell)]
     assert headings
     assert all(cell["metadata"] == {FOLDED: True} for cell in headings)
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_what_holds_the_lesson_to_its_words_is_not_the_learner_s_but_where_it_teaches(lesson):
+    given = {cell["id"]: cell for cell in given_to_a_learner(lesson)["cells"] if cell["cell_type"] == "code"}
+    for cell in stored(lesson)["cells"]:
+        if cell["cell_type"] == "code" and cell["id"] in given:
+            mine = "".join(given[cell["id"]]["source"])
+            if "teaches" in cell["metadata"].get("tags", ()):
+                assert mine == "".join(cell["source"])
+                assert "assert" in mine
+                continue
+            assert not re.search(r"^\s*assert ", mine, re.MULTILINE), cell["id"]
+            left = [line for line in "".join(cell["source"]).splitlines() if line in mine.splitlines()]
+            assert list(filter(str.strip, mine.splitlines())) == list(filter(str.strip, left)), "in its order"
+            compile(mine, cell["id"], "exec")
+
+
+@pytest.mark.parametrize(
+    ("source", "given"),
+    [
+        ("x = 1\nassert x == 1", "x = 1"),
+        (
+            "for x in y:\n    print(x)\n    assert (\n        x\n    )\nz = 3",
+            "for x in y:\n    print(x)\nz = 3",
+        ),
+        ("if x:\n    assert x\n    assert y\nprint(x)", "print(x)"),
+        ("x = 1\nfor y in (1, 2):\n    assert x <= y", "x = 1"),
+        ("%%time\nassert 1", "%%time\nassert 1"),
+        ("def f(x):\n    assert x\n    return x", "def f(x):\n    return x"),
+    ],
+)
+def test_assertions_are_left_out_whole(source, given):
+    assert fresh.taught({"cell_type": "code", "source": source, "metadata": {}})["source"] == given

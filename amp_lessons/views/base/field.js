@@ -24,7 +24,6 @@ function render({ model, el }) {
   const complain = () => {
     const said = model.get("error");
     error.textContent = said;
-    error.hidden = !said;
     input.setAttribute("aria-invalid", String(said !== ""));
   };
   input.addEventListener("change", () => {

@@ -41,7 +41,7 @@ def roofline_of(gpu: str, product: int | None = None) -> Still:
     ]
     caption = (
         f"{gpu}, computed from the data sheet, not measured: {three_digits(sheet.bytes_per_s / 1e9)} GB/s; "
-        f"{'; '.join(said)} FLOP per byte. Source: {sheet.source}"
+        f"{'; '.join(said)} FLOP per byte. Its address: measure.GPUS[{gpu!r}].source."
     )
     pair = [] if product is None else [sheet.roof(name).promise(product) for name in ("fp32", "fp16")]
     if pair:
