@@ -243,3 +243,11 @@ def test_the_triangle_is_named():
 def test_of_a_negative_number_a_format_without_a_sign_says_so():
     view = BitView("-3", "e8m0")
     assert view.caption.startswith("e8m0 has no sign.")
+
+
+def test_only_the_formats_that_were_asked_for_stand_side_by_side():
+    view = BitView("0.1", formats=["fp32", "fp16", "bf16"])
+    assert list(view.representations) == ["fp32", "fp16", "bf16"]
+    assert view.picture.size[1] < BitView("0.1").picture.size[1]
+    view.format = "bf16"
+    assert view.caption.startswith("The bf16 value nearest to 0.1")

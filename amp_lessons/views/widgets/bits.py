@@ -87,10 +87,15 @@ class BitView(View):
     why_still = "its bits have too many states, and what is typed has no end: the page “Bits” computes them"
     format = ControlValue[str]("_format", "The name of the format whose bits the buttons are.")
 
-    def __init__(self, typed: str | float = "0.1", format: str = "fp16") -> None:
-        """Show ``typed`` (a number, or with 0x or 0b in front the bits of one) in the format of that name."""
+    def __init__(
+        self, typed: str | float = "0.1", format: str = "fp16", formats: Sequence[str] = tuple(FORMATS)
+    ) -> None:
+        """Show ``typed`` (a number, or with 0x or 0b in front the bits of one) in the format of that name.
+
+        It is one of ``formats``, the names of those that stand side by side.
+        """
         self._row = BitRow()
-        self._format = dropdown("format", list(FORMATS), format)
+        self._format = dropdown("format", list(formats), format)
         self._field = text_field(
             "type a number or its bits", "", placeholder="0.1, 2^-24, 0x7bff", width="380px"
         )
@@ -114,7 +119,8 @@ class BitView(View):
     @property
     def representations(self) -> dict[str, Representation]:
         """What the number becomes in each format, by name; in the one taken apart it has the shown code."""
-        found = {each.format.name: each for each in side_by_side(self._value)}
+        every = {each.format.name: each for each in side_by_side(self._value)}
+        found = {name: every[name] for name in self._format.options}
         chosen = found[self.format]
         return {**found, self.format: replace(chosen, fields=chosen.format.split(self._code))}
 
