@@ -178,11 +178,10 @@ def exercise_html(exercise: Exercise) -> Markup:
     why = Markup("<p>{}</p>").format(prose.as_html(exercise.explanation))
     ways = rendering.ways_html(exercise.other_ways, lambda way: code_html(way.source, f"Source: {way.title}"))
     solution = code_html(exercise.solution_source, "Source of the solution") + why + ways
-    return Markup('<div class="amp-card">{}{}{}{}</div>').format(
+    return Markup('<div class="amp-card">{}{}{}</div>').format(
         exercise._repr_mimebundle_()["text/html"],
         Markup("").join(hints),
         fold("Solution, and why (it gives the whole answer away)", solution),
-        _CHECK,
     )
 
 

@@ -308,3 +308,13 @@ def test_a_closed_view_stops(view):
         assert view.race.step == stopped
 
     asyncio.run(learner())
+
+
+def test_the_difference_of_the_race_before_stays_in_sight_where_both_had_the_same_task(view):
+    view.run()
+    before = view.race.differences
+    view.dtype = torch.bfloat16 if view.dtype == torch.float16 else torch.float16
+    grey = [list(line.get_ydata()) for line in view.picture.figure.axes[1].lines]
+    assert before in grey
+    view.run().task = "character language model"
+    assert [list(line.get_ydata()) for line in view.picture.figure.axes[1].lines] == [[]]

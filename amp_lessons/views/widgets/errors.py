@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from amp_lessons.formats import FORMATS, repeated_update
@@ -96,17 +97,31 @@ def errors_picture(
         )
         axes.set_xticks(inner_dimensions, [str(k) for k in inner_dimensions])
         axes.minorticks_off()
-        # Lines on top of each other stay in sight: the first ones are the widest
-        widths = np.linspace(6, 2, len(errors))
-        for width, ((operands, accumulator), line) in zip(widths, errors.items(), strict=True):
+        for (operands, accumulator), line in errors.items():
             wide = accumulator == "fp32"
-            label = f"{operands}, sums in {accumulator}"
             dashes = (
                 {"ls": "-", "marker": "o"} if wide else {"ls": (0, (4, 2)), "marker": "s", "mfc": "white"}
             )
-            axes.plot(
-                inner_dimensions, line, label=label, color=dtype_colour(operands), lw=width, ms=6, **dashes
-            )
+            axes.plot(inner_dimensions, line, color=dtype_colour(operands), lw=2.2, ms=6, **dashes)
         axes.grid(color=GRID)
-        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), handlelength=3.2)
+        _name_ends(axes, inner_dimensions[-1], errors)
     return Picture(figure)
+
+
+def _name_ends(axes: Axes, at: int, errors: Mapping[tuple[str, str], Sequence[float]]) -> None:
+    """Write at the right end of each line what it is; lines that end together have one name."""
+    named: list[tuple[float, str, str]] = []
+    for (operands, accumulator), line in sorted(errors.items(), key=lambda item: item[1][-1]):
+        label = f"{operands}, sums in {accumulator}"
+        if named and line[-1] < 1.2 * named[-1][0]:
+            label = f"{named[-1][1]}; {label}"
+            named.pop()
+        named.append((line[-1], label, operands))
+    for error, label, operands in named:
+        where: dict[str, Any] = {
+            "xytext": (9, 0),
+            "textcoords": "offset points",
+            "va": "center",
+            "annotation_clip": False,
+        }
+        axes.annotate(label, (at, error), color=dtype_colour(operands), fontweight="bold", **where)

@@ -17,7 +17,7 @@ from amp_lessons.precisions import HALVES as DTYPES
 from amp_lessons.text.words import MEASURED_MARK, relative
 from amp_lessons.views.base.controls import button, dropdown, row
 from amp_lessons.views.base.picture import Picture
-from amp_lessons.views.base.style import GRID, INK, ZONES, dtype_colour, house_style
+from amp_lessons.views.base.style import GRID, INK, QUIET, ZONES, dtype_colour, house_style
 from amp_lessons.views.base.view import View
 
 SLICE_S = 0.1  # train that long, then draw and let the kernel do other things
@@ -57,6 +57,8 @@ class RaceView(View):
         again.on_click(lambda _: self.start_again())
         controls = [self._task_choice, self._dtype_choice, start, stop, again]
         super().__init__([row(*controls)], alt="Loss over training steps in fp32 and in mixed precision.")
+        self.race: Race
+        self._lined_up = ""
         self._line_up()
         for choice in (self._task_choice, self._dtype_choice):
             choice.observe(self._line_up, "value")
@@ -151,8 +153,9 @@ class RaceView(View):
     def _line_up(self, _change: object = None) -> None:
         self.stop()
         with self.answering():
-            self.race = Race(self.task, self.dtype, self._device)
-            self._drawn = RacePicture(self.race)
+            before = self.race if self._lined_up == self.task else None
+            self.race, self._lined_up = Race(self.task, self.dtype, self._device), self.task
+            self._drawn = RacePicture(self.race, before)
             self._refresh()
 
     def _refresh(self, announced: bool = True) -> None:
@@ -198,8 +201,11 @@ _LEAST_DIFFERENCE, _MOST_DIFFERENCE = 1e-7, 1.0
 class RacePicture(Picture):
     """Both losses over the steps, and below them their relative difference; the curves grow by ``update``."""
 
-    def __init__(self, race: Race) -> None:
-        """Draw axes for all steps of ``race``, and the curves as far as they have come."""
+    def __init__(self, race: Race, before: Race | None = None) -> None:
+        """Draw axes for all steps of ``race``, and the curves as far as they have come.
+
+        The difference of the race ``before``, which was run on the same task, stays there in grey.
+        """
         with house_style():
             figure = Figure(figsize=(9, 4.2))
             above, below = figure.subplots(
@@ -210,17 +216,21 @@ class RacePicture(Picture):
                 | {"bottom": 0.12, "hspace": 0.12},
             )
             self._curves = self._draw_losses(above, race)
+            if before is not None and before.differences:
+                name = before.amp.precision
+                steps = range(1, len(before.differences) + 1)
+                below.plot(steps, before.differences, color=QUIET, lw=1, label=f"{name}, the run before")
+                below.legend(loc="lower right")
             (self._difference,) = below.plot([], [], color=INK, lw=1.2)
             below.set_yscale("log", nonpositive="mask")
             below.set_ylim(_LEAST_DIFFERENCE, _MOST_DIFFERENCE)
             below.set_xlim(0, race.task.steps + 1)
             below.set(ylabel="relative\ndifference", xlabel="training step")
             below.grid(axis="y", color=GRID)
-        super().__init__(figure, moving=[*self._curves, self._difference])
+        super().__init__(figure, moving=[*self._curves, self._difference, self._skips])
         self.update(race)
 
-    @staticmethod
-    def _draw_losses(axes: Axes, race: Race) -> tuple[Line2D, Line2D, Line2D]:
+    def _draw_losses(self, axes: Axes, race: Race) -> tuple[Line2D, Line2D, Line2D]:
         # One curve may lie on top of the other, which is the point: width and dashes keep both in sight.
         (fp32,) = axes.plot([], [], color=dtype_colour("fp32"), lw=5, alpha=0.35, label="fp32")
         precision = race.amp.precision
@@ -228,7 +238,9 @@ class RacePicture(Picture):
             [], [], color=dtype_colour(precision), lw=1.8, ls=(0, (5, 1.5)), label=f"{precision} autocast"
         )
         overflow = ZONES["overflowed"].colour
-        (skipped,) = axes.plot([], [], "X", color=overflow, ms=9, label="overflow: step skipped")
+        (skipped,) = axes.plot([], [], "X", color=overflow, ms=9)
+        self._skips = axes.text(0.5, 0.9, "✗ overflow: step skipped", ha="center", color=overflow)
+        self._skips.set_transform(axes.transAxes)
         axes.set_ylim(0, 1.15 * race.task.chance_loss)
         axes.set_ylabel("loss")
         axes.grid(axis="y", color=GRID)
@@ -244,4 +256,5 @@ class RacePicture(Picture):
         # a skipped step may well have had no finite loss: mark it at the foot of the axes
         heights = [loss if math.isfinite(loss := race.amp.losses[i]) else 0.0 for i in race.amp.skipped]
         skipped.set_data([i + 1 for i in race.amp.skipped], heights)
+        self._skips.set_visible(bool(race.amp.skipped))
         self._difference.set_data(steps, race.differences)
