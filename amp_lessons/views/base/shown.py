@@ -83,10 +83,12 @@ enable_widgets_on_colab()  # before there is an anywidget, which would show an e
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
 # What JupyterLab says in the place of a widget that it cannot draw is hidden as well. What stands in keeps
-# its place unseen for a moment, in which the controls mostly come.
+# its place unseen for a moment, in which the controls mostly come. JupyterLab breaks printed lines anywhere:
+# here they are broken between words.
 _HIDE = """
 .{live} {{ display: none !important }}
 .jp-OutputArea-child:has(.{stand_in}) + .jp-OutputArea-child:not(:has(.{live})) {{ display: none }}
+.jp-Notebook .jp-OutputArea-output pre {{ word-break: normal; overflow-wrap: anywhere }}
 .amp-again, .jp-Cell:has(.amp-how) ~ .jp-Cell .amp-first {{ display: none }}
 .jp-Cell:has(.amp-how) ~ .jp-Cell .amp-again {{ display: inline }}
 @keyframes amp-waits {{ from, to {{ visibility: hidden }} }}
