@@ -1056,10 +1056,15 @@ def bf16_decay() -> dict[str, object]:
     # AdamW with gradients that are noise: how much of the start is left, with decay and without
 
     def left(
-        decay: float, rate: float = 1e-3, *, foreach: bool | None = None, fused: bool | None = None
+        decay: float,
+        rate: float = 1e-3,
+        size: float = 0.05,
+        *,
+        foreach: bool | None = None,
+        fused: bool | None = None,
     ) -> float:
         draw = torch.Generator().manual_seed(0)
-        start = (0.05 * torch.randn(5000, generator=draw)).bfloat16()
+        start = (size * torch.randn(5000, generator=draw)).bfloat16()
         weight = nn.Parameter(start.clone())
         optimizer = torch.optim.AdamW([weight], rate, weight_decay=decay, foreach=foreach, fused=fused)
         for _ in range(1000):
@@ -1070,9 +1075,16 @@ def bf16_decay() -> dict[str, object]:
     apart, fused = left(0.1, foreach=True), left(0.1, fused=True)
     assert abs(apart - left(0.0, foreach=True)) < 0.01 < 0.05 < left(0.0, fused=True) - fused
     assert abs(left(0.1, foreach=False) - apart) < 0.01
-    fine = 2e-5
-    kept = 1 - left(0.1, fine, fused=True) / left(0.0, fine, fused=True)
-    assert abs(kept) < 0.01 * (1 - (1 - fine * 0.1) ** 1000)
+
+    def survives(rate: float, size: float) -> float:
+        """Return which part of the decay a fused optimizer keeps, of weights of a size."""
+        with_it, without = (left(each, rate, size, fused=True) for each in (0.1, 0.0))
+        return (1 - with_it / without) / (1 - (1 - rate * 0.1) ** 1000)
+
+    rate, large, small = 3e-4, 0.05, 0.02
+    coarse, fine = survives(rate, large), survives(rate, small)
+    assert 0.1 < coarse < 0.3 < 0.6 < fine < 0.9  # at one rate: the weight's spacing decides
+    assert abs(survives(2e-5, large)) < 0.01
     up_or_down = torch.rand(10**6) < decay / 2**-8  # a stochastic rounding of 1 - 1e-5, to 1 or 1 - 1/256
     assert math.isclose(up_or_down.float().mean().item() * 2**-8, decay, rel_tol=0.1)
     portion = numbers * (1 - decay) ** 1000  # a thousand steps' decay at once
@@ -1082,9 +1094,11 @@ def bf16_decay() -> dict[str, object]:
         "steps": f"{steps:,}",
         "exact": f"{exact:.0%}",
         "least": f"{smallest * 1e-4:.1%}",
-        "fused": f"{fused:.0%}",
-        "apart": f"{apart:.0%}",
-        "fine": f"{fine:.0e}",
+        "rate": f"{rate:.0e}",
+        "large": large,
+        "small": small,
+        "coarse": f"{coarse:.0%}",
+        "fine": f"{fine:.0%}",
     }
 
 
@@ -1124,6 +1138,7 @@ def muon_bf16() -> dict[str, object]:
     top = ends[4][sizes <= 1].max().item()
     limit = sizes[~(ends[-1].abs() < top + 0.1)].min().item()
     assert high < top < limit < 1.1 * top
+    assert len({f"{each:.1f}" for each in after[(sizes > 0.7) & (sizes < 1)].tolist()}) > 3  # not towards 1
     assert not newton_schulz(plain, fp32, normalised=False).isfinite().all()
     left, _, right = torch.linalg.svd(plain, full_matrices=False)
     spread = (left * torch.logspace(0, -3, 128)) @ right
@@ -1142,7 +1157,7 @@ def muon_bf16() -> dict[str, object]:
         "off": f"{off:.0%}",
         "small": f"{smallest:.2f}",
         "top": f"{top:.2f}",
-        "above": f"{limit / top - 1:.0%}",
+        "limit": f"{limit:.2f}",
     }
 
 
