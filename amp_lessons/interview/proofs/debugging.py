@@ -130,7 +130,19 @@ def first_nan() -> dict[str, object]:
         raised = str(error)
     assert "'SqrtBackward0' returned nan" in raised
     assert gradients[0].isfinite()  # so it was the root
-    return {"module": found.module, "before": before.module, "largest": f"{before.largest:.0f}"}
+    local, rank = torch.randn(8, 16), 5  # gradients of eight ranks
+    local[rank, 3] = math.nan
+    reduced = local.mean(0).expand(8, 16)  # what every rank holds afterwards
+    assert (~reduced.isfinite()).any(1).all()
+    bad = [i for i, each in enumerate(local) if not each.isfinite().all()]
+    assert bad == [rank]
+    return {
+        "module": found.module,
+        "before": before.module,
+        "largest": f"{before.largest:.0f}",
+        "ranks": len(local),
+        "bad": f"rank {rank}",
+    }
 
 
 def mask() -> dict[str, object]:

@@ -648,7 +648,19 @@ def head_fp32() -> dict[str, object]:
         assert F.linear(hidden.float(), weight.float()).dtype == _BF16  # autocast runs the head in 16 bits
         with torch.autocast("cpu", enabled=False):
             assert F.linear(hidden.float(), weight.float()).dtype == torch.float32
+    gaps = {}
+    for dtype in (torch.float16, torch.float32):
+        pairs = [torch.tensor([0.0, -gap], dtype=dtype, requires_grad=True) for gap in range(200)]
+        gaps[dtype] = next(gap for gap, pair in enumerate(pairs) if pair.softmax(0)[1] == 0)
+        lost = pairs[gaps[dtype]]
+        assert lost.softmax(0)[1].log() == -math.inf
+        lost.softmax(0)[1].log().backward()
+        assert lost.grad is not None
+        assert lost.grad.isnan().any()
+        assert math.isclose(lost.log_softmax(0)[1].item(), -gaps[dtype], rel_tol=1e-3)
     return {
+        "gap_fp16": gaps[torch.float16],
+        "gap_fp32": gaps[torch.float32],
         "logit": 20,
         "spacing": f"{spacing:g}",
         "probability": f"{probability:.0%}",
@@ -803,9 +815,23 @@ def int4_groups() -> dict[str, object]:
     gains = (draws < (flips + loss) / 2).double().sum(1) - (draws > 1 - (flips - loss) / 2).double().sum(1)
     assert 0.75 < (gains > 1.96 * (flips * paired) ** 0.5).double().mean() < 0.85
     assert unpaired > 5 * paired
+    # Numbers of one sign in four bits, about zero or with a zero point; scales that leave the sum, and do not
+    hidden = torch.randn(64, 256).relu()
+    step, fine_step = hidden.max() / 7, hidden.max() / 15
+    symmetric, shifted = (
+        ((hidden / each).round() * each - hidden).norm() / hidden.norm() for each in (step, fine_step)
+    )
+    assert symmetric > 1.8 * shifted
+    codes, zero, others = torch.randint(16, (4, 256)).double(), 5, torch.randn(256, 3).double()
+    assert torch.allclose((codes - zero) @ others, codes @ others - zero * others.sum(0))
+    tokens, channels = torch.rand(4, 1).double(), torch.rand(1, 256).double()
+    assert torch.allclose((tokens * codes) @ others, tokens * (codes @ others))
+    assert torch.allclose((channels * codes) @ others, codes @ (channels.T * others))  # into the weights
     bits, coarse = 4 + 16 / 32, 4 + 16 / 128
     assert quantise(weight, 32)[1].element_size() == 2
     return {
+        "symmetric": f"{symmetric:.0%}",
+        "shifted": f"{shifted:.0%}",
         "flips": f"{flips:.0%}",
         "loss": f"{loss:.0%}",
         "paired": f"{round(paired, -2):,.0f}",
