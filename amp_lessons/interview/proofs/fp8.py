@@ -218,7 +218,8 @@ def granularity() -> dict[str, object]:
 
     tile = 128
     tokens, weight = torch.randn(tile, 2 * tile), torch.randn(2 * tile, tile)
-    tokens[7] *= 1e5
+    loud = 100_000
+    tokens[7] *= loud
     others = torch.arange(tile) != 7
     square, row = (formats.relative_error(cast(tokens, n, tile)[others], tokens[others]) for n in (tile, 1))
     assert square > 3 * row
@@ -228,6 +229,7 @@ def granularity() -> dict[str, object]:
     assert not torch.equal(cast(tokens, 1, tile).T, cast(tokens.T.contiguous(), 1, tile))
     return {
         "tile": tile,
+        "loud": f"{loud:,}",
         "square": f"{square:.0%}",
         "own": f"{row:.0%}",
         "outlier": 1000,

@@ -271,8 +271,6 @@ def temperature_zero() -> dict[str, object]:
         chosen.append(first.argmax(1))
     assert all(torch.equal(each, winner) for each in chosen)
     return {
-        "differ": f"{differ:.0%}",
-        "kept": f"{kept:.1%}",
         "layers": layers,
         "deep": f"{order_alone[1]:.0%}",
     }
@@ -391,7 +389,6 @@ def trainer_engine() -> dict[str, object]:
         "token": f"{off:.1%}",
         "text": f"{texts.abs().mean().item():.0%}",
         "length": logarithms.shape[1],
-        "mean": f"{mean:.0%}",
     }
 
 
@@ -665,9 +662,6 @@ def head_fp32() -> dict[str, object]:
         "spacing": f"{spacing:g}",
         "probability": f"{probability:.0%}",
         "all": f"{by_all:.0%}",
-        "both": f"{all_in_bf16:.2f}",
-        "behind": f"{behind:.2f}",
-        "head": f"{in_fp32:.0e}",
     }
 
 
@@ -917,7 +911,6 @@ def w4_or_w8() -> dict[str, object]:
         "write8": f"{writing[0] / writing[2]:.1f}",
         "prompt8": f"{prompt[0] / prompt[2]:.1f}",
         "plain": f"{plain:.0%}",
-        "smooth": f"{smooth:.1%}",
     }
 
 
@@ -964,19 +957,9 @@ def kv_fp8() -> dict[str, object]:
     per_channel = error(int4(key, key.abs().amax(0, keepdim=True) / 7), value)
     assert per_token > 1.2 * per_channel  # with integers it does
     return {
-        "values": f"{only_values:.1%}",
-        "both": f"{both:.0%}",
-        "token": f"{per_token:.0%}",
-        "channel": f"{per_channel:.0%}",
         "bytes": 2,
         "normal": f"{torch.finfo(torch.float8_e4m3fn).smallest_normal:.3f}",
         "limit": f"{limit:.0f}",
-        "little": 0.003,
-        "little_off": f"{subnormal[0]:.0%}",
-        "little_scaled": f"{subnormal[1]:.0%}",
-        "huge": 1000,
-        "huge_off": f"{clipped[0]:.0%}",
-        "huge_scaled": f"{clipped[1]:.0%}",
     }
 
 

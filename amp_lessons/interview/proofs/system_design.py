@@ -72,9 +72,7 @@ def diverged() -> dict[str, object]:
     )
     assert math.isclose((exact[0] / exact[1]) / (rounded[0] / rounded[1]) - 1, ratio, rel_tol=1e-6)
     both = math.exp(2 * half_step) - 1
-    pair = torch.tensor(
-        [logit + half_step, logit - half_step]
-    )  # either is a tie, and goes to the same number
+    pair = torch.tensor([logit + half_step, logit - half_step])  # two ties, to the same number
     assert torch.equal(pair.bfloat16().float(), torch.full((2,), logit))
     assert math.isclose(pair.double().softmax(0).div(pair.double().softmax(0)[1])[0] - 1, both, rel_tol=1e-6)
     queries, keys = (1000 * torch.randn(64, 128) for _ in range(2))
