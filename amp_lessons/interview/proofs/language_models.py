@@ -811,9 +811,9 @@ def int4_groups() -> dict[str, object]:
     assert unpaired > 5 * paired
     # Numbers of one sign in four bits, about zero or with a zero point; scales that leave the sum, and do not
     hidden = torch.randn(64, 256).relu()
-    step, fine_step = hidden.max() / 7, hidden.max() / 15
+    wide_step, fine_step = hidden.max() / 7, hidden.max() / 15
     symmetric, shifted = (
-        ((hidden / each).round() * each - hidden).norm() / hidden.norm() for each in (step, fine_step)
+        ((hidden / each).round() * each - hidden).norm() / hidden.norm() for each in (wide_step, fine_step)
     )
     assert symmetric > 1.8 * shifted
     codes, zero, others = torch.randint(16, (4, 256)).double(), 5, torch.randn(256, 3).double()

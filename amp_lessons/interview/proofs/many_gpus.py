@@ -290,7 +290,7 @@ def fsdp_policy() -> dict[str, object]:
     assert math.isclose(((gradient / gradient.norm()) * gradient).sum() / gradient.norm(), 1, rel_tol=1e-5)
 
     def not_reduced(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
-        sharded(model, mesh).set_requires_gradient_sync(False)
+        fully_shard(model, mesh=mesh, mp_policy=policy).set_requires_gradient_sync(False)
         return model
 
     sent = parallel.communication(nn.Linear(64, 64), torch.randn(4, 64), 8, not_reduced)
