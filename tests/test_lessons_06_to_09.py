@@ -49,12 +49,12 @@ def test_what_the_lesson_printed_of_adam_and_clipping_before_unscaling_is_what_a
 
 
 # --- 07: real models
-def norm_after_decay_and_noise(dtype: torch.dtype, lr: float) -> float:
+def norm_after_decay_and_noise(dtype: torch.dtype, lr: float, size: float) -> float:
     """By which part of a weight's norm fused AdamW's decay shortens it, with noise for gradients."""
     norms = []
     for decay in (0.0, 0.1):
         draws = torch.Generator().manual_seed(0)
-        weight = torch.nn.Parameter((0.05 * torch.randn(4000, generator=draws)).to(dtype))
+        weight = torch.nn.Parameter((size * torch.randn(4000, generator=draws)).to(dtype))
         adam = torch.optim.AdamW([weight], lr=lr, weight_decay=decay, fused=True)
         for _ in range(300):
             weight.grad = torch.randn(4000, generator=draws).to(dtype)
@@ -64,15 +64,18 @@ def norm_after_decay_and_noise(dtype: torch.dtype, lr: float) -> float:
 
 
 @pytest.mark.parametrize(
-    ("lr", "said", "least", "most"),
+    ("lr", "size", "said", "least", "most"),
     [
-        (2e-5, "at 2·10⁻⁵ nothing", -0.05, 0.05),
-        (3e-4, "at 3·10⁻⁴ a fifth", 0.15, 0.3),
-        (1e-3, "at a rate of 10⁻³, as here, most of it", 0.7, 1.0),
+        (2e-5, 0.05, "nothing at 2·10⁻⁵", -0.05, 0.05),
+        (3e-4, 0.05, "a fifth at 3·10⁻⁴", 0.15, 0.3),
+        (1e-3, 0.05, "most survives at a rate of 10⁻³", 0.7, 1.0),
+        (3e-4, 0.02, "of weights of 0.02, three quarters at 3·10⁻⁴", 0.65, 0.85),
     ],
 )
-def test_how_much_of_weight_decay_a_fused_adam_keeps_in_bf16_hangs_on_the_rate(lr, said, least, most):
-    in_bf16, in_fp32 = (norm_after_decay_and_noise(dtype, lr) for dtype in (torch.bfloat16, torch.float32))
+def test_how_much_decay_a_fused_adam_keeps_in_bf16_hangs_on_rate_and_size(lr, size, said, least, most):
+    in_bf16, in_fp32 = (
+        norm_after_decay_and_noise(dtype, lr, size) for dtype in (torch.bfloat16, torch.float32)
+    )
     assert least < in_bf16 / in_fp32 < most
     assert said in text("11", "decay-why")
 

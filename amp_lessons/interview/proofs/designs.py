@@ -83,6 +83,10 @@ def pretrain() -> dict[str, object]:
     of_nodes = {name: float(parallel.sent_bytes(name, 1, gpus // node)) for name in sent}
     tensor_parallel = parameters / node * (4 * of_nodes["all-gather"] + 4 * of_nodes["reduce-scatter"])
     assert math.isclose(tensor_parallel, out_bytes, rel_tol=0.02)  # an eighth of each layer, among nodes
+    eighth = parallel.memory_per_rank(parameters // node, gpus // node, "zero2", "zero").total / 1e9
+    assert held("zero2") > usable > 2 * eighth  # weights need no sharding beside it: gathered once, not twice
+    whole_bytes = parameters / node * (2 * of_nodes["all-gather"] + 4 * of_nodes["reduce-scatter"])
+    assert whole_bytes < 0.8 * out_bytes
     hop_s, collectives = 5e-6, 3
     latency_s = layers * collectives * (gpus - 1) * hop_s
     assert out_bytes / link / 10 < latency_s < compute_s / 10  # no reason yet
@@ -91,6 +95,8 @@ def pretrain() -> dict[str, object]:
     saved, nodes, per_node, between_s = 12 * parameters, gpus // 8, 2e9, 8 * 3600
     write_s = saved / (nodes * per_node)
     every_s = math.sqrt(2 * write_s * between_s)
+    copied_s = saved / gpus / 25e9  # what training waits for, if a copy in the host's memory is written later
+    assert write_s < math.sqrt(2 * copied_s * between_s) < every_s / 2
     weights = torch.randn(10_000)
     off = ((weights.bfloat16().float() - weights) / weights).abs().max().item()
     update = 1e-4  # of a weight, as one step moves it
@@ -112,6 +118,7 @@ def pretrain() -> dict[str, object]:
         "lost": f"{1 - in_bf16.size:.0%}",
         "sent": f"{sent_bytes / 1e9:.0f}",
         "link": f"{link / 1e9:.0f}",
+        "whole": f"{whole_bytes / 1e9:.0f}",
         "out": f"{out_bytes / 1e9:.0f}",
         "node": node,
         "sending": f"{out_bytes / link:.1f}",
@@ -152,6 +159,8 @@ def serve() -> dict[str, object]:
 
     per_token = 2 * layers * kv_heads * head * 2  # keys and values, in bf16
     cache = per_token * users * context / 1e9
+    room = 1e9 * (usable - gigabytes["fp8"]) / per_token  # beside FP8's weights, on one GPU
+    assert context < room < users * context
     assert gigabytes["bf16"] + cache < gpus * usable
     with_cache = (gigabytes["bf16"] + cache) * 1e12 / gpu.bytes_per_s / gpus
     halved = (gigabytes["bf16"] / 2 + cache / 2) * 1e12 / gpu.bytes_per_s / gpus
@@ -208,6 +217,7 @@ def serve() -> dict[str, object]:
         "int4": f"{gigabytes['int4']:.0f}",
         "read_bf16": f"{reading['bf16']:.0f}",
         "read_fp8": f"{reading['fp8']:.0f}",
+        "room": f"{room:,.0f}",
         "read_int4": f"{reading['int4']:.0f}",
         "read_several": f"{reading['bf16'] / gpus:.0f}",
         "users": users,

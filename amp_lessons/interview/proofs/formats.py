@@ -288,7 +288,29 @@ def kahan_or_stochastic() -> dict[str, object]:
     upper, lower = (master.view(torch.int32) >> 16).to(torch.int16), master.view(torch.int32).to(torch.int16)
     assert (upper.view(torch.bfloat16).float() - master).abs().max() < FORMATS["bf16"].spacing(4.0)
     assert torch.equal((upper.int() << 16 | lower.int() & 0xFFFF).view(torch.float32), master)
+
+    def stochastic(x: Tensor, bits: Tensor) -> Tensor:
+        """Add random bits below those that bf16 has, and cut them off."""
+        return (((x.view(torch.int32) + bits) >> 16) << 16).view(torch.float32)
+
+    bits = torch.randint(2**16, (100_000,), dtype=torch.int32, generator=draw)
+    low, gap = 1.0, FORMATS["bf16"].spacing(1.0)
+    rounded = stochastic(torch.full((100_000,), low + 0.3 * gap), bits)
+    assert set(rounded.tolist()) == {low, low + gap}
+    assert abs((rounded > low).float().mean() - 0.3) < 0.01  # the part of the gap that is covered
+    assert stochastic(torch.full((100_000,), torch.inf), bits).isinf().all()
+    nans = torch.tensor([0x7F800001, 0x7FFFFFFF], dtype=torch.int32).view(torch.float32)
+    assert nans.isnan().all()
+    assert not stochastic(nans, torch.tensor([0, 1], dtype=torch.int32)).isnan().any()  # inf, and zero
+    steps, replicas = 100, torch.ones(2, 1000)
+    for _ in range(steps):
+        bits = torch.randint(2**16, (2, 1000), dtype=torch.int32, generator=draw)  # each draws its own
+        replicas = stochastic(replicas + 1e-3, bits)
+    apart = (replicas[0] != replicas[1]).float().mean().item()
+    assert apart > 0.5
     return {
+        "steps": steps,
+        "apart": f"{apart:.0%}",
         "extra": lost.itemsize,
         "kahan": weight.item(),
         "plain": plain.item(),

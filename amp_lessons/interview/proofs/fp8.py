@@ -209,7 +209,29 @@ def granularity() -> dict[str, object]:
     by_row = fp8.quantize(tensor, fp8.granularities(_E4M3)["row"])
     assert by_row.underflowed is not None
     assert by_row.underflowed < 0.001 * tensor.numel()  # in eight bits a row is enough here
+
+    def cast(t: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
+        """Round to E4M3 with a scale for each tile."""
+        tiles = t.unflatten(0, (-1, rows)).unflatten(2, (-1, columns))
+        scale = tiles.abs().amax((1, 3), keepdim=True) / _E4M3.max
+        return ((tiles / scale).to(torch.float8_e4m3fn).float() * scale).reshape(t.shape)
+
+    tile = 128
+    tokens, weight = torch.randn(tile, 2 * tile), torch.randn(2 * tile, tile)
+    loud = 100_000
+    tokens[7] *= loud
+    others = torch.arange(tile) != 7
+    square, row = (formats.relative_error(cast(tokens, n, tile)[others], tokens[others]) for n in (tile, 1))
+    assert square > 3 * row
+    even = [formats.relative_error(cast(weight, n, tile), weight) for n in (tile, 1)]
+    assert even[0] < 1.2 * even[1]  # weights have no such rows
+    assert torch.equal(cast(weight, tile, tile).T, cast(weight.T.contiguous(), tile, tile))
+    assert not torch.equal(cast(tokens, 1, tile).T, cast(tokens.T.contiguous(), 1, tile))
     return {
+        "tile": tile,
+        "loud": f"{loud:,}",
+        "square": f"{square:.0%}",
+        "own": f"{row:.0%}",
         "outlier": 1000,
         "tensor": f"{lost['tensor']:.0%}",
         "row": f"{lost['row']:.0%}",

@@ -280,7 +280,34 @@ def fsdp_policy() -> dict[str, object]:
         torch.bfloat16,
         torch.float16,
     )  # the policy casts, autocast has the last word
-    return {"norm": "bf16", "gathered": "bf16", "reduced": "fp32"}
+    # Clipping eight shards of one gradient, by the norm of all or each by its own
+    gradient = torch.randn(8, 64) * torch.logspace(-1, 1, 8)[:, None]
+    squares = gradient.square().sum(1)  # what the ranks add up
+    assert torch.allclose(squares.sum().sqrt(), gradient.norm())
+    apart = gradient / squares.sqrt()[:, None].clamp(min=1)
+    turned = math.degrees(math.acos((apart * gradient).sum() / (apart.norm() * gradient.norm())))
+    assert turned > 10
+    assert math.isclose(((gradient / gradient.norm()) * gradient).sum() / gradient.norm(), 1, rel_tol=1e-5)
+
+    def not_reduced(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
+        fully_shard(model, mesh=mesh, mp_policy=policy).set_requires_gradient_sync(False)
+        return model
+
+    sent = parallel.communication(nn.Linear(64, 64), torch.randn(4, 64), 8, not_reduced)
+    assert {row.collective for row in sent.rows} == {"all-gather"}  # gradients stay, whole
+    param = importlib.import_module("torch.distributed.fsdp._fully_shard._fsdp_param").FSDPParam
+    assert ".to(self.reduce_dtype)" in inspect.getsource(param.to_accumulated_grad_if_needed)
+    billions = 7
+    return {
+        "norm": "bf16",
+        "gathered": "bf16",
+        "reduced": "fp32",
+        "ranks": 8,
+        "turned": f"{turned:.0f}",
+        "billions": billions,
+        "whole": 4 * billions,
+        "shard": f"{4 * billions / 8:g}",
+    }
 
 
 def reduce_dtype() -> dict[str, object]:

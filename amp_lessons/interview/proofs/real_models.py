@@ -63,7 +63,17 @@ def bf16_checkpoint() -> dict[str, object]:
     assert there.isfinite().all()
     assert torch.equal(there == 0, codes == 0)  # neither end of the range is lost
     assert (there.float() != codes.float()).any()  # and precision is
-    return {"largest": f"{torch.finfo(torch.float16).max:.0f}", "bf16": f"{FORMATS['bf16'].max:.0e}"}
+    normal, least = torch.finfo(torch.float16).tiny, 2.0**-25  # half of the smallest subnormal number
+    tiny = torch.tensor([least, 1.01 * least, 0.9 * normal]).bfloat16()
+    exported = tiny.half()
+    assert (exported == 0).tolist() == [True, False, False]
+    assert exported[1] != tiny[1].float()  # a subnormal has fewer bits
+    return {
+        "normal": f"{normal:.0e}",
+        "least": f"{least:.0e}",
+        "largest": f"{torch.finfo(torch.float16).max:.0f}",
+        "bf16": f"{FORMATS['bf16'].max:.0e}",
+    }
 
 
 def bf16_finetune() -> dict[str, object]:

@@ -171,7 +171,15 @@ def why_slower() -> dict[str, object]:
         (weight @ weight).sum().backward()
     assert weight.grad is not None
     assert weight.dtype == weight.grad.dtype == torch.float32  # optimizer and communication work on these
-    return {"operations": rows, "casts": casts}
+    rate = measure.GPUS["A100 SXM 80 GB"].flop_per_s
+    over_tf32, over_fp32 = rate["bf16"] / rate["tf32"], rate["bf16"] / rate["fp32"]
+    assert over_tf32 < over_fp32 / 4
+    return {
+        "operations": rows,
+        "casts": casts,
+        "over_tf32": f"{over_tf32:.0f}",
+        "over_fp32": f"{over_fp32:.0f}",
+    }
 
 
 def timing() -> dict[str, object]:
