@@ -210,7 +210,7 @@ def granularity() -> dict[str, object]:
     assert by_row.underflowed is not None
     assert by_row.underflowed < 0.001 * tensor.numel()  # in eight bits a row is enough here
 
-    def cast(t: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
+    def tiled(t: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
         """Round to E4M3 with a scale for each tile."""
         tiles = t.unflatten(0, (-1, rows)).unflatten(2, (-1, columns))
         scale = tiles.abs().amax((1, 3), keepdim=True) / _E4M3.max
@@ -221,12 +221,12 @@ def granularity() -> dict[str, object]:
     loud = 100_000
     tokens[7] *= loud
     others = torch.arange(tile) != 7
-    square, row = (formats.relative_error(cast(tokens, n, tile)[others], tokens[others]) for n in (tile, 1))
+    square, row = (formats.relative_error(tiled(tokens, n, tile)[others], tokens[others]) for n in (tile, 1))
     assert square > 3 * row
-    even = [formats.relative_error(cast(weight, n, tile), weight) for n in (tile, 1)]
+    even = [formats.relative_error(tiled(weight, n, tile), weight) for n in (tile, 1)]
     assert even[0] < 1.2 * even[1]  # weights have no such rows
-    assert torch.equal(cast(weight, tile, tile).T, cast(weight.T.contiguous(), tile, tile))
-    assert not torch.equal(cast(tokens, 1, tile).T, cast(tokens.T.contiguous(), 1, tile))
+    assert torch.equal(tiled(weight, tile, tile).T, tiled(weight.T.contiguous(), tile, tile))
+    assert not torch.equal(tiled(tokens, 1, tile).T, tiled(tokens.T.contiguous(), 1, tile))
     return {
         "tile": tile,
         "loud": f"{loud:,}",
