@@ -39,6 +39,7 @@ _TENSOR_CORES_SINCE: dict[str, Capability] = {
 # TU116 and TU117 report Turing's capability 7.5 but have no tensor cores.
 _TURING_WITHOUT_TENSOR_CORES = re.compile(r"GTX 16\d\d|\bMX450\b|\bT(400|500|550|600|1000|1200)\b")
 
+SLOW_BF16 = "This CPU has no instructions for bf16: its bf16 matrix products take longer than those in fp32."
 SLOW_FP16 = (
     "This CPU has no fast fp16 kernel: fp16 matrix products take several to a hundred times as long as fp32."
 )
@@ -332,6 +333,8 @@ def _gpu_warnings(gpu: Gpu) -> tuple[str, ...]:
 
 def _cpu_warnings(cpu: Cpu, obstacle: str | None) -> tuple[str, ...]:
     found = [f"No GPU in use ({obstacle}): autocast('cuda') and GradScaler('cuda') switch themselves off."]
+    if cpu.bf16 == "fallback":
+        found.append(SLOW_BF16)
     if cpu.fp16 == "fallback":
         found.append(SLOW_FP16)
     if apple_gpu():

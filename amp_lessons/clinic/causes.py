@@ -189,6 +189,19 @@ HALF_WEIGHTS = End(
     + _WATCH
     + "print({name: layer.lost_update_fraction for name, layer in seen.layers.items()})",
 )
+HALF_STATE = End(
+    "The optimizer's state is 16-bit, as it is for 16-bit weights. At β₂ = 0.999 Adam's mean square takes a "
+    "thousandth of each square, which bf16 rounds away where the average is half as large: it cannot rise, "
+    "and steps stay too long.",
+    "Keep fp32 weights, and with them fp32 state, under autocast; or β₂ = 0.95, at which bf16 follows.",
+    "07",
+    "print({p.dtype for p in model.parameters()})\n"
+    "for dtype in (torch.float32, torch.bfloat16):\n"
+    "    square = torch.full((1,), 0.01, dtype=dtype)\n"
+    "    for _ in range(5000):\n"
+    "        square.mul_(0.999).add_(0.001 * 0.13**2)\n"
+    "    print(dtype, f'5,000 gradients of 0.13: the mean square is {square.item():.4f} of 0.0169')",
+)
 UNDERFLOW = End(
     "The gradients vanish in fp16: the loss is not multiplied by a scale, or backward was called on the loss "
     "and not on the product.",
@@ -239,8 +252,8 @@ NOT_AMP = End(
 
 # --- ends: it rises, though nothing is NaN
 TOO_FAST = End(
-    "It is not the precision: the learning rate is too high, the warm-up too short, or Adam, after a quiet "
-    "time, makes a step of up to three times the learning rate from one large gradient.",
+    "It is hardly the precision: the learning rate is too high, the warm-up too short, or Adam, after a "
+    "quiet time, makes a step of up to three times the learning rate from one large gradient.",
     "A lower rate or a longer warm-up; clip by the norm of the true gradients; β₂ = 0.95, which forgets "
     "sooner. Look at the batch before the jump.",
     "06",
@@ -322,7 +335,8 @@ FP8_OUTLIERS = End(
     "Outliers have grown: one scale per tensor, or one from earlier steps, clips them or loses what is small "
     "beside them.",
     "Current scales instead of delayed ones; then a scale per row or block, with more layers in bf16. "
-    "Evaluate the same weights in bf16: if that is as bad, it is not FP8.",
+    "Evaluate the same weights in bf16: if that is good, the casts hurt now; if it is as bad, go on in bf16 "
+    "from weights of before. Only if that gets as bad too, it is not FP8.",
     "09",
     "def look(module, inputs, output):\n"
     "    sizes = inputs[0].detach().flatten(0, -2).abs().amax(0)\n"

@@ -73,7 +73,9 @@ _DO_THE_WEIGHTS_MOVE = _ask(
             },
         ),
         "not at all, or only some; the weights are bf16 or fp16": causes.HALF_WEIGHTS,
-        "not at all, or only some; fp32 weights, autocast in fp16, the scale stands": causes.UNDERFLOW,
+        "not at all, or only some; fp32 weights, autocast in fp16, the scale stands": _ask(
+            "Are most of their gradients zero?", {"yes": causes.UNDERFLOW, "no": causes.NOT_STEPPED}
+        ),
         "not at all, or only some; fp32 weights, autocast in bf16": causes.NOT_STEPPED,
         "five to thousands of times less far than in fp32; the loss is scaled": causes.CLIPPED,
         "five to thousands of times less far than in fp32; the loss is not scaled": _ask(
@@ -198,10 +200,10 @@ SYMPTOMS = _ask(
             {
                 "inf or NaN at some step, and the step is made": causes.UNGUARDED,
                 "a number at every step": _ask(
-                    "And in fp32, from the same weights, on the same batches?",
+                    "And in fp32, from weights of before the trouble, on the same batches?",
                     {
                         "it rises or jumps as well": causes.TOO_FAST,
-                        "only in 16 bits; the weights are bf16 or fp16": causes.HALF_WEIGHTS,
+                        "only in 16 bits; the weights are bf16 or fp16": causes.HALF_STATE,
                         "only in 16 bits; fp32 weights, under autocast": causes.TOO_COARSE,
                     },
                 ),

@@ -49,7 +49,7 @@ def explain_page() -> Page:
 
 def explain_script() -> str:
     """Return the script that brings the patterns by which a text is known: Python's are JavaScript's, too."""
-    return as_script("window.ampMessages", [[each.name, each.patterns] for each in MESSAGES])
+    return as_script("window.ampMessages", [[each.name, each.patterns, each.unless] for each in MESSAGES])
 
 
 # What a pattern leaves open is three dots in its wording, which of several words has the first.

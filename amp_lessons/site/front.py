@@ -71,7 +71,7 @@ def _frames(shelf: Shelf) -> list[str]:
 
 
 def _routes() -> Markup:
-    folded = Markup("<details><summary><b>{}</b>, {}{}</summary>{}</details>").format
+    folded = Markup("<details><summary><strong>{}</strong>, {}{}</summary>{}</details>").format
     return Markup("").join(
         folded(each.title, each.to, each.takes, Markup(linked(markdown2html_mistune(each.steps(Kept())))))
         for each in ROUTES

@@ -72,7 +72,7 @@ def test_a_page_shows_what_a_notebook_shows(open_page, in_notebook, dtype, expon
     for name, outline in in_notebook.page.outlines.items():
         assert page.locator(f"#{name} path").first.get_attribute("d") == outline
     zones = re.findall(r"<!-- (becomes zero|subnormal|normal|overflow) -->", in_notebook.page.drawing)
-    drawn = page.locator(".amp-live svg").first.evaluate("each => each.outerHTML")
+    drawn = "".join(page.locator(".amp-live svg").evaluate_all("all => all.map((each) => each.outerHTML)"))
     assert zones
     assert re.findall(r"<!-- (becomes zero|subnormal|normal|overflow) -->", drawn) == zones
 
@@ -136,7 +136,7 @@ LINES = """() => [...document.querySelectorAll("pre:not(.prose)")].flatMap((code
 def test_code_on_a_phone_keeps_its_lines_and_scrolls(open_page):
     page = open_page("03_loss_scaling", width=390)
     lines = page.evaluate(LINES)
-    assert len(lines) > 20
+    assert len(lines) > 15
     assert [(there, high) for there, high in lines if there != high] == []
     code = page.locator("#cell-fails-loop pre")
     code.focus()

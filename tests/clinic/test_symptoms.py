@@ -71,7 +71,7 @@ TRUE_IN_BF16 = [
     *(causes.NOT_STEPPED, causes.STALE, causes.NOT_AMP, causes.CPU, causes.SMALL, causes.FP32_PART),
     *(causes.GRAPHS, causes.NOT_HALVED, causes.AVERAGE, causes.LONG, causes.METRIC, causes.RESTART),
     *(causes.AUDIT, causes.STATISTICS, causes.TOO_FAST, causes.TOO_COARSE, causes.PARTED, causes.WEIGHED),
-    *(causes.REDUCED, causes.FP8_UNSCALED, causes.FP8_OUTLIERS, causes.FP8_SMALL),
+    *(causes.REDUCED, causes.HALF_STATE, causes.FP8_UNSCALED, causes.FP8_OUTLIERS, causes.FP8_SMALL),
 ]
 TRUE_WITH_A_SCALER = [causes.ALWAYS, causes.BF16_SCALER, causes.CLIPPED, causes.ANEW]
 

@@ -89,7 +89,7 @@ def arithmetic(event: events.Arithmetic, memory: Memory) -> Iterator[Verdict]:
         yield likely(_eps_vanishes(facts["constant"], event.dtype), "what it protects may never come near 0")
     elif event.code == "masked_row_nan":
         chosen = f"{facts['constant']:.3g} was put into {half} numbers"
-        how = f"it is beyond {half}, where it becomes -inf, and softmax of nothing else divides zero by zero"
+        how = f"it is beyond {half}, where it becomes -inf, and softmax of nothing else is NaN"
         yield likely(
             catalogue.precision.masked_row_nan(chosen, how), "a row without a single open place would show it"
         )

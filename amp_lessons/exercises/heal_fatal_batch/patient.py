@@ -71,7 +71,7 @@ CASE = Case(
     code="masked_row_nan",
     diagnoses=(
         Diagnosis(
-            "-1e9 becomes -inf in fp16, and a query without any key to see divides zero by zero",
+            "-1e9 becomes -inf in fp16, and a query without any key to see has no finite maximum to subtract",
             "On a CPU, torch.where says nothing of it; rows with one key at least bear -inf, and the batch "
             "has one without.",
             right=True,

@@ -3,13 +3,15 @@
   "use strict";
   const said = document.getElementById("said");
   const meaning = document.getElementById("meaning");
-  const known = window.ampMessages.map(([name, patterns]) => [name, patterns.map((each) => new RegExp(each, "g"))]);
+  const compiled = (patterns) => patterns.map((each) => new RegExp(each, "g"));
+  const known = window.ampMessages.map(([name, patterns, unless]) => [name, compiled(patterns), compiled(unless)]);
 
   // Of a log that says several things, the last error counts, or the last warning: as `amp-lessons explain` does it.
   window.ampExplain = (text) => {
     const line = text.trim().split(/\s+/).join(" ");
     let best = null;
-    for (const [name, patterns] of known) {
+    for (const [name, patterns, unless] of known) {
+      if (unless.some((each) => line.search(each) >= 0)) continue;
       const places = patterns.flatMap((each) => [...line.matchAll(each)].map((found) => found.index));
       if (!places.length) continue;
       const at = places.reduce((most, each) => Math.max(most, each));
