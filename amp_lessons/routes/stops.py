@@ -134,12 +134,16 @@ class Route:
         behind = self.stops[done[-1] + 1 if done else 0 :]
         return behind[0] if behind else None
 
-    def steps(self, kept: Kept) -> str:
-        """Return the stops as a numbered list in markdown, what was done marked; links lead to neighbours."""
-        following = self.next_stop(kept)
+    def steps(self, kept: Kept | None = None) -> str:
+        """Return the stops as a numbered list in markdown; links lead to neighbours.
+
+        With what a learner has ``kept``, what was done is marked, and what comes next.
+        """
+        done = [kept is not None and stop.done(kept) for stop in self.stops]
+        following = self.next_stop(kept) if kept is not None else None
         return "\n".join(
-            f"1. {'✓ ' * stop.done(kept)}{stop.as_markdown('')}{' ← next' * (stop is following)}"
-            for stop in self.stops
+            f"1. {'✓ ' * was_done}{stop.as_markdown('')}{' ← next' * (stop is following)}"
+            for was_done, stop in zip(done, self.stops, strict=True)
         )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from markupsafe import Markup
 from nbconvert.filters import markdown2html_mistune
 
-from amp_lessons.exercises.scores import Kept
 from amp_lessons.lessons import shipped
 from amp_lessons.lessons.shipped import Head
 from amp_lessons.routes import overview
@@ -73,7 +72,7 @@ def _frames(shelf: Shelf) -> list[str]:
 def _routes() -> Markup:
     folded = Markup("<details><summary><strong>{}</strong>, {}{}</summary>{}</details>").format
     return Markup("").join(
-        folded(each.title, each.to, each.takes, Markup(linked(markdown2html_mistune(each.steps(Kept())))))
+        folded(each.title, each.to, each.takes, Markup(linked(markdown2html_mistune(each.steps()))))
         for each in ROUTES
     )
 

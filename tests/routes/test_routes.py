@@ -8,7 +8,6 @@ import pytest
 
 from amp_lessons import quizzes
 from amp_lessons.exercises import scores
-from amp_lessons.exercises.scores import Kept
 from amp_lessons.keeping import answers, cores, progress
 from amp_lessons.lessons import shipped
 from amp_lessons.routes import minutes, overview
@@ -34,7 +33,7 @@ def links_in(text):
 
 @pytest.mark.parametrize("each", ROUTES, ids=lambda each: each.id)
 def test_every_link_of_a_route_leads_to_a_heading(each):
-    links = links_in(each.steps(Kept()))
+    links = links_in(each.steps())
     assert len(links) == sum(not isinstance(stop, Command) for stop in each.stops)
     for file, heading in links:
         assert not heading or heading in map(anchor, headings_of(file)), f"{file} has no {heading!r}"

@@ -235,6 +235,7 @@ def test_the_front_page_shows_every_route(site):
     assert [
         route.title for route in ROUTES if f"<strong>{html.escape(route.title)}</strong>" not in text
     ] == []
+    assert "← next" not in text, "the page knows nothing of a learner"
 
 
 class Words(HTMLParser):
