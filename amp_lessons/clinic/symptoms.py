@@ -90,19 +90,25 @@ _DO_THE_WEIGHTS_MOVE = _ask(
     },
 )
 _GO_BACK = "Go back to the last finite weights. What is the loss of the batch with which it began?"
+
+
+def _back_in_fp16(a_number: End) -> SymptomQuestion:
+    return _ask(
+        _GO_BACK,
+        {
+            "NaN or inf in fp16, a number in fp32": causes.FORWARD,
+            "NaN or inf in both": causes.IN_FP32_TOO,
+            "a number in both": a_number,
+        },
+    )
+
+
 _ARE_THE_WEIGHTS_FINITE_IN_FP16 = _ask(
     "Are the weights finite, and below 65,504?",
     {
         "yes": _in_fp32_too(causes.FORWARD),
         "finite, and some are above 65,504": causes.TOO_LARGE,
-        "no": _ask(
-            _GO_BACK,
-            {
-                "NaN or inf in fp16, a number in fp32": causes.FORWARD,
-                "NaN or inf in both": causes.IN_FP32_TOO,
-                "a number in both": causes.PAST_SCALER,
-            },
-        ),
+        "no": _back_in_fp16(causes.PAST_SCALER),
     },
 )
 _FROM_WHEN_IN_FP16 = _ask(
@@ -118,17 +124,7 @@ _FROM_WHEN_IN_FP16 = _ask(
 )
 _IN_FP16_WEIGHTS = _ask(
     "Are the weights finite?",
-    {
-        "yes": _in_fp32_too(causes.FORWARD),
-        "no": _ask(
-            _GO_BACK,
-            {
-                "NaN or inf in fp16, a number in fp32": causes.FORWARD,
-                "NaN or inf in both": causes.IN_FP32_TOO,
-                "a number in both": causes.FP16_ADAM,
-            },
-        ),
-    },
+    {"yes": _in_fp32_too(causes.FORWARD), "no": _back_in_fp16(causes.FP16_ADAM)},
 )
 _THE_LAST_FINITE_WEIGHTS_IN_BF16 = _ask(
     _GO_BACK,

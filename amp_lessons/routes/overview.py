@@ -17,20 +17,30 @@ _HEAD = ("lesson", "core", "deeper", "exercises solved", "questions answered")
 
 def table(kept: Kept) -> Table:
     """Return one row a lesson, and what is due. Raises FileNotFoundError where the lessons did not come."""
-    heads = shipped.heads()
-    found = [scores.score(head.number, kept) for head in heads]
-    rows = [_row(head, score) for head, score in zip(heads, found, strict=True)]
-    done = sum(bool(each.done_at) for each in found)
-    caption = f"{done} of {counted(len(heads), 'core')} done; {hours(heads)}"
-    return Table(_HEAD, rows, caption, [due(kept), *filter(None, [kept.message])])
+    found = _scored(kept)
+    rows = [_row(head, score) for head, score in found]
+    return Table(_HEAD, rows, _caption(found), _notes(kept))
 
 
 def as_markdown(route: Route, kept: Kept) -> str:
     """Return a route's stops as steps, what was done marked, above all lessons; links lead to neighbours."""
-    mapped = table(kept)
-    lessons = [_item(head, scores.score(head.number, kept)) for head in shipped.heads()]
-    parts = [f"**{route.title}**, {route.to}{route.takes}:", route.steps(kept), f"**{mapped.caption}**"]
-    return "\n\n".join([*parts, "\n".join(lessons), *mapped.notes])
+    found = _scored(kept)
+    lessons = "\n".join(_item(head, score) for head, score in found)
+    steps = [f"**{route.title}**, {route.to}{route.takes}:", route.steps(kept)]
+    return "\n\n".join([*steps, f"**{_caption(found)}**", lessons, *_notes(kept)])
+
+
+def _scored(kept: Kept) -> list[tuple[Head, Score]]:
+    return [(head, scores.score(head.number, kept)) for head in shipped.heads()]
+
+
+def _caption(found: list[tuple[Head, Score]]) -> str:
+    done = sum(bool(score.done_at) for _, score in found)
+    return f"{done} of {counted(len(found), 'core')} done; {hours([head for head, _ in found])}"
+
+
+def _notes(kept: Kept) -> list[str]:
+    return [due(kept), *filter(None, [kept.message])]
 
 
 def _item(head: Head, score: Score) -> str:

@@ -74,7 +74,8 @@ def test_without_a_kernel_every_way_can_be_read(tree):
     rows = [line for line in bundle["text/markdown"].splitlines() if line.startswith("- ")]
     assert len(rows) == len(list(paths())) == tree.stand_in().count("<li>")
     assert all(f"**{path.end.cause}**" in row for path, row in zip(paths(), rows, strict=True))
-    assert rows[0].startswith("- In which dtype? fp16, by autocast · From when on? from the first batch · ")
+    first = "- In which dtype? fp16, by autocast · From when on? from the first batch · And in fp32, "
+    assert rows[0].startswith(first)
     assert "Are the weights finite, and below 65,504? yes" in bundle["text/markdown"]
     assert bundle["text/plain"].splitlines()[:2] == ["What do you see?", "- the loss is NaN or inf"]
 

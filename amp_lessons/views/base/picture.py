@@ -6,7 +6,7 @@ import base64
 import io
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -32,13 +32,15 @@ class Picture:
     The technique is matplotlib's own: https://matplotlib.org/stable/users/explain/animations/blitting.html
     """
 
-    def __init__(self, figure: Figure, moving: Sequence[Artist] = ()) -> None:
+    def __init__(
+        self, figure: Figure, moving: Sequence[Artist] = (), narrow: Callable[[], Picture] | None = None
+    ) -> None:
         """Keep ``figure``; ``moving`` are the artists that change from frame to frame.
 
-        ``narrow`` may be given another picture of the same, which a phone shows where figures are drawings.
+        ``narrow`` makes another picture of the same, which a phone shows where figures are drawings.
         """
         self.figure = figure
-        self.narrow: Picture | None = None
+        self._make_narrow = narrow
         self.moving = tuple(moving)
         for artist in self.moving:
             artist.set_animated(True)
@@ -51,6 +53,11 @@ class Picture:
         """Return the width and height in CSS pixels."""
         width, height = self.figure.get_size_inches()
         return round(width * PX_PER_INCH), round(height * PX_PER_INCH)
+
+    @cached_property
+    def narrow(self) -> Picture | None:
+        """Return the picture for a phone, made when it is first asked for; None where there is none."""
+        return self._make_narrow() if self._make_narrow else None
 
     @cached_property
     def narrowest(self) -> int:

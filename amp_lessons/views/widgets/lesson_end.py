@@ -14,7 +14,6 @@ from amp_lessons.lessons import shipped
 from amp_lessons.lessons.shipped import FIRST
 from amp_lessons.routes import overview
 from amp_lessons.text.words import counted, listed
-from amp_lessons.views.base import shown
 from amp_lessons.views.base.picture import CAPTION_STYLE
 from amp_lessons.views.base.style import ACCENT, GRID
 from amp_lessons.views.widgets.counting import Counting, kept_or_message
@@ -115,13 +114,9 @@ class LessonEnd(Counting):
             return f"**That was “{route.title}”, to its end.** {on} · {back}"
         return f"{on} · {back}"
 
-    def _ipython_display_(self, **kwargs: Any) -> None:
-        """Put the links below as an output of their own: there the page knows where they lead."""
-        try:
-            super()._ipython_display_(**kwargs)
-        except NotImplementedError:
-            shown.publish(self._repr_mimebundle_())
-        shown.publish({"text/markdown": self.way_on(), "text/plain": self.way_on()})
+    def linked(self) -> str:
+        """Return the way on."""
+        return self.way_on()
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         """Leave the learner's progress out, so that a stored strip is the same for everyone."""

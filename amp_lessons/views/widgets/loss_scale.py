@@ -193,9 +193,9 @@ class CensusPicture(Picture):
             axes.set_xlabel(f"size of the gradient × loss scale{line}")
             axes.set_ylabel("% of gradients" if frame.upright else "% of gradients that are not zero")
             self._bars = FateBars(axes, *frame.exponents)
-        super().__init__(figure, self._bars.artists)
-        if frame is _WIDE:
-            self.narrow = CensusPicture(census, 1.4 * headroom, _NARROW)  # upright names stand deeper
+        # Names that stand upright reach deeper.
+        narrow = (lambda: CensusPicture(census, 1.4 * headroom, _NARROW)) if frame is _WIDE else None
+        super().__init__(figure, self._bars.artists, narrow)
         axes.set_ylim(0, headroom * max(self.update(census), 1.0))
 
     def update(self, census: Census) -> float:

@@ -12,9 +12,8 @@ from amp_lessons.keeping.progress import ProgressError
 from amp_lessons.routes import overview
 from amp_lessons.routes.catalogue import ROUTES
 from amp_lessons.routes.stops import Route
-from amp_lessons.views.base import shown
 from amp_lessons.views.base.controls import dropdown
-from amp_lessons.views.base.picture import CAPTION_STYLE, sentence_html
+from amp_lessons.views.base.picture import sentence_html
 from amp_lessons.views.widgets.counting import Counting, count_again, kept_or_message
 
 _TITLES = {each.title: each for each in ROUTES}
@@ -30,7 +29,7 @@ class Map(Counting):
         self._chosen = dropdown("What brought you here?", list(_TITLES), kept_route.title)
         self._chosen.observe(lambda _: self._keep(), "value")
         self._unkept = ""
-        self._next, self._name = ipywidgets.HTML(), ""
+        self._next = ipywidgets.HTML()
         super().__init__([self._chosen, self._next], layout={"max_width": "900px"})
         self.add_class("amp-map")
         self.count_from_now_on()
@@ -54,11 +53,9 @@ class Map(Counting):
     def refresh(self) -> None:
         """Count again what was done."""
         self._kept, self._message = kept_or_message()
-        self._next.value = Markup('<p aria-live="polite" style="margin:0;{}">{}</p>').format(
-            CAPTION_STYLE, self._step()
-        )
-        if self._name:
-            shown.publish(self._lessons(), self._name, anew=True)
+        self._next.value = sentence_html(overview.next_step(self._route, self._kept))
+        if self._linked_as:
+            self.publish_linked(anew=True)
 
     def _keep(self) -> None:
         """Keep the choice, which the ends of lessons go by too; a file that cannot be written keeps none."""
@@ -68,24 +65,13 @@ class Map(Counting):
             self._unkept = str(error)
         count_again()
 
-    def _step(self) -> str:
-        return overview.next_step(self._route, self._kept)
-
     def stand_in(self) -> Markup:
         """Say what the control would do."""
         return sentence_html(_RUN)
 
-    def _lessons(self) -> dict[str, str]:
-        return {"text/markdown": self.said, "text/plain": self.said}
-
-    def _ipython_display_(self, **kwargs: Any) -> None:
-        """Put route and lessons below as an output of their own: there the page knows where links lead."""
-        try:
-            super()._ipython_display_(**kwargs)
-        except NotImplementedError:
-            shown.publish(self._repr_mimebundle_())
-        self._name = self._name or f"amp-map-{id(self)}"
-        shown.publish(self._lessons(), self._name)
+    def linked(self) -> str:
+        """Return route and lessons."""
+        return self.said
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         """Say as text what the control would do."""

@@ -87,10 +87,9 @@ def _in_words(bars: Mapping[str, float]) -> dict[str, str]:
     """Return each number in two digits, behind the first with its share of that one."""
     first, *others = bars
     words = {precision: _two_digits(value) for precision, value in bars.items()}
-    shares = {
-        precision: f"{words[precision]} ({percent(bars[precision], bars[first])})" for precision in others
-    }
-    return {first: words[first], **shares}
+    for precision in others:
+        words[precision] += f" ({percent(bars[precision], bars[first])})"
+    return words
 
 
 def _two_digits(value: float) -> str:

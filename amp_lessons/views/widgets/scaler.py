@@ -112,19 +112,17 @@ def _listed(steps: tuple[int, ...], most: int = 8) -> str:
 
 def timeline_picture(timeline: ScalerTimeline) -> Picture:
     """Draw the loss scale of every step, the clean steps counted towards growth, and the skipped steps."""
-    picture = _picture(timeline, (9, 3.9), left=0.09)
-    picture.narrow = _picture(timeline, (3.5, 3.9), left=0.2)
-    return picture
+    return Picture(_figure(timeline, 9, left=0.09), narrow=lambda: Picture(_figure(timeline, 3.5, left=0.2)))
 
 
-def _picture(timeline: ScalerTimeline, size: tuple[float, float], left: float) -> Picture:
+def _figure(timeline: ScalerTimeline, width: float, left: float) -> Figure:
     with house_style():
-        figure = Figure(figsize=size)
+        figure = Figure(figsize=(width, 3.9))
         sides = {"left": left, "right": 0.985, "top": 0.9, "bottom": 0.13}
         axes = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": [3, 1], **sides})
         _draw_scale(axes[0], timeline)
         _draw_count(axes[1], timeline)
-    return Picture(figure)
+    return figure
 
 
 def _counted(step: ScalerStep, growth_interval: int) -> int:
