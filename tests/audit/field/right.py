@@ -322,4 +322,17 @@ for window in range(4):
 """,
         "fp16 autocast, weights in fp32, scaler on",
     ),
+    "slow weights that go half of the way, time after time": (
+        """
+slow = copy.deepcopy(model).requires_grad_(False)
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0**24)
+for step in range(20):
+    fp16_step(*batch())
+    with torch.no_grad():
+        for kept, weight in zip(slow.parameters(), model.parameters()):
+            kept.mul_(0.5).add_(weight, alpha=0.5)
+            weight.copy_(kept)
+""",
+        "scaler on",
+    ),
 }

@@ -311,4 +311,22 @@ for step in range(8):
     scaler.step(optimizer)
     scaler.update()
 """,
+    "average_on_skipped_step, with YOLO's ramp": """
+average = copy.deepcopy(model).requires_grad_(False)
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0**24)
+for step in range(20):
+    fp16_step(*batch())
+    decay, new = 0.9999 * (1 - math.exp(-(step + 1) / 2000)), model.state_dict()
+    for name, kept in average.state_dict().items():
+        kept *= decay
+        kept += (1 - decay) * new[name].detach()  # mend
+""",
+    "average_on_skipped_step, with a ramp, by lerp_": """
+average = copy.deepcopy(model).requires_grad_(False)
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0**24)
+for step in range(20):
+    fp16_step(*batch())
+    for kept, weight in zip(average.parameters(), model.parameters()):
+        kept.lerp_(weight.detach(), 1 - min(0.999, (1 + step) / (10 + step)))  # mend
+""",
 }
