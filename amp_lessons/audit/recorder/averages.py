@@ -135,7 +135,7 @@ class Averages:
     def _is_of_average(self, part: Any, average: Any) -> bool:
         """Whether a moving average takes in that part: a small one, or on a ramp less than the time before.
 
-        Half and half, time after time, is no average of many steps: a second optimizer's way of looking ahead.
+        Half and half, time after time, is no average of many steps, but slow weights that look ahead.
         """
         if _is_small(part) or not isinstance(part, float) or not 0.0 < part <= 1.0:
             return _is_small(part)
