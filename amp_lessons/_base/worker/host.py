@@ -78,6 +78,7 @@ class Host(Connection):
         )
         theirs.close()
         self._ready = False
+        self._imported: set[str] = set()
 
     def ask(self, word: str, *request: Any, ends: Sequence[int] = ()) -> int:
         """Send a request, once the host has started; return and raise as a connection does."""
@@ -88,6 +89,12 @@ class Host(Connection):
             self._control.settimeout(_ANSWER_S)
             self._ready = True
         return super().ask(word, *request, ends=ends)
+
+    def have_imported(self, name: str) -> None:
+        """Let it import a module once, and warm up what that has to; raises as ``ask``."""
+        if name not in self._imported:
+            self.ask("import", name)
+            self._imported.add(name)
 
     @property
     def lives(self) -> bool:

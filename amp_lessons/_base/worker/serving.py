@@ -86,6 +86,8 @@ class _Host:
             result = self._fork_judge(control, rest, ends)
         elif word == "resident":
             result = _resident(rest[0])
+        elif word == "import":
+            result = _imported(rest[0])
         else:
             result = self._end(control, rest[0])
         for end in ends:
@@ -140,6 +142,12 @@ class _Host:
                     os.kill(each, signal.SIGKILL)
                 _wait(each, 0)
         return status
+
+
+def _imported(name: str) -> int:
+    """Import a module, and let it compute what its functions will ask for again: all forks have it then."""
+    getattr(importlib.import_module(name), "warm_up", int)()
+    return 0
 
 
 def _resident(pid: int) -> int:
@@ -232,7 +240,7 @@ class _Server:
                 message = encode({"ok": self._result(request)})
                 sys.stdout.flush()
             except BaseException as error:
-                message = encode({"raised": _told(error)})
+                message = encode({"raised": told(error)})
             self._connection.sendall(message)
 
     def receive(self) -> Any:
@@ -287,7 +295,7 @@ def _loaded(request: dict[str, Any]) -> list[Any]:
     return list(cloudpickle.loads(request["pickle"].numpy().tobytes()))
 
 
-def _told(error: BaseException) -> list[Any]:
+def told(error: BaseException) -> list[Any]:
     """Say what was raised: the names of its classes, its first line, and the learner's innermost line."""
     try:
         kinds = [each.__name__ for each in type(error).__mro__]
