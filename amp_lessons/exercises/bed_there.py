@@ -39,7 +39,7 @@ def uncallable(value: Any, count: int, keywords: list[str]) -> list[str] | None:
 
 
 def call(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Call a function; return its result, the operations it called, its arguments as they are now, what is left."""
+    """Call a function; return its result, the operations called, its arguments afterwards, what is left."""
     before = _settings()
     with _Operations() as operations:
         result = function(*args, **kwargs)

@@ -38,7 +38,12 @@ def _prctl(option: int, value: int) -> None:
 # --- the host
 
 
-def host(descriptor: int, preload: tuple[str, ...]) -> NoReturn:
+def main() -> NoReturn:
+    """Host workers: the program's arguments are a descriptor, and modules to import."""
+    _host(int(sys.argv[1]), tuple(sys.argv[2:]))
+
+
+def _host(descriptor: int, preload: tuple[str, ...]) -> NoReturn:
     """Import what is needed, say so, and fork whatever is asked for until nobody is left who could ask."""
     import torch
 
@@ -311,3 +316,7 @@ def _is_raised_by_statement(error: BaseException) -> bool:
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     return trace is not None and trace.tb_frame.f_code.co_code[trace.tb_lasti] == dis.opmap["RAISE_VARARGS"]
+
+
+if __name__ == "__main__":
+    main()
