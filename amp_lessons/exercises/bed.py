@@ -191,7 +191,7 @@ def _line_of(where: str) -> str:
     """Return the learner's line of a stack that faulthandler has written."""
     for line in where.splitlines():
         file, _, rest = line.strip().removeprefix('File "').partition('", line ')
-        if rest and "site-packages" not in file and "/amp_lessons/" not in file and "/lib/python" not in file:
+        if rest and not any(place in file for place in ("site-packages", "/amp_lessons/", "/lib/python")):
             number = rest.split()[0]
             source = linecache.getline(file, int(number)).strip() if number.isdigit() else ""
             return f"; it was at line {number}" + (f": {source}" if source else "")
@@ -237,6 +237,8 @@ def judged(
 ) -> dict[str, Any]:
     """Let an exercise's judge call what is in ``payload`` in a worker; return what it says as plain data."""
     said: list[Said] = []
+    for file, text in payload["lines"].items():  # a message may quote one
+        linecache.cache[file] = len(text), None, text.splitlines(True), file
     worker = Worker(hosts, payload, limits)
     try:
         with worker:
@@ -250,6 +252,8 @@ def judged(
         said = [said_of(raised)]
     except Ended as error:
         said = [_out_of_time(error, limits) if error.how == "time" else ended(error.detail)]
+    except HostEndedError:
+        raise
     except Exception as error:  # a mistake in the check, or an answer in a form that ours never have
         said = [_checker_failed(error)]
     said += _about_output(worker.characters)
