@@ -14,6 +14,13 @@ from amp_lessons._base.worker.plain import Handle
 from amp_lessons.grading import frames, processes
 from amp_lessons.grading.processes import Limits, walled_host
 
+FORGES = """import os
+for descriptor in range(3, 64):
+    try:
+        os.write(descriptor, b'forged' * 10)
+    except OSError:
+        pass
+return 1"""
 SMALL = Limits(memory_bytes=2**30, processes=16)
 
 needs_namespaces = pytest.mark.skipif(
@@ -47,9 +54,9 @@ def test_nothing_is_to_be_seen_or_written(tmp_path):
 there = [os.path.exists(path) for path in ({str(secret)!r}, "/root/.ssh", "/home", "/var", "/etc/passwd")]
 import amp_lessons.grading.wall as wall
 writable = [path for path in ("/", "/usr", os.path.dirname(wall.__file__)) if os.access(path, os.W_OK)]
-return any(there), len(writable), sorted(name for name in os.listdir("/proc") if name.isdecimal()) == ["1"]"""
+return any(there), len(writable), len([name for name in os.listdir("/proc") if name.isdecimal()])"""
     )
-    assert said == (False, 0, True)
+    assert said == (False, 0, 2)  # its host and itself
 
 
 @needs_namespaces
@@ -65,12 +72,8 @@ def test_there_is_no_network():
 def test_the_solutions_are_not_to_be_had():
     said = answer("from amp_lessons.exercises.decode_bits.solution import decode_bits")
     assert said.kinds[0] in ("ImportError", "ModuleNotFoundError")
-    assert (
-        answer(
-            "import amp_lessons, pathlib\nreturn len(list(pathlib.Path(amp_lessons.__file__).parent.rglob('solution.py')))"
-        )
-        == 0
-    )
+    looks = "import amp_lessons, glob, os\nroot = os.path.dirname(amp_lessons.__file__)\n"
+    assert answer(f"{looks}return glob.glob(root + '/**/solution.py', recursive=True)") == []
 
 
 @needs_namespaces
@@ -114,7 +117,7 @@ def what_became_of(body: str) -> str:
         "import ctypes\nctypes.string_at(0)",
         "while True: pass",
         "import os\nwhile os.getpid(): os.write(2, b'x' * 4096)",
-        "import os\nfor n in range(3, 64):\n    try: os.write(n, b'forged' * 10)\n    except OSError: pass\nreturn 1",
+        FORGES,
         "hog = []\nwhile True: hog.append(bytearray(2**24))",
         "import os\nwhile True:\n    if os.fork() == 0: os.setsid()",
     ],
