@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import torch
 
+from amp_lessons._base.worker import Worker
 from amp_lessons.audit.findings import Finding
+from amp_lessons.exercises import loops
 from amp_lessons.exercises.accumulate_gradients.solution import train_with_accumulation
-from amp_lessons.exercises.attempt import Attempt
+from amp_lessons.exercises.loop_runs import STANDARD, Problem
 from amp_lessons.exercises.report.results import SideBySide
-from amp_lessons.exercises.training_loops import examine
-from amp_lessons.exercises.training_loops.testbed import Problem
 
 _STEPS = 3
-_TINY, _PLAIN, _BFLOAT16, _POISONED = (
-    replace(problem, accumulation_steps=_STEPS) for problem in examine.STANDARD
+_TINY, _PLAIN, _BFLOAT16, _POISONED, _LARGE_LOSS = (
+    replace(problem, accumulation_steps=_STEPS) for problem in STANDARD
 )
 _WINDOWS = (8,) * 2 * _STEPS
 PROBLEMS = (
@@ -33,9 +33,10 @@ PROBLEMS = (
     ),
     # some gradients of the batches left over become inf, and others stay what they are
     replace(_POISONED, batch_sizes=(8,) * (3 * _STEPS - 1), poisoned=((1, 8e3), (2 * _STEPS, 8e3)), seed=6),
+    replace(_LARGE_LOSS, batch_sizes=_WINDOWS),
 )
 
 
-def check(attempt: Attempt) -> Iterator[Finding | SideBySide]:
+def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySide]:
     """Let the loop train on several problems in windows of batches."""
-    return examine.examine(attempt, train_with_accumulation, PROBLEMS, ("accumulation_steps",))
+    return loops.judge(worker, draw, train_with_accumulation, PROBLEMS, ("accumulation_steps",))
