@@ -10,6 +10,7 @@ import torch
 
 from amp_lessons import devices
 from amp_lessons.advice.advice import Claim
+from amp_lessons.advice.eight_bits import claims_of_eight_bits
 from amp_lessons.advice.facts import Facts
 from amp_lessons.advice.subject import plain_path
 from amp_lessons.autocast import Island
@@ -31,6 +32,7 @@ def verdict(facts: Facts) -> Iterator[Claim]:
     yield from claims_of_weights(facts)
     yield from claims_of_gradients(facts)
     yield from claims_of_steps(facts)
+    yield from claims_of_eight_bits(facts)
 
 
 def _on_the_gpu(facts: Facts) -> Claim:

@@ -16,5 +16,6 @@ from .monitoring import PrecisionWarning as PrecisionWarning
 from .monitoring import monitor as monitor
 from .report.report import Report as Report
 from .report.report import of_ranks as of_ranks
+from .stopping import stop_at_nan as stop_at_nan
 from .watch import Seen as Seen
 from .watch import watch as watch

@@ -7,7 +7,7 @@ from typing import Any
 
 from amp_lessons import autocast
 from amp_lessons.audit.findings import Finding, failed, note
-from amp_lessons.exercises import ranks
+from amp_lessons.exercises import bed, ranks
 from amp_lessons.exercises.attempt import Attempt, Rejected
 from amp_lessons.exercises.containment import isolation
 from amp_lessons.exercises.exercise import Exercise
@@ -22,6 +22,8 @@ _ORDER = {"todo": 0, "failed": 1, "note": 2, "passed": 3}
 
 def examine(exercise: Exercise, attempt: Any, time_limit_s: float, way: isolation.Way) -> Report:
     """Examine ``attempt`` and report, within the limit and without any other effect, whatever it does."""
+    if exercise.is_on_bench:
+        return _by_bench(exercise, attempt, time_limit_s)
     if exercise.on_ranks:  # the learner's code runs in processes of its own, which this one has to start
         ranks.prepare()
         way = "inprocess"
@@ -33,6 +35,16 @@ def examine(exercise: Exercise, attempt: Any, time_limit_s: float, way: isolatio
     findings.sort(key=lambda finding: _ORDER[finding.kind])  # stable: the first failure stays the root cause
     comparisons = tuple(each for each in said if isinstance(each, SideBySide))
     return Report(exercise.id, exercise.title, tuple(findings), comparisons, result.printed)
+
+
+def _by_bench(exercise: Exercise, attempt: Any, time_limit_s: float, seed: int | None = None) -> Report:
+    said = bed.examine(exercise.id, attempt, time_limit_s, seed)
+    findings = sorted((Finding(*each) for each in said["findings"]), key=lambda each: _ORDER[each.kind])
+    comparisons = tuple(
+        SideBySide(quantity, index, tuple(expected), tuple(yours))
+        for quantity, index, expected, yours in said["comparisons"]
+    )
+    return Report(exercise.id, exercise.title, tuple(findings), comparisons, said["printed"])
 
 
 def not_attempted(exercise: Exercise) -> Report:

@@ -75,6 +75,11 @@ class Exercise:
         return self._module("check").check
 
     @functools.cached_property
+    def is_on_bench(self) -> bool:
+        """Whether a judge outside examines an attempt, by calling it in a worker."""
+        return hasattr(self._module("check"), "judge")
+
+    @functools.cached_property
     def meets_autocast(self) -> bool:
         """Whether autocast is on in an attempt, or in what its check makes of it."""
         check = inspect.getsource(self._module("check"))

@@ -38,7 +38,6 @@ EQUIVALENT = {
     ("gradients_changed_before_unscale", "clip_before_unscale"): "an audit knows that it was clipping",
     ("overflow_hidden", "clip_before_unscale"): "an audit knows that it was clipping",
     ("step_refused", "no_update"): "the refusal itself is seen, and what led to it",
-    ("graph_used_twice", "backward_twice"): "autograd refuses both in the same words",
     ("no_graph", "no_gradients"): "the loss was made to require gradients: it has a graph of its own",
     ("history_scaled", "logs_scaled"): "an audit sees the number read, whatever it is read for",
     ("losses_scaled", "logs_scaled"): "an audit sees the number read, whatever it is read for",

@@ -26,7 +26,7 @@ def backward_twice() -> Worded:
     )
 
 
-@mistake("a backward pass went through the graph of another", unseen="an audit gives it by another code")
+@mistake("a backward pass went through the graph of another", costs="stops")
 def graph_used_twice(how: str, hint: str) -> Worded:
     """Report a backward pass through a graph that another had freed; ``how`` says which."""
     return (f"the second backward went through the graph of the first: {how}", hint)

@@ -23,7 +23,9 @@ from typing import Any
 
 from amp_lessons.arguments import require
 from amp_lessons.audit.comparing import report
+from amp_lessons.audit.comparing.beginnings import differences_before
 from amp_lessons.audit.comparing.formats import coarsest, unit_roundoff
+from amp_lessons.audit.comparing.movement import Movement, movement
 from amp_lessons.audit.comparing.pairing import Apart, Event, Events, Pairs, Phase, furthest
 from amp_lessons.audit.comparing.recorder import Run
 from amp_lessons.audit.comparing.recording import Call, Recording
@@ -98,6 +100,8 @@ class Comparison:
     ``first`` is the first place that is worse than its format explains, None where there is none; ``worse``
     are all such places of their own, those that only inherit left out. ``parted`` is the first place that
     differs at all. ``by_module`` is in the order of the forward pass, ``by_step`` in that of the steps.
+    ``before`` says what is otherwise before anything is computed: versions, settings, weights, batches;
+    ``moved`` how far the weights went, None where that cannot be compared.
     ``obstacle`` says why nothing can be said of two runs, and is "" otherwise.
     """
 
@@ -112,11 +116,14 @@ class Comparison:
     parameters: tuple[Parting, ...]
     notes: tuple[str, ...]
     obstacle: str = ""
+    before: tuple[str, ...] = ()
+    moved: Movement | None = None
 
     @property
     def as_explained(self) -> bool:
-        """Whether the runs could be compared, and nothing is worse than its format explains."""
-        return not self.obstacle and self.first is None
+        """Whether the runs could be compared, nothing is worse than its format explains, and both move."""
+        stands = self.moved is not None and self.moved.apart
+        return not self.obstacle and self.first is None and not stands
 
     def as_json(self) -> str:
         """Return what was found, without the recordings, as JSON."""
@@ -173,6 +180,8 @@ class _Judge:
             parameters=tuple(self._parameters()),
             notes=tuple(self._notes()),
             obstacle=self._obstacle(),
+            before=tuple(differences_before(self._a, self._b)),
+            moved=movement(self._a, self._b),
         )
 
     def _parting(self, event: Event) -> Parting:

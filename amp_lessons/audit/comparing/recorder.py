@@ -23,6 +23,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils import _pytree
 
 from amp_lessons.arguments import require, require_whole
+from amp_lessons.audit.comparing.beginnings import settings_now
 from amp_lessons.audit.comparing.formats import format_of, name_of
 from amp_lessons.audit.comparing.nudging import Nudge
 from amp_lessons.audit.comparing.recording import Call, How, Recording, Value, Weight
@@ -112,6 +113,7 @@ class Run:
         self._not_seen: list[str] = []
         self._ended = ""
         self._listeners: list[Callable[[int], None]] = []
+        self._settings: dict[str, str] = {}  # as they are when the first step is asked for
         self._armed = True
 
     # --- what is read of it
@@ -133,6 +135,7 @@ class Run:
                 began=how.began,
                 threads=torch.get_num_threads(),
                 nudged=self._nudge is not None,
+                settings=self._settings,
             ),
             steps=tuple(self._recorded),
             skipped=tuple(self._skipped),
@@ -381,6 +384,7 @@ class Run:
         if self._stepping not in (None, optimizer):
             return  # one optimizer inside of another
         self._stepping = optimizer
+        self._settings = self._settings or settings_now()
         self._names.find(parameters_of(optimizer))
         if self._armed:
             self._look_at_all_weights()

@@ -70,7 +70,10 @@ class Weight(NamedTuple):
 
 @dataclass(frozen=True)
 class How:
-    """How a recording was made: versions, device, and whether it was ``nudged`` to see what rounding does."""
+    """How a recording was made: versions, device, and whether it was ``nudged`` to see what rounding does.
+
+    ``settings`` are those of PyTorch and of the environment that change numbers, and the seed, by name.
+    """
 
     of: str
     torch: str
@@ -82,6 +85,7 @@ class How:
     precision: str = ""
     nudged: bool = False
     arguments: tuple[str, ...] = ()
+    settings: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

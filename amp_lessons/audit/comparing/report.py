@@ -15,6 +15,7 @@ from amp_lessons.typed_json import finite
 
 if TYPE_CHECKING:
     from amp_lessons.audit.comparing.comparison import Comparison, OfModule, Parting
+    from amp_lessons.audit.comparing.movement import Movement
     from amp_lessons.audit.comparing.pairing import Apart
     from amp_lessons.audit.comparing.recording import Recording
 
@@ -72,7 +73,9 @@ def headline(comparison: Comparison) -> str:
     """Say the verdict in a line."""
     if comparison.obstacle:
         return f"The runs cannot be compared: {comparison.obstacle}."
-    first = comparison.first
+    first, moved = comparison.first, comparison.moved
+    if first is None and moved is not None and moved.apart:
+        return "The two runs part in how far their weights move."
     if first is None and comparison.parted is None:
         return "The two runs are the same, as far as they were recorded."
     if first is None:
@@ -91,6 +94,10 @@ def place(parting: Parting) -> str:
 def sections_of(comparison: Comparison, most_modules: int = _MOST_MODULES) -> Iterator[Section]:
     """Yield all that there is to say."""
     yield Section("The two runs", tuple(_runs(comparison)))
+    if comparison.before:
+        yield Section("Otherwise before anything is computed", comparison.before)
+    if comparison.moved is not None and comparison.moved.apart:
+        yield Section("How far the weights move", tuple(_movement(comparison.moved)))
     if comparison.parted is not None and not comparison.obstacle:
         yield Section("Where they part", tuple(_partings(comparison)))
     if comparison.by_module:
@@ -114,6 +121,25 @@ def _run(run: Recording) -> str:
     forced = f", in {run.how.precision}" if run.how.precision else ""
     steps = f"{counted(len(run.steps), 'optimizer step')} recorded"
     return f"{words}{forced}: {steps}, PyTorch {run.how.torch} on {run.how.device}"
+
+
+def _movement(moved: Movement) -> Iterator[str]:
+    less, more = ("first", "second") if moved.a < moved.b else ("second", "first")
+    few, many = sorted((moved.a, moved.b))
+    yield (
+        f"From step {moved.first_step + 1} to step {moved.last_step + 1} the weights of the {less} run moved "
+        f"by {number(few, 2)} of their norm, those of the {more} by {number(many, 2)}: "
+        f"{number(few / many, 2)} of the way."
+    )
+    still = moved.still_in_a if less == "first" else moved.still_in_b
+    if still:
+        named = ", ".join(f"`{each}`" for each in still[:_MOST_WEIGHTS])
+        more_of_them = f" and {len(still) - _MOST_WEIGHTS} more" if len(still) > _MOST_WEIGHTS else ""
+        yield f"Exactly as they were in the {less} run: {named}{more_of_them}."
+    yield (
+        "Updates below half the distance to the next number of the weights' format are rounded away: "
+        "`amp-lessons audit` of that run says which are lost. Other learning rates do the same."
+    )
 
 
 def _partings(comparison: Comparison) -> Iterator[str]:

@@ -29,9 +29,10 @@ def schedule_without_step(event: events.ScheduleStepped, memory: Memory) -> Iter
 
 @on(events.Averaged)
 def average_without_step(event: events.Averaged, memory: Memory) -> Iterator[Verdict]:
-    """Report an average that took in weights which no step had changed."""
+    """Report an average that took in weights which no step had changed: once a step, not once a tensor."""
     optimizer, advanced = memory.known(event.optimizer), _times_averaged(event, memory)
-    if _just_skipped(optimizer, memory) and not _too_early(event, advanced):
+    first = event.step not in memory.averaged_at[optimizer]
+    if first and _just_skipped(optimizer, memory) and not _too_early(event, advanced):
         finding = catalogue.scaler.average_on_skipped_step(advanced, memory.made_of[optimizer])
         yield likely(finding, _by_numbers(advanced)) if event.resembles else seen(finding)
 
@@ -47,7 +48,7 @@ def _too_early(average: events.Averaged, advanced: int) -> bool:
 
 
 def _by_numbers(steps: int) -> str:
-    return f"in {steps} steps its numbers took in a small part of the weights, which may be something else"
+    return f"in {steps} steps its numbers took in a part of the weights, which may be something else"
 
 
 def _just_skipped(optimizer: int | None, memory: Memory) -> bool:

@@ -20,6 +20,7 @@ _AT_THE_END = (
     precision.decay_never_acts,
     precision.unscaled_by_hand,
     scaler.begins_low,
+    scaler.overflow_dropped,
     scaler.skips_again_and_again,
     beside.scaler_not_saved,
     beside.no_step,

@@ -63,6 +63,9 @@ class Memory:
     switched_off: set[type[events.Event]] = field(default_factory=set)  # what had enabled=False
     saved: list[events.Saved] = field(default_factory=list)
     dropped: dict[int, list[events.Dropped]] = field(default_factory=lambda: defaultdict(list))
+    # overflows whose gradients were cleared: those after which the scale stayed, and since the last update
+    overflows_dropped: list[events.OverflowDropped] = field(default_factory=list)
+    overflows_open: dict[int, list[events.OverflowDropped]] = field(default_factory=lambda: defaultdict(list))
     mixed: list[events.GradientsMixed] = field(default_factory=list)  # with applied ones, the first of them
     made_finite: events.Line = None  # the last gradient that was still scaled
     scalers_made: dict[int, events.ScalerMade] = field(default_factory=dict)
@@ -133,6 +136,12 @@ class Memory:
             self.averaged_at[self.known(event.optimizer)].add(event.step)
         elif isinstance(event, events.Updated):
             self.skipped_since_update.discard(event.scaler)
+            dropped = self.overflows_open.pop(event.scaler, [])
+            if event.before is not None and event.after is not None and event.after >= event.before:
+                self.overflows_dropped += dropped
+        elif isinstance(event, events.OverflowDropped):
+            if len(self.overflows_dropped) < _MOST_KEPT:
+                self.overflows_open[event.scaler].append(event)
         elif isinstance(event, events.Dropped):
             self.dropped[event.optimizer].append(event)
         elif isinstance(event, events.Saved):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 
 import torch
 
@@ -102,11 +102,14 @@ def never_lowered(event: events.Updated, memory: Memory) -> Iterator[Verdict]:
         yield seen(catalogue.scaler.scale_never_lowered(event.before, event.after))
 
 
-@on(events.OverflowDropped)
-def dropped(event: events.OverflowDropped, memory: Memory) -> Iterator[Verdict]:
-    """Report an overflow that the scaler was not told of, after a backward pass that may be its cause."""
-    if event.scale is not None:
-        yield seen(catalogue.scaler.scale_never_lowered(event.scale, event.scale))
+def overflow_dropped(memory: Memory) -> Iterator[tuple[events.Event, Verdict]]:
+    """Report, at the end, overflows after which the scale did not fall, for no scaler was told of them.
+
+    What was cleared may have been added up elsewhere before: then the next update lowers the scale.
+    """
+    for event in chain(memory.overflows_dropped, *memory.overflows_open.values()):
+        if event.scale is not None:
+            yield event, seen(catalogue.scaler.scale_never_lowered(event.scale, event.scale))
 
 
 @on(events.Ended)
@@ -241,7 +244,13 @@ def _no_graph(event: events.Refused, memory: Memory) -> Finding:
 
 
 def _graph_gone(event: events.Refused, memory: Memory) -> Finding:
-    return catalogue.steps.backward_twice()
+    if event.again:
+        return catalogue.steps.backward_twice()
+    return catalogue.steps.graph_used_twice(
+        "this loss is another, and something in it was computed before, and had gone backward already",
+        "detach what is carried over from one batch to the next; of two losses that share a forward pass, "
+        "add them up and go backward once",
+    )
 
 
 _MEANINGS = (

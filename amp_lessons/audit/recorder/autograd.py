@@ -35,7 +35,7 @@ class AutocastCalls(Part):
         """Record that an autocast context began."""
         self._here.note("autocast")
         self._here.autocasts.append((own_line(), context._enabled))
-        self._switched()
+        self._here.note_switch()
         if context._enabled and torch.is_grad_enabled():  # an evaluation is no part of what is trained
             self._here.forward.add(context.fast_dtype)
         if context._enabled or called_by_own_code():  # checkpointing switches off what nobody asked for
@@ -50,12 +50,7 @@ class AutocastCalls(Part):
         """Take note that the innermost autocast context has ended."""
         if self._here.autocasts:  # one may have been open before the watch began
             self._here.autocasts.pop()
-        self._switched()
-
-    def _switched(self) -> None:
-        """Note from where in autograd's count of operations on autocast is on, or off."""
-        on = bool(self._here.autocasts) and self._here.autocasts[-1][1]
-        self._here.switches.append((torch.autograd._get_sequence_nr(), on))
+        self._here.note_switch()
 
     def old_spelling(self, name: str) -> None:
         """Record that something was made by a deprecated name."""
@@ -65,7 +60,7 @@ class AutocastCalls(Part):
 class AutogradCalls(Part):
     """Backward passes: from which loss they start, what they reach, and gradients taken for a penalty."""
 
-    def __init__(self, log: Log, known: Known, refused: Callable[[str, Exception], None]) -> None:
+    def __init__(self, log: Log, known: Known, refused: Callable[[str, Exception, bool], None]) -> None:
         super().__init__(log, known)
         self._refused = refused
 
@@ -82,7 +77,8 @@ class AutogradCalls(Part):
         try:
             yield
         except Exception as error:
-            self._log.safely(self._refused, "backward", error)
+            again = seen is not None and seen[0]["again"]
+            self._log.safely(self._refused, "backward", error, again)
             raise
         finally:
             self._here.backwards = depth
@@ -95,6 +91,8 @@ class AutogradCalls(Part):
         Gradients of a scaled loss that can be differentiated again are marked, for they may become a penalty.
         Of ``is_grads_batched`` they have no graph before ``unbatched``.
         """
+        if torch.autograd._get_sequence_nr() > count:
+            self._here.note_switch(derived_since=count)
         scalers = [graph.scaler_of(each) for each in outputs if isinstance(each, Tensor)]
         scaler = next((each for each in scalers if each is not None), None)
         if scaler is None:

@@ -70,6 +70,7 @@ class Averages:
         self._known: tuple[int, _Weights] = -1, _Weights({})
         self._decayed: tuple[Lasting, float] | None = None  # the last one multiplied, the part that this took
         self._sum: _Sum | None = None  # the last one that is as large as a weight
+        self._parts: dict[Place, tuple[Lasting, float]] = {}  # large ones that were taken in last, by where
 
     def model_averaged(self, before: Any, average: Any, model: Any) -> None:
         """Report an averaged model that takes in the weights of ``model``."""
@@ -79,7 +80,7 @@ class Averages:
 
     def lerped(self, before: Any, average: Tensor, end: Any, weight: Any = 1.0) -> None:
         """Report an average that moves towards weights by a small part of the way."""
-        if _is_small(weight):
+        if self._is_of_average(weight, average):
             self._took_in(before, average, end)
 
     def many_lerped(self, before: Any, averages: Any, tensors1: Any, weight: Any = 1.0) -> None:
@@ -88,9 +89,9 @@ class Averages:
             self.lerped(before, averages[0], tensors1[0], weight)
 
     def multiplied(self, tensors: Any, factor: Any) -> None:
-        """Remember what was multiplied by a number a little below 1: an average may take in weights next."""
-        small = isinstance(factor, float) and tensors and _is_small(1.0 - factor)
-        lasting = Lasting.of(tensors[0]) if small else None
+        """Remember what was multiplied by a number below 1: an average may take in weights next."""
+        decays = isinstance(factor, float) and tensors and 0.0 <= factor < 1.0
+        lasting = Lasting.of(tensors[0]) if decays else None
         self._decayed = (lasting, 1.0 - factor) if lasting is not None else None
 
     def added_to(self, before: Any, average: Tensor, other: Any, *, alpha: Any = 1.0) -> bool:
@@ -98,9 +99,10 @@ class Averages:
         if self._decayed is None or not self._decayed[0].is_of(average):
             return False
         (_, part), self._decayed = self._decayed, None
-        if _is_same(alpha, part):
-            return self._took_in(before, average, other)
-        return _is_same(alpha, 1.0) and self._took_in(before, average, other, part)
+        taken = 1.0 if _is_same(alpha, part) else part  # else it was multiplied on the way
+        if not _is_same(alpha, part / taken) or not self._is_of_average(part, average):
+            return False
+        return self._took_in(before, average, other, taken)
 
     def many_added(self, before: Any, averages: Any, other: Any, *, alpha: Any = 1.0) -> None:
         """Report averages that do: the first one shows which."""
@@ -129,6 +131,20 @@ class Averages:
             if few is not None and _is_mean(before, few, *self._sum.terms):
                 self._report(before, average, weights, resembles=True)
                 return
+
+    def _is_of_average(self, part: Any, average: Any) -> bool:
+        """Whether a moving average takes in that part: a small one, or on a ramp less than the time before.
+
+        Half and half, time after time, is no average of many steps, but slow weights that look ahead.
+        """
+        if _is_small(part) or not isinstance(part, float) or not 0.0 < part <= 1.0:
+            return _is_small(part)
+        place = Lasting.of(average)
+        if place is None:
+            return False
+        kept, last = self._parts.get(place.place, (place, part))
+        self._parts[place.place] = place, part
+        return kept.is_of(average) and part < last
 
     def _weights_now(self) -> _Weights:
         if self._known[0] != self._recorder.steps:

@@ -262,8 +262,9 @@ class OverflowPassed(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class OverflowDropped(Event):
-    """The gradients of a loss that was inf or NaN were cleared, and no scaler had seen them."""
+    """The gradients of a loss that was inf or NaN were cleared, and ``scaler`` had not seen them yet."""
 
+    scaler: int
     scale: float | None
 
 
@@ -435,12 +436,14 @@ class Saved(Event):
 class Refused(Event):
     """A method of a scaler raised: ``called`` are the names called since the last backward before it.
 
-    Gradients were last cleared at ``cleared_at``; weights are in 16 bits since ``cast_at``.
+    Gradients were last cleared at ``cleared_at``; weights are in 16 bits since ``cast_at``. Of a backward
+    pass ``again`` says that its loss had gone backward before.
     """
 
     method: str
     message: str
     called: tuple[str, ...]
+    again: bool = False
     called_before: tuple[str, ...] = ()
     cleared_at: Line = None
     cast_at: Line = None

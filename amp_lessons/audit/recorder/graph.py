@@ -109,11 +109,13 @@ def _below(first: Any, wanted: Callable[[Any], bool], most: int) -> Iterator[Any
 def made_outside(tensor: Tensor, switches: Iterable[tuple[int, bool]]) -> bool:
     """Whether a loss came about where autocast had been switched off, by autograd's counts of operations.
 
-    What only multiplies or divides it afterwards does not tell.
+    What only multiplies, divides or adds up losses afterwards does not tell.
     """
-    node = _loss_itself(tensor)
-    was_on = [on for count, on in switches if node is not None and count <= node._sequence_nr()]
-    return bool(was_on) and not was_on[-1]
+    for node in _terms(tensor):
+        was_on = [on for count, on in switches if count <= node._sequence_nr()]
+        if was_on and not was_on[-1]:
+            return True
+    return False
 
 
 def factor(tensor: Tensor) -> float:
@@ -168,10 +170,17 @@ def went_backward(tensor: Tensor) -> bool:
     return before
 
 
-def _loss_itself(tensor: Tensor) -> Any:
-    """Return the node of a loss below what multiplies, divides or casts it."""
-    factors = ("MulBackward", "DivBackward", "ToCopyBackward")
-    return next((each for each in _nodes(tensor) if not each.name().startswith(factors)), None)
+def _terms(tensor: Tensor) -> Iterator[Any]:
+    """Yield the nodes of the losses below what multiplies, divides, casts or adds them up."""
+    above = re.compile(r"(Mul|Div|ToCopy|Add|Sub)Backward")
+    waiting, left = [tensor.grad_fn], _FAR_ENOUGH
+    while waiting and left:
+        node: Any = waiting.pop()
+        if node is not None and above.match(node.name()):
+            waiting.extend(before for before, _ in node.next_functions)
+            left -= 1
+        elif node is not None and getattr(node, "variable", None) is None:
+            yield node
 
 
 def _scaled_loss(tensor: Tensor) -> Any:
@@ -219,22 +228,25 @@ def mark_gradients(gradients: Iterable[Any]) -> bool:
 
 
 def penalises_scaled(loss: Tensor, since: int, scale: float | None) -> bool:
-    """Whether a loss is made of marked gradients, and nothing on the way divides them by the scale.
+    """Whether a scaled loss is made of marked gradients, and nothing on the way divides them by the scale.
 
     Only what came about after autograd's count of operations was ``since`` is looked at. Whatever might have
-    divided them counts as if it had: another tensor, a function that autograd does not know.
+    divided them counts as if it had: another tensor, a function that autograd does not know. A penalty that
+    is added to a loss once that is scaled has the scale in it already, as a norm or a sum of magnitudes has.
     """
-    waiting: list[Any] = [loss.grad_fn]
-    seen: set[Any] = set()
+    waiting: list[tuple[Any, bool]] = [(loss.grad_fn, False)]
+    seen: set[tuple[Any, bool]] = set()
     while waiting and len(seen) < _MOST_LOOKED_AT:
-        node = waiting.pop()
-        if node is None or node in seen:
+        node, scaled = waiting.pop()
+        if node is None or (node, scaled) in seen:
             continue
-        seen.add(node)
+        seen.add((node, scaled))
         if _SCALED_GRADIENT in node.metadata:
-            return True
-        if node._sequence_nr() >= since and not _may_unscale(node, scale):
-            waiting.extend(before for before, _ in node.next_functions)
+            if scaled:
+                return True
+        elif node._sequence_nr() >= since and not _may_unscale(node, scale):
+            above = scaled or _KEY in node.metadata
+            waiting.extend((before, above) for before, _ in node.next_functions)
     return False
 
 

@@ -95,7 +95,8 @@ class GradientCalls(Part):
         )
         broken = loss is not None and not math.isfinite(loss)
         if scaler is not None and untouched and broken and self._known.book.holds_all_scaled(parameters):
-            self._log.record(events.OverflowDropped, scale=scale_of(scaler).at_once())
+            scale = scale_of(scaler).at_once()
+            self._log.record(events.OverflowDropped, scaler=id(scaler), scale=scale)
         for key, optimizer in self._known.of_this_thread().items():
             if key not in self._known.stepped and self._known.book.unused(
                 parameters_of(optimizer), parameters

@@ -176,14 +176,15 @@ class ScalerCalls(Part):
                 events.Updated, scaler=id(scaler), before=before, after=scale_of(scaler).at_once()
             )
 
-    def refused(self, method: str, error: Exception) -> None:
-        """Record that a scaler's method, or a backward pass, raised."""
+    def refused(self, method: str, error: Exception, again: bool = False) -> None:
+        """Record that a scaler's method, or a backward pass, raised: perhaps one that had been before."""
         if isinstance(error, (RuntimeError, AssertionError, ValueError)):
             self._log.record(
                 events.Refused,
                 method=method,
                 message=str(error),
                 called=tuple(self._here.called),
+                again=again,
                 called_before=tuple(self._here.called_before),
                 cleared_at=self._here.cleared_at,
                 cast_at=self._optimizers.casts.since(self._parameter_in_half()),

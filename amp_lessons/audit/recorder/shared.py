@@ -73,6 +73,13 @@ class Here(threading.local):
         self.schedules = 0  # the same of steps of schedules
         self.in_original = False  # a method of a tensor's that is spied on is under way
 
+    def note_switch(self, derived_since: int | None = None) -> None:
+        """Note whether autocast is on from here; what autograd has derived has the dtypes of what was."""
+        if derived_since is not None:
+            self.switches.append((derived_since, True))
+        on = bool(self.autocasts) and self.autocasts[-1][1]
+        self.switches.append((torch.autograd._get_sequence_nr(), on))
+
     def note(self, name: str) -> None:
         """Add a call to the round."""
         if len(self.called) < _LONGEST_ROUND:

@@ -30,7 +30,7 @@ _AS_EXPLAINED, _PART, _NOT_COMPARED = 0, 1, 2
 _EPILOG = (
     "Both must draw the same numbers: seed them, and their data loaders. Three steps of the first are run "
     "once more, with every number nudged by a unit roundoff of the coarser format, to see how much that "
-    "explains. Precision "
+    "explains. A run whose weights go less than half as far as the other's parts, too. Precision "
     "is forced by autocast around the outermost module, whose result is cast to fp32; fp32 switches autocast "
     "off. Exit status: 0, the runs part no further than their formats explain; 1, they do; 2, they could not "
     "be run, or not be compared. In a notebook: `with audit.recording(model) as run:`, twice, and "

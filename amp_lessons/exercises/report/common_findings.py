@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from amp_lessons._base.worker.plain import Other
 from amp_lessons.audit.findings import Finding, failed, note, todo
 from amp_lessons.exercises.containment.sandbox import Outcome
 from amp_lessons.text.describing import describe
@@ -29,23 +30,33 @@ def as_it_came(names: tuple[str, ...]) -> Finding:
 def uncallable(attempt: Any, name: str, *args: Any, **kwargs: Any) -> Finding | None:
     """Say why ``attempt`` cannot be called with these arguments, if it cannot."""
     if not callable(attempt):
-        return failed(
-            "not_a_function",
-            f"the check was given {describe(attempt)}, not the function {name}",
-            f"pass the function itself, without calling it: check({name!r}, {name})",
-        )
+        return not_a_function(name, describe(attempt))
     try:
         inspect.signature(attempt).bind(*args, **kwargs)
     except TypeError as error:
-        keywords = "".join(f", {key}=…" for key in kwargs)
-        return failed(
-            "signature",
-            f"{name} cannot be called with {len(args)} positional arguments{keywords}: {error}",
-            "keep the signature of the stub: the check, like any caller, relies on it",
-        )
+        return other_signature(name, len(args), tuple(kwargs), str(error))
     except ValueError:  # a built-in without a signature: calling it will tell
         pass
     return None
+
+
+def not_a_function(name: str, given: str) -> Finding:
+    """Report that something else was ``given`` than the function ``name``."""
+    return failed(
+        "not_a_function",
+        f"the check was given {given}, not the function {name}",
+        f"pass the function itself, without calling it: check({name!r}, {name})",
+    )
+
+
+def other_signature(name: str, count: int, keywords: tuple[str, ...], why: str) -> Finding:
+    """Report that the function ``name`` cannot be called with ``count`` arguments and these keywords."""
+    named = "".join(f", {key}=…" for key in keywords)
+    return failed(
+        "signature",
+        f"{name} cannot be called with {count} positional arguments{named}: {why}",
+        "keep the signature of the stub: the check, like any caller, relies on it",
+    )
 
 
 def exception(outcome: Outcome) -> str:
@@ -197,7 +208,8 @@ def remark_on_type(value: Any, asked: type[int] | type[float]) -> Iterator[Findi
         yield note("returned_a_tensor", message, "the tensor's .item() is the Python number in it")
     elif not isinstance(value, asked):
         code = "not_an_int" if asked is int else "not_a_float"
-        message = f"{article} was asked for, not {type(value).__name__}"
+        name = value.kind.rpartition(".")[2] if isinstance(value, Other) else type(value).__name__
+        message = f"{article} was asked for, not {name}"
         yield note(
             code, message, "use // for whole numbers, or int()" if asked is int else "float() makes one"
         )

@@ -266,4 +266,73 @@ for step in range(3):
 """,
         "fp16 autocast",
     ),
+    "a penalty of scaled gradients, added to the scaled loss": (
+        """
+model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+for step in range(4):
+    inputs, targets = batch()
+    optimizer.zero_grad()
+    with half():
+        loss = F.cross_entropy(model(inputs), targets)
+    scaled = scaler.scale(loss)
+    gradients = torch.autograd.grad(scaled, list(model.parameters()), create_graph=True)
+    penalty = torch.stack([each.norm() for each in gradients]).norm()
+    (scaled + 0.01 * penalty).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+        "scaler on",
+    ),
+    "a penalty on the gradients of a softmax": (
+        """
+first, last = nn.Linear(8, 16), nn.Linear(16, 4)
+optimizer = torch.optim.SGD([*first.parameters(), *last.parameters()], lr=0.05)
+for step in range(4):
+    inputs, targets = batch()
+    inputs.requires_grad_()
+    optimizer.zero_grad()
+    with bf16():
+        outputs = last(first(inputs).softmax(-1)).float()
+        loss = F.cross_entropy(outputs, targets)
+    (slope,) = torch.autograd.grad(outputs.sum(), inputs, create_graph=True)
+    (loss + (slope.norm(dim=1) - 1).square().mean()).backward()
+    optimizer.step()
+""",
+        "bf16 autocast",
+    ),
+    "gradients added up by hand, an overflow among them": (
+        """
+scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+for window in range(4):
+    total = [torch.zeros_like(each) for each in model.parameters()]
+    for micro in range(3):
+        inputs, targets = batch(1e7 if (window, micro) == (1, 1) else 1.0)
+        optimizer.zero_grad()
+        with half():
+            loss = F.cross_entropy(model(inputs), targets) / 3
+        scaler.scale(loss).backward()
+        for kept, each in zip(total, model.parameters()):
+            kept.add_(each.grad)
+    for kept, each in zip(total, model.parameters()):
+        each.grad = kept
+    scaler.step(optimizer)
+    scaler.update()
+""",
+        "fp16 autocast, weights in fp32, scaler on",
+    ),
+    "slow weights that go half of the way, time after time": (
+        """
+slow = copy.deepcopy(model).requires_grad_(False)
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0**24)
+for step in range(20):
+    fp16_step(*batch())
+    with torch.no_grad():
+        for kept, weight in zip(slow.parameters(), model.parameters()):
+            kept.mul_(0.5).add_(weight, alpha=0.5)
+            weight.copy_(kept)
+""",
+        "scaler on",
+    ),
 }

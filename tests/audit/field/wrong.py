@@ -266,4 +266,67 @@ for step in range(5):
     scaler.step(optimizer)
     scaler.update()
 """,
+    # --- a cause that another mistake has, too
+    "graph_used_twice, a state that is carried over": """
+state = torch.zeros(6, 16)
+for step in range(3):
+    inputs, targets = batch()
+    with bf16():
+        state = model[0](inputs) + state
+        loss = F.cross_entropy(model[2](state.tanh()).float(), targets)
+    optimizer.zero_grad()
+    loss.backward()  # mend
+    optimizer.step()
+""",
+    "backward_twice, of one loss": """
+for step in range(3):
+    inputs, targets = batch()
+    with bf16():
+        loss = F.cross_entropy(model(inputs).float(), targets)
+    optimizer.zero_grad()
+    loss.backward()
+    loss.backward()  # mend
+    optimizer.step()
+""",
+    "loss_in_half, terms that autocast leaves in bf16, added up behind it": """
+for step in range(3):
+    inputs, targets = batch()
+    with bf16():
+        outputs = model(inputs)
+        near, small = outputs.mean(), (outputs * outputs).mean()  # mend
+    optimizer.zero_grad()
+    (near + small).backward()
+    optimizer.step()
+""",
+    "scale_never_lowered, an overflow that the loop clears": """
+scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+for step in range(8):
+    inputs, targets = batch(1e7 if step == 3 else 1.0)
+    optimizer.zero_grad()  # mend
+    with half():
+        loss = F.cross_entropy(model(inputs), targets)
+    scaler.scale(loss).backward()
+    if not loss.isfinite():
+        continue
+    scaler.step(optimizer)
+    scaler.update()
+""",
+    "average_on_skipped_step, with YOLO's ramp": """
+average = copy.deepcopy(model).requires_grad_(False)
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0**24)
+for step in range(20):
+    fp16_step(*batch())
+    decay, new = 0.9999 * (1 - math.exp(-(step + 1) / 2000)), model.state_dict()
+    for name, kept in average.state_dict().items():
+        kept *= decay
+        kept += (1 - decay) * new[name].detach()  # mend
+""",
+    "average_on_skipped_step, with a ramp, by lerp_": """
+average = copy.deepcopy(model).requires_grad_(False)
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0**24)
+for step in range(20):
+    fp16_step(*batch())
+    for kept, weight in zip(average.parameters(), model.parameters()):
+        kept.lerp_(weight.detach(), 1 - min(0.999, (1 + step) / (10 + step)))  # mend
+""",
 }

@@ -82,7 +82,7 @@ BY_NUMBERS = {"mul_ and add_ of a product", "operators", "copy_ of the whole, as
 )
 def test_an_average_in_bf16_is_named_and_whether_it_moves(name, part, doubt):
     finding = next(f for f in report_of(name, torch.bfloat16, part).findings if f.code == "average_stuck")
-    by_numbers = "in 2 steps its numbers took in a small part of the weights, which may be something else"
+    by_numbers = "in 2 steps its numbers took in a part of the weights, which may be something else"
     assert finding.likely == "; ".join(filter(None, [by_numbers if name in BY_NUMBERS else "", doubt]))
 
 

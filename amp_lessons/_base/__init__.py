@@ -1,0 +1,1 @@
+"""What all rooms use: running somebody's function in a process of its own."""

@@ -1,0 +1,130 @@
+"""The process that forks workers and judges: clean, started when first needed, and again where it ended."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+_START_S, _ANSWER_S = 120.0, 20.0  # on a busy machine importing PyTorch takes long
+_ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # asking for a GPU must not make one process of forks unusable
+    "MALLOC_MMAP_THRESHOLD_": "65536",  # what is freed is the system's again, and memory can be measured
+}
+
+
+class HostEndedError(RuntimeError):
+    """The process that hosts workers has ended, or does not answer."""
+
+
+class Connection:
+    """What a host is asked by: its owner's, or a judge's that it has forked."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control, self._buffer = control, b""
+        self._lock = threading.Lock()
+
+    def ask(self, word: str, *request: Any, ends: Sequence[int] = ()) -> int:
+        """Send a request and return the number that answers it. Raises HostEndedError."""
+        with self._lock:
+            try:
+                socket.send_fds(self._control, [json.dumps([word, *request]).encode()], list(ends))
+            except OSError:
+                raise HostEndedError("the process that hosts the workers has ended") from None
+            return int(self._line())
+
+    def _line(self) -> Any:
+        while b"\n" not in self._buffer:
+            try:
+                piece = self._control.recv(4096)
+            except OSError:
+                piece = b""
+            if not piece:
+                raise HostEndedError("the process that hosts the workers has ended, or does not answer")
+            self._buffer += piece
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return json.loads(line)
+
+
+class Host(Connection):
+    """A host of this process; ``around`` is a command to start it in, a sandbox of the system's for one."""
+
+    def __init__(self, preload: tuple[str, ...] = (), around: Sequence[str] = ()) -> None:
+        control, theirs = socket.socketpair()
+        super().__init__(control)
+        self._owner = os.getpid()
+        code = (
+            f"import sys; sys.path[:] = {sys.path!r}; from amp_lessons._base.worker import serving; "
+            f"serving.host({theirs.fileno()}, {preload!r})"
+        )
+        self._process = subprocess.Popen(
+            [*around, sys.executable, "-c", code],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **_ENVIRONMENT},
+            start_new_session=True,
+        )
+        theirs.close()
+        self._ready = False
+
+    def ask(self, word: str, *request: Any, ends: Sequence[int] = ()) -> int:
+        """Send a request, once the host has started; return and raise as a connection does."""
+        if not self._ready:
+            self._control.settimeout(_START_S)
+            if self._line() != "ready":
+                raise HostEndedError("the process that hosts the workers did not start")
+            self._control.settimeout(_ANSWER_S)
+            self._ready = True
+        return super().ask(word, *request, ends=ends)
+
+    @property
+    def lives(self) -> bool:
+        """Whether it can still be asked, by this process."""
+        return self._owner == os.getpid() and self._process.poll() is None
+
+    def close(self) -> None:
+        """End it; what it has forked ends with it."""
+        if self._owner == os.getpid():
+            self._control.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(2)
+            self._process.kill()
+            self._process.wait()
+
+
+_hosts: dict[tuple[str, ...], Host] = {}
+
+
+def host(preload: tuple[str, ...] = ()) -> Host:
+    """Return the host of this process that has imported these modules; a new one where none is left.
+
+    It starts in the background, and whoever asks it first waits for it.
+    """
+    kept = _hosts.get(preload)
+    if kept is None or not kept.lives:
+        if kept is not None:
+            kept.close()
+        _hosts[preload] = kept = Host(preload)
+    return kept
+
+
+def close_all() -> None:
+    """End the hosts of this process."""
+    for each in _hosts.values():
+        each.close()
+    _hosts.clear()
+
+
+atexit.register(close_all)

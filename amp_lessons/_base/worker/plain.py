@@ -1,0 +1,164 @@
+"""Values that travel between a judge and a worker: numbers, texts, tensors and what holds them, nothing else.
+
+A message is a JSON text followed by the raw bytes of its tensors. Reading one builds exactly these types and
+runs no code of the sender's; what is none of them arrives as ``Other``: its type's name, perhaps a number.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_HEAD = struct.Struct("!QQ")
+HEAD = _HEAD.size
+_LARGEST = 256 * 2**20  # bytes of a message
+_DEEPEST, _MOST_PARTS, _LONGEST_TEXT = 12, 200_000, 1_000_000
+_MOST_BITS = 4000  # of a whole number: JSON refuses those of more than 4,300 digits
+_DTYPES = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in vars(torch).values()
+    if isinstance(dtype, torch.dtype) and not str(dtype).startswith(("torch.q", "torch.bits"))
+}
+
+
+class GarbledError(ValueError):
+    """What came is no message."""
+
+
+@dataclass(frozen=True)
+class Other:
+    """Something that does not travel: the name of its type, and its number where it is one."""
+
+    kind: str
+    number: float | None = None
+
+    def __str__(self) -> str:
+        return f"an object of the type {self.kind}"
+
+
+@dataclass(frozen=True)
+class Handle:
+    """An object that stays in the worker, by its number there; its first ones are what was handed in."""
+
+    number: int
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """An iterator of the judge's: the worker asks for one item after another, and the judge sees when."""
+
+    items: Iterator[Any]
+
+
+def encode(value: Any, streams: list[Iterator[Any]] | None = None) -> bytes:
+    """Return ``value`` as a message; the items of each Stream in it are appended to ``streams``."""
+    blobs: list[bytes] = []
+    text = json.dumps(_out(value, blobs, 0, streams)).encode()
+    body = b"".join(blobs)
+    return _HEAD.pack(len(text), len(body)) + text + body
+
+
+def _out(value: Any, blobs: list[bytes], depth: int, streams: list[Iterator[Any]] | None) -> Any:
+    def nested(each: Any) -> Any:
+        return _out(each, blobs, depth + 1, streams)
+
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, str):
+        return str(value)[:_LONGEST_TEXT]
+    if isinstance(value, int) and value.bit_length() < _MOST_BITS:
+        return int(value)
+    if depth <= _DEEPEST and type(value) in (list, tuple):
+        return {"list" if type(value) is list else "tuple": [nested(each) for each in value]}
+    if depth <= _DEEPEST and type(value) is dict:
+        return {"dict": [[nested(key), nested(each)] for key, each in value.items()]}
+    if isinstance(value, torch.dtype):
+        return {"dtype": str(value).removeprefix("torch.")}
+    if isinstance(value, Handle):
+        return {"handle": value.number}
+    if isinstance(value, Stream) and streams is not None:
+        streams.append(value.items)
+        return {"stream": len(streams) - 1}
+    if isinstance(value, Tensor) and value.layout == torch.strided and not value.is_quantized:
+        flat = value.detach().cpu().contiguous().reshape(-1)
+        blobs.append(flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b"")
+        return {"tensor": [str(value.dtype).removeprefix("torch."), list(value.shape), len(blobs[-1])]}
+    return {"other": [f"{type(value).__module__}.{type(value).__qualname__}"[:100], _number(value)]}
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return float(value)
+    except Exception:
+        return None
+
+
+def decode(message: bytes, special: Callable[[str, int], Any] | None = None) -> Any:
+    """Return what was encoded; ``special`` makes handles and streams of numbers. Raises GarbledError."""
+    try:
+        length, body = _HEAD.unpack_from(message)
+        if HEAD + length + body != len(message):
+            raise GarbledError("the message has another length than it says")
+        read = _Reader(memoryview(message)[HEAD + length :], special)
+        return read(json.loads(message[HEAD : HEAD + length]), 0)
+    except GarbledError:
+        raise
+    except Exception as error:
+        raise GarbledError(f"this is no message: {type(error).__name__}") from None
+
+
+def size(head: bytes) -> int:
+    """Return how many bytes follow this head of a message. Raises GarbledError for too many."""
+    length, body = _HEAD.unpack(head)
+    if length + body > _LARGEST:
+        raise GarbledError("the message is too long")
+    return length + body
+
+
+class _Reader:
+    """Builds a value from JSON; ``left`` bounds how many parts it may have."""
+
+    def __init__(self, body: memoryview, special: Callable[[str, int], Any] | None) -> None:
+        self._body, self._at, self._left, self._special = body, 0, _MOST_PARTS, special
+
+    def __call__(self, held: Any, depth: int) -> Any:
+        self._left -= 1
+        if self._left < 0 or depth > _DEEPEST + 3:
+            raise GarbledError("the message has too many parts")
+        if held is None or isinstance(held, (bool, int, float, str)):
+            return held
+        ((kind, what),) = held.items()
+        if kind in ("list", "tuple"):
+            parts = [self(each, depth + 1) for each in what]
+            return parts if kind == "list" else tuple(parts)
+        if kind == "dict":
+            return {self(key, depth + 1): self(each, depth + 1) for key, each in what}
+        if kind == "dtype":
+            return _DTYPES[what]
+        if kind == "other":
+            return Other(str(what[0])[:100], None if what[1] is None else float(what[1]))
+        if kind == "tensor":
+            return self._tensor(*what)
+        if kind in ("handle", "stream") and self._special is not None:
+            return self._special(kind, int(what))
+        raise GarbledError("the message holds a kind of value that is not known")
+
+    def _tensor(self, name: str, shape: list[int], nbytes: int) -> Tensor:
+        dtype = _DTYPES[name]
+        fits = nbytes == math.prod(shape) * dtype.itemsize and min(shape, default=0) >= 0
+        if not fits or self._at + nbytes > len(self._body):
+            raise GarbledError("a tensor has another size than its shape")
+        piece = bytearray(self._body[self._at : self._at + nbytes])
+        self._at += nbytes
+        if not nbytes:
+            return torch.empty(shape, dtype=dtype)
+        return torch.frombuffer(piece, dtype=torch.uint8).view(dtype).reshape(shape)

@@ -1,0 +1,349 @@
+"""The bench: what every judge of an exercise does with a worker in which the learner's code is.
+
+A judge is a generator, ``judge(worker, draw)``, in an exercise's ``check.py``. It runs in a clean process of
+its own, calls the learner's function there by ``function``, compares what comes back with what is right, and
+yields findings, or ends with ``Rejected``. Nothing but plain data comes from a worker.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import io
+import json
+import linecache
+import secrets
+import socket
+import sys
+import types
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from amp_lessons._base.worker.client import Ended, Limits, Raised, Worker
+from amp_lessons._base.worker.host import Connection, HostEndedError, host
+from amp_lessons._base.worker.plain import Handle, Other
+from amp_lessons.audit.findings import Finding, failed, note
+from amp_lessons.exercises import shelf
+from amp_lessons.exercises.attempt import Rejected
+from amp_lessons.exercises.report import common_findings
+from amp_lessons.exercises.report.results import SideBySide
+from amp_lessons.text.describing import describe
+
+Said = Finding | SideBySide
+Judge = Callable[[Worker, torch.Generator], Iterator[Said]]
+
+PRELOAD = (
+    "amp_lessons.audit.catalogue",
+    "amp_lessons.exercises.bed",
+    "amp_lessons.exercises.bed_there",
+    "cloudpickle",
+)
+_MANY_CHARACTERS = 100_000
+_LONGEST_PRINTED = 2000
+
+
+# --- what a judge calls
+
+
+@dataclass(frozen=True)
+class LearnersFunction:
+    """A function of the learner's, in a worker; what it returns is plain data."""
+
+    worker: Worker
+    name: str
+    number: int = 0
+
+    def __call__(self, *args: Any, about: str = "", **kwargs: Any) -> Any:
+        """Return what the function returns; ``about`` says in a rejection what it was called for.
+
+        Arguments that are tensors are afterwards as the function has left them. Rejects one that is still
+        the stub, raises, or leaves a setting of PyTorch's changed.
+        """
+        try:
+            told = self.worker.call(
+                "amp_lessons.exercises.bed_there:call", Handle(self.number), list(args), dict(kwargs)
+            )
+        except Raised as raised:
+            raise Rejected(said_of(raised, about)) from None
+        returned = _as_told(told)
+        if returned.left:
+            raise Rejected(
+                failed(
+                    "leaves_state_behind",
+                    f"after your code returned, this was left behind: {', '.join(returned.left)}; everything "
+                    "that runs later would be affected",
+                    "use a with statement, which puts the setting back even when an exception is raised",
+                )
+            )
+        _give_back(args, returned.args)
+        return returned.result
+
+
+@dataclass(frozen=True)
+class _Returned:
+    result: Any
+    args: list[Any]
+    left: list[str]
+
+
+def _as_told(told: Any) -> _Returned:
+    """Read what came from the worker; whatever it is, its parts have the types that they should."""
+    if not isinstance(told, dict) or not isinstance(told.get("args"), list):
+        raise Rejected(ended("your code answered in the place of the check"))
+    left = told.get("left")
+    result = told.get("result")
+    return _Returned(result, told["args"], [str(each) for each in left] if isinstance(left, list) else [])
+
+
+def _give_back(args: Sequence[Any], after: Sequence[Any]) -> None:
+    """Change tensors, at any depth of lists and tuples, as the function has changed its own."""
+    for mine, its in zip(args, after, strict=False):
+        if isinstance(mine, Tensor) and isinstance(its, Tensor):
+            if mine.dtype != its.dtype or mine.shape != its.shape:
+                raise Rejected(
+                    common_findings.inputs_changed("the arguments", "compute with copies, not in place")
+                )
+            with torch.no_grad():
+                mine.copy_(its)
+        elif isinstance(mine, (list, tuple)) and isinstance(its, (list, tuple)):
+            if len(mine) != len(its):
+                raise Rejected(
+                    common_findings.inputs_changed("the arguments", "compute with copies, not in place")
+                )
+            _give_back(mine, its)
+
+
+def function(worker: Worker, name: str, *args: Any, number: int = 0, **kwargs: Any) -> LearnersFunction:
+    """Return the learner's function, which can be called with arguments like these; reject anything else."""
+    told = worker.call("amp_lessons.exercises.bed_there:uncallable", Handle(number), len(args), list(kwargs))
+    if isinstance(told, list) and len(told) == 2:
+        code, text = map(str, told)
+        raise Rejected(
+            common_findings.not_a_function(name, text)
+            if code == "not_a_function"
+            else common_findings.other_signature(name, len(args), tuple(kwargs), text)
+        )
+    return LearnersFunction(worker, name, number)
+
+
+def said_of(raised: Raised, about: str = "") -> Finding:
+    """Report an exception of the learner's code, or that it is still the stub."""
+    if raised.kinds[0] == "NotImplementedError" and raised.by_statement:
+        return common_findings.NOT_ATTEMPTED
+    first = next(iter(raised.text.strip().splitlines()), "")[:300]
+    place = f" ({raised.line})" if raised.line else ""
+    context = f" {about}" if about else ""
+    return failed(
+        "raised",
+        f"your code raised {': '.join(filter(None, [raised.kinds[0], first]))}{place}{context}",
+        "run your code outside the check to see the whole traceback",
+    )
+
+
+def ended(detail: str) -> Finding:
+    """Report code that ended the process it ran in."""
+    return failed(
+        "process_ended",
+        f"your code ended the process it ran in ({detail}); the notebook's kernel was not affected",
+        "return a value, or raise an exception; if you did not end it on purpose, it may have run out of "
+        "memory",
+    )
+
+
+def _out_of_time(error: Ended, limits: Limits) -> Finding:
+    where = _line_of(error.where)
+    return failed(
+        "time_limit",
+        f"your code was still running after {limits.cpu_s:g} seconds{where}",
+        "look for a loop that never ends; on these small problems a right solution takes well under a second",
+    )
+
+
+def _line_of(where: str) -> str:
+    """Return the learner's line of a stack that faulthandler has written."""
+    for line in where.splitlines():
+        file, _, rest = line.strip().removeprefix('File "').partition('", line ')
+        if rest and "site-packages" not in file and "/amp_lessons/" not in file and "/lib/python" not in file:
+            number = rest.split()[0]
+            source = linecache.getline(file, int(number)).strip() if number.isdigit() else ""
+            return f"; it was at line {number}" + (f": {source}" if source else "")
+    return ""
+
+
+# --- suspects: mistakes that make the wrong answers
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A known mistake: ``answer`` makes what it gives for a case; who gives the same has made it."""
+
+    finding: Callable[[str], Finding]
+    answer: Callable[[Any], Any]
+
+
+def suspected(
+    suspects: Sequence[Suspect], cases: Sequence[Any], found: Sequence[Any], same: Callable[[Any, Any], bool]
+) -> Suspect | None:
+    """Return the first suspect that gives the learner's answers to all cases."""
+    for suspect in suspects:
+        if all(same(seen, suspect.answer(case)) for case, seen in zip(cases, found, strict=True)):
+            return suspect
+    return None
+
+
+def described(value: Any) -> str:
+    """Put into words what came back."""
+    return f"{value}" if isinstance(value, Other) else describe(value)
+
+
+def number_of(value: Any) -> int | float | None:
+    """Return the number that plain data are, or hold as their only element; None for what is none."""
+    if isinstance(value, Other):
+        return value.number
+    return common_findings.number_in(value)
+
+
+# --- the judge's process
+
+
+def judged(
+    exercise_id: str,
+    hosts: Connection,
+    payload: dict[str, Any],
+    limits: Limits,
+    seed: int,
+    by_cuda_rules: bool = False,
+) -> dict[str, Any]:
+    """Let an exercise's judge call what is in ``payload`` in a worker; return what it says as plain data."""
+    said: list[Said] = []
+    worker = Worker(hosts, payload, limits)
+    try:
+        with worker:
+            if by_cuda_rules:
+                worker.call("amp_lessons.exercises.bed_there:by_cuda_rules")
+            judge = importlib.import_module(f"amp_lessons.exercises.{exercise_id}.check").judge
+            said += dict.fromkeys(judge(worker, torch.Generator().manual_seed(seed)))
+    except Rejected as rejected:
+        said = list(rejected.said)
+    except Raised as raised:
+        said = [said_of(raised)]
+    except Ended as error:
+        said = [_out_of_time(error, limits) if error.how == "time" else ended(error.detail)]
+    except Exception as error:  # a mistake in the check, or an answer in a form that ours never have
+        said = [_checker_failed(error)]
+    said += _about_output(worker.characters)
+    return {
+        "findings": [astuple(each) for each in said if isinstance(each, Finding)],
+        "comparisons": [astuple(each) for each in said if isinstance(each, SideBySide)],
+        "printed": worker.text[:_LONGEST_PRINTED],
+    }
+
+
+def _checker_failed(error: Exception) -> Finding:
+    return failed(
+        "checker_failed",
+        f"the check itself could not cope with this attempt: {type(error).__name__}: {error}",
+        "this is a mistake in the course, not in your code; please report it with the code you checked",
+    )
+
+
+def _about_output(characters: int) -> list[Finding]:
+    if characters < _MANY_CHARACTERS:
+        return []
+    message = f"your code printed {characters:,} characters; the report shows the first few"
+    return [note("prints_a_lot", message, "print once per epoch, not once per batch or value")]
+
+
+def judge(
+    control: socket.socket, channel: socket.socket, exercise_id: str, seed: int, cpu_s: float, cuda: bool
+) -> Any:
+    """Judge in a process of its own: the pickle comes by the channel, and what is returned goes there."""
+    stream = channel.makefile("rb")
+    head = json.loads(stream.readline())
+    payload = {
+        "lines": head["lines"],
+        "pickle": torch.frombuffer(bytearray(stream.read()), dtype=torch.uint8),
+    }
+    return judged(exercise_id, Connection(control), payload, Limits(cpu_s), seed, cuda)
+
+
+# --- the kernel's side
+
+
+def examine(exercise_id: str, attempt: Any, cpu_s: float, seed: int | None = None) -> dict[str, Any]:
+    """Let a process of its own judge an attempt; return what ``judged`` does. Raises KeyboardInterrupt."""
+    seed = secrets.randbits(31) if seed is None else seed
+    try:
+        pickle = pickled(attempt)
+    except Exception as error:
+        return {"findings": [astuple(_not_taken_along(error))], "comparisons": [], "printed": ""}
+    for _ in range(2):  # the host may have ended since, and a new one is at hand
+        try:
+            return _asked(exercise_id, attempt, pickle, cpu_s, seed)
+        except HostEndedError:
+            host(PRELOAD).close()
+    return _asked(exercise_id, attempt, pickle, cpu_s, seed)
+
+
+def _asked(exercise_id: str, attempt: Any, pickle: bytes, cpu_s: float, seed: int) -> dict[str, Any]:
+    hosts = host(PRELOAD)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        cuda = shelf.find(exercise_id).meets_autocast
+        request = "amp_lessons.exercises.bed:judge", exercise_id, seed, cpu_s, cuda
+        pid = hosts.ask("judge", *request, ends=[theirs.fileno()])
+        theirs.close()
+        try:
+            ours.sendall(json.dumps({"lines": _lines_of(attempt)}).encode() + b"\n" + pickle)
+            ours.shutdown(socket.SHUT_WR)
+            answer = b"".join(iter(lambda: ours.recv(1 << 16), b""))
+        finally:
+            hosts.ask("end", pid)
+    if not answer:
+        raise HostEndedError("the judge has ended without a word")
+    return json.loads(answer)
+
+
+def _not_taken_along(error: Exception) -> Finding:
+    first = next(iter(str(error).strip().splitlines()), "")[:200]
+    return failed(
+        "not_taken_along",
+        f"your code cannot be taken to the process in which it is checked: {type(error).__name__}: {first}",
+        "it may use modules, numbers, texts, tensors on the CPU and functions of yours; make files, locks "
+        "and generators inside it",
+    )
+
+
+def pickled(attempt: Any) -> bytes:
+    """Return what is handed to a worker: one object, or a tuple of those that the stub defines."""
+    import cloudpickle
+
+    class Pickler(cloudpickle.Pickler):
+        """Takes modules by their names, those of a class of their own too, as torch.backends.cudnn."""
+
+        def reducer_override(self, value: Any) -> Any:
+            if isinstance(value, types.ModuleType) and sys.modules.get(value.__name__) is value:
+                return importlib.import_module, (value.__name__,)
+            return super().reducer_override(value)
+
+    buffer = io.BytesIO()
+    Pickler(buffer).dump(attempt if isinstance(attempt, tuple) else (attempt,))
+    return buffer.getvalue()
+
+
+def _lines_of(attempt: Any) -> dict[str, str]:
+    """Return the source of the notebook's cells that an attempt comes from, by their names."""
+    files = {each.__code__.co_filename for each in _functions_in(attempt)}
+    return {file: "".join(linecache.getlines(file)) for file in files}
+
+
+def _functions_in(attempt: Any) -> Iterator[types.FunctionType]:
+    for each in attempt if isinstance(attempt, tuple) else (attempt,):
+        if inspect.isclass(each):
+            yield from filter(inspect.isfunction, vars(each).values())
+        elif inspect.isfunction(unwrapped := inspect.unwrap(each) if callable(each) else each):
+            yield unwrapped

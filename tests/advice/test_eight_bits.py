@@ -1,0 +1,81 @@
+"""Which recipe in 8 bits is offered to whom: by the GPU, by the model's own products, as lesson 09 says."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from amp_lessons import advice, measure
+from amp_lessons.fp8.choices import CHOICES, choice_for
+from amp_lessons.text.words import fraction
+
+LESSON = Path(__file__).parents[2] / "notebooks/09_fp8_and_fp4.ipynb"
+
+
+class Layers(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.up, self.down, self.head = (
+            nn.Linear(width, 4 * width),
+            nn.Linear(4 * width, width),
+            nn.Linear(width, 8),
+        )
+
+    def forward(self, x, y):
+        return functional.cross_entropy(self.head(self.down(functional.gelu(self.up(x)))), y)
+
+
+def said(width: int, rows: int, gpu: str) -> str:
+    batch = {"x": torch.randn(rows, width), "y": torch.randint(0, 8, (rows,))}
+    found = advice.advise(Layers(width), batch, gpu=gpu, seconds=30, steps=1)
+    return " ".join(f"{each.text} {each.because}" for each in found.verdict if "FP8" in each.text)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "recipe"), [("H100 SXM", "`rowwise`"), ("B200 SXM", "`MXFP8BlockScaling()`"), ("L4", "`rowwise`")]
+)
+def test_large_products_are_offered_the_recipe_of_their_gpu(gpu, recipe):
+    text = said(1024, 2048, gpu)
+    assert text.startswith(f"Once it trains in bf16, try FP8 on the {gpu}: torchao's ")
+    assert recipe in text
+
+
+def test_what_is_saved_at_most_is_reckoned_from_the_model_s_own_products():
+    """All products but the head's: forward, two gradients, and of the first layer one."""
+    text = said(1024, 2048, "H100 SXM")
+    large, head = 1024 * 4096 * (2 + 3), 1024 * 8 * 3
+    assert f"{fraction(large / (large + head))} of the FLOP" in text
+    times = float(re.search(r"it is ([\d.]+) times as fast at most", text)[1])
+    assert 1.2 < times < 2.0
+
+
+def test_small_layers_are_offered_none_and_a_gpu_without_eight_bits_is_not_spoken_of():
+    assert said(64, 256, "H100 SXM").startswith("FP8 has little to give this model")
+    assert said(1024, 512, "A100 SXM 40 GB") == ""
+
+
+def test_every_data_sheet_with_eight_bits_has_a_choice_and_no_other():
+    with_eight = {name for name, sheet in measure.GPUS.items() if "fp8_e4m3" in sheet.flop_per_s}
+    assert with_eight == {gpu for each in CHOICES for gpu in each.gpus}
+
+
+def test_lesson_09_says_the_same():
+    cells = {
+        each.get("id"): "".join(each["source"]) for each in json.loads(LESSON.read_text("utf-8"))["cells"]
+    }
+    rows = {row.split("|")[1].strip(): row for row in cells["choose"].splitlines() if row.startswith("| ")}
+    of = {"L4": "Ada (8.9)", "H100 SXM": "Hopper (9.0)", "MI300X": "MI300X, MI350"}
+    for gpu, row in of.items():
+        choice = choice_for(gpu)
+        assert f"`{choice.torchao}`" in rows[row]
+        assert f"`{choice.transformer_engine}`" in rows[row] or not choice.transformer_engine
+    b200 = choice_for("B200 SXM")
+    assert f"`{b200.transformer_engine}`" in rows["B200, B300 (10.x)"]
+    assert "the same" in rows["B200, B300 (10.x)"]  # as Hopper's
+    assert b200.torchao == choice_for("H100 SXM").torchao
