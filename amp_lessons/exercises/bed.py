@@ -37,9 +37,11 @@ Said = Finding | SideBySide
 Judge = Callable[[Worker, torch.Generator], Iterator[Said]]
 
 PRELOAD = (
-    "amp_lessons.audit.catalogue",
+    "amp_lessons.audit.report.report",
+    "amp_lessons.audit.watch",
     "amp_lessons.exercises.bed",
     "amp_lessons.exercises.bed_there",
+    "amp_lessons.exercises.loops",
     "cloudpickle",
 )
 _MANY_CHARACTERS = 100_000
@@ -88,6 +90,12 @@ class _Returned:
     result: Any
     args: list[Any]
     left: list[str]
+
+
+def as_raised(told: Any) -> Raised:
+    """Read what a function of ours there says of an exception."""
+    kinds, text, line, by_statement = told
+    return Raised([str(each) for each in kinds], str(text), str(line), by_statement is True)
 
 
 def _as_told(told: Any) -> _Returned:

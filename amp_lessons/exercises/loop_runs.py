@@ -1,13 +1,14 @@
-"""What a training loop did on a problem: with plain SGD, the gradient that was applied follows from the weights.
+"""What a training loop did on a problem: with plain SGD, the gradient that was applied follows from the
+weights.
 
-The loop runs in a worker, whose model writes down weights and inputs (``loops_there``). What each update should
-have been is computed here, from them.
+The loop runs in a worker, whose model writes down weights and inputs (``loops_there``). What each update
+should have been is computed here, from them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -25,9 +26,9 @@ TINY_WEIGHT = 2.0**-15  # below it a mean loss in the history may round to zero
 class Problem:
     """One run: which data, in which dtype, and what is done to make mistakes show.
 
-    ``loss_weight`` multiplies the loss; at 2^-22 no unscaled gradient survives fp16, at 2^-5 gradients have a norm
-    below 0.1. ``offset`` is added to it: no gradient changes, and a loss in fp16 overflows when it is scaled.
-    ``poisoned`` batches overflow in fp16: the forward pass of one, only the gradients of the other.
+    ``loss_weight`` multiplies the loss; at 2^-22 no unscaled gradient survives fp16, at 2^-5 gradients have a
+    norm below 0.1. ``offset`` is added to it: no gradient changes, and a loss in fp16 overflows when it is
+    scaled. ``poisoned`` batches overflow in fp16: the forward pass of one, only the gradients of the other.
     ``one_backward`` allows the losses of a window to go through one backward pass together.
     """
 
@@ -69,23 +70,28 @@ class Problem:
         return weights, batches
 
     def drawn_anew(self, shift: int) -> Problem:
-        """Return the problem with other data; where there is a limit, some gradients are above it, some below."""
+        """Return the problem with other data; where there is a limit, some gradients are above it, some
+        below.
+        """
         problem = self
         for seed in range(self.seed + shift, self.seed + shift + 20):
             problem = replace(self, seed=seed)
             if self.max_norm is None or self.max_norm > 1e3 or self.loss_weight < TINY_WEIGHT:
                 break
             weights, bad = problem.drawn[0], dict(self.poisoned)
-            norms = [float(problem.truth(weights, i)[1].norm()) for i in range(len(self.batch_sizes)) if i not in bad]
+            norms = [
+                float(problem.truth(weights, i)[1].norm())
+                for i in range(len(self.batch_sizes))
+                if i not in bad
+            ]
             if min(norms) < 0.8 * self.max_norm and max(norms) > 1.2 * self.max_norm:
                 break
         return problem
 
-    def given(self, name: str, names: Sequence[str]) -> dict[str, Any]:
-        """Return what the worker is told of it; the fields ``names`` become keyword arguments of the loop."""
+    def given(self, names: Sequence[str], constants: Mapping[str, float]) -> dict[str, Any]:
+        """Return what the worker is told of it; the fields ``names`` are arguments of the loop, too."""
         weights, batches = self.drawn
         return {
-            "name": name,
             "weights": weights,
             "batches": [list(batch) for batch in batches],
             "lr": self.learning_rate,
@@ -93,26 +99,26 @@ class Problem:
             "offset": self.offset,
             "epochs": self.epochs,
             "dtype": self.dtype,
-            "options": {each: getattr(self, each) for each in names},
+            "poisoned": bool(self.poisoned),
+            "options": {**{each: getattr(self, each) for each in names}, **constants},
         }
 
     def truth(self, weights: Tensor, batch: int) -> tuple[float, Tensor]:
         """Return the loss of a batch at these weights and its gradient, in fp32."""
-        model, (inputs, targets) = self._at(weights), self.drawn[1][batch]
-        loss = F.cross_entropy(model(inputs), targets) * self.loss_weight
-        return float(loss.detach()), _flat(torch.autograd.grad(loss, list(model.parameters())))
+        loss, parameters = self.loss_at(weights, batch)
+        return float(loss.detach()), _flat(torch.autograd.grad(loss, parameters))
 
     def in_half(self, weights: Tensor, batch: int, scale: float) -> Tensor:
         """Return the gradient that a pass under autocast leaves, scaled by this and unscaled again."""
-        model, (inputs, targets) = self._at(weights), self.drawn[1][batch]
         with torch.autocast("cpu", dtype=self.dtype):
-            loss = F.cross_entropy(model(inputs), targets) * self.loss_weight
-        return _flat(torch.autograd.grad(loss * scale, list(model.parameters()))) / scale
+            loss, parameters = self.loss_at(weights, batch)
+        return _flat(torch.autograd.grad(loss * scale, parameters)) / scale
 
-    def _at(self, weights: Tensor) -> nn.Module:
-        model = loops_there.Net()
+    def loss_at(self, weights: Tensor, batch: int) -> tuple[Tensor, list[nn.Parameter]]:
+        """Return the loss of a batch at these weights, and the parameters that it depends on."""
+        model, (inputs, targets) = loops_there.Net(), self.drawn[1][batch]
         nn.utils.vector_to_parameters(weights.clone(), model.parameters())
-        return model
+        return F.cross_entropy(model(inputs), targets) * self.loss_weight, list(model.parameters())
 
 
 def _flat(gradients: Sequence[Tensor]) -> Tensor:
@@ -154,7 +160,8 @@ class Call:
 class Entry:
     """One training loss, the forward pass that led to it, and all that followed until the next.
 
-    ``begun`` holds the gradient with which each backward pass through it began: the loss scale, if all is well.
+    ``begun`` holds the gradient with which each backward pass through it began: the loss scale, if all is
+    well.
     """
 
     weights: Tensor
@@ -296,7 +303,9 @@ class Window:
         if None in self.batches:
             return 0.0, 0.0
         scale = self.begun if math.isfinite(self.begun) and self.begun > 0 else 1.0
-        halves = [self.problem.in_half(self.before, batch, scale) for batch in self.batches if batch is not None]
+        halves = [
+            self.problem.in_half(self.before, batch, scale) for batch in self.batches if batch is not None
+        ]
         share = self.size if self.close(self.gradient) else len(self.batches)
         true = torch.stack([gradient for _, gradient in self.truths]).sum(0) / share
         rounding = self.wanted(torch.stack(halves).sum(0) / share) - self.wanted(true)

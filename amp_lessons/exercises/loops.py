@@ -1,26 +1,28 @@
 """Judge a training loop by what it did on several problems: each update against the true gradient.
 
-Which mistake made a wrong update is told by what that mistake makes of the true gradient, or by what was called.
-What neither explains gets the deciding number, and what the audit says of it.
+Which mistake made a wrong update is told by what that mistake makes of the true gradient, or by what was
+called. What neither explains gets the deciding number, and what the audit says of it.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from amp_lessons import autocast
-from amp_lessons._base.worker import Handle, Worker
+from amp_lessons._base.worker.client import Worker
+from amp_lessons._base.worker.plain import Handle
 from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed, first, note, passed
-from amp_lessons.exercises import loops_there
-from amp_lessons.exercises.bed import Rejected
+from amp_lessons.exercises import bed, loops_there
+from amp_lessons.exercises.attempt import Rejected
 from amp_lessons.exercises.loop_runs import STANDARD, TINY_WEIGHT, Entry, Problem, Run, Window, near, same
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.report.results import SideBySide
@@ -34,57 +36,85 @@ _COUNTED = ("no", "one", "two", "three", "four")
 _ADVICE = "collect loss.item() for every batch and return one mean per epoch, as a list of floats"
 
 
-def judge(
-    worker: Worker,
-    draw: torch.Generator,
-    answer: Callable[..., Any],
-    problems: tuple[Problem, ...] = STANDARD,
-    names: tuple[str, ...] = (),
-) -> Iterator[Finding | SideBySide]:
-    """Let the loop train on one problem after another until one shows a mistake; ``answer`` is the solution.
+@dataclass(frozen=True)
+class Bench:
+    """How a loop is judged: on which problems, with which keyword arguments beyond device_type and dtype.
 
-    ``names`` of fields of ``Problem`` are what the loop takes as keyword arguments beyond device_type and dtype.
+    ``answer`` is the solution, as a loop; ``fields`` of ``Problem`` and ``constants`` are arguments.
+    ``there`` is the module whose ``train`` runs the loop in the worker, ``signature`` what the stub can be
+    called with where that is not what a loop is called with. ``mistakes`` looks for what is wrong with a run;
+    ``applied`` says which gradient an update is plain SGD on.
     """
-    shift, runs = int(torch.randint(2**30, (), generator=draw)), []
-    for problem in problems:
-        drawn = problem.drawn_anew(shift)
-        given = drawn.given(answer.__name__, names)
-        told = worker.call(f"{_THERE}:train", Handle(0), given)
-        if "refused" in told:
-            raise Rejected(failed(*told["refused"]))
-        run = Run(drawn, told)
-        if not problem.poisoned and run.windows and all(window.overflowed for window in run.windows):
-            drawn = replace(drawn, epochs=2 * drawn.epochs)  # its scale has farther to fall
-            given = drawn.given(answer.__name__, names)
-            run = Run(drawn, worker.call(f"{_THERE}:train", Handle(0), given))
-        if mistakes := _mistakes(run):
-            said = _with_lines(run, mistakes, worker.call(f"{_THERE}:audited", Handle(0), given))
-            raise Rejected(*said, *_comparisons(run, run, answer, names))
-        runs.append(run)
-    poisoned = next(run for run in runs if run.problem.poisoned)
-    yield from _what_holds(names, runs)
-    yield from _remarks(runs)
-    yield from _comparisons(runs[min(1, len(runs) - 1)], poisoned, answer, names)
+
+    answer: Callable[..., Any]
+    problems: tuple[Problem, ...] = STANDARD
+    fields: tuple[str, ...] = ()
+    constants: Mapping[str, float] = field(default_factory=dict)
+    there: ModuleType = loops_there
+    signature: tuple[int, tuple[str, ...]] | None = None
+    mistakes: Callable[[Run], list[Finding]] | None = None
+    applied: str = "true gradient"
+
+    def given(self, problem: Problem) -> dict[str, Any]:
+        """Return what the worker is told of a problem."""
+        return problem.given(self.fields, self.constants)
+
+    def judge(self, worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySide]:
+        """Let the loop train on one problem after another until one shows a mistake."""
+        count, names = self.signature or (5, (*self.fields, *self.constants))
+        options: dict[str, Any] = dict.fromkeys((*names, "device_type", "dtype"))
+        bed.function(worker, self.answer.__name__, *[None] * count, **options)  # or it is rejected
+        shift, runs = int(torch.randint(2**30, (), generator=draw)), []
+        train, find = f"{self.there.__name__}:train", self.mistakes or mistakes
+        for problem in self.problems:
+            drawn = problem.drawn_anew(shift)
+            run = Run(drawn, worker.call(train, Handle(0), self.given(drawn)))
+            if not problem.poisoned and run.windows and all(window.overflowed for window in run.windows):
+                drawn = replace(drawn, epochs=2 * drawn.epochs)  # its scale has farther to fall
+                run = Run(drawn, worker.call(train, Handle(0), self.given(drawn)))
+            if found := find(run):
+                seen = worker.call(f"{_THERE}:audited", Handle(0), self.given(drawn), train)
+                raise Rejected(*_with_lines(run, found, seen), *self._comparisons(run, run))
+            runs.append(run)
+        poisoned = next(run for run in runs if run.problem.poisoned)
+        yield from _what_holds(self.applied, runs)
+        yield from _remarks(runs)
+        yield from self._comparisons(runs[min(1, len(runs) - 1)], poisoned)
+
+    def _comparisons(self, loss_run: Run, scale_run: Run) -> Iterator[SideBySide]:
+        """Put losses and scales beside those of the solution on the same problems."""
+        rights: dict[Problem, Run] = {}
+        for run in (loss_run, scale_run):
+            if run.problem not in rights:
+                told = self.there.train(self.answer, self.given(run.problem))
+                rights[run.problem] = Run(run.problem, told)
+        losses = [tuple(each.loss for each in run.seen) for run in (rights[loss_run.problem], loss_run)]
+        yield SideBySide("loss of each batch, in the order of training", "batch", *losses)
+        if scale_run.problem.dtype == torch.float16:
+            steps = scale_run.problem.accumulation_steps
+            both = rights[scale_run.problem], scale_run
+            scales = [tuple(_scale(each, steps) for each in run.seen) for run in both]
+            yield SideBySide("loss scale at each batch", "batch", *scales)
 
 
-def _mistakes(run: Run) -> list[Finding]:
+def mistakes(run: Run) -> list[Finding]:
     """List the independent mistakes of one run, the root cause first."""
-    problem, told = run.problem, run.told
+    problem = run.problem
     when = f"seen when {_COUNTED[len(problem.poisoned)]} batches overflow in fp16" if problem.poisoned else ""
     when = "seen when dtype is torch.bfloat16" if problem.dtype == torch.bfloat16 else when
-    found = first(_conduct(run, when))
+    found = first(conduct(run, when))
     if found is not None:
         return [found]
-    each = [first(_precision(run))]
+    each = [first(precision(run))]
     if each[0] is None or each[0].code in ("backward_in_autocast", "evaluation_mode"):
         each.append(first(_updates(run)))  # which can still be told beside these two
     if not problem.poisoned and problem.loss_weight >= TINY_WEIGHT:  # where it holds plain numbers
-        each.append(first(_history(run)))
-    mistakes = [one for one in each if one is not None]
-    return [replace(one, message=f"{one.message} ({when})" if when else one.message) for one in mistakes]
+        each.append(first(history(run)))
+    root = [one for one in each if one is not None]
+    return [replace(one, message=f"{one.message} ({when})" if when else one.message) for one in root]
 
 
-def _conduct(run: Run, when: str) -> Iterator[Finding]:
+def conduct(run: Run, when: str) -> Iterator[Finding]:
     """Find an exception, what no attempt may do, and a function that ran nothing."""
     told = run.told
     if told["patched"]:
@@ -98,8 +128,8 @@ def _conduct(run: Run, when: str) -> Iterator[Finding]:
     if told["left"]:
         yield failed(
             "leaves_state_behind",
-            f"after your code returned, this was left behind: {', '.join(told['left'])}; everything that runs "
-            "later would be affected",
+            f"after your code returned, this was left behind: {', '.join(told['left'])}; everything that "
+            "runs later would be affected",
             "use a with statement, which puts the setting back even when an exception is raised",
         )
     if told["history"]["kind"] in ("generator", "coroutine"):
@@ -109,66 +139,72 @@ def _conduct(run: Run, when: str) -> Iterator[Finding]:
 
 def _raised(run: Run, when: str) -> Finding:
     """Say of an exception what led to it, where the numbers tell; the audit may know more."""
-    told, problem = run.told["raised"], run.problem
-    said = ": ".join(filter(None, [told["kind"], told["text"]]))
-    place = f" [PyTorch noticed in {told['where']}]" if told["where"] else ""
-    finding = None
-    if told["stub"]:
+    raised, problem = bed.as_raised(run.told["raised"]), run.problem
+    text = next(iter(raised.text.strip().splitlines()), "")
+    kinds, finding = raised.kinds, None
+    if kinds[0] == "NotImplementedError" and raised.by_statement:
         raise Rejected(common_findings.NOT_ATTEMPTED)
-    if told["ends"]:
+    if "Exception" not in kinds:
         return failed(
             "ends_or_blocks_the_process",
-            f"your code called exit(), or raised {told['kind']}, which would end the notebook's kernel; the "
+            f"your code called exit(), or raised {kinds[0]}, which would end the notebook's kernel; the "
             "check did not let it",
             "return a value, or raise an exception; nothing a training loop does needs such a call",
         )
     if any(dtype != torch.float32 for dtype in run.told["weight_dtypes"]):
         finding = catalogue.precision.half_parameters()
-    elif "does not require grad" in told["text"] or (not run.seen and run.told["without_graph"]):
+    elif "does not require grad" in text or (not run.seen and run.told["without_graph"]):
         finding = catalogue.steps.no_graph()
-    elif "checks were recorded for" in told["text"] and run.seen and not run.seen[-1].begun and not math.isfinite(run.seen[-1].loss):
+    elif (
+        "checks were recorded for" in text
+        and run.seen
+        and not run.seen[-1].begun
+        and not math.isfinite(run.seen[-1].loss)
+    ):
         finding = catalogue.steps.step_without_backward(left_out=True)
-    elif "checks were recorded prior" in told["text"] and run.seen:
+    elif "checks were recorded prior" in text and run.seen:
         finding = _updated_without_a_check(run)
-    elif "backward through the graph" in told["text"] and not any(run.seen[-1].filled):
+    elif "backward through the graph" in text and not any(run.seen[-1].filled):
         finding = catalogue.steps.graph_used_twice(
-            "torch.autograd.grad, for a gradient penalty say, had gone through the loss before, and freed its "
-            "graph",
+            "torch.autograd.grad, for a gradient penalty say, had gone through the loss before, and freed "
+            "its graph",
             "this exercise asks for the gradient of the loss alone; a penalty needs create_graph=True, which "
             "keeps the graph",
         )
-    elif "have the same dtype" in told["text"]:
+    elif "have the same dtype" in text:
         finding = failed(
             "cast_by_hand",
             "an operation met a 16-bit and a 32-bit tensor: something was cast by hand where autocast is off",
             "remove the casts by hand and run forward and loss inside torch.autocast",
         )
-    elif "non-finite, so it cannot be clipped" in told["text"]:
+    elif "non-finite, so it cannot be clipped" in text:
         finding = catalogue.scaler.clip_raises_on_overflow()
-    elif "keyword argument 'device_type'" in told["text"]:
+    elif "keyword argument 'device_type'" in text:
         finding = failed(
             "old_autocast",
             "torch.cuda.amp.autocast is the old spelling for CUDA only, and takes no device_type",
             "write torch.autocast(device_type, dtype=dtype)",
         )
-    elif run.order and run.order[-1] in dict(problem.poisoned) and "inf checks" not in told["text"]:
-        finding = catalogue.scaler.stops_at_overflow(said)
+    elif run.order and run.order[-1] in dict(problem.poisoned) and "inf checks" not in text:
+        finding = catalogue.scaler.stops_at_overflow(": ".join(filter(None, [kinds[0], text[:300]])))
     if finding is None:
-        where = f" ({told['where']})" if told["where"] else ""
-        about = f" ({when})" if when else ""
-        hint = "run your code outside the check to see the whole traceback"
-        return failed("raised", f"your code raised {said}{where}{about}", hint)
+        said = bed.said_of(raised)
+        return replace(said, message=f"{said.message} ({when})" if when else said.message)
+    place = f" [PyTorch noticed in {raised.line}]" if raised.line else ""
     return replace(finding, message=f"{finding.message}{f', {when}' if when else ''}{place}")
 
 
 def _updated_without_a_check(run: Run) -> Finding | None:
-    """Say why the scaler had looked at no gradients, where the gradients tell: divided by hand, or overflowed."""
+    """Say why the scaler had looked at no gradients, where the gradients tell: divided by hand, or
+    overflowed.
+    """
     entry, names = run.seen[-1], [call.name for call in run.seen[-1].calls]
     if run.problem.accumulation_steps > 1 and not {"scaler.step", "optimizer.step"} & set(names):
         return catalogue.scaler.update_every_batch()
-    if "optimizer.step" not in names or entry.left is None:
+    direct = entry.called("optimizer.step", directly=True)
+    if not direct or entry.left is None:
         return None
-    given = entry.called("optimizer.step")[-1].gradients
+    given = direct[-1].gradients
     if not given.isfinite().all():
         return catalogue.scaler.step_bypasses_scaler("optimizer.step() was called directly")
     if not given.norm() < entry.left.norm() / 4:
@@ -183,7 +219,8 @@ def _updated_without_a_check(run: Run) -> Finding | None:
 # --- in which dtype forward, loss and backward ran
 
 
-def _precision(run: Run) -> Iterator[Finding]:
+def precision(run: Run) -> Iterator[Finding]:
+    """Find what ran in another dtype than asked for, what may be the cause of others first."""
     seen, half = run.seen, dtype_name(run.problem.dtype)
     forwards = [entry for entry in seen if entry.inputs is not None]
     if not seen:
@@ -207,12 +244,14 @@ def _precision(run: Run) -> Iterator[Finding]:
         yield catalogue.precision.evaluation_mode("while it was trained")
     without = sum(entry.autocast is None for entry in forwards)
     if without:
-        which = f"{without} of {len(forwards)} forward passes" if without < len(forwards) else "the forward pass"
+        which = (
+            f"{without} of {len(forwards)} forward passes" if without < len(forwards) else "the forward pass"
+        )
         yield catalogue.precision.no_autocast(f"{which} model(inputs)", half)
     for entry in forwards:
-        if entry.autocast not in (None, run.problem.dtype):
-            seen_in = dtype_name(entry.autocast)
-            yield catalogue.precision.wrong_autocast_dtype("autocast", seen_in, run.problem.dtype)
+        if entry.autocast is not None and entry.autocast != run.problem.dtype:
+            ran_in = dtype_name(entry.autocast)
+            yield catalogue.precision.wrong_autocast_dtype("autocast", ran_in, run.problem.dtype)
     if any(entry.stale for entry in forwards):
         yield catalogue.precision.one_big_autocast()
     scaled = run.calls("scale")
@@ -221,7 +260,7 @@ def _precision(run: Run) -> Iterator[Finding]:
     losses = {entry.loss_dtype for entry in seen}
     if not any(entry.loss_autocast for entry in seen) and losses & _HALVES:
         yield catalogue.steps.loss_outside_autocast(half)
-    for dtype in (losses | {call.dtype for call in scaled}) & _HALVES:
+    for dtype in (losses | {call.dtype for call in scaled if call.dtype}) & _HALVES:
         yield catalogue.steps.loss_in_half(dtype_name(dtype))
     if any(entry.backward_autocast for entry in seen):
         yield catalogue.precision.backward_in_autocast(half)
@@ -230,9 +269,10 @@ def _precision(run: Run) -> Iterator[Finding]:
 # --- were all batches trained on, as they are, with the optimizer that was given?
 
 
-def _coverage(run: Run) -> Iterator[Finding]:
-    given = [list(batch) for batch in run.problem.drawn[1]]
-    pairs = zip(sum(run.told["batches"], []), sum(given, []), strict=True)
+def coverage(run: Run) -> Iterator[Finding]:
+    """Find batches left out or changed, and another optimizer, or other weights, than were given."""
+    given = [tensor for batch in run.problem.drawn[1] for tensor in batch]
+    pairs = zip([tensor for batch in run.told["batches"] for tensor in batch], given, strict=True)
     if not all(a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b) for a, b in pairs):
         hint = "make new tensors instead of changing the batch in place"
         yield common_findings.inputs_changed("the loader's own tensors", hint)
@@ -266,7 +306,10 @@ def _coverage(run: Run) -> Iterator[Finding]:
 def _batches(run: Run) -> Iterator[Finding]:
     problem, bad = run.problem, dict(run.problem.poisoned)
     per_epoch = [i for i in range(len(problem.batch_sizes)) if i not in bad]
-    wanted, seen = per_epoch * problem.epochs, [i for i in run.order if not bad or i is not None and i not in bad]
+    wanted, seen = (
+        per_epoch * problem.epochs,
+        [i for i in run.order if not bad or (i is not None and i not in bad)],
+    )
     if None in seen:
         yield failed(
             "inputs_altered",
@@ -282,8 +325,8 @@ def _batches(run: Run) -> Iterator[Finding]:
         left_over = ": those left over at the end of an epoch were not" if len(seen) == full else ""
         yield failed(
             "batches_skipped",
-            f"only {len(seen)} of {len(wanted)} batches were trained on ({problem.epochs} epochs of {batches} "
-            f"batches){left_over}",
+            f"only {len(seen)} of {len(wanted)} batches were trained on ({problem.epochs} epochs of "
+            f"{batches} batches){left_over}",
             "loop over the whole loader anew in each epoch",
         )
     size = len(seen) // problem.epochs
@@ -302,7 +345,8 @@ def _batches(run: Run) -> Iterator[Finding]:
 def _optimizer_unused() -> Finding:
     return failed(
         "optimizer_unused",
-        "the optimizer that was passed in never stepped; its settings, and any schedule on them, were ignored",
+        "the optimizer that was passed in never stepped; its settings, and any schedule on them, were "
+        "ignored",
         "step the optimizer you were given, with scaler.step(optimizer)",
     )
 
@@ -311,25 +355,27 @@ def _optimizer_unused() -> Finding:
 
 
 def _updates(run: Run) -> Iterator[Finding]:
-    yield from _coverage(run)
-    yield from _not_scaled(run)
+    yield from coverage(run)
+    yield from not_scaled(run)
     wrong: list[Window] = []
     for before, window in zip([None, *run.windows], run.windows, strict=False):
         yield from _backward_passes(window, before)
         if window.overflowed or window.left_out or window.hidden:
-            yield from _overflow(window)
-        elif not window.poisoned:  # at a scale so low that nothing overflows, a huge but finite update is right
+            yield from overflow(window)
+        elif (
+            not window.poisoned
+        ):  # at a scale so low that nothing overflows, a huge but finite update is right
             yield from _update(window, wrong)
     if wrong:  # and no window shows why
         yield _wrong_update(wrong[0])
-    yield from _scale_after_overflow(run.windows)
+    yield from scale_after_overflow(run.windows)
     if run.problem.poisoned:
         return
     if all(window.overflowed for window in run.windows):
         yield failed(
             "scale_too_large",
-            f"not one step was taken: the scale begins at {run.windows[0].begun:g}, every batch overflowed, and "
-            "halving it once per batch was not enough",
+            f"not one step was taken: the scale begins at {run.windows[0].begun:g}, every batch "
+            "overflowed, and halving it once per batch was not enough",
             "leave init_scale at its default, 65536",
         )
     if all(call.owner != run.told["optimizer"] for call in run.calls("optimizer.step")):
@@ -341,30 +387,31 @@ def _updates(run: Run) -> Iterator[Finding]:
             half = dtype_name(run.problem.dtype)
             yield failed(
                 "no_autocast",
-                f"the updates have {along / length:.0%} of the rounding that forward passes in {half} leave in "
-                "them",
+                f"the updates have {along / length:.0%} of the rounding that forward passes in {half} "
+                "leave in them",
                 "run model(inputs) and loss_fn under torch.autocast, in dtype",
             )
 
 
-def _not_scaled(run: Run) -> Iterator[Finding]:
+def not_scaled(run: Run) -> Iterator[Finding]:
     """Find a scaler that is left from another call, and a loss that went backward in fp16 as it is."""
     window, scaled = run.windows[0], run.calls("scale")
     if scaled and scaled[0].clean > 0:
         yield failed(
             "scaler_kept",
-            f"the scaler had counted {scaled[0].clean} steps before the first batch: it, or its state, is left "
-            "from an earlier call, of another model and perhaps in another dtype, whose scale says nothing about "
-            "this one, and which decided whether it is enabled",
-            "make the scaler inside the function: a default argument, a global variable and an attribute of the "
-            "function live as long as the process",
+            f"the scaler had counted {scaled[0].clean} steps before the first batch: it, or its state, is "
+            "left from an earlier call, of another model and perhaps in another dtype, whose scale says "
+            "nothing about this one, and which decided whether it is enabled",
+            "make the scaler inside the function: a default argument, a global variable and an attribute "
+            "of the function live as long as the process",
         )
     if run.problem.dtype != torch.float16 or not window.last.begun or not window.last.begun[-1] <= 1.0:
         return
     if window.last.begun[-1] == 0.0:
         yield failed(
             "loss_cut_off",
-            "backward reached the loss with a gradient of zero: the loss was clamped or replaced before backward",
+            "backward reached the loss with a gradient of zero: the loss was clamped or replaced before "
+            "backward",
             "call backward on the scaled loss as loss_fn returned it",
         )
     if window.scale > 1.0:
@@ -402,17 +449,23 @@ def _backward_passes(window: Window, before: Window | None) -> Iterator[Finding]
             yield _no_backward(window)
     filled = next((entry for entry in window.entries if any(entry.filled)), None)
     if filled is not None and filled.leftover:
-        if before is not None and before.size > 1 and not math.isfinite(before.last.loss):
-            if not before.called("optimizer.step", "scaler.step"):
-                yield failed(
-                    "steps_too_rarely",
-                    "the loss of a window's last batch was not finite, and where the loop went on to the next one "
-                    "(by continue, say) it left out the window's step as well: the gradients of its other batches "
-                    "were counted in the next window",
-                    _WHATEVER_ITS_LOSS,
-                )
+        if before is not None:
+            yield from _carried_over(before)
         yield catalogue.steps.no_zero_grad()
     yield from _other_loss(window)
+
+
+def _carried_over(window: Window) -> Iterator[Finding]:
+    """Find a window without a step because the loop went on at its last batch: the loss was not finite."""
+    asked_for = window.called("optimizer.step", "scaler.step")
+    if window.size > 1 and not math.isfinite(window.last.loss) and not asked_for:
+        yield failed(
+            "steps_too_rarely",
+            "the loss of a window's last batch was not finite, and where the loop went on to the next one "
+            "(by continue, say) it left out the window's step as well: the gradients of its other batches "
+            "were counted in the next window",
+            _WHATEVER_ITS_LOSS,
+        )
 
 
 def _other_loss(window: Window) -> Iterator[Finding]:
@@ -432,8 +485,8 @@ def _other_loss(window: Window) -> Iterator[Finding]:
 
 
 _WHATEVER_ITS_LOSS = (
-    "do for every batch the same, whatever its loss: scaler.step leaves out the step of a window whose gradients "
-    "are not finite, and scaler.update lowers the scale"
+    "do for every batch the same, whatever its loss: scaler.step leaves out the step of a window whose "
+    "gradients are not finite, and scaler.update lowers the scale"
 )
 
 
@@ -441,8 +494,8 @@ def _no_backward(window: Window) -> Finding:
     if not window.problem.one_backward and any(entry.late for entry in window.run.seen):
         return failed(
             "losses_summed",
-            "the losses of several batches went through one backward pass together: the graphs of all of them "
-            "were kept in memory at once",
+            "the losses of several batches went through one backward pass together: the graphs of all of "
+            "them were kept in memory at once",
             "call scaler.scale(loss).backward() for every batch, right after its forward pass",
         )
     return failed(
@@ -452,14 +505,16 @@ def _no_backward(window: Window) -> Finding:
     )
 
 
-def _overflow(window: Window) -> Iterator[Finding]:
+def overflow(window: Window) -> Iterator[Finding]:
     """Look at a window whose gradients overflowed: it must leave the weights alone."""
     lost = [i for i, entry in enumerate(window.entries[:-1]) if not math.isfinite(entry.loss)]
-    thrown = any(window.entries[i].called("zero_grad") and any(e.begun for e in window.entries[:i]) for i in lost)
+    thrown = any(
+        window.entries[i].called("zero_grad") and any(e.begun for e in window.entries[:i]) for i in lost
+    )
     if thrown and window.moved:
         yield _window_cleared(
-            "a batch had a loss that was not finite, those before it were thrown away, and the step was made with "
-            "those behind it",
+            "a batch had a loss that was not finite, those before it were thrown away, and the step was "
+            "made with those behind it",
             _WHATEVER_ITS_LOSS,
         )
     if window.hidden:
@@ -478,7 +533,7 @@ def _overflow(window: Window) -> Iterator[Finding]:
     yield catalogue.scaler.overflow_not_skipped("they are now inf or NaN, or moved by garbage")
 
 
-def _scale_after_overflow(windows: list[Window]) -> Iterator[Finding]:
+def scale_after_overflow(windows: list[Window]) -> Iterator[Finding]:
     """Find a scale that does not fall after an overflow, or rises again otherwise than by its scaler."""
     for window, later in itertools.pairwise(windows):
         scales = [each.scale if each.scale > 1 else each.begun for each in (windows[0], window, later)]
@@ -509,8 +564,10 @@ def _scale_after_overflow(windows: list[Window]) -> Iterator[Finding]:
 
 
 def _update(window: Window, wrong: list[Window]) -> Iterator[Finding]:
-    """Compare the update with the wanted one, and name the mistake behind a difference, or note it as ``wrong``."""
-    stepped = window.called("optimizer.step")
+    """Compare the update with the wanted one, and name the mistake behind a difference, or note it as
+    ``wrong``.
+    """
+    made = window.called("optimizer.step")
     if window.moved_within:
         first_epoch = window.run.seen[: len(window.problem.batch_sizes)]
         after = [i for i, entry in enumerate(first_epoch) if entry.called("optimizer.step")]
@@ -521,12 +578,12 @@ def _update(window: Window, wrong: list[Window]) -> Iterator[Finding]:
             f"gradients of all of them are added up{begins_at_0}",
             "count the batches of the window: step, update and zero_grad belong after its last one only",
         )
-    if len(stepped) > 1 and stepped[0].gradients.any() and not any(c.gradients.any() for c in stepped[1:]):
+    if len(made) > 1 and made[0].gradients.any() and not any(c.gradients.any() for c in made[1:]):
         yield catalogue.steps.step_without_backward()
     of_short = torch.stack([gradient for _, gradient in window.truths]).mean(0)
     if window.close(window.gradient) or window.close(of_short):
         return
-    for explain in (_stepped, _clipping, _accumulation, _no_step, _factor, _gradients):
+    for explain in (stepped, _accumulation, _clipping, no_step, _factor, gradients):
         yield from explain(window)
     wrong.append(window)
 
@@ -541,7 +598,7 @@ def _wrong_update(window: Window) -> Finding:
     return catalogue.steps.wrong_update("the update", how_far, hint)
 
 
-def _stepped(window: Window) -> Iterator[Finding]:
+def stepped(window: Window) -> Iterator[Finding]:
     """Find two steps for a batch, and a step past the scaler on gradients that were still scaled."""
     direct, stepped = window.called("optimizer.step", directly=True), window.called("optimizer.step")
     if direct and len(direct) < len(stepped):
@@ -558,7 +615,7 @@ def _stepped(window: Window) -> Iterator[Finding]:
 
 
 def _clipping(window: Window) -> Iterator[Finding]:
-    """Name the mistake in clipping to ``max_norm``; the optimizer knows what the weights are too coarse for."""
+    """Name the mistake in clipping to ``max_norm``; the optimizer knows what weights may not show."""
     limit, given, scale = window.problem.max_norm, window.given, window.scale
     wanted = window.wanted(window.gradient)
     if limit is None or given is None or not given.any():
@@ -580,17 +637,22 @@ def _clipping(window: Window) -> Iterator[Finding]:
         by_hand = near(clips[0].norm, norm) and near(float(unscaled[-1].gradients.norm()), right)
     if scale > 1 and near(found * scale, right) and by_hand:
         yield catalogue.steps.unscaled_twice(scale)
-    if scale > 1 and unscaled and window.left is not None and found < 0.5 * right:
-        if not same(unscaled[-1].gradients, window.left):
-            how = "without scaler.unscale_"
-            if window.called("unscale_", directly=True):
-                how = "before scaler.unscale_(optimizer)"
-            divided = next((n for n in (1, 2) if near(found, limit / scale**n)), 0)
-            which = ("", ", which is max_norm divided by the scale", ", which is max_norm divided by the scale twice")
-            yield catalogue.steps.clip_before_unscale(
-                f"{how}, while they were still multiplied by {scale:g}",
-                f"the update has norm {found:.3g}{which[divided]}",
-            )
+    scaled = (
+        scale > 1 and unscaled and window.left is not None and not same(unscaled[-1].gradients, window.left)
+    )
+    if scaled and found < 0.5 * right:
+        directly = bool(window.called("unscale_", directly=True))
+        how = "before scaler.unscale_(optimizer)" if directly else "without scaler.unscale_"
+        divided = next((n for n in (1, 2) if near(found, limit / scale**n)), 0)
+        which = (
+            "",
+            ", which is max_norm divided by the scale",
+            ", which is max_norm divided by the scale twice",
+        )
+        yield catalogue.steps.clip_before_unscale(
+            f"{how}, while they were still multiplied by {scale:g}",
+            f"the update has norm {found:.3g}{which[divided]}",
+        )
     if scale > 1 and near(found * scale, norm) and not near(found * scale, limit):
         yield catalogue.steps.unscaled_twice(scale)
     if float(given @ window.gradient) / (norm * found) < 0.998:
@@ -615,16 +677,16 @@ def _clipping(window: Window) -> Iterator[Finding]:
         "wrong_max_norm",
         f"a gradient of norm {norm:.4g} was applied with norm {found:.4g}, where max_norm={limit:g} asks for "
         f"{right:.4g}{which_norm}",
-        "clip all parameters in one call, to max_norm itself, by the norm that clip_grad_norm_ takes by default; "
-        "it leaves gradients below max_norm as they are",
+        "clip all parameters in one call, to max_norm itself, by the norm that clip_grad_norm_ takes by "
+        "default; it leaves gradients below max_norm as they are",
     )
 
 
 def _divided_by_hand(window: Window) -> bool:
     """Whether the scaler was given gradients that had been divided by the scale already.
 
-    Where the true norm is above ``max_norm``, clipping scaled gradients leaves the same; so a window is asked in
-    which it is below.
+    Where the true norm is above ``max_norm``, clipping scaled gradients leaves the same; so a window is asked
+    in which it is below.
     """
     limit = window.problem.max_norm or math.inf
     for each in window.run.windows:
@@ -637,18 +699,19 @@ def _divided_by_hand(window: Window) -> bool:
 def _never_clipped(window: Window, norm: float) -> Finding:
     limit, clips = window.problem.max_norm, window.run.calls("clip")
     applied = f"a gradient of norm {norm:.4g} was applied although max_norm is {limit:g}"
-    later = [call.gradients for call in window.called("update", "zero_grad", "stepped")]
-    if any(g.any() and window.given is not None and not same(g, window.given) for g in later):
+    after = [call.gradients for call in window.called("update", "zero_grad", "stepped")]
+    if any(g.any() and window.given is not None and not same(g, window.given) for g in after):
         return catalogue.steps.clip_after_step(f"a gradient of norm {norm:.4g}")
     first_window, *others = window.run.windows
     smaller = any(each.gradient.norm() > first_window.gradient.norm() for each in others if not each.poisoned)
-    clipped = [call for each in others for call in each.called("clip") if call.norm > 0]
-    unchanged = not any(map(_changed_before_step, others))
-    if smaller and unchanged and not clipped and _changed_before_step(first_window):
+    later_norms = [call.norm for each in others for call in each.called("clip")]
+    alone = (smaller or first_window.called("clip")) and not later_norms
+    used_up = alone or any(norm == 0 for norm in later_norms)
+    if used_up and _changed_before_step(first_window) and not any(map(_changed_before_step, others)):
         return failed(
             "not_clipped",
-            f"only the first batch's gradients were clipped; later one of norm {norm:.4g} was applied although "
-            f"max_norm is {limit:g}: what is kept in a variable may be used up after one pass, as "
+            f"only the first batch's gradients were clipped; later one of norm {norm:.4g} was applied "
+            f"although max_norm is {limit:g}: what is kept in a variable may be used up after one pass, as "
             "model.parameters() is, a generator, or may switch the clip off",
             "call model.parameters() for every batch, or keep list(model.parameters())",
         )
@@ -666,8 +729,8 @@ def _never_clipped(window: Window, norm: float) -> Finding:
     for call in window.called("clip"):
         if not near(call.norm, total := float(call.gradients.norm())):
             why = (
-                f"clip_grad_norm_ took {call.norm:.4g} for the norm of gradients whose total norm is {total:.4g}: "
-                "was it given another norm_type, or only some of the parameters?"
+                f"clip_grad_norm_ took {call.norm:.4g} for the norm of gradients whose total norm is "
+                f"{total:.4g}: was it given another norm_type, or only some of the parameters?"
             )
     return failed(
         "not_clipped",
@@ -690,10 +753,10 @@ def _accumulation(window: Window) -> Iterator[Finding]:
     """Name the mistake in adding up the gradients of a window."""
     if window.size == 1:
         return
-    stepped = window.called("scaler.step")
-    if stepped and window.last.left is not None and stepped[-1].name in [c.name for c in window.last.calls[:1]]:
-        if not same(stepped[-1].gradients, window.last.left):
-            yield catalogue.steps.step_before_backward("the backward pass of the window's last batch")
+    stepped, left = window.called("scaler.step"), window.last.left
+    began = [call.name for call in window.last.calls[:1]]
+    if stepped and began == ["scaler.step"] and left is not None and not same(stepped[-1].gradients, left):
+        yield catalogue.steps.step_before_backward("the backward pass of the window's last batch")
     early = any(entry.called("unscale_", directly=True) for entry in window.entries[:-1])
     if len(window.called("update")) > 1 or early:
         yield catalogue.scaler.update_every_batch()
@@ -706,18 +769,20 @@ def _accumulation(window: Window) -> Iterator[Finding]:
     if begun and max(begun) > 1.01 * min(begun):
         yield failed(
             "loss_divided_unevenly",
-            "the batches of one window were weighted differently: their losses were divided by different numbers",
+            "the batches of one window were weighted differently: their losses were divided by different "
+            "numbers",
             "divide every loss by accumulation_steps, not by a count that grows within the window",
         )
     if near(window.factor, window.size):
         yield failed(
             "loss_not_divided",
-            f"the update is {window.size} times too large: the losses of the window were added up, not averaged",
+            f"the update is {window.size} times too large: the losses of the window were added up, not "
+            "averaged",
             "divide each loss by accumulation_steps before scaling it",
         )
 
 
-def _no_step(window: Window) -> Iterator[Finding]:
+def no_step(window: Window) -> Iterator[Finding]:
     """Say why the weights did not move."""
     if window.moved:
         return
@@ -730,27 +795,29 @@ def _no_step(window: Window) -> Iterator[Finding]:
         if window.called("scaler.step") and window.given is None:
             yield failed(
                 "step_refused",
-                "scaler.step(optimizer) was called but never came to step, although no gradient overflowed: an "
-                "exception of the scaler was swallowed",
-                "let exceptions through; this one usually means that scaler.update() was missing in the iteration "
-                "before",
+                "scaler.step(optimizer) was called but never came to step, although no gradient "
+                "overflowed: an exception of the scaler was swallowed",
+                "let exceptions through; this one usually means that scaler.update() was missing in the "
+                "iteration before",
             )
     elif window.size > 1 and len(window.entries) < window.size:
         yield failed(
             "last_window_dropped",
-            f"no step followed the {len(window.entries)} batches left over at the end of an epoch: their gradients "
-            "are lost, or end up in a window of the next epoch",
+            f"no step followed the {len(window.entries)} batches left over at the end of an epoch: their "
+            "gradients are lost, or end up in a window of the next epoch",
             "step also where the loader is at its end and the window is not full",
         )
     elif window.run.calls("optimizer.step"):
         seen = window.run.seen
         after = [str(i + 1) for i, entry in enumerate(seen) if entry.called("optimizer.step")]
-        what = f"only {len(after)} steps were taken for {len(seen)} batches: after a backward pass no step followed"
+        what = (
+            f"only {len(after)} steps were taken for {len(seen)} batches: after a backward pass none followed"
+        )
         hint = "call scaler.step(optimizer) and scaler.update() for every batch, inside the loop over them"
         if window.size > 1:
             what = (
-                f"a window of {window.size} batches ended without a step: of {len(seen)} batches, steps followed "
-                f"only batch {', '.join(after)}"
+                f"a window of {window.size} batches ended without a step: of {len(seen)} batches, steps "
+                f"followed only batch {', '.join(after)}"
             )
             hint = "step once per window of accumulation_steps batches, and at the end of the epoch"
         yield failed("steps_too_rarely", what, hint)
@@ -761,14 +828,14 @@ def _no_step(window: Window) -> Iterator[Finding]:
 def _factor(window: Window) -> Iterator[Finding]:
     """Name the mistake behind an update that lost its small gradients, or has a wrong length."""
     factor, scale, begun, size = window.factor, window.scale, window.begun, window.size
-    if window.problem.dtype == torch.float16 and window.left is not None and begun < 2**6:
-        if bool((window.left / begun - window.gradient).norm() > 0.1 * window.gradient.norm()):
-            yield catalogue.steps.scale_too_small(begun, _vanished(window))
+    small, left = window.problem.dtype == torch.float16 and begun < 2**6, window.left
+    if small and left is not None and (left / begun - window.gradient).norm() > 0.1 * window.gradient.norm():
+        yield catalogue.steps.scale_too_small(begun, _vanished(window))
     if begun > 1 and near(factor, begun):
         yield failed(
             "gradients_still_scaled",
-            f"the update is {begun:g} times too large, exactly the loss scale: the gradients were applied without "
-            "being unscaled",
+            f"the update is {begun:g} times too large, exactly the loss scale: the gradients were applied "
+            "without being unscaled",
             "call scaler.step(optimizer), which divides the gradients by the scale first",
         )
     if scale > 1 and near(factor, 1 / scale):
@@ -788,15 +855,15 @@ def _factor(window: Window) -> Iterator[Finding]:
         yield catalogue.steps.loss_rescaled("the update", weight, seen, hint)
 
 
-def _gradients(window: Window) -> Iterator[Finding]:
+def gradients(window: Window) -> Iterator[Finding]:
     """Find parameters that were left out, and gradients or weights that were changed."""
     changes = (window.after - window.before).split(window.run.told["sizes"])
     untouched, given, left = sum(not bool(change.any()) for change in changes), window.given, window.left
     if untouched and not (given is not None and untouched == len(changes) and not given.any()):
         yield failed(
             "parameters_left_out",
-            f"{untouched} of the {len(changes)} parameters did not change: they are frozen (requires_grad=False), "
-            "or the step did not reach them",
+            f"{untouched} of the {len(changes)} parameters did not change: they are frozen "
+            "(requires_grad=False), or the step did not reach them",
             "train all parameters of the model with the optimizer that was passed in",
         )
     true, tolerance = window.gradient, window.problem.tolerance
@@ -805,14 +872,14 @@ def _gradients(window: Window) -> Iterator[Finding]:
             yield from _other_loss(each)
         yield failed(
             "other_gradient",
-            "backward computed other gradients than those of loss_fn(model(inputs), targets): something was added "
-            "to the loss (a penalty, say), or gradients were changed on their way, by hooks or between two "
-            "backward passes",
+            "backward computed other gradients than those of loss_fn(model(inputs), targets): something "
+            "was added to the loss (a penalty, say), or gradients were changed on their way, by hooks or "
+            "between two backward passes",
             "call backward on the scaled loss and nothing else",
         )
     wanted = window.wanted(true)
     rightly = given is not None and bool((given - wanted).norm() <= 0.1 * wanted.norm())
-    if rightly and bool((window.applied - given).norm() > 0.01 * given.norm()):  # type: ignore[operator,union-attr]
+    if given is not None and rightly and bool((window.applied - given).norm() > 0.01 * given.norm()):
         yield catalogue.steps.weights_changed("the optimizer was given the right gradients")
     if left is not None and given is not None:
         unscale, unscaled = window.called("unscale_"), window.called("unscaled")
@@ -825,7 +892,8 @@ def _gradients(window: Window) -> Iterator[Finding]:
 # --- what a loop returns: one mean loss per epoch, as plain floats
 
 
-def _history(run: Run) -> Iterator[Finding]:
+def history(run: Run) -> Iterator[Finding]:
+    """Find what is wrong with what the loop returned: its type, its length, its values."""
     told, problem = run.told["history"], run.problem
     values, kind = told["values"], told["kind"]
     if kind == "NoneType":
@@ -884,21 +952,29 @@ def _wrong_values(run: Run, seen: Tensor, losses: Tensor, sizes: Tensor) -> Iter
             f"the history holds losses divided by accumulation_steps: {shown}",
             "log the loss before dividing it, or multiply it back",
         )
-    true = [run.problem.truth(e.weights, b) for e, b in zip(run.seen, run.order, strict=True) if b is not None]
+    true = [
+        run.problem.truth(e.weights, b) for e, b in zip(run.seen, run.order, strict=True) if b is not None
+    ]
     if len(true) == len(run.seen):
-        norms = torch.tensor([float(g.norm()) for _, g in true], dtype=torch.float64).reshape(losses.shape).mean(1)
+        norms = (
+            torch.tensor([float(g.norm()) for _, g in true], dtype=torch.float64)
+            .reshape(losses.shape)
+            .mean(1)
+        )
         finite = seen.isfinite()
+        overflowed = "" if finite.all() else ", and inf or NaN after an overflow"
         if finite.any() and bool(((seen - norms).abs() <= 0.05 * norms)[finite].all()):
             yield failed(
                 "history_not_mean",
-                "the history holds the mean norm of the gradients, which clip_grad_norm_ returns, instead of the "
-                f"mean loss: {_instead(seen[finite][0], mean[finite][0])}"
-                f"{'' if finite.all() else ', and inf or NaN after an overflow'}",
+                "the history holds the mean norm of the gradients, which clip_grad_norm_ returns, instead "
+                f"of the mean loss: {_instead(seen[finite][0], mean[finite][0])}{overflowed}",
                 _ADVICE,
             )
     others = _other_quantities(seen, losses, sizes, steps, by_sample)
     what, numbers = next(others, ("something else", shown))
-    yield failed("history_not_mean", f"the history is not the mean loss of each epoch but {what}: {numbers}", _ADVICE)
+    yield failed(
+        "history_not_mean", f"the history is not the mean loss of each epoch but {what}: {numbers}", _ADVICE
+    )
 
 
 def _other_quantities(
@@ -933,11 +1009,11 @@ _GENERAL = ("raised", "wrong_update")
 
 def _with_lines(run: Run, mistakes: list[Finding], seen: list[list[str]]) -> list[Finding]:
     """Add the line of a mistake that the audit has seen too, and what else it has seen of a general one."""
-    where = (run.told["raised"] or {}).get("where", "")
+    where = bed.as_raised(run.told["raised"]).line if run.told["raised"] else ""
     lines = {code: line for code, _, _, line in seen}
     root, *others = mistakes
     if root.code in _GENERAL and seen:
-        code, message, hint, line = seen[0]
+        code, message, hint, _ = seen[0]
         if root.code == "raised":
             place = f" [PyTorch noticed in {where}]" if where else ""
             return [failed(code, f"{message}{place}", hint), *others]
@@ -947,7 +1023,7 @@ def _with_lines(run: Run, mistakes: list[Finding], seen: list[list[str]]) -> lis
     return [root, *others]
 
 
-def _what_holds(names: tuple[str, ...], runs: list[Run]) -> Iterator[Finding]:
+def _what_holds(gradient: str, runs: list[Run]) -> Iterator[Finding]:
     asked = {spelling for run in runs for spelling in run.told["cuda"]}
     on = common_findings.in_place_of_cuda(asked, "autocast", "cpu")
     scaler = common_findings.in_place_of_cuda(asked, "GradScaler", "cpu")
@@ -959,14 +1035,6 @@ def _what_holds(names: tuple[str, ...], runs: list[Run]) -> Iterator[Finding]:
     yield passed(
         "scaling", f"in fp16 backward started from the scaled loss{scaler}, and very small gradients survived"
     )
-    gradient = "true gradient"
-    if "accumulation_steps" in names:
-        gradient = (
-            "mean gradient of its window of batches; in a short last window, the sum divided by "
-            "accumulation_steps counts as well"
-        )
-    if "max_norm" in names:
-        gradient = "true gradient, clipped to max_norm"
     yield passed("updates", f"every update equals plain SGD on the {gradient}")
     lowered = "" if _left_out(runs) else ", the scale was lowered,"
     yield passed("overflow", f"batches that overflowed were skipped{lowered} and training went on")
@@ -1006,27 +1074,12 @@ def _remarks(runs: list[Run]) -> Iterator[Finding]:
         yield note("history_not_a_list", f"a list of floats was asked for, this is a {kind}", _ADVICE)
 
 
-def _comparisons(
-    loss_run: Run, scale_run: Run, answer: Callable[..., Any], names: tuple[str, ...]
-) -> Iterator[SideBySide]:
-    """Put losses and scales beside those of the solution on the same problems."""
-    rights = {}
-    for run in (loss_run, scale_run):
-        given = run.problem.given(answer.__name__, names)
-        rights[run] = rights.get(run) or Run(run.problem, loops_there.train(answer, given))
-    losses = [tuple(entry.loss for entry in run.seen) for run in (rights[loss_run], loss_run)]
-    yield SideBySide("loss of each batch, in the order of training", "batch", *losses)
-    if scale_run.problem.dtype == torch.float16:
-        steps = scale_run.problem.accumulation_steps
-        scales = [tuple(_scale(e, steps) for e in run.seen) for run in (rights[scale_run], scale_run)]
-        yield SideBySide("loss scale at each batch", "batch", *scales)
-
-
 def _scale(entry: Entry, steps: int) -> float:
     """Return by how much a batch's gradients were scaled.
 
     The gradient that backward began with tells, whoever scaled. Where gradients are accumulated it also holds
-    the batch's weight in its window, and a loss in fp16 makes inf of it: there the scaler is asked, if one was used.
+    the batch's weight in its window, and a loss in fp16 makes inf of it: there the scaler is asked, if one
+    was used.
     """
     if not entry.begun:
         return math.nan

@@ -1,14 +1,15 @@
 """What runs in the worker for training loops: a model, a loss and hooks that write down what happens.
 
-Out come numbers and names only: at each training loss the weights and inputs, how backward began, what was called
-after it and with which gradients. What each update should have been, the judge computes outside. Nothing that is
-replaced here is put back: the process ends with the check.
+Out come numbers and names only: at each training loss the weights and inputs, how backward began, what was
+called after it and with which gradients. What each update should have been, the judge computes outside.
+Nothing that is replaced here is put back: the process ends with the check.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import math
 import warnings
 from collections.abc import Callable, Iterator
@@ -23,19 +24,23 @@ from torch.nn.utils import clip_grad
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from amp_lessons import autocast
+from amp_lessons._base.worker.serving import told
 from amp_lessons.audit.recorder.stale import is_stale
+from amp_lessons.audit.watch import watch
 from amp_lessons.devices import FP32_SWITCHES
-from amp_lessons.exercises.containment.learners_code import innermost_line
-from amp_lessons.exercises.containment.sandbox import Outcome
-from amp_lessons.exercises.report import common_findings
 from amp_lessons.text.describing import describe
 
+with autocast.cuda_rules():  # read once by whoever imports this: the host of all workers
+    pass
+
 _TORCH = str(Path(torch.__file__).parent)
-Given = dict[str, Any]  # what the judge says of a problem: weights, batches, lr, factor, offset, epochs, dtype
+Given = dict[
+    str, Any
+]  # what the judge says of a problem: weights, batches, lr, factor, offset, epochs, dtype
 
 
 class Net(nn.Module):
-    """Two linear layers; ``last`` says what the last forward pass that may train was given, and how it ran."""
+    """Two linear layers, which tell a log how each forward pass ran."""
 
     def __init__(self, log: Log | None = None) -> None:
         super().__init__()
@@ -174,7 +179,9 @@ class Log:
                 "name": name,
                 "owner": id(owner),
                 "scale": _scale(owner) if scaler else 1.0,
-                "clean": int(owner._growth_tracker or 0) if scaler and hasattr(owner, "_growth_tracker") else 0,
+                "clean": int(owner._growth_tracker or 0)
+                if scaler and hasattr(owner, "_growth_tracker")
+                else 0,
                 "enabled": scaler and owner.is_enabled(),
                 "inside": self.inside,
                 "gradients": self.gradients(),
@@ -191,15 +198,9 @@ def _scale(scaler: torch.amp.GradScaler) -> float:
 
 def train(loop: Callable[..., Any], given: Given) -> dict[str, Any]:
     """Let the loop train, and return what was written down, whatever it raises."""
-    options = given["options"]
-    refused = common_findings.uncallable(
-        loop, given["name"], *[None] * 5, device_type=None, dtype=None, **options
-    )
-    if refused is not None:
-        return {"refused": [refused.code, refused.message, refused.hint]}
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    torch.compiler.set_stance("force_eager")  # type: ignore[no-untyped-call]
+    torch.compiler.set_stance("force_eager")
     log = Log()
     model = Net(log)
     with torch.no_grad():
@@ -215,7 +216,7 @@ def train(loop: Callable[..., Any], given: Given) -> dict[str, Any]:
         try:
             loss_fn = Loss(log, given["factor"], given["offset"])
             arguments = (model, Loader(batches), optimizer, loss_fn, given["epochs"])
-            returned = loop(*arguments, device_type="cpu", dtype=given["dtype"], **options)
+            returned = loop(*arguments, device_type="cpu", dtype=given["dtype"], **given["options"])
         except BaseException as error:
             raised = told(error)
         after = left()
@@ -238,23 +239,14 @@ def train(loop: Callable[..., Any], given: Given) -> dict[str, Any]:
     }
 
 
-def told(error: BaseException) -> dict[str, Any]:
-    """Say of an exception what it is, and where in the learner's code it came from."""
-    lines: list[str] = []
-    with contextlib.suppress(Exception):
-        lines = str(error).strip().splitlines()
-    return {
-        "kind": type(error).__name__,
-        "text": lines[0][:300] if lines else "",
-        "where": innermost_line(error.__traceback__),
-        "stub": common_findings.is_stub(Outcome(error=error)),
-        "ends": isinstance(error, (SystemExit, KeyboardInterrupt)),
-    }
-
-
 def history(returned: Any) -> dict[str, Any]:
     """Describe what a loop has returned: its kind, and its values where they are numbers."""
-    what = {"kind": type(returned).__name__, "described": describe(returned), "values": None, "tensors": []}
+    what: dict[str, Any] = {
+        "kind": type(returned).__name__,
+        "described": describe(returned),
+        "values": None,
+        "tensors": [],
+    }
     if type(returned).__name__ in ("list", "tuple", "Tensor", "ndarray"):
         with contextlib.suppress(Exception):
             items = list(returned)
@@ -272,7 +264,7 @@ def _settings(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
 
 
 def left() -> dict[str, Any]:
-    """Return the settings of the process that a learner's code may leave changed, by what one says of them."""
+    """Return what a learner's code may leave changed in the process, by what one says of it."""
     torch.autocast_increment_nesting()
     return {
         "autocast switched on or off": torch.is_autocast_enabled("cpu"),
@@ -299,13 +291,12 @@ def _methods() -> dict[str, Any]:
     }
 
 
-def audited(loop: Callable[..., Any], given: Given) -> list[list[str]]:
+def audited(loop: Callable[..., Any], given: Given, train_by: str) -> list[list[str]]:
     """Let the audit watch the loop; return what it names: code, message, hint, line."""
-    from amp_lessons import audit
-
+    module, _, name = train_by.partition(":")
     gc.freeze()  # what was there before the loop is none of its optimizers, which the audit looks for
-    with contextlib.suppress(Exception), audit.watch(every=3) as seen:
-        train(loop, given)
+    with contextlib.suppress(Exception), watch(every=3) as seen:
+        getattr(importlib.import_module(module), name)(loop, given)
     found = [each for each in seen.report.findings if not each.ok]
     return [[f.code, f.message, f.hint, f"line {f.place.line}" if f.place else ""] for f in found]
 
@@ -327,11 +318,11 @@ def spy(log: Log) -> None:
     autocasts.__init__ = _made(autocasts.__init__, "autocast", 0)  # type: ignore[method-assign]
     for name in ("scale", "unscale_", "step", "update"):
         setattr(scaler, name, _noted(getattr(scaler, name), name))
-    for owner in (torch.optim.Optimizer, nn.Module):
-        owner.zero_grad = _cleared(owner.zero_grad)  # type: ignore[attr-defined]
-    for owner in (Tensor, nn.Module):
-        owner.to = _moved(owner.to)  # type: ignore[attr-defined]
-        owner.cuda = lambda self, *args, **kwargs: (_log[0].cuda.add("cuda"), self)[1]  # type: ignore
+    for cleared in (torch.optim.Optimizer, nn.Module):
+        setattr(cleared, "zero_grad", _cleared(cleared.zero_grad))  # noqa: B010
+    for moved in (Tensor, nn.Module):
+        setattr(moved, "to", _moved(moved.to))  # noqa: B010
+        setattr(moved, "cuda", _stayed)  # noqa: B010
     clip = clip_grad._clip_grads_with_norm_
 
     def clipped(parameters: Any, max_norm: float, total_norm: Tensor, *args: Any, **kwargs: Any) -> None:
@@ -400,6 +391,11 @@ def _made(original: Callable[..., Any], spelling: str, place: int) -> Callable[.
             _log[0].call("GradScaler", self)
 
     return __init__
+
+
+def _stayed(self: Any, *args: Any, **kwargs: Any) -> Any:
+    _log[0].cuda.add("cuda")
+    return self
 
 
 def _moved(original: Callable[..., Any]) -> Callable[..., Any]:

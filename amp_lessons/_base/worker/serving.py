@@ -232,7 +232,7 @@ class _Server:
                 message = encode({"ok": self._result(request)})
                 sys.stdout.flush()
             except BaseException as error:
-                message = encode({"raised": _told(error)})
+                message = encode({"raised": told(error)})
             self._connection.sendall(message)
 
     def receive(self) -> Any:
@@ -287,7 +287,7 @@ def _loaded(request: dict[str, Any]) -> list[Any]:
     return list(cloudpickle.loads(request["pickle"].numpy().tobytes()))
 
 
-def _told(error: BaseException) -> list[Any]:
+def told(error: BaseException) -> list[Any]:
     """Say what was raised: the names of its classes, its first line, and the learner's innermost line."""
     try:
         kinds = [each.__name__ for each in type(error).__mro__]

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import torch
 
-from amp_lessons._base.worker import Worker
+from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding
-from amp_lessons.exercises import loops
 from amp_lessons.exercises.accumulate_gradients.solution import train_with_accumulation
 from amp_lessons.exercises.loop_runs import STANDARD, Problem
+from amp_lessons.exercises.loops import Bench
 from amp_lessons.exercises.report.results import SideBySide
 
 _STEPS = 3
@@ -37,6 +37,13 @@ PROBLEMS = (
 )
 
 
+OF_A_WINDOW = (
+    "mean gradient of its window of batches; in a short last window, the sum divided by accumulation_steps "
+    "counts as well"
+)
+
+
 def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySide]:
     """Let the loop train on several problems in windows of batches."""
-    return loops.judge(worker, draw, train_with_accumulation, PROBLEMS, ("accumulation_steps",))
+    bench = Bench(train_with_accumulation, PROBLEMS, ("accumulation_steps",), applied=OF_A_WINDOW)
+    return bench.judge(worker, draw)

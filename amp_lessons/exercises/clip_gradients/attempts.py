@@ -61,8 +61,8 @@ wrong(
 )
 wrong(
     "values_clipped_beside",
-    "gradients_changed",
-    "clip_grad_value_",
+    "clipped_piecewise",
+    "single values",
     (CLIP, CLIP.replace("clip_grad_norm_", "clip_grad_value_") + CLIP),
 )
 wrong("not_clipped", "not_clipped", "not clipped", (CLIP, ""))
@@ -185,7 +185,7 @@ wrong(
     (CLIP, CLIP.replace("torch", "norm = torch", 1)),
     ("loss.item()", "norm.item()"),
 )
-wrong("threshold_divided", "wrong_max_norm", "divided by the loss scale 32768", (CLIP, OVER_SCALE))
+wrong("threshold_divided", "wrong_max_norm", "divided by the loss scale", (CLIP, OVER_SCALE))
 wrong("threshold_divided_instead", "clip_before_unscale", "the scale twice", (UNSCALE + CLIP, OVER_SCALE))
 wrong("unscaled_by_hand", "unscaled_twice", "twice", (UNSCALE, BY_HAND))
 wrong(

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import torch
 
-from amp_lessons._base.worker import Worker
+from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding
-from amp_lessons.exercises import loops
 from amp_lessons.exercises.clip_gradients.solution import train_with_clipping
 from amp_lessons.exercises.loop_runs import STANDARD, Problem
+from amp_lessons.exercises.loops import Bench
 from amp_lessons.exercises.report.results import SideBySide
 
 # gradients with norms from 1 to 4, where a threshold other than max_norm shows; then norms around max_norm
@@ -23,4 +23,5 @@ _PROBLEMS = (
 
 def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySide]:
     """Let the loop train on several problems whose gradients must be clipped."""
-    return loops.judge(worker, draw, train_with_clipping, _PROBLEMS, ("max_norm",))
+    bench = Bench(train_with_clipping, _PROBLEMS, ("max_norm",), applied="true gradient, clipped to max_norm")
+    return bench.judge(worker, draw)

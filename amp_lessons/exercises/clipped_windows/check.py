@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import torch
 
-from amp_lessons._base.worker import Worker
+from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding
-from amp_lessons.exercises import loops
 from amp_lessons.exercises.accumulate_gradients.check import PROBLEMS
 from amp_lessons.exercises.clipped_windows.solution import train
+from amp_lessons.exercises.loops import Bench
 from amp_lessons.exercises.report.results import SideBySide
 
 _NEVER = 1e6  # above every norm, scaled or not: what is wrong with a window shows before what is clipped
@@ -21,4 +21,6 @@ _UNCLIPPED = tuple(replace(each, max_norm=_NEVER) for each in PROBLEMS if each.d
 
 def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySide]:
     """Let the loop train on several problems in windows of batches, without a limit for the norm and with."""
-    return loops.judge(worker, draw, train, (*_UNCLIPPED, *_CLIPPED), ("accumulation_steps", "max_norm"))
+    fields = "accumulation_steps", "max_norm"
+    applied = "true gradient of its window, clipped to max_norm"
+    return Bench(train, (*_UNCLIPPED, *_CLIPPED), fields, applied=applied).judge(worker, draw)

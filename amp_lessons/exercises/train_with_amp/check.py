@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import torch
 
-from amp_lessons._base.worker import Worker
+from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding
-from amp_lessons.exercises import loops
+from amp_lessons.exercises.loops import Bench
 from amp_lessons.exercises.report.results import SideBySide
 from amp_lessons.exercises.train_with_amp.solution import train_with_amp
 
 
 def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySide]:
     """Let the loop train on several problems."""
-    return loops.judge(worker, draw, train_with_amp)
+    return Bench(train_with_amp).judge(worker, draw)
