@@ -65,6 +65,10 @@ class LearnersFunction:
         Arguments that are tensors are afterwards as the function has left them. Rejects one that is still
         the stub, raises, or leaves a setting of PyTorch's changed.
         """
+        return self.with_operations(*args, about=about, **kwargs)[0]
+
+    def with_operations(self, *args: Any, about: str = "", **kwargs: Any) -> tuple[Any, frozenset[str]]:
+        """Return the same, and the operations of PyTorch that it called, by ATen's names."""
         try:
             told = self.worker.call(
                 "amp_lessons.exercises.bed_there:call", Handle(self.number), list(args), dict(kwargs)
@@ -82,7 +86,18 @@ class LearnersFunction:
                 )
             )
         _give_back(args, returned.args)
-        return returned.result
+        return returned.result, returned.operations
+
+    def each(self, arguments: Sequence[Sequence[Any]], about: Callable[[int], str]) -> list[Any]:
+        """Return what the function returns for each list of arguments; ``about`` says which raised."""
+        given = [list(each) for each in arguments]
+        told = self.worker.call("amp_lessons.exercises.bed_there:call_each", Handle(self.number), given)
+        results = told.get("results") if isinstance(told, dict) else None
+        if not isinstance(results, list) or (told["raised"] is None and len(results) != len(given)):
+            raise Rejected(ended("your code answered in the place of the check"))
+        if told["raised"] is not None:
+            raise Rejected(said_of(as_raised(told["raised"]), about(len(results))))
+        return results
 
 
 @dataclass(frozen=True)
@@ -90,6 +105,13 @@ class _Returned:
     result: Any
     args: list[Any]
     left: list[str]
+    operations: frozenset[str]
+
+
+def as_raised(told: Any) -> Raised:
+    """Read what a function of ours there says of an exception."""
+    kinds, text, line, by_statement = told
+    return Raised([str(each) for each in kinds], str(text), str(line), by_statement is True)
 
 
 def as_raised(told: Any) -> Raised:
@@ -102,9 +124,11 @@ def _as_told(told: Any) -> _Returned:
     """Read what came from the worker; whatever it is, its parts have the types that they should."""
     if not isinstance(told, dict) or not isinstance(told.get("args"), list):
         raise Rejected(ended("your code answered in the place of the check"))
-    left = told.get("left")
-    result = told.get("result")
-    return _Returned(result, told["args"], [str(each) for each in left] if isinstance(left, list) else [])
+    left, called = (
+        [str(each) for each in told[name]] if isinstance(told.get(name), list) else []
+        for name in ("left", "operations")
+    )
+    return _Returned(told.get("result"), told["args"], left, frozenset(called))
 
 
 def _give_back(args: Sequence[Any], after: Sequence[Any]) -> None:
@@ -208,13 +232,6 @@ def described(value: Any) -> str:
     return f"{value}" if isinstance(value, Other) else describe(value)
 
 
-def number_of(value: Any) -> int | float | None:
-    """Return the number that plain data are, or hold as their only element; None for what is none."""
-    if isinstance(value, Other):
-        return value.number
-    return common_findings.number_in(value)
-
-
 # --- the judge's process
 
 
@@ -299,6 +316,7 @@ def examine(exercise_id: str, attempt: Any, cpu_s: float, seed: int | None = Non
 
 def _asked(exercise_id: str, attempt: Any, pickle: bytes, cpu_s: float, seed: int) -> dict[str, Any]:
     hosts = host(PRELOAD)
+    hosts.have_imported(f"amp_lessons.exercises.{exercise_id}.check")
     ours, theirs = socket.socketpair()
     with ours, theirs:
         cuda = shelf.find(exercise_id).meets_autocast

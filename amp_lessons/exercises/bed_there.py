@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from amp_lessons import autocast
+from amp_lessons._base.worker.serving import told
 from amp_lessons.text.describing import describe
 
 _for_ever = ExitStack()
@@ -37,16 +39,46 @@ def uncallable(value: Any, count: int, keywords: list[str]) -> list[str] | None:
 
 
 def call(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Call a function; return its result, its type in words, its arguments as they are now, what it left."""
+    """Call a function; return its result, the operations called, its arguments afterwards, what is left."""
     before = _settings()
-    result = function(*args, **kwargs)
+    with _Operations() as operations:
+        result = function(*args, **kwargs)
     after = _settings()
     return {
         "result": result,
-        "described": describe(result),
+        "operations": sorted(operations.names),
         "args": args,
         "left": [f"{name} {_now(value)}" for name, value in after.items() if value != before[name]],
     }
+
+
+class _Operations(TorchDispatchMode):
+    """Note which operations of PyTorch run, by ATen's names without leading underscores."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.add(func.overloadpacket.__name__.strip("_"))
+        return func(*args, **(kwargs or {}))
+
+
+def value_of(value: Any) -> Any:
+    """Return a value that was handed in, or what a function makes of it; a mapping as a dict."""
+    value = value() if callable(value) else value
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def call_each(function: Callable[..., Any], arguments: list[list[Any]]) -> dict[str, Any]:
+    """Call a function with one list of arguments after another, as long as it raises nothing."""
+    results: list[Any] = []
+    try:
+        for args in arguments:
+            results.append(function(*args))
+    except Exception as error:
+        return {"results": results, "raised": told(error)}
+    return {"results": results, "raised": None}
 
 
 def _now(value: Any) -> str:

@@ -38,7 +38,11 @@ def examine(exercise: Exercise, attempt: Any, time_limit_s: float, way: isolatio
 
 
 def _by_bench(exercise: Exercise, attempt: Any, time_limit_s: float, seed: int | None = None) -> Report:
-    said = bed.examine(exercise.id, attempt, time_limit_s, seed)
+    return reported(exercise, bed.examine(exercise.id, attempt, time_limit_s, seed))
+
+
+def reported(exercise: Exercise, said: dict[str, Any]) -> Report:
+    """Make a report of what a judge has said, mistakes before remarks before what holds."""
     findings = sorted((Finding(*each) for each in said["findings"]), key=lambda each: _ORDER[each.kind])
     comparisons = tuple(
         SideBySide(quantity, index, tuple(expected), tuple(yours))

@@ -13,10 +13,10 @@ that is gone afterwards, and to no result and no other submission, for there are
 Memory, processes, files and time are limited, all of its processes together; what it prints goes nowhere.
 ``os._exit``, an endless loop and a flood of output end its own attempt with 0.
 
-**Who judges.** Where a check hands out data and takes data (``judging.BY_PROXY``), it runs in another process
-than the attempt, which is called over a pipe: what comes back is numbers, texts and tensors (``plain_data``),
-never pickles, and there is nothing to forge, for whatever stands on the pipe is the answer that the check
-then finds right or wrong. The course's solutions are not to be seen from there. That wall is a whole one.
+**Who judges.** Exercises on the bench (``exercises.bed``) are judged from here: the attempt is in a worker
+behind the wall, and is called over a socket. What comes back is numbers, texts and tensors, never pickles,
+and there is nothing to forge, for whatever comes is the answer that the judge then finds right or wrong. The
+course's solutions are not to be seen from there. That wall is a whole one.
 
 All other checks watch *how* an attempt uses PyTorch: they hand out models and loaders, and write down what is
 called in which order. They have to be in one process with the attempt, and no wall in one process of Python
@@ -37,8 +37,6 @@ the learner (``--accept``). So a right answer that is written in an unusual way 
   the gate then stands before every attempt, and such a machine should hold nothing that is not to be read.
 - An answer that somebody else has written. Solutions that are the card's are pointed out, without taking
   points: a short one comes out alike by itself.
-- What a function leaves behind in its own process (autocast switched on, PyTorch patched) is not looked for
-  in the exercises of ``BY_PROXY``, which a check in the notebook would find fault with.
 """
 
 import lazy_loader

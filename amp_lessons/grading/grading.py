@@ -18,7 +18,7 @@ from amp_lessons.exercises.exercise import Exercise, cell_id
 from amp_lessons.exercises.report.results import Report
 from amp_lessons.grading import processes
 from amp_lessons.grading.grades import Grade, Graded, Grades
-from amp_lessons.grading.judging import BY_PROXY, Task, judged, not_judged
+from amp_lessons.grading.judging import Task, judged, not_judged
 from amp_lessons.grading.processes import EndedError, Limits, Walled
 from amp_lessons.grading.reading import Found, Wanted
 from amp_lessons.grading.submissions import Submission, submissions_in
@@ -155,7 +155,7 @@ def _runs(found: Found, learner: str, terms: Terms) -> bool:
     """Whether an attempt is run: what the gate holds back only where it could not reach the check at all."""
     if found.state != "written":
         return False
-    behind = found.exercise_id in BY_PROXY and processes.surroundings().apart
+    behind = exercises.shelf.find(found.exercise_id).is_on_bench and processes.surroundings().apart
     return behind or not found.held or learner in terms.accepted
 
 

@@ -6,6 +6,7 @@ through. What the report says is data, and its reader takes nothing else.
 
 from __future__ import annotations
 
+import linecache
 import os
 import sys
 from typing import Any
@@ -17,7 +18,8 @@ from amp_lessons.exercises.containment import isolation
 from amp_lessons.exercises.exercise import Exercise
 from amp_lessons.exercises.report.results import Report
 from amp_lessons.grading import frames
-from amp_lessons.grading.there import defined
+
+FILE = "<submission>"
 
 
 def main() -> None:
@@ -51,6 +53,14 @@ def _defined_or_said(source: str) -> tuple[dict[str, Any], tuple[Finding, ...]]:
         return run(defined, source, about="while it was defined"), ()
     except Rejected as rejected:
         return {}, tuple(each for each in rejected.said if isinstance(each, Finding))
+
+
+def defined(source: str) -> dict[str, Any]:
+    """Run ``source`` as a cell of a notebook; return what it defines. Raises what it raises."""
+    linecache.cache[FILE] = (len(source), None, source.splitlines(True), FILE)
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(source, FILE, "exec"), namespace)
+    return namespace
 
 
 def as_data(report: Report) -> dict[str, Any]:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import inspect
+import secrets
 from dataclasses import dataclass
 from typing import Any, get_args
 
-import torch
-
+from amp_lessons._base.worker import client as worker
+from amp_lessons._base.worker.host import HostEndedError
 from amp_lessons.audit.findings import Finding, FindingKind, failed
-from amp_lessons.exercises import checking, shelf
+from amp_lessons.exercises import bed, checking, shelf
 from amp_lessons.exercises.containment.time_limit import PATIENCE
 from amp_lessons.exercises.exercise import Exercise
 from amp_lessons.exercises.report.results import Report, SideBySide
-from amp_lessons.grading.plain_data import UnreadableError, decoded, encoded, error_named
-from amp_lessons.grading.processes import EndedError, Limits, Walled
+from amp_lessons.grading.inside import FILE
+from amp_lessons.grading.processes import EndedError, Limits, Walled, walled_host
 
-# Their checks hand out data and take data, and watch nothing in between: a test holds both ways of judging
-# against each other.
-BY_PROXY = frozenset({"activation_bytes", "decode_bits", "largest_safe_scale", "mx_scale", "predict_dtypes"})
 _GRACE_S = 10.0
 _LONGEST = 2000  # characters of a message, a hint or what was printed
 _MOST_FINDINGS, _MOST_NUMBERS = 50, 1000
@@ -38,7 +35,7 @@ def judged(task: Task) -> Report:
     """Return the report on an attempt, whatever it does."""
     exercise = shelf.find(task.exercise_id)
     try:
-        return _by_proxy(exercise, task) if task.exercise_id in BY_PROXY else _between_walls(exercise, task)
+        return _on_the_bench(exercise, task) if exercise.is_on_bench else _between_walls(exercise, task)
     except EndedError as error:
         return _rejected(
             exercise, "process_ended", f"there is no answer from the code that was handed in: {error}"
@@ -62,28 +59,18 @@ def _between_walls(exercise: Exercise, task: Task) -> Report:
     return _from_data(exercise, said)
 
 
-def _by_proxy(exercise: Exercise, task: Task) -> Report:
-    most_s = task.limits.start_s + task.limit_s + _GRACE_S
-    with Walled("amp_lessons.grading.there", task.limits, most_s=most_s, hide_exercises=True) as walled:
-        walled.send({"source": task.source, "name": exercise.names[0]})
-        walled.receive(task.limits.start_s)
-        described = walled.receive(PATIENCE * task.limit_s)
+def _on_the_bench(exercise: Exercise, task: Task) -> Report:
+    """Judge from here an attempt that is in a worker behind the wall, by the exercise's own judge."""
+    limits = worker.Limits(task.limit_s, task.limits.memory_bytes)
+    payload = {"source": task.source, "names": list(exercise.names), "lines": {FILE: task.source}}
+    with walled_host(task.limits, task.limits.start_s + PATIENCE * task.limit_s) as hosts:
         try:
-            attempt = _attempt(exercise, walled, described, task.limit_s)
-        except (UnreadableError, KeyError, TypeError, IndexError, ValueError):
-            return _rejected(exercise, "raised", f"the code could not be defined: {_words(described)}")
-        return checking.examine(exercise, attempt, task.limit_s, "inprocess")
-
-
-def _attempt(exercise: Exercise, walled: Walled, described: Any, limit_s: float) -> Any:
-    if "value" in described:
-        return decoded(described["value"])
-    return StandIn(walled, described["parameters"], PATIENCE * limit_s)
-
-
-def _words(described: Any) -> str:
-    raised = described.get("raised") if isinstance(described, dict) else None
-    return ": ".join(map(str, raised))[:_LONGEST] if isinstance(raised, list) else "no sense came from it"
+            said = bed.judged(
+                exercise.id, hosts, payload, limits, secrets.randbits(31), exercise.meets_autocast
+            )
+        except HostEndedError as error:
+            raise EndedError(str(error)) from None
+    return checking.reported(exercise, said)
 
 
 def _from_data(exercise: Exercise, said: Any) -> Report:
@@ -112,62 +99,3 @@ def _comparison(quantity: str, index: str, expected: list[float], yours: list[fl
 def _rejected(exercise: Exercise, code: str, message: str) -> Report:
     hint = "run the notebook from top to bottom in a fresh kernel, and check again"
     return Report(exercise.id, exercise.title, (failed(code, message, hint),))
-
-
-class StandIn:
-    """A function that is somewhere else: arguments go there as data, what it returns comes back as data."""
-
-    def __init__(self, there: Walled, parameters: Any, limit_s: float) -> None:
-        """Take the description that ``there`` gave of the function's parameters."""
-        self._there, self._limit_s = there, limit_s
-        self.__signature__ = _signature(parameters)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call it. Raises what it raised, by name, and RuntimeError where its process has ended."""
-        try:
-            self._there.send({"args": encoded(args), "kwargs": encoded(kwargs)})
-            answer = self._there.receive(self._limit_s)
-        except EndedError as error:
-            raise RuntimeError(f"its process ended: {error}") from None
-        try:
-            return _taken(answer, args)
-        except (UnreadableError, KeyError, TypeError, IndexError) as error:
-            if isinstance(answer, dict) and "raised" in answer:
-                raise
-            raise RuntimeError("its process answered what no function returns") from error
-
-
-def _taken(answer: dict[str, Any], args: tuple[Any, ...]) -> Any:
-    _change(args, decoded(answer["args"]))
-    if "raised" in answer:
-        name, text, line = map(str, answer["raised"])
-        raise error_named(name, f"{text} ({line})" if line and name != "NotImplementedError" else text)
-    return decoded(answer["returned"])
-
-
-def _change(here: Any, there: Any) -> None:
-    """Copy what the function did to its arguments into them: a check looks for it."""
-    if isinstance(here, torch.Tensor) and isinstance(there, torch.Tensor):
-        if here.shape == there.shape and here.dtype == there.dtype:
-            with torch.no_grad():
-                here.copy_(there)
-    elif isinstance(here, list | tuple) and isinstance(there, list | tuple):
-        for one, other in zip(here, there, strict=False):
-            _change(one, other)
-
-
-def _signature(parameters: Any) -> inspect.Signature:
-    """Make a signature; what is none is one that takes anything."""
-    anything = [["args", 2, False], ["kwargs", 4, False]]
-    for each in (parameters, anything):
-        try:
-            return inspect.Signature([_parameter(*one) for one in each])
-        except (TypeError, ValueError):
-            continue
-    raise AssertionError("unreachable")
-
-
-def _parameter(name: str, kind: int, has_default: bool) -> inspect.Parameter:
-    kinds = list(inspect._ParameterKind)
-    default = None if has_default else inspect.Parameter.empty
-    return inspect.Parameter(name, kinds[kind], default=default)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import amp_lessons
+from amp_lessons._base.worker.host import Host
 from amp_lessons.grading import frames
 
 _PACKAGE = Path(amp_lessons.__file__).resolve().parent
@@ -151,7 +152,7 @@ def _options(
     return {
         "apart": here.apart,
         "seen": [sys.base_prefix, sys.prefix, *_packages(), str(_PACKAGE)],
-        "hidden": [str(_PACKAGE / room) for room in ("exercises", "interview")] if hide_exercises else [],
+        "hidden": _with_answers() if hide_exercises else [],
         "user": secrets.choice(_STRANGERS) if here.as_stranger else None,
         "memory_bytes": limits.memory_bytes,
         "processes": limits.processes,
@@ -163,6 +164,31 @@ def _options(
         "python": sys.executable,
         "environment": _environment(home),
     }
+
+
+def _with_answers() -> list[str]:
+    """List the folders in which solutions and answers lie."""
+    solved = [str(each.parent) for each in sorted(_PACKAGE.glob("exercises/*/solution.py"))]
+    return [*solved, str(_PACKAGE / "interview")]
+
+
+@contextlib.contextmanager
+def walled_host(limits: Limits, most_s: float) -> Iterator[Host]:
+    """Host workers behind the wall, where no answer is to be seen, for ``most_s`` processor seconds."""
+    home = None if surroundings().apart else tempfile.mkdtemp(prefix="amp-lessons-grading-")
+
+    def command(descriptor: int) -> list[str]:
+        arguments = [f"{descriptor}", "amp_lessons.exercises.bed_there", "cloudpickle"]
+        options = _options("amp_lessons._base.worker.serving", limits, most_s, arguments, True, home)
+        return [sys.executable, "-I", "-S", str(_WALL), json.dumps(options)]
+
+    host = Host(command=command)
+    try:
+        yield host
+    finally:
+        host.close()
+        if home:
+            shutil.rmtree(home, ignore_errors=True)
 
 
 def _packages() -> list[str]:

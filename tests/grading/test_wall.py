@@ -8,9 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from amp_lessons._base.worker import client as worker
+from amp_lessons._base.worker.host import HostEndedError
+from amp_lessons._base.worker.plain import Handle
 from amp_lessons.grading import frames, processes
-from amp_lessons.grading.processes import EndedError, Limits, Walled
+from amp_lessons.grading.processes import Limits, walled_host
 
+FORGES = """import os
+for descriptor in range(3, 64):
+    try:
+        os.write(descriptor, b'forged' * 10)
+    except OSError:
+        pass
+return 1"""
 SMALL = Limits(memory_bytes=2**30, processes=16)
 
 needs_namespaces = pytest.mark.skipif(
@@ -18,19 +28,21 @@ needs_namespaces = pytest.mark.skipif(
 )
 
 
-def answer(body: str, limit_s: float = 60.0, limits: Limits = SMALL, **options):
-    """Return what ``attempt()``, with this body, returns behind the wall."""
+def answer(body: str, limit_s: float = 60.0, limits: Limits = SMALL):
+    """Return what ``attempt()``, with this body, returns in a worker behind the wall, or how it fails."""
     source = "def attempt():\n" + "\n".join(f"    {line}" for line in body.splitlines())
-    with Walled("amp_lessons.grading.there", limits, most_s=limit_s, **options) as walled:
-        walled.send({"source": source, "name": "attempt"})
-        assert walled.receive(limits.start_s) == {"ready": True}
-        assert "parameters" in walled.receive(limits.start_s)
-        walled.send({"args": {"tuple": []}, "kwargs": {"dict": []}})
-        return walled.receive(limit_s)
+    payload = {"source": source, "names": ["attempt"]}
+    within = worker.Limits(limit_s, limits.memory_bytes)
+    with walled_host(limits, limit_s + limits.start_s) as host:
+        try:
+            with worker.Worker(host, payload, within) as attempt:
+                return attempt.call(Handle(0))
+        except worker.Raised as raised:
+            return raised
 
 
 def test_what_an_attempt_returns_comes_back():
-    assert answer("return 3")["returned"] == {"int": "0x3"}
+    assert answer("return 3") == 3
 
 
 @needs_namespaces
@@ -42,9 +54,9 @@ def test_nothing_is_to_be_seen_or_written(tmp_path):
 there = [os.path.exists(path) for path in ({str(secret)!r}, "/root/.ssh", "/home", "/var", "/etc/passwd")]
 import amp_lessons.grading.wall as wall
 writable = [path for path in ("/", "/usr", os.path.dirname(wall.__file__)) if os.access(path, os.W_OK)]
-return any(there), len(writable), sorted(name for name in os.listdir("/proc") if name.isdecimal()) == ["1"]"""
+return any(there), len(writable), len([name for name in os.listdir("/proc") if name.isdecimal()])"""
     )
-    assert said["returned"] == {"tuple": [False, {"int": "0x0"}, True]}
+    assert said == (False, 0, 2)  # its host and itself
 
 
 @needs_namespaces
@@ -52,14 +64,16 @@ def test_there_is_no_network():
     said = answer(
         'import socket\nsocket.create_connection(("93.184.216.34", 80), 3)',
     )
-    assert said["raised"][0] == "OSError"
-    assert "unreachable" in said["raised"][1]
+    assert said.kinds[0] == "OSError"
+    assert "unreachable" in said.text
 
 
 @needs_namespaces
 def test_the_solutions_are_not_to_be_had():
-    said = answer("from amp_lessons.exercises import shelf", hide_exercises=True)
-    assert said["raised"][0] in ("ImportError", "ModuleNotFoundError")
+    said = answer("from amp_lessons.exercises.decode_bits.solution import decode_bits")
+    assert said.kinds[0] in ("ImportError", "ModuleNotFoundError")
+    looks = "import amp_lessons, glob, os\nroot = os.path.dirname(amp_lessons.__file__)\n"
+    assert answer(f"{looks}return glob.glob(root + '/**/solution.py', recursive=True)") == []
 
 
 @needs_namespaces
@@ -74,14 +88,14 @@ for pid in (os.getppid(), -1, *range(2, 500)):
         pass
 return len(killed)"""
     )
-    assert said["returned"] == {"int": "0x0"}
+    assert said == 0
 
 
 @pytest.mark.thorough
 def test_without_namespaces_limits_still_hold_and_the_output_says_so(monkeypatch):
     without = processes.Surroundings(apart=False, as_stranger=False)
     monkeypatch.setattr(processes, "surroundings", lambda: without)
-    home = answer("import os\nreturn os.getcwd()")["returned"]["text"]
+    home = answer("import os\nreturn os.getcwd()")
     assert not Path(home).exists()
     assert what_became_of("hog = []\nwhile True: hog.append(bytearray(2**24))") in ("ended", "raised")
     assert what_became_of("while True: pass") == "ended"
@@ -90,8 +104,8 @@ def test_without_namespaces_limits_still_hold_and_the_output_says_so(monkeypatch
 
 def what_became_of(body: str) -> str:
     try:
-        return "raised" if "raised" in answer(body, limit_s=4.0) else "answered"
-    except EndedError:
+        return "raised" if isinstance(answer(body, limit_s=4.0), worker.Raised) else "answered"
+    except (worker.Ended, HostEndedError):
         return "ended"
 
 
@@ -103,7 +117,7 @@ def what_became_of(body: str) -> str:
         "import ctypes\nctypes.string_at(0)",
         "while True: pass",
         "import os\nwhile os.getpid(): os.write(2, b'x' * 4096)",
-        "import os\nos.write(int(__import__('sys').argv[2]), b'forged' * 10)\nreturn 1",
+        FORGES,
         "hog = []\nwhile True: hog.append(bytearray(2**24))",
         "import os\nwhile True:\n    if os.fork() == 0: os.setsid()",
     ],
@@ -119,7 +133,7 @@ def test_what_does_not_answer_ends(body):
 def test_nothing_is_left_in_the_background():
     source = "import subprocess, sys\nsubprocess.Popen(['sleep', '918273'], start_new_session=True)\nreturn 1"
     said = answer(source)
-    assert said["returned"] == {"int": "0x1"}
+    assert said == 1
     assert not running("918273")
 
 

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 _START_S, _ANSWER_S = 120.0, 20.0  # on a busy machine importing PyTorch takes long
@@ -57,18 +57,25 @@ class Connection:
 
 
 class Host(Connection):
-    """A host of this process; ``around`` is a command to start it in, a sandbox of the system's for one."""
+    """A host of this process that has imported the modules of ``preload``.
 
-    def __init__(self, preload: tuple[str, ...] = (), around: Sequence[str] = ()) -> None:
+    ``command`` starts it otherwise, in a sandbox for one: it is given the number of the descriptor that the
+    program's first argument is to be, and the modules' names are those after it (``serving.main``).
+    """
+
+    def __init__(
+        self, preload: tuple[str, ...] = (), command: Callable[[int], Sequence[str]] | None = None
+    ) -> None:
         control, theirs = socket.socketpair()
         super().__init__(control)
         self._owner = os.getpid()
         code = (
             f"import sys; sys.path[:] = {sys.path!r}; from amp_lessons._base.worker import serving; "
-            f"serving.host({theirs.fileno()}, {preload!r})"
+            "serving.main()"
         )
+        here = [sys.executable, "-c", code, f"{theirs.fileno()}", *preload]
         self._process = subprocess.Popen(
-            [*around, sys.executable, "-c", code],
+            here if command is None else list(command(theirs.fileno())),
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -78,6 +85,7 @@ class Host(Connection):
         )
         theirs.close()
         self._ready = False
+        self._imported: set[str] = set()
 
     def ask(self, word: str, *request: Any, ends: Sequence[int] = ()) -> int:
         """Send a request, once the host has started; return and raise as a connection does."""
@@ -88,6 +96,12 @@ class Host(Connection):
             self._control.settimeout(_ANSWER_S)
             self._ready = True
         return super().ask(word, *request, ends=ends)
+
+    def have_imported(self, name: str) -> None:
+        """Let it import a module once, and warm up what that has to; raises as ``ask``."""
+        if name not in self._imported:
+            self.ask("import", name)
+            self._imported.add(name)
 
     @property
     def lives(self) -> bool:

@@ -1,4 +1,4 @@
-"""Values that travel between a judge and a worker: numbers, texts, tensors and what holds them, nothing else.
+"""Values that travel between a judge and a worker: numbers, texts, tensors, generators and what holds them.
 
 A message is a JSON text followed by the raw bytes of its tensors. Reading one builds exactly these types and
 runs no code of the sender's; what is none of them arrives as ``Other``: its type's name, perhaps a number.
@@ -6,6 +6,7 @@ runs no code of the sender's; what is none of them arrives as ``Other``: its typ
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import struct
@@ -85,6 +86,8 @@ def _out(value: Any, blobs: list[bytes], depth: int, streams: list[Iterator[Any]
         return {"dtype": str(value).removeprefix("torch.")}
     if isinstance(value, Handle):
         return {"handle": value.number}
+    if isinstance(value, torch.Generator) and value.device.type == "cpu":
+        return {"generator": nested(value.get_state())}
     if isinstance(value, Stream) and streams is not None:
         streams.append(value.items)
         return {"stream": len(streams) - 1}
@@ -96,10 +99,10 @@ def _out(value: Any, blobs: list[bytes], depth: int, streams: list[Iterator[Any]
 
 
 def _number(value: Any) -> float | None:
-    try:
-        return float(value)
-    except Exception:
-        return None
+    for number in (float, int):
+        with contextlib.suppress(Exception):  # it is the learner's: asking may raise what it likes
+            return float(number(value))
+    return None
 
 
 def decode(message: bytes, special: Callable[[str, int], Any] | None = None) -> Any:
@@ -148,6 +151,8 @@ class _Reader:
             return Other(str(what[0])[:100], None if what[1] is None else float(what[1]))
         if kind == "tensor":
             return self._tensor(*what)
+        if kind == "generator":
+            return torch.Generator().set_state(self(what, depth + 1))
         if kind in ("handle", "stream") and self._special is not None:
             return self._special(kind, int(what))
         raise GarbledError("the message holds a kind of value that is not known")

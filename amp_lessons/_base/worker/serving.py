@@ -38,7 +38,12 @@ def _prctl(option: int, value: int) -> None:
 # --- the host
 
 
-def host(descriptor: int, preload: tuple[str, ...]) -> NoReturn:
+def main() -> NoReturn:
+    """Host workers: the program's arguments are a descriptor, and modules to import."""
+    _host(int(sys.argv[1]), tuple(sys.argv[2:]))
+
+
+def _host(descriptor: int, preload: tuple[str, ...]) -> NoReturn:
     """Import what is needed, say so, and fork whatever is asked for until nobody is left who could ask."""
     import torch
 
@@ -86,6 +91,8 @@ class _Host:
             result = self._fork_judge(control, rest, ends)
         elif word == "resident":
             result = _resident(rest[0])
+        elif word == "import":
+            result = _imported(rest[0])
         else:
             result = self._end(control, rest[0])
         for end in ends:
@@ -140,6 +147,12 @@ class _Host:
                     os.kill(each, signal.SIGKILL)
                 _wait(each, 0)
         return status
+
+
+def _imported(name: str) -> int:
+    """Import a module, and let it compute what its functions will ask for again: all forks have it then."""
+    getattr(importlib.import_module(name), "warm_up", int)()
+    return 0
 
 
 def _resident(pid: int) -> int:
@@ -303,3 +316,7 @@ def _is_raised_by_statement(error: BaseException) -> bool:
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     return trace is not None and trace.tb_frame.f_code.co_code[trace.tb_lasti] == dis.opmap["RAISE_VARARGS"]
+
+
+if __name__ == "__main__":
+    main()

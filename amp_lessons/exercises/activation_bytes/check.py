@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import torch
+
+from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, failed, passed
 from amp_lessons.exercises.activation_bytes.questions import (
     LAYERS,
@@ -16,14 +19,14 @@ from amp_lessons.exercises.activation_bytes.questions import (
     Mistake,
     questions,
 )
-from amp_lessons.exercises.attempt import Attempt, reject
+from amp_lessons.exercises.attempt import reject
+from amp_lessons.exercises.bed import described, function
 from amp_lessons.exercises.report.common_findings import number_in, remark_on_type
-from amp_lessons.text.describing import describe
 
 
-def check(attempt: Attempt) -> Iterator[Finding]:
+def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Ask for every layer, with autocast and without, and hold the answers against what autograd keeps."""
-    activation_bytes = attempt.function("linear", 8, 4, True)
+    activation_bytes = function(worker, "activation_bytes", "linear", 8, 4, True)
     returned: list[Any] = []
     answers: dict[LayerQuestion, int] = {}
     for question in questions():
@@ -31,6 +34,13 @@ def check(attempt: Attempt) -> Iterator[Finding]:
         answers[question] = _whole_number(returned[-1], question)
     yield from list(mistakes(answers)) or [_what_holds(len(answers))]
     yield from _remarks(returned)
+
+
+def warm_up() -> None:
+    """Measure once what every check asks for: what is right, and what mistakes would give."""
+    for question in questions():
+        for mistake in (*OF_ALL_LAYERS, *OF_ANY_LAYER, *OF_LAYER.get(question.layer, ())):
+            mistake.gives(question)
 
 
 def _what_holds(count: int) -> Finding:
@@ -42,7 +52,7 @@ def _whole_number(value: Any, question: LayerQuestion) -> int:
     if number is None or number != number // 1:
         reject(
             "not_bytes",
-            f"a whole number of bytes was expected for {question}, not {describe(value)}",
+            f"a whole number of bytes was expected for {question}, not {described(value)}",
             "return one int: how many numbers are kept, times the bytes of each",
         )
     return int(number)

@@ -10,11 +10,11 @@ from typing import Any, Literal, NoReturn
 
 import torch
 
+from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, outcome_of, reject
-from amp_lessons.exercises.report import common_findings
+from amp_lessons.exercises.attempt import reject
+from amp_lessons.exercises.bed import LearnersFunction, described, function
 from amp_lessons.exercises.report.common_findings import float_in, number_in, remark_on_type
-from amp_lessons.text.describing import describe
 
 # --- codes of formats that follow the IEEE rules, what kind of number each stands for, and its exact value
 
@@ -120,9 +120,9 @@ _FORMATS = (
 )
 
 
-def check(attempt: Attempt) -> Iterator[Finding]:
+def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Ask for the values of many codes, format by format, and hold them against exact arithmetic."""
-    decode_bits = attempt.function(0, 5, 10)
+    decode_bits = function(worker, "decode_bits", 0, 5, 10)
     remarks: list[Finding] = []
     for number_format in _FORMATS:
         answers = _answers(decode_bits, codes(number_format))
@@ -164,17 +164,10 @@ class DecodedCode:
 
 
 def _answers(decode_bits: LearnersFunction, asked: list[Code]) -> list[DecodedCode]:
-    """Decode all codes in one go: what goes with every run of learner's code takes longer than decoding."""
-    returned: list[Any] = []
-
-    def decode_all() -> None:
-        for code in asked:
-            returned.append(decode_bits.function(*code.arguments))
-
-    outcome = outcome_of(decode_all)
-    if outcome.error is not None:
-        code = asked[len(returned)]
-        raise Rejected(common_findings.raised(outcome, f"for {code.call}, {code.noun}"))
+    """Decode all codes in one go: a call of the worker takes longer than decoding."""
+    returned = decode_bits.each(
+        [code.arguments for code in asked], lambda at: f"for {asked[at].call}, {asked[at].noun}"
+    )
     return [_answer(code, value) for code, value in zip(asked, returned, strict=True)]
 
 
@@ -188,7 +181,7 @@ def _require_number(answer: DecodedCode) -> None:
     if number is None:
         reject(
             "wrong_return_type",
-            f"{call} returned {describe(answer.returned)}, not a float",
+            f"{call} returned {described(answer.returned)}, not a float",
             "return a Python float",
         )
     if math.isinf(answer.value) and number != answer.value:

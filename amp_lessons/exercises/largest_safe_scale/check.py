@@ -15,9 +15,9 @@ from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, note, passed
 from amp_lessons.exercises.attempt import Rejected, reject
-from amp_lessons.exercises.bed import described, function, number_of
+from amp_lessons.exercises.bed import described, function
 from amp_lessons.exercises.report import common_findings
-from amp_lessons.exercises.report.common_findings import remark_on_type
+from amp_lessons.exercises.report.common_findings import float_in, remark_on_type
 
 
 def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
@@ -127,7 +127,7 @@ def _require_unchanged(gradients: list[Tensor], before: list[Tensor]) -> None:
 
 
 def _number(returned: Any) -> float:
-    scale = number_of(returned)
+    scale = float_in(returned)
     if scale is None:
         raise Rejected(
             common_findings.wrong_return_type("a float was", described(returned), "return one float")

@@ -8,19 +8,20 @@ from typing import Any, TypeAlias
 
 import torch
 
+from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed, note, passed
-from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, require_none
+from amp_lessons.exercises.attempt import Rejected, require_none
+from amp_lessons.exercises.bed import LearnersFunction, described, function
 from amp_lessons.exercises.mx_scale.questions import ELEMENT, EXPONENTS, NAN, BlockQuestion, questions
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.report.common_findings import number_in, remark_on_type
 from amp_lessons.exercises.small_formats import mistakes as of_scales
-from amp_lessons.text.describing import describe
 
 
-def check(attempt: Attempt) -> Iterator[Finding]:
+def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Ask for the exponents of many blocks, the plainest first."""
-    mx_scale = attempt.function(torch.ones(32))
+    mx_scale = function(worker, "mx_scale", torch.ones(32))
     notes: dict[str, Finding] = {}
     earlier: list[Answer] = []
     for question in questions():
@@ -51,7 +52,7 @@ def _whole(returned: Any, question: BlockQuestion) -> int:
     if number is None or not math.isfinite(number) or number != int(number):
         raise Rejected(
             common_findings.wrong_return_type(
-                "an int was", f"{describe(returned)}, for {question.what}", "return k, not 2**k, as an int"
+                "an int was", f"{described(returned)}, for {question.what}", "return k, not 2**k, as an int"
             )
         )
     return int(number)

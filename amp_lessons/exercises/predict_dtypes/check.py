@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import cache, reduce
 from typing import Any
 
 import torch
@@ -13,10 +13,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from amp_lessons import autocast
+from amp_lessons._base.worker.client import Worker
+from amp_lessons._base.worker.plain import Handle, Other
 from amp_lessons.audit.findings import Finding, failed, passed, todo
-from amp_lessons.exercises.attempt import Attempt, Rejected, reject, run
+from amp_lessons.exercises.attempt import Rejected, reject
+from amp_lessons.exercises.bed import described
 from amp_lessons.formats.dtypes import dtype_name
-from amp_lessons.text.describing import describe
 
 # each takes h, an fp16 activation of shape (4, 8), and w, an fp32 tensor of shape (8, 8)
 OPERATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -39,9 +41,9 @@ OPERATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-def check(attempt: Attempt) -> Iterator[Finding]:
+def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Hold each dtype predicted against that of a tensor which PyTorch returns."""
-    predicted = _predictions(attempt.value)
+    predicted = _predictions(worker.call("amp_lessons.exercises.bed_there:value_of", Handle(0)))
     _require_known_operations(predicted)
     unanswered = [name for name in OPERATIONS if _is_open(predicted.get(name))]
     answered = [name for name in OPERATIONS if name not in unanswered]
@@ -55,6 +57,14 @@ def check(attempt: Attempt) -> Iterator[Finding]:
         yield passed("dtypes", f"all {count} dtypes are what PyTorch returns by CUDA's autocast rules")
 
 
+def warm_up() -> None:
+    """Ask PyTorch once for what every check compares with."""
+    true_dtypes()
+    for name in OPERATIONS:
+        _reason(name)
+
+
+@cache
 def true_dtypes() -> dict[str, torch.dtype]:
     """Run every operation under CUDA's autocast rules, on either device; return the results' dtypes."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -64,11 +74,10 @@ def true_dtypes() -> dict[str, torch.dtype]:
         return {name: operation(h, w).dtype for name, operation in OPERATIONS.items()}
 
 
-def _predictions(value: Any) -> dict[Any, Any]:
+def _predictions(predicted: Any) -> dict[Any, Any]:
     """Return the dict handed in, by a function if the learner made one of it; an empty stub is no attempt."""
-    predicted = run(value) if callable(value) else value
-    if not isinstance(predicted, Mapping):
-        message = f"a dict was expected, not {describe(predicted)}"
+    if not isinstance(predicted, dict):
+        message = f"a dict was expected, not {described(predicted)}"
         reject("not_a_dict", message, "operation: dtype, as in the stub")
     if predicted and all(_is_open(predicted.get(name)) for name in OPERATIONS):
         raise Rejected(todo("fill in the dtypes, then run the check again"))
@@ -76,7 +85,7 @@ def _predictions(value: Any) -> dict[Any, Any]:
 
 
 def _is_open(value: Any) -> bool:
-    return value is None or value is ...
+    return value is None or value == Other("builtins.ellipsis")
 
 
 def _require_known_operations(predicted: dict[Any, Any]) -> None:
@@ -90,7 +99,7 @@ def _mistakes(name: str, value: Any, true: torch.dtype) -> Iterator[Finding]:
     """Yield what is wrong with the dtype predicted for one operation, if anything is."""
     predicted = _as_dtype(value)
     if predicted is None:
-        message = f"{name}: {describe(value)} is no torch.dtype"
+        message = f"{name}: {described(value)} is no torch.dtype"
         yield failed("not_a_dtype", message, "write torch.float16 or torch.float32")
     elif predicted != true:
         yield failed(
@@ -145,6 +154,7 @@ class _Calling(nn.Module):
         return self.operation(h, w)
 
 
+@cache
 def _reason(name: str) -> str:
     """Ask the ledger which rule decided: that of the operation, or of one that it calls in turn."""
     h, w = torch.ones(4, 8, dtype=torch.float16), torch.ones(8, 8)

@@ -174,6 +174,8 @@ def number_in(value: Any) -> int | float | None:
 
     A bool is no number.
     """
+    if isinstance(value, Other):
+        return value.number
     value = _only_element(value)
     if isinstance(value, bool) or not isinstance(value, Real):
         return None

@@ -8,19 +8,19 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject
+from amp_lessons.exercises.attempt import Rejected, reject
+from amp_lessons.exercises.bed import LearnersFunction, described, function
 from amp_lessons.exercises.report import common_findings
-from amp_lessons.text.describing import describe
 
 
-def check(attempt: Attempt) -> Iterator[Finding]:
+def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Hold softmax and logsumexp of many kinds of scores against fp64."""
-    function = attempt.function(torch.zeros(1), 0)
-    for case in _cases():
-        softmax, logsumexp = _returned(function, case)
+    softmax_of = function(worker, "softmax_with_logsumexp", torch.zeros(1), 0)
+    for case in _cases(draw):
+        softmax, logsumexp = _returned(softmax_of, case)
         _require_form(softmax, logsumexp, case)
         _require_near(softmax, case.softmax, case, "softmax")
         _require_near(logsumexp, case.logsumexp, case, "logsumexp")
@@ -57,9 +57,7 @@ _SUBTRACT = (
 _WIDE = "read the scores into fp32, compute there, and round the softmax at the end"
 
 
-def _cases() -> list[Case]:
-    draw = torch.Generator().manual_seed(0)
-
+def _cases(draw: torch.Generator) -> list[Case]:
     def normal(*shape: int) -> Tensor:
         return torch.randn(shape, generator=draw)
 
@@ -87,26 +85,13 @@ def _cases() -> list[Case]:
     ]
 
 
-class _Calls(TorchDispatchMode):
-    """Notice which operations run."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: set[str] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.names.add(func.overloadpacket.__name__.strip("_"))
-        return func(*args, **(kwargs or {}))
-
-
 _WHOLE = ("softmax", "log_softmax", "logsumexp", "special_logsumexp", "logaddexp", "logcumsumexp")
 
 
 def _returned(function: LearnersFunction, case: Case) -> tuple[Any, Any]:
     given = case.scores.clone()
-    with _Calls() as calls:
-        returned = function(given, case.dim, about=f"for {case.what}")
-    ready_made = [name for name in _WHOLE if name in calls.names]
+    returned, called = function.with_operations(given, case.dim, about=f"for {case.what}")
+    ready_made = [name for name in _WHOLE if name in called]
     if ready_made:
         reject(
             "uses_torchs_softmax",
@@ -118,7 +103,7 @@ def _returned(function: LearnersFunction, case: Case) -> tuple[Any, Any]:
             common_findings.inputs_changed("the scores", "subtract into a new tensor: a - b, not a -= b")
         )
     if not isinstance(returned, tuple | list) or len(returned) != 2:
-        raise Rejected(_no_pair(describe(returned)))
+        raise Rejected(_no_pair(described(returned)))
     return returned[0], returned[1]
 
 
@@ -137,7 +122,7 @@ def _require_form(softmax: Any, logsumexp: Any, case: Case) -> None:
             raise Rejected(
                 common_findings.wrong_return_type(
                     expected,
-                    f"{describe(value)}, for {case.what}",
+                    f"{described(value)}, for {case.what}",
                     "softmax keeps shape and dtype; logsumexp drops dim",
                 )
             )

@@ -9,24 +9,25 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
+from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject
+from amp_lessons.exercises.attempt import Rejected, reject
+from amp_lessons.exercises.bed import LearnersFunction, described, function
 from amp_lessons.exercises.report import common_findings
-from amp_lessons.text.describing import describe
 
 _DRAWS = 20_000
 _DEVIATIONS = 5.0  # one right attempt in three million is further off, in a case; the seeds are fixed
 
 
-def check(attempt: Attempt) -> Iterator[Finding]:
+def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Round numbers of many kinds once, and some of them many times."""
-    function = attempt.function(torch.zeros(1), torch.Generator())
-    _require_exact_stays(function)
-    _require_special_stay(function)
-    _require_neighbours(function)
+    rounding = function(worker, "round_stochastically", torch.zeros(1), torch.Generator())
+    _require_exact_stays(rounding)
+    _require_special_stay(rounding)
+    _require_neighbours(rounding)
     for what, number in _CASES:
-        _require_odds(function, what, number)
-    _require_draws_of_its_own(function)
+        _require_odds(rounding, what, number)
+    _require_draws_of_its_own(rounding)
     yield passed(
         "unbiased", "the mean of many roundings is the number itself, also of negative and tiny ones"
     )
@@ -51,7 +52,7 @@ def _rounded(function: LearnersFunction, x: Tensor, seed: int, what: str) -> Ten
     if not isinstance(result, Tensor) or result.dtype != torch.bfloat16 or result.shape != x.shape:
         expected = f"a bf16 tensor of shape {tuple(x.shape)} was"
         raise Rejected(
-            common_findings.wrong_return_type(expected, describe(result), "end with .to(torch.bfloat16)")
+            common_findings.wrong_return_type(expected, described(result), "end with .to(torch.bfloat16)")
         )
     if not torch.equal(given.view(torch.int32), x.view(torch.int32)):
         raise Rejected(
