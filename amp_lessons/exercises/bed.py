@@ -114,12 +114,6 @@ def as_raised(told: Any) -> Raised:
     return Raised([str(each) for each in kinds], str(text), str(line), by_statement is True)
 
 
-def as_raised(told: Any) -> Raised:
-    """Read what a function of ours there says of an exception."""
-    kinds, text, line, by_statement = told
-    return Raised([str(each) for each in kinds], str(text), str(line), by_statement is True)
-
-
 def _as_told(told: Any) -> _Returned:
     """Read what came from the worker; whatever it is, its parts have the types that they should."""
     if not isinstance(told, dict) or not isinstance(told.get("args"), list):

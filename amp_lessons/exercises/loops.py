@@ -663,7 +663,7 @@ def _clipping(window: Window) -> Iterator[Finding]:
             "clip all parameters together by their total norm: "
             "torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)",
         )
-    if near(found, norm):
+    if near(found, norm) and norm > limit:
         yield _never_clipped(window, norm)
     which_norm = ""
     if scale > 1 and near(found, limit / scale):
