@@ -82,8 +82,8 @@ class Problem:
             norms = problem._norms()
             if max(norms) < 3.0 * self.loss_weight:
                 break
-        if self.max_norm is None or self.max_norm > _NEVER or self.loss_weight < TINY_WEIGHT:
-            return problem
+        if self.max_norm is None or self.max_norm > _NEVER or self.loss_weight < TINY_WEIGHT or self.poisoned:
+            return problem  # all below the limit, or far above it
         return replace(problem, max_norm=float(f"{math.sqrt(min(norms) * max(norms)):.2g}"))
 
     def _norms(self) -> list[float]:
@@ -161,6 +161,7 @@ class Call:
     dtype: torch.dtype | None = None
     arguments: int = 0
     norm: float = math.nan
+    limit: float = math.nan
 
 
 @dataclass(frozen=True)

@@ -59,11 +59,15 @@ class Bench:
         """Return what the worker is told of a problem."""
         return problem.given(self.fields, self.constants)
 
-    def judge(self, worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySide]:
-        """Let the loop train on one problem after another until one shows a mistake."""
+    def require_callable(self, worker: Worker) -> None:
+        """Reject what cannot be called as the stub can."""
         count, names = self.signature or (5, (*self.fields, *self.constants))
         options: dict[str, Any] = dict.fromkeys((*names, "device_type", "dtype"))
-        bed.function(worker, self.answer.__name__, *[None] * count, **options)  # or it is rejected
+        bed.function(worker, self.answer.__name__, *[None] * count, **options)
+
+    def judge(self, worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySide]:
+        """Let the loop train on one problem after another until one shows a mistake."""
+        self.require_callable(worker)
         shift, runs = int(torch.randint(2**30, (), generator=draw)), []
         train, find = f"{self.there.__name__}:train", self.mistakes or mistakes
         for problem in self.problems:
@@ -633,8 +637,9 @@ def _clipping(window: Window) -> Iterator[Finding]:
         )
     clips, unscaled = window.called("clip"), window.called("unscale_")
     by_hand = _divided_by_hand(window)
-    if clips and unscaled:  # what was clipped had its true size, and was small when the scaler divided it
-        by_hand = near(clips[0].norm, norm) and near(float(unscaled[-1].gradients.norm()), right)
+    if clips and unscaled:  # what was clipped had its true size, and what was clipped was divided once more
+        before = near(float(unscaled[-1].gradients.norm()), right)
+        by_hand = near(clips[0].norm, norm) and (before or near(clips[-1].limit, limit))
     if scale > 1 and near(found * scale, right) and by_hand:
         yield catalogue.steps.unscaled_twice(scale)
     scaled = (
@@ -666,7 +671,7 @@ def _clipping(window: Window) -> Iterator[Finding]:
     if near(found, norm) and norm > limit:
         yield _never_clipped(window, norm)
     which_norm = ""
-    if scale > 1 and near(found, limit / scale):
+    if scale > 1 and near(found, limit / scale) and not any(near(clip.limit, limit) for clip in clips):
         which_norm = (
             f"; it is max_norm divided by the loss scale {scale:g}, but after scaler.unscale_ gradients have "
             "their true size"
@@ -705,7 +710,7 @@ def _never_clipped(window: Window, norm: float) -> Finding:
     first_window, *others = window.run.windows
     smaller = any(each.gradient.norm() > first_window.gradient.norm() for each in others if not each.poisoned)
     later_norms = [call.norm for each in others for call in each.called("clip")]
-    alone = (smaller or first_window.called("clip")) and not later_norms
+    alone = smaller and first_window.called("clip") and not later_norms
     used_up = alone or any(norm == 0 for norm in later_norms)
     if used_up and _changed_before_step(first_window) and not any(map(_changed_before_step, others)):
         return failed(

@@ -326,7 +326,7 @@ def spy(log: Log) -> None:
     clip = clip_grad._clip_grads_with_norm_
 
     def clipped(parameters: Any, max_norm: float, total_norm: Tensor, *args: Any, **kwargs: Any) -> None:
-        _log[0].call("clip", clip, norm=float(total_norm))
+        _log[0].call("clip", clip, norm=float(total_norm), limit=float(max_norm))
         clip(parameters, max_norm, total_norm, *args, **kwargs)
 
     clip_grad._clip_grads_with_norm_ = clipped

@@ -84,7 +84,7 @@ wrong(
     "is the clip inside a branch?",
     (UNSCALE + CLIP, f"            if scaler.is_enabled():\n    {UNSCALE}    {CLIP}"),
 )
-wrong("clips_to_one", "wrong_max_norm", "max_norm=2", (CLIP, CLIP.replace("max_norm", "1.0")))
+wrong("clips_to_one", "wrong_max_norm", "with norm 1, where max_norm=", (CLIP, CLIP.replace("max_norm", "1.0")))
 wrong(
     "clips_values",
     "clipped_piecewise",
@@ -202,7 +202,7 @@ wrong(
     ("    history = []\n", "    history, parameters = [], model.parameters()\n"),
     (CLIP, CLIP.replace("model.parameters()", "parameters")),
 )
-wrong("loss_multiplied", "loss_rescaled", "2 times the right one", ("scale(loss)", "scale(loss * max_norm)"))
+wrong("loss_multiplied", "loss_rescaled", "times the right one", ("scale(loss)", "scale(loss * max_norm)"))
 wrong(
     "threshold_scaled_after_unscale",
     "not_clipped",
