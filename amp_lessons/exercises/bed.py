@@ -44,6 +44,7 @@ PRELOAD = (
     "amp_lessons.exercises.loops",
     "cloudpickle",
 )
+_THERE = "amp_lessons.exercises.bed_there"
 _MANY_CHARACTERS = 100_000
 _LONGEST_PRINTED = 2000
 
@@ -65,14 +66,31 @@ class LearnersFunction:
         Arguments that are tensors are afterwards as the function has left them. Rejects one that is still
         the stub, raises, or leaves a setting of PyTorch's changed.
         """
-        return self.with_operations(*args, about=about, **kwargs)[0]
+        return self._returned(args, kwargs, about).result
 
     def with_operations(self, *args: Any, about: str = "", **kwargs: Any) -> tuple[Any, frozenset[str]]:
         """Return the same, and the operations of PyTorch that it called, by ATen's names."""
+        returned = self._returned(args, kwargs, about)
+        return returned.result, returned.operations
+
+    def with_graph(self, *args: Any, about: str = "", **kwargs: Any) -> tuple[Any, bool]:
+        """Return what the function makes of a first argument that requires gradients, and whether it does."""
+        returned = self._returned(args, kwargs, about, "call_with_graph")
+        return returned.result, returned.has_graph
+
+    def exception(self, *args: Any) -> Raised | None:
+        """Return what the function raises, None where it returns."""
         try:
-            told = self.worker.call(
-                "amp_lessons.exercises.bed_there:call", Handle(self.number), list(args), dict(kwargs)
-            )
+            self.worker.call(f"{_THERE}:call", Handle(self.number), list(args), {})
+        except Raised as raised:
+            return raised
+        return None
+
+    def _returned(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], about: str, how: str = "call"
+    ) -> _Returned:
+        try:
+            told = self.worker.call(f"{_THERE}:{how}", Handle(self.number), list(args), dict(kwargs))
         except Raised as raised:
             raise Rejected(said_of(raised, about)) from None
         returned = _as_told(told)
@@ -86,12 +104,12 @@ class LearnersFunction:
                 )
             )
         _give_back(args, returned.args)
-        return returned.result, returned.operations
+        return returned
 
     def each(self, arguments: Sequence[Sequence[Any]], about: Callable[[int], str]) -> list[Any]:
         """Return what the function returns for each list of arguments; ``about`` says which raised."""
         given = [list(each) for each in arguments]
-        told = self.worker.call("amp_lessons.exercises.bed_there:call_each", Handle(self.number), given)
+        told = self.worker.call(f"{_THERE}:call_each", Handle(self.number), given)
         results = told.get("results") if isinstance(told, dict) else None
         if not isinstance(results, list) or (told["raised"] is None and len(results) != len(given)):
             raise Rejected(ended("your code answered in the place of the check"))
@@ -106,6 +124,7 @@ class _Returned:
     args: list[Any]
     left: list[str]
     operations: frozenset[str]
+    has_graph: bool
 
 
 def as_raised(told: Any) -> Raised:
@@ -122,7 +141,7 @@ def _as_told(told: Any) -> _Returned:
         [str(each) for each in told[name]] if isinstance(told.get(name), list) else []
         for name in ("left", "operations")
     )
-    return _Returned(told.get("result"), told["args"], left, frozenset(called))
+    return _Returned(told.get("result"), told["args"], left, frozenset(called), told.get("graph") is True)
 
 
 def _give_back(args: Sequence[Any], after: Sequence[Any]) -> None:
@@ -145,7 +164,7 @@ def _give_back(args: Sequence[Any], after: Sequence[Any]) -> None:
 
 def function(worker: Worker, name: str, *args: Any, number: int = 0, **kwargs: Any) -> LearnersFunction:
     """Return the learner's function, which can be called with arguments like these; reject anything else."""
-    told = worker.call("amp_lessons.exercises.bed_there:uncallable", Handle(number), len(args), list(kwargs))
+    told = worker.call(f"{_THERE}:uncallable", Handle(number), len(args), list(kwargs))
     if isinstance(told, list) and len(told) == 2:
         code, text = map(str, told)
         raise Rejected(
@@ -193,7 +212,7 @@ def _line_of(where: str) -> str:
     """Return the learner's line of a stack that faulthandler has written."""
     for line in where.splitlines():
         file, _, rest = line.strip().removeprefix('File "').partition('", line ')
-        if rest and "site-packages" not in file and "/amp_lessons/" not in file and "/lib/python" not in file:
+        if rest and not any(place in file for place in ("site-packages", "/amp_lessons/", "/lib/python")):
             number = rest.split()[0]
             source = linecache.getline(file, int(number)).strip() if number.isdigit() else ""
             return f"; it was at line {number}" + (f": {source}" if source else "")
@@ -239,11 +258,13 @@ def judged(
 ) -> dict[str, Any]:
     """Let an exercise's judge call what is in ``payload`` in a worker; return what it says as plain data."""
     said: list[Said] = []
+    for file, text in payload["lines"].items():  # a message may quote one
+        linecache.cache[file] = len(text), None, text.splitlines(True), file
     worker = Worker(hosts, payload, limits)
     try:
         with worker:
             if by_cuda_rules:
-                worker.call("amp_lessons.exercises.bed_there:by_cuda_rules")
+                worker.call(f"{_THERE}:by_cuda_rules")
             judge = importlib.import_module(f"amp_lessons.exercises.{exercise_id}.check").judge
             said += dict.fromkeys(judge(worker, torch.Generator().manual_seed(seed)))
     except Rejected as rejected:
@@ -252,6 +273,8 @@ def judged(
         said = [said_of(raised)]
     except Ended as error:
         said = [_out_of_time(error, limits) if error.how == "time" else ended(error.detail)]
+    except HostEndedError:
+        raise
     except Exception as error:  # a mistake in the check, or an answer in a form that ours never have
         said = [_checker_failed(error)]
     said += _about_output(worker.characters)

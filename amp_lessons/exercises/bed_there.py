@@ -52,6 +52,15 @@ def call(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) 
     }
 
 
+def call_with_graph(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Call a function on a first argument that has a graph; say whether its result has one too."""
+    leaf = args[0].requires_grad_()
+    told = call(function, [leaf * 1.0, *args[1:]], kwargs)
+    result = told["result"]
+    graph = isinstance(result, torch.Tensor) and result.requires_grad
+    return {**told, "args": [leaf, *told["args"][1:]], "graph": graph}
+
+
 class _Operations(TorchDispatchMode):
     """Note which operations of PyTorch run, by ATen's names without leading underscores."""
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from amp_lessons._base.worker import client as worker
-from amp_lessons._base.worker.host import HostEndedError
 from amp_lessons.audit.findings import Finding, FindingKind, failed
 from amp_lessons.exercises import bed, checking, shelf
 from amp_lessons.exercises.containment.time_limit import PATIENCE
@@ -64,12 +63,7 @@ def _on_the_bench(exercise: Exercise, task: Task) -> Report:
     limits = worker.Limits(task.limit_s, task.limits.memory_bytes)
     payload = {"source": task.source, "names": list(exercise.names), "lines": {FILE: task.source}}
     with walled_host(task.limits, task.limits.start_s + PATIENCE * task.limit_s) as hosts:
-        try:
-            said = bed.judged(
-                exercise.id, hosts, payload, limits, secrets.randbits(31), exercise.meets_autocast
-            )
-        except HostEndedError as error:
-            raise EndedError(str(error)) from None
+        said = bed.judged(exercise.id, hosts, payload, limits, secrets.randbits(31), exercise.meets_autocast)
     return checking.reported(exercise, said)
 
 

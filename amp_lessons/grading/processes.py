@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import amp_lessons
-from amp_lessons._base.worker.host import Host
+from amp_lessons._base.worker.host import ENVIRONMENT, Host, HostEndedError
 from amp_lessons.grading import frames
 
 _PACKAGE = Path(amp_lessons.__file__).resolve().parent
@@ -44,19 +44,56 @@ class EndedError(Exception):
     """The program behind the wall has no answer: its text says what became of it."""
 
 
+class _Watch:
+    """Ends a program behind the wall, and all that it has started: on request, or where that is too much."""
+
+    def __init__(self, process: subprocess.Popen[bytes], limits: Limits) -> None:
+        self.reason = ""
+        self._process, self._limits, self._apart = process, limits, surroundings().apart
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the program and everything it has started."""
+        self._over.set()
+        self._end("")
+        self._thread.join()
+
+    def _watch(self) -> None:
+        """End it where all its processes together take more than one alone could be forbidden."""
+        while not self._over.wait(_LOOK_EVERY_S) and self._process.poll() is None:
+            members = list(_tree(self._process.pid))
+            if len(members) > self._limits.processes + 2:
+                self._end(f"it started more than {self._limits.processes} processes")
+            elif sum(map(_resident_bytes, members)) > self._limits.memory_bytes:
+                self._end(f"it took more than {self._limits.memory_bytes / 2**30:g} GiB of memory")
+
+    def _end(self, reason: str) -> None:
+        self.reason = self.reason or reason
+        if self._process.poll() is not None:
+            return
+        for pid in list(_tree(self._process.pid))[1:]:
+            with contextlib.suppress(OSError):
+                kill(pid, signal.SIGKILL)
+        if self._apart:  # with the first process of a name space all others end, and then what waited for it
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_ENDING_S)
+        with contextlib.suppress(OSError):
+            killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
 class Walled:
     """A running program, which is asked and answers in ``frames``; what it prints goes nowhere."""
 
-    def __init__(self, module: str, limits: Limits, *, most_s: float, hide_exercises: bool = False) -> None:
+    def __init__(self, module: str, limits: Limits, *, most_s: float) -> None:
         """Start ``module``, that has ``most_s`` seconds of processor time on each core, and no longer."""
         to_it, self._outgoing = os.pipe()
         self._incoming, from_it = os.pipe()
-        self._limits = limits
-        self._reason = ""
-        self._apart = surroundings().apart
-        self._home = None if self._apart else tempfile.mkdtemp(prefix="amp-lessons-grading-")
+        self._home = None if surroundings().apart else tempfile.mkdtemp(prefix="amp-lessons-grading-")
         arguments = [str(to_it), str(from_it)]
-        options = _options(module, limits, most_s, arguments, hide_exercises, self._home)
+        options = _options(module, limits, most_s, arguments, False, self._home)
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(_WALL), json.dumps(options)],
@@ -70,9 +107,7 @@ class Walled:
         finally:
             os.close(to_it)
             os.close(from_it)
-        self._over = threading.Event()
-        self._watcher = threading.Thread(target=self._watch, daemon=True)
-        self._watcher.start()
+        self._watch = _Watch(self._process, limits)
 
     def send(self, message: Any) -> None:
         """Send a message. Raises EndedError where nobody reads it any more."""
@@ -92,9 +127,7 @@ class Walled:
 
     def close(self) -> None:
         """End it and everything it has started."""
-        self._over.set()
-        self._end("")
-        self._watcher.join()
+        self._watch.close()
         for descriptor in (self._outgoing, self._incoming):
             os.close(descriptor)
         if self._home:
@@ -111,32 +144,9 @@ class Walled:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(1.0)
         code = self._process.poll()
-        return self._reason or (
+        return self._watch.reason or (
             "it closed its way to answer" if code is None else f"it ended, with status {code}"
         )
-
-    def _watch(self) -> None:
-        """End it where all its processes together take more than one alone could be forbidden."""
-        while not self._over.wait(_LOOK_EVERY_S) and self._process.poll() is None:
-            members = list(_tree(self._process.pid))
-            if len(members) > self._limits.processes + 2:
-                self._end(f"it started more than {self._limits.processes} processes")
-            elif sum(map(_resident_bytes, members)) > self._limits.memory_bytes:
-                self._end(f"it took more than {self._limits.memory_bytes / 2**30:g} GiB of memory")
-
-    def _end(self, reason: str) -> None:
-        self._reason = self._reason or reason
-        if self._process.poll() is not None:
-            return
-        for pid in list(_tree(self._process.pid))[1:]:
-            with contextlib.suppress(OSError):
-                kill(pid, signal.SIGKILL)
-        if self._apart:  # with the first process of a name space all others end, and then what waited for it
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_ENDING_S)
-        with contextlib.suppress(OSError):
-            killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
 
 
 def _options(
@@ -152,7 +162,8 @@ def _options(
     return {
         "apart": here.apart,
         "seen": [sys.base_prefix, sys.prefix, *_packages(), str(_PACKAGE)],
-        "hidden": _with_answers() if hide_exercises else [],
+        "hidden": [str(_PACKAGE / room) for room in ("exercises", "interview")] if hide_exercises else [],
+        "shown": [str(each) for each in (_PACKAGE / "exercises").rglob("*_there.py")],
         "user": secrets.choice(_STRANGERS) if here.as_stranger else None,
         "memory_bytes": limits.memory_bytes,
         "processes": limits.processes,
@@ -166,15 +177,11 @@ def _options(
     }
 
 
-def _with_answers() -> list[str]:
-    """List the folders in which solutions and answers lie."""
-    solved = [str(each.parent) for each in sorted(_PACKAGE.glob("exercises/*/solution.py"))]
-    return [*solved, str(_PACKAGE / "interview")]
-
-
 @contextlib.contextmanager
 def walled_host(limits: Limits, most_s: float) -> Iterator[Host]:
-    """Host workers behind the wall, where no answer is to be seen, for ``most_s`` processor seconds."""
+    """Host workers behind the wall for ``most_s`` processor seconds; of the exercises nothing is there but
+    what has to run beside an attempt. Raises EndedError where it took too much.
+    """
     home = None if surroundings().apart else tempfile.mkdtemp(prefix="amp-lessons-grading-")
 
     def command(descriptor: int) -> list[str]:
@@ -183,9 +190,13 @@ def walled_host(limits: Limits, most_s: float) -> Iterator[Host]:
         return [sys.executable, "-I", "-S", str(_WALL), json.dumps(options)]
 
     host = Host(command=command)
+    watch = _Watch(host.process, limits)
     try:
         yield host
+    except HostEndedError as error:
+        raise EndedError(watch.reason or str(error)) from error
     finally:
+        watch.close()
         host.close()
         if home:
             shutil.rmtree(home, ignore_errors=True)
@@ -201,11 +212,11 @@ def _packages() -> list[str]:
 def _environment(home: str) -> dict[str, str]:
     """Nothing of the grader's own: no token, no progress. One thread, for several attempts run at once."""
     return {
+        **ENVIRONMENT,
         "PATH": "/usr/bin:/bin",
         "HOME": home,
         "USER": "learner",
         "AMP_LESSONS_HOME": f"{home}/progress",
-        "OMP_NUM_THREADS": "1",
         "MPLBACKEND": "agg",
     }
 
@@ -248,6 +259,7 @@ def _works(apart: bool, as_stranger: bool) -> bool:
         "apart": apart,
         "seen": [sys.base_prefix, sys.prefix, *_packages(), str(_PACKAGE)],
         "hidden": [],
+        "shown": [],
         "user": _STRANGERS[0] if as_stranger else None,
         "memory_bytes": 2**30,
         "processes": 16,

@@ -80,7 +80,7 @@ def _set_apart(options: dict[str, Any]) -> None:
         _wait_for(first)
     _libc.prctl(_DIES_WITH_PARENT, _SIGKILL, 0, 0, 0)
     _raise_loopback()
-    _furnish(options["seen"], options["hidden"])
+    _furnish(options["seen"], options["hidden"], options["shown"])
     _give_up_privileges(None if user else options["user"])
 
 
@@ -97,7 +97,7 @@ def _raise_loopback() -> None:
         fcntl.ioctl(any_socket, _SET_FLAGS_OF_INTERFACE, struct.pack("16sH14x", b"lo", _UP_AND_RUNNING))
 
 
-def _furnish(seen: list[str], hidden: list[str]) -> None:
+def _furnish(seen: list[str], hidden: list[str], shown: list[str]) -> None:
     """Make a new root with what is to be seen, read-only, and leave the old one."""
     _mount(None, "/", None, _RECURSIVE | _PRIVATE)
     root = next(
@@ -112,13 +112,31 @@ def _furnish(seen: list[str], hidden: list[str]) -> None:
         _show(path, root)
     for path in hidden:
         if os.path.isdir(root + path):
-            _mount("tmpfs", root + path, "tmpfs", _READ_ONLY, "size=4k")
+            _hide(path, root, [each for each in shown if each.startswith(path + os.sep)])
     _mount("proc", root + "/proc", "proc", _NO_SUID)
     _must(_libc.pivot_root(root.encode(), (root + "/old").encode()))
     os.chdir("/")
     _must(_libc.umount2(b"/old", _DETACH))
     os.rmdir("/old")
     _mount(None, "/", None, _REMOUNT | _BIND | _READ_ONLY)
+
+
+def _hide(path: str, root: str, shown: list[str]) -> None:
+    """Cover a package with an empty one, in which these modules of it alone are left."""
+    texts = {}
+    for each in shown:
+        with open(root + each, "rb") as file:
+            texts[each] = file.read()
+    _mount("tmpfs", root + path, "tmpfs", _NO_SUID, "size=1m,mode=755")
+    for each, text in texts.items():
+        folder = os.path.dirname(root + each)
+        os.makedirs(folder, exist_ok=True)
+        while len(folder) >= len(root + path):
+            os.close(os.open(os.path.join(folder, "__init__.py"), os.O_CREAT, 0o644))
+            folder = os.path.dirname(folder)
+        with open(root + each, "wb") as file:
+            file.write(text)
+    _mount(None, root + path, None, _REMOUNT | _BIND | _READ_ONLY)
 
 
 def _is_in(folder: str, path: str) -> bool:

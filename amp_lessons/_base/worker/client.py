@@ -17,6 +17,7 @@ from amp_lessons._base.worker.plain import HEAD, GarbledError, Handle, decode, e
 
 _KEPT = 8000  # bytes of what is printed: the first and the last half
 _POLL_S = 0.5
+_STACK = b"(most recent call first):\n"  # how faulthandler's first line ends, when it says where a worker is
 _PATIENCE = 6.0  # seconds of the clock for one of the processor: other work may take the others
 
 
@@ -32,7 +33,7 @@ class Raised(Exception):  # noqa: N818 - the answer to a call
 
 
 class Ended(Exception):  # noqa: N818 - the answer to a call
-    """The worker is no more: ``how`` is "time", "died" or "garbled"; ``where`` is what it printed last."""
+    """The worker is no more: ``how`` is "time", "died" or "garbled"; ``where`` its stack then, if known."""
 
     def __init__(self, how: str, detail: str, where: str = "") -> None:
         super().__init__(f"{how}: {detail}")
@@ -61,7 +62,7 @@ class Worker:
 
     def __init__(self, host: Connection, payload: dict[str, Any], limits: Limits | None = None) -> None:
         self._host, self._payload, self.limits = host, payload, limits or Limits()
-        self.printed, self.characters, self._status = b"", 0, 0
+        self.printed, self.characters, self._status, self._where = b"", 0, 0, ""
         self._lives = False
 
     def __enter__(self) -> Worker:
@@ -93,6 +94,7 @@ class Worker:
                 self._socket.close()
                 self._drain()
                 os.close(self._output)
+                self._cut_off_stack()
 
     def call(self, of: Handle | str, *args: Any, method: str = "", keep: bool = False, **kwargs: Any) -> Any:
         """Call an object there, a method of it by its name, or a function of ours by "module:name".
@@ -195,14 +197,22 @@ class Worker:
             self.printed = self.printed[:half] + (self.printed[half:] + piece)[-half:]
         return True
 
+    def _cut_off_stack(self) -> None:
+        """Take what faulthandler has written at the end out of what was printed."""
+        before, found, stack = self.printed.rpartition(_STACK)
+        if found:
+            self._where = stack.decode("utf-8", "replace")
+            self.characters -= len(self.printed)
+            self.printed = before[: before.rfind(b"\n") + 1]
+            self.characters += len(self.printed)
+
     def _gone(self, late: bool = False) -> None:
         self.__exit__()
-        where = self.text[-600:]
         if late or self._status == -signal.SIGXCPU:
-            raise Ended("time", f"{self.limits.cpu_s:g} seconds were over", where)
+            raise Ended("time", f"{self.limits.cpu_s:g} seconds were over", self._where)
         if self._status < 0:
-            raise Ended("died", f"killed by signal {-self._status}", where)
-        raise Ended("died", f"exit code {self._status}", where)
+            raise Ended("died", f"killed by signal {-self._status}", self._where)
+        raise Ended("died", f"exit code {self._status}", self._where)
 
 
 def _as_handle(kind: str, number: int) -> Any:

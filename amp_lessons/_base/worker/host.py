@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 _START_S, _ANSWER_S = 120.0, 20.0  # on a busy machine importing PyTorch takes long
-_ENVIRONMENT = {
+ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -74,13 +74,13 @@ class Host(Connection):
             "serving.main()"
         )
         here = [sys.executable, "-c", code, f"{theirs.fileno()}", *preload]
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             here if command is None else list(command(theirs.fileno())),
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, **_ENVIRONMENT},
+            env={**os.environ, **ENVIRONMENT},
             start_new_session=True,
         )
         theirs.close()
@@ -106,16 +106,16 @@ class Host(Connection):
     @property
     def lives(self) -> bool:
         """Whether it can still be asked, by this process."""
-        return self._owner == os.getpid() and self._process.poll() is None
+        return self._owner == os.getpid() and self.process.poll() is None
 
     def close(self) -> None:
         """End it; what it has forked ends with it."""
         if self._owner == os.getpid():
             self._control.close()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(2)
-            self._process.kill()
-            self._process.wait()
+                self.process.wait(2)
+            self.process.kill()
+            self.process.wait()
 
 
 _hosts: dict[tuple[str, ...], Host] = {}

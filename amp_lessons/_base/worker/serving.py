@@ -292,7 +292,7 @@ def _loaded(request: dict[str, Any]) -> list[Any]:
     for file, text in request.get("lines", {}).items():
         linecache.cache[file] = len(text), None, text.splitlines(True), file
     if "source" in request:
-        space: dict[str, Any] = {"__name__": "submission"}
+        space: dict[str, Any] = {"__name__": "__main__"}  # as in a notebook
         exec(compile(request["source"], "<submission>", "exec"), space)
         return [space[name] for name in request["names"]]
     import cloudpickle

@@ -10,20 +10,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed, passed
-from amp_lessons.exercises.attempt import (
-    Attempt,
-    LearnersFunction,
-    Rejected,
-    outcome_of,
-    reject,
-    require_none,
-)
+from amp_lessons.exercises.attempt import Rejected, reject, require_none
+from amp_lessons.exercises.bed import LearnersFunction, described, function, said_of
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.small_formats import mistakes
 from amp_lessons.formats.dtypes import dtype_name
-from amp_lessons.text.describing import describe
 
 _LOWEST, _HIGHEST = -8, 7
 _HALF_A_STEP = 0.501  # of a scale: a thousandth for a quotient that is rounded to fp32
@@ -89,9 +83,9 @@ def _with_zeros() -> GroupCase:
 # --- the check
 
 
-def check(attempt: Attempt) -> Iterator[Finding]:
+def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Have matrices quantised; codes that do not stand for the weights are rejected by what leads there."""
-    group_quantize = attempt.function(torch.zeros(2, 4), 2)
+    group_quantize = function(worker, "group_quantize", torch.zeros(2, 4), 2)
     for case in cases():
         codes, scales = _answer(group_quantize, case)
         require_none(_mistakes(codes, scales, case))
@@ -124,7 +118,7 @@ def _require_like(value: Any, dtype: torch.dtype, shape: tuple[int, ...], name: 
 def _wrong_type(expected: str, seen: Any, case: GroupCase) -> Finding:
     return common_findings.wrong_return_type(
         expected,
-        f"{describe(seen)}, {case.what}",
+        f"{described(seen)}, {case.what}",
         "pad the inputs to whole groups, reshape to (out, groups, size), and cut off the padding at the end",
     )
 
@@ -133,17 +127,15 @@ def _require_refused(group_quantize: LearnersFunction) -> None:
     for value in (torch.inf, torch.nan):
         weight = _drawn(12, 4, 64)
         weight[1, 40] = value
-        outcome = outcome_of(group_quantize.function, weight, 32)
-        if outcome.error is None:
+        raised = group_quantize.exception(weight, 32)
+        if raised is None:
             reject(
                 "not_finite_quantised",
                 f"a matrix with {value} was quantised: no code stands for it, and nobody will see it again",
                 "raise ValueError unless weight.isfinite().all()",
             )
-        if not isinstance(outcome.error, ValueError):
-            raise Rejected(
-                common_findings.raised(outcome, f"for weights with {value}, where ValueError was asked")
-            )
+        if "ValueError" not in raised.kinds:
+            raise Rejected(said_of(raised, f"for weights with {value}, where ValueError was asked"))
 
 
 # --- what is wrong with codes and scales

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, failed, passed
-from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject, require_none
+from amp_lessons.exercises.attempt import Rejected, reject, require_none
+from amp_lessons.exercises.bed import LearnersFunction, described, function
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.formats.dtypes import dtype_name
-from amp_lessons.text.describing import describe
 
 _TOLERANCE = 1e-5  # relative: a difference and an exponential in fp32 are off by a tenth of it
 
@@ -99,9 +99,9 @@ def _with_no_numbers() -> TokensCase:
 # --- the check
 
 
-def check(attempt: Attempt) -> Iterator[Finding]:
+def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Ask for the weights of several kinds of tokens; what is not as in fp64 is rejected by its cause."""
-    importance_weights = attempt.function(torch.zeros(1), torch.zeros(1), 2.0)
+    importance_weights = function(worker, "importance_weights", torch.zeros(1), torch.zeros(1), 2.0)
     for case in cases():
         weights = _answer(importance_weights, case)
         require_none(_mistakes(weights, case))
@@ -111,8 +111,8 @@ def check(attempt: Attempt) -> Iterator[Finding]:
 
 
 def _answer(importance_weights: LearnersFunction, case: TokensCase) -> Tensor:
-    trainer, engine = case.trainer.clone().requires_grad_(), case.engine.clone()
-    weights: Any = importance_weights(trainer * 1.0, engine, case.cap, about=case.what)
+    trainer, engine = case.trainer.clone(), case.engine.clone()
+    weights, has_graph = importance_weights.with_graph(trainer, engine, case.cap, about=case.what)
     if not (_same(engine, case.engine) and _same(trainer, case.trainer)):
         raise Rejected(common_findings.inputs_changed("the log-probabilities", "compute with new tensors"))
     if (
@@ -123,11 +123,11 @@ def _answer(importance_weights: LearnersFunction, case: TokensCase) -> Tensor:
         raise Rejected(
             common_findings.wrong_return_type(
                 f"an fp32 tensor of shape {tuple(case.trainer.shape)} was",
-                f"{describe(weights)}, {case.what}",
+                f"{described(weights)}, {case.what}",
                 "one weight for each token, from log-probabilities that .float() has made fp32",
             )
         )
-    if weights.requires_grad:
+    if has_graph:
         reject(
             "weights_have_graph",
             f"{case.what}, the weights have a graph: the gradient would also change the weights of tokens, "
