@@ -84,7 +84,9 @@ wrong(
     "is the clip inside a branch?",
     (UNSCALE + CLIP, f"            if scaler.is_enabled():\n    {UNSCALE}    {CLIP}"),
 )
-wrong("clips_to_one", "wrong_max_norm", "with norm 1, where max_norm=", (CLIP, CLIP.replace("max_norm", "1.0")))
+wrong(
+    "clips_to_one", "wrong_max_norm", "with norm 1, where max_norm=", (CLIP, CLIP.replace("max_norm", "1.0"))
+)
 wrong(
     "clips_values",
     "clipped_piecewise",
@@ -106,7 +108,12 @@ wrong(
         "            for p in model.parameters():\n                torch.nn.utils.clip_grad_norm_(p, max_norm / 2)\n",
     ),
 )
-wrong("clips_the_head_only", "clipped_piecewise", "direction", (CLIP, CLIP.replace("model.", "model.head.")))
+wrong(
+    "clips_the_head_only",
+    "not_clipped",
+    "only some of the parameters",
+    (CLIP, CLIP.replace("model.", "model.head.")),
+)
 wrong(
     "largest_value_norm",
     "wrong_max_norm",

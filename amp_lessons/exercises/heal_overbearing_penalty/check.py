@@ -17,7 +17,7 @@ from amp_lessons.exercises.heal_overbearing_penalty.solution import train_overbe
 from amp_lessons.exercises.loop_runs import STANDARD, TINY_WEIGHT, Run, Window
 from amp_lessons.exercises.report.results import SideBySide
 
-_PENALTY = 0.1
+_PENALTY = 0.5
 _TINY, _PLAIN, _BFLOAT16, _POISONED, _ = STANDARD
 
 

@@ -56,8 +56,8 @@ wrong(
 )
 wrong(
     "each_by_itself",
-    "clipped_piecewise",
-    "parameter by parameter",
+    "not_clipped",
+    "only some of the parameters",
     (
         CLIP,
         CLIP.replace(
