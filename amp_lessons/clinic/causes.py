@@ -423,8 +423,9 @@ RESTART = End(
 )
 LONG = End(
     "Positions or time steps are counted in 16 bits: above 256 in bf16, above 2,048 in fp16, neighbours "
-    "share one number.",
-    "Count in integers or fp32, also inside autocast; cast what is computed from them.",
+    "share one number. Or their frequencies are a buffer, and model.bfloat16() or half() has rounded it.",
+    "Count in integers or fp32, also inside autocast; compute rounded frequencies anew, as no cast brings "
+    "them back; cast what is computed from them.",
     "01",
     "for each in (torch.bfloat16, torch.float16):\n"
     "    print(each, torch.arange(4096).to(each).unique().numel(), 'of 4096 positions are left')",

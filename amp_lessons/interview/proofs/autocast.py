@@ -404,6 +404,38 @@ def custom_function() -> dict[str, object]:
     assert cast(context, half, half).dtype == torch.bfloat16
     with torch.autocast("cpu", torch.bfloat16):
         assert cast(context, half, half).dtype == torch.float32
+
+    # An operator of one's own, before and after autocast is told of it
+    got: list[tuple[torch.dtype, torch.dtype]] = []
+    factor_of_w = [1.0]
+
+    @torch.library.custom_op("amp_lessons_proof::product", mutates_args=())
+    def product(x: Tensor, w: Tensor) -> Tensor:
+        got.append((x.dtype, w.dtype))
+        return x.to(w.dtype) @ w
+
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        x, w = ctx.saved_tensors
+        return (grad @ w.t()).to(x.dtype), factor_of_w[0] * (x.to(w.dtype).t() @ grad)
+
+    product.register_fake(lambda x, w: w.new_empty(x.shape[0], w.shape[1]))
+    product.register_autograd(
+        backward, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs)
+    )
+    w = torch.ones(4, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        product(half, w)
+    torch.library.register_autocast("amp_lessons_proof::product", "cpu", torch.bfloat16)
+    with torch.autocast("cpu", torch.bfloat16):
+        product(half, w)
+    product(half, w)
+    mixed, alike = (torch.bfloat16, torch.float32), (torch.bfloat16, torch.bfloat16)
+    assert got == [mixed, alike, mixed]
+    exact = tuple(torch.randn(4, 4, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    for factor, right in ((1.0, True), (2.0, False)):
+        factor_of_w[0] = factor
+        assert set(torch.library.opcheck(product, exact).values()) == {"SUCCESS"}  # it sees no wrong gradient
+        assert torch.autograd.gradcheck(product, exact, raise_exception=False) == right
     return {"gradient": "bf16", "saved": "fp32", "inside": "fp32", "outside": "bf16"}
 
 

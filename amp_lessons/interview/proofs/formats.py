@@ -371,7 +371,25 @@ def positions() -> dict[str, object]:
         assert (angles - right).abs().max() > math.pi
     for angles in kept:
         assert (angles.cos().bfloat16() - right.cos()).abs().max() < 0.01  # cast at the end
+
+    # Frequencies that are a buffer of the model: rounded with it, and no cast brings them back
+    class Rotary(nn.Module):
+        frequencies: Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("frequencies", 10_000 ** -(torch.arange(0, 128, 2) / 128), persistent=False)
+
+    rotary = Rotary()
+    wanted = column.double() * rotary.frequencies.double()
+    assert (column * rotary.frequencies - wanted).abs().max() < 0.001
+    rotary.bfloat16().float()
+    errors = (column * rotary.frequencies - wanted).abs()  # a plain multiplication, no autocast
+    buffer = errors.max().item()
+    assert buffer > math.pi
+    assert errors.argmax() // errors.shape[1] == len(numbers) - 1  # the last position's
     return {
+        "buffer": f"{buffer:.0f}",
         "bf16_exact": exact["bf16"],
         "fp16_exact": exact["fp16"],
         "tokens": len(numbers),

@@ -266,7 +266,20 @@ def block_formats() -> dict[str, object]:
     assert extras("mxfp8") == (False, False)
     assert BLOCK_FORMATS["nvfp4"].has_tensor_scale  # for E4M3's range is short
     assert _E4M3.max / _E4M3.smallest_normal < 2**15
+    plain, inputs = nn.Sequential(nn.Linear(256, 256, bias=False)), torch.randn(64, 256)
+
+    def off(recipe: fp8.Recipe) -> float:
+        output = fp8.convert(copy.deepcopy(plain), recipe, keep=())(inputs)
+        return ((output - plain(inputs)).norm() / plain(inputs).norm()).item()
+
+    recipe = fp8.RECIPES["nvfp4"]
+    forward_off = off(replace(recipe, input_gradient=None, weight_gradient=None))  # backward in full
+    assert forward_off == off(recipe) > 0.05
+    assert off(replace(recipe, output=None)) == 0  # forward in full
+    assert recipe.output is not None
+    assert not recipe.output.left.stochastic  # as gradients are
     return {
+        "forward_off": f"{forward_off:.0%}",
         "mx_block": 32,
         "nv_block": 16,
         "mxfp8_bits": f"{found['mxfp8_e4m3'].bits_per_element:.2f}",

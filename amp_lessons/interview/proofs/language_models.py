@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from amp_lessons import measure
 from amp_lessons.exercises import shelf
-from amp_lessons.formats import FORMATS
+from amp_lessons.formats import BLOCK_FORMATS, FORMATS
 from amp_lessons.material import decoder
 
 _BF16 = torch.bfloat16
@@ -552,6 +552,27 @@ def online_softmax() -> dict[str, object]:
     assert e4m3.smallest_subnormal is not None
     least = e4m3.smallest_subnormal / 2
     assert (plain == (weights <= least)).all()
+    # Backward from one number a row, block by block, against autograd
+    q, k, v, upstream = (torch.randn(64, 32, dtype=torch.float64) for _ in range(4))
+    leaves = [each.clone().requires_grad_() for each in (q, k, v)]
+    attended = (leaves[0] @ leaves[1].T).softmax(1) @ leaves[2]
+    wanted = torch.autograd.grad(attended, leaves, upstream)
+    log_sum, per_row = (
+        (q @ k.T).logsumexp(1, keepdim=True),
+        (upstream * attended.detach()).sum(1, keepdim=True),
+    )
+    parts, rest = [], []  # of dQ, to which each block of keys adds, and of dK and dV, which are its own
+    for keys, some in zip(k.split(16), v.split(16), strict=True):
+        again = (q @ keys.T - log_sum).exp()
+        of_scores = again * (upstream @ some.T - per_row)
+        parts.append(of_scores @ keys)
+        rest.append((of_scores.T @ q, again.T @ upstream))
+    found = [torch.stack(parts).sum(0), *map(torch.cat, zip(*rest, strict=True))]
+    assert all(torch.allclose(one, other) for one, other in zip(found, wanted, strict=True))
+    orders = [
+        sum((parts[i].float() for i in order), torch.zeros(64, 32)) for order in ((0, 1, 2, 3), (3, 1, 2, 0))
+    ]
+    assert not torch.equal(*orders)  # what comes first is left to atomics
     return {
         "least": f"{least:.4f}",
         "zeros": f"{plain.double().mean().item():.0%}",
@@ -690,7 +711,34 @@ def router_fp32() -> dict[str, object]:
     rare = (tokens * popular[-1] / popular.sum()).item()
     inputs = torch.randn(round(rare), 1024)
     assert torch.linalg.matrix_rank(inputs.T @ inputs) < 1024  # of its second moments most are not seen
+    # Tokens of one expert padded with zeros: its weight's gradient, a sum over them, is the same
+    fp8_rows, mx_rows = 16 // torch.float8_e4m3fn.itemsize, BLOCK_FORMATS["mxfp8_e4m3"].block_size or 0
+    seen, incoming = torch.randn(44, 64), torch.randn(44, 32)
+    padded = [F.pad(each, (0, 0, 0, -len(each) % mx_rows)) for each in (seen, incoming)]
+    assert len(padded[0]) % mx_rows == len(padded[0]) % fp8_rows == 0 < len(seen) % mx_rows
+    assert torch.allclose(incoming.T @ seen, padded[1].T @ padded[0], atol=1e-4)
+    # A block that holds tokens of two experts rounds one by the scale of the other
+    block_format = BLOCK_FORMATS["mxfp8_e4m3"]
+    apart = torch.cat([torch.full((1, 16), 1e-4), torch.zeros(1, 16)], 1), torch.full((1, 32), 1e2)
+    shared = torch.cat([apart[0][:, :16], apart[1][:, :16]], 1)
+    small = [block_format.quantize(block).dequantize()[0, 0] for block in (shared, apart[0])]
+    assert small[0] == 0 < small[1]
+    # What is small and adds up: the mean of probabilities, and the outputs by their weights
+    chances = torch.full((4096, 64), 1 / 64, dtype=_BF16)
+    added = torch.zeros(64, dtype=_BF16)
+    for row in chances:
+        added = added + row
+    assert (added.float() < 0.1 * chances.float().sum(0)).all()
+    weights, outputs = torch.rand(512, 8).softmax(1), torch.randn(512, 8, 64)
+    exactly = (weights[..., None].double() * outputs.bfloat16().double()).sum(1)
+    narrow, wide = torch.zeros(512, 64, dtype=_BF16), torch.zeros(512, 64)
+    for i in range(8):
+        narrow = narrow + weights[:, i, None].bfloat16() * outputs[:, i].bfloat16()
+        wide = wide + weights[:, i, None] * outputs[:, i].bfloat16().float()
+    assert (narrow - exactly).norm() > 100 * (wide - exactly).norm()
     return {
+        "fp8_rows": fp8_rows,
+        "mx_rows": mx_rows,
         "others": f"{others:.1%}",
         "before": f"{moved:.1%}",
         "experts": experts,

@@ -44,7 +44,20 @@ def bf16_reduce() -> dict[str, object]:
     assert shares.max() > 2 * shares.min()  # and not the same for all parameters
     all_reduced = [parallel.sent_bytes("all-reduce", 1000 * size, 1024) for size in (2, 4)]
     assert all_reduced[1] == 2 * all_reduced[0]
-    return {"few": 8, "error": f"{few.relative_error:.1%}", "many": 1024, "size": f"{many.size:.0%}"}
+    # Sent in bf16, added up in fp32 by the rank that keeps the sum, and rounded once
+    sent = gradients.bfloat16().float()
+    once = [
+        ((sent[:n].mean(0).bfloat16() - gradients[:n].mean(0)).norm() / gradients[:n].mean(0).norm()).item()
+        for n in (8, 1024)
+    ]
+    assert max(once) < min(2**-8, few.relative_error)  # of one rounding, however many ranks
+    return {
+        "few": 8,
+        "error": f"{few.relative_error:.1%}",
+        "many": 1024,
+        "size": f"{many.size:.0%}",
+        "once": f"{once[1]:.1%}",
+    }
 
 
 def ring_or_tree() -> dict[str, object]:
@@ -127,7 +140,34 @@ def ddp_skips() -> dict[str, object]:
         return scaler.get_scale()
 
     assert parallel.run(scale_with_two_meshes, 2) == [start, start / 2]  # reduced over one of them only
-    return {"start": f"{start:.0f}", "half": f"{start / 2:.0f}"}
+
+    def without_a_scaler(bad: float) -> tuple[float, float, float]:
+        """Let a gradient of rank 1 have one bad number; return norm, shares of NaN gradients and weights."""
+        layer = nn.Linear(8, 8, bias=False)
+        model, optimizer = DistributedDataParallel(layer), torch.optim.AdamW(layer.parameters())
+        factors = torch.ones(8, 8)
+        factors[0, 0] = bad if dist.get_rank() == 1 else 1.0
+        layer.weight.register_hook(lambda gradient: gradient * factors)
+        model(torch.ones(1, 8)).sum().backward()
+        norm = nn.utils.clip_grad_norm_(layer.parameters(), 1.0)
+        assert layer.weight.grad is not None
+        spoilt = layer.weight.grad.isnan().float().mean().item()
+        others = layer.weight.grad.count_nonzero().item()
+        assert (others == 1) == math.isinf(bad)  # the others became zero
+        optimizer.step()
+        return norm.isfinite().item(), spoilt, layer.weight.isnan().float().mean().item()
+
+    assert parallel.run(without_a_scaler, 2, math.nan) == [(False, 1.0, 1.0)] * 2
+    assert parallel.run(without_a_scaler, 2, math.inf) == [(False, 1 / 64, 1 / 64)] * 2
+    bad = nn.Parameter(torch.ones(2))
+    bad.grad = torch.tensor([1.0, math.nan])
+    raised = ""
+    try:
+        nn.utils.clip_grad_norm_([bad], 1.0, error_if_nonfinite=True)
+    except RuntimeError as error:
+        raised = str(error)
+    assert "non-finite" in raised
+    return {"start": f"{start:.0f}", "half": f"{start / 2:.0f}", "gradients": 64}
 
 
 def no_sync() -> dict[str, object]:
@@ -295,6 +335,33 @@ def fsdp_policy() -> dict[str, object]:
 
     sent = parallel.communication(nn.Linear(64, 64), torch.randn(4, 64), 8, not_reduced)
     assert {row.collective for row in sent.rows} == {"all-gather"}  # gradients stay, whole
+    # A table handed to a wrapped block: cast by default, unless it is of integers
+    arrived: list[torch.dtype] = []
+
+    class Block(nn.Linear):
+        def forward(self, x: torch.Tensor, cosines: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+            arrived.extend([cosines.dtype, positions.dtype])
+            return super().forward(x.to(self.weight.dtype))
+
+    class Whole(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.block = Block(64, 64)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.block(x, torch.ones(4, 64), torch.arange(4))
+
+    for each in (policy, MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)):
+
+        def block_sharded(model: nn.Module, mesh: DeviceMesh, each: MixedPrecisionPolicy = each) -> nn.Module:
+            fully_shard(model.block, mesh=mesh, mp_policy=each)  # type: ignore[arg-type]
+            fully_shard(model, mesh=mesh, mp_policy=each)
+            return model
+
+        arrived.clear()
+        parallel.communication(Whole(), torch.randn(4, 64), 8, block_sharded)
+        cast = torch.bfloat16 if each is policy else torch.float32
+        assert arrived[:2] == [cast, torch.int64]
     param = importlib.import_module("torch.distributed.fsdp._fully_shard._fsdp_param").FSDPParam
     assert ".to(self.reduce_dtype)" in inspect.getsource(param.to_accumulated_grad_if_needed)
     billions = 7

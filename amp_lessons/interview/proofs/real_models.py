@@ -353,7 +353,26 @@ def logits() -> dict[str, object]:
     log_softmax = read_by_the_loss.next_functions[0][0].next_functions[0][0]._saved_result  # behind the cast
     assert few.dtype == log_softmax.dtype == torch.bfloat16
     assert loss.dtype == torch.float32
+    # The head's gradient made in the forward pass, chunk by chunk, and added up in either dtype
+    chunks = 64
+    hidden, head = torch.randn(1024, 64).bfloat16(), (torch.randn(256, 64) / 8).bfloat16()
+    labels = torch.randint(256, (1024,))
+    wanted = head.double().requires_grad_()
+    F.cross_entropy(hidden.double() @ wanted.T, labels, reduction="sum").backward()
+    added = {dtype: torch.zeros(256, 64, dtype=dtype) for dtype in (torch.float32, torch.bfloat16)}
+    for some, right in zip(hidden.chunk(chunks), labels.chunk(chunks), strict=True):
+        of_logits = (some.float() @ head.float().T).softmax(1) - F.one_hot(right, 256)  # then they may go
+        for dtype, total in added.items():
+            added[dtype] = (total.float() + of_logits.bfloat16().float().T @ some.float()).to(dtype)
+    assert wanted.grad is not None
+    once, each_time = (
+        ((added[dtype].bfloat16() - wanted.grad).norm() / wanted.grad.norm()).item()
+        for dtype in (torch.float32, torch.bfloat16)
+    )
+    assert 2 * once < each_time
     return {
+        "chunks": chunks,
+        "narrow": f"{each_time / once:.0f}",
         "tokens": tokens,
         "vocabulary": vocabulary,
         "bf16": f"{in_bf16 / 1e9:.1f}",

@@ -95,6 +95,10 @@ def diverged() -> dict[str, object]:
     assert not abs(run(grown, 100, torch.float32)[1]) < 10  # what bf16 let grow diverges in fp32, too
 
     weight = torch.tensor(0.01, dtype=torch.bfloat16)
+    weights = torch.randn(1000).bfloat16().view(torch.int16)
+    other = weights.clone()
+    other[7] ^= 1 << 3
+    assert weights.long().sum() != other.long().sum()  # one bit, and its checksum
     flipped = (weight.view(torch.int16) ^ (1 << 14)).view(torch.bfloat16).item()  # one bit, no error
     assert flipped > 1e30
     x, w = torch.randn(64, 64).bfloat16(), torch.randn(64, 64).bfloat16()
@@ -319,7 +323,17 @@ def fit() -> dict[str, object]:
     assert scattered + gathered == reduced  # stage one sends no more than DDP
     eight_bits = fp8.convert(nn.Sequential(nn.Linear(64, 64, bias=False)), "tensorwise", keep=())
     assert {p.dtype for p in eight_bits.parameters()} == {torch.float32}  # FP8 changes nothing here
+    # Bytes of a block in bf16 per token and unit of width, with fused attention: two norms, two masks of
+    # dropout and the inputs of the two parts are whole in tensor parallelism, the others are divided
+    norms, masks, inputs = 2 * 2, 2 * 1, 2 * 2
+    attention, feed_forward = 3 * 2 + 2, 4 * 2 + 4 * 2
+    whole, inside = norms + masks + inputs + attention + feed_forward, attention + feed_forward
+    assert (whole, inside) == (34, 24)  # as in the paper's section 4
+    tensor, both = whole - inside + inside / 8, whole / 8
     return {
+        "whole": whole,
+        "tensor": f"{tensor:g}",
+        "both": f"{both:g}",
         "billions": 7,
         "ranks": 8,
         "ddp": f"{held('ddp'):.0f}",
@@ -448,7 +462,35 @@ def kernel_tolerance() -> dict[str, object]:
         True,
         False,
     ]  # large ones
-    return {"inputs": f"{inputs:,.0f}", "narrow": f"{narrow:.0f}", "terms": f"{long:,}"}
+    # Of a norm backward: the gain's gradient is a sum over rows, whatever the width
+    gains: dict[tuple[int, int], float] = {}
+    for rows, width in ((64, 64), (4096, 64), (64, 1024)):
+        x, upstream = torch.randn(rows, width), torch.randn(rows, width)
+        gain = torch.ones(width, requires_grad=True)
+        F.rms_norm(x, (width,), gain).backward(upstream)
+        normed = F.rms_norm(x, (width,))
+        assert gain.grad is not None
+        assert torch.allclose(gain.grad, (upstream * normed).sum(0), rtol=1e-3, atol=1e-3)
+        gains[rows, width] = (
+            off(product(upstream.T, normed.T, torch.float32), upstream.T, normed.T).mean().item()
+        )
+        if rows == long:
+            operands = upstream.T.bfloat16(), normed.T.bfloat16()
+            in_bf16, rounded = (
+                product(*operands, torch.bfloat16),
+                product(*operands, torch.float32).bfloat16(),
+            )
+            worse = (off(in_bf16, *operands).mean() / off(rounded, *operands).mean()).item()
+    assert 4 < gains[4096, 64] / gains[64, 64] < 16  # 64 times the rows: about 8
+    assert 0.5 < gains[64, 1024] / gains[64, 64] < 2
+    assert worse > 5
+    return {
+        "inputs": f"{inputs:,.0f}",
+        "narrow": f"{narrow:.0f}",
+        "terms": f"{long:,}",
+        "rows": f"{long:,}",
+        "gain": f"{worse:.0f}",
+    }
 
 
 def reproducible() -> dict[str, object]:
