@@ -37,9 +37,11 @@ Said = Finding | SideBySide
 Judge = Callable[[Worker, torch.Generator], Iterator[Said]]
 
 PRELOAD = (
-    "amp_lessons.audit.catalogue",
+    "amp_lessons.audit.report.report",
+    "amp_lessons.audit.watch",
     "amp_lessons.exercises.bed",
     "amp_lessons.exercises.bed_there",
+    "amp_lessons.exercises.loops",
     "cloudpickle",
 )
 _THERE = "amp_lessons.exercises.bed_there"

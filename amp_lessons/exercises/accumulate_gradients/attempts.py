@@ -71,7 +71,7 @@ wrong(
     (" or i + 1 == len(loader)", ""),
     (EPOCHS, EPOCHS + "        optimizer.zero_grad()\n"),
 )
-wrong("no_update", "no_update", "a window ended without", (UPDATE, ""))
+wrong("no_update", "no_update", "ended without scaler.update()", (UPDATE, ""))
 wrong(
     "no_scaler",
     "loss_not_scaled",

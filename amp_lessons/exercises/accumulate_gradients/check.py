@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import torch
 
+from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding
 from amp_lessons.exercises.accumulate_gradients.solution import train_with_accumulation
-from amp_lessons.exercises.attempt import Attempt
+from amp_lessons.exercises.loop_runs import STANDARD, Problem
+from amp_lessons.exercises.loops import Bench
 from amp_lessons.exercises.report.results import SideBySide
-from amp_lessons.exercises.training_loops import examine
-from amp_lessons.exercises.training_loops.testbed import Problem
 
 _STEPS = 3
-_TINY, _PLAIN, _BFLOAT16, _POISONED = (
-    replace(problem, accumulation_steps=_STEPS) for problem in examine.STANDARD
+_TINY, _PLAIN, _BFLOAT16, _POISONED, _LARGE_LOSS = (
+    replace(problem, accumulation_steps=_STEPS) for problem in STANDARD
 )
 _WINDOWS = (8,) * 2 * _STEPS
 PROBLEMS = (
@@ -33,9 +33,17 @@ PROBLEMS = (
     ),
     # some gradients of the batches left over become inf, and others stay what they are
     replace(_POISONED, batch_sizes=(8,) * (3 * _STEPS - 1), poisoned=((1, 8e3), (2 * _STEPS, 8e3)), seed=6),
+    replace(_LARGE_LOSS, batch_sizes=_WINDOWS),
 )
 
 
-def check(attempt: Attempt) -> Iterator[Finding | SideBySide]:
+OF_A_WINDOW = (
+    "mean gradient of its window of batches; in a short last window, the sum divided by accumulation_steps "
+    "counts as well"
+)
+
+
+def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySide]:
     """Let the loop train on several problems in windows of batches."""
-    return examine.examine(attempt, train_with_accumulation, PROBLEMS, ("accumulation_steps",))
+    bench = Bench(train_with_accumulation, PROBLEMS, ("accumulation_steps",), applied=OF_A_WINDOW)
+    return bench.judge(worker, draw)

@@ -61,8 +61,8 @@ wrong(
 )
 wrong(
     "values_clipped_beside",
-    "gradients_changed",
-    "clip_grad_value_",
+    "clipped_piecewise",
+    "single values",
     (CLIP, CLIP.replace("clip_grad_norm_", "clip_grad_value_") + CLIP),
 )
 wrong("not_clipped", "not_clipped", "not clipped", (CLIP, ""))
@@ -84,7 +84,9 @@ wrong(
     "is the clip inside a branch?",
     (UNSCALE + CLIP, f"            if scaler.is_enabled():\n    {UNSCALE}    {CLIP}"),
 )
-wrong("clips_to_one", "wrong_max_norm", "max_norm=2", (CLIP, CLIP.replace("max_norm", "1.0")))
+wrong(
+    "clips_to_one", "wrong_max_norm", "with norm 1, where max_norm=", (CLIP, CLIP.replace("max_norm", "1.0"))
+)
 wrong(
     "clips_values",
     "clipped_piecewise",
@@ -106,7 +108,12 @@ wrong(
         "            for p in model.parameters():\n                torch.nn.utils.clip_grad_norm_(p, max_norm / 2)\n",
     ),
 )
-wrong("clips_the_head_only", "clipped_piecewise", "direction", (CLIP, CLIP.replace("model.", "model.head.")))
+wrong(
+    "clips_the_head_only",
+    "not_clipped",
+    "only some of the parameters",
+    (CLIP, CLIP.replace("model.", "model.head.")),
+)
 wrong(
     "largest_value_norm",
     "wrong_max_norm",
@@ -185,7 +192,7 @@ wrong(
     (CLIP, CLIP.replace("torch", "norm = torch", 1)),
     ("loss.item()", "norm.item()"),
 )
-wrong("threshold_divided", "wrong_max_norm", "divided by the loss scale 32768", (CLIP, OVER_SCALE))
+wrong("threshold_divided", "wrong_max_norm", "divided by the loss scale", (CLIP, OVER_SCALE))
 wrong("threshold_divided_instead", "clip_before_unscale", "the scale twice", (UNSCALE + CLIP, OVER_SCALE))
 wrong("unscaled_by_hand", "unscaled_twice", "twice", (UNSCALE, BY_HAND))
 wrong(
@@ -202,7 +209,7 @@ wrong(
     ("    history = []\n", "    history, parameters = [], model.parameters()\n"),
     (CLIP, CLIP.replace("model.parameters()", "parameters")),
 )
-wrong("loss_multiplied", "loss_rescaled", "2 times the right one", ("scale(loss)", "scale(loss * max_norm)"))
+wrong("loss_multiplied", "loss_rescaled", "times the right one", ("scale(loss)", "scale(loss * max_norm)"))
 wrong(
     "threshold_scaled_after_unscale",
     "not_clipped",

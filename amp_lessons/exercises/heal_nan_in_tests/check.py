@@ -2,82 +2,88 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterator
-from functools import partial
+import contextlib
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from amp_lessons import autocast
+from amp_lessons._base.worker.client import Raised, Worker
+from amp_lessons._base.worker.plain import Handle
 from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, note, passed
-from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, outcome_of, reject, run
+from amp_lessons.exercises import bed
+from amp_lessons.exercises.attempt import Rejected, reject
+from amp_lessons.exercises.heal_nan_in_tests import steps_there
 from amp_lessons.exercises.heal_nan_in_tests.solution import step_nan_in_tests
+from amp_lessons.exercises.heal_nan_in_tests.steps_there import BACKWARD, FORWARD
+from amp_lessons.exercises.loops import Bench
 from amp_lessons.exercises.report.common_findings import float_in, remark_on_type, wrong_return_type
 from amp_lessons.exercises.report.results import SideBySide
-from amp_lessons.exercises.training_loops import examine
-from amp_lessons.exercises.watching.tape import device_type
 from amp_lessons.material.models import seeded
-from amp_lessons.text.describing import describe
+
+Statistics = dict[str, Tensor]
 
 
-def check(attempt: Attempt) -> Iterator[Finding | SideBySide]:
-    """Train by the step as a loop of lesson 04 does, then in front of a BatchNorm."""
-    step = attempt.function(*[None] * 6, device_type=None, dtype=None)
-    returned = outcome_of(Bed(torch.float16).given_to(step.function, ""))
-    if returned.error is None:  # what it means, the loop's examination says
-        _require_number(returned.value)
-    loop = Attempt(_as_loop(step.function), attempt.names)
-    for said in examine.examine(loop, _as_loop(step_nan_in_tests)):
+def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySide]:
+    """Let a loop train by the step as one of lesson 04 does, then in front of a BatchNorm."""
+    seed = int(torch.randint(2**30, (), generator=draw))
+    bench = Bench(step_nan_in_tests, there=steps_there, signature=(6, ()))
+    bench.require_callable(worker)
+    returned = 0.0
+    with contextlib.suppress(Raised):  # what it means, the loop's examination says
+        returned = _make(worker, _bed(worker, torch.float16, seed), "")["returned"]
+        if float_in(returned) is None:
+            raise Rejected(
+                wrong_return_type("the loss, a float, was", bed.described(returned), "return loss.item()")
+            )
+    for said in bench.judge(worker, draw):
         if not (isinstance(said, Finding) and said.code == "history"):  # the loop is ours
             yield said
-    remarks = _examined_statistics(step)
+    with autocast.cuda_rules():
+        remarks = _examined_statistics(worker, seed)
     yield passed("statistics", "a skipped step left the statistics as they were, and all others moved them")
     yield from remarks
-    yield from remark_on_type(returned.value, float)
+    yield from remark_on_type(returned, float)
 
 
-def _require_number(returned: Any) -> None:
-    if float_in(returned) is None:
-        raise Rejected(wrong_return_type("the loss, a float, was", describe(returned), "return loss.item()"))
+def _bed(worker: Worker, dtype: torch.dtype, seed: int) -> Handle:
+    state = seeded(steps_there.network, seed).state_dict()
+    made = worker.call(f"{steps_there.__name__}:Bed", dict(state), dtype, seed, keep=True)
+    assert isinstance(made, Handle)
+    return made
 
 
-def _as_loop(step: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a loop whose steps are made by ``step``, and which returns the mean loss of each epoch."""
-
-    def loop(
-        model: Any, loader: Any, optimizer: Any, loss_fn: Any, epochs: int, *, device_type: str, dtype: Any
-    ) -> list[float]:
-        scaler = torch.amp.GradScaler(device_type, enabled=dtype == torch.float16)
-        asked = {"device_type": device_type, "dtype": dtype}
-        history = []
-        for _ in range(epochs):
-            losses = [step(model, x, y, optimizer, loss_fn, scaler, **asked) for x, y in loader]
-            history.append(sum(float_in(loss) or 0.0 for loss in losses) / len(losses))
-        return history
-
-    return loop
+def _make(worker: Worker, of: Handle, kind: str) -> dict[str, Any]:
+    return dict(worker.call(of, Handle(0), kind, method="make"))
 
 
-def _examined_statistics(step: LearnersFunction) -> list[Finding]:
+def _examined_statistics(worker: Worker, seed: int) -> list[Finding]:
     """Ask what each kind of batch made of the statistics; return what is to be remarked."""
-    bed, miscounted = Bed(torch.float16), False
+    of, miscounted = _bed(worker, torch.float16, seed), False
     for kind in ("", FORWARD, "", "", BACKWARD, FORWARD, FORWARD, ""):
-        before, wanted, counted = bed.statistics(), bed.statistics_after(kind), bed.counted()
-        run(bed.given_to(step.function, kind), about=f"for a batch that {kind}" if kind else "")
-        after = bed.statistics()
+        try:
+            made = _make(worker, of, kind)
+        except Raised as raised:
+            raise Rejected(bed.said_of(raised, f"for a batch that {kind}" if kind else "")) from None
+        before, after = _statistics(made["before"]), _statistics(made["after"])
         if kind == FORWARD:
             _require_as_before(after, before)
-            miscounted |= bed.counted() != counted
-        elif not (_same(after, wanted) or (kind == BACKWARD and _same(after, before))):
+            miscounted |= not torch.equal(made["after"][_COUNT], made["before"][_COUNT])
+        elif not _same(after, _statistics_after(made, torch.float16)) and not (kind and _same(after, before)):
             _reject_moved(after, before, kind)
-    bed = Bed(torch.bfloat16)
-    before, wanted = bed.statistics(), bed.statistics_after("")
-    run(bed.given_to(step.function, ""), about="in bf16")
-    if not _same(bed.statistics(), wanted):
-        _reject_moved(bed.statistics(), before, "")
+    try:
+        made = _make(worker, _bed(worker, torch.bfloat16, seed), "")
+    except Raised as raised:
+        raise Rejected(bed.said_of(raised, "in bf16")) from None
+    if not _same(_statistics(made["after"]), _statistics_after(made, torch.bfloat16)):
+        _reject_moved(_statistics(made["after"]), _statistics(made["before"]), "")
     return [_miscounted()] if miscounted else []
+
+
+_COUNT = "1.num_batches_tracked"
 
 
 def _miscounted() -> Finding:
@@ -120,75 +126,17 @@ def _reject_moved(after: Statistics, before: Statistics, kind: str) -> NoReturn:
 
 
 def _same(one: Statistics, other: Statistics) -> bool:
-    return all(torch.allclose(one[name], other[name], rtol=1e-3, atol=1e-5) for name in one)
+    return all(torch.allclose(one[name], other[name], rtol=1e-3, atol=1e-5) for name in other)
 
 
-# --- a BatchNorm behind a layer, and batches of which some do not fit into fp16
-
-FORWARD, BACKWARD = "overflows in the forward pass", "overflows in the backward pass"
-_FEATURES, _WIDTH, _CLASSES, _BATCH = 6, 16, 5, 8
-Statistics = dict[str, Tensor]
+def _statistics(state: dict[str, Tensor]) -> Statistics:
+    return {name: state[name] for name in ("1.running_mean", "1.running_var")}
 
 
-class Bed:
-    """A small model with a BatchNorm that a step may train, one batch of a kind after another."""
-
-    def __init__(self, dtype: torch.dtype) -> None:
-        self._dtype = dtype
-        self._model = seeded(_network, 0).to(device_type())
-        self._optimizer = torch.optim.SGD(self._model.parameters(), lr=0.1)
-        self._scaler = torch.amp.GradScaler(device_type(), enabled=dtype == torch.float16)
-        self._seed = 0
-
-    def given_to(self, step: Callable[..., Any], kind: str) -> Callable[[], Any]:
-        """Return a call of ``step`` on the next batch, which is of this ``kind``."""
-        inputs, targets = self._batch(kind)
-        self._seed += 1
-        loss_fn = _Weighted(1e6 if kind == BACKWARD else 1.0)
-        given = self._model, inputs, targets, self._optimizer, loss_fn, self._scaler
-        return partial(step, *given, device_type=device_type(), dtype=self._dtype)
-
-    def statistics(self) -> Statistics:
-        """Copy mean and variance as they are now."""
-        return _statistics_of(self._model)
-
-    def counted(self) -> int:
-        """Return how many batches the norm has counted."""
-        return int(self._model.get_buffer("1.num_batches_tracked"))
-
-    def statistics_after(self, kind: str) -> Statistics:
-        """Return what one forward pass of a copy makes of them on the batch that comes next."""
-        model = copy.deepcopy(self._model)
-        with torch.autocast(device_type(), dtype=self._dtype):
-            model(self._batch(kind)[0])
-        return _statistics_of(model)
-
-    def _batch(self, kind: str) -> tuple[Tensor, Tensor]:
-        draw = torch.Generator().manual_seed(self._seed)
-        inputs = torch.randn(_BATCH, _FEATURES, generator=draw) + 1.0
-        inputs[0] *= 1e6 if kind == FORWARD else 1.0
-        targets = torch.randint(0, _CLASSES, (_BATCH,), generator=draw)
-        return inputs.to(device_type()), targets.to(device_type())
-
-
-def _network() -> nn.Sequential:
-    return nn.Sequential(
-        nn.Linear(_FEATURES, _WIDTH), nn.BatchNorm1d(_WIDTH), nn.SiLU(), nn.Linear(_WIDTH, _CLASSES)
-    )
-
-
-def _statistics_of(model: nn.Module) -> Statistics:
-    return {
-        name: buffer.detach().clone() for name, buffer in model.named_buffers() if buffer.is_floating_point()
-    }
-
-
-class _Weighted(nn.CrossEntropyLoss):
-    """The mean cross entropy, times a constant."""
-
-    def __init__(self, factor: float) -> None:
-        super().__init__()
-        self._factor = factor
-
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return super().forward(input, target) * self._factor
+def _statistics_after(made: dict[str, Any], dtype: torch.dtype) -> Statistics:
+    """Return what one forward pass makes of the statistics, on the batch and with the weights of a step."""
+    model = steps_there.network()
+    model.load_state_dict(made["before"])
+    with torch.no_grad(), torch.autocast("cpu", dtype=dtype):
+        model(made["inputs"])
+    return _statistics(model.state_dict())

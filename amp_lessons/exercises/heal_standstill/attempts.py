@@ -56,8 +56,8 @@ wrong(
 )
 wrong(
     "each_by_itself",
-    "clipped_piecewise",
-    "parameter by parameter",
+    "not_clipped",
+    "only some of the parameters",
     (
         CLIP,
         CLIP.replace(
@@ -74,7 +74,7 @@ wrong(
 wrong(
     "in_the_first_call_alone",
     "not_clipped",
-    "switch the clip off",
+    "was applied although max_norm is",
     ("device_type, dtype):", "device_type, dtype, done=[]):"),
     (CLIP, "            if not done:\n    " + CLIP + "                done.append(True)\n"),
 )

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
+
+from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding
-from amp_lessons.exercises.attempt import Attempt
+from amp_lessons.exercises.loops import Bench
 from amp_lessons.exercises.report.results import SideBySide
 from amp_lessons.exercises.train_with_amp.solution import train_with_amp
-from amp_lessons.exercises.training_loops import examine
 
 
-def check(attempt: Attempt) -> Iterator[Finding | SideBySide]:
+def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySide]:
     """Let the loop train on several problems."""
-    return examine.examine(attempt, train_with_amp)
+    return Bench(train_with_amp).judge(worker, draw)

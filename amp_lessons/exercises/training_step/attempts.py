@@ -48,6 +48,13 @@ wrong(
     "last bit",
     (MOVE, "        weight.copy_((weight - lr * gradient).half())\n"),
 )
+wrong(
+    "learning_rate_divided_by_the_scale",
+    "update_rounded",
+    "no number of fp16",
+    (UNSCALED, "gradient for gradient in gradients"),
+    (MOVE, "        weight -= (lr / scale) * gradient\n"),
+)
 wrong("never_checked", "overflow_applied", "1, 2, 3 of 3", (CHECK, ""))
 wrong(
     "first_checked_only",
