@@ -38,6 +38,7 @@ from .widgets.memory import activation_stack as activation_stack
 from .widgets.memory import step_memory as step_memory
 from .widgets.mock import MockInterview as MockInterview
 from .widgets.parts import PartsView as PartsView
+from .widgets.parts import changes_by_name as changes_by_name
 from .widgets.patient import Patient as Patient
 from .widgets.play import Play as Play
 from .widgets.quiz import Quiz as Quiz
