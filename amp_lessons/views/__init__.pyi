@@ -10,6 +10,7 @@ from .pages.sheet import sheet_page as sheet_page
 from .pages.sheet import sheet_pdf as sheet_pdf
 from .widgets.accumulator import AccumulatorView as AccumulatorView
 from .widgets.atlas import AtlasView as AtlasView
+from .widgets.atlas import result_dtypes as result_dtypes
 from .widgets.audit import AuditFindings as AuditFindings
 from .widgets.audit import AuditView as AuditView
 from .widgets.bits import BitView as BitView
