@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import re
 from collections.abc import Callable, Mapping
@@ -67,7 +68,7 @@ def substituted(cell: NotebookNode, head: Head, shelf: Shelf) -> NotebookNode:
         return _showing(cell, _link_to("cards.html", "The cards have a page of their own")(""), unseen=True)
     pictures = [output for output in cell.outputs if "image/png" in output.get("data", {})]
     if pictures:
-        _picture_to_file(pictures[-1], cell.id, named[-1], head, shelf)
+        _picture_to_file(pictures[-1], cell, named[-1], head, shelf)
     if named and named[-1] == "Patient":
         asked = nbformat.v4.new_output("display_data", {"text/html": _patient(cell.source)})
         cell.outputs.append(asked)
@@ -82,18 +83,33 @@ def _showing(cell: NotebookNode, made: Markup, unseen: bool) -> NotebookNode:
     return cell
 
 
-def _picture_to_file(output: NotebookNode, cell_id: str, view: str, head: Head, shelf: Shelf) -> None:
+def _picture_to_file(output: NotebookNode, cell: NotebookNode, view: str, head: Head, shelf: Shelf) -> None:
     """Put a picture into a file, which is loaded when it comes into view; a live view goes around it."""
-    name = f"pictures/{head.number}-{cell_id}.png"
+    name = f"pictures/{head.number}-{cell.id}.png"
     path = shelf.out / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(base64.b64decode(output.data["image/png"]))
     width, height = _size_of(path)
     picture = Markup(
-        '<figure class="picture"><a href="{0}"><img class="amp-paper" loading="lazy" src="{0}" width="{1}" '
-        'height="{2}" alt="{3}"></a><figcaption aria-hidden="true">{3}</figcaption></figure>'
-    ).format(name, width, height, output.data["text/plain"])
-    output.data = {"text/html": _around(picture, cell_id, view, head, shelf)}
+        '<figure class="picture"><a href="{0}"><picture>{4}<img class="amp-paper" loading="lazy" src="{0}" '
+        'width="{1}" height="{2}" alt="{3}"></picture></a>'
+        '<figcaption aria-hidden="true">{3}</figcaption></figure>'
+    ).format(name, width, height, output.data["text/plain"], _for_phones(path, cell.source, view))
+    output.data = {"text/html": _around(picture, cell.id, view, head, shelf)}
+
+
+def _for_phones(beside: Path, source: str, view: str) -> Markup:
+    """Return where a phone finds the narrow drawing of a view that has a page of its own; else nothing."""
+    if view not in _ELSEWHERE:
+        return Markup()
+    call = ast.parse(source).body[-1].value  # type: ignore[attr-defined]
+    given = [ast.literal_eval(each) for each in call.args]
+    named = {each.arg: ast.literal_eval(each.value) for each in call.keywords}
+    narrow = getattr(views, view)(*given, **named).picture.narrow
+    path = beside.with_suffix(".narrow.png")
+    path.write_bytes(narrow.png())
+    source_of = '<source media="(max-width: 500px)" srcset="pictures/{}" width="{}" height="{}">'
+    return Markup(source_of).format(path.name, *_size_of(path))
 
 
 def _around(picture: Markup, cell_id: str, view: str, head: Head, shelf: Shelf) -> Markup:

@@ -10,6 +10,7 @@ from .pages.sheet import sheet_page as sheet_page
 from .pages.sheet import sheet_pdf as sheet_pdf
 from .widgets.accumulator import AccumulatorView as AccumulatorView
 from .widgets.atlas import AtlasView as AtlasView
+from .widgets.atlas import result_dtypes as result_dtypes
 from .widgets.audit import AuditFindings as AuditFindings
 from .widgets.audit import AuditView as AuditView
 from .widgets.bits import BitView as BitView
@@ -38,6 +39,7 @@ from .widgets.memory import activation_stack as activation_stack
 from .widgets.memory import step_memory as step_memory
 from .widgets.mock import MockInterview as MockInterview
 from .widgets.parts import PartsView as PartsView
+from .widgets.parts import changes_by_name as changes_by_name
 from .widgets.patient import Patient as Patient
 from .widgets.play import Play as Play
 from .widgets.quiz import Quiz as Quiz

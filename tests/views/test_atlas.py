@@ -2,9 +2,10 @@ import html
 import re
 
 import pytest
+import torch
 
 from amp_lessons import autocast
-from amp_lessons.views import AtlasView
+from amp_lessons.views import AtlasView, result_dtypes
 from amp_lessons.views.widgets.atlas import ROWS_IN_A_PICTURE, atlas_picture
 
 
@@ -109,3 +110,14 @@ def test_the_live_table_can_be_scrolled_by_keyboard_and_has_headers():
     assert 'tabindex="0"' in page
     assert page.count('scope="col"') == 5
     assert page.count('scope="row"') == len(autocast.operations())
+
+
+def test_dtypes_of_results_stand_in_one_table_by_device():
+    half, single = torch.float16, torch.float32
+    cuda, cpu = {"Linear": half, "softmax": single}, {"Linear": half, "softmax": half}
+    still = result_dtypes({"CUDA": cuda, "CPU": cpu})
+    assert still.caption == "CUDA: fp16 from Linear; fp32 from softmax. CPU: fp16 from Linear, softmax."
+    drawn = [text.get_text() for text in still.picture.figure.axes[0].texts if text.get_text()]
+    assert drawn == ["operation", "CUDA", "CPU", "Linear", "fp16", "fp16", "softmax", "fp32", "fp16"]
+    shades = [patch.get_facecolor() for patch in still.picture.figure.axes[0].patches]
+    assert shades[0] == shades[1] == shades[3] != shades[2]

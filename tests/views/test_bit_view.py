@@ -6,7 +6,8 @@ import torch
 
 from amp_lessons.formats import FORMATS, represent
 from amp_lessons.views import BitView
-from amp_lessons.views.widgets.bits import BORDER, BitRow, bits_picture, describe_error
+from amp_lessons.views.widgets.bits import _WIDE, BitRow, bits_picture, describe_error
+from tests.views.conftest import faults
 
 
 def text_of(view):
@@ -194,7 +195,7 @@ def test_the_picture_has_a_box_per_bit_and_mantissas_that_begin_below_each_other
     assert len(ones.get_offsets()) + len(zeros.get_offsets()) == len(boxes.get_paths())
     left_edges = [path.vertices[:, 0].min() for path in boxes.get_paths()]
     mantissas = [each for each in found if each.format.mantissa_bits]
-    assert sum(abs(edge - BORDER) < 1e-9 for edge in left_edges) == len(mantissas)
+    assert sum(abs(edge - _WIDE.border) < 1e-9 for edge in left_edges) == len(mantissas)
 
 
 @pytest.mark.few(12)
@@ -251,3 +252,11 @@ def test_only_the_formats_that_were_asked_for_stand_side_by_side():
     assert view.picture.size[1] < BitView("0.1").picture.size[1]
     view.format = "bf16"
     assert view.caption.startswith("The bf16 value nearest to 0.1")
+
+
+@pytest.mark.parametrize("format", ["fp32", "fp16", "bf16", "fp8_e4m3fnuz"])
+@pytest.mark.parametrize("typed", ["-0.3", "65520", "-1e-7", "nan"])
+def test_for_a_phone_it_is_drawn_narrow_with_nothing_cut(typed, format):
+    narrow = BitView(typed, format).picture.narrow
+    assert max(narrow.size[0], narrow.narrowest) <= 360
+    assert list(faults(narrow)) == []

@@ -10,6 +10,7 @@ from amp_lessons import scaling
 from amp_lessons.material import data, models
 from amp_lessons.text.words import relative
 from amp_lessons.views import CensusView, LossScaleView
+from amp_lessons.views.base import states
 from amp_lessons.views.widgets.loss_scale import describe
 from tests.raised import lowered
 
@@ -197,3 +198,16 @@ def test_zeros_and_infinities_of_the_true_gradient_are_told_apart():
     census = scaling.census([torch.tensor([0.0, 1.0, float("inf")])])
     assert "1 more were zero to begin with" in describe(census)
     assert "1 were inf or nan" in describe(census)
+
+
+def test_for_a_phone_the_bars_are_drawn_when_pages_ask_and_then_follow():
+    view = CensusView(torch.tensor([2.0**-20, 2.0**-10]), exponent=3)
+    view.scale = 2.0**12
+    assert not view.picture.is_narrowed
+    with states.unpainted(view):
+        first = view.page.outlines
+        assert len(first) == 2 * len(view.picture.moving)
+        view.scale = 2.0**20
+        moved = [name for name in first if view.page.outlines[name] != first[name]]
+        assert {int(name.rpartition("-")[2]) >= len(view.picture.moving) for name in moved} == {False, True}
+    assert len(view.page.outlines) == len(view.picture.moving)

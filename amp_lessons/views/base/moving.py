@@ -44,9 +44,13 @@ class MovingPage(anywidget.AnyWidget):
     caption_style = traitlets.Unicode(CAPTION_STYLE, read_only=True).tag(sync=True)
 
     def __init__(self) -> None:
-        """Begin with nothing on the page."""
+        """Begin with nothing on the page.
+
+        ``for_phones`` says whether a picture's narrow drawing is put there, too: it costs time at each step.
+        """
         super().__init__()
-        self._drawn: Picture | None = None
+        self.for_phones = False
+        self._drawn: tuple[Picture, bool] | None = None
 
     def show(self, picture: Picture | None, caption: str, alt: str) -> None:
         """Put picture and caption on the page, in one message; draw only what is not there yet."""
@@ -54,10 +58,10 @@ class MovingPage(anywidget.AnyWidget):
             self.caption, self.alt = caption, alt
             if picture is None:
                 return
-            if picture is not self._drawn:
-                self._drawn, self.drawing = picture, svg(picture)
+            if self._drawn != (picture, self.for_phones):
+                self._drawn, self.drawing = (picture, self.for_phones), svg(picture, self.for_phones)
                 self.width, self.narrowest = picture.size[0], picture.narrowest
-            self.outlines = {name: svg_outline(patch) for name, patch in _moving(picture)}
+            self.outlines = {name: svg_outline(patch) for name, patch in _moving(picture, self.for_phones)}
 
 
 class MovingView(View):
@@ -72,14 +76,15 @@ class MovingView(View):
         self._page.show(self.picture, self.caption, self.alt)
 
 
-def svg(picture: Picture) -> str:
+def svg(picture: Picture, for_phones: bool = True) -> str:
     """Return the picture as an SVG element, in which each moving patch is a group that bears its name.
 
-    Where there is a narrow one of it, this stands behind it: ``moving.css`` shows the one that fits.
+    ``for_phones``, a narrow one stands behind it where there is one: ``moving.css`` shows the one that fits.
     """
-    for name, patch in _moving(picture):
+    for name, patch in _moving(picture, for_phones):
         patch.set_gid(name)
-    return _svg(picture) + (_svg(picture.narrow) if picture.narrow else "")
+    narrow = picture.narrow if for_phones else None
+    return _svg(picture) + (_svg(narrow) if narrow else "")
 
 
 def _svg(picture: Picture) -> str:
@@ -138,9 +143,10 @@ def svg_outline(patch: Artist) -> str:
     return "".join(map(_COMMANDS.__getitem__, codes.tolist())) % tuple(drawn.ravel().tolist())
 
 
-def _moving(picture: Picture) -> Iterator[tuple[str, Artist]]:
-    """Yield what moves in a picture, and in the narrow one of it, each with a name."""
-    patches = (*picture.moving, *(picture.narrow.moving if picture.narrow else ()))
+def _moving(picture: Picture, for_phones: bool) -> Iterator[tuple[str, Artist]]:
+    """Yield what moves in a picture and, ``for_phones``, in the narrow one of it, each with a name."""
+    narrow = picture.narrow if for_phones else None
+    patches = (*picture.moving, *(narrow.moving if narrow else ()))
     yield from ((f"amp-moving-{k}", patch) for k, patch in enumerate(patches))
 
 

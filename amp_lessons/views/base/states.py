@@ -16,7 +16,7 @@ from typing import Any
 import ipywidgets
 
 from amp_lessons.views.base.controls import Slider
-from amp_lessons.views.base.moving import svg
+from amp_lessons.views.base.moving import MovingPage, svg
 from amp_lessons.views.base.picture import CAPTION_STYLE, SCROLLING_BOX
 from amp_lessons.views.base.shown import Arrival
 from amp_lessons.views.base.style import PAPER_STYLE
@@ -124,13 +124,19 @@ def each_state(view: View, moving: list[Axis]) -> Iterator[Positions]:
 
 @contextmanager
 def unpainted(view: View) -> Iterator[None]:
-    """Have a view not paint its page inside the block, where that is a PNG which nobody would look at."""
-    if page_shown(view) and not hasattr(view.page, "outlines"):
+    """Have a view draw inside the block what pages show: for phones, too, and no PNG nobody would look at."""
+    moving = view.page if isinstance(view.page, MovingPage) else None
+    if moving:
+        moving.for_phones = True
+        view.turn_page()
+    elif page_shown(view):
         view.turn_page = lambda: None  # type: ignore[method-assign]
     try:
         yield
     finally:
         view.__dict__.pop("turn_page", None)
+        if moving:
+            moving.for_phones = False
         view.turn_page()
 
 

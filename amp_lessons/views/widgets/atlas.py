@@ -1,22 +1,34 @@
-"""The atlas: what autocast does to every operation on every device, to be searched and filtered."""
+"""What autocast does to operations: the atlas of all, to be searched, and the dtypes that a few return."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import matplotlib as mpl
+import torch
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from amp_lessons import autocast
 from amp_lessons.autocast import UNLISTED, Operation
+from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.text.tables import Table
 from amp_lessons.text.words import COMPUTED_MARK
 from amp_lessons.views.base.controls import ControlValue, dropdown, row, text_field
 from amp_lessons.views.base.picture import Picture, sentence_html
-from amp_lessons.views.base.style import INK, PAPER, QUIET, RULE_COLOURS, house_style, size_that_fits, tint
+from amp_lessons.views.base.style import (
+    INK,
+    PAPER,
+    QUIET,
+    RULE_COLOURS,
+    dtype_colour,
+    house_style,
+    size_that_fits,
+    tint,
+)
 from amp_lessons.views.base.view import View
+from amp_lessons.views.widgets.stills import Still
 
 ANY_RULE = "any"
 
@@ -99,7 +111,7 @@ _STYLE = Markup(
 
 
 # What models are written with, which comes first; what PyTorch keeps for itself comes last.
-_FIRST = ("linear", "conv2d", "matmul", "softmax", "log_softmax", "layer_norm", "sum", "relu")
+_FIRST = ("linear", "conv2d", "matmul", "softmax", "log_softmax", "layer_norm", "sum")
 
 
 def _place(operation: Operation) -> tuple[int, bool]:
@@ -110,18 +122,40 @@ def _place(operation: Operation) -> tuple[int, bool]:
 def atlas_picture(found: Sequence[Operation]) -> Picture:
     """Draw the first operations; a last line says how many more there are."""
     shown, more = found[:ROWS_IN_A_PICTURE], len(found) - ROWS_IN_A_PICTURE
-    lines = 1 + len(shown) + (more > 0)
+    rows = [(operation.name, [operation.rules[device] for device in DEVICE_NAMES]) for operation in shown]
+    return _table_picture(rows, list(DEVICE_NAMES.values()), f"… and {more} more" if more > 0 else "")
+
+
+def result_dtypes(results: Mapping[str, Mapping[str, torch.dtype]]) -> Still:
+    """Show which dtype operations return: ``results`` maps the name of a device to dtypes by operation."""
+    named = {
+        device: {operation: dtype_name(dtype) for operation, dtype in by_operation.items()}
+        for device, by_operation in results.items()
+    }
+    rows = [(name, [each[name] for each in named.values()]) for name in next(iter(named.values()))]
+    caption = " ".join(f"{device}: {_gathered(each)}." for device, each in named.items())
+    return Still(_table_picture(rows, list(named)), caption, "Table of the dtypes of results.")
+
+
+def _gathered(dtypes: Mapping[str, str]) -> str:
+    """Return ``fp16 from a, b; fp32 from c``."""
+    by_dtype = {dtype: [name for name in dtypes if dtypes[name] == dtype] for dtype in dtypes.values()}
+    return "; ".join(f"{dtype} from {', '.join(names)}" for dtype, names in by_dtype.items())
+
+
+def _table_picture(
+    rows: Sequence[tuple[str, Sequence[str]]], columns: Sequence[str], last: str = ""
+) -> Picture:
+    lines = 1 + len(rows) + bool(last)
     with house_style():
         figure = Figure(figsize=(9, max(0.27 * lines, 0.6)))
         axes = figure.add_axes((0.01, 0, 0.98, 1))
         axes.set_axis_off()
         axes.set_xlim(0, 1)
         axes.set_ylim(lines, 0)
-        _draw_line(axes, 0, "operation", list(DEVICE_NAMES.values()), bold=True)
-        for line, operation in enumerate(shown, start=1):
-            _draw_line(axes, line, operation.name, [operation.rules[device] for device in DEVICE_NAMES])
-        if more > 0:
-            axes.text(0.005, lines - 0.5, f"… and {more} more", va="center", color=QUIET)
+        for line, (name, words) in enumerate([("operation", columns), *rows]):
+            _draw_line(axes, line, name, words, bold=line == 0)
+        axes.text(0.005, lines - 0.5, last, va="center", color=QUIET)
     return Picture(figure)
 
 
@@ -132,7 +166,7 @@ def _draw_line(axes: Axes, line: int, name: str, words: Sequence[str], bold: boo
     width = (1 - _NAME_SHARE) / len(words)
     for place, word in enumerate(words):
         left = _NAME_SHARE + place * width
-        if word in RULE_COLOURS:
+        if not bold:
             cell = (left, line + 0.06), width * 0.97, 0.88
             axes.add_patch(mpl.patches.Rectangle(*cell, facecolor=_shade(word), edgecolor="none"))
         colour = QUIET if word == UNLISTED else INK
@@ -154,5 +188,6 @@ def _cell(rule: str) -> Markup:
     return Markup('<span style="background:{};color:{}">{}</span>').format(shade, INK, rule)
 
 
-def _shade(rule: str) -> tuple[float, float, float]:
-    return tint(RULE_COLOURS[rule], 0.07 if rule == UNLISTED else 0.3)
+def _shade(word: str) -> tuple[float, float, float]:
+    """Return the pale colour of a rule, or of a dtype."""
+    return tint(RULE_COLOURS.get(word, dtype_colour(word)), 0.07 if word == UNLISTED else 0.3)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -219,46 +220,115 @@ def _neighbours(chosen: Representation) -> list[str]:
     return [f"Its {which}: {' and '.join(names)}; spacing {power_of_two(float_format.spacing(value))}."]
 
 
-# Everything below is in inches, from the upper left corner
-WIDTH, ROW, TOP = 9.0, 0.29, 1.75
-CHIP, BORDER, VALUE, ERROR = 0.65, 2.33, 4.9, 6.75  # BORDER: where exponents end and mantissas begin
-BIT, GAP = 0.105, 0.05  # a bit's width, and what lies between two fields
+@dataclass(frozen=True)
+class _Layout:
+    """Where everything lies, in inches, from the upper left corner.
+
+    The number taken apart: what it is (``chip``, ``says``), its parts, their names. Then the value between
+    its neighbours, and from ``top`` on a ``row`` for each format. Its exponents end at ``border``.
+    """
+
+    width: float
+    top: float
+    row: float
+    bit: float
+    chip: float
+    says: tuple[float, float]
+    parts: tuple[float, float, float]
+    parts_y: float
+    decoded_to: float
+    neighbours: tuple[float, float, float]
+    line_y: float
+    border: float
+    value: float
+    error: float
+    words_above: float = 0.0  # the bits of a row
+
+
+_WIDE = _Layout(
+    width=9.0,
+    top=1.75,
+    row=0.29,
+    bit=0.105,
+    chip=0.65,
+    says=(1.2, 0.28),
+    parts=(1.2, 1.75, 2.9),
+    parts_y=0.72,
+    decoded_to=4.65,
+    neighbours=(5.1, 6.75, 8.4),
+    line_y=0.72,
+    border=2.33,
+    value=4.9,
+    error=6.75,
+)
+_NARROW = _Layout(
+    width=3.6,
+    top=3.1,
+    row=0.6,
+    bit=0.1,
+    chip=0.53,
+    says=(0.1, 0.58),
+    parts=(0.1, 0.6, 1.68),
+    parts_y=0.98,
+    decoded_to=3.55,
+    neighbours=(0.55, 1.75, 2.95),
+    line_y=2.12,
+    border=1.12,
+    value=1.12,
+    error=2.27,
+    words_above=0.27,
+)
+GAP = 0.05  # between two fields
+CHIP_Y, NAMES_BELOW = 0.28, 0.26
 DIGIT_AREA_PT2 = 38
-# The number taken apart: one line for what it is, one for its parts, one for their names
-IS_Y, PARTS_Y, NAMES_Y = 0.28, 0.72, 0.98
-PARTS = (1.2, 1.75, 2.9)
-BELOW, HERE, ABOVE = 5.1, 6.75, 8.4  # a value between its neighbours
-ASKED_Y, SPACING_Y = 0.38, 0.14
 
 
 def bits_picture(
     representations: Sequence[Representation], chosen: Representation, value: float | Fraction
 ) -> Picture:
     """Draw ``chosen`` taken apart, among its neighbours, and below it all ``representations`` of it."""
-    height = TOP + ROW * (len(representations) + 0.4)
+    figure = partial(_figure, representations, chosen, value)
+    return Picture(figure(_WIDE), narrow=lambda: Picture(figure(_NARROW)))
+
+
+def _figure(
+    representations: Sequence[Representation],
+    chosen: Representation,
+    value: float | Fraction,
+    layout: _Layout,
+) -> Figure:
+    height = layout.top + layout.row * (len(representations) + 0.4)
     with house_style():
-        figure = Figure(figsize=(WIDTH, height))
-        axes = figure.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(height, 0))
+        figure = Figure(figsize=(layout.width, height))
+        axes = figure.add_axes((0, 0, 1, 1), xlim=(0, layout.width), ylim=(height, 0))
         axes.set_axis_off()
-        _draw_decoded(axes, chosen)
-        _draw_neighbours(axes, chosen, value)
-        _draw_header(axes)
+        _draw_decoded(axes, chosen, layout)
+        _draw_neighbours(axes, chosen, value, layout)
+        _draw_header(axes, layout)
         for i, representation in enumerate(representations):
-            y = TOP + ROW * (i + 0.5)
+            y = _bits_y(layout, i)
             if representation.format is chosen.format:
-                axes.axhspan(y - ROW / 2, y + ROW / 2, color=tint(ACCENT), lw=0, zorder=-1)
-            _draw_row(axes, y, representation)
-        _draw_bits(axes, representations)
-    return Picture(figure)
+                above = y + layout.bit * 1.4
+                axes.axhspan(above - layout.row, above, color=tint(ACCENT), lw=0, zorder=-1)
+            _draw_row(axes, y - layout.words_above, representation, layout)
+        _draw_bits(axes, representations, layout)
+    return figure
 
 
-def _draw_decoded(axes: Axes, chosen: Representation) -> None:
+def _bits_y(layout: _Layout, row: int) -> float:
+    return layout.top + layout.row * (row + 0.5) + layout.words_above / 2
+
+
+def _draw_decoded(axes: Axes, chosen: Representation, layout: _Layout) -> None:
     fields, float_format = chosen.fields, chosen.format
-    draw_chip(axes, CHIP, IS_Y, float_format.name)
+    draw_chip(axes, layout.chip, CHIP_Y, float_format.name)
     value = describe_value(chosen, fields.value)
     said = value if fields.kind in ("inf", "nan") else f"{fields.kind}: {value}"
-    size = size_that_fits(said, BELOW - 0.55 - PARTS[0], 12)
-    axes.text(PARTS[0], IS_Y, said, va="center", fontsize=size, fontweight="bold")
+    if layout is _NARROW and said != value:  # the exact value fills a line
+        axes.text(1.2, CHIP_Y, fields.kind, va="center", fontsize=12, fontweight="bold")
+        said = value
+    size = size_that_fits(said, layout.decoded_to - 0.1 - layout.says[0], 12)
+    axes.text(*layout.says, said, va="center", fontsize=size, fontweight="bold")
     if fields.kind not in ("normal", "subnormal"):
         return
     power = max(fields.exponent, int(float_format.has_zero))
@@ -267,40 +337,45 @@ def _draw_decoded(axes: Axes, chosen: Representation) -> None:
         "exponent": rf"2$^{{{power}\,−\,{float_format.bias}}}$",
         "mantissa": describe_significand(chosen),
     }
-    for x, field in zip(PARTS, _fields(float_format), strict=False):
-        colour, size = FIELD_COLOURS[field], size_that_fits(parts[field], BELOW - 0.45 - x, 13)
-        axes.text(x, PARTS_Y, parts[field], va="center", fontsize=size, color=colour, fontweight="bold")
-        axes.text(x, NAMES_Y, field, va="center", fontsize=SMALL, color=colour)
-        if x > PARTS[0]:
-            axes.text(x - 0.12, PARTS_Y, "×", va="center", ha="center", fontsize=13)
+    for x, field in zip(layout.parts, _fields(float_format), strict=False):
+        colour, size = FIELD_COLOURS[field], size_that_fits(parts[field], layout.decoded_to - x, 13)
+        axes.text(
+            x, layout.parts_y, parts[field], va="center", fontsize=size, color=colour, fontweight="bold"
+        )
+        axes.text(x, layout.parts_y + NAMES_BELOW, field, va="center", fontsize=SMALL, color=colour)
+        if x > layout.parts[0]:
+            axes.text(x - 0.12, layout.parts_y, "×", va="center", ha="center", fontsize=13)
 
 
-def _draw_neighbours(axes: Axes, chosen: Representation, value: float | Fraction) -> None:
+def _draw_neighbours(axes: Axes, chosen: Representation, value: float | Fraction, layout: _Layout) -> None:
     """Draw the value between its neighbours on a line of its own, and what was asked for as a triangle."""
     float_format, here = chosen.format, chosen.fields.value
     if not math.isfinite(here):
         return
-    axes.plot([BELOW - 0.35, ABOVE + 0.35], [PARTS_Y, PARTS_Y], color=QUIET, lw=1, zorder=0)
+    at_below, at_here, at_above = layout.neighbours
+    axes.plot([at_below - 0.35, at_above + 0.35], [layout.line_y] * 2, color=QUIET, lw=1, zorder=0)
     below, above = float_format.next_down(here), float_format.next_up(here)
-    for x, neighbour in ((BELOW, below), (HERE, here), (ABOVE, above)):
-        _draw_neighbour(axes, x, neighbour, bold=x == HERE)
+    for x, neighbour in zip(layout.neighbours, (below, here, above), strict=True):
+        _draw_neighbour(axes, x, layout.line_y, neighbour, bold=x == at_here)
     words = f"neighbours, spacing {power_of_two(float_format.spacing(here))}"
-    axes.text(HERE, SPACING_Y, words, ha="center", va="center")
+    axes.text(at_here, layout.line_y - 0.58, words, ha="center", va="center")
     asked = _position(value, below, here, above)
     if asked:
-        x = HERE + asked * (ABOVE - HERE)
-        axes.plot([x], [PARTS_Y - 0.17], marker="v", color=ACCENT, ms=8)
-        axes.text(x, ASKED_Y, "what you typed", ha="center", va="center", fontsize=SMALL, color=ACCENT)
+        x = at_here + asked * (at_above - at_here)
+        axes.plot([x], [layout.line_y - 0.17], marker="v", color=ACCENT, ms=8)
+        axes.text(
+            x, layout.line_y - 0.34, "what you typed", ha="center", va="center", fontsize=SMALL, color=ACCENT
+        )
 
 
-def _draw_neighbour(axes: Axes, x: float, value: float | None, bold: bool) -> None:
+def _draw_neighbour(axes: Axes, x: float, y: float, value: float | None, bold: bool) -> None:
     """Draw a tick with its value below it, or say that no value is there."""
     style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": SMALL}
     if value is None:
-        axes.text(x, NAMES_Y, "nothing", color=QUIET, **style)
+        axes.text(x, y + NAMES_BELOW, "nothing", color=QUIET, **style)
         return
-    axes.plot([x, x], [PARTS_Y - 0.12, PARTS_Y + 0.12], color=INK, lw=3 if bold else 1.5)
-    axes.text(x, NAMES_Y, short(value), fontweight="bold" if bold else "normal", **style)
+    axes.plot([x, x], [y - 0.12, y + 0.12], color=INK, lw=3 if bold else 1.5)
+    axes.text(x, y + NAMES_BELOW, short(value), fontweight="bold" if bold else "normal", **style)
 
 
 def _position(value: float | Fraction, below: float | None, here: float, above: float | None) -> float | None:
@@ -315,24 +390,26 @@ def _position(value: float | Fraction, below: float | None, here: float, above: 
     return float(share) if abs(share) <= 1 else None
 
 
-def _draw_header(axes: Axes) -> None:
-    y = TOP - 0.16
+def _draw_header(axes: Axes, layout: _Layout) -> None:
+    y = layout.top - 0.16
     style: dict[str, Any] = {"va": "center", "fontsize": SMALL}
-    axes.text(BORDER - 8 * BIT - 2 * GAP, y, "s", ha="right", color=FIELD_COLOURS["sign"], **style)
-    axes.text(BORDER - GAP, y, "exponent", ha="right", color=FIELD_COLOURS["exponent"], **style)
-    axes.text(BORDER, y, "mantissa", color=FIELD_COLOURS["mantissa"], **style)
-    axes.text(VALUE, y, "value", color=QUIET, **style)
-    axes.text(ERROR, y, "relative error", color=QUIET, **style)
-    axes.plot([0.1, WIDTH - 0.1], [TOP - 0.02] * 2, color=QUIET, lw=0.8)
+    left = layout.border - 8 * layout.bit - 2 * GAP
+    axes.text(left, y, "s", ha="right", color=FIELD_COLOURS["sign"], **style)
+    axes.text(layout.border - GAP, y, "exponent", ha="right", color=FIELD_COLOURS["exponent"], **style)
+    axes.text(layout.border, y, "mantissa", color=FIELD_COLOURS["mantissa"], **style)
+    above = y - layout.words_above
+    axes.text(layout.value, above, "value", color=QUIET, **style)
+    axes.text(layout.error, above, "relative error", color=QUIET, **style)
+    axes.plot([0.1, layout.width - 0.1], [layout.top - 0.02] * 2, color=QUIET, lw=0.8)
 
 
-def _draw_row(axes: Axes, y: float, representation: Representation) -> None:
-    draw_chip(axes, CHIP, y, representation.format.name)
-    axes.text(VALUE, y, short(representation.fields.value), va="center", fontsize=9.5)
+def _draw_row(axes: Axes, y: float, representation: Representation, layout: _Layout) -> None:
+    draw_chip(axes, layout.chip, y, representation.format.name)
+    axes.text(layout.value, y, short(representation.fields.value), va="center", fontsize=9.5)
     colour, weight = _STRESS.get(representation.outcome, (INK, "normal"))
-    axes.text(
-        ERROR, y, describe_error(representation), va="center", fontsize=9.5, color=colour, weight=weight
-    )
+    error = describe_error(representation)
+    error = error.replace(", ", ",\n") if layout is _NARROW else error
+    axes.text(layout.error, y, error, va="center", fontsize=9.5, color=colour, weight=weight)
 
 
 _STRESS = {
@@ -341,36 +418,37 @@ _STRESS = {
 }
 
 
-def _draw_bits(axes: Axes, representations: Sequence[Representation]) -> None:
-    """Draw a box with its digit for every bit; the exponents of all formats end at ``BORDER``."""
+def _draw_bits(axes: Axes, representations: Sequence[Representation], layout: _Layout) -> None:
+    """Draw a box with its digit for every bit; the exponents of all formats end at one line."""
     bits = [
-        (x, TOP + ROW * (i + 0.5), field, digit)
+        (x, _bits_y(layout, i), field, digit)
         for i, representation in enumerate(representations)
-        for x, field, digit in _placed_bits(representation)
+        for x, field, digit in _placed_bits(representation, layout)
     ]
-    corners = np.array([(x, y) for x, y, _, _ in bits])[:, None] + BIT * _BOX
+    corners = np.array([(x, y) for x, y, _, _ in bits])[:, None] + layout.bit * _BOX
     colours = [
         FIELD_COLOURS[field] if digit == "1" else tint(FIELD_COLOURS[field]) for *_, field, digit in bits
     ]
     axes.add_collection(PolyCollection(list(corners), facecolors=colours, edgecolors="white", linewidths=0.6))
     for digit, colour in (("0", INK), ("1", "white")):
-        x, y = np.array([(x + BIT / 2, y) for x, y, _, each in bits if each == digit]).reshape(-1, 2).T
+        x, y = np.array([(x + layout.bit / 2, y) for x, y, _, each in bits if each == digit]).reshape(-1, 2).T
         axes.scatter(x, y, s=DIGIT_AREA_PT2, marker=f"${digit}$", color=colour, lw=0)
 
 
 _BOX = np.array([(0, -1), (1, -1), (1, 1), (0, 1)])  # in widths of a bit, which is half as wide as high
 
 
-def _placed_bits(representation: Representation) -> Iterator[tuple[float, str, str]]:
+def _placed_bits(representation: Representation, layout: _Layout) -> Iterator[tuple[float, str, str]]:
     """Yield where each bit of a code begins, its field and its digit."""
     float_format = representation.format
-    x = BORDER - GAP - BIT * float_format.exponent_bits - (GAP + BIT) * float_format.signed
+    bit = layout.bit
+    x = layout.border - GAP - bit * float_format.exponent_bits - (GAP + bit) * float_format.signed
     for field, digits in zip(
         _fields(float_format), float_format.pattern(representation.fields.bits).split(), strict=True
     ):
         for digit in digits:
             yield x, field, digit
-            x += BIT
+            x += bit
         x += GAP
 
 

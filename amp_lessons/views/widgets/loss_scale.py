@@ -193,14 +193,19 @@ class CensusPicture(Picture):
             axes.set_xlabel(f"size of the gradient × loss scale{line}")
             axes.set_ylabel("% of gradients" if frame.upright else "% of gradients that are not zero")
             self._bars = FateBars(axes, *frame.exponents)
-        # Names that stand upright reach deeper.
-        narrow = (lambda: CensusPicture(census, 1.4 * headroom, _NARROW)) if frame is _WIDE else None
-        super().__init__(figure, self._bars.artists, narrow)
+        super().__init__(figure, self._bars.artists, self._drawn_narrow if frame is _WIDE else None)
+        self._first, self._headroom = census, headroom
         axes.set_ylim(0, headroom * max(self.update(census), 1.0))
+
+    def _drawn_narrow(self) -> CensusPicture:
+        drawn = CensusPicture(self._first, 1.4 * self._headroom, _NARROW)  # upright names reach deeper
+        drawn.update(self._census)
+        return drawn
 
     def update(self, census: Census) -> float:
         """Move the bars to ``census``, of the dtype that the picture was made for; return the tallest."""
-        if isinstance(self.narrow, CensusPicture):
+        self._census = census
+        if self.is_narrowed and isinstance(self.narrow, CensusPicture):
             self.narrow.update(census)
         heights = self._bars.update(census.fates, census.at_stake, math.log2(census.scale))
         return float(heights.max(initial=0))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import ipywidgets
 import torch
 from matplotlib.figure import Figure
@@ -14,8 +16,9 @@ from amp_lessons.text.words import MEASURED_MARK, counted
 from amp_lessons.views.base.controls import ControlValue, dropdown, row
 from amp_lessons.views.base.number_line import powers_of_ten
 from amp_lessons.views.base.picture import Picture
-from amp_lessons.views.base.style import ACCENT, INK, ZONES, house_style
+from amp_lessons.views.base.style import ACCENT, GRID, INK, QUIET, ZONES, house_style
 from amp_lessons.views.base.view import View
+from amp_lessons.views.widgets.stills import Still
 
 SMALLEST, LARGEST = 1e-6, 10.0  # of the changes that are drawn; smaller ones stand at the left end
 _BINS_PER_DECADE = 5
@@ -109,4 +112,55 @@ def changes_picture(found: Changes) -> Picture:
                 axes.axvline(value, color=colour, lw=1.5)
                 axes.text(value, 1.02, name, transform=axes.get_xaxis_transform(), ha="center", color=colour)
         powers_of_ten(axes.xaxis)
+    return Picture(figure)
+
+
+def changes_by_name(found: Mapping[str, Changes], without: Mapping[str, Changes] | None = None) -> Still:
+    """Show one row of changes per name; ``without`` has, by the same names, those of all others together."""
+    by_typical, by_largest, by_choices = (
+        max(found, key=lambda name: getattr(found[name], of))
+        for of in ("typical", "largest", "other_experts")
+    )
+    caption = (
+        f"The largest typical change is {found[by_typical].typical:.4f} ({by_typical}), the largest of all "
+        f"{found[by_largest].largest:.2f} ({by_largest}); most other experts are chosen with {by_choices}: "
+        f"{found[by_choices].other_experts}."
+    )
+    rows = (f"{name} {', '.join(_numbers(each))}" for name, each in found.items())
+    alt = f"Changes of log-probabilities, typical, largest, and other choices of experts: {'; '.join(rows)}."
+    return Still(changes_by_name_picture(found, without or {}), caption, alt, mark=MEASURED_MARK)
+
+
+def _numbers(each: Changes) -> tuple[str, str, str]:
+    return f"{each.typical:.4f}", f"{each.largest:.2f}", str(each.other_experts)
+
+
+_COLUMNS = {"typical": 0.79, "largest": 0.87, "other choices": 0.99}  # their right ends
+
+
+def changes_by_name_picture(found: Mapping[str, Changes], without: Mapping[str, Changes]) -> Picture:
+    """Draw the typical and the largest change of each name on one line, with the numbers beside it."""
+    with house_style():
+        height, left = 0.3 * len(found) + 1.15, 0.04 + 0.008 * max(map(len, found))
+        figure = Figure(figsize=(8.2, height))
+        axes = figure.add_axes((left, 0.55 / height, 0.72 - left, 0.3 * len(found) / height))
+        axes.set(xscale="log", ylim=(len(found) - 0.5, -0.5), xlabel="change of a log-probability")
+        places = range(len(found))
+        typical, largest = ([getattr(each, of) for each in found.values()] for of in ("typical", "largest"))
+        axes.hlines(places, typical, largest, color=GRID, lw=3, zorder=1)
+        axes.plot(typical, places, "o", color=ACCENT, ms=7, label="typical")
+        axes.plot(largest, places, "D", color=ZONES["underflowed"].colour, ms=6, label="largest")
+        if without:
+            rest = [without[name].typical for name in found]
+            axes.plot(rest, places, "o", mfc="none", color=QUIET, ms=8, label="typical, all but this")
+        axes.set_yticks(places, list(found))
+        axes.tick_params(axis="y", length=0)
+        axes.grid(axis="x", color=GRID)
+        axes.legend(loc="lower left", bbox_to_anchor=(-0.03, 1.0), ncols=3, handletextpad=0.2)
+        powers_of_ten(axes.xaxis)
+        for title, right in _COLUMNS.items():
+            figure.text(right, 1 - 0.42 / height, title, ha="right", color=QUIET, fontsize=9)
+        for place, each in enumerate(found.values()):
+            for words, right in zip(_numbers(each), _COLUMNS.values(), strict=True):
+                figure.text(right, 1 - (0.75 + 0.3 * place) / height, words, ha="right", va="center")
     return Picture(figure)
