@@ -220,7 +220,8 @@ def no_gradients() -> Worded:
     """Report a step for which the scaler found no gradient at all."""
     return (
         "scaler.step(optimizer) found no gradient on any parameter of the optimizer: backward filled others",
-        "train the model that was passed in, with the optimizer that was passed in",
+        "give the optimizer the parameters that backward reaches, and leave out scaler.step(optimizer) where "
+        "they have no part in the loss",
     )
 
 

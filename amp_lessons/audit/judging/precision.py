@@ -77,10 +77,10 @@ def part_outside_autocast(event: events.Backward, memory: Memory) -> Iterator[Ve
 
 @on(events.Backward)
 def no_autocast(event: events.Backward, memory: Memory) -> Iterator[Verdict]:
-    """Report a scaled loss for which nothing was computed in 16 bits."""
+    """Report a scaled loss of trained weights for which nothing was computed in 16 bits."""
     inside = event.inside  # known of steps that are looked at closely
     cast = event.cast or inside is None or inside.compiled or inside.halves or inside.weights
-    if event.scaler is not None and not event.forward and not cast:
+    if event.reached and event.scaler is not None and not event.forward and not cast:
         yield seen(catalogue.precision.no_autocast("the forward pass", dtype_name(torch.float16)))
 
 

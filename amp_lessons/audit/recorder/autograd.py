@@ -65,7 +65,7 @@ class AutogradCalls(Part):
         self._refused = refused
 
     @contextmanager
-    def backward(self, tensors: Any) -> Iterator[None]:
+    def backward(self, tensors: Any, gradients: Any = None) -> Iterator[None]:
         """Record a backward pass into ``.grad``; those that it calls itself are part of it.
 
         A device has a thread of its own for backward passes, from which a checkpoint calls the inner one.
@@ -73,7 +73,7 @@ class AutogradCalls(Part):
         depth = self._here.backwards
         self._here.backwards = depth + 1
         outermost = depth == 0 and torch._C._current_graph_task_id() == -1
-        seen = self._log.safely(self._before_backward, tensors) if outermost else None
+        seen = self._log.safely(self._before_backward, tensors, gradients) if outermost else None
         try:
             yield
         except Exception as error:
@@ -97,6 +97,7 @@ class AutogradCalls(Part):
         scaler = next((each for each in scalers if each is not None), None)
         if scaler is None:
             return
+        self._here.scaled = scaler, self._log.steps
         gradients, taken = list(gradients), Taken(count, scaler, own_line())
         if any(is_batched(each) for each in gradients):
             self._here.batched = taken
@@ -125,7 +126,7 @@ class AutogradCalls(Part):
             if graph.penalises_scaled(loss, taken.count, scale):
                 self._log.record(events.ScaledPenalty, line=taken.line, scale=scale)
 
-    def _before_backward(self, tensors: Any) -> tuple[Any, ...] | None:
+    def _before_backward(self, tensors: Any, gradients: Any) -> tuple[Any, ...] | None:
         roots = [tensors] if isinstance(tensors, Tensor) else [t for t in tensors if isinstance(t, Tensor)]
         if not roots:
             return None
@@ -137,7 +138,10 @@ class AutogradCalls(Part):
         autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
         scaler = graph.scaler_of(root)
         factor = graph.factor(root)
-        if scaler is None and root.numel() == 1:
+        handed_on = scaler is None and self._is_handed_on(root, gradients)
+        if handed_on:
+            scaler = self._here.scaled[0]
+        elif scaler is None and root.numel() == 1:
             self._here.by_hand = factor if factor >= graph.LARGE_NUMBER else 1.0
             self._here.loss = Later(root.detach() / self._here.by_hand)
         for optimizer in self._known.of_this_thread().values():
@@ -159,7 +163,19 @@ class AutogradCalls(Part):
             "cast_at": graph.line_of(root, graph.CAST_AT),
             "autocast_at": next((line for line, on in reversed(self._here.autocasts) if on), None),
         }
-        return (facts,)
+        return facts, handed_on
+
+    def _is_handed_on(self, root: Tensor, gradients: Any) -> bool:
+        """Whether a pass takes on a gradient of a loss that a scaler has scaled since the last step.
+
+        It may be its argument, ``h.backward(hd.grad)``, or what a product with it is the gradient of.
+        """
+        if self._here.scaled[1] != self._log.steps:
+            return False
+        given = gradients if isinstance(gradients, (list, tuple)) else [gradients]
+        return any(isinstance(each, Tensor) and each.numel() > 1 for each in given) or graph.has_constant(
+            root
+        )
 
     def _part_in_half(self, root: Tensor) -> graph.PartInHalf | None:
         """Look for a part of a loss in fp32 that was computed in 16 bits once autocast had ended."""
@@ -171,8 +187,10 @@ class AutogradCalls(Part):
         parameters = (parameters_of(known.optimizers[each]) for each in optimizers)
         return next(filter(None, map(known.book.summed_in_half, parameters)), None)
 
-    def _after_backward(self, facts: dict[str, Any]) -> None:
+    def _after_backward(self, facts: dict[str, Any], handed_on: bool) -> None:
         scaler = facts["scaler"]
+        if scaler is not None:
+            self._here.scaled = scaler, self._log.steps
         generation = self._known.updates[scaler] if scaler else 0
         self._known.book.passes += 1
         reached = frozenset(
@@ -182,7 +200,7 @@ class AutogradCalls(Part):
                 parameters_of(optimizer), scaler or 0, generation, facts["line"]
             )
         )
-        for key in reached:
+        for key in () if handed_on else reached:  # it is no loss
             self._known.losses[key].append(
                 Loss(self._here.loss, facts["line"], facts["made_at"], facts["averaged"])
             )

@@ -104,6 +104,20 @@ class Averages:
             return False
         return self._took_in(before, average, other, taken)
 
+    def subtracted(self, before: Any, average: Any, other: Any, *, alpha: Any = 1.0) -> None:
+        """Report an average from which a small part of the way to weights was taken: diffusers' spelling."""
+        after, taken = _few(average), _few(other) if isinstance(other, Tensor) else None
+        if after is None or taken is None or alpha != 1.0 or not self._may_be_average(average):
+            return
+        was = before if before is not None else after + taken
+        for weights in self._weights_now().like(average):
+            few = _few(weights)
+            way = None if few is None else was.float() - few.float()
+            part = math.nan if way is None else _part(taken, way)
+            if way is not None and _is_small(part) and _is_multiple(taken, part, way):
+                self._report(before, average, weights, resembles=True)
+                return
+
     def many_added(self, before: Any, averages: Any, other: Any, *, alpha: Any = 1.0) -> None:
         """Report averages that do: the first one shows which."""
         if averages and isinstance(other, (tuple, list)):

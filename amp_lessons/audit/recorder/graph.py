@@ -132,6 +132,18 @@ def factor(tensor: Tensor) -> float:
     return float(other) if isinstance(other, (int, float)) else 1.0
 
 
+def has_constant(tensor: Tensor) -> bool:
+    """Whether near the end of a tensor's graph something is multiplied by several numbers that have none."""
+    for node in _nodes(tensor):
+        if node.name().startswith(("MulBackward", "DotBackward", "MvBackward", "MmBackward", "BmmBackward")):
+            saved = [
+                getattr(node, f"_saved_{name}", None) for name in ("self", "other", "mat2", "tensor", "vec")
+            ]
+            if any(isinstance(s, Tensor) and s.numel() > 1 and not s.requires_grad for s in saved):
+                return True
+    return False
+
+
 def is_mean(tensor: Tensor) -> bool:
     """Whether a loss is a mean as it is: multiplied and divided by nothing but a scaler."""
     factors = ("MulBackward", "DivBackward")

@@ -213,6 +213,8 @@ class _Spies:
             yield Tensor, name, self._divided_in_place
         yield Tensor, "add_", self._added_in_place
         yield Tensor, "__iadd__", self._added_in_place
+        for name in ("sub_", "__isub__"):
+            yield Tensor, name, self.averages.subtracted
 
     def functions_in_place(self) -> Iterator[tuple[Any, str, Callable[..., None]]]:
         """Yield the functions of PyTorch's that change their first argument, and what looks at the change."""

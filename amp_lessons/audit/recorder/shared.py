@@ -60,6 +60,7 @@ class Here(threading.local):
         self.cleared_at: events.Line = None  # gradients, first since the last backward pass
         self.loss = Later(None)  # the last one
         self.by_hand = 1.0  # a large number that it was multiplied by before it went backward
+        self.scaled = 0, -1  # the scaler of a loss whose gradients were taken last, and before which step
         self.penalty: Taken | None = None
         self.batched: Taken | None = None  # the same, inside of vmap
         self.scaler: torch.amp.GradScaler | None = None  # whose step is under way

@@ -235,9 +235,9 @@ def _left_autocast(recorder: Recorder, original: Any) -> Any:
 
 
 def _backward(recorder: Recorder, original: Any) -> Any:
-    def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
-        with recorder.autograd.backward(tensors):
-            original(tensors, *args, **kwargs)
+    def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> None:
+        with recorder.autograd.backward(tensors, grad_tensors):
+            original(tensors, grad_tensors, *args, **kwargs)
 
     return backward
 

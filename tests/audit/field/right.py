@@ -335,4 +335,47 @@ for step in range(20):
 """,
         "scaler on",
     ),
+    "gradients of embeddings, handed on by a product": (
+        """
+scaler = torch.amp.GradScaler("cpu", init_scale=4096.0)
+def embedded(inputs):
+    with half():
+        return F.normalize(model(inputs).float(), dim=-1)
+
+for step in range(4):
+    chunks = torch.randn(16, 8).split(4)
+    with torch.no_grad():
+        cache = torch.cat([embedded(each) for each in chunks])
+    cache.requires_grad_()
+    loss = F.cross_entropy(cache @ cache.T / 0.1, torch.arange(16))
+    (gradient,) = torch.autograd.grad(scaler.scale(loss), cache)
+    optimizer.zero_grad()
+    for each, its in zip(chunks, gradient.split(4)):
+        (embedded(each) * its).sum().backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+        "fp16 autocast, weights in fp32, scaler on",
+    ),
+    "a gradient handed on by hand": (
+        """
+body, head = nn.Linear(8, 16), nn.Linear(16, 4)
+optimizer = torch.optim.SGD([*body.parameters(), *head.parameters()], lr=0.05)
+scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+for step in range(4):
+    inputs, targets = batch()
+    optimizer.zero_grad()
+    with half():
+        hidden = body(inputs)
+    cut = hidden.detach().requires_grad_()
+    for part, its in zip(cut.split(3), targets.split(3)):
+        with half():
+            outputs = head(part)
+        scaler.scale(F.cross_entropy(outputs.float(), its) / 2).backward()
+    hidden.backward(cut.grad)
+    scaler.step(optimizer)
+    scaler.update()
+""",
+        "fp16 autocast, weights in fp32, scaler on",
+    ),
 }

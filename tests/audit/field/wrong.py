@@ -329,4 +329,28 @@ for step in range(20):
     for kept, weight in zip(average.parameters(), model.parameters()):
         kept.lerp_(weight.detach(), 1 - min(0.999, (1 + step) / (10 + step)))  # mend
 """,
+    "average_stuck, in bf16, by diffusers' sub_": """
+average = copy.deepcopy(model).bfloat16().requires_grad_(False)
+for step in range(14):
+    inputs, targets = batch()
+    optimizer.zero_grad()
+    with bf16():
+        loss = F.cross_entropy(model(inputs).float(), targets)
+    loss.backward()
+    optimizer.step()
+    with torch.no_grad():
+        for kept, weight in zip(average.parameters(), model.parameters()):
+            kept.sub_((1 - 0.999) * (kept - weight.bfloat16()))  # mend
+""",
+    "scaled_loss_discarded, beside one that was scaled": """
+scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+for step in range(4):
+    inputs, targets = batch()
+    optimizer.zero_grad()
+    with half():
+        loss = F.cross_entropy(model(inputs), targets)
+    scaler.scale(loss)
+    loss.backward()  # mend
+    optimizer.step()
+""",
 }
