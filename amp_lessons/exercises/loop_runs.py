@@ -324,7 +324,7 @@ class Window:
 
 
 def _scale_of(entry: Entry) -> float:
-    """Return the gradient with which backward began, on which its rounding depends; 1 for what is no number."""
+    """Return the gradient that backward began with: its rounding depends on it. 1 for what is no number."""
     begun = entry.begun[-1] if entry.begun else 1.0
     return begun if math.isfinite(begun) and begun > 0 else 1.0
 
