@@ -310,9 +310,10 @@ class Window:
         """Return how much of the rounding of 16 bits is in the update, and how much there would be."""
         if None in self.batches:
             return 0.0, 0.0
-        scale = self.begun if math.isfinite(self.begun) and self.begun > 0 else 1.0
         halves = [
-            self.problem.in_half(self.before, batch, scale) for batch in self.batches if batch is not None
+            self.problem.in_half(self.before, batch, _scale_of(entry))
+            for batch, entry in zip(self.batches, self.entries, strict=True)
+            if batch is not None
         ]
         share = self.size if self.close(self.gradient) else len(self.batches)
         true = torch.stack([gradient for _, gradient in self.truths]).sum(0) / share
@@ -320,6 +321,12 @@ class Window:
         if not bool(rounding.isfinite().all()):
             return 0.0, 0.0
         return float((self.applied - self.wanted(true)) @ rounding), float(rounding @ rounding)
+
+
+def _scale_of(entry: Entry) -> float:
+    """Return the gradient that backward began with: its rounding depends on it. 1 for what is no number."""
+    begun = entry.begun[-1] if entry.begun else 1.0
+    return begun if math.isfinite(begun) and begun > 0 else 1.0
 
 
 def near(a: float, b: float) -> bool:

@@ -46,7 +46,7 @@ def make(
         used = list(weights)
         given.append([weight.dtype for weight in used])
         if broken is not None:
-            used[broken] = _Spoilt.apply(used[broken], bad)  # type: ignore[no-untyped-call]
+            used[broken] = _Spoilt.apply(used[broken], bad)
         first, gain, second = used
         inputs, targets = batch
         hidden = torch.tanh(inputs.to(first.dtype) @ first) * gain
