@@ -73,8 +73,18 @@ class LearnersFunction:
 
     def with_graph(self, *args: Any, about: str = "", **kwargs: Any) -> tuple[Any, bool]:
         """Return what the function makes of a first argument that requires gradients, and whether it does."""
-        returned = self._returned(args, kwargs, about, "call_with_graph")
-        return returned.result, returned.has_graph
+        returned = self._returned(args, kwargs, about, f"{_THERE}:call_with_graph")
+        return returned.result, returned.noticed
+
+    def called_by(
+        self, there: str, *args: Any, about: str = "", extra: tuple[Any, ...] = ()
+    ) -> tuple[Any, bool]:
+        """Let ``there``, "module:function", call it; return the result, and whether that noticed something.
+
+        It is given the function, its arguments, none by name, and ``extra``, and returns what ``call`` does.
+        """
+        returned = self._returned(args, {}, about, there, extra)
+        return returned.result, returned.noticed
 
     def exception(self, *args: Any) -> Raised | None:
         """Return what the function raises, None where it returns."""
@@ -85,10 +95,15 @@ class LearnersFunction:
         return None
 
     def _returned(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], about: str, how: str = "call"
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        about: str,
+        there: str = f"{_THERE}:call",
+        extra: tuple[Any, ...] = (),
     ) -> _Returned:
         try:
-            told = self.worker.call(f"{_THERE}:{how}", Handle(self.number), list(args), dict(kwargs))
+            told = self.worker.call(there, Handle(self.number), list(args), dict(kwargs), *extra)
         except Raised as raised:
             raise Rejected(said_of(raised, about)) from None
         returned = _as_told(told)
@@ -122,7 +137,7 @@ class _Returned:
     args: list[Any]
     left: list[str]
     operations: frozenset[str]
-    has_graph: bool
+    noticed: bool
 
 
 def as_raised(told: Any) -> Raised:
@@ -139,7 +154,7 @@ def _as_told(told: Any) -> _Returned:
         [str(each) for each in told[name]] if isinstance(told.get(name), list) else []
         for name in ("left", "operations")
     )
-    return _Returned(told.get("result"), told["args"], left, frozenset(called), told.get("graph") is True)
+    return _Returned(told.get("result"), told["args"], left, frozenset(called), told.get("noticed") is True)
 
 
 def _give_back(args: Sequence[Any], after: Sequence[Any]) -> None:

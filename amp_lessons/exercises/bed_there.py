@@ -58,7 +58,7 @@ def call_with_graph(function: Callable[..., Any], args: list[Any], kwargs: dict[
     told = call(function, [leaf * 1.0, *args[1:]], kwargs)
     result = told["result"]
     graph = isinstance(result, torch.Tensor) and result.requires_grad
-    return {**told, "args": [leaf, *told["args"][1:]], "graph": graph}
+    return {**told, "args": [leaf, *told["args"][1:]], "noticed": graph}
 
 
 class _Operations(TorchDispatchMode):

@@ -91,11 +91,18 @@ def _out(value: Any, blobs: list[bytes], depth: int, streams: list[Iterator[Any]
     if isinstance(value, Stream) and streams is not None:
         streams.append(value.items)
         return {"stream": len(streams) - 1}
+    if isinstance(value, Tensor) and _is_transposed(value):
+        return {"transposed": nested(value.t())}
     if isinstance(value, Tensor) and value.layout == torch.strided and not value.is_quantized:
         flat = value.detach().cpu().contiguous().reshape(-1)
         blobs.append(flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b"")
         return {"tensor": [str(value.dtype).removeprefix("torch."), list(value.shape), len(blobs[-1])]}
     return {"other": [f"{type(value).__module__}.{type(value).__qualname__}"[:100], _number(value)]}
+
+
+def _is_transposed(value: Tensor) -> bool:
+    dense = value.layout == torch.strided and not value.is_quantized
+    return dense and value.dim() == 2 and not value.is_contiguous() and value.t().is_contiguous()
 
 
 def _number(value: Any) -> float | None:
@@ -151,6 +158,8 @@ class _Reader:
             return Other(str(what[0])[:100], None if what[1] is None else float(what[1]))
         if kind == "tensor":
             return self._tensor(*what)
+        if kind == "transposed":
+            return self(what, depth + 1).t()
         if kind == "generator":
             return torch.Generator().set_state(self(what, depth + 1))
         if kind in ("handle", "stream") and self._special is not None:

@@ -6,21 +6,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-import numpy as np
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves
 
+from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.exercises.attempt import Attempt, LearnersFunction, reject, run
+from amp_lessons.exercises.attempt import reject
+from amp_lessons.exercises.bed import LearnersFunction, described, function
 from amp_lessons.formats.dtypes import dtype_name
-from amp_lessons.text.describing import describe
 
 
-def check(attempt: Attempt) -> Iterator[Finding]:
+def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Have values rounded, from the simplest to the last corner, and hold them against PyTorch's own cast."""
-    round_to_bfloat16 = attempt.function(torch.zeros(1))
+    round_to_bfloat16 = function(worker, "round_to_bfloat16", torch.zeros(1))
     to_round = RoundingCase("cast", "values that bf16 does not have", torch.tensor([0.1, -3.14159, 1e-3]))
     _result(round_to_bfloat16, to_round)  # first of all no cast, whatever it returns
     for case in _cases():
@@ -107,44 +105,20 @@ _HINTS = {
 _OF_ANY_OTHER = "compare x.view(torch.int32) with the bits of the result"
 
 
-class _CastWatch(TorchFunctionMode):
-    """Record whether PyTorch rounded to bf16; a cast that changes no value does not count."""
-
-    seen = False
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = tree_leaves((args, kwargs))
-        rounds = func is not Tensor.view and any(_needs_rounding(each) for each in given)  # before it changes
-        result = func(*args, **(kwargs or {}))
-        made = args[0] if func is Tensor.__setitem__ else result
-        self.seen |= rounds and isinstance(made, Tensor) and made.dtype == torch.bfloat16
-        return result
-
-
-def _needs_rounding(given: Any) -> bool:
-    """Whether bf16 lacks one of these numbers; whole ones beside tensors are sizes and places."""
-    if not isinstance(given, Tensor | np.ndarray | float):
-        return False
-    values = torch.as_tensor(given).detach().double()
-    return bool((values.isfinite() & (values.bfloat16().double() != values)).any())
+_BY_HAND = "amp_lessons.exercises.small_formats.casts_there:rounded_by_hand"
 
 
 def _result(round_to_bfloat16: LearnersFunction, case: RoundingCase) -> Any:
     """Return what the learner's function makes of a case, without a cast and without changing the input."""
-    x, watch = case.x.clone(), _CastWatch()
-
-    def watched() -> Any:
-        with watch:
-            return round_to_bfloat16.function(x)
-
-    result = run(watched, about=f"for {case.what}")
-    _require_no_cast(watch)
+    x = case.x.clone()
+    result, cast = round_to_bfloat16.called_by(_BY_HAND, x, about=f"for {case.what}")
+    _require_no_cast(cast)
     _require_unchanged(x, case)
     return result
 
 
-def _require_no_cast(watch: _CastWatch) -> None:
-    if watch.seen:
+def _require_no_cast(cast: bool) -> None:
+    if cast:
         reject(
             "casts_to_bfloat16",
             "PyTorch's cast to bf16 did the rounding, which is what is to be done by hand",
@@ -173,7 +147,7 @@ _FROM_DTYPE: dict[Any, str] = {
 
 def _require_fp32(result: Any) -> None:
     if not isinstance(result, Tensor) or result.dtype != torch.float32:
-        got = dtype_name(result.dtype) if isinstance(result, Tensor) else describe(result)
+        got = dtype_name(result.dtype) if isinstance(result, Tensor) else described(result)
         message = f"an fp32 tensor was expected, not {got}"
         hint = _FROM_DTYPE.get(getattr(result, "dtype", None), "return a tensor in torch.float32")
         reject("wrong_return_type", message, hint)

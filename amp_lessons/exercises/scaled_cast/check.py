@@ -10,16 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed, passed
-from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject, require_none, run
+from amp_lessons.exercises.attempt import Rejected, reject, require_none
+from amp_lessons.exercises.bed import LearnersFunction, described, function
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.report.common_findings import float_in
 from amp_lessons.exercises.scaled_cast.cases import CastCase, cases
 from amp_lessons.exercises.small_formats import mistakes
-from amp_lessons.exercises.small_formats.watching import BEHAVIOURS, FORMAT_OF, CastWatch
+from amp_lessons.exercises.small_formats.watching import BEHAVIOURS, FORMAT_OF
 from amp_lessons.formats import FloatFormat
-from amp_lessons.text.describing import describe
 
 # --- what values and scale have to stand for, and by which mistake they do not
 
@@ -138,9 +139,9 @@ def require_not_finite(values: Tensor, scale: float, case: CastCase, element: Fl
 # --- the check
 
 
-def check(attempt: Attempt) -> Iterator[Finding]:
+def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Have tensors cast by either behaviour of PyTorch's cast; what they do not stand for is rejected."""
-    scaled_cast = attempt.function(torch.zeros(1), torch.float8_e4m3fn)
+    scaled_cast = function(worker, "scaled_cast", torch.zeros(1), torch.float8_e4m3fn)
     for behaviour, whose in BEHAVIOURS.items():
         for dtype in FORMAT_OF:
             for case in cases():
@@ -170,17 +171,15 @@ class ReturnedCast:
     what: str
 
 
+_CAST_AS = "amp_lessons.exercises.small_formats.casts_there:cast_as"
+
+
 def _answer(
     scaled_cast: LearnersFunction, case: CastCase, dtype: torch.dtype, behaviour: str
 ) -> ReturnedCast:
     what = f"for {case.what} to {FORMAT_OF[dtype].name}"
     x = case.x.clone()
-
-    def watched() -> Any:
-        with CastWatch(behaviour):
-            return scaled_cast.function(x, dtype)
-
-    returned = run(watched, about=what)
+    returned, _ = scaled_cast.called_by(_CAST_AS, x, dtype, about=what, extra=(behaviour,))
     if not torch.equal(x.nan_to_num(), case.x.nan_to_num()):
         raise Rejected(
             common_findings.inputs_changed("the values of x", "compute with a new tensor: x / scale")
@@ -198,7 +197,7 @@ def _pair(returned: Any, what: str) -> tuple[Any, Any]:
 
 def _wrong_type(expected: str, seen: Any, what: str) -> Finding:
     return common_findings.wrong_return_type(
-        expected, f"{describe(seen)}, {what}", "end with return values.to(dtype), scale"
+        expected, f"{described(seen)}, {what}", "end with return values.to(dtype), scale"
     )
 
 
