@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from amp_lessons import exercises
+from amp_lessons import exercises, grading
 from amp_lessons._base.worker.client import Ended, Raised, Worker
 from amp_lessons._base.worker.plain import Handle
 from amp_lessons.grading import processes
 from amp_lessons.grading.judging import Task, judged
 from amp_lessons.grading.processes import EndedError, Limits, walled_host
+from tests.grading.handed_in import hand_in
 
 CODES = "decode_bits"
 ON_BENCH = [each for each in exercises.catalog() if each.is_on_bench]
@@ -114,3 +115,34 @@ def test_a_submission_that_patches_the_judge_patches_nothing():
     patch = "import torch\ntorch.equal = torch.Tensor.isfinite = lambda *args: True\n"
     assert not said_of(f"{patch}{ATTEMPT}return 2.0")[2]
     assert said_of(patch + RIGHT)[2]
+
+
+HOSTILE = f"""
+from amp_lessons import exercises
+class Passed:
+    passed, points, status, attempted, findings = True, 1.0, "passed", True, ()
+exercises.check = lambda *args, **options: Passed()
+def {CODES}(bits, exponent_bits, mantissa_bits):
+    return exercises.check()
+"""
+
+
+@needs_namespaces
+@pytest.mark.parametrize(
+    ("source", "points", "status"),
+    [
+        (RIGHT, 1.0, "passed"),
+        (
+            RIGHT.replace("    mantissa =", "    import os; here = os.getpid()\n    mantissa =", 1),
+            1.0,
+            "passed",
+        ),
+        (HOSTILE, 0.0, "not passed"),
+        (f"{ATTEMPT}import os; os._exit(0)", 0.0, "not passed"),
+    ],
+    ids=["right", "right, with an import that a gate would hold back", "hostile", "exits"],
+)
+def test_no_gate_holds_back_what_a_wall_keeps_from_its_judge(tmp_path, source, points, status):
+    path = hand_in(tmp_path / "ada.ipynb", exercises.shelf.find(CODES).lesson, **{CODES: source})
+    (grade,) = grading.grade_notebook(path, [CODES], grading.Terms(limit_s=4.0))
+    assert (grade.points, grade.status) == (points, status), grade
