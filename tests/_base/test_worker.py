@@ -21,9 +21,9 @@ from amp_lessons._base.worker import plain
 from amp_lessons._base.worker.client import Ended, Limits, Raised, Worker
 from amp_lessons._base.worker.host import Host, HostEndedError, host
 from amp_lessons._base.worker.plain import GarbledError, Handle, Other, decode, encode
-from amp_lessons.exercises import bed, shelf
+from amp_lessons.exercises import shelf
 
-SCALE = "largest_safe_scale"
+CODES = "decode_bits"
 QUICK = Limits(cpu_s=1.0, memory=2**30)
 
 
@@ -213,7 +213,7 @@ def test_whatever_it_does_it_ends_and_the_next_one_is_served(own_host, body, how
 def test_a_loop_says_where_it_is(own_host):
     with pytest.raises(Ended) as ended:
         answer(own_host, "print('File \"mine\", line 7')\nwhile True:\n    pass")
-    assert '"<submission>", line' in ended.value.where.splitlines()[1]
+    assert '"<submission>", line' in ended.value.where.splitlines()[0]
 
 
 def test_what_is_printed_is_kept_in_part(own_host):
@@ -222,7 +222,7 @@ def test_what_is_printed_is_kept_in_part(own_host):
         assert worker.call(Handle(0)) == 2
     assert worker.characters == 5 * 10**5
     assert len(worker.printed) <= 8000
-    assert set(worker.text.split()) == {"word"}
+    assert "File" not in worker.text
 
 
 def test_memory_is_limited(own_host):
@@ -271,8 +271,8 @@ def test_a_learner_that_kills_the_host_ends_nothing_but_its_own_check():
 def solution():
     """The solution as a notebook defines it: the pickle holds all of it."""
     space = {"__name__": "__main__"}
-    exec(shelf.find(SCALE).solution_source, space)
-    return space[SCALE]
+    exec(shelf.find(CODES).solution_source, space)
+    return space[CODES]
 
 
 @pytest.fixture(params=["default dtype", "grad off", "autocast", "patched"])
@@ -282,7 +282,8 @@ def unusual_kernel(request, monkeypatch):
     if request.param == "default dtype":
         torch.set_default_dtype(torch.float64)
     if request.param == "patched":
-        monkeypatch.setattr(torch.Tensor, "half", lambda self: self.float())
+        monkeypatch.setattr(math, "ldexp", lambda *parts: 1.0)
+        monkeypatch.setattr(torch.Tensor, "view", lambda self, *shape: self)
     with (
         torch.set_grad_enabled(request.param != "grad off"),
         torch.autocast("cpu", torch.bfloat16, enabled=request.param == "autocast"),
@@ -293,28 +294,28 @@ def unusual_kernel(request, monkeypatch):
 
 @pytest.mark.usefixtures("unusual_kernel")
 def test_an_unusual_kernel_changes_no_verdict(solution):
-    report = exercises.check(SCALE, solution)
+    report = exercises.check(CODES, solution)
     assert report.passed
     assert report.printed == ""
-    wrong = exercises.check(SCALE, lambda gradients: 3.0)
-    assert wrong.findings[0].code == "not_a_power_of_two"
+    wrong = exercises.check(CODES, lambda bits, exponent_bits, mantissa_bits: "three")
+    assert wrong.findings[0].code == "wrong_return_type"
 
 
 def test_an_interrupt_ends_the_check_and_the_next_one_works(solution):
-    def endless(gradients):
+    def endless(bits, exponent_bits, mantissa_bits):
         while True:
             pass
 
     def interrupt():
         os.kill(os.getpid(), signal.SIGINT)
 
-    assert exercises.check(SCALE, solution).passed  # the host runs
+    assert exercises.check(CODES, solution).passed  # the host runs
     timer = threading.Timer(1.0, interrupt)
     timer.start()
     with pytest.raises(KeyboardInterrupt):
-        exercises.check(SCALE, endless)
+        exercises.check(CODES, endless)
     timer.join()
-    assert exercises.check(SCALE, solution).passed
+    assert exercises.check(CODES, solution).passed
 
 
 def test_a_program_that_ends_takes_its_host_along():
@@ -329,8 +330,3 @@ def test_a_program_that_ends_takes_its_host_along():
     while time.monotonic() < deadline and os.path.exists(f"/proc/{int(done.stdout)}"):
         time.sleep(0.05)
     assert not os.path.exists(f"/proc/{int(done.stdout)}")
-
-
-def test_a_seed_draws_the_same_cases_again():
-    said = [bed.examine(SCALE, lambda g: 512.0, 10.0, seed)["findings"][0][2] for seed in (1, 1)]
-    assert said[0] == said[1]

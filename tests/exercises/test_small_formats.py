@@ -11,7 +11,7 @@ import torch
 
 from amp_lessons import exercises, fp8
 from amp_lessons.exercises.fp8_linear.cases import cases
-from amp_lessons.exercises.small_formats.watching import BEHAVIOURS, CastWatch
+from amp_lessons.exercises.small_formats.watching_there import BEHAVIOURS, CastWatch
 from amp_lessons.formats import FORMATS
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2

@@ -67,12 +67,12 @@ def of(graded, learner, exercise_id):
         ("unsolved", "loss_scaler", 0.0, "not attempted yet"),
         ("wrong", SCALE, 0.0, "not passed"),
         ("wrong", "loss_scaler", 0.0, "not passed"),
-        ("hostile", SCALE, 0.0, "not passed"),
+        ("hostile", SCALE, 0.0, "held back"),
         ("hostile", "loss_scaler", 0.0, "held back"),
         ("edited", SCALE, 0.0, "not passed"),
         ("broken", SCALE, 0.0, "not handed in"),
         ("link", SCALE, 0.0, "not handed in"),
-        (f"={NAME}", SCALE, 0.0, "not passed"),
+        (f"={NAME}", SCALE, 0.0, "held back"),
     ],
 )
 def test_points_are_for_what_was_solved(graded, learner, exercise_id, points, status):

@@ -6,20 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from amp_lessons import exercises
+from amp_lessons import exercises, grading
 from amp_lessons._base.worker.client import Ended, Raised, Worker
 from amp_lessons._base.worker.plain import Handle
 from amp_lessons.grading import processes
 from amp_lessons.grading.judging import Task, judged
 from amp_lessons.grading.processes import EndedError, Limits, walled_host
+from tests.grading.handed_in import hand_in
 
-SCALE = "largest_safe_scale"
+CODES = "decode_bits"
 ON_BENCH = [each for each in exercises.catalog() if each.is_on_bench]
-ATTEMPT = f"def {SCALE}(gradients):\n    "
-RIGHT = exercises.shelf.find(SCALE).solution_source
+ATTEMPT = f"def {CODES}(bits, exponent_bits, mantissa_bits):\n    "
+RIGHT = exercises.shelf.find(CODES).solution_source
 
 
-def said_of(source: str, exercise_id: str = SCALE):
+def said_of(source: str, exercise_id: str = CODES):
     """Return the code and the message of the first finding on a submission, and whether it passed."""
     report = judged(Task(exercise_id, source, 4.0, Limits()))
     return report.findings[0].code, report.findings[0].message, report.passed
@@ -35,11 +36,11 @@ def test_a_solution_gets_its_points_and_a_stub_none(exercise):
 @pytest.mark.parametrize(
     ("source", "code", "words"),
     [
-        (f"{ATTEMPT}return 512.0", "too_small", "512 instead of"),
+        (f"{ATTEMPT}return 'three'", "wrong_return_type", "not a float"),
         (f"{ATTEMPT}while True: pass", "time_limit", "it was at line 2: while True: pass"),
         (f"{ATTEMPT}import os; os._exit(3)", "process_ended", "exit code 3"),
         ("1 / 0", "raised", "ZeroDivisionError: division by zero (line 1: 1 / 0)"),
-        ("answer = 1", "raised", f"KeyError: '{SCALE}'"),
+        ("answer = 1", "raised", f"KeyError: '{CODES}'"),
     ],
     ids=["wrong", "loops", "exits", "is not defined", "defines another name"],
 )
@@ -66,7 +67,7 @@ def answer(source: str, limits: Limits):
 
 @needs_namespaces
 @pytest.mark.parametrize(
-    "module", ["shelf", "checking", "bed", "small_formats", f"{SCALE}.check", f"{SCALE}.solution"]
+    "module", ["shelf", "checking", "bed", "small_formats", f"{CODES}.check", f"{CODES}.solution"]
 )
 def test_no_answer_and_no_judge_can_be_imported(module):
     with pytest.raises(Raised, match=r"^(ModuleNotFound|Import)Error"):
@@ -112,5 +113,36 @@ def attempt():
 
 def test_a_submission_that_patches_the_judge_patches_nothing():
     patch = "import torch\ntorch.equal = torch.Tensor.isfinite = lambda *args: True\n"
-    assert not said_of(f"{patch}{ATTEMPT}return 2.0**20")[2]
+    assert not said_of(f"{patch}{ATTEMPT}return 2.0")[2]
     assert said_of(patch + RIGHT)[2]
+
+
+HOSTILE = f"""
+from amp_lessons import exercises
+class Passed:
+    passed, points, status, attempted, findings = True, 1.0, "passed", True, ()
+exercises.check = lambda *args, **options: Passed()
+def {CODES}(bits, exponent_bits, mantissa_bits):
+    return exercises.check()
+"""
+
+
+@needs_namespaces
+@pytest.mark.parametrize(
+    ("source", "points", "status"),
+    [
+        (RIGHT, 1.0, "passed"),
+        (
+            RIGHT.replace("    mantissa =", "    import os; here = os.getpid()\n    mantissa =", 1),
+            1.0,
+            "passed",
+        ),
+        (HOSTILE, 0.0, "not passed"),
+        (f"{ATTEMPT}import os; os._exit(0)", 0.0, "not passed"),
+    ],
+    ids=["right", "right, with an import that a gate would hold back", "hostile", "exits"],
+)
+def test_no_gate_holds_back_what_a_wall_keeps_from_its_judge(tmp_path, source, points, status):
+    path = hand_in(tmp_path / "ada.ipynb", exercises.shelf.find(CODES).lesson, **{CODES: source})
+    (grade,) = grading.grade_notebook(path, [CODES], grading.Terms(limit_s=4.0))
+    assert (grade.points, grade.status) == (points, status), grade

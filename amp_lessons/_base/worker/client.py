@@ -66,13 +66,13 @@ class Worker:
         self._lives = False
 
     def __enter__(self) -> Worker:
-        self._deadline = time.monotonic() + self.limits.wall_s
         self._socket, theirs = socket.socketpair()
         self._output, output_end = os.pipe()
         try:
             cpu_s = max(1, round(self.limits.cpu_s))
             self._pid = self._host.ask("fork", cpu_s, self.limits.memory, ends=[theirs.fileno(), output_end])
             self._lives = True
+            self._deadline = time.monotonic() + self.limits.wall_s  # a host that starts takes nobody's time
         finally:
             theirs.close()
             os.close(output_end)

@@ -16,7 +16,7 @@ from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, r
 from amp_lessons.exercises.fp8_linear.cases import ProductsCase, cases
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.small_formats import mistakes
-from amp_lessons.exercises.small_formats.watching import BEHAVIOURS, FORMAT_OF, CastWatch, SeenCast
+from amp_lessons.exercises.small_formats.watching_there import BEHAVIOURS, FORMAT_OF, CastWatch, SeenCast
 from amp_lessons.text.describing import describe
 
 

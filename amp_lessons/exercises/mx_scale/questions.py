@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from amp_lessons.exercises.small_formats.watching import too_large_from
+from amp_lessons.exercises.small_formats.watching_there import too_large_from
 from amp_lessons.formats import FORMATS
 
 ELEMENT = FORMATS["fp8_e4m3"]

@@ -19,7 +19,7 @@ from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.report.common_findings import float_in
 from amp_lessons.exercises.scaled_cast.cases import CastCase, cases
 from amp_lessons.exercises.small_formats import mistakes
-from amp_lessons.exercises.small_formats.watching import BEHAVIOURS, FORMAT_OF
+from amp_lessons.exercises.small_formats.watching_there import BEHAVIOURS, FORMAT_OF
 from amp_lessons.formats import FloatFormat
 
 # --- what values and scale have to stand for, and by which mistake they do not

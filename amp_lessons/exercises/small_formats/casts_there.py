@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from amp_lessons.exercises.bed_there import call
-from amp_lessons.exercises.small_formats.watching import CastWatch
+from amp_lessons.exercises.small_formats.watching_there import CastWatch
 
 
 def cast_as(

@@ -6,7 +6,7 @@ A function is called as the code of its finding. ``what`` says whose scale it is
 from __future__ import annotations
 
 from amp_lessons.audit.findings import Finding, failed
-from amp_lessons.exercises.small_formats.watching import too_large_from
+from amp_lessons.exercises.small_formats.watching_there import too_large_from
 from amp_lessons.formats import FloatFormat
 
 
