@@ -208,8 +208,12 @@ class Worker:
 
     def _gone(self, late: bool = False) -> None:
         self.__exit__()
-        if late or self._status == -signal.SIGXCPU:
+        signalled = self._status == -signal.SIGXCPU  # by its limit, or by its host, which was asked to end it
+        used_s = (time.monotonic() - self._deadline + self.limits.wall_s) * (os.cpu_count() or 1)
+        if late or (signalled and used_s >= self.limits.cpu_s):
             raise Ended("time", f"{self.limits.cpu_s:g} seconds were over", self._where)
+        if signalled:
+            raise Ended("died", "it closed its connection", self._where)
         if self._status < 0:
             raise Ended("died", f"killed by signal {-self._status}", self._where)
         raise Ended("died", f"exit code {self._status}", self._where)
