@@ -30,7 +30,9 @@ def said_of(source: str, exercise_id: str = CODES):
 @pytest.mark.parametrize("exercise", ON_BENCH, ids=lambda each: each.id)
 def test_a_solution_gets_its_points_and_a_stub_none(exercise):
     assert said_of(exercise.solution_source, exercise.id)[2]
-    assert said_of(exercise.stub, exercise.id)[0] == "not_attempted"
+    code, _, passed = said_of(exercise.stub, exercise.id)
+    assert not passed
+    assert (code == "not_attempted") != exercise.is_patient  # whose stub runs, and is wrong
 
 
 @pytest.mark.parametrize(
