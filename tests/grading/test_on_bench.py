@@ -69,7 +69,8 @@ def answer(source: str, limits: Limits):
 
 @needs_namespaces
 @pytest.mark.parametrize(
-    "module", ["shelf", "checking", "bed", "small_formats", f"{CODES}.check", f"{CODES}.solution"]
+    "module",
+    ["shelf", "checking", "bed", "small_formats.mistakes", f"{CODES}.check", f"{CODES}.solution"],
 )
 def test_no_answer_and_no_judge_can_be_imported(module):
     with pytest.raises(Raised, match=r"^(ModuleNotFound|Import)Error"):
