@@ -19,6 +19,16 @@ APPLE = (
         seen_at="https://github.com/pytorch/pytorch/issues/141287",
     ),
     Message(
+        name="no_autocast_on_mps",
+        patterns=(r"User specified an unsupported autocast device_type 'mps'",),
+        meaning="This PyTorch has no autocast on Apple's GPU: it came with 2.5, in fp16, and in 2.6 "
+        "for bf16 too.",
+        cure="Update PyTorch. Else leave autocast out on MPS, with `contextlib.nullcontext()` in its place.",
+        lesson="02",
+        source="torch/amp/autocast_mode.py",
+        seen_at="https://github.com/huggingface/transformers/pull/29439",
+    ),
+    Message(
         name="no_fp64_on_mps",
         patterns=(
             r"Cannot convert a (MPS Tensor to float64 dtype|float64 Tensor to MPS) as the MPS framework",

@@ -34,6 +34,16 @@ AUTOCAST = (
         source=_SOURCE,
     ),
     Message(
+        name="cpu_autocast_in_fp16",
+        patterns=(r"AutocastCPU only support Bfloat16",),
+        meaning="Before PyTorch 2.2 the CPU's autocast took bf16 only, and fp16 was asked of it, often by "
+        "code that was written for a GPU. It is refused even with `enabled=False`.",
+        cure="`dtype=torch.bfloat16` where the device is `cpu`, or PyTorch 2.2 and up, which takes both.",
+        lesson="02",
+        source="C++",
+        seen_at="https://github.com/pytorch/pytorch/issues/115991",
+    ),
+    Message(
         name="no_bf16_on_this_gpu",
         patterns=(r"Current CUDA Device does not support bfloat16",),
         meaning="This GPU has no arithmetic in bf16; those from Ampere on (compute capability 8.0) have.",
@@ -73,6 +83,7 @@ AUTOCAST = (
         "`cuda` (ROCm too), `cpu`, `mps`, `xpu`.",
         lesson="02",
         source=_SOURCE,
+        unless=(r"unsupported autocast device_type 'mps'",),
     ),
     Message(
         name="autocast_device_is_no_string",

@@ -45,7 +45,12 @@ DTYPES = (
         "bits cast the batch too: `x.to(next(model.parameters()).dtype)`.",
         lesson="02",
         source="C++",
-        unless=(r"found input tensor with Double",),
+        unless=(
+            r"found input tensor with Double",
+            # one dtype, on two devices
+            r"Input type \((torch\.|cuda\.|MPS)*([A-Z]\w*?)(Tensor|Type)\) and (weight|bias) type "
+            r"\((torch\.|cuda\.|MPS)*\2(Tensor|Type)\)",
+        ),
     ),
     Message(
         name="norm_of_two_dtypes",
@@ -111,6 +116,18 @@ DTYPES = (
         lesson="02",
         source="C++",
         seen_at="https://github.com/pytorch/pytorch/issues/81876",
+    ),
+    Message(
+        name="out_of_another_dtype",
+        patterns=(r"Expected out tensor to have dtype \S+, but got \S+ instead",),
+        meaning="A result was to be written into a tensor, `out=`, of another dtype, and that does not cast. "
+        "Backward passes written by hand do so when a model in 16 bits has adapters in fp32 (Unsloth's, in "
+        "2024).",
+        cure="Make the tensor with the dtype of the product's inputs, or leave `out=` away. With Unsloth "
+        "update it, or bring adapters and model to one dtype.",
+        lesson="02",
+        source="C++",
+        seen_at="https://github.com/unslothai/unsloth/issues/1184",
     ),
     Message(
         name="result_of_another_dtype",
@@ -193,7 +210,7 @@ RANGES = (
     ),
     Message(
         name="probabilities_not_finite",
-        patterns=(r"probability tensor contains either `inf`, `nan` or element < 0",),
+        patterns=(r"probability tensor contains either `?inf`?, `?nan`? or element < 0",),
         meaning="Sampling got probabilities that are not finite. In 16 bits: logits that overflowed fp16 "
         "(inf minus inf is NaN in softmax), or a row whose every entry is masked.",
         cure="Sample from fp32: `torch.softmax(logits.float(), -1)`. If the logits themselves are not "

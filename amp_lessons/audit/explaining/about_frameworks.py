@@ -118,6 +118,7 @@ DEVICES = (
         patterns=(
             r"At most one of fp16 and bf16 can be True",
             r"bfloat16 and fp16 cannot be enabled at once",
+            r"\bbf(loat)?16 and fp16 modes cannot be simultaneously enabled",
             r"ds (fp16|bf16)\.enabled=\S+ vs hf",
             r"`--mixed_precision` arg cannot be set to `\w+` when `\w+` is set in the DeepSpeed config",
             r"Cannot enable both amp with \(legacy\) fp16 or bfloat16 mode",
@@ -154,6 +155,17 @@ DEVICES = (
         "are any.",
         lesson="07",
         source="vllm/worker/worker.py",
+    ),
+    Message(
+        name="engine_casts_to_fp16",
+        patterns=(r"Casting torch\.bfloat16 to torch\.float16",),
+        meaning="vLLM runs in fp16 a checkpoint that says bf16, because `--dtype` or the program around it "
+        "asks for that. Activations beyond 65,504 become inf there: empty answers, or one sign repeated.",
+        cure="`--dtype bfloat16` on a GPU that has it, from compute capability 8.0 on. On an older one "
+        "compare some answers with `--dtype float32` first.",
+        lesson="11",
+        source="vllm/config/model.py",
+        seen_at="https://github.com/vllm-project/vllm/issues/7561",
     ),
     Message(
         name="engine_without_fp16",
@@ -271,6 +283,18 @@ TRAINERS = (
         cure="Call `fabric.backward(loss)`.",
         lesson="07",
         source="lightning_fabric/wrappers.py",
+    ),
+    Message(
+        name="autocast_around_deepspeed",
+        patterns=(r"torch\.autocast is enabled outside DeepSpeed",),
+        meaning="The loop has `torch.autocast` around DeepSpeed's engine, whose configuration does not ask "
+        "for it. From version 0.17.2 it is an error; later ones warn, and switch it off within the engine.",
+        cure="With DeepSpeed's `bf16` or `fp16` section leave autocast out around the engine, and cast its "
+        'inputs: the weights are in 16 bits. For autocast on fp32 weights write `"torch_autocast": '
+        '{"enabled": true, "dtype": "bfloat16"}` in their place.',
+        lesson="08",
+        source="deepspeed/runtime/torch_autocast.py",
+        seen_at="https://github.com/deepspeedai/DeepSpeed/issues/7529",
     ),
     Message(
         name="amp_check_failed",

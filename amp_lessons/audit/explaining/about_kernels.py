@@ -127,6 +127,18 @@ KERNELS = (
         source="torch/_inductor/compile_fx.py",
     ),
     Message(
+        name="bf16_in_a_triton_kernel",
+        patterns=(r"Feature '[^']*bf16[^']*' requires \.target sm_80",),
+        meaning="Triton has compiled a kernel with bf16 for a GPU older than Ampere (V100, T4, RTX 20), "
+        "which has no instruction for it. PyTorch's own kernels emulate bf16 there; those of "
+        "`torch.compile`, or of a library, do not.",
+        cure="Take fp16, to train with a `GradScaler`. Or keep bf16 without `torch.compile` and without "
+        "that library's kernels; it is slow there.",
+        lesson="05",
+        source="ptxas, for Triton",
+        seen_at="https://github.com/deepspeedai/DeepSpeed/issues/3947",
+    ),
+    Message(
         name="compiler_at_fault",
         patterns=(
             r"Expected device to be set for bf16 support check",
@@ -217,6 +229,19 @@ FLOAT8 = (
         cure="Take bf16 here. FP8 saves memory on such a device, and no time.",
         lesson="09",
         source="C++",
+    ),
+    Message(
+        name="no_product_in_cublaslt",
+        patterns=(r"CUBLAS_STATUS_NOT_SUPPORTED when calling `?cublasLtMatmulAlgoGetHeuristic",),
+        meaning="cuBLASLt has no such product on this GPU, mostly one in FP8. Below compute capability 8.9 "
+        "(A100, RTX 30) there is none, which old versions of PyTorch say in no other words; 12.0 (RTX 50) "
+        "lacks one with a scale per row, and some layouts.",
+        cure="Below 8.9 take bf16. From there on take one scale for each tensor, and the second matrix "
+        "column-major (`weight.t()`). If nothing is in FP8, look whether another CUDA library than "
+        "PyTorch's own is loaded, by `LD_LIBRARY_PATH`.",
+        lesson="09",
+        source="C++",
+        seen_at="https://github.com/pytorch/pytorch/issues/108411",
     ),
     Message(
         name="fp8_attention_scales",

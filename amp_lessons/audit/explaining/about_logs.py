@@ -11,12 +11,13 @@ LOGS = (
             r"'grad_norm': ?'?(nan|inf)\b",
             r"'(train_|eval_)?loss': ?'?(nan|inf)\b",
             r"\b(train_|val_)?loss ?[=:] ?(nan|inf)\b",
-            r"\bgrad(ient)?_norm ?[=:] ?(nan|inf)\b",
+            r"\bgrad(ient)?[_ ]norm ?[=:] ?(nan|inf)\b",
         ),
         meaning="A log line with NaN or inf in it. Which of the two was first decides: gradients alone, now "
         "and then and with a `GradScaler`, are its everyday work; a loss that is NaN (or is logged as "
         "0.0 beside a `grad_norm` of nan, as trainers do that leave NaN out) comes from the forward "
-        "pass, or from weights that are NaN since an earlier step.",
+        "pass, or from weights that are NaN since an earlier step. Without a scaler, as in bf16, a step "
+        "whose gradients are NaN and that is not skipped makes the weights NaN.",
         cure="Find the first line that has it and look at the step before: `torch.isfinite(p).all()` for the "
         "weights, then the batch, above all labels that are all masked. In fp16 take bf16, or "
         "`amp-lessons audit train.py`, which names the first place.",
@@ -30,6 +31,7 @@ LOGS = (
             r"[Nn]on-?finite gradients? ",
             r"[Tt]he grad norm is (nan|-?inf)\. Skipping updating the model",
             r"Skip this batch \d+! ?\(Loss: (inf|nan)",
+            r"Nan grad norm occurs, please check it",
         ),
         meaning="The loop's own check found a gradient or a loss that is inf or NaN. With fp16 and a "
         "`GradScaler` that happens in the first steps and now and then later, because the scale is "
@@ -148,7 +150,7 @@ GPUS = (
         name="two_dtypes_on_mps",
         patterns=(
             r"LLVM ERROR: Failed to infer result type",
-            r"input types '?tensor<\S*f\d+>'? and '?tensor<\S*f\d+>'? are not broadcast compatible",
+            r"tensor<\S*f\d+>'? and '?tensor<\S*f\d+>'? are not broadcast compatible",
         ),
         meaning="Two dtypes met in one operation on Apple's GPU, fp16 and fp32 mostly: Metal's compiler ends "
         "the whole process, and Python gets no exception.",

@@ -35,6 +35,7 @@ QUANTIZED = (
         patterns=(
             r"Expected trailing dimension of mat1 to be divisible by 16",
             r"mat2 shape \(.*\) must be divisible by 16",
+            r"Expected (both dimensions of mat2|self\.size\(1\)) to be divisible by 16",
             r"FP8 execution requires .* divisible by 16",
             r"Tensor dimensions are not compatible for FP8 execution",
         ),
@@ -69,6 +70,20 @@ QUANTIZED = (
         lesson="07",
         source="bitsandbytes/functional.py",
         seen_at="https://github.com/bitsandbytes-foundation/bitsandbytes/issues/1525",
+        unless=(r"quantization only supports 16/32-bit floats, but got torch\.float8",),
+    ),
+    Message(
+        name="quantized_from_fp8",
+        patterns=(
+            r"Blockwise( 4bit)? (de)?quantization only supports 16/32-bit floats, but got torch\.float8",
+        ),
+        meaning="bitsandbytes quantizes weights in fp16, bf16 or fp32, and these are in FP8: the checkpoint "
+        "is, or an option has cast them (ComfyUI's `--fp8_e4m3fn-unet`).",
+        cure="Leave that option out, or load the checkpoint that is in 16 bits, and quantize that. An FP8 "
+        "one is cast before, `weight.to(torch.bfloat16)`, times its scale where it has one.",
+        lesson="07",
+        source="bitsandbytes/functional.py",
+        seen_at="https://github.com/comfyanonymous/ComfyUI_bitsandbytes_NF4/pull/21",
     ),
     Message(
         name="integers_have_no_gradient",
@@ -147,6 +162,7 @@ FLOAT8_DEVICES = (
             r"Float8 dynamic (activation )?quantization (is only supported on|requires) CUDA",
             r"insufficient for FP8 mixed precision training",
             r"FP8 quantized models is only supported on GPUs with compute capability",
+            r"FP8 models require a GPU with Compute Capability",
             r"quantization method fp8 is not supported for the current GPU",
         ),
         meaning="This GPU has no tensor cores for the format. FP8 with one scale per tensor needs compute "
@@ -165,12 +181,14 @@ FLOAT8_DEVICES = (
         patterns=(
             r"type fp8\w+ not supported in this architecture",
             r"fp8e4nv data type is not supported on CUDA arch",
+            r"f8e4m3nv is only supported on compute capability",
         ),
         meaning="A Triton kernel was to be compiled for an FP8 format that this GPU cannot convert. "
         "`fp8e4nv` is Triton's name for `torch.float8_e4m3fn`; it needs compute capability 8.9 (Ada, "
         "Hopper), and the message lists the formats that are left.",
         cure="Take the checkpoint in bf16, or one in 8 or 4 bits of integers (AWQ, GPTQ). For a KV cache "
-        "in FP8 take `fp8_e5m2`, which older GPUs convert. In code that is compiled, cast outside of it.",
+        "in FP8 take `fp8_e5m2`, which older GPUs convert. In code that is compiled, cast outside of it. "
+        "Where 90 is asked of an Ada GPU (8.9), Triton is too old: update PyTorch.",
         lesson="09",
         source="triton/language/core.py",
         seen_at="https://github.com/vllm-project/vllm/issues/17581",

@@ -159,12 +159,12 @@ OPTIMIZERS = (
     ),
     Message(
         name="average_in_another_dtype",
-        patterns=(r"expected dtype \S+ for `(end|weight)` but got dtype",),
+        patterns=(r"expected dtype \S+ for `?(end|weight)`?,? but got (dtype )?\w",),
         meaning="`lerp` was given two dtypes. Moving averages do that whose copy is in fp32 and whose "
         "model is in 16 bits, and Adam, when `half()` came after it had made its state in fp32.",
         cure="Cast to the average's dtype, `average.lerp_(weight.to(average.dtype), 1 - decay)`, and keep "
         "the average itself in fp32: in 16 bits it stops moving. Cast a model before its optimizer is "
-        "made, not after.",
+        "made, not after. A `weight` that is a tensor is cast in the same way.",
         lesson="04",
         source="C++",
         seen_at="https://github.com/LoganBooker/prodigy-plus-schedule-free/issues/10",

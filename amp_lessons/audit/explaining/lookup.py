@@ -17,6 +17,7 @@ from amp_lessons.audit.explaining.about_attention import ATTENTION
 from amp_lessons.audit.explaining.about_autocast import AUTOCAST, COMPILING
 from amp_lessons.audit.explaining.about_dtypes import DTYPES, RANGES
 from amp_lessons.audit.explaining.about_frameworks import DEVICES, IMAGES, SCALERS, TRAINERS
+from amp_lessons.audit.explaining.about_jax import JAX
 from amp_lessons.audit.explaining.about_kernels import FLOAT8, KERNELS, TF32
 from amp_lessons.audit.explaining.about_logs import CASTS, GPUS, LOGS, SHARDS, SWITCHES
 from amp_lessons.audit.explaining.about_quantized import FLOAT8_DEVICES, QUANTIZED
@@ -61,6 +62,7 @@ MESSAGES: tuple[Message, ...] = (
     *GPUS,
     *SHARDS,
     *CASTS,
+    *JAX,
 )
 
 

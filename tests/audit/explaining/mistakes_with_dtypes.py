@@ -202,6 +202,11 @@ DTYPES = (
         lambda: X.masked_scatter(X > 0, HALF),
         lambda: X.masked_scatter(X > 0, X),
     ),
+    Mistake(
+        "out_of_another_dtype",
+        lambda: torch.mm(SQUARE.half(), SQUARE.half(), out=torch.empty(4, 4)),
+        lambda: torch.mm(SQUARE.half(), SQUARE.half(), out=torch.empty(4, 4, dtype=torch.float16)),
+    ),
     Mistake("result_of_another_dtype", lambda: X.long().add_(HALF), lambda: X.clone().add_(HALF)),
     Mistake("two_16_bit_formats", lambda: _joined(X.bfloat16()), lambda: _joined(X.bfloat16().float())),
     Mistake("loss_of_two_dtypes", lambda: _loss(cast=False), lambda: _loss(cast=True)),

@@ -438,4 +438,74 @@ FRAMEWORKS = (
     # NCCL and gloo, through PyTorch
     ("sent_in_a_format_unknown", "RuntimeError: Unconvertible NCCL type Float8_e4m3fn"),
     ("sent_in_a_format_unknown", "ProcessGroupGloo.cpp:2009: Invalid scalar type"),
+    # A field trial on public reports, 29 November 2026: PyTorch's shapes for FP8 in compiled code
+    ("fp8_size", "Expected both dimensions of mat2 to be divisible by 16 but got torch.Size([768, 2])"),
+    # Triton, before version 3 and on GPUs before Ampere
+    ("fp8_in_a_triton_kernel", "Conversion from/to f8e4m3nv is only supported on compute capability >= 90"),
+    (
+        "bf16_in_a_triton_kernel",
+        "Internal Triton PTX codegen error: \nptxas /tmp/compile-ptx-src-9e79cc, line 59; error   : Feature "
+        "'.bf16' requires .target sm_80 or higher",
+    ),
+    (
+        "bf16_in_a_triton_kernel",
+        "error   : Feature 'cvt with .f32.bf16' requires .target sm_80 or higher",
+    ),
+    # A node of ComfyUI, bitsandbytes
+    (
+        "fp8_recipe_for_newer_gpu",
+        "ERROR: FP8 models require a GPU with Compute Capability 8.9 or higher (e.g., RTX 4090).",
+    ),
+    (
+        "quantized_from_fp8",
+        "Blockwise quantization only supports 16/32-bit floats, but got torch.float8_e4m3fn",
+    ),
+    # Megatron-DeepSpeed, InternEvo
+    ("nan_in_a_log_line", "| loss scale: 1.0 | grad norm: nan | actual seqlen:  2048 |"),
+    ("own_check_of_gradients", "Nan grad norm  occurs, please check it."),
+    # Metal
+    ("two_dtypes_on_mps", "tensor<1x77x1xf16>' and 'tensor<1xf32>' are not broadcast compatible"),
+    # DeepSpeed 0.17.2, and later; its configuration
+    (
+        "autocast_around_deepspeed",
+        "torch.autocast is enabled outside DeepSpeed, but not in the DeepSpeed config. Please enable",
+    ),
+    (
+        "autocast_around_deepspeed",
+        "torch.autocast is enabled outside DeepSpeed but disabled within the DeepSpeed engine. If you are",
+    ),
+    ("two_precisions_at_once", "bfloat16 and fp16 modes cannot be simultaneously enabled"),
+    # vLLM
+    ("engine_casts_to_fp16", "WARNING config.py:1563] Casting torch.bfloat16 to torch.float16."),
+    # JAX of 2024 and 0.10.2; XLA
+    (
+        "lax_of_two_dtypes",
+        "lax.select requires arguments to have the same dtypes, got float32, float16. (Tip:",
+    ),
+    (
+        "lax_of_two_dtypes",
+        "lax.dot_general requires arguments to have the same dtypes, got float32, bfloat16.",
+    ),
+    (
+        "branches_of_two_dtypes",
+        "true_fun and false_fun output must have identical types, got\n({'BERT_0': {'bias': 'DIFFERENT "
+        "ShapedArray(bfloat16[512]) vs. ShapedArray(float32[512])'}})",
+    ),
+    (
+        "branches_of_two_dtypes",
+        "cond branches must have equal output types but they differ.\nThe output of true_fun at path ['x'] "
+        "has type float32[3] but the corresponding output of false_fun has type bfloat16[3], so the dtypes "
+        "do not match.",
+    ),
+    (
+        "branches_of_two_dtypes",
+        "The input carry c has type bfloat16[3] but the corresponding output carry component has type "
+        "float32[3], so the dtypes do not match.",
+    ),
+    (
+        "xla_of_two_dtypes",
+        "Seen floating point types of different precisions in %add.281 = f32[16384,768]{1,0} "
+        "add(f32[16384,768]{1,0} %dot.276, bf16[16384,768]{1,0} %broadcast.280), but mixed precision is "
+        "disallowed.",
+    ),
 )

@@ -122,6 +122,26 @@ REPORTED = (
             "Expected query, key and value to all be of dtype: {Half, BFloat16}. Got Query dtype: float, "
             "Key dtype",
         ),
+        ("probabilities_not_finite", "probability tensor contains either inf, nan or element < 0"),
+        ("no_autocast_on_mps", "User specified an unsupported autocast device_type 'mps'"),
+        (
+            "cpu_autocast_in_fp16",
+            "Currently, AutocastCPU only support Bfloat16 as the autocast_cpu_dtype",
+        ),
+        ("average_in_another_dtype", "expected dtype float for end but got dtype c10::BFloat16."),
+        (
+            "average_in_another_dtype",
+            "expected dtype torch.bfloat16 for weight, but got torch.float32",
+        ),
+        (
+            "no_product_in_cublaslt",
+            "CUDA error: CUBLAS_STATUS_NOT_SUPPORTED when calling `cublasLtMatmulAlgoGetHeuristic( ltHandle, "
+            "computeDesc.descriptor(), Adesc.descriptor()",
+        ),
+        (
+            "layer_of_another_dtype",
+            "Input type (torch.cuda.FloatTensor) and weight type (torch.cuda.HalfTensor) should be the same",
+        ),
         ("integers_have_no_gradient", "only Tensors of floating point dtype can require gradients"),
         (
             "layer_of_another_dtype",
