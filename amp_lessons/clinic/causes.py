@@ -95,8 +95,9 @@ PAST_SCALER = End(
     + "print([(finding.code, str(finding.message)) for finding in seen.report.findings])",
 )
 FP16_ADAM = End(
-    "The weights are fp16, and Adam computes in their dtype: its eps of 10⁻⁸ is zero there, and so are the "
-    "squares of small gradients. It divides by zero, and a step on finite gradients makes inf or NaN.",
+    "The weights are fp16, and Adam computes in their dtype, unless it is fused: its eps of 10⁻⁸ is zero "
+    "there, and so are the squares of small gradients. It divides by zero, and a step on finite gradients "
+    "makes inf or NaN.",
     "Keep fp32 weights, with autocast and a scaler. (A scaler refuses the gradients of fp16 weights.) If "
     "weights must have 16 bits, let it be bf16.",
     "07",
@@ -253,15 +254,17 @@ NOT_AMP = End(
 # --- ends: it rises, though nothing is NaN
 TOO_FAST = End(
     "It is hardly the precision: the learning rate is too high, the warm-up too short, or Adam, after a "
-    "quiet time, makes a step of up to three times the learning rate from one large gradient.",
+    "quiet time, makes a step of up to three times the learning rate from one large gradient, and its "
+    "momentum goes on: some 25 times in all.",
     "A lower rate or a longer warm-up; clip by the norm of the true gradients; β₂ = 0.95, which forgets "
     "sooner. Look at the batch before the jump.",
     "06",
     "p = torch.nn.Parameter(torch.zeros(1))\n"
     "adam = torch.optim.Adam([p], lr=1.0)\n"
-    "for gradient in [0.0] * 1000 + [1.0]:\n"
-    "    p.grad = torch.full((1,), gradient)\n    adam.step()\n"
-    "print(f'one gradient after 1,000 zeros: {-p.item():.1f} times the learning rate')",
+    "for step in range(1101):  # one gradient after a thousand zeros, and a hundred zeros after it\n"
+    "    p.grad = torch.full((1,), float(step == 1000))\n    adam.step()\n"
+    "    if step in (1000, 1100):\n"
+    "        print(f'after step {step + 1}: {-p.item():.1f} times the learning rate')",
 )
 TOO_COARSE = End(
     "Numbers in 16 bits are too coarse somewhere: logits of the attention or of the head that have grown, a "
@@ -289,7 +292,8 @@ PARTED = End(
     "import torch.distributed as dist\n\n"
     "rank = dist.get_rank() if dist.is_initialized() else 0\n"
     "train()\n"
-    "print('rank', rank, sum(p.detach().double().sum().item() for p in model.parameters()))",
+    "whole = [p.full_tensor() if hasattr(p, 'full_tensor') else p for p in model.parameters()]\n"
+    "print('rank', rank, sum(p.detach().double().sum().item() for p in whole))",
 )
 WEIGHED = End(
     "A mean is no mean: ranks with unequal numbers of images or tokens count as equals, a sum was not "
@@ -347,17 +351,18 @@ FP8_OUTLIERS = End(
 )
 FP8_SMALL = End(
     "The products are too small to pay for their casts, the casts are not fused, or a side is no multiple of "
-    "16, which the kernels refuse.",
+    "16, which torchao's kernels refuse (MXFP8 asks for 32).",
     "Compile the model, or take Transformer Engine's fused modules; leave out small layers, and those "
     "whose sides do not fit. Lesson 09 says which recipe for which GPU.",
     "09",
     "inputs = batch[0]\n"
     "rows = (inputs[..., 0] if inputs.is_floating_point() else inputs).numel()  # tokens, of token ids\n"
-    "print(rows, 'rows: refused' if rows % 16 else 'rows')\n"
+    "print(rows, 'rows: no multiple of 16' if rows % 16 else 'rows')\n"
     "for name, layer in model.named_modules():\n"
     "    if isinstance(layer, torch.nn.Linear):\n"
     "        sides = tuple(layer.weight.shape)\n"
-    "        print(name, sides, 'refused' if any(n % 16 for n in sides) else 'small' * (min(sides) < 1024))",
+    "        odd = any(n % 16 for n in sides)\n"
+    "        print(name, sides, 'no multiple of 16' if odd else 'small' * (min(sides) < 1024))",
 )
 
 # --- ends: slow, or full

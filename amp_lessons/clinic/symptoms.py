@@ -62,7 +62,7 @@ _TO_THE_LAST_DIGIT = _ask(
 _DO_THE_WEIGHTS_MOVE = _ask(
     "How far do the weights move in a few steps, and how far in an fp32 run? Keep before = "
     "p.detach().float().clone(), then print (p.float() - before).norm() / before.norm() and "
-    "(p != before).float().mean(); p.norm() may stay while the weights turn.",
+    "(p != before).float().mean(), of shards with p.full_tensor(); p.norm() may stay while the weights turn.",
     {
         "not at all, and the loss scale falls": _ask(
             "Where does it go?",
@@ -206,7 +206,8 @@ SYMPTOMS = _ask(
             },
         ),
         "it is worse on several GPUs than on one": _ask(
-            "Print a parameter's dtype, and a checksum of the weights, on each rank. Are they the same?",
+            "Print a parameter's dtype, and a checksum of the whole weights, on each rank; under FSDP2 of "
+            "p.full_tensor(), for shards differ by design. Are they the same?",
             {
                 "no, the ranks have parted": causes.PARTED,
                 "the shards are bf16 or fp16": causes.HALF_WEIGHTS,

@@ -225,7 +225,7 @@ def _rates() -> Table:
         for name in _GPUS
     )
     note = "Ridge: operations a byte beyond which products bound; n x n in 16 bits has n/3."
-    return _noted(Table.of(rows, "Rates: teraflops per second of dense products, by data sheet"), note)
+    return _noted(Table.of(rows, "Rates: TFLOP/s of dense products, by data sheet"), note)
 
 
 def _rate(sheet: measure.DataSheet, precision: str) -> str:
