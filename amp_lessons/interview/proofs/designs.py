@@ -34,7 +34,7 @@ class _FusedNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        return _Normalised.apply(x, self.weight)  # type: ignore[no-untyped-call]
+        return _Normalised.apply(x, self.weight)
 
 
 class _Block(nn.Module):
