@@ -26,7 +26,7 @@ from torch import Tensor
 from amp_lessons._base.worker.client import Ended, Limits, Raised, Worker
 from amp_lessons._base.worker.host import Connection, HostEndedError, host
 from amp_lessons._base.worker.plain import Handle, Other
-from amp_lessons.audit.findings import Finding, failed, note
+from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.exercises import shelf
 from amp_lessons.exercises.attempt import Rejected
 from amp_lessons.exercises.report import common_findings
@@ -45,7 +45,6 @@ PRELOAD = (
     "cloudpickle",
 )
 _THERE = "amp_lessons.exercises.bed_there"
-_MANY_CHARACTERS = 100_000
 _LONGEST_PRINTED = 2000
 
 
@@ -110,14 +109,7 @@ class LearnersFunction:
             raise Rejected(said_of(raised, about)) from None
         returned = _as_told(told)
         if returned.left:
-            raise Rejected(
-                failed(
-                    "leaves_state_behind",
-                    f"after your code returned, this was left behind: {', '.join(returned.left)}; everything "
-                    "that runs later would be affected",
-                    "use a with statement, which puts the setting back even when an exception is raised",
-                )
-            )
+            raise Rejected(common_findings.leaving(returned.left))
         _give_back(args, returned.args)
         return returned
 
@@ -127,7 +119,7 @@ class LearnersFunction:
         told = self.worker.call(f"{_THERE}:call_each", Handle(self.number), given)
         results = told.get("results") if isinstance(told, dict) else None
         if not isinstance(results, list) or (told["raised"] is None and len(results) != len(given)):
-            raise Rejected(ended("your code answered in the place of the check"))
+            raise Rejected(common_findings.ended("your code answered in the place of the check"))
         if told["raised"] is not None:
             raise Rejected(said_of(as_raised(told["raised"]), about(len(results))))
         return results
@@ -151,7 +143,7 @@ def as_raised(told: Any) -> Raised:
 def _as_told(told: Any) -> _Returned:
     """Read what came from the worker; whatever it is, its parts have the types that they should."""
     if not isinstance(told, dict) or not isinstance(told.get("args"), list):
-        raise Rejected(ended("your code answered in the place of the check"))
+        raise Rejected(common_findings.ended("your code answered in the place of the check"))
     left, called = (
         [str(each) for each in told[name]] if isinstance(told.get(name), list) else []
         for name in ("left", "operations")
@@ -195,32 +187,8 @@ def said_of(raised: Raised, about: str = "") -> Finding:
     if raised.kinds[0] == "NotImplementedError" and raised.by_statement:
         return common_findings.NOT_ATTEMPTED
     first = next(iter(raised.text.strip().splitlines()), "")[:300]
-    place = f" ({raised.line})" if raised.line else ""
-    context = f" {about}" if about else ""
-    return failed(
-        "raised",
-        f"your code raised {': '.join(filter(None, [raised.kinds[0], first]))}{place}{context}",
-        "run your code outside the check to see the whole traceback",
-    )
-
-
-def ended(detail: str) -> Finding:
-    """Report code that ended the process it ran in."""
-    return failed(
-        "process_ended",
-        f"your code ended the process it ran in ({detail}); the notebook's kernel was not affected",
-        "return a value, or raise an exception; if you did not end it on purpose, it may have run out of "
-        "memory",
-    )
-
-
-def _out_of_time(error: Ended, limits: Limits) -> Finding:
-    where = _line_of(error.where)
-    return failed(
-        "time_limit",
-        f"your code was still running after {limits.cpu_s:g} seconds{where}",
-        "look for a loop that never ends; on these small problems a right solution takes well under a second",
-    )
+    error = ": ".join(filter(None, [raised.kinds[0], first]))
+    return common_findings.raised_as(error, raised.line, about)
 
 
 def _line_of(where: str) -> str:
@@ -230,7 +198,7 @@ def _line_of(where: str) -> str:
         if rest and not any(place in file for place in ("site-packages", "/amp_lessons/", "/lib/python")):
             number = rest.split()[0]
             source = linecache.getline(file, int(number)).strip() if number.isdigit() else ""
-            return f"; it was at line {number}" + (f": {source}" if source else "")
+            return f"line {number}" + (f": {source}" if source else "")
     return ""
 
 
@@ -287,32 +255,21 @@ def judged(
     except Raised as raised:
         said = [said_of(raised)]
     except Ended as error:
-        said = [_out_of_time(error, limits) if error.how == "time" else ended(error.detail)]
+        late = error.how == "time"
+        where = _line_of(error.where)
+        said = [
+            common_findings.out_of_time(limits.cpu_s, where) if late else common_findings.ended(error.detail)
+        ]
     except HostEndedError:
         raise
     except Exception as error:  # a mistake in the check, or an answer in a form that ours never have
-        said = [_checker_failed(error)]
-    said += _about_output(worker.characters)
+        said = [common_findings.checker_failed(error)]
+    said += common_findings.about_output(worker.characters)
     return {
         "findings": [astuple(each) for each in said if isinstance(each, Finding)],
         "comparisons": [astuple(each) for each in said if isinstance(each, SideBySide)],
         "printed": worker.text[:_LONGEST_PRINTED],
     }
-
-
-def _checker_failed(error: Exception) -> Finding:
-    return failed(
-        "checker_failed",
-        f"the check itself could not cope with this attempt: {type(error).__name__}: {error}",
-        "this is a mistake in the course, not in your code; please report it with the code you checked",
-    )
-
-
-def _about_output(characters: int) -> list[Finding]:
-    if characters < _MANY_CHARACTERS:
-        return []
-    message = f"your code printed {characters:,} characters; the report shows the first few"
-    return [note("prints_a_lot", message, "print once per epoch, not once per batch or value")]
 
 
 def judge(

@@ -123,20 +123,11 @@ def conduct(run: Run, when: str) -> Iterator[Finding]:
     """Find an exception, what no attempt may do, and a function that ran nothing."""
     told = run.told
     if told["patched"]:
-        yield failed(
-            "patches_torch",
-            f"your code replaced {', '.join(told['patched'][:3])}: every later cell would use yours",
-            "write your own function or subclass instead of assigning to PyTorch's",
-        )
+        yield common_findings.patching(told["patched"])
     if told["raised"]:
         yield _raised(run, when)
     if told["left"]:
-        yield failed(
-            "leaves_state_behind",
-            f"after your code returned, this was left behind: {', '.join(told['left'])}; everything that "
-            "runs later would be affected",
-            "use a with statement, which puts the setting back even when an exception is raised",
-        )
+        yield common_findings.leaving(told["left"])
     if told["history"]["kind"] in ("generator", "coroutine"):
         why = "the function contains yield or async, so that calling it ran nothing"
         yield _wrong_type(f"a {told['history']['kind']}: {why}")
@@ -150,12 +141,7 @@ def _raised(run: Run, when: str) -> Finding:
     if kinds[0] == "NotImplementedError" and raised.by_statement:
         raise Rejected(common_findings.NOT_ATTEMPTED)
     if "Exception" not in kinds:
-        return failed(
-            "ends_or_blocks_the_process",
-            f"your code called exit(), or raised {kinds[0]}, which would end the notebook's kernel; the "
-            "check did not let it",
-            "return a value, or raise an exception; nothing a training loop does needs such a call",
-        )
+        return common_findings.blocking(f"called exit(), or raised {kinds[0]}")
     if any(dtype != torch.float32 for dtype in run.told["weight_dtypes"]):
         finding = catalogue.precision.half_parameters()
     elif "does not require grad" in text or (not run.seen and run.told["without_graph"]):
@@ -390,12 +376,8 @@ def _updates(run: Run) -> Iterator[Finding]:
             along, length = map(sum, zip(*(window.rounding() for window in run.windows), strict=True))
         if length and not _LEAST_ROUNDING < along / length < 2.0:
             half = dtype_name(run.problem.dtype)
-            yield failed(
-                "no_autocast",
-                f"the updates have {along / length:.0%} of the rounding that forward passes in {half} "
-                "leave in them",
-                "run model(inputs) and loss_fn under torch.autocast, in dtype",
-            )
+            share = f"{along / length:.0%} of the rounding that {half} leaves in updates"
+            yield catalogue.precision.no_autocast(f"by {share}, the forward pass", half)
 
 
 def not_scaled(run: Run) -> Iterator[Finding]:

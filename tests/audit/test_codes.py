@@ -32,6 +32,10 @@ SEVERAL_WORDINGS = {
 }
 
 
+# ``exercises/loops.py`` says the same; it goes with the last exercises that are not on the bench
+REPLACED = "exercises/training_loops/"
+
+
 class Made(NamedTuple):
     """A place where a finding is made: by which function, with which code."""
 
@@ -101,7 +105,8 @@ def test_meanings_are_half_a_sentence_each():
 def test_a_mistake_that_several_modules_find_is_worded_in_one():
     modules = defaultdict(set)
     for each in made():
-        if each.maker != "passed":  # what holds is said in each exercise's own words
+        own_words = each.maker == "passed"  # what holds is said in each exercise's
+        if not own_words and not each.module.startswith(REPLACED):
             modules[each.code].add(each.module)
     several = {code: places for code, places in modules.items() if len(places) > 1}
     again = {code: sorted(places) for code, places in several.items() if code not in SEVERAL_WORDINGS}

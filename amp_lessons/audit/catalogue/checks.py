@@ -22,6 +22,7 @@ only_checked(
     signature="it cannot be called as the stub can",
     time_limit="the learner's code ran longer than the check allows",
     process_ended="the learner's code ended the process it ran in",
+    not_taken_along="the learner's code cannot be taken to the process in which it is checked",
     ends_or_blocks_the_process="a call that would end, copy or block the process was refused",
     patches_torch="something of PyTorch was replaced",
     leaves_state_behind="a setting of the process was left changed",

@@ -507,6 +507,7 @@ only_checked(
     scale_not_halved="the scale was not halved after an overflow",
     gradients_vanished="gradients too small for fp16 became zero",
     not_divided_by_scale="weights moved by gradients that were still scaled",
+    update_rounded="an update was computed in fp16, which has no number so small",
     masters_rounded="an update below the last bit of fp16 was lost",
     step_elsewhere="the weights moved elsewhere than the gradient takes them",
     overflow_applied="weights moved although a gradient was not finite",

@@ -6,7 +6,7 @@ import contextlib
 import dis
 import inspect
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from numbers import Integral, Real
 from typing import Any
 
@@ -18,6 +18,7 @@ from amp_lessons.audit.findings import Finding, failed, note, todo
 from amp_lessons.exercises.containment.sandbox import Outcome
 from amp_lessons.text.describing import describe
 
+_MANY_CHARACTERS = 100_000
 NOT_ATTEMPTED = todo("write the body, then run the check again")
 
 
@@ -85,38 +86,93 @@ def _raised_by_statement(error: BaseException) -> bool:
 def misconduct(outcome: Outcome) -> Finding | None:
     """Report what no attempt may do: end the process, patch PyTorch, leave its settings changed."""
     if outcome.refused:
-        return failed(
-            "ends_or_blocks_the_process",
-            f"your code called {', '.join(dict.fromkeys(outcome.refused))}, which would end, copy or block "
-            "the notebook's kernel; the check did not let it",
-            "return a value, or raise an exception; nothing a training loop does needs such a call",
-        )
+        return blocking(f"called {', '.join(dict.fromkeys(outcome.refused))}")
     if outcome.patched:
-        return failed(
-            "patches_torch",
-            f"your code replaced {', '.join(outcome.patched[:3])}; the check put back the original, because "
-            "every later cell would have used yours",
-            "write your own function or subclass instead of assigning to PyTorch's",
-        )
+        return patching(outcome.patched)
     if outcome.left_behind and outcome.error is None:
-        return failed(
-            "leaves_state_behind",
-            f"after your code returned, this was left behind: {', '.join(outcome.left_behind)}; everything "
-            "that runs later would be affected",
-            "use a with statement, which puts the setting back even when an exception is raised",
-        )
+        return leaving(outcome.left_behind)
     return None
+
+
+def blocking(what: str) -> Finding:
+    """Report code that would end, copy or block its process, by ``what`` it did."""
+    return failed(
+        "ends_or_blocks_the_process",
+        f"your code {what}, which would end, copy or block the notebook's kernel; the check did not let it",
+        "return a value, or raise an exception; nothing a training loop does needs such a call",
+    )
+
+
+def patching(names: Sequence[str]) -> Finding:
+    """Report that these parts of PyTorch were replaced."""
+    return failed(
+        "patches_torch",
+        f"your code replaced {', '.join(names[:3])}: every later cell would have used yours",
+        "write your own function or subclass instead of assigning to PyTorch's",
+    )
+
+
+def leaving(what: Sequence[str]) -> Finding:
+    """Report settings that the learner's code has left changed."""
+    return failed(
+        "leaves_state_behind",
+        f"after your code returned, this was left behind: {', '.join(what)}; everything that runs later "
+        "would be affected",
+        "use a with statement, which puts the setting back even when an exception is raised",
+    )
 
 
 def raised(outcome: Outcome, doing: str = "") -> Finding:
     """Report an exception of the learner's code, with the line it came from."""
-    place = f" ({outcome.where})" if outcome.where else ""
+    return raised_as(exception(outcome), outcome.where, doing)
+
+
+def raised_as(error: str, where: str, doing: str = "") -> Finding:
+    """Report an ``error``, in words, that the learner's code raised at a line, "" where none is known."""
+    place = f" ({where})" if where else ""
     context = f" {doing}" if doing else ""
     return failed(
         "raised",
-        f"your code raised {exception(outcome)}{place}{context}",
+        f"your code raised {error}{place}{context}",
         "run your code outside the check to see the whole traceback",
     )
+
+
+def out_of_time(limit_s: float, where: str) -> Finding:
+    """Report code that was still running after ``limit_s`` seconds, at a line, "" where none is known."""
+    place = f"; it was at {where}" if where else ""
+    return failed(
+        "time_limit",
+        f"your code was still running after {limit_s:g} seconds{place}",
+        "look for a loop that never ends; on these small problems a right solution takes well under a second",
+    )
+
+
+def ended(how: str) -> Finding:
+    """Report code that ended the process it ran in; ``how`` says by which signal or exit code."""
+    return failed(
+        "process_ended",
+        f"your code ended the process it ran in ({how}); the notebook's kernel was not affected",
+        "return a value, or raise an exception; if you did not end it on purpose, it may have run out of "
+        "memory",
+    )
+
+
+def checker_failed(error: Exception) -> Finding:
+    """Report a mistake in the check, which must read as one, and must not become a traceback."""
+    return failed(
+        "checker_failed",
+        f"the check itself could not cope with this attempt: {describe(error)}",
+        "this is a mistake in the course, not in your code; please report it with the code you checked",
+    )
+
+
+def about_output(characters: int) -> list[Finding]:
+    """Remark on very much that was printed."""
+    if characters < _MANY_CHARACTERS:
+        return []
+    message = f"your code printed {characters:,} characters; the report shows the first few"
+    return [note("prints_a_lot", message, "print once per epoch, not once per batch or value")]
 
 
 def inputs_changed(what: str, hint: str) -> Finding:

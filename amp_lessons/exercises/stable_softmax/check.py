@@ -129,12 +129,15 @@ def _require_form(softmax: Any, logsumexp: Any, case: Case) -> None:
 
 
 _EXP_IN_FP32 = 1e-4  # next to 1000 neighbours in fp32 are 6e-5 apart, and exp makes a relative error of that
+_NEIGHBOURS = 2.0**-22  # of a score, twice that: a logsumexp is rounded as well before it is subtracted
 
 
 def _require_near(seen: Tensor, right: Tensor, case: Case, what: str) -> None:
     """Reject what is further off than one rounding to its dtype, and than exp of a difference in fp32."""
     info = torch.finfo(seen.dtype)
-    tolerance = _EXP_IN_FP32 + info.eps / 2  # what rounding to nearest costs
+    largest = float(case.scores.double().abs().nan_to_num(0, 0, 0).max())
+    exp_in_fp32 = max(_EXP_IN_FP32, _NEIGHBOURS * largest)
+    tolerance = exp_in_fp32 + info.eps / 2  # what rounding to nearest costs
     if torch.allclose(seen.double(), right, rtol=tolerance, atol=info.smallest_normal * info.eps):
         return
     at = (seen.double() - right).abs().nan_to_num(torch.inf).argmax()
