@@ -35,8 +35,10 @@ def out_of_sight():
     """
     gc.collect()
     gc.freeze()
-    torch.optim.optimizer._global_optimizer_pre_hooks.clear()
-    torch.optim.optimizer._global_optimizer_post_hooks.clear()
+    optimizer = sys.modules.get("torch.optim.optimizer")
+    if optimizer is not None:
+        optimizer._global_optimizer_pre_hooks.clear()
+        optimizer._global_optimizer_post_hooks.clear()
 
 
 @pytest.fixture(scope="session")
