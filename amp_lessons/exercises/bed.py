@@ -202,27 +202,6 @@ def _line_of(where: str) -> str:
     return ""
 
 
-# --- suspects: mistakes that make the wrong answers
-
-
-@dataclass(frozen=True)
-class Suspect:
-    """A known mistake: ``answer`` makes what it gives for a case; who gives the same has made it."""
-
-    finding: Callable[[str], Finding]
-    answer: Callable[[Any], Any]
-
-
-def suspected(
-    suspects: Sequence[Suspect], cases: Sequence[Any], found: Sequence[Any], same: Callable[[Any, Any], bool]
-) -> Suspect | None:
-    """Return the first suspect that gives the learner's answers to all cases."""
-    for suspect in suspects:
-        if all(same(seen, suspect.answer(case)) for case, seen in zip(cases, found, strict=True)):
-            return suspect
-    return None
-
-
 def described(value: Any) -> str:
     """Put into words what came back."""
     return f"{value}" if isinstance(value, Other) else describe(value)

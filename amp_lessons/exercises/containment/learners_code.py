@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-import linecache
-import sysconfig
-import traceback
 from collections.abc import Callable
-from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
-
-import torch
-
-_NOT_THE_LEARNERS = (
-    str(Path(__file__).resolve().parents[2]),
-    str(Path(torch.__file__).resolve().parent.parent),
-    sysconfig.get_path("stdlib"),
-    "<frozen",
-)
 
 
 def enter(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -39,12 +26,3 @@ def is_learners(frame: FrameType | None) -> bool:
         if frame is not None and frame.f_code is enter.__code__:
             return True
     return False
-
-
-def innermost_line(trace: TracebackType | None) -> str:
-    """Name the innermost line of the learner's own code in a traceback: "line 7: scaler.step()"."""
-    frames = [f for f in traceback.extract_tb(trace) if not f.filename.startswith(_NOT_THE_LEARNERS)]
-    if not frames or frames[-1].lineno is None:
-        return ""
-    source = linecache.getline(frames[-1].filename, frames[-1].lineno).strip()
-    return f"line {frames[-1].lineno}: {source}" if source else f"line {frames[-1].lineno}"

@@ -20,6 +20,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+from amp_lessons._base.worker.lines import innermost_line
 from amp_lessons.exercises.containment import learners_code
 from amp_lessons.exercises.containment.process_state import Snapshot, neutral
 from amp_lessons.exercises.containment.stand_ins import BoundedText, captured, not_compiling, refusing
@@ -100,13 +101,13 @@ def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Outcome:
         value = learners_code.enter(function, *args, **kwargs)
     except BaseException as caught:
         if session.stopped_by(caught):
-            session.stopped_at = learners_code.innermost_line(caught.__traceback__)
+            session.stopped_at = innermost_line(caught.__traceback__)
             raise
         error, text = caught, _first_line(caught)
     finally:
         left_behind, patched = snapshot.restore()
     session.safe_point()
-    where = learners_code.innermost_line(error.__traceback__) if error is not None else ""
+    where = innermost_line(error.__traceback__) if error is not None else ""
     refused = tuple(session.refused[refused_before:])
     return Outcome(value, error, text, where, tuple(left_behind), tuple(patched), refused)
 
