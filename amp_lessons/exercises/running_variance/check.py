@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
+from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject
+from amp_lessons.exercises.attempt import Rejected, reject
+from amp_lessons.exercises.bed import LearnersFunction, described, function
 from amp_lessons.exercises.report import common_findings
-from amp_lessons.text.describing import describe
 
 _MEAN_WITHIN, _VARIANCE_WITHIN = 1e-5, 1e-2
 
 
-def check(attempt: Attempt) -> Iterator[Finding]:
+_THERE = "amp_lessons.exercises.running_variance.blocks_there:call"
+
+
+def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Let blocks of many kinds be read once, and hold what is returned against fp64."""
-    function = attempt.function(iter([torch.ones(1)]))
-    for numbers in _cases():
-        mean, variance = _returned(function, numbers)
+    running_variance = function(worker, "running_variance", [])
+    for numbers in _cases(draw):
+        mean, variance = _returned(running_variance, numbers)
         _require_mean(mean, numbers)
         _require_variance(variance, numbers)
     yield passed("one_pass", "mean and variance came from one pass, in which no block was kept")
@@ -39,8 +41,6 @@ class Numbers:
     what: str
     all: Tensor
     lengths: tuple[int, ...]
-    kept: list[int] = field(default_factory=list)
-    read: int = 0
 
     @property
     def mean(self) -> float:
@@ -52,21 +52,13 @@ class Numbers:
         """The variance of all, in fp64."""
         return float(self.all.double().var(correction=0))
 
-    def blocks(self) -> Iterator[Tensor]:
-        """Yield block after block, and note which are still there when they should no longer be."""
-        given: list[weakref.ref[Tensor]] = []
-        for block in self.all.split(self.lengths):
-            self.kept += [i for i, ref in enumerate(given[:-1]) if ref() is not None]
-            fresh = block.clone()
-            given.append(weakref.ref(fresh))
-            self.read += 1
-            yield fresh
-            del fresh
+    @property
+    def blocks(self) -> list[Tensor]:
+        """The blocks that they come in."""
+        return list(self.all.split(self.lengths))
 
 
-def _cases() -> list[Numbers]:
-    draw = torch.Generator().manual_seed(0)
-
+def _cases(draw: torch.Generator) -> list[Numbers]:
     def normal(count: int) -> Tensor:
         return torch.randn(count, generator=draw)
 
@@ -84,37 +76,17 @@ def _cases() -> list[Numbers]:
     ]
 
 
-_INTO_PYTHON = ("item", "tolist", "__float__", "numpy", "__array__")
-
-
-class _Wide(TorchFunctionMode):
-    """Notice what leaves fp32 for more digits."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen = ""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        name = getattr(func, "__name__", "")
-        if name in _INTO_PYTHON:
-            self.seen = self.seen or f"{name}() took numbers out of a tensor, and Python's are fp64"
-        if isinstance(result, Tensor) and result.dtype == torch.float64:
-            self.seen = self.seen or "a tensor in fp64 was made"
-        return result
-
-
-def _returned(function: LearnersFunction, numbers: Numbers) -> tuple[Tensor, Tensor]:
+def _returned(running_variance: LearnersFunction, numbers: Numbers) -> tuple[Tensor, Tensor]:
     """Return what was returned, two numbers in fp32; anything else is rejected, and so is how it was made."""
-    with _Wide() as wide:
-        returned = function(numbers.blocks(), about=f"for {numbers.what}")
-    if wide.seen:
+    told, _ = running_variance.called_by(_THERE, *numbers.blocks, about=f"for {numbers.what}")
+    returned, wide, kept, read = told
+    if wide:
         reject(
             "state_in_fp64",
-            f"{wide.seen}: more digits only hide the problem",
+            f"{wide}: more digits only hide the problem",
             "keep the state in tensors of fp32",
         )
-    if numbers.kept:
+    if kept:
         raise Rejected(
             common_findings.blocks_kept(
                 "a block was still kept when the one after the next was read: all of them do not fit into "
@@ -122,15 +94,15 @@ def _returned(function: LearnersFunction, numbers: Numbers) -> tuple[Tensor, Ten
                 "go on with what the state needs of a block, and let the block go",
             )
         )
-    if numbers.read < len(numbers.lengths):
+    if read < len(numbers.lengths):
         reject(
             "blocks_unread",
-            f"{numbers.read} of {len(numbers.lengths)} blocks were read",
+            f"{read} of {len(numbers.lengths)} blocks were read",
             "read the blocks to their end",
         )
     if not (isinstance(returned, tuple | list) and len(returned) == 2 and all(map(_is_number, returned))):
         seen = (
-            ", ".join(map(describe, returned)) if isinstance(returned, tuple | list) else describe(returned)
+            ", ".join(map(described, returned)) if isinstance(returned, tuple | list) else described(returned)
         )
         raise Rejected(
             common_findings.wrong_return_type(
