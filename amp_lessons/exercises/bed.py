@@ -16,7 +16,7 @@ import secrets
 import socket
 import sys
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
@@ -78,13 +78,18 @@ class LearnersFunction:
         return returned.result, returned.noticed
 
     def called_by(
-        self, there: str, *args: Any, about: str = "", extra: tuple[Any, ...] = ()
+        self,
+        there: str,
+        *args: Any,
+        about: str = "",
+        kwargs: Mapping[str, Any] | None = None,
+        extra: tuple[Any, ...] = (),
     ) -> tuple[Any, bool]:
         """Let ``there``, "module:function", call it; return the result, and whether that noticed something.
 
-        It is given the function, its arguments, none by name, and ``extra``, and returns what ``call`` does.
+        It is given the function, its arguments, ``kwargs`` and ``extra``, and returns what ``call`` does.
         """
-        returned = self._returned(args, {}, about, there, extra)
+        returned = self._returned(args, dict(kwargs or {}), about, there, extra)
         return returned.result, returned.noticed
 
     def exception(self, *args: Any) -> Raised | None:
@@ -182,10 +187,10 @@ def function(worker: Worker, name: str, *args: Any, number: int = 0, **kwargs: A
     return LearnersFunction(worker, name, number)
 
 
-def said_of(raised: Raised, about: str = "") -> Finding:
-    """Report an exception of the learner's code, or that it is still the stub."""
+def said_of(raised: Raised, about: str = "", part: str = "") -> Finding:
+    """Report an exception of the learner's code, or that it, or a ``part`` of it, is still the stub."""
     if raised.kinds[0] == "NotImplementedError" and raised.by_statement:
-        return common_findings.NOT_ATTEMPTED
+        return common_findings.unfinished(part) if part else common_findings.NOT_ATTEMPTED
     first = next(iter(raised.text.strip().splitlines()), "")[:300]
     error = ": ".join(filter(None, [raised.kinds[0], first]))
     return common_findings.raised_as(error, raised.line, about)

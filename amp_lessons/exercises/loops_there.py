@@ -2,7 +2,7 @@
 
 Out come numbers and names only: at each training loss the weights and inputs, how backward began, what was
 called after it and with which gradients. What each update should have been, the judge computes outside.
-Nothing that is replaced here is put back: the process ends with the check.
+A judge lets the solution train by the same code in its own process: what is replaced here is put back.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FunctionType
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
@@ -34,9 +35,8 @@ with autocast.cuda_rules():  # read once by whoever imports this: the host of al
     pass
 
 _TORCH = str(Path(torch.__file__).parent)
-Given = dict[
-    str, Any
-]  # what the judge says of a problem: weights, batches, lr, factor, offset, epochs, dtype
+# what the judge says of a problem: weights, batches, lr, factor, offset, epochs, dtype
+Given = dict[str, Any]
 
 
 class Net(nn.Module):
@@ -198,9 +198,6 @@ def _scale(scaler: torch.amp.GradScaler) -> float:
 
 def train(loop: Callable[..., Any], given: Given) -> dict[str, Any]:
     """Let the loop train, and return what was written down, whatever it raises."""
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    torch.compiler.set_stance("force_eager")
     log = Log()
     model = Net(log)
     with torch.no_grad():
@@ -209,9 +206,8 @@ def train(loop: Callable[..., Any], given: Given) -> dict[str, Any]:
     optimizer = torch.optim.SGD(model.parameters(), lr=given["lr"])
     batches = [tuple(batch) for batch in given["batches"]]
     settings = _settings(optimizer)
-    spy(log)
     returned, raised = None, None
-    with autocast.cuda_rules():
+    with _quietly(), spying(log), autocast.cuda_rules():
         before, methods = left(), _methods()
         try:
             loss_fn = Loss(log, given["factor"], given["offset"])
@@ -219,7 +215,8 @@ def train(loop: Callable[..., Any], given: Given) -> dict[str, Any]:
             returned = loop(*arguments, device_type="cpu", dtype=given["dtype"], **given["options"])
         except BaseException as error:
             raised = told(error)
-        after = left()
+        after, methods_after = left(), _methods()
+        told_of_history = history(returned)
     return {
         "raised": raised,
         "seen": log.seen,
@@ -232,11 +229,22 @@ def train(loop: Callable[..., Any], given: Given) -> dict[str, Any]:
         "settings_kept": _settings(optimizer) == settings,
         "batches": [list(batch) for batch in batches],
         "left": [name for name, value in before.items() if after[name] != value],
-        "patched": [name for name, value in _methods().items() if methods.get(name) is not value],
+        "patched": [name for name, value in methods_after.items() if methods.get(name) is not value],
         "cuda": sorted(log.cuda),
         "old_spellings": sorted(log.old_spellings),
-        "history": history(returned),
+        "history": told_of_history,
     }
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Run without warnings, compilers and threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with warnings.catch_warnings(), torch.compiler.set_stance("force_eager"):
+        warnings.simplefilter("ignore")
+        yield
+    torch.set_num_threads(threads)
 
 
 def history(returned: Any) -> dict[str, Any]:
@@ -306,32 +314,41 @@ def audited(loop: Callable[..., Any], given: Given, train_by: str) -> list[list[
 _log: list[Log] = []  # the one that is written to
 
 
-def spy(log: Log) -> None:
+@contextlib.contextmanager
+def spying(log: Log) -> Iterator[None]:
     """Let the calls of scalers, optimizers and clipping be noted in ``log``, and "cuda" mean this device."""
-    first = not _log
     _log[:] = [log]
-    if not first:
-        return
-    scaler = torch.amp.GradScaler
-    scaler.__init__ = _made(scaler.__init__, "GradScaler", 0)  # type: ignore[method-assign]
-    autocasts = torch.amp.autocast_mode.autocast
-    autocasts.__init__ = _made(autocasts.__init__, "autocast", 0)  # type: ignore[method-assign]
-    for name in ("scale", "unscale_", "step", "update"):
-        setattr(scaler, name, _noted(getattr(scaler, name), name))
-    for cleared in (torch.optim.Optimizer, nn.Module):
-        setattr(cleared, "zero_grad", _cleared(cleared.zero_grad))  # noqa: B010
-    for moved in (Tensor, nn.Module):
-        setattr(moved, "to", _moved(moved.to))  # noqa: B010
-        setattr(moved, "cuda", _stayed)  # noqa: B010
-    clip = clip_grad._clip_grads_with_norm_
+    scaler, autocasts = torch.amp.GradScaler, torch.amp.autocast_mode.autocast
+    hooks = (
+        register_optimizer_step_pre_hook(lambda o, a, k: _log[0].call("optimizer.step", o)),
+        register_optimizer_step_post_hook(lambda o, a, k: _log[0].call("stepped", o)),
+    )
+    with contextlib.ExitStack() as stack:
 
+        def replace(owner: Any, name: str, by: Any) -> None:
+            stack.enter_context(mock.patch.object(owner, name, by))
+
+        replace(scaler, "__init__", _made(scaler.__init__, "GradScaler", 0))
+        replace(autocasts, "__init__", _made(autocasts.__init__, "autocast", 0))
+        for name in ("scale", "unscale_", "step", "update"):
+            replace(scaler, name, _noted(getattr(scaler, name), name))
+        for cleared in (torch.optim.Optimizer, nn.Module):
+            replace(cleared, "zero_grad", _cleared(cleared.zero_grad))
+        for moved in (Tensor, nn.Module):
+            replace(moved, "to", _moved(moved.to))
+            replace(moved, "cuda", _stayed)
+        replace(clip_grad, "_clip_grads_with_norm_", _clipped(clip_grad._clip_grads_with_norm_))
+        yield
+    for hook in hooks:
+        hook.remove()
+
+
+def _clipped(original: Callable[..., Any]) -> Callable[..., Any]:
     def clipped(parameters: Any, max_norm: float, total_norm: Tensor, *args: Any, **kwargs: Any) -> None:
-        _log[0].call("clip", clip, norm=float(total_norm), limit=float(max_norm))
-        clip(parameters, max_norm, total_norm, *args, **kwargs)
+        _log[0].call("clip", original, norm=float(total_norm), limit=float(max_norm))
+        original(parameters, max_norm, total_norm, *args, **kwargs)
 
-    clip_grad._clip_grads_with_norm_ = clipped
-    register_optimizer_step_pre_hook(lambda o, a, k: _log[0].call("optimizer.step", o))
-    register_optimizer_step_post_hook(lambda o, a, k: _log[0].call("stepped", o))
+    return clipped
 
 
 def _noted(original: Callable[..., Any], name: str) -> Callable[..., Any]:

@@ -2,40 +2,107 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
+from amp_lessons._base.worker.client import Worker
+from amp_lessons._base.worker.plain import Handle
 from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed, first, note, passed
-from amp_lessons.audit.recorder.replacing import replaced
-from amp_lessons.exercises.attempt import Attempt, Rejected, callable_with, outcome_of, reject, require_none
-from amp_lessons.exercises.loss_scaler.scenarios import (
-    LARGE,
-    OVERFLOWS,
-    SCENARIOS,
-    Iteration,
-    NoGraphError,
-    NoMethodError,
-    Scenario,
-    step_through,
-)
-from amp_lessons.exercises.report import common_findings
+from amp_lessons.exercises.attempt import Rejected, reject, require_none
+from amp_lessons.exercises.bed import LearnersFunction, as_raised, described, function, said_of
+from amp_lessons.exercises.loss_scaler import scaler_there
+from amp_lessons.exercises.loss_scaler.scaler_there import LARGE, OVERFLOWS
 from amp_lessons.exercises.report.common_findings import float_in, remark_on_type
 from amp_lessons.exercises.report.results import SideBySide
-from amp_lessons.exercises.watching.tape import device_type
-from amp_lessons.text.describing import describe
+
+_THERE = scaler_there.__name__
 
 
-def check(attempt: Attempt) -> Iterator[Finding | SideBySide]:
+@dataclass(frozen=True)
+class Scenario:
+    """What a scaler is made with, and one entry per iteration.
+
+    An entry is ``"."`` for a clean iteration, ``"u"`` for a clean one with an explicit ``unscale_``, ``"c"``
+    for one in which gradients are clipped after that, ``"large"`` for one in which two of them are ``LARGE``,
+    or a kind of overflow. ``beside_another`` says that in each of them a second scaler is made, and goes
+    through an overflow of its own.
+    """
+
+    settings: dict[str, Any]
+    events: tuple[str, ...]
+    beside_another: bool = False
+
+
+# six clean iterations in a row grow twice, the last overflows bring the scale below 1
+_UPS_AND_DOWNS = ". u . . inf . . nan u c . . . . -inf inf . . . last inf . clip ."
+SCENARIOS = (
+    Scenario(
+        {"init_scale": 8.0, "growth_factor": 4.0, "backoff_factor": 0.25, "growth_interval": 3},
+        tuple(_UPS_AND_DOWNS.split()),
+    ),
+    # grows with every iteration, beyond 2**24, where some let it stop, and 2**32
+    Scenario(
+        {"init_scale": 16.0, "growth_factor": 16.0, "backoff_factor": 0.25, "growth_interval": 1},
+        (".",) * 8,
+    ),
+    Scenario(
+        {"init_scale": 4.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 2},
+        (".", "u", ".", "clip", ".", "c", "u"),
+        beside_another=True,
+    ),
+    Scenario(
+        {"init_scale": 1.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 3},
+        (".", "large"),  # the last: it takes the weights where nothing can be seen to move them
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """What could be seen in one iteration, as ``scaler_there.step_through`` tells, and its kind."""
+
+    event: str
+    loss: float
+    loss_after: float
+    scaled_loss: float
+    unscaled: Tensor | None
+    moved: Tensor
+    left: Tensor
+    true_gradient: Tensor
+    replaced: bool
+    scale_before: float
+    scale_kept: Any
+    scale_after_step: Any
+    scale_after: Any
+    steps: int
+
+    @property
+    def overflowed(self) -> bool:
+        """Whether a gradient was inf or NaN."""
+        return self.event in OVERFLOWS
+
+
+# what an iteration with an overflow puts into a gradient, in words
+_WORDS = {
+    "inf": "inf",
+    "-inf": "-inf",
+    "nan": "nan",
+    "last": "inf in another parameter group",
+    "clip": "inf when unscale_ was called, and clipped afterwards",
+}
+
+
+def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySide]:
     """Take the scaler through overflows and clean iterations, beside PyTorch's."""
-    _require_class(attempt.value)
+    made = _required_class(worker)
     remarks: list[Finding] = []
-    timelines = [_require_the_same_as_pytorchs(attempt.value, scenario, remarks) for scenario in SCENARIOS]
+    timelines = [_require_the_same_as_pytorchs(made, scenario, remarks) for scenario in SCENARIOS]
     yield passed("scale", "the loss is multiplied by the scale")
     yield passed(
         "unscale",
@@ -54,37 +121,39 @@ def check(attempt: Attempt) -> Iterator[Finding | SideBySide]:
     yield from timelines[0]
 
 
-def _require_class(attempt: Any) -> None:
-    if not inspect.isclass(attempt):
+def _required_class(worker: Worker) -> LearnersFunction:
+    seen = worker.call(f"{_THERE}:no_class", Handle(0))
+    if seen:
         reject(
             "not_a_class",
-            f"the check was given {describe(attempt)}, not the class LossScaler",
+            f"the check was given {seen}, not the class LossScaler",
             "pass the class itself, without making an instance",
         )
-    callable_with(attempt, "LossScaler", **SCENARIOS[0].settings)
+    return function(worker, "LossScaler", **SCENARIOS[0].settings)
 
 
 def _require_the_same_as_pytorchs(
-    attempt: type, scenario: Scenario, remarks: list[Finding]
+    made: LearnersFunction, scenario: Scenario, remarks: list[Finding]
 ) -> tuple[SideBySide, ...]:
     """Return the scales of both, iteration by iteration; add what is to be remarked to ``remarks``."""
-    seen = _iterations(attempt, scenario)
     right = _pytorchs(scenario)
+    seen = _iterations(made, scenario, right)
     timeline = _timeline(right, seen)
     found = first(_all_mistakes(seen, right))
     if found is not None:
         if scenario.beside_another:
             found = _by_another(found)
         elif scenario is not SCENARIOS[0]:
-            found = _by_an_earlier(attempt) or found
+            found = _by_an_earlier(made) or found
         require_none([found], *timeline)
     remarks += remarks_on(seen)
     return timeline
 
 
 def _pytorchs(scenario: Scenario) -> list[Iteration]:
-    scaler = torch.amp.GradScaler(device_type(), **scenario.settings)
-    return step_through(lambda: scaler, scenario.events, [])
+    scaler = torch.amp.GradScaler("cpu", **scenario.settings)
+    seen = scaler_there.step_through(lambda: scaler, scenario.events, [])
+    return [Iteration(event, **each) for event, each in zip(scenario.events, seen, strict=True)]
 
 
 def _all_mistakes(seen: list[Iteration], right: list[Iteration]) -> Iterator[Finding]:
@@ -92,9 +161,10 @@ def _all_mistakes(seen: list[Iteration], right: list[Iteration]) -> Iterator[Fin
         yield from mistakes(seen, count, theirs)
 
 
-def _by_an_earlier(attempt: type) -> Finding | None:
+def _by_an_earlier(made: LearnersFunction) -> Finding | None:
     """Find what is wrong where a scaler of the same settings was right, which was the first to be made."""
-    again = first(_all_mistakes(_iterations(attempt, SCENARIOS[0]), _pytorchs(SCENARIOS[0])))
+    right = _pytorchs(SCENARIOS[0])
+    again = first(_all_mistakes(_iterations(made, SCENARIOS[0], right), right))
     if again is None:
         return None
     return failed(
@@ -117,58 +187,44 @@ _KEEP_IN_SELF = (
 )
 
 
-def _iterations(attempt: type, scenario: Scenario) -> list[Iteration]:
-    def another() -> None:
-        if scenario.beside_another:
-            step_through(lambda: attempt(**SCENARIOS[0].settings), ["inf"], [])
-
-    borrowed: list[str] = []
-    progress: list[str] = []
-    with replaced(torch.amp.GradScaler, "__init__", lambda original: _noticed(original, borrowed)):
-        outcome = outcome_of(
-            step_through,
-            lambda: attempt(**scenario.settings),
-            scenario.events,
-            progress,
-            another,
-            part=lambda: progress[-1] if len(progress) > 1 else "",
-        )
+def _iterations(made: LearnersFunction, scenario: Scenario, right: list[Iteration]) -> list[Iteration]:
+    told, borrowed = made.called_by(
+        f"{_THERE}:iterations",
+        kwargs=scenario.settings,
+        extra=(list(scenario.events), SCENARIOS[0].settings if scenario.beside_another else None),
+    )
     if borrowed:
         reject(
             "uses_grad_scaler",
             "the class leaves its work to torch.amp.GradScaler",
             "write the five methods with plain tensor operations; that is the exercise",
         )
-    if isinstance(outcome.error, NoMethodError):
-        _reject_no_method(outcome.error.instead)
-    if isinstance(outcome.error, NoGraphError):
-        raise Rejected(
-            wrong_scaled_loss(f"{outcome.error}, from which backward() cannot reach the parameters")
-        )
-    if outcome.error is not None:
-        where = f"in or after {progress[-1]}, iteration {progress.count('update') + 1}"
-        raise Rejected(common_findings.raised(outcome, where))
-    return list(outcome.value)
+    if told["kind"] == "no_method":
+        _reject_no_method(told["words"])
+    if told["kind"] == "no_graph":
+        words = told["words"]["scale"]
+        raise Rejected(wrong_scaled_loss(f"{words}, from which backward() cannot reach the parameters"))
+    if told["raised"] is not None:
+        (doing,) = told["doing"]
+        where = f"in or after {doing}, iteration {told['iteration']}"
+        part = "" if doing.startswith("LossScaler(") else doing
+        raise Rejected(said_of(as_raised(told["raised"]), where, part))
+    return [
+        Iteration(theirs.event, **{**each, "true_gradient": theirs.true_gradient})
+        for theirs, each in zip(right, told["iterations"], strict=True)
+    ]
 
 
-def _reject_no_method(instead: dict[str, Any]) -> NoReturn:
-    for name, value in instead.items():
-        if value is not None:
+def _reject_no_method(instead: dict[str, str]) -> NoReturn:
+    for name, words in instead.items():
+        if words:
             reject(
                 "method_hidden",
-                f"scaler.{name} is no method but {describe(value)}: what self.{name} was set to hides the "
+                f"scaler.{name} is no method but {words}: what self.{name} was set to hides the "
                 "method of the same name",
                 f"give one of the two another name, as self._{name.strip('_')} for what is remembered",
             )
     reject("method_missing", f"the class has no method {', '.join(instead)}", "write all five methods")
-
-
-def _noticed(original: Any, borrowed: list[str]) -> Any:
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-        borrowed.append(type(self).__name__)
-        original(self, *args, **kwargs)
-
-    return __init__
 
 
 def _timeline(right: list[Iteration], seen: list[Iteration]) -> tuple[SideBySide, ...]:
@@ -244,7 +300,7 @@ def wrong_scaled_loss(returned: str) -> Finding:
 
 
 def _no_number(value: Any) -> Finding:
-    return failed("get_scale", f"get_scale() returned {describe(value)}, not a float", "return the scale")
+    return failed("get_scale", f"get_scale() returned {described(value)}, not a float", "return the scale")
 
 
 def _changing_the_loss(mine: Iteration, scale: float) -> Iterator[Finding]:
@@ -306,7 +362,7 @@ def skipped_step_clears_gradients() -> Finding:
 def _stepping_on_overflow(mine: Iteration) -> Iterator[Finding]:
     if not mine.steps and not mine.moved.any():
         return
-    what = f"the optimizer stepped although a gradient was {OVERFLOWS[mine.event].words}"
+    what = f"the optimizer stepped although a gradient was {_WORDS[mine.event]}"
     if mine.event == "clip":
         yield failed(
             "overflow_clipped_away",

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from amp_lessons.exercises.watching.tape import device_type
 from amp_lessons.formats.dtypes import dtype_name
 
 
@@ -64,34 +63,36 @@ class BlocksCase:
         return 5e-5 + len(self.lengths) * largest * 2.0**-24
 
 
-def cases() -> Iterator[BlocksCase]:
+def cases(draw: torch.Generator) -> Iterator[BlocksCase]:
     """Yield what to try, from the simplest to the last corner."""
     for dtype in (torch.bfloat16, torch.float16):
-        yield _drawn("scores that grow from block to block", 1, dtype, rise=6.0)
-        yield _drawn("scores that fall from block to block", 2, dtype, rise=-150.0)
-        yield _drawn("one row of scores", 3, dtype, rows=(), rise=2.0)
-        yield _drawn("blocks of a single key", 4, dtype, lengths=(1, 1, 1), rise=1.0)
-        yield _drawn("a single block", 5, dtype, lengths=(24,))
-        yield _drawn("scores around 300", 6, dtype, offset=300.0)
-        yield _drawn("scores around -300", 7, dtype, offset=-300.0)
-        yield _drawn("scores of several heads", 8, dtype, rows=(2, 3, 5), lengths=(9, 17, 4), rise=3.0)
-        yield _drawn("many blocks of like scores", 9, dtype, rows=(4,), lengths=(64,) * 64, spread=0.3, d=4)
-        yield _masked(10, dtype)
+        yield _drawn("scores that grow from block to block", draw, dtype, rise=6.0)
+        yield _drawn("scores that fall from block to block", draw, dtype, rise=-150.0)
+        yield _drawn("one row of scores", draw, dtype, rows=(), rise=2.0)
+        yield _drawn("blocks of a single key", draw, dtype, lengths=(1, 1, 1), rise=1.0)
+        yield _drawn("a single block", draw, dtype, lengths=(24,))
+        yield _drawn("scores around 300", draw, dtype, offset=300.0)
+        yield _drawn("scores around -300", draw, dtype, offset=-300.0)
+        yield _drawn("scores of several heads", draw, dtype, rows=(2, 3, 5), lengths=(9, 17, 4), rise=3.0)
+        yield _drawn(
+            "many like blocks of scores", draw, dtype, rows=(4,), lengths=(64,) * 64, spread=0.3, d=4
+        )
+        yield _masked(draw, dtype)
     for dtype in (torch.bfloat16, torch.float16):
-        yield replace(_drawn("scores that grow from block to block", 1, dtype, rise=6.0), autocast=True)
-        yield replace(_masked(10, dtype), autocast=True)
+        yield replace(_drawn("scores that grow from block to block", draw, dtype, rise=6.0), autocast=True)
+        yield replace(_masked(draw, dtype), autocast=True)
 
 
-def poisoned() -> BlocksCase:
+def poisoned(draw: torch.Generator) -> BlocksCase:
     """Return blocks in which a single score of the first row is NaN."""
-    case = _drawn("blocks with a NaN among the scores", 11, torch.bfloat16)
+    case = _drawn("blocks with a NaN among the scores", draw, torch.bfloat16)
     case.scores[0, 20] = torch.nan
     return case
 
 
 def _drawn(
     name: str,
-    seed: int,
+    draw: torch.Generator,
     dtype: torch.dtype,
     *,
     rows: tuple[int, ...] = (16,),
@@ -102,17 +103,16 @@ def _drawn(
     d: int = 8,
 ) -> BlocksCase:
     """Draw scores that ``rise`` by so much per block; the values of a column have one sign."""
-    draw = torch.Generator().manual_seed(seed)
     steps = torch.repeat_interleave(torch.arange(len(lengths)) - len(lengths) / 2, torch.tensor(lengths))
     scores = torch.randn(*rows, sum(lengths), generator=draw) * spread + offset + rise * steps
     signs = torch.tensor([1.0, -1.0]).repeat(d // 2)
     values = (torch.rand(sum(lengths), d, generator=draw) + 0.25) * signs
-    return BlocksCase(name, scores.to(device_type(), dtype), values.to(device_type(), dtype), lengths)
+    return BlocksCase(name, scores.to(dtype), values.to(dtype), lengths)
 
 
-def _masked(seed: int, dtype: torch.dtype) -> BlocksCase:
+def _masked(draw: torch.Generator, dtype: torch.dtype) -> BlocksCase:
     """Draw scores of which rows do not see a first, a middle, a last block, or anything."""
-    case = _drawn("scores with a mask of -inf", seed, dtype, rise=1.0)
+    case = _drawn("scores with a mask of -inf", draw, dtype, rise=1.0)
     for row, hidden in enumerate((slice(0, 16), slice(16, 32), slice(48, 55), slice(0, 48), slice(None))):
         case.scores[row, hidden] = -torch.inf
     case.scores[5, ::2] = -torch.inf

@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
+from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, outcome_of, reject
+from amp_lessons.exercises.attempt import Rejected, reject
+from amp_lessons.exercises.bed import LearnersFunction, as_raised, described, function, said_of
 from amp_lessons.exercises.online_softmax.cases import BlocksCase, cases, poisoned
-from amp_lessons.exercises.online_softmax.hand_out import HandOut
 from amp_lessons.exercises.report import common_findings
-from amp_lessons.text.describing import describe
 
 _HELD = 1 / 3  # of all bytes: a loop over 64 blocks holds a fifth of them at most, copies in fp64 included
 _MANY = 64
+_THERE = "amp_lessons.exercises.online_softmax.hand_out_there:call"
 
 
-def check(attempt: Attempt) -> Iterator[Finding]:
+def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Hand out the blocks of each case once; what becomes of them is compared with fp64."""
-    online_softmax = attempt.function(iter(()))
-    for case in cases():
-        result, blocks = _result(online_softmax, case)
-        _require_right(result, case, blocks, online_softmax)
-    _require_visible(online_softmax, poisoned())
+    online_softmax = function(worker, "online_softmax", [])
+    for case in cases(draw):
+        result, rounded_by = _result(online_softmax, case)
+        _require_right(result, case, rounded_by, online_softmax)
+    _require_visible(online_softmax, poisoned(draw))
     yield passed("one_pass", "every block was taken once, and let go before many others came")
     yield passed("whole_softmax", "the result is that of a softmax over all scores, whatever their order")
     yield passed("masked_blocks", "hidden blocks count nothing, and a row that sees no key gives zeros")
@@ -37,32 +37,22 @@ def check(attempt: Attempt) -> Iterator[Finding]:
     )
 
 
-def _result(online_softmax: LearnersFunction, case: BlocksCase) -> tuple[Tensor, HandOut]:
-    """Return what the attempt makes of a case's blocks, and what was seen meanwhile; reject misuse."""
-    blocks, what = HandOut(case), f"for {case.what}"
-
-    def watched() -> Any:
-        with blocks, _autocast(case):
-            return online_softmax.function(blocks)
-
-    outcome = outcome_of(watched)
-    blocks.take_back()
-    if blocks.changed:
+def _result(online_softmax: LearnersFunction, case: BlocksCase) -> tuple[Tensor, str]:
+    """Return what the attempt makes of a case's blocks, and what rounded to 16 bits; reject misuse."""
+    what = f"for {case.what}"
+    dtype = case.scores.dtype if case.autocast else None
+    seen, _ = online_softmax.called_by(_THERE, *case.blocks(), about=what, extra=(dtype,))
+    if seen["changed"]:
         raise Rejected(
             common_findings.inputs_changed("scores or values of a block", "scores.float() is a new tensor")
         )
-    if blocks.asked_again:
+    if seen["asked_again"]:
         _reject_second_pass(what)
-    if outcome.error is not None:  # of sums over nothing, perhaps: a second pass has been named by now
-        raise Rejected(common_findings.raised(outcome, what))
-    if len(case.lengths) >= _MANY and blocks.most_held > _HELD * case.nbytes:
-        _reject_kept(blocks, case)
-    return _require_tensor(outcome.value, case), blocks
-
-
-def _autocast(case: BlocksCase) -> Any:
-    dtype = case.scores.dtype
-    return torch.autocast(case.scores.device.type, dtype) if case.autocast else nullcontext()
+    if seen["raised"] is not None:  # of sums over nothing, perhaps: a second pass has been named by now
+        raise Rejected(said_of(as_raised(seen["raised"]), what))
+    if len(case.lengths) >= _MANY and seen["most_held"] > _HELD * case.nbytes:
+        _reject_kept(seen["most_held"], case)
+    return _require_tensor(seen["returned"], case), str(seen["rounded_by"])
 
 
 def _reject_second_pass(what: str) -> NoReturn:
@@ -74,10 +64,10 @@ def _reject_second_pass(what: str) -> NoReturn:
     )
 
 
-def _reject_kept(blocks: HandOut, case: BlocksCase) -> NoReturn:
+def _reject_kept(most_held: int, case: BlocksCase) -> NoReturn:
     raise Rejected(
         common_findings.blocks_kept(
-            f"for {case.what}, {blocks.most_held:,} bytes were in memory when a block was asked for, and all "
+            f"for {case.what}, {most_held:,} bytes were in memory when a block was asked for, and all "
             f"blocks together have {case.nbytes:,}: what was to be avoided is a row as long as the text",
             "keep three things between blocks: the largest score, the sum of exponentials, the weighted "
             "values",
@@ -91,7 +81,7 @@ def _require_tensor(result: Any, case: BlocksCase) -> Tensor:
         raise Rejected(
             common_findings.wrong_return_type(
                 f"an fp32 tensor of shape {shape} was",
-                f"{describe(result)}, for {case.what}",
+                f"{described(result)}, for {case.what}",
                 "scores.float() begins it, and amax(-1, keepdim=True) keeps the shapes together; who "
                 "called may round the result, once",
             )
@@ -103,16 +93,16 @@ def _require_tensor(result: Any, case: BlocksCase) -> Tensor:
 
 
 def _require_right(
-    result: Tensor, case: BlocksCase, blocks: HandOut, online_softmax: LearnersFunction
+    result: Tensor, case: BlocksCase, rounded_by: str, online_softmax: LearnersFunction
 ) -> None:
     if not _is_near(result, case.result(), case):
         _require_empty_rows(result, case)
         if case.autocast and _is_right_without_autocast(online_softmax, case):
-            _reject_autocast(case, blocks)
+            _reject_autocast(case, rounded_by)
         if not result.isfinite().all():
-            _reject_not_finite(result, case, blocks)
+            _reject_not_finite(result, case, rounded_by)
         _require_no_other_formula(result, case)
-        _reject_inexact(result, case, blocks)
+        _reject_inexact(result, case, rounded_by)
 
 
 def _is_near(seen: Tensor, wanted: Tensor, case: BlocksCase) -> bool:
@@ -144,16 +134,16 @@ def _is_right_without_autocast(online_softmax: LearnersFunction, case: BlocksCas
     return _is_near(result, case.result(), case)
 
 
-def _reject_autocast(case: BlocksCase, blocks: HandOut) -> NoReturn:
+def _reject_autocast(case: BlocksCase, rounded_by: str) -> NoReturn:
     reject(
         "product_cast_back",
-        f"for {case.what}, the result is off, and right without autocast: {blocks.rounded_by} gave 16 bits, "
+        f"for {case.what}, the result is off, and right without autocast: {rounded_by} gave 16 bits, "
         "for autocast casts what a matrix product is given, whatever you had cast before",
         "switch autocast off around the computation, for the device that the scores are on",
     )
 
 
-def _reject_not_finite(result: Tensor, case: BlocksCase, blocks: HandOut) -> NoReturn:
+def _reject_not_finite(result: Tensor, case: BlocksCase, rounded_by: str) -> NoReturn:
     if case.scores.isinf().any():
         reject(
             "masked_block_nan",
@@ -161,8 +151,8 @@ def _reject_not_finite(result: Tensor, case: BlocksCase, blocks: HandOut) -> NoR
             "none, its largest score is -inf, and -inf - (-inf) is NaN",
             "begin with the lowest finite number of fp32 as the largest score",
         )
-    if blocks.rounded_by:
-        _reject_state_in_half(case, blocks, "not finite")
+    if rounded_by:
+        _reject_state_in_half(case, rounded_by, "not finite")
     reject(
         "exponents_overflow",
         f"for {case.what}, the result is not finite: an exponential overflowed, or all of them became 0",
@@ -219,7 +209,7 @@ def _only_values_rescaled(case: BlocksCase) -> tuple[str, Tensor, str, str]:
 
 def _summed(case: BlocksCase, rescale_total: bool, rescale_weighted: bool) -> Tensor:
     """Add up a case's blocks in fp64 without one or both of the factors."""
-    largest = total = weighted = torch.zeros((), dtype=torch.float64, device=case.scores.device)
+    largest = total = weighted = torch.zeros((), dtype=torch.float64)
     largest = largest + torch.finfo(torch.float64).min
     for scores, values in case.blocks():
         before, largest = largest, torch.maximum(largest, scores.double().amax(-1, keepdim=True))
@@ -252,10 +242,10 @@ def _last_alone(case: BlocksCase) -> tuple[str, Tensor, str, str]:
 _EXPLAINED = (_not_divided, _not_rescaled, _only_sum_rescaled, _only_values_rescaled, _averaged, _last_alone)
 
 
-def _reject_inexact(result: Tensor, case: BlocksCase, blocks: HandOut) -> NoReturn:
+def _reject_inexact(result: Tensor, case: BlocksCase, rounded_by: str) -> NoReturn:
     off = float(case.errors(result, case.result()).max())
-    if blocks.rounded_by:
-        _reject_state_in_half(case, blocks, f"off by up to {off:.2g} of the values' magnitude")
+    if rounded_by:
+        _reject_state_in_half(case, rounded_by, f"off by up to {off:.2g} of the values' magnitude")
     reject(
         "wrong_softmax",
         f"for {case.what}, the result is off by up to {off:.2g} of the values' magnitude, and neither 16 "
@@ -264,10 +254,10 @@ def _reject_inexact(result: Tensor, case: BlocksCase, blocks: HandOut) -> NoRetu
     )
 
 
-def _reject_state_in_half(case: BlocksCase, blocks: HandOut, how: str) -> NoReturn:
+def _reject_state_in_half(case: BlocksCase, rounded_by: str, how: str) -> NoReturn:
     reject(
         "state_in_half",
-        f"for {case.what}, {blocks.rounded_by} rounded to 16 bits on the way to the result, which is {how}; "
+        f"for {case.what}, {rounded_by} rounded to 16 bits on the way to the result, which is {how}; "
         f"{case.tolerance:.1g} of it is allowed, as much as fp32 may cost",
         "begin with scores.float() and values.float(); whoever called may round the result",
     )

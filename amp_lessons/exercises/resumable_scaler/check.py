@@ -2,91 +2,77 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
+from amp_lessons._base.worker.client import Raised, Worker
+from amp_lessons._base.worker.plain import Handle
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.exercises.attempt import Attempt, reject, run
+from amp_lessons.exercises.attempt import Rejected, reject
+from amp_lessons.exercises.bed import described, said_of
 from amp_lessons.exercises.loss_scaler import check as of_a_scaler
-from amp_lessons.exercises.loss_scaler.scenarios import step_through
 from amp_lessons.exercises.report.common_findings import float_in
 from amp_lessons.exercises.report.results import SideBySide
-from amp_lessons.text.describing import describe
 
 _SETTINGS = {"init_scale": 8.0, "growth_factor": 4.0, "backoff_factor": 0.25, "growth_interval": 3}
 _OTHERS = {"init_scale": 2.0, "growth_factor": 8.0, "backoff_factor": 0.5, "growth_interval": 5}
 _BEFORE = (".", "inf", ".", ".")  # two clean ones in a row: the next makes the scale grow
 _AFTER = (".", ".", ".", ".", "inf", ".", ".", ".")
+_SAVED = "amp_lessons.exercises.resumable_scaler.state_there:Saved"
+_SCALES = "amp_lessons.exercises.loss_scaler.scaler_there:scales"
 
 
-def check(attempt: Attempt) -> Iterator[Finding | SideBySide]:
+def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySide]:
     """Take the scaler through overflows beside PyTorch's, then save it, load it elsewhere, and go on."""
-    yield from of_a_scaler.check(attempt)
-    _require_state(attempt.value)
+    yield from of_a_scaler.judge(worker, draw)
+    _require_state(worker)
     yield passed("resumed", "another scaler goes on with the state as the first would")
 
 
-def _require_state(made: type) -> None:
+def _require_state(worker: Worker) -> None:
     """Compare a scaler that goes on with one that was loaded from its state."""
-    first = run(lambda: made(**_SETTINGS))
-    _scales(first, _BEFORE)
-    state = run(lambda: first.state_dict(), part="state_dict", about="in state_dict")
-    loaded = _through_a_file(state)
-    wanted = _scales(first, _AFTER)
-    _require_a_copy(state, loaded)
-    saved_at = _scales(run(lambda: made(**_SETTINGS)), _BEFORE)[-1]
-    for settings in (_SETTINGS, _OTHERS):
-        other = run(lambda settings=settings: made(**settings))
-        _scales(other, ("inf", "."))
-        run(
-            lambda other=other: other.load_state_dict(loaded),
-            part="load_state_dict",
-            about="in load_state_dict",
-        )
-        _require_scale(run(other.get_scale), saved_at)
-        _require_same(_scales(other, _AFTER), wanted, settings == _SETTINGS)
-
-
-def _scales(scaler: Any, events: Sequence[str]) -> list[float | None]:
-    """Return the scale after each iteration."""
-    seen = run(step_through, lambda: scaler, events, [], about="in an iteration after or before loading")
-    return [float_in(each.scale_after) for each in seen]
-
-
-def _through_a_file(state: Any) -> Any:
-    if not isinstance(state, dict) or not state:
-        reject("state_not_plain", f"state_dict returned {describe(state)}", "return a dict of numbers")
-    file = io.BytesIO()
-    try:
-        torch.save(state, file)
-        file.seek(0)
-        return torch.load(file, weights_only=True)
-    except Exception as error:  # whatever pickling the learner's object raises
-        reject(
-            "state_not_plain",
-            f"the state does not come back from torch.save and torch.load: {describe(str(error))}",
-            "put plain numbers into it, not the scaler or an optimizer",
-        )
-
-
-def _require_a_copy(state: dict[Any, Any], saved: dict[Any, Any]) -> None:
-    changed = [name for name, value in saved.items() if state.get(name) != value]
-    if changed:
+    scaler = _asked(worker, Handle(0), keep=True, **_SETTINGS)
+    saved_at = _scales(worker, scaler, _BEFORE)[-1]
+    saved = _asked(worker, _SAVED, scaler, keep=True, part="state_dict", about="in state_dict")
+    if refused := str(worker.call(saved, method="why_refused")):
+        reject("state_not_plain", refused, "return a dict of plain numbers, not the scaler or an optimizer")
+    wanted = _scales(worker, scaler, _AFTER)
+    if changed := worker.call(saved, method="changed"):
         reject(
             "state_goes_on",
-            f"when the scaler went on, {changed[0]!r} changed in the state that it had given before",
+            f"when the scaler went on, {changed[0]} changed in the state that it had given before",
             "return a new dict, with copies of what the scaler remembers",
         )
+    for settings in (_SETTINGS, _OTHERS):
+        other = _asked(worker, Handle(0), keep=True, **settings)
+        _scales(worker, other, ("inf", "."))
+        part = "load_state_dict"
+        _asked(worker, saved, other, method="hand_on", part=part, about=f"in {part}")
+        _require_scale(_asked(worker, other, method="get_scale"), saved_at)
+        _require_same(_scales(worker, other, _AFTER), wanted, settings == _SETTINGS)
+
+
+def _asked(worker: Worker, of: Handle | str, *args: Any, part: str = "", about: str = "", **how: Any) -> Any:
+    """Return what a call there returns; reject what raises, in ``part`` of the class."""
+    try:
+        return worker.call(of, *args, **how)
+    except Raised as raised:
+        raise Rejected(said_of(raised, about, part)) from None
+
+
+def _scales(worker: Worker, scaler: Handle, events: Sequence[str]) -> list[float | None]:
+    """Return the scale after each iteration."""
+    about = "in an iteration after or before loading"
+    return [float_in(each) for each in _asked(worker, _SCALES, scaler, list(events), about=about)]
 
 
 def _require_scale(seen: Any, saved_at: float | None) -> None:
     if float_in(seen) != saved_at:
         reject(
             "scale_not_resumed",
-            f"after loading, the scale is {describe(seen)}, and it was {saved_at:g} when the state was saved",
+            f"after loading, the scale is {described(seen)}, and it was {saved_at:g} when it was saved",
             "put the scale into the state, and take it from there",
         )
 

@@ -1,30 +1,55 @@
-"""Blocks that are handed out once, and what the code that takes them still holds when it asks for more."""
+"""Blocks that are handed out once in a worker, and what is still held when more are asked for."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from amp_lessons.exercises.online_softmax.cases import BlocksCase
+from amp_lessons._base.worker.serving import told
+from amp_lessons.exercises import bed_there
 
 # What picks numbers out of a tensor, or moves them, and rounds none
 _EXACT = {"amax", "max", "maximum", "clone", "clamp", "clamp_min", "cat", "stack", "copy_", "masked_fill"}
 
 
+def call(
+    function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], dtype: torch.dtype | None
+) -> dict[str, Any]:
+    """Call a function with an iterator over the blocks in ``args``, under autocast to ``dtype`` if any.
+
+    What it ``returned`` or ``raised`` is told beside what was seen meanwhile.
+    """
+    blocks = HandOut(args)
+    seen: dict[str, Any] = {"returned": None, "raised": None}
+
+    def watched() -> None:
+        try:
+            with blocks, torch.autocast("cpu", dtype) if dtype else nullcontext():
+                seen["returned"] = function(blocks)
+        except Exception as error:
+            seen["raised"] = told(error)
+        blocks.take_back()
+
+    called = bed_there.call(watched, [], kwargs)
+    seen |= {"changed": blocks.changed, "asked_again": blocks.asked_again, "rounded_by": blocks.rounded_by}
+    return {**called, "result": {**seen, "most_held": blocks.most_held}, "args": args}
+
+
 class HandOut(TorchDispatchMode):
-    """An iterator over copies of a case's blocks, and while it is entered a watch over what is computed.
+    """An iterator over copies of blocks, and while it is entered a watch over what is computed.
 
     ``asked_again`` says that a block was asked for after the end, ``changed`` that one was changed in place.
     ``most_held`` is the most bytes that were in memory when a block was asked for, of the blocks and of what
     was made since. ``rounded_by`` names the first operation that rounded to 16 bits.
     """
 
-    def __init__(self, case: BlocksCase) -> None:
+    def __init__(self, blocks: list[tuple[Tensor, Tensor]]) -> None:
         super().__init__()
         self.asked_again = self.changed = False
         self.most_held = 0
@@ -32,7 +57,7 @@ class HandOut(TorchDispatchMode):
         self._held: dict[int, int] = {}
         self._watches: dict[int, weakref.ref[Any]] = {}
         # Made before the watch begins, and let go as they are handed out
-        self._originals = list(case.blocks())
+        self._originals = blocks
         self._waiting = [(scores.clone(), values.clone()) for scores, values in reversed(self._originals)]
         self._given: tuple[Tensor, Tensor] | None = None
         self._looking = self._ended = False

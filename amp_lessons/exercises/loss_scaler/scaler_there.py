@@ -1,74 +1,23 @@
-"""Clean iterations and overflows, one after another, and what a scaler does in each of them."""
+"""Clean iterations and overflows in a worker, one after another, and what a scaler does in each of them."""
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from amp_lessons.exercises.watching.tape import device_type
+from amp_lessons._base.worker.serving import told
+from amp_lessons.exercises import bed_there
 from amp_lessons.text.describing import describe
 
+OVERFLOWS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan, "last": math.inf, "clip": math.inf}
+"""What an iteration with an overflow puts into a gradient, by its kind."""
 
-@dataclass(frozen=True)
-class Overflow:
-    """What an iteration with an overflow puts into a gradient, as a number and in words."""
-
-    value: float
-    words: str
-
-
-OVERFLOWS = {
-    "inf": Overflow(math.inf, "inf"),
-    "-inf": Overflow(-math.inf, "-inf"),
-    "nan": Overflow(math.nan, "nan"),
-    "last": Overflow(math.inf, "inf in another parameter group"),
-    "clip": Overflow(math.inf, "inf when unscale_ was called, and clipped afterwards"),
-}
 LARGE = 2e38  # a sum of two, and the square of one, is inf in fp32
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """What a scaler is made with, and one entry per iteration.
-
-    An entry is ``"."`` for a clean iteration, ``"u"`` for a clean one with an explicit ``unscale_``, ``"c"``
-    for one in which gradients are clipped after that, ``"large"`` for one in which two of them are ``LARGE``,
-    or a kind of overflow. ``beside_another`` says that in each of them a second scaler is made, and goes
-    through an overflow of its own.
-    """
-
-    settings: dict[str, Any]
-    events: tuple[str, ...]
-    beside_another: bool = False
-
-
-# six clean iterations in a row grow twice, the last overflows bring the scale below 1
-_UPS_AND_DOWNS = ". u . . inf . . nan u c . . . . -inf inf . . . last inf . clip ."
-SCENARIOS = (
-    Scenario(
-        {"init_scale": 8.0, "growth_factor": 4.0, "backoff_factor": 0.25, "growth_interval": 3},
-        tuple(_UPS_AND_DOWNS.split()),
-    ),
-    # grows with every iteration, beyond 2**24, where some let it stop, and 2**32
-    Scenario(
-        {"init_scale": 16.0, "growth_factor": 16.0, "backoff_factor": 0.25, "growth_interval": 1},
-        (".",) * 8,
-    ),
-    Scenario(
-        {"init_scale": 4.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 2},
-        (".", "u", ".", "clip", ".", "c", "u"),
-        beside_another=True,
-    ),
-    Scenario(
-        {"init_scale": 1.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 3},
-        (".", "large"),  # the last: it takes the weights where nothing can be seen to move them
-    ),
-)
 
 
 METHODS = ("scale", "unscale_", "step", "update", "get_scale")
@@ -86,47 +35,13 @@ class NoMethodError(Exception):
         self.instead = instead
 
 
-@dataclass(frozen=True)
-class Iteration:
-    """What could be seen in one iteration, from the scaled loss to the scale after update.
-
-    ``loss`` is what ``scale`` was given, ``loss_after`` what the caller's tensor holds when it has returned.
-    Gradients and ``moved``, by which the weights became smaller, are flat tensors of three numbers on the
-    CPU; ``unscaled`` is what ``unscale_`` left, where it was called and no gradient overflowed,
-    ``left`` what ``step`` left. ``replaced`` says that after ``step`` other tensors stood in ``.grad`` than
-    ``backward`` had put there, ``scale_after_step`` is the scale before ``update``. The scales are copies;
-    ``scale_kept`` is what ``get_scale`` returned for ``scale_before``, as it is after ``update``.
-    """
-
-    event: str
-    loss: float
-    loss_after: float
-    scaled_loss: float
-    unscaled: Tensor | None
-    moved: Tensor
-    left: Tensor
-    true_gradient: Tensor
-    replaced: bool
-    scale_before: float
-    scale_kept: Any
-    scale_after_step: Any
-    scale_after: Any
-    steps: int
-
-    @property
-    def overflowed(self) -> bool:
-        """Whether a gradient was inf or NaN."""
-        return self.event in OVERFLOWS
-
-
 class _Training:
     """Three parameters in two groups of one optimizer, whose steps are counted."""
 
     def __init__(self) -> None:
-        device = device_type()
-        self.first = torch.nn.Parameter(torch.tensor([1.0, -2.0], device=device))
-        self.second = torch.nn.Parameter(torch.tensor([[0.5]], device=device))
-        self.unused = torch.nn.Parameter(torch.zeros(2, device=device))
+        self.first = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
+        self.second = torch.nn.Parameter(torch.tensor([[0.5]]))
+        self.unused = torch.nn.Parameter(torch.zeros(2))
         groups = [{"params": [self.first, self.unused]}, {"params": [self.second]}]
         self.optimizer = torch.optim.SGD(groups, lr=1.0)
         self.steps = 0
@@ -137,12 +52,12 @@ class _Training:
         self.steps += any(p.grad is not None for p in (self.first, self.second, self.unused))
 
     def loss(self, factors: Tensor) -> Tensor:
-        return (self.first * factors.to(self.first.device)).sum() + self.second.sum() * 0.125
+        return (self.first * factors).sum() + self.second.sum() * 0.125
 
     def spoil(self, event: str) -> None:
         parameter = self.second if event == "last" else self.first
         if event in OVERFLOWS and parameter.grad is not None:
-            parameter.grad.view(-1)[0] = OVERFLOWS[event].value
+            parameter.grad.view(-1)[0] = OVERFLOWS[event]
         if event == "large" and self.first.grad is not None:
             self.first.grad.fill_(LARGE)
 
@@ -162,15 +77,71 @@ class _Training:
         return [p.grad for p in (self.first, self.second) if p.grad is not None]
 
 
+def no_class(value: Any) -> str:
+    """Describe a value that is no class; return "" for a class."""
+    return "" if inspect.isclass(value) else describe(value)
+
+
+def iterations(
+    made: Callable[..., Any],
+    args: list[Any],
+    kwargs: dict[str, Any],
+    events: list[str],
+    beside: dict[str, Any] | None,
+) -> dict[str, Any]:
+    """Make a scaler and take it through iterations; return what ``bed_there.call`` does.
+
+    The result has the ``iterations`` as ``step_through`` returns them, and what went wrong, if anything did:
+    ``raised``, where (``doing``, ``iteration``), by which kind of wrong ("no_graph", "no_method") it was.
+    ``beside`` are the settings of a second scaler that is in use in each of them, for an overflow of its own.
+    """
+    borrowed: list[str] = []
+    of_pytorchs = torch.amp.GradScaler.__init__
+
+    def noticed(self: Any, *args: Any, **kwargs: Any) -> None:
+        borrowed.append(type(self).__name__)
+        of_pytorchs(self, *args, **kwargs)
+
+    torch.amp.GradScaler.__init__ = noticed  # type: ignore[method-assign]
+
+    def another() -> None:
+        if beside is not None:
+            step_through(lambda: made(**beside), ["inf"], [])
+
+    def stepping() -> dict[str, Any]:
+        progress: list[str] = []
+        seen: dict[str, Any] = {"iterations": [], "raised": None, "kind": "", "words": {}}
+        try:
+            seen["iterations"] = step_through(lambda: made(*args, **kwargs), events, progress, another)
+        except NoMethodError as error:
+            words = {name: "" if value is None else describe(value) for name, value in error.instead.items()}
+            seen.update(kind="no_method", words=words)
+        except NoGraphError as error:
+            seen.update(kind="no_graph", words={"scale": str(error)})
+        except Exception as error:
+            seen["raised"] = told(error)
+        return {**seen, "doing": progress[-1:], "iteration": progress.count("update") + 1}
+
+    called = bed_there.call(stepping, [], {})
+    return {**called, "args": args, "noticed": bool(borrowed)}
+
+
 def step_through(
     make: Callable[[], Any],
     events: Sequence[str],
     progress: list[str],
     meanwhile: Callable[[], Any] = lambda: None,
-) -> list[Iteration]:
+) -> list[dict[str, Any]]:
     """Take a scaler through the iterations of a scenario. ``progress`` says at any time what is being done.
 
-    ``meanwhile`` is called in each of them, before ``step``.
+    ``meanwhile`` is called in each of them, before ``step``. Of each iteration are returned: ``loss``, what
+    ``scale`` was given, and ``loss_after``, what the caller's tensor holds when it has returned;
+    ``scaled_loss``; gradients and ``moved``, by which the weights became smaller, flat tensors of three
+    numbers: ``unscaled`` is what ``unscale_`` left, where it was called and no gradient overflowed, ``left``
+    what ``step`` left; ``replaced``, whether after ``step`` other tensors stood in ``.grad`` than
+    ``backward`` had put there; the scales before all, before ``update`` (``scale_after_step``) and after it,
+    as copies, and ``scale_kept``, what ``get_scale`` returned for the first of them, as it is at the end;
+    ``steps``, how often the optimizer stepped; ``true_gradient``, what the loss's is without a scale.
     Raises NoGraphError if what ``scale`` returns is nothing that backward can start from, and NoMethodError
     if something that cannot be called stands where a method should.
     """
@@ -183,6 +154,11 @@ def step_through(
         return getattr(scaler, method)(*args)
 
     return [_iteration(call, training, event, count, meanwhile) for count, event in enumerate(events, 1)]
+
+
+def scales(scaler: Any, events: list[str]) -> list[Any]:
+    """Return the scale after each iteration of a scaler that goes on."""
+    return [each["scale_after"] for each in step_through(lambda: scaler, events, [])]
 
 
 def _require_methods(scaler: Any) -> None:
@@ -198,7 +174,7 @@ _CallMethod = Callable[..., Any]  # of the scaler, by its name
 
 def _iteration(
     call: _CallMethod, training: _Training, event: str, count: int, meanwhile: Callable[[], Any]
-) -> Iteration:
+) -> dict[str, Any]:
     training.optimizer.zero_grad()
     factors = torch.tensor([0.25, -0.5]) * count
     scale_kept = call("get_scale")
@@ -219,22 +195,21 @@ def _iteration(
     scale_after_step = _copied(call("get_scale"))
     call("update")
     scale_after = _copied(call("get_scale"))
-    return Iteration(
-        event=event,
-        loss=loss_before,
-        loss_after=loss_after,
-        scaled_loss=float(scaled.detach()),
-        unscaled=unscaled,
-        moved=moved,
-        left=left,
-        true_gradient=torch.cat([factors, torch.tensor([0.125])]),
-        replaced=replaced,
-        scale_before=scale_before,
-        scale_kept=_copied(scale_kept),
-        scale_after_step=scale_after_step,
-        scale_after=scale_after,
-        steps=steps,
-    )
+    return {
+        "loss": loss_before,
+        "loss_after": loss_after,
+        "scaled_loss": float(scaled.detach()),
+        "unscaled": unscaled,
+        "moved": moved,
+        "left": left,
+        "true_gradient": torch.cat([factors, torch.tensor([0.125])]),
+        "replaced": replaced,
+        "scale_before": scale_before,
+        "scale_kept": _copied(scale_kept),
+        "scale_after_step": scale_after_step,
+        "scale_after": scale_after,
+        "steps": steps,
+    }
 
 
 def _copied(scale: Any) -> Any:
@@ -259,7 +234,7 @@ def _unscale(call: _CallMethod, training: _Training, event: str) -> Tensor | Non
 
 
 def _joined(*tensors: Tensor) -> Tensor:
-    return torch.cat([t.detach().reshape(-1).cpu() for t in tensors]).clone()
+    return torch.cat([t.detach().reshape(-1) for t in tensors]).clone()
 
 
 def _joined_gradient(*parameters: torch.nn.Parameter) -> Tensor:
