@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -11,18 +11,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, failed, passed
-from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject, require_none, run
+from amp_lessons.exercises.attempt import Rejected, reject, require_none
+from amp_lessons.exercises.bed import LearnersFunction, as_raised, described, function, said_of
+from amp_lessons.exercises.fp8_linear import linear_there
 from amp_lessons.exercises.fp8_linear.cases import ProductsCase, cases
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.small_formats import mistakes
-from amp_lessons.exercises.small_formats.watching_there import BEHAVIOURS, FORMAT_OF, CastWatch, SeenCast
-from amp_lessons.text.describing import describe
+from amp_lessons.exercises.small_formats.watching_there import BEHAVIOURS, FORMAT_OF, SeenCast
+
+_THERE = linear_there.__name__
 
 
-def check(attempt: Attempt) -> Iterator[Finding]:
+def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Run forward and backward by either behaviour of PyTorch's cast; what is not so is rejected."""
-    fp8_linear = attempt.function(torch.zeros(1, 1), torch.zeros(1, 1))
+    fp8_linear = function(worker, "fp8_linear", torch.zeros(1, 1), torch.zeros(1, 1))
     for behaviour, whose in BEHAVIOURS.items():
         for number, case in enumerate(cases()):
             ran = _run(fp8_linear, case, behaviour, f"{case.what} {whose}")
@@ -47,33 +51,32 @@ class Ran:
 
 
 def _run(fp8_linear: LearnersFunction, case: ProductsCase, behaviour: str, what: str) -> Ran:
-    x, weight = (each.clone().requires_grad_() for each in (case.x, case.weight))
-    output, forward = _watched(lambda: fp8_linear.function(x, weight), behaviour, f"forward, for {what}")
+    x, weight = case.x.clone(), case.weight.clone()
+    seen, _ = fp8_linear.called_by(f"{_THERE}:run", x, weight, case.gradient.clone(), extra=(behaviour,))
+    _require_no_exception(seen["raised"], f"forward, for {what}")
+    output, forward, backward = seen["output"], _casts(seen["forward"]), _casts(seen["backward"])
     _require_output(output, case, what)
     if case.kind == "ordinary":
-        _require_forward(output.detach(), forward, case, what)
-
-    def back() -> Any:
-        return torch.autograd.grad(output, (x, weight), case.gradient.clone(), allow_unused=True)
-
-    _require_graph(output.requires_grad, "x and weight", what)
-    (to_x, to_weight), backward = _watched(back, behaviour, f"backward, for {what}")
-    _require_graph(to_x is not None, "x", what)
-    _require_graph(to_weight is not None, "weight", what)
+        _require_forward(output, forward, case, what)
+    _require_graph(seen["has_graph"] is True, "x and weight", what)
+    _require_no_exception(seen["raised_backward"], f"backward, for {what}")
+    to_x, to_weight = seen["to_x"], seen["to_weight"]
+    _require_graph(isinstance(to_x, Tensor), "x", what)
+    _require_graph(isinstance(to_weight, Tensor), "weight", what)
     if any(not torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in ((x, case.x), (weight, case.weight))):
         raise Rejected(common_findings.inputs_changed("x and weight", "compute with new tensors: x / scale"))
-    return Ran(what, output.detach(), to_x, to_weight, forward, backward)
+    return Ran(what, output, to_x, to_weight, forward, backward)
 
 
 def _require_fresh_cast(fp8_linear: LearnersFunction, case: ProductsCase, behaviour: str) -> None:
     """Reject a cast that is kept although an optimizer has changed the weight since."""
-    x, weight = (each.clone().requires_grad_() for each in (case.x, case.weight))
-    for about in ("forward", "forward, after the weight was changed in place"):
-        _, casts = _watched(lambda: fp8_linear.function(x, weight), behaviour, about)
-        changed = {"weight": weight.detach().double()}
-        with torch.no_grad():
-            weight.copy_(weight.flip(0))
-    if not any(recognised(cast, changed) for cast in casts):
+    seen, _ = fp8_linear.called_by(
+        f"{_THERE}:run_twice", case.x.clone(), case.weight.clone(), extra=(behaviour,)
+    )
+    _require_no_exception(seen["raised"], "forward")
+    _require_no_exception(seen["raised_again"], "forward, after the weight was changed in place")
+    changed = {"weight": case.weight.flip(0).double()}
+    if not any(recognised(cast, changed) for cast in _casts(seen["casts"])):
         reject(
             "stale_cast",
             "the weight was changed in place, as an optimizer does, and was not cast again: the product is "
@@ -82,14 +85,13 @@ def _require_fresh_cast(fp8_linear: LearnersFunction, case: ProductsCase, behavi
         )
 
 
-def _watched(code: Callable[[], Any], behaviour: str, about: str) -> tuple[Any, list[SeenCast]]:
-    watch = CastWatch(behaviour)
+def _casts(told: Any) -> list[SeenCast]:
+    return [SeenCast(*each) for each in told]
 
-    def watched() -> Any:
-        with watch:
-            return code()
 
-    return run(watched, about=about), watch.seen
+def _require_no_exception(raised: Any, about: str) -> None:
+    if raised is not None:
+        raise Rejected(said_of(as_raised(raised), about))
 
 
 def _require_output(output: Any, case: ProductsCase, what: str) -> None:
@@ -98,7 +100,7 @@ def _require_output(output: Any, case: ProductsCase, what: str) -> None:
         raise Rejected(
             common_findings.wrong_return_type(
                 f"a tensor of shape {shape} and of the dtype of x, {case.x.dtype}, was",
-                f"{describe(output)}, for {what}",
+                f"{described(output)}, for {what}",
                 "end with .to(x.dtype); weight has one row per output",
             )
         )
