@@ -7,6 +7,7 @@ import gc
 import os
 import random
 import sys
+from types import FunctionType
 
 import pytest
 
@@ -31,14 +32,36 @@ def out_of_sight():
     """Take what files before this one imported, or left, out of the garbage collector's sight.
 
     Audits look for models there: what a test sees, and how long it takes, would hang on the files before it.
-    Hooks on every optimizer that one has left would allocate in the steps whose memory another counts.
     """
     gc.collect()
     gc.freeze()
-    optimizer = sys.modules.get("torch.optim.optimizer")
-    if optimizer is not None:
-        optimizer._global_optimizer_pre_hooks.clear()
-        optimizer._global_optimizer_post_hooks.clear()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def pytorch_as_it_came():
+    """Refuse a file of tests that leaves PyTorch replaced or watched: those after it would fail instead."""
+    yield
+    if "torch.optim.optimizer" in sys.modules:
+        assert not list(_left_in_pytorch())
+
+
+def _left_in_pytorch():
+    """Yield what code of ours stands in PyTorch's classes, and which hooks and modes are on."""
+    import torch
+    from torch.optim import optimizer
+
+    for owner in (torch.amp.GradScaler, torch.autocast, torch.optim.Optimizer, torch.nn.Module, torch.Tensor):
+        for name, value in vars(owner).items():
+            if isinstance(value, FunctionType) and "site-packages" not in value.__code__.co_filename:
+                yield f"{owner.__name__}.{name}"
+    yield from optimizer._global_optimizer_pre_hooks.values()
+    yield from optimizer._global_optimizer_post_hooks.values()
+    if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
+        yield "a mode"
+    if "torch._dynamo" in sys.modules and torch._dynamo.eval_frame._stance.stance != "default":
+        yield "a stance of the compiler"
+    if not torch.is_grad_enabled() or torch.get_default_dtype() != torch.float32:
+        yield "a setting"
 
 
 @pytest.fixture(scope="session")

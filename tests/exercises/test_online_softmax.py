@@ -8,10 +8,10 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from amp_lessons import exercises
 from amp_lessons.exercises.online_softmax.cases import cases
-from amp_lessons.exercises.online_softmax.hand_out import HandOut
+from amp_lessons.exercises.online_softmax.hand_out_there import HandOut
 
-CASES = {case.what: case for case in cases()}
-MANY = CASES["many blocks of like scores in bf16"]
+CASES = {case.what: case for case in cases(torch.Generator().manual_seed(1))}
+MANY = CASES["many like blocks of scores in bf16"]
 
 
 def solution(blocks):
@@ -44,7 +44,9 @@ def test_the_reference_is_pytorchs_own_attention(case):
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_weight_rounded_for_the_product_costs_a_256th_at_most_and_more_than_is_allowed(case):
     off = float(case.errors(with_rounded_weights(case.blocks()), case.result()).max())
-    assert case.tolerance < off < 2**-8
+    assert off < 2**-8
+    if case.name != MANY.name:  # whose four thousand roundings cancel
+        assert case.tolerance < off
     assert float(case.errors(solution(case.blocks()), case.result()).max()) < case.tolerance / 50
 
 
@@ -67,7 +69,7 @@ def test_a_row_that_saw_a_key_has_a_sum_of_at_least_one():
 
 
 def held_by(attempt):
-    blocks = HandOut(MANY)
+    blocks = HandOut(list(MANY.blocks()))
     with blocks:
         attempt(blocks)
     return blocks.most_held / MANY.nbytes

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from amp_lessons._base.worker.client import Worker
+from amp_lessons._base.worker.plain import Handle
 from amp_lessons.audit.findings import Finding, note, passed
-from amp_lessons.exercises.attempt import Attempt, Rejected, reject
-from amp_lessons.exercises.fp32_island.testbed import Pass, Place, TestBed, refused_dtypes
-from amp_lessons.exercises.report import common_findings
+from amp_lessons.exercises.attempt import Rejected, reject
+from amp_lessons.exercises.bed import LearnersFunction, as_raised, described, function, said_of
+from amp_lessons.exercises.fp32_island import island_there
 from amp_lessons.exercises.report.common_findings import cuda_replaced, fixed_device
-from amp_lessons.exercises.watching.tape import Tape
 from amp_lessons.formats.dtypes import dtype_name
+from amp_lessons.material.models import seeded
 from amp_lessons.precisions import HALVES
-from amp_lessons.text.describing import describe
+
+_THERE = island_there.__name__
 
 
-def check(attempt: Attempt) -> Iterator[Finding]:
+def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Run forward under autocast in fp16, in bf16, and without; see in which dtype each part ran."""
-    forward = _method(attempt)
-    bed = TestBed(forward)
+    if worker.call(f"{_THERE}:kind", Handle(0)):
+        message = "only the function forward(self, x) is asked for"
+        reject("not_a_function", message, 'check("fp32_island", forward)')
+    bed = Bed(function(worker, "forward", None, None), draw)
     islands: list[Place] = []
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
         done = bed.run(dtype)
@@ -34,25 +39,92 @@ def check(attempt: Attempt) -> Iterator[Finding]:
         if done.under_autocast:
             require_16_bits(done)
             require_island(done)
-            islands += done.seen.normalise
+            islands += done.normalise
         else:
             require_autocast_left_off(done)
         require_values(done)
         require_gradients(done)
     effect_of_cuda = bed.effect_of_cuda()
-    yield _what_island(
-        islands, f"off for {bed.tape.device_type} instead of cuda" if effect_of_cuda else "off"
-    )
+    yield _what_island(islands, "off for cpu instead of cuda" if effect_of_cuda else "off")
     yield passed("small", "both linear layers still ran in 16 bits under autocast, in fp16 and in bf16")
     yield passed("gradients", "gradients flow through the island, and forward works without autocast too")
-    yield from remarks(forward, bed.tape, islands, effect_of_cuda)
+    yield from remarks(bed, islands, effect_of_cuda)
 
 
-def _method(attempt: Attempt) -> Callable[..., Any]:
-    if inspect.isclass(attempt.value) or isinstance(attempt.value, nn.Module):
-        message = "only the function forward(self, x) is asked for"
-        reject("not_a_function", message, 'check("fp32_island", forward)')
-    return attempt.function(None, None).function
+@dataclass(frozen=True)
+class Place:
+    """The dtype of a call's input, and the 16-bit dtype that autocast casts to there, if it does."""
+
+    dtype: torch.dtype
+    autocast: torch.dtype | None
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A pass under autocast in ``dtype``, fp32 for none, of ``given``; ``left`` is what that was afterwards.
+
+    ``told`` is what ``island_there.run`` says of it.
+    """
+
+    model: island_there.Energy
+    dtype: torch.dtype
+    given: Tensor
+    left: Tensor
+    told: dict[str, Any]
+
+    @property
+    def output(self) -> Any:
+        """What forward returned."""
+        return self.told["output"]
+
+    @property
+    def normalise(self) -> list[Place]:
+        """What normalise met, call by call."""
+        return [Place(*each) for each in self.told["seen"]["normalise"]]
+
+    @property
+    def refused_dtypes(self) -> list[torch.dtype]:
+        """The dtypes in which autocast was asked for though the CPU's refuses them."""
+        return [dtype for dtype in self.told["asked"]["dtypes"] if dtype not in HALVES.values()]
+
+    @property
+    def under_autocast(self) -> bool:
+        """Whether autocast was on when forward was called."""
+        return self.dtype != torch.float32
+
+    @property
+    def when(self) -> str:
+        """The autocast of this pass, as a message names it."""
+        return f"under autocast in {dtype_name(self.dtype)}" if self.under_autocast else "without autocast"
+
+
+class Bed:
+    """The model and its inputs, and all passes so far."""
+
+    def __init__(self, forward: LearnersFunction, draw: torch.Generator) -> None:
+        self._forward = forward
+        self._model = seeded(island_there.Energy, int(torch.randint(2**30, (), generator=draw)))
+        self._inputs = torch.randn(6, 8, generator=draw).mul(150.0)
+        self.passes: list[Pass] = []
+
+    def run(self, dtype: torch.dtype, *, watched: bool = True) -> Pass:
+        """Run forward under autocast in ``dtype``, or without it in fp32."""
+        batch, state = self._inputs.clone(), dict(self._model.state_dict())
+        told, _ = self._forward.called_by(f"{_THERE}:run", batch, state, extra=(dtype, watched))
+        done = Pass(self._model, dtype, self._inputs, batch, told)
+        self.passes.append(done)
+        return done
+
+    def effect_of_cuda(self) -> str:
+        """Say what a forward that names "cuda" does without a GPU; nothing, if that is right too."""
+        if not any(done.told["asked"]["cuda"] for done in self.passes):
+            return ""
+        watched, alone = (self.run(torch.bfloat16, watched=each) for each in (True, False))
+        if alone.told["raised"] is not None:
+            return f"it raises {as_raised(alone.told['raised']).kinds[0]}"
+        if torch.equal(watched.output, alone.output):
+            return ""
+        return "it switches nothing off, and normalise would run in 16 bits"
 
 
 def _what_island(islands: list[Place], off: str) -> Finding:
@@ -74,7 +146,7 @@ _ONLY_NORMALISE = "only self.normalise belongs inside autocast(enabled=False)"
 
 def require_same_layers(done: Pass) -> None:
     """Reject a forward that changed the model's own layers: first of all, for all else may follow from it."""
-    for name, became in done.changed_layers:
+    for name, became in done.told["changed"]:
         layer = f"self.{name.partition('.')[0]}"
         reject(
             "layers_changed",
@@ -93,12 +165,13 @@ _TO_A_LAYER = {
 
 def require_no_exception(done: Pass) -> None:
     """Reject what raised; where a linear layer met another dtype than its own, say why."""
-    if done.outcome.error is None:
+    if done.told["raised"] is None:
         return
-    name, place = done.seen.inside[-1] if done.seen.inside else ("", None)
-    if place is None or "same dtype" not in done.outcome.error_text:
-        raise Rejected(common_findings.raised(done.outcome, done.when))
-    _reject_unlike_dtypes(name, place, done)
+    raised = as_raised(done.told["raised"])
+    name, place = done.told["inside"] or ("", None)
+    if place is None or "same dtype" not in raised.text:
+        raise Rejected(said_of(raised, done.when))
+    _reject_unlike_dtypes(name, Place(*place), done)
 
 
 def _reject_unlike_dtypes(layer: str, place: Place, done: Pass) -> NoReturn:
@@ -126,8 +199,8 @@ def require_nothing_changed(done: Pass) -> None:
     """Reject a forward that changes its input, or leaves autocast on or off for what comes after it."""
     if not torch.equal(done.left, done.given):
         reject("inputs_changed", "the input x was changed in place", "make new tensors")
-    if done.autocast_is_left_on != done.under_autocast:
-        left_on = done.autocast_is_left_on
+    left_on = done.told["autocast_left"]
+    if left_on != done.under_autocast:
         reject(
             "autocast_left_on" if left_on else "autocast_left_off",
             f"after forward autocast is {'on' if left_on else 'off'} for the rest of the model",
@@ -139,13 +212,13 @@ def require_output(done: Pass) -> None:
     """Reject what cannot be the output of the head."""
     output = done.output
     if not isinstance(output, Tensor) or output.shape != (6, 4):
-        seen = f"a tensor of shape {tuple(output.shape)}" if isinstance(output, Tensor) else describe(output)
+        seen = f"a tensor of shape {tuple(output.shape)}" if isinstance(output, Tensor) else described(output)
         reject("wrong_return_type", f"forward returned {seen}", "return self.head(…)")
 
 
 def require_16_bits(done: Pass) -> None:
     """Reject a forward whose linear layers did not run, or gained nothing from autocast."""
-    for name, dtypes in (("body", done.seen.body), ("head", done.seen.head)):
+    for name, dtypes in (("body", done.told["seen"]["body"]), ("head", done.told["seen"]["head"])):
         if torch.float32 in dtypes:
             reject(
                 "island_too_large",
@@ -158,7 +231,7 @@ def require_16_bits(done: Pass) -> None:
 
 def require_island(done: Pass) -> None:
     """Reject a forward in which normalise met a 16-bit input, or autocast."""
-    for place in done.seen.normalise:
+    for place in done.normalise:
         if place.autocast is not None:
             _reject_autocast_on(place.dtype, place.autocast)
         if place.dtype in HALVES.values():
@@ -196,7 +269,7 @@ _WHAT_GOES_WRONG = {
 
 def _reject_input_not_cast(dtype: torch.dtype, done: Pass) -> NoReturn:
     found = dtype_name(dtype)
-    for refused in refused_dtypes(done.tape):
+    for refused in done.refused_dtypes:
         reject(
             "input_not_cast",
             f"{refusal(refused)}. Nothing casts the input of normalise then: it is still {found}, and the "
@@ -221,7 +294,7 @@ def refusal(dtype: torch.dtype) -> str:
 
 def require_autocast_left_off(done: Pass) -> None:
     """Reject a forward whose linear layers ran in 16 bits though its caller had no autocast on."""
-    for name, dtypes in (("body", done.seen.body), ("head", done.seen.head)):
+    for name, dtypes in (("body", done.told["seen"]["body"]), ("head", done.told["seen"]["head"])):
         for half in dtypes:
             if half in HALVES.values():
                 reject(
@@ -246,20 +319,18 @@ def require_values(done: Pass) -> None:
 
 def require_gradients(done: Pass) -> None:
     """Reject an output through which no gradients flow, or others than through the reference."""
-    parameters = list(done.model.parameters())
-    if not done.output.requires_grad:
+    found = done.told["gradients"]
+    if found is None or any(gradient is None for gradient in found):
         _reject_cut()
-    found = torch.autograd.grad(done.output.float().square().mean(), parameters, allow_unused=True)
-    if any(gradient is None for gradient in found):
-        _reject_cut()
-    expected = torch.autograd.grad(done.model.reference(done.given).square().mean(), parameters)
+    loss = done.model.reference(done.given).square().mean()
+    expected = torch.autograd.grad(loss, list(done.model.parameters()))
     right = _flat(expected)
     if not (_flat(found) - right).norm() <= 5 * _TOLERANCE[done.dtype] * right.norm():
         message = "the output is right, but gradients through it are not"
         reject("wrong_gradient", message, "leave out detach, .data and no_grad")
 
 
-def _flat(gradients: tuple[Tensor, ...]) -> Tensor:
+def _flat(gradients: Sequence[Tensor]) -> Tensor:
     return torch.cat([gradient.reshape(-1).float() for gradient in gradients])
 
 
@@ -276,22 +347,16 @@ def _reject_cut() -> NoReturn:
 _USE_DEVICE_OF_X = "use x.device.type"
 
 
-def remarks(
-    forward: Callable[..., Any], tape: Tape, islands: list[Place], effect_of_cuda: str
-) -> Iterator[Finding]:
+def remarks(bed: Bed, islands: list[Place], effect_of_cuda: str) -> Iterator[Finding]:
     """Remark on autocast for one device only, and in a dtype that the CPU's refuses, and on fp64."""
     if effect_of_cuda:
-        yield cuda_replaced(
-            "x.device.type",
-            effect_of_cuda,
-            _USE_DEVICE_OF_X,
-        )
-    elif tape.deprecated or _names_a_device(forward, tape):
+        yield cuda_replaced("x.device.type", effect_of_cuda, _USE_DEVICE_OF_X)
+    elif any(done.told["asked"]["fixed"] for done in bed.passes):
         yield fixed_device(
             "the island switches autocast off for one fixed device: where x is on another, it stays on",
             _USE_DEVICE_OF_X,
         )
-    for dtype in refused_dtypes(tape):
+    for dtype in dict.fromkeys(dtype for done in bed.passes for dtype in done.refused_dtypes):
         yield note(
             "unsupported_autocast",
             f"{refusal(dtype)}, which is all that is needed here",
@@ -305,20 +370,3 @@ def remarks(
             "while fp64 takes twice its memory, and on most GPUs many times its time",
             "cast to fp32: Tensor.float() does, Tensor.double() goes to fp64",
         )
-
-
-def _names_a_device(forward: Callable[..., Any], tape: Tape) -> bool:
-    """Whether autocast was given a device that the learner's code spells out.
-
-    By value it cannot be told from ``x.device.type``; but it is the very object that the code holds.
-    """
-    literals = list(_literals(getattr(forward, "__code__", None)))
-    if {"cpu", "cuda"} <= {literal for literal in literals if isinstance(literal, str)}:
-        return False  # "cuda" if there is one, else "cpu": that is no fixed device
-    return any(device is literal for device in tape.autocast_devices for literal in literals)
-
-
-def _literals(code: Any) -> Iterator[Any]:
-    for literal in getattr(code, "co_consts", ()):
-        yield literal
-        yield from _literals(literal)
