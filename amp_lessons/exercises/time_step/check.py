@@ -11,24 +11,16 @@ from typing import Any
 
 import torch
 
+from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, failed, note, passed
-from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject
+from amp_lessons.exercises.attempt import Rejected, reject
+from amp_lessons.exercises.bed import LearnersFunction, described, function
 from amp_lessons.exercises.report.common_findings import float_in, remark_on_type
 from amp_lessons.exercises.report.results import SideBySide
-from amp_lessons.exercises.time_step.fake_clockwork import (
-    BUSY,
-    LAUNCHED,
-    PROCESSOR_CLOCKS,
-    STEADY,
-    UNSTEADY,
-    Device,
-    RealTime,
-    Seen,
-    SimulatedTime,
-    Time,
-    TimingCase,
-)
-from amp_lessons.text.describing import describe
+from amp_lessons.exercises.time_step.cases import BUSY, LAUNCHED, STEADY, UNSTEADY, Seen, TimingCase
+from amp_lessons.exercises.time_step.clockwork_there import PROCESSOR_CLOCKS, Launch
+
+_THERE = "amp_lessons.exercises.time_step.clockwork_there:time_calls"
 
 # --- what is wrong with a measured time: its unit, its clock, or where the clock was read
 
@@ -65,7 +57,7 @@ def _wrong_unit(seen: Seen) -> Iterator[Finding]:
 
 
 def _wrong_clock(seen: Seen) -> Iterator[Finding]:
-    if seen.time.readings & PROCESSOR_CLOCKS and seen.value < 0.05 * seen.right:
+    if seen.readings & PROCESSOR_CLOCKS and seen.value < 0.05 * seen.right:
         yield failed(
             "not_wall_clock",
             f"the clock stood still while the step waited for {seen.case.what}",
@@ -129,7 +121,7 @@ def mistakes_with_launches(seen: Seen) -> Iterator[Finding]:
 
 def _own_work_left_out(seen: Seen) -> Iterator[Finding]:
     case = f"for {seen.case.what}"
-    if not seen.device.synchronized:
+    if not seen.synchronized:
         yield failed(
             "never_synchronized",
             f"synchronize was never called, so only the launch was timed {case}",
@@ -158,7 +150,7 @@ def _earlier_work_counted(seen: Seen) -> Iterator[Finding]:
             f"{case}",
             "call synchronize() once more, right before the clock starts",
         )
-    if seen.shows((first.ended - seen.device.calls[0].made) * 1e3):
+    if seen.shows((first.ended - seen.calls[0].made) * 1e3):
         yield failed(
             "clock_starts_too_early",
             f"the clock started before the device was done with earlier work {case}",
@@ -174,7 +166,7 @@ def mistakes_in_statistic(*runs: Seen) -> Iterator[Finding]:
     wrong = next((seen for seen in runs if not seen.is_median), None)
     if wrong is None:
         return
-    if all(seen.time.exact for seen in runs):  # real time is too coarse to tell statistics apart
+    if all(seen.exact for seen in runs):  # real time is too coarse to tell statistics apart
         yield from _other_statistics(runs, wrong)
     yield _not_the_median("this is not the median", wrong)
 
@@ -268,10 +260,9 @@ _JUDGEMENTS: tuple[tuple[tuple[TimingCase, ...], Callable[..., Iterator[Finding]
 _TRIES = 3  # a busy machine can spoil a single measurement in real time, but hardly three
 
 
-def check(attempt: Attempt) -> Iterator[Finding]:
+def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Have steps timed whose duration is known, and hold the numbers against their medians."""
-    device = Device((1.0,))
-    time_step = attempt.function(device, warmup=1, repeats=1, synchronize=device.synchronize)
+    time_step = function(worker, "time_step", None, warmup=1, repeats=1, synchronize=None)
     seen: list[Seen] = []
     for cases, mistakes in _JUDGEMENTS:
         runs = [_tried(time_step, case) for case in cases]
@@ -290,27 +281,27 @@ def _tried(time_step: LearnersFunction, case: TimingCase) -> Seen:
 
     In real time a mistake returns every time, a disturbance hardly.
     """
-    seen = _run(time_step, case, SimulatedTime())
+    seen = _run(time_step, case, simulated=True)
     for _ in range(_TRIES):
-        if seen.is_median or seen.time.readings:
+        if seen.is_median or seen.readings:
             break
-        seen = _run(time_step, case, RealTime())
+        seen = _run(time_step, case, simulated=False)
     return seen
 
 
-def _run(time_step: LearnersFunction, case: TimingCase, time: Time) -> Seen:
-    device = case.make().start(time)
-    with time.shown_to(time_step.function):
-        returned = time_step(
-            device,
-            warmup=case.warmup,
-            repeats=case.repeats,
-            synchronize=device.synchronize,
-            about=f"for {case.what}",
-        )
-    value = _duration(returned)
-    _require_calls(case, len(device.calls))
-    return Seen(case, device, returned, value, time)
+def _run(time_step: LearnersFunction, case: TimingCase, simulated: bool) -> Seen:
+    device = {"durations_ms": case.durations_ms, "waits": case.waits, "pending_ms": case.pending_ms}
+    told, _ = time_step.called_by(
+        _THERE,
+        about=f"for {case.what}",
+        kwargs={"warmup": case.warmup, "repeats": case.repeats},
+        extra=(device, simulated),
+    )
+    calls = [Launch(*map(float, each)) for each in told["calls"]]
+    value = _duration(told["returned"])
+    _require_calls(case, len(calls))
+    readings = frozenset(map(str, told["readings"]))
+    return Seen(case, calls, bool(told["synchronized"]), readings, told["returned"], value, simulated)
 
 
 def _duration(returned: Any) -> float:
@@ -318,7 +309,7 @@ def _duration(returned: Any) -> float:
     if value is None:
         reject(
             "wrong_return_type",
-            f"a float was expected, not {describe(returned)}",
+            f"a float was expected, not {described(returned)}",
             "return one number: the median of the samples",
         )
     if not (0 <= value < math.inf):
@@ -354,13 +345,13 @@ def _remarks(seen: list[Seen]) -> Iterator[Finding]:
         yield from remark_on_type(each.returned, float)
         if not each.shows(each.right):
             yield _NOT_AVERAGED
-        if each.time.readings & {"time", "time_ns"}:
+        if each.readings & {"time", "time_ns"}:
             yield _ADJUSTABLE_CLOCK
 
 
 def _digits_lost(seen: list[Seen]) -> Iterator[Finding]:
     """Remark on a time rounded to fewer digits than the steps' own have."""
-    values = [each.value for each in seen if each.time.exact]
+    values = [each.value for each in seen if each.exact]
     digits = next((d for d in (1, 2) if values and all(value == round(value, d) for value in values)), None)
     if digits is not None:
         yield note(

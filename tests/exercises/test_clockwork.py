@@ -11,7 +11,7 @@ from time import perf_counter
 import pytest
 
 from amp_lessons import exercises
-from amp_lessons.exercises.time_step.fake_clockwork import Device, SimulatedTime
+from amp_lessons.exercises.time_step.clockwork_there import Device, SimulatedTime
 
 REAL = {name: value for name, value in vars(time).items() if callable(value)}
 EARLY = perf_counter

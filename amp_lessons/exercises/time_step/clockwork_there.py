@@ -1,10 +1,9 @@
-"""Steps whose duration is known, on a simulated device and by simulated clocks: no load can disturb them."""
+"""Steps of a known duration in a worker, on a simulated device and by simulated clocks: no load disturbs."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-import statistics
 import sys
 import threading
 import time
@@ -12,11 +11,35 @@ import timeit
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from itertools import pairwise
 from types import FunctionType, MethodType
 from typing import Any, Protocol
 
-from amp_lessons.exercises.containment import time_limit
+from amp_lessons.exercises import bed_there
+
+
+def time_calls(
+    function: Callable[..., Any],
+    args: list[Any],
+    kwargs: dict[str, Any],
+    device: dict[str, Any],
+    simulated: bool,
+) -> dict[str, Any]:
+    """Let a function time the calls of a ``device``, a Device's first fields; ``args`` are none.
+
+    The result has what was ``returned``, when the calls were made and worked on, when the device was
+    ``synchronized``, and which clocks were read.
+    """
+    time = SimulatedTime() if simulated else RealTime()
+    served = Device(**device).start(time)
+    with time.shown_to(function):
+        called = bed_there.call(function, [served], {**kwargs, "synchronize": served.synchronize})
+    result = {
+        "returned": called["result"],
+        "calls": [[each.made, each.began, each.ended] for each in served.calls],
+        "synchronized": served.synchronized,
+        "readings": sorted(time.readings),
+    }
+    return {**called, "result": result, "args": args}
 
 
 class Time(Protocol):
@@ -108,8 +131,8 @@ class SimulatedTime:
             vars(time).update(self._real)  # the attempt may have put something else there
 
     def _shown(self) -> bool:
-        """Whether to show the simulated time: other threads and the time limit live by the real one."""
-        return self._thread == threading.get_ident() and _caller() is not vars(time_limit)
+        """Whether to show the simulated time: other threads live by the real one."""
+        return self._thread == threading.get_ident()
 
     def _fake(self, name: str) -> Callable[[], float]:
         real = self._real[name]
@@ -238,88 +261,3 @@ class Device:
             self._free_at = self._time.now()
             if self.calls:
                 self.calls[-1].ended = self._free_at
-
-
-# --- runs of an attempt at timing a step, on devices whose work is known, and what each of them showed
-
-
-@dataclass(frozen=True)
-class TimingCase:
-    """One run: on which device, with which arguments; ``what`` completes "for …"."""
-
-    what: str
-    make: Callable[[], Device]
-    warmup: int
-    repeats: int
-
-
-# digits behind the point: who rounds to whole milliseconds loses most of a fast step
-STEADY = TimingCase("a step of 4.637 ms that returns when it is done", lambda: Device((4.6374,)), 2, 4)
-LAUNCHED = TimingCase("a step of 6 ms that is only launched", lambda: Device((6.0,), waits=False), 1, 3)
-BUSY = TimingCase(
-    "a launched step while the device is busy", lambda: Device((6.0,), False, pending_ms=40.0), 2, 1
-)
-_SLOW_AT_FIRST = (80.0, 60.0)
-_ODD = (27.0, 9.0, 3.5, 38.5, 34.5, 2.5, 5.0, 33.0, 6.5)
-_EVEN = (16.0, 39.0, 8.0, 21.5, 3.0, 2.5)
-# chosen so that no other statistic comes near the median, and no two of them agree in both
-UNSTEADY = (
-    TimingCase("nine samples after a slow warm-up", lambda: Device(_SLOW_AT_FIRST + _ODD), 2, len(_ODD)),
-    TimingCase("six samples", lambda: Device(_EVEN), 0, len(_EVEN)),
-)
-
-
-@dataclass
-class Seen:
-    """What an attempt did in one case, in milliseconds; ``time`` is what its clocks showed.
-
-    ``value`` is the number in what it ``returned``.
-    """
-
-    case: TimingCase
-    device: Device
-    returned: Any
-    value: float
-    time: Time
-
-    @property
-    def timed(self) -> list[Launch]:
-        """The calls that were to be timed: those after the warm-up."""
-        return self.device.calls[self.case.warmup :]
-
-    @property
-    def everything(self) -> list[float]:
-        """How long the device worked on each call, warm-up included, in milliseconds."""
-        return [call.work_ms for call in self.device.calls]
-
-    @property
-    def samples(self) -> list[float]:
-        """How long the device worked on each timed call, in milliseconds."""
-        return [call.work_ms for call in self.timed]
-
-    @property
-    def right(self) -> float:
-        """The median of the samples, in milliseconds."""
-        return statistics.median(self.samples)
-
-    @property
-    def middle(self) -> tuple[float, float]:
-        """The lower and the upper of the two samples in the middle; of an odd number they are one."""
-        return statistics.median_low(self.samples), statistics.median_high(self.samples)
-
-    @property
-    def one_after_another(self) -> bool:
-        """Whether each timed call but the first was made when the one before it was done."""
-        return all(later.made >= before.ended - 1e-4 for before, later in pairwise(self.timed))
-
-    def shows(self, expected: float, unit: float = 1.0) -> bool:
-        """Whether the value is ``expected``, give or take a rounding, or what real time adds."""
-        value = self.value / unit
-        if self.time.exact:
-            return abs(value - expected) <= 0.06 + 0.002 * expected
-        return expected * 0.95 <= value <= expected * 1.25 + 0.4
-
-    @property
-    def is_median(self) -> bool:
-        """Whether the value is the median, or one of the two samples that it lies between."""
-        return any(self.shows(each) for each in (self.right, *self.middle))
