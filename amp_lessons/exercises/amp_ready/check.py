@@ -6,14 +6,16 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import torch
-from torch import Tensor, nn
-from torch.nn.modules.module import _has_any_global_hook
+from torch import nn
 
+from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.exercises.amp_ready.models import KINDS, ModelCase, case_of
-from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject
+from amp_lessons.exercises.amp_ready.cases import KINDS, ModelCase, case_of
+from amp_lessons.exercises.attempt import Rejected, reject
+from amp_lessons.exercises.bed import LearnersFunction, function
 from amp_lessons.exercises.report import common_findings
-from amp_lessons.text.describing import describe
+
+_THERE = "amp_lessons.exercises.amp_ready.models_there:ask"
 
 _SEEDS = (11, 23)
 # Of some kinds one model is enough: the check has ten seconds.
@@ -32,20 +34,21 @@ _ONCE = {
 CASES = [(kind, seed) for seed in _SEEDS for kind in KINDS if _ONCE.get(kind, seed) == seed]
 
 
-def check(attempt: Attempt) -> Iterator[Finding]:
+def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Compare the names returned for models of many kinds, made anew, with those that need fp32."""
-    amp_ready = attempt.function(torch.nn.Identity(), torch.zeros(1))
+    amp_ready = function(worker, "amp_ready", None, None)
+    shift = int(torch.randint(2**20, (), generator=draw))
     for kind, seed in CASES:
-        _ask(amp_ready, case_of(kind, seed))
+        _ask(amp_ready, kind, seed + shift)
     yield passed("islands_named", f"the islands of {len(CASES)} models that you had not seen")
     yield passed("as_it_was", "each model was left as it was: weights, mode, hooks, forward")
 
 
-def _ask(amp_ready: LearnersFunction, case: ModelCase) -> None:
-    before = Snapshot(case.model, case.batch)
-    answer: Any = amp_ready(case.model, case.batch, about=f"for {case.what}")
-    require_as_it_was(before, case)
-    names = names_in(answer, case)
+def _ask(amp_ready: LearnersFunction, kind: str, seed: int) -> None:
+    case = case_of(kind, seed)
+    told, _ = amp_ready.called_by(_THERE, about=f"for {case.what}", extra=(kind, seed))
+    require_as_it_was(told, case)
+    names = names_in(told, case)
     require_no_other(names, case)
     require_all(names, case)
 
@@ -57,13 +60,13 @@ _LIST = (
 )
 
 
-def require_as_it_was(before: Snapshot, case: ModelCase) -> None:
+def require_as_it_was(told: dict[str, Any], case: ModelCase) -> None:
     """Reject an attempt that changed the model or the batch."""
-    if before.batch_changed:
+    if told["batch_changed"]:
         raise Rejected(
             common_findings.inputs_changed("the batch's numbers", "run modules on copies: batch.clone()")
         )
-    if change := before.changes():
+    if change := told["changes"]:
         reject(
             "model_left_changed",
             f"after you looked at {case.what}, {change}: whoever trains it next trains something else",
@@ -71,19 +74,19 @@ def require_as_it_was(before: Snapshot, case: ModelCase) -> None:
         )
 
 
-def names_in(answer: Any, case: ModelCase) -> set[str]:
+def names_in(told: dict[str, Any], case: ModelCase) -> set[str]:
     """Return the names that were named. Rejects what are no names of modules."""
-    if not isinstance(answer, (list, tuple, set, frozenset)) or {*map(type, answer)} - {str}:
+    if not isinstance(told["names"], list):
         raise Rejected(
             common_findings.wrong_return_type(
-                "a list of names was", f"{describe(answer)}, for {case.what}", _LIST
+                "a list of names was", f"{told['words']}, for {case.what}", _LIST
             )
         )
     known = {name for name, _ in case.model.named_modules()}
-    for name in answer:
+    for name in told["names"]:
         if name not in known:
             reject("no_such_module", f"{case.what} has no module {name!r}, only {_said(known)}", _LIST)
-    return set(answer)
+    return set(told["names"])
 
 
 def require_no_other(names: set[str], case: ModelCase) -> None:
@@ -198,71 +201,3 @@ def _are(names: set[str]) -> str:
 
 def _said(names: set[str] | frozenset[str]) -> str:
     return ", ".join(repr(name) for name in sorted(names)[:6]) or "nothing"
-
-
-# --- what a model was before an attempt looked at it
-
-_PLAIN = (bool, int, float, str, tuple, type(None))  # attributes that can be compared
-
-
-class Snapshot:
-    """A model with its batch, to be compared with what they are later."""
-
-    def __init__(self, model: nn.Module, batch: Tensor) -> None:
-        self._model, self._batch, self._values = model, batch, batch.clone()
-        self._state = {
-            name: (tensor, tensor.clone()) for name, tensor in model.state_dict(keep_vars=True).items()
-        }
-        self._modules = dict(model.named_modules())
-        self._training = {name: module.training for name, module in self._modules.items()}
-        self._attributes = {name: dict(vars(module)) for name, module in self._modules.items()}
-        self._hooks = {name: _hooks(module) for name, module in self._modules.items()}
-        self._trained = {name: each.requires_grad for name, each in model.named_parameters()}
-        self._hooked_everywhere = _has_any_global_hook()
-
-    @property
-    def batch_changed(self) -> bool:
-        """Whether the batch holds other values now."""
-        return not torch.equal(self._batch, self._values)
-
-    def changes(self) -> str:
-        """Name what has changed since the snapshot, for a message; "" where nothing has."""
-        if self._batch.requires_grad:
-            return "the batch requires a gradient"
-        now = dict(self._model.named_modules())
-        if now != self._modules:
-            return "it has other modules than before"
-        for name, (before, values) in self._state.items():
-            tensor = self._model.state_dict(keep_vars=True)[name]
-            if tensor is not before or not torch.equal(tensor, values):
-                return f"{name} is not what it was"
-        if any(parameter.grad is not None for parameter in self._model.parameters()):
-            return "its parameters have gradients"
-        for name, parameter in self._model.named_parameters():
-            if parameter.requires_grad is not self._trained[name]:
-                return f"{name}.requires_grad is {parameter.requires_grad}"
-            if parameter._backward_hooks:
-                return f"a hook is left on {name}"
-        if _has_any_global_hook() and not self._hooked_everywhere:
-            return "a hook is left on all modules that there are"
-        return next(filter(None, map(self._changed, now)), "")
-
-    def _changed(self, name: str) -> str:
-        module, shown = self._modules[name], name or "the model"
-        if _hooks(module) != self._hooks[name]:
-            return f"a hook is left on {shown}"
-        if module.training is not self._training[name]:
-            return f"{shown} is in {'training' if module.training else 'eval'} mode"
-        before, now = self._attributes[name], dict(vars(module))
-        others = before.keys() ^ now.keys() or {each for each in now if _other(before[each], now[each])}
-        return f"{shown} has another {min(others)}" if others else ""
-
-
-def _hooks(module: nn.Module) -> dict[str, list[Any]]:
-    """Return the hooks of every kind, also of those that later versions of PyTorch may have."""
-    kinds = [kind for kind in vars(module) if kind.endswith(("_hooks", "_pre_hooks"))]
-    return {kind: list(vars(module)[kind].values()) for kind in kinds if vars(module)[kind]}
-
-
-def _other(before: Any, now: Any) -> bool:
-    return before is not now and not (isinstance(now, _PLAIN) and before == now)
