@@ -13,7 +13,7 @@ from amp_lessons.exercises.containment import isolation
 from amp_lessons.exercises.exercise import Exercise
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.report.results import Report, SideBySide
-from amp_lessons.exercises.watching.tape import device_type
+from amp_lessons.exercises.watching.tape_there import device_type
 
 _ORDER = {"todo": 0, "failed": 1, "note": 2, "passed": 3}
 

@@ -19,8 +19,8 @@ from amp_lessons.exercises.training_loops.testbed import (
     make_model,
     run_loop,
 )
-from amp_lessons.exercises.watching.spying import spying
-from amp_lessons.exercises.watching.tape import Call, Tape, device_type
+from amp_lessons.exercises.watching.spying_there import spying
+from amp_lessons.exercises.watching.tape_there import Call, Tape, device_type
 
 PROBLEM = Problem(seed=1, dtype=torch.float16)
 DEVICE = device_type()

@@ -17,7 +17,7 @@ from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject, run
 from amp_lessons.exercises.patients.products import ProductDtypes
 from amp_lessons.exercises.report.results import SideBySide
-from amp_lessons.exercises.watching.tape import device_type
+from amp_lessons.exercises.watching.tape_there import device_type
 from amp_lessons.text.describing import describe
 
 _LEAST, _MOST = 0.75, 1.5  # of the way, and of its length: stochastic rounding, which is right, is noisy

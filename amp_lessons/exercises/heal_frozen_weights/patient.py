@@ -18,7 +18,7 @@ from amp_lessons.exercises.patients.case import (
     names,
     pieces,
 )
-from amp_lessons.exercises.watching.tape import device_type
+from amp_lessons.exercises.watching.tape_there import device_type
 from amp_lessons.material.data import LabelledImages, batches, digits
 from amp_lessons.material.models import CLASSES, PIXELS, seeded
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from amp_lessons.exercises.patients.case import Case, Diagnosis, Observed, Sighting, names, pieces
-from amp_lessons.exercises.watching.tape import device_type
+from amp_lessons.exercises.watching.tape_there import device_type
 from amp_lessons.material.data import digits
 from amp_lessons.material.models import PIXELS
 

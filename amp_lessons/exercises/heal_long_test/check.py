@@ -19,7 +19,7 @@ from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, r
 from amp_lessons.exercises.patients.products import ProductDtypes
 from amp_lessons.exercises.report.common_findings import float_in, remark_on_type
 from amp_lessons.exercises.report.results import SideBySide
-from amp_lessons.exercises.watching.tape import device_type
+from amp_lessons.exercises.watching.tape_there import device_type
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.text.describing import describe
 

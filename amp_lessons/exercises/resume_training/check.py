@@ -32,7 +32,7 @@ from amp_lessons.exercises.resume_training.testbed import (
     set_random_states,
     train,
 )
-from amp_lessons.exercises.watching.tape import device_type
+from amp_lessons.exercises.watching.tape_there import device_type
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.text.describing import describe
 

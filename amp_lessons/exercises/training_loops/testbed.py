@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from amp_lessons.audit.recorder.stale import is_stale
 from amp_lessons.exercises.attempt import outcome_of
 from amp_lessons.exercises.containment.sandbox import Outcome
-from amp_lessons.exercises.watching.spying import spying
-from amp_lessons.exercises.watching.tape import Backward, Call, Event, Forward, Loss, Tape, device_type
+from amp_lessons.exercises.watching.spying_there import spying
+from amp_lessons.exercises.watching.tape_there import Backward, Call, Event, Forward, Loss, Tape, device_type
 
 _FEATURES, _HIDDEN, _CLASSES = 6, 16, 5
 Batch = tuple[Tensor, Tensor]

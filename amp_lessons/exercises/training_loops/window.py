@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from amp_lessons.exercises.training_loops.testbed import Run, Step
-from amp_lessons.exercises.watching.tape import Call, flat
+from amp_lessons.exercises.watching.tape_there import Call, flat
 
 _TOLERANCE = {torch.float16: 0.01, torch.bfloat16: 0.03}
 # at a small but sufficient loss scale the smallest gradients of the tiny problem are subnormal

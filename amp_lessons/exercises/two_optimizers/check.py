@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit import catalogue
 from amp_lessons.audit.catalogue.scaler import batch_left_out
 from amp_lessons.audit.findings import Finding, failed, first, passed
-from amp_lessons.exercises.attempt import Attempt, require_none
+from amp_lessons.exercises.attempt import require_none
+from amp_lessons.exercises.bed import described, function, said_of
 from amp_lessons.exercises.report import common_findings
-from amp_lessons.exercises.report.common_findings import cuda_replaced, fixed_device, in_place_of_cuda
+from amp_lessons.exercises.report.common_findings import (
+    cuda_replaced,
+    fixed_device,
+    float_in,
+    in_place_of_cuda,
+)
+from amp_lessons.exercises.two_optimizers import gan_there
+from amp_lessons.exercises.two_optimizers.calls import GanCall, Truth, optimizer_of, truth
+from amp_lessons.exercises.two_optimizers.gan_there import GanProblem, PartBackward
 from amp_lessons.exercises.two_optimizers.mistakes_in_updates import (
     ONCE_EACH,
     ONE_UPDATE,
@@ -26,19 +35,9 @@ from amp_lessons.exercises.two_optimizers.mistakes_in_updates import (
     overflow,
     unscaled,
 )
-from amp_lessons.exercises.two_optimizers.testbed import (
-    Gan,
-    GanCall,
-    GanProblem,
-    PartBackward,
-    Truth,
-    optimizer_of,
-    truth,
-)
-from amp_lessons.exercises.watching.tape import Backward, Call, Forward, Tape
+from amp_lessons.exercises.watching.tape_there import Backward, Call, Forward
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.precisions import HALVES
-from amp_lessons.text.describing import describe
 
 # the scale first changes after each step, so that order shows, then only by an overflow
 _PROBLEMS = (
@@ -65,23 +64,25 @@ _PROBLEMS = (
 _BOTH_MISS_A_STEP = ", both networks miss a step where the loss of one of them is not finite"
 
 
-def check(attempt: Attempt) -> Iterator[Finding]:
+def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Let the step train both networks a few times, and hold every call against the true gradients."""
-    gan_step = attempt.function(*[None] * 7, device_type=None, dtype=None).function
-    tapes: list[Tape] = []
+    gan_step = function(worker, "gan_step", *[None] * 7, device_type=None, dtype=None)
+    cuda: set[str] = set()
+    old: set[str] = set()
     remarks: dict[Finding, None] = {}
     left_out: dict[Finding, None] = {}
     for problem in _PROBLEMS:
-        gan = Gan(problem)
-        for call in gan.train(gan_step):
+        told, _ = gan_step.called_by(f"{gan_there.__name__}:train", extra=(asdict(problem),))
+        for each in told["calls"]:
+            call = GanCall.of(each, problem.dtype)
             require_none(mistakes(call))
             if not call.poisoned:
                 remarks |= dict.fromkeys(inputs_cast(call))
             elif not call.calls("scale"):
                 left_out = {batch_left_out(_BOTH_MISS_A_STEP): None}
-        tapes.append(gan.tape)
-    asked = set().union(*(tape.hard_coded for tape in tapes))
-    place = in_place_of_cuda(asked, "autocast", tapes[0].device_type)
+        cuda |= set(told["cuda"])
+        old |= set(told["old"])
+    place = in_place_of_cuda(cuda, "autocast", "cpu")
     yield passed(
         "precision", f"both networks ran under autocast{place} in the dtype asked for, backward outside it"
     )
@@ -91,15 +92,15 @@ def check(attempt: Attempt) -> Iterator[Finding]:
     yield passed("overflow", f"an overflow in a network left its weights alone{lowered}")
     yield passed("losses", "both losses are returned, unscaled")
     yield from remarks | left_out
-    yield from _remarks(tapes)
+    yield from _remarks(cuda, old)
 
 
-def _remarks(tapes: list[Tape]) -> Iterator[Finding]:
+def _remarks(cuda: set[str], old: set[str]) -> Iterator[Finding]:
     hint = "write torch.autocast(device_type, …)"
-    if any(tape.hard_coded for tape in tapes):
+    if cuda:
         yield cuda_replaced("device_type", "PyTorch would only warn and switch autocast off", hint)
         return
-    for name in sorted({spelling for tape in tapes for spelling in tape.deprecated}):
+    for name in sorted(old):
         yield fixed_device(f"{name} names one device, whatever device_type says", hint)
 
 
@@ -108,7 +109,7 @@ def _remarks(tapes: list[Tape]) -> Iterator[Finding]:
 
 def mistakes(call: GanCall) -> Iterator[Finding]:
     """Find the mistakes of one call, root causes first."""
-    if call.outcome.error is not None:
+    if call.raised is not None:
         yield explained(call)
     yield from precision(call)
     yield from another_scaler(call)
@@ -123,7 +124,7 @@ def mistakes(call: GanCall) -> Iterator[Finding]:
         yield catalogue.precision.parameters_frozen(
             "after the step", f"the {call.frozen[0]}'s parameters", "unfreeze them before the step returns"
         )
-    yield from _wrong_type(call.outcome.value)
+    yield from _wrong_type(call.returned)
     yield from _wrong_losses(call, judged_by)
 
 
@@ -132,17 +133,17 @@ _ADVICE = "return d_loss.item(), g_loss.item()"
 
 def _wrong_type(returned: Any) -> Iterator[Finding]:
     if not isinstance(returned, (tuple, list)) or len(returned) != 2:
-        yield common_findings.wrong_return_type("two floats were", describe(returned), _ADVICE)
+        yield common_findings.wrong_return_type("two floats were", described(returned), _ADVICE)
     if not all(_is_float(value) for value in returned):
-        yield failed("losses_not_floats", f"the step returned {describe(returned)}, not two floats", _ADVICE)
+        yield failed("losses_not_floats", f"the step returned {described(returned)}, not two floats", _ADVICE)
 
 
 def _is_float(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+    return not isinstance(value, Tensor) and float_in(value) is not None
 
 
 def _wrong_losses(call: GanCall, judged_by: list[Truth]) -> Iterator[Finding]:
-    d_seen, g_seen = map(float, call.outcome.value)
+    d_seen, g_seen = (float_in(each) or 0.0 for each in call.returned)
     d_loss, g_losses = judged_by[0].d_loss, [right.g_loss for right in judged_by]
     if _near(d_seen, [d_loss]) and _near(g_seen, g_losses):
         return
@@ -271,11 +272,13 @@ def another_scaler(call: GanCall) -> Iterator[Finding]:
 
 def explained(call: GanCall) -> Finding:
     """Turn the exception that ended a step into a finding that names the mistake behind it."""
-    return first(_meanings(call)) or common_findings.raised(call.outcome, f"in {dtype_name(call.dtype)}")
+    assert call.raised is not None
+    return first(_meanings(call)) or said_of(call.raised, f"in {dtype_name(call.dtype)}")
 
 
 def _meanings(call: GanCall) -> Iterator[Finding]:
-    text = call.outcome.error_text
+    assert call.raised is not None
+    text = call.raised.text
     if "same dtype" in text:  # half and float tensors meet where autocast is off
         yield from precision(call)
         yield catalogue.precision.no_autocast(
@@ -286,7 +289,7 @@ def _meanings(call: GanCall) -> Iterator[Finding]:
     if "No inf checks were recorded for this optimizer" in text:
         yield from another_scaler(call)
         yield _gradients_missing(call)
-    place = f" [PyTorch noticed in {call.outcome.where}]" if call.outcome.where else ""
+    place = f" [PyTorch noticed in {call.raised.line}]" if call.raised.line else ""
     for fragment, finding in _ERRORS.items():
         if fragment in text:
             yield replace(finding, message=finding.message + place)

@@ -11,15 +11,14 @@ from torch import Tensor
 
 from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed
-from amp_lessons.exercises.two_optimizers.testbed import (
-    BATCH_SIZE,
+from amp_lessons.exercises.two_optimizers.calls import (
     LARGEST_UNSCALED_GRADIENT,
     GanCall,
-    PartBackward,
     Truth,
     optimizer_of,
 )
-from amp_lessons.exercises.watching.tape import Call
+from amp_lessons.exercises.two_optimizers.gan_there import BATCH, PartBackward
+from amp_lessons.exercises.watching.tape_there import Call
 
 ONE_UPDATE = (
     "step both optimizers, then call scaler.update() once; or finish scale, backward, step, update for one "
@@ -343,8 +342,8 @@ def _loss_was_rescaled(call: GanCall, judged_by: list[Truth], factor: float, par
 
 
 def _what_does_so(factor: float, part: str) -> str:
-    if math.isclose(factor, BATCH_SIZE, rel_tol=0.02):
-        return f', as reduction="sum" does with a batch of {BATCH_SIZE}'
+    if math.isclose(factor, BATCH, rel_tol=0.02):
+        return f', as reduction="sum" does with a batch of {BATCH}'
     if part == "discriminator" and math.isclose(factor, 0.5, rel_tol=0.02):
         return ", as the mean of its two terms does, where their sum is asked for"
     return ""

@@ -12,7 +12,7 @@ from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed, first
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.training_loops.testbed import Run
-from amp_lessons.exercises.watching.tape import Call, flat
+from amp_lessons.exercises.watching.tape_there import Call, flat
 
 
 def explained(run: Run, when: str = "") -> Finding:

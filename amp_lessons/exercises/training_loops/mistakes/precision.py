@@ -9,7 +9,7 @@ import torch
 from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.exercises.training_loops.testbed import Run
-from amp_lessons.exercises.watching.tape import Forward
+from amp_lessons.exercises.watching.tape_there import Forward
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.precisions import HALVES
 

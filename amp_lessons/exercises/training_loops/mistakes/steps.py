@@ -11,7 +11,7 @@ from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.exercises.training_loops.mistakes import exceptions, scaling
 from amp_lessons.exercises.training_loops.window import Window, factor_of, is_near, same, tolerance
-from amp_lessons.exercises.watching.tape import Call, Event
+from amp_lessons.exercises.watching.tape_there import Call, Event
 
 
 def moved_within(window: Window) -> Finding:
