@@ -57,13 +57,13 @@ class Worker:
     """One worker, for one check: ``with Worker(host, payload) as worker: worker.call(Handle(0), 1, 2)``.
 
     ``payload`` is {"pickle": bytes as a uint8 tensor} or {"source": text, "names": [...]}; what is in it is
-    loaded there alone. Entering, and every call, raises Raised or Ended.
+    loaded there alone, and is then ``handed_in`` objects. Entering, and every call, raises Raised or Ended.
     """
 
     def __init__(self, host: Connection, payload: dict[str, Any], limits: Limits | None = None) -> None:
         self._host, self._payload, self.limits = host, payload, limits or Limits()
         self.printed, self.characters, self._status, self._where = b"", 0, 0, ""
-        self._lives = False
+        self._lives, self.handed_in = False, 0
 
     def __enter__(self) -> Worker:
         self._socket, theirs = socket.socketpair()
@@ -78,7 +78,7 @@ class Worker:
             os.close(output_end)
         os.set_blocking(self._output, False)
         try:
-            self._answer({"do": "load", **self._payload})
+            self.handed_in = int(self._answer({"do": "load", **self._payload}))
         except BaseException:
             self.__exit__()
             raise

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
+
+from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding
-from amp_lessons.exercises.attempt import Attempt
-from amp_lessons.exercises.resume_training.check import check as check_checkpoints
+from amp_lessons.exercises.resume_training.check import judge as judge_checkpoints
 
 
-def check(attempt: Attempt) -> Iterator[Finding]:
+def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Save a training that has come some way, load it into a fresh one, and look for what is lost."""
-    return check_checkpoints(attempt)
+    return judge_checkpoints(worker, draw)

@@ -2,49 +2,31 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from amp_lessons._base.worker.client import Raised, Worker
+from amp_lessons._base.worker.plain import Handle
 from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed, passed
-from amp_lessons.exercises.attempt import (
-    Attempt,
-    Rejected,
-    callable_with,
-    outcome_of,
-    reject,
-    require_none,
-    run,
-)
-from amp_lessons.exercises.containment.sandbox import Outcome
+from amp_lessons.exercises.attempt import Rejected, reject, require_none
+from amp_lessons.exercises.bed import as_raised, described, said_of
 from amp_lessons.exercises.report import common_findings
-from amp_lessons.exercises.resume_training.testbed import (
-    Training,
-    equal,
-    make,
-    random_states,
-    set_random_states,
-    train,
-)
-from amp_lessons.exercises.watching.tape_there import device_type
 from amp_lessons.formats.dtypes import dtype_name
-from amp_lessons.text.describing import describe
 
+_THERE = "amp_lessons.exercises.resume_training.checkpoints_there"
+_NAME = "checkpoint.pt"
 _EPOCH = 7
-_Function = Callable[..., Any]
 
 
-def check(attempt: Attempt) -> Iterator[Finding]:
+def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Save a training that has come some way, load it into a fresh one, and look for what is lost."""
-    save, load = _both(attempt.value)
+    both = _both(worker)
     for scaling in (True, False):
-        _require_round_trip(save, load, scaling)
+        _require_round_trip(worker, both, scaling)
     yield passed("model", "weights and buffers come back exactly")
     yield passed("optimizer", "so do the optimizer's state and learning rate, and the scheduler's position")
     yield passed(
@@ -53,17 +35,19 @@ def check(attempt: Attempt) -> Iterator[Finding]:
     yield passed("position", "the epoch and PyTorch's random numbers go on where they stopped")
 
 
-def _both(value: Any) -> tuple[_Function, _Function]:
+def _both(worker: Worker) -> Handle:
     """Return the two functions of a pair, a dict, or whatever holds them by their names."""
-    if isinstance(value, (tuple, list)) and len(value) == 2:
-        save, load = value
-    elif isinstance(value, dict) and {"save_checkpoint", "load_checkpoint"} <= set(value):
-        save, load = value["save_checkpoint"], value["load_checkpoint"]
-    elif hasattr(value, "save_checkpoint") and hasattr(value, "load_checkpoint"):
-        save, load = value.save_checkpoint, value.load_checkpoint
-    else:
-        reject("not_a_pair", f"two functions were expected, not {describe(value)}", _BOTH)
-    return _function(save, "save_checkpoint", 6), _function(load, "load_checkpoint", 5)
+    handed_in = [Handle(number) for number in range(worker.handed_in)]
+    both = worker.call(f"{_THERE}:Pair", *handed_in, keep=True)
+    if words := worker.call(both, method="described"):
+        reject("not_a_pair", f"two functions were expected, not {words}", _BOTH)
+    names = (("save_checkpoint", 6), ("load_checkpoint", 5))
+    for (name, count), wrong in zip(names, worker.call(both, method="uncallable"), strict=True):
+        if wrong and wrong[0] == "not_a_function":
+            reject("not_a_function", f"{name} is {wrong[1]}, not a function", _BOTH)
+        if wrong:
+            raise Rejected(common_findings.other_signature(name, count, (), wrong[1]))
+    return both
 
 
 _BOTH = (
@@ -71,96 +55,43 @@ _BOTH = (
 )
 
 
-def _function(value: Any, name: str, arguments: int) -> _Function:
-    if not callable(value):
-        reject("not_a_function", f"{name} is {describe(value)}, not a function", _BOTH)
-    return callable_with(value, name, *[None] * arguments).function
-
-
-def _require_round_trip(save: _Function, load: _Function, scaling: bool) -> None:
-    """Save a training, let it go on, and compare with one that goes on from the file.
-
-    The run that went on saves again, to another file, and the first file is moved, without whatever was
-    written beside it: what a function remembers instead of writing it down is something else by then.
-    """
-    device = device_type()
-    running = make(seed=1, device=device, scaling=scaling)
-    train(running, device, steps=4)
-    wanted, random_wanted = running.state(), random_states()
-    with tempfile.TemporaryDirectory() as folder:
-        file, moved = Path(folder) / "first" / "checkpoint.pt", Path(folder) / "moved" / "checkpoint.pt"
-        _require_saved(save, file, running, wanted)
-        train(running, device, steps=2)
-        later, random_later = running.state(), random_states()
-        _require_saved(save, Path(folder) / "later" / "checkpoint.pt", running, later, _EPOCH + 1)
-        left_behind = _moved_alone(file, moved)
-        resumed = make(seed=2, device=device, scaling=scaling)
-        own = resumed.state()
-        epoch, random_found = _loaded(load, moved, resumed, scaling, left_behind)
-    require_none(from_memory(later, wanted, resumed))
-    require_none(lost(wanted, own, resumed))
-    require_none(wrong_epoch(epoch, _EPOCH))
-    require_none(lost_random(random_wanted, random_later, random_found))
-    set_random_states(random_wanted)
-    train(resumed, device, steps=2)
-    require_none(goes_on_otherwise(later, resumed))
-
-
-def _require_saved(
-    save: _Function, path: Path, running: Training, wanted: dict[str, Any], epoch: int = _EPOCH
-) -> None:
-    path.parent.mkdir()
-    drawn = random_states()
-
-    def save_and_look() -> list[Tensor]:
-        save(path, *running.objects(), epoch)
-        return random_states()
-
-    drawn_after = run(save_and_look, about="in save_checkpoint")
-    require_none(not_written(path))
-    require_none(saving_changed(running.state(), wanted, drawn_after, drawn))
-
-
-def _moved_alone(file: Path, where: Path) -> list[str]:
-    """Move a file to another folder, remove its own, and return the names of what was left there."""
-    where.parent.mkdir()
-    file.rename(where)
-    left_behind = sorted(each.name for each in file.parent.iterdir())
-    shutil.rmtree(file.parent)
-    return left_behind
-
-
-def _loaded(
-    load: _Function, path: Path, resumed: Training, scaling: bool, left_behind: list[str]
-) -> tuple[Any, list[Tensor]]:
-    """Return the epoch that ``load`` returns, and the random states that it leaves."""
-
-    def load_and_look() -> tuple[Any, list[Tensor]]:
-        return load(path, *resumed.objects()), random_states()
-
-    outcome = outcome_of(load_and_look, part="load_checkpoint")
-    if outcome.error is not None:
-        raise Rejected(load_raised(outcome, scaling, left_behind))
-    epoch, random_found = outcome.value
-    return epoch, random_found
+def _require_round_trip(worker: Worker, both: Handle, scaling: bool) -> None:
+    """Look at a training that was saved, went on, and was loaded from the file into a fresh one."""
+    told = worker.call(both, scaling, _EPOCH, method="round_trip")
+    if told["left"]:
+        raise Rejected(common_findings.leaving(told["left"]))
+    seen = told["result"]
+    for saved in seen["saved"]:
+        if saved["raised"] is not None:
+            raise Rejected(said_of(as_raised(saved["raised"]), "in save_checkpoint"))
+        require_none(not_written(saved["written"]))
+        require_none(saving_changed(saved["after"], saved["before"], saved["random_after"], saved["random"]))
+    first, later = seen["saved"]
+    if seen["load_raised"] is not None:
+        raise Rejected(load_raised(as_raised(seen["load_raised"]), scaling, seen["left_behind"]))
+    found = seen["found"]
+    require_none(from_memory(later["before"], first["before"], found))
+    require_none(lost(first["before"], seen["own"], found, seen["replaced"], seen["frozen"]))
+    require_none(wrong_epoch(seen["epoch"], _EPOCH))
+    require_none(lost_random(first["random"], later["random"], seen["random_found"]))
+    require_none(goes_on_otherwise(later["before"]["model"], seen["gone_on"]))
 
 
 # --- what a training run that was loaded from a checkpoint has lost
 
 
-def not_written(path: Path) -> Iterator[Finding]:
+def not_written(written: list[str]) -> Iterator[Finding]:
     """Look whether there is a file where one was to be; there may be more beside it."""
-    written = sorted(each.name for each in path.parent.iterdir())
     if not written:
         yield failed(
             "nothing_saved",
             "save_checkpoint wrote no file into the folder of path",
             "write all of it to path",
         )
-    if path.name not in written:
+    if _NAME not in written:
         yield failed(
             "saved_elsewhere",
-            f"save_checkpoint was given {path.name!r} and wrote {written[0]!r}: whoever looks for the "
+            f"save_checkpoint was given {_NAME!r} and wrote {written[0]!r}: whoever looks for the "
             "checkpoint under the name that was given does not find it",
             "write to path as it is given",
         )
@@ -191,9 +122,8 @@ def saving_changed(
         )
 
 
-def from_memory(later: dict[str, Any], wanted: dict[str, Any], resumed: Training) -> Iterator[Finding]:
+def from_memory(later: dict[str, Any], wanted: dict[str, Any], found: dict[str, Any]) -> Iterator[Finding]:
     """Look whether what came back is the training as it is by now, and not what the file was to hold."""
-    found = resumed.state()
     parts = ("model", "optimizer", "scaler")
     newer = [
         each for each in parts if equal(found[each], later[each]) and not equal(found[each], wanted[each])
@@ -212,20 +142,22 @@ def _not_in_file(what: str) -> Finding:
     return failed("state_not_in_file", what, "write all of it to the file, and read nothing but the file")
 
 
-def lost(wanted: dict[str, Any], own: dict[str, Any], resumed: Training) -> Iterator[Finding]:
-    """Look for what of ``resumed`` is not what was saved, ``wanted``; ``own`` is what it had before "
-    "loading.
+def lost(
+    wanted: dict[str, Any], own: dict[str, Any], found: dict[str, Any], replaced: bool, frozen: list[str]
+) -> Iterator[Finding]:
+    """Look for what was ``found`` and is not what was saved, ``wanted``; ``own`` is from before loading.
+
+    ``replaced`` says that the optimizer steps other parameters, ``frozen`` names those that are not trained.
     """
-    yield from _model(wanted["model"], own["model"], resumed.model)
-    yield from _same_parameters(resumed)
-    yield from _optimizer(wanted["optimizer"], resumed.optimizer.state_dict())
-    yield from _scheduler(wanted["scheduler"], resumed.scheduler.state_dict())
-    yield from _learning_rate(wanted["optimizer"], resumed.optimizer.state_dict())
-    yield from _scaler(wanted["scaler"], resumed.scaler.state_dict())
+    yield from _model(wanted["model"], own["model"], found["model"])
+    yield from _same_parameters(found["training"], replaced, frozen)
+    yield from _optimizer(wanted["optimizer"], found["optimizer"])
+    yield from _scheduler(wanted["scheduler"], found["scheduler"])
+    yield from _learning_rate(wanted["optimizer"], found["optimizer"])
+    yield from _scaler(wanted["scaler"], found["scaler"])
 
 
-def _model(wanted: dict[str, Tensor], own: dict[str, Tensor], model: nn.Module) -> Iterator[Finding]:
-    found = model.state_dict()
+def _model(wanted: dict[str, Tensor], own: dict[str, Tensor], found: dict[str, Tensor]) -> Iterator[Finding]:
     wrong = [name for name in wanted if not equal(wanted[name], found[name])]
     if not wrong:
         return
@@ -264,18 +196,16 @@ def _rounded_to(
     return all(equal(wanted[name].to(dtype).float(), found[name].float()) for name in names)
 
 
-def _same_parameters(resumed: Training) -> Iterator[Finding]:
-    if not resumed.model.training:
+def _same_parameters(training: bool, replaced: bool, frozen: list[str]) -> Iterator[Finding]:
+    if not training:
         yield catalogue.precision.evaluation_mode("after loading")
-    stepped = {id(p) for group in resumed.optimizer.param_groups for p in group["params"]}
-    if not all(id(parameter) in stepped for parameter in resumed.model.parameters()):
+    if replaced:
         yield failed(
             "parameters_replaced",
             "the model has new parameter tensors (load_state_dict with assign=True, for one), while the "
             "optimizer still steps the old ones: training would change nothing",
             "model.load_state_dict(state['model']) copies into the tensors that are there",
         )
-    frozen = [name for name, parameter in resumed.model.named_parameters() if not parameter.requires_grad]
     if frozen:
         yield catalogue.precision.parameters_frozen(
             "after loading",
@@ -359,15 +289,16 @@ def wrong_epoch(found: Any, saved: int) -> Iterator[Finding]:
     if found != saved or isinstance(found, bool):
         yield failed(
             "epoch_lost",
-            f"load_checkpoint returned {describe(found)}; {saved} finished epochs were saved",
+            f"load_checkpoint returned {described(found)}; {saved} finished epochs were saved",
             "return the epoch that was passed to save_checkpoint",
         )
 
 
-def goes_on_otherwise(later: dict[str, Any], resumed: Training) -> Iterator[Finding]:
-    """Compare a training that went on from the file with the one that was never stopped."""
-    weights = zip(later["model"].values(), resumed.model.state_dict().values(), strict=True)
-    if not all(torch.allclose(a.float(), b.to(a.device).float(), rtol=1e-4, atol=1e-6) for a, b in weights):
+def goes_on_otherwise(later: dict[str, Tensor], found: Any) -> Iterator[Finding]:
+    """Compare the weights of a training that went on from the file with those of one never stopped."""
+    if not isinstance(found, dict) or not all(
+        torch.allclose(later[name].float(), found[name].float(), rtol=1e-4, atol=1e-6) for name in later
+    ):
         yield failed(
             "goes_on_otherwise",
             "all states came back, and yet two steps after loading gave other weights than the training that "
@@ -395,9 +326,9 @@ def lost_random(wanted: list[Tensor], later: list[Tensor], found: list[Tensor]) 
         )
 
 
-def load_raised(outcome: Outcome, scaling: bool, left_behind: list[str]) -> Finding:
+def load_raised(raised: Raised, scaling: bool, left_behind: list[str]) -> Finding:
     """Explain the exception that ended load_checkpoint; ``left_behind`` are files beside the one it got."""
-    text = outcome.error_text
+    text = raised.text
     missing = next((name for name in left_behind if name in text), None)
     if missing is not None:
         return _not_in_file(
@@ -410,12 +341,27 @@ def load_raised(outcome: Outcome, scaling: bool, left_behind: list[str]) -> Find
             "the scaler refused the state it was given: it is empty, as that of a disabled scaler is",
             "save scaler.state_dict() of the scaler that training uses",
         )
-    if type(outcome.error).__name__ == "UnpicklingError" and "Weights only load failed" in text:
+    if raised.kinds[0] == "UnpicklingError" and "Weights only load failed" in text:
         return failed(
             "pickled_objects",
             "torch.load refused the file, since it holds whole Python objects instead of their state",
             "save model.state_dict(), optimizer.state_dict() and so on: tensors, numbers, lists and dicts",
         )
-    return common_findings.raised(
-        outcome, f"in load_checkpoint{'' if scaling else ' with a disabled scaler'}"
-    )
+    about = f"in load_checkpoint{'' if scaling else ' with a disabled scaler'}"
+    return said_of(raised, about, part="load_checkpoint")
+
+
+def equal(a: Any, b: Any) -> bool:
+    """Compare states, which are nested dicts and lists of tensors and numbers, exactly."""
+    if isinstance(a, Tensor) or isinstance(b, Tensor):
+        return (
+            isinstance(a, Tensor)
+            and isinstance(b, Tensor)
+            and a.dtype == b.dtype
+            and torch.equal(a, b.to(a.device))
+        )
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(equal(a[key], b[key]) for key in a)
+    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
+        return len(a) == len(b) and all(map(equal, a, b))
+    return bool(a == b)
