@@ -179,9 +179,7 @@ class Log:
                 "name": name,
                 "owner": id(owner),
                 "scale": _scale(owner) if scaler else 1.0,
-                "clean": int(owner._growth_tracker or 0)
-                if scaler and hasattr(owner, "_growth_tracker")
-                else 0,
+                "clean": _clean(owner) if scaler else 0,
                 "enabled": scaler and owner.is_enabled(),
                 "inside": self.inside,
                 "gradients": self.gradients(),
@@ -194,6 +192,13 @@ def _scale(scaler: torch.amp.GradScaler) -> float:
     with contextlib.suppress(Exception):
         return float(scaler.get_scale())
     return math.nan
+
+
+def _clean(scaler: torch.amp.GradScaler) -> int:
+    """Return how many clean steps a scaler has counted, or loaded, since its scale last changed."""
+    with contextlib.suppress(Exception):
+        return int(scaler.state_dict().get("_growth_tracker", 0))
+    return 0
 
 
 def train(loop: Callable[..., Any], given: Given) -> dict[str, Any]:
