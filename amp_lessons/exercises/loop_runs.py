@@ -75,25 +75,41 @@ class Problem:
         """Return the problem with other data, on which what the cards promise of gradients holds.
 
         Their norms are below 3 before the loss is weighted, so that a clip at 0.1 is harmless where the
-        weight is 2^-5. Where the task has a limit that can be reached, some are above it and some below.
+        weight is 2^-5, and stay below 4, so that one at 1 is harmless where it is 2^-2. Where the task has a
+        limit that can be reached, some are above it and some below.
         """
         for seed in range(self.seed + shift, self.seed + shift + _TRIES):
             problem = replace(self, seed=seed)
-            norms = problem._norms()
-            if max(norms) < 3.0 * self.loss_weight:
+            norms = problem._norms(problem.drawn[0])
+            if max(norms) < 3.0 * self.loss_weight and problem._largest_norm() < 4.0 * self.loss_weight:
                 break
         if self.max_norm is None or self.max_norm > _NEVER or self.loss_weight < TINY_WEIGHT or self.poisoned:
             return problem  # all below the limit, or far above it
         return replace(problem, max_norm=float(f"{math.sqrt(min(norms) * max(norms)):.2g}"))
 
-    def _norms(self) -> list[float]:
-        """Return the norm of the gradient of each window that is not poisoned, at the first weights."""
-        weights, bad, size = self.drawn[0], dict(self.poisoned), self.accumulation_steps
+    def _norms(self, weights: Tensor) -> list[float]:
+        """Return the norm of the gradient of each window that is not poisoned, at these weights."""
+        return [float(self._mean_gradient(weights, window).norm()) for window in self._kept()]
+
+    def _largest_norm(self) -> float:
+        """Return the largest of these norms along the steps of plain SGD, which may be clipped in truth."""
+        weights, largest = self.drawn[0], 0.0
+        for window in [*self._kept()] * self.epochs:
+            gradient = self._mean_gradient(weights, window)
+            largest = max(largest, float(gradient.norm()))
+            weights = weights - self.learning_rate * gradient
+        return largest
+
+    def _kept(self) -> list[range]:
+        """Return the windows of batches that are not poisoned."""
+        bad, size = dict(self.poisoned), self.accumulation_steps
         batches = range(len(self.batch_sizes))
         windows = [batches[at : at + size] for at in batches[::size]]
-        kept = [window for window in windows if not set(window) & set(bad)]
-        sums = (torch.stack([self.truth(weights, batch)[1] for batch in window]).sum(0) for window in kept)
-        return [float(each.norm()) / size for each in sums]
+        return [window for window in windows if not set(window) & set(bad)]
+
+    def _mean_gradient(self, weights: Tensor, window: range) -> Tensor:
+        summed = torch.stack([self.truth(weights, batch)[1] for batch in window]).sum(0)
+        return summed / self.accumulation_steps
 
     def given(self, names: Sequence[str], constants: Mapping[str, float]) -> dict[str, Any]:
         """Return what the worker is told of it; the fields ``names`` are arguments of the loop, too."""

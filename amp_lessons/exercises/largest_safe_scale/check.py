@@ -11,19 +11,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, note, passed
-from amp_lessons.exercises.attempt import Attempt, Rejected, reject
+from amp_lessons.exercises.attempt import Rejected, reject
+from amp_lessons.exercises.bed import described, function
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.exercises.report.common_findings import float_in, remark_on_type
-from amp_lessons.text.describing import describe
 
 
-def check(attempt: Attempt) -> Iterator[Finding]:
+def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Ask for the scale of many kinds of gradients, and hold it against PyTorch's own cast."""
-    largest_safe_scale = attempt.function([])
+    largest_safe_scale = function(worker, "largest_safe_scale", [])
     notes: dict[str, Finding] = {}
-    for what, gradients in _cases():
+    for what, gradients in _cases(draw):
         before = [gradient.clone() for gradient in gradients]
         returned = largest_safe_scale(gradients, about=f"for {what}")
         _require_unchanged(gradients, before)
@@ -37,17 +38,21 @@ def check(attempt: Attempt) -> Iterator[Finding]:
     yield from notes.values()
 
 
-def _cases() -> list[tuple[str, list[Tensor]]]:
+def _cases(draw: torch.Generator) -> list[tuple[str, list[Tensor]]]:
     """Draw gradients whose largest magnitude lies at different places, of different signs and sizes."""
-    draw = torch.Generator().manual_seed(0)
 
     def spread(*shape: int) -> Tensor:
-        return torch.randn(shape, generator=draw) * torch.rand(shape, generator=draw).mul(-12.0).exp()
+        power = 2.0 ** int(torch.randint(-2, 3, (), generator=draw))
+        return power * torch.randn(shape, generator=draw) * torch.rand(shape, generator=draw).mul(-12.0).exp()
 
     ordinary = [spread(8, 4) * 0.01, spread(8) * 0.1, spread(3, 2, 2).abs()]
     return [
         ("gradients of ordinary size", ordinary),
         ("a single tensor", [spread(5).abs() * 1e-3]),
+        (
+            "64 gradients of one size",
+            [torch.full((8, 8), 0.3) * 2.0 ** int(torch.randint(-9, 9, (), generator=draw))],
+        ),
         ("the largest gradient negative", [torch.tensor([0.001, -0.3]), torch.tensor([0.02, -0.07])]),
         ("the largest gradient in the first tensor", [torch.tensor([0.7, 0.1]), torch.tensor([0.002])]),
         ("a largest gradient that times 512 is 65504", [torch.tensor([65504.0 * 2.0**-9, 1.0])]),
@@ -109,8 +114,9 @@ class ReturnedScale:
 
 def _largest_power(gradients: list[Tensor], fits: Callable[[Tensor], Tensor]) -> float:
     """Find by trying the largest power of two at which all gradients fit."""
-    scales = [2.0**exponent for exponent in range(-126, 128)]
-    return max(scale for scale in scales if all(bool(fits(g.double() * scale).all()) for g in gradients))
+    ends = torch.stack([end.double() for each in gradients for end in (each.min(), each.max())])
+    scales = 2.0 ** torch.arange(-126, 128, dtype=torch.float64)
+    return float(scales[fits(ends * scales[:, None]).all(1)].max())
 
 
 def _require_unchanged(gradients: list[Tensor], before: list[Tensor]) -> None:
@@ -124,7 +130,7 @@ def _number(returned: Any) -> float:
     scale = float_in(returned)
     if scale is None:
         raise Rejected(
-            common_findings.wrong_return_type("a float was", describe(returned), "return one float")
+            common_findings.wrong_return_type("a float was", described(returned), "return one float")
         )
     return scale
 
