@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from amp_lessons.exercises import loops_there
 
 _TRIES = 20
+_NEAR_UNDERFLOW = 0.12
 _NEVER = 1e3  # no norm reaches such a limit
 TINY_WEIGHT = 2.0**-15  # below it a mean loss in the history may round to zero
 
@@ -54,7 +55,7 @@ class Problem:
     def tolerance(self) -> float:
         """By which share of its norm a right gradient may be off: that is how far the dtype rounds."""
         near_underflow = self.loss_weight < TINY_WEIGHT  # at a small scale some gradients are subnormal
-        return 0.12 if near_underflow else 0.01 if self.dtype == torch.float16 else 0.03
+        return _NEAR_UNDERFLOW if near_underflow else 0.01 if self.dtype == torch.float16 else 0.03
 
     @cached_property
     def drawn(self) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
@@ -312,7 +313,19 @@ class Window:
     def close(self, gradient: Tensor) -> bool:
         """Whether the gradient that was applied is this one, clipped, up to the rounding of the dtype."""
         wanted = self.wanted(gradient)
-        return bool((self.applied - wanted).norm() <= self.problem.tolerance * wanted.norm())
+        return bool((self.applied - wanted).norm() <= self.tolerance * wanted.norm())
+
+    @cached_property
+    def tolerance(self) -> float:
+        """By which share of its norm the gradient may be off: a tenth more where fp16 has lost it."""
+        problem = self.problem
+        if problem.tolerance >= _NEAR_UNDERFLOW and 1 < self.begun < math.inf:
+            kept = [
+                problem.in_half(self.before, batch, self.begun) for batch in self.batches if batch is not None
+            ]
+            lost = (torch.stack(kept).sum(0) / self.size - self.gradient).norm() / self.gradient.norm()
+            return problem.tolerance + min(0.1, float(lost))
+        return problem.tolerance
 
     @cached_property
     def factor(self) -> float:
