@@ -20,10 +20,9 @@ _EPILOG = (
     "SUBMISSIONS holds notebooks (`ada.ipynb`, `ada_03_loss_scaling.ipynb`) or a folder of notebooks for "
     "each learner. No notebook is run: each attempt is taken out of it and checked again, in a process of "
     "its own with limits of time and memory, without network where the system allows that; the output "
-    "says what it allowed. In the table, 1 is passed, 0 not passed, · not attempted, – not handed in; "
-    "held is not run, because it does what no answer needs: look at it, and name the learner with "
-    "--accept. Where there is a ! the lines below the table say what to look at. Exit status: 0, all was "
-    "graded; 2, nothing could be."
+    "says what it allowed, and where it allows nothing of the kind, grading needs --unprotected. In the "
+    "table, 1 is passed, 0 not passed, · not attempted, – not handed in. Where there is a ! the lines "
+    "below the table say what to look at. Exit status: 0, all was graded; 2, nothing could be."
 )
 
 
@@ -47,11 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write grades.csv and a page for each learner",
     )
     parser.add_argument(
-        "--accept",
-        action="append",
-        default=[],
-        metavar="LEARNER",
-        help="run what this learner has written, which you have read, although it was held back",
+        "--unprotected",
+        action="store_true",
+        help="run learners' code even where nothing keeps it from your files and your network",
     )
     parser.add_argument(
         "--seconds", type=typed.above_zero, default=20.0, metavar="S", help="of one check (default: 20)"
@@ -97,7 +94,7 @@ def _terms(args: argparse.Namespace) -> Terms:
     from amp_lessons.grading import Limits, Terms
 
     jobs = args.jobs or max(1, (os.cpu_count() or 2) // 2)
-    return Terms(args.seconds, Limits(memory_bytes=int(args.memory * 2**30)), jobs, frozenset(args.accept))
+    return Terms(args.seconds, Limits(memory_bytes=int(args.memory * 2**30)), jobs, args.unprotected)
 
 
 def _write(folder: Path, grades: Grades) -> None:

@@ -13,30 +13,20 @@ that is gone afterwards, and to no result and no other submission, for there are
 Memory, processes, files and time are limited, all of its processes together; what it prints goes nowhere.
 ``os._exit``, an endless loop and a flood of output end its own attempt with 0.
 
-**Who judges.** Exercises on the bench (``exercises.bed``) are judged from here: the attempt is in a worker
-behind the wall, and is called over a socket. What comes back is numbers, texts and tensors, never pickles,
-and there is nothing to forge, for whatever comes is the answer that the judge then finds right or wrong. The
-course's solutions are not to be seen from there. That wall is a whole one.
-
-All other checks watch *how* an attempt uses PyTorch: they hand out models and loaders, and write down what is
-called in which order. They have to be in one process with the attempt, and no wall in one process of Python
-stands against code that may use all of Python. So there a second one stands in front (``gate``): the source
-is read, and run only if all it consists of is on a list, on which there are no imports but of libraries that
-are used by name, no underscores, frames, globals, files, pickles, and no classes that can pass for numbers.
-What is held back gets 0, with the line that was the reason, until the teacher has looked at it and accepted
-the learner (``--accept``). So a right answer that is written in an unusual way waits; it is not lost.
+**Who judges.** The check of the exercise (``exercises.bed``), from here: the attempt is in a worker behind
+the wall, and is called over a socket. What comes back is numbers, texts and tensors, never pickles, and there
+is nothing to forge, for whatever comes is the answer that the judge then finds right or wrong. The course's
+solutions and checks are not to be seen from there.
 
 **What this does not stop.**
 
-- An attempt that the teacher accepts may do to its own check whatever it likes.
-- The gate is a list, and the libraries that it lets through are large. Code of theirs that runs a text, or
-  hands out a module, without a name that is forbidden would get through, and could then forge its own report.
-  So could one that knows the public attributes of the objects a check hands out, and changes them. Either
-  gets the points of that one exercise; the outer wall still stands.
-- A hole in the kernel's own walls. Where namespaces are not allowed, only limits hold; the output says so,
-  the gate then stands before every attempt, and such a machine should hold nothing that is not to be read.
-- An answer that somebody else has written. Solutions that are the card's are pointed out, without taking
-  points: a short one comes out alike by itself.
+- What the points say is that the submission computed these numbers: not who wrote it, nor that nobody
+  helped. Code that is the card's solution is pointed out, without taking points: a short one comes out alike
+  by itself. Nor does every check notice that PyTorch's own class was handed in as one's own.
+- Of some exercises it is written down in the worker what was called in which order. Whoever rewrites that
+  from within has read the course's source for it, and the numbers still have to be right.
+- A hole in the kernel's own walls. Where namespaces are not allowed, only limits hold; the teacher is told
+  so, and has to say ``--unprotected``. Such a machine should hold nothing that is not to be read.
 """
 
 import lazy_loader

@@ -43,7 +43,7 @@ class Grade:
     @property
     def mark(self) -> str:
         """The cell of the table: points, or a word for none; ``!`` where there is something to look at."""
-        word = {"passed": "1", "not passed": "0", "not attempted yet": "·", "held back": "held"}
+        word = {"passed": "1", "not passed": "0", "not attempted yet": "·"}
         return word.get(self.status, "–") + ("!" if self.remarks else "")
 
 

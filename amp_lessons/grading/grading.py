@@ -29,25 +29,27 @@ _READING_S = 60.0
 
 @dataclass(frozen=True)
 class Terms:
-    """How to grade: within which time and limits, how many attempts at once, whose code the teacher trusts.
+    """How to grade: within which time and limits, how many attempts at once, and whether without a wall, too.
 
-    ``limit_s`` is the time of one check in seconds. ``accepted`` are the learners whose code is run although
-    the gate holds it back: the teacher has read it.
+    ``limit_s`` is the time of one check in seconds. ``unprotected`` says that learners' code may run where
+    nothing stands between it and what this account may read and write.
     """
 
     limit_s: float = 20.0
     limits: Limits = field(default_factory=Limits)
     jobs: int = 1
-    accepted: frozenset[str] = frozenset()
+    unprotected: bool = False
 
 
 def grade(folder: Path | str, exercise_ids: Sequence[str] = (), terms: Terms | None = None) -> Grades:
     """Grade what lies in ``folder``: these exercises, or all of the lessons that anybody has handed in.
 
-    Raises ValueError for an exercise that is not there, and for a folder without notebooks.
+    Raises ValueError for an exercise that is not there, for a folder without notebooks, and where this
+    machine has no wall and the terms do not do without one.
     """
     chosen = [exercises.shelf.find(each) for each in exercise_ids] or exercises.catalog()
     terms = terms or Terms()
+    _require_wall(terms)
     submissions = submissions_in(Path(folder))
     wanted = wanted_of(chosen)
     with ThreadPoolExecutor(terms.jobs) as pool:
@@ -56,16 +58,25 @@ def grade(folder: Path | str, exercise_ids: Sequence[str] = (), terms: Terms | N
         handed_in = {lesson for reading in read for lesson in reading.lessons}
         chosen = [each for each in chosen if each.lesson in handed_in]
     reports = _judge_all(_tasks(read, terms), terms.jobs)
-    learners = tuple(_graded(reading, chosen, terms, reports) for reading in read)
+    learners = tuple(_graded(reading, chosen, reports) for reading in read)
     return Grades(learners, str(processes.surroundings()))
 
 
 def grade_notebook(path: Path | str, exercise_ids: Sequence[str], terms: Terms | None = None) -> list[Grade]:
     """Grade these exercises in one notebook: what other graders call. Raises ValueError as ``grade`` does."""
     terms = terms or Terms()
+    _require_wall(terms)
     chosen = [exercises.shelf.find(each) for each in exercise_ids]
     reading = _read(Submission("", (Path(path),)), wanted_of(chosen))
-    return list(_graded(reading, chosen, terms, _judge_all(_tasks([reading], terms), 1)).grades)
+    return list(_graded(reading, chosen, _judge_all(_tasks([reading], terms), 1)).grades)
+
+
+def _require_wall(terms: Terms) -> None:
+    if not (terms.unprotected or processes.surroundings().apart):
+        raise ValueError(
+            f"{processes.surroundings()} Or say that you grade without a wall: --unprotected, or "
+            "Terms(unprotected=True), on a machine that holds nothing that is not to be read"
+        )
 
 
 def wanted_of(chosen: Sequence[Exercise]) -> list[Wanted]:
@@ -151,20 +162,12 @@ def _found(data: dict[str, Any]) -> Found:
     return Found(**fields)
 
 
-def _runs(found: Found, learner: str, terms: Terms) -> bool:
-    """Whether an attempt is run: what the gate holds back only where it could not reach the check at all."""
-    if found.state != "written":
-        return False
-    behind = exercises.shelf.find(found.exercise_id).is_on_bench and processes.surroundings().apart
-    return behind or not found.held or learner in terms.accepted
-
-
 def _tasks(read: Sequence[Reading], terms: Terms) -> dict[tuple[str, str], Task]:
     return {
         (reading.learner, each.exercise_id): Task(each.exercise_id, each.source, terms.limit_s, terms.limits)
         for reading in read
         for each in reading.found.values()
-        if _runs(each, reading.learner, terms)
+        if each.state == "written"
     }
 
 
@@ -189,9 +192,7 @@ def _judged_anyhow(future: Future[Report], task: Task) -> Report:
         return not_judged(task)
 
 
-def _graded(
-    reading: Reading, chosen: Sequence[Exercise], terms: Terms, reports: dict[tuple[str, str], Report]
-) -> Graded:
+def _graded(reading: Reading, chosen: Sequence[Exercise], reports: dict[tuple[str, str], Report]) -> Graded:
     grades = tuple(_grade(reading, each, reports.get((reading.learner, each.id))) for each in chosen)
     return Graded(reading.learner, grades, reading.problems)
 
@@ -204,9 +205,6 @@ def _grade(reading: Reading, exercise: Exercise, report: Report | None) -> Grade
     if found is None:
         return Grade(exercise.id, exercise.title, "not handed in")
     plain = Grade(exercise.id, exercise.title, "", 0.0, report, found.remarks, found.source)
-    if report is None and found.state == "written":
-        held = tuple(f"held back, look at it: {each}" for each in found.held)
-        return replace(plain, status="held back", remarks=(*held, *_edited(found, False), *found.remarks))
     if report is None:
         syntax = (
             ("the cell is not Python: it has a mistake in its syntax",) if found.state == "not python" else ()

@@ -15,8 +15,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from amp_lessons.grading import gate
-
 State = Literal["written", "stub", "missing", "not python"]
 Wanted: TypeAlias = dict[str, Any]  # id, names, stub, solutions, lesson: what the reading process is told
 
@@ -28,14 +26,13 @@ _SAID = re.compile(r": (passed|not passed|not attempted yet)")
 class Found:
     """What a notebook holds of one exercise.
 
-    ``source`` is all that the attempt needs; ``held`` says what of it the gate does not let through,
-    ``remarks`` what is conspicuous; ``stored`` is the verdict below the check in the notebook, "" for none.
+    ``source`` is all that the attempt needs, ``remarks`` say what is conspicuous; ``stored`` is the verdict
+    below the check in the notebook, "" for none.
     """
 
     exercise_id: str
     state: State
     source: str = ""
-    held: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     stored: str = ""
 
@@ -64,14 +61,14 @@ def _found(cells: list[Cell], wanted: Wanted) -> Found:
     definition = _definition(cells, checks, wanted)
     if definition is None:
         broken = any(_belongs(cell, wanted["id"]) and not cell.is_python for cell in cells)
-        return Found(wanted["id"], "not python" if broken else "missing", "", (), remarks, stored)
+        return Found(wanted["id"], "not python" if broken else "missing", "", remarks, stored)
     own = [each for each in definition if bound(each) & set(wanted["names"])]
     if same_code(own, wanted["stub"]):
-        return Found(wanted["id"], "stub", "", (), remarks, stored)
+        return Found(wanted["id"], "stub", "", remarks, stored)
     if same_as_any(own, wanted["solutions"]):
         remarks += ("the code is the card's solution, or one of its other ways, but for names and words",)
     source = "\n".join(ast.unparse(ast.fix_missing_locations(each)) for each in definition) + "\n"
-    return Found(wanted["id"], "written", source, tuple(gate.complaints(definition)), remarks, stored)
+    return Found(wanted["id"], "written", source, remarks, stored)
 
 
 def _is_check(cell: Cell, exercise_id: str) -> bool:

@@ -19,7 +19,7 @@ SCALE = "largest_safe_scale"
 WRONG = f"def {SCALE}(gradients):\n    return 512.0"
 ALONE = f"def {SCALE}(gradients):\n    "
 LOOP = "class LossScaler:\n    def __init__(self, *args, **kwargs):\n        while True:\n            pass"
-GC = "import gc\n" + solution("loss_scaler") + "    everything = gc.get_objects"
+UNUSUAL = "import gc\n" + solution("loss_scaler") + "    everything = gc.get_objects"
 NAME = '<img src=x onerror="alert(1)">'
 
 
@@ -34,7 +34,7 @@ def graded(tmp_path_factory):
     hand_in(
         folder / "hostile.ipynb",
         "03",
-        **{SCALE: HOSTILE, "loss_scaler": GC},
+        **{SCALE: HOSTILE, "loss_scaler": UNUSUAL},
     )
     hand_in(folder / f"={NAME.replace('/', '')}.ipynb", "03", **{SCALE: f"import os\n{ALONE}os._exit(0)"})
     (folder / "broken.ipynb").write_text("[" * 100_000)
@@ -67,12 +67,12 @@ def of(graded, learner, exercise_id):
         ("unsolved", "loss_scaler", 0.0, "not attempted yet"),
         ("wrong", SCALE, 0.0, "not passed"),
         ("wrong", "loss_scaler", 0.0, "not passed"),
-        ("hostile", SCALE, 0.0, "held back"),
-        ("hostile", "loss_scaler", 0.0, "held back"),
+        ("hostile", SCALE, 0.0, "not passed"),
+        ("hostile", "loss_scaler", 1.0, "passed"),
         ("edited", SCALE, 0.0, "not passed"),
         ("broken", SCALE, 0.0, "not handed in"),
         ("link", SCALE, 0.0, "not handed in"),
-        (f"={NAME}", SCALE, 0.0, "held back"),
+        (f"={NAME}", SCALE, 0.0, "not passed"),
     ],
 )
 def test_points_are_for_what_was_solved(graded, learner, exercise_id, points, status):
@@ -87,7 +87,6 @@ def test_cheating_that_can_be_seen_is_said(graded):
     assert f"edited, {SCALE}: the notebook shows “passed”" in said
     assert f"edited, {SCALE}: the cell with the check was changed" in said
     assert "edited, loss_scaler: the cell with the check was removed" in said
-    assert "hostile, loss_scaler: held back, look at it: the module gc: import gc" in said
     assert "broken: broken.ipynb: " in said
     assert "link: link.ipynb: a link" in said
     assert "wrong" not in said
@@ -115,7 +114,7 @@ def test_a_page_escapes_what_others_wrote(graded):
 
 
 def test_half_a_character_stops_no_page_and_no_table():
-    grade = grading.Grade(SCALE, "title", "held back", remarks=("\ud800\x1b[2J",), source="'\ud800'")
+    grade = grading.Grade(SCALE, "title", "not passed", remarks=("\ud800\x1b[2J",), source="'\ud800'")
     graded = grading.Graded("\udc80ada", (grade,))
     page, text = grading.page(graded, ""), grading.Grades((graded,)).as_csv()
     assert (page + text + str(grading.Grades((graded,)).as_table())).encode("utf-8")
@@ -125,7 +124,7 @@ def test_half_a_character_stops_no_page_and_no_table():
 def test_the_table_has_a_row_for_each(graded):
     rows = {row["learner"]: row for row in graded.as_table().records}
     assert rows["right"]["points"] == "2 of 2"
-    assert rows["hostile"]["loss_scaler"] == "held!"
+    assert rows["hostile"][SCALE] == "0"
     assert rows["unsolved"][SCALE] == "·"
 
 
@@ -147,3 +146,11 @@ def test_the_command_writes_table_and_files(tmp_path, capsys):
 def test_what_cannot_be_graded_is_said(tmp_path, capsys, argument):
     assert cli.main(["grade", str(tmp_path), *argument]) == 2
     assert "amp-lessons grade: there is no" in capsys.readouterr().err
+
+
+def test_without_a_wall_the_teacher_has_to_say_so(tmp_path, capsys, monkeypatch):
+    nothing = grading.processes.Surroundings(False, False)
+    monkeypatch.setattr(grading.processes, "surroundings", lambda: nothing)
+    hand_in(tmp_path / "ada.ipynb", "03", **{SCALE: solution(SCALE)})
+    assert cli.main(["grade", str(tmp_path), "--exercise", SCALE]) == 2
+    assert "--unprotected" in capsys.readouterr().err

@@ -15,7 +15,6 @@ from amp_lessons.grading.processes import EndedError, Limits, walled_host
 from tests.grading.handed_in import hand_in
 
 CODES = "decode_bits"
-ON_BENCH = [each for each in exercises.catalog() if each.is_on_bench]
 ATTEMPT = f"def {CODES}(bits, exponent_bits, mantissa_bits):\n    "
 RIGHT = exercises.shelf.find(CODES).solution_source
 
@@ -27,7 +26,7 @@ def said_of(source: str, exercise_id: str = CODES):
 
 
 @pytest.mark.few
-@pytest.mark.parametrize("exercise", ON_BENCH, ids=lambda each: each.id)
+@pytest.mark.parametrize("exercise", exercises.catalog(), ids=lambda each: each.id)
 def test_a_solution_gets_its_points_and_a_stub_none(exercise):
     assert said_of(exercise.solution_source, exercise.id)[2]
     code, _, passed = said_of(exercise.stub, exercise.id)
@@ -143,9 +142,9 @@ def {CODES}(bits, exponent_bits, mantissa_bits):
         (HOSTILE, 0.0, "not passed"),
         (f"{ATTEMPT}import os; os._exit(0)", 0.0, "not passed"),
     ],
-    ids=["right", "right, with an import that a gate would hold back", "hostile", "exits"],
+    ids=["right", "right, with an unusual import", "hostile", "exits"],
 )
-def test_no_gate_holds_back_what_a_wall_keeps_from_its_judge(tmp_path, source, points, status):
+def test_whatever_a_submission_imports_the_judge_looks_at_its_answers(tmp_path, source, points, status):
     path = hand_in(tmp_path / "ada.ipynb", exercises.shelf.find(CODES).lesson, **{CODES: source})
     (grade,) = grading.grade_notebook(path, [CODES], grading.Terms(limit_s=4.0))
     assert (grade.points, grade.status) == (points, status), grade
