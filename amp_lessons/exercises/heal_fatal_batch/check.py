@@ -14,7 +14,8 @@ from amp_lessons.audit.catalogue.precision import nan_hidden
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject, run
 from amp_lessons.exercises.heal_fatal_batch.patient import DEVICE
-from amp_lessons.exercises.patients.products import ProductDtypes
+from amp_lessons.exercises.patients.products import products_elsewhere
+from amp_lessons.exercises.patients.products_there import ProductDtypes
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.text.describing import describe
@@ -63,7 +64,7 @@ def _result(attend: LearnersFunction, case: MaskCase, inputs: list[Tensor]) -> T
             f"{describe(case.queries)} was expected for {case.what}, not {describe(result)}",
             "return weights @ values, with weights in the dtype of values",
         )
-    mistake = dtypes.mistake(case.dtype, f"for {case.what}, matrix products")
+    mistake = products_elsewhere(dtypes.seen, case.dtype, f"for {case.what}, matrix products")
     if mistake is not None:
         raise Rejected(mistake)
     return result

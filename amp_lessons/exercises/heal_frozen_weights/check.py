@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject, run
-from amp_lessons.exercises.patients.products import ProductDtypes
+from amp_lessons.exercises.patients.products import products_elsewhere
+from amp_lessons.exercises.patients.products_there import ProductDtypes
 from amp_lessons.exercises.report.results import SideBySide
 from amp_lessons.exercises.watching.tape_there import device_type
 from amp_lessons.text.describing import describe
@@ -51,7 +52,7 @@ def _history(train: LearnersFunction, given: FrozenProblem) -> list[float]:
             return train.function(given.model, given.loader, F.cross_entropy, given.epochs, _LR)
 
     history = run(watched)
-    mistake = products.mistake(torch.bfloat16, "matrix products")
+    mistake = products_elsewhere(products.seen, torch.bfloat16, "matrix products")
     if mistake is not None:
         raise Rejected(mistake)
     _require_steps(len(products.weights), given.epochs * len(given.loader))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
@@ -12,16 +11,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit import catalogue
 from amp_lessons.audit.catalogue.precision import nan_hidden
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject, run
-from amp_lessons.exercises.patients.products import ProductDtypes
+from amp_lessons.exercises.attempt import Rejected, reject
+from amp_lessons.exercises.bed import LearnersFunction, described, function
+from amp_lessons.exercises.heal_long_test import evaluation_there
+from amp_lessons.exercises.patients.products import products_elsewhere
 from amp_lessons.exercises.report.common_findings import float_in, remark_on_type
 from amp_lessons.exercises.report.results import SideBySide
-from amp_lessons.exercises.watching.tape_there import device_type
 from amp_lessons.formats.dtypes import dtype_name
-from amp_lessons.text.describing import describe
 
 _LOSS_TOLERANCE = 0.005  # relative: a loss that was computed in bf16 is off by half of that
 _WATCHED = 1_000
@@ -37,17 +37,17 @@ _PROBLEMS = (
 )
 
 
-def check(attempt: Attempt) -> Iterator[Finding | SideBySide]:
+def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySide]:
     """Have models evaluated on loaders from one sample to thousands, and count again."""
-    evaluate = attempt.function(None, [])
+    evaluate = function(worker, "evaluate_long_test", None, [])
     seen = []
-    for seed, (dtype, samples, batch, classes) in enumerate(_PROBLEMS):
-        given = _problem(seed, dtype, samples, batch, classes)
+    for dtype, samples, batch, classes in _PROBLEMS:
+        given = _problem(draw, dtype, samples, batch, classes)
         loss, accuracy, pair = _numbers(evaluate, given)
         _require_accuracy(accuracy, given)
         _require_loss(loss, given)
         seen.append((given.right[1], accuracy))
-    _require_nan(evaluate)
+    _require_nan(evaluate, draw)
     yield passed("counts", "accuracy and mean loss are right over 1 sample and over thousands")
     yield passed("small", "the model stayed in 16 bits, and NaN that goes in comes out")
     yield from {each.code: each for number in pair for each in remark_on_type(number, float)}.values()
@@ -56,28 +56,28 @@ def check(attempt: Attempt) -> Iterator[Finding | SideBySide]:
 
 
 def _numbers(evaluate: LearnersFunction, given: EvaluationProblem) -> tuple[float, float, tuple[Any, Any]]:
-    dtypes = ProductDtypes()
     watch = given.samples <= _WATCHED  # a watch doubles the time of small products
-
-    def watched() -> Any:
-        with dtypes if watch else nullcontext():
-            return evaluate.function(given.model, given.loader)
-
-    pair = run(watched, about=f"for {given.what}")
-    if any(parameter.dtype != given.dtype for parameter in given.model.parameters()):
+    inputs, labels = (torch.cat(each) for each in zip(*given.loader, strict=True))
+    (pair, weights, products), _ = evaluate.called_by(
+        f"{evaluation_there.__name__}:evaluate",
+        *(given.model.weight, given.model.bias, inputs, labels, given.batch),
+        about=f"for {given.what}",
+        extra=(watch,),
+    )
+    if set(weights) != {given.dtype}:
         reject(
             "inputs_changed",
             "the model was cast to another dtype",
             "leave it as it is: its sums need more digits",
         )
-    mistake = dtypes.mistake(given.dtype, "the model's matrix products")
+    mistake = products_elsewhere(products, given.dtype, "the model's matrix products")
     if watch and mistake is not None:
         raise Rejected(mistake)
     found = [float_in(each) for each in pair] if isinstance(pair, (tuple, list)) else []
     numbers = [each for each in found if each is not None]
     if len(found) != 2 or len(numbers) != 2:
         hint = "return loss, accuracy"
-        reject("wrong_return_type", f"two floats were expected, not {describe(pair)}", hint)
+        reject("wrong_return_type", f"two floats were expected, not {described(pair)}", hint)
     return numbers[0], numbers[1], (pair[0], pair[1])
 
 
@@ -204,8 +204,8 @@ def _has(dtype: torch.dtype, number: float) -> bool:
     return math.isclose(float(torch.tensor(number).to(dtype)), number, rel_tol=1e-6)
 
 
-def _require_nan(evaluate: LearnersFunction) -> None:
-    given = _problem(8, torch.bfloat16, 12, 5, 5)
+def _require_nan(evaluate: LearnersFunction, draw: torch.Generator) -> None:
+    given = _problem(draw, torch.bfloat16, 12, 5, 5)
     inputs, labels = given.loader[1]
     broken = inputs.clone()
     broken[0, 0] = torch.nan
@@ -254,23 +254,24 @@ def _quarters(draw: torch.Generator, *shape: int) -> Tensor:
     return torch.randint(-4, 5, shape, generator=draw) / 4
 
 
-def _problem(seed: int, dtype: torch.dtype, samples: int, batch: int, classes: int) -> EvaluationProblem:
+def _problem(
+    draw: torch.Generator, dtype: torch.dtype, samples: int, batch: int, classes: int
+) -> EvaluationProblem:
     """Make a linear classifier in ``dtype``, and samples of which it names nine in ten.
 
     The others have the label of the next class, or of one that is a byte away. All is made of quarters, so
     that logits are exact whatever kernel computes them, and one class is the largest.
     """
-    draw = torch.Generator().manual_seed(seed)
-    device = device_type()
-    model = nn.Linear(_FEATURES, classes).to(device, dtype).requires_grad_(False)
+    model = nn.Linear(_FEATURES, classes).to(dtype).requires_grad_(False)
     model.weight.copy_(_quarters(draw, classes, _FEATURES))
     model.bias.copy_(_quarters(draw, classes))
-    inputs = _quarters(draw, _SPARE * samples + 10, _FEATURES).to(device, dtype)
+    inputs = _quarters(draw, _SPARE * samples + 10, _FEATURES).to(dtype)
     first, second = model(inputs).topk(2).values.T
     inputs = inputs[first > second][:samples]
     labels = model(inputs).argmax(1)
-    misled = (torch.rand(samples, generator=draw) < _SHARE_MISLED).to(device)
-    steps = torch.tensor([1, _A_BYTE], device=device).repeat(samples)[:samples]
+    misled = torch.rand(samples, generator=draw) < _SHARE_MISLED
+    misled[-1], misled[-2:-1] = False, True  # so that a last batch's weight shows in both numbers
+    steps = torch.tensor([1, _A_BYTE]).repeat(samples)[:samples]
     labels = (labels + misled * steps) % classes
     return EvaluationProblem(
         dtype, samples, batch, model, list(zip(inputs.split(batch), labels.split(batch), strict=True))

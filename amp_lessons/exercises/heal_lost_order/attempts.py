@@ -48,7 +48,7 @@ wrong(
 wrong(
     "einsum_of_an_outer_product",
     "angles_cast_back",
-    "not by CUDA's",
+    "matrix products",
     (ANGLES, 'torch.einsum("i,j->ij", positions.float(), base**-exponents)'),
 )
 wrong(
@@ -87,7 +87,7 @@ wrong(
 wrong(
     "table_of_8192",
     "wrong_rotation",
-    "65537",
+    "at 7 positions",
     (
         ANGLES,
         "torch.arange(8_192, device=x.device)[positions.clamp(max=8_191)].float()[:, None] * base**-exponents",
@@ -133,7 +133,7 @@ wrong(
 wrong(
     "autocast_left_off",
     "leaves_state_behind",
-    "on or off",
+    "autocast for CPU off",
     (ANGLES, "positions.float()[:, None] @ (base**-exponents)[None]"),
     ("    exponents", "    torch.set_autocast_enabled(x.device.type, False)\n    exponents"),
 )

@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
+from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject
+from amp_lessons.exercises.attempt import Rejected, reject
+from amp_lessons.exercises.bed import LearnersFunction, described, function
+from amp_lessons.exercises.heal_lost_order import rotation_there
 from amp_lessons.exercises.report import common_findings
-from amp_lessons.exercises.watching.tape_there import device_type
 from amp_lessons.formats.dtypes import dtype_name
-from amp_lessons.text.describing import describe
 
 _MANY = 1_000
 _USUAL_BASE = 10_000.0
 _TOLERANCES = {torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float32: 1e-3}
 
 
-def check(attempt: Attempt) -> Iterator[Finding]:
+def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Rotate rows at near and far positions, in each dtype, with and without autocast."""
-    rotate = attempt.function(None, None, _USUAL_BASE)
-    for case in _cases():
-        given = case.x.clone().requires_grad_()
-        result = _result(rotate, case, given.clone())
+    rotate = function(worker, "rotate_lost_order", None, None, _USUAL_BASE)
+    for case in _cases(draw):
+        coming = case.x.flip(0, -1)  # any numbers in the dtype of the result
+        result, gradient = _result(rotate, case, coming)
         _require_right(result, case, rotate)
         if len(case.positions) < _MANY:  # a graph has no eye for positions
-            _require_gradient(result, case, given)
+            _require_gradient(gradient, coming, case)
     yield passed("positions", "every row is rotated by the angle of its own position, up to 100,000")
     yield passed("autocast", "autocast changes nothing of it")
     yield passed("small", "what comes back is in the dtype of what went in")
@@ -70,70 +70,62 @@ class RotationCase:
     def right(self, x: Tensor, turns: float = 1.0) -> Tensor:
         """Rotate ``x`` of the shape of this one's in fp64; ``turns`` is -1 for the other way."""
         half = x.shape[-1] // 2
-        exponents = torch.arange(half, dtype=torch.float64, device=x.device) / half
+        exponents = torch.arange(half, dtype=torch.float64) / half
         angles = turns * self.positions.double()[:, None] * self.base**-exponents
         pairs = torch.complex(*x.double().chunk(2, dim=-1)) * torch.polar(torch.ones_like(angles), angles)
         return torch.cat([pairs.real, pairs.imag], dim=-1)
 
 
-def _cases() -> Iterator[RotationCase]:
+def _cases(draw: torch.Generator) -> Iterator[RotationCase]:
     """Yield what to try, from the simplest to the last corner."""
     all_of_them = torch.arange(4096)
     scattered = torch.tensor([100_000, 7, 65_537, 2_049, 257, 0, 4_095])
     far = torch.arange(90_000, 100_001, 97)
+
+    def rows(positions: Tensor, dtype: torch.dtype, *heads: int, width: int = 16) -> tuple[Tensor, Tensor]:
+        return torch.randn(*heads, len(positions), width, generator=draw).to(dtype), positions
+
     for dtype in (torch.float16, torch.bfloat16):
-        yield _case(1, all_of_them, dtype)
+        yield RotationCase(*rows(all_of_them, dtype, 2))
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
-        yield _case(2, scattered, dtype, heads=(2, 3))
-        yield _case(3, torch.tensor([4_095]), dtype)
-        yield _case(6, far, dtype, width=128)
-        yield _case(4, all_of_them, dtype, autocast=True)
-        yield _case(5, all_of_them, dtype, base=500_000.0, autocast=True)
+        yield RotationCase(*rows(scattered, dtype, 2, 3))
+        yield RotationCase(*rows(torch.tensor([4_095]), dtype, 2))
+        yield RotationCase(*rows(far, dtype, 2, width=128))
+        yield RotationCase(*rows(all_of_them, dtype, 2), autocast=True)
+        yield RotationCase(*rows(all_of_them, dtype, 2), base=500_000.0, autocast=True)
 
 
-def _case(
-    seed: int,
-    positions: Tensor,
-    dtype: torch.dtype,
-    *,
-    heads: tuple[int, ...] = (2,),
-    width: int = 16,
-    **options: Any,
-) -> RotationCase:
-    draw = torch.Generator().manual_seed(seed)
-    x = torch.randn(*heads, len(positions), width, generator=draw).to(device_type(), dtype)
-    return RotationCase(x, positions.to(x.device), **options)
-
-
-def _result(rotate: LearnersFunction, case: RotationCase, x: Tensor) -> Any:
-    """Return what the rows ``x`` of a case become, called as under autocast where it is on."""
-    positions = case.positions.clone()
-    with torch.autocast(x.device.type, case.autocast_dtype) if case.autocast else nullcontext():
-        result = rotate(x, positions, case.base, about=f"for {case.what}")
+def _result(rotate: LearnersFunction, case: RotationCase, coming: Tensor | None = None) -> tuple[Any, Any]:
+    """Return what the rows of a case become, and what the gradient ``coming`` is for them."""
+    x, positions = case.x.clone(), case.positions.clone()
+    (result, gradient), _ = rotate.called_by(
+        f"{rotation_there.__name__}:rotated",
+        *(x, positions, case.base),
+        about=f"for {case.what}",
+        extra=(case.autocast_dtype if case.autocast else None, coming),
+    )
     if not torch.equal(x, case.x) or not torch.equal(positions, case.positions):
         reject("inputs_changed", "x or positions were changed in place", "compute with new tensors")
-    return result
+    return result, gradient
 
 
 def _require_right(result: Any, case: RotationCase, rotate: LearnersFunction) -> None:
     if not isinstance(result, Tensor) or result.dtype != case.x.dtype or result.shape != case.x.shape:
         reject(
             "wrong_return_type",
-            f"{describe(case.x)} was expected for {case.what}, not {describe(result)}",
+            f"{described(case.x)} was expected for {case.what}, not {described(result)}",
             "compute the angles in fp32, and cast cos and sin to x.dtype",
         )
     errors = _errors(result, case.right(case.x))
     if not (errors <= case.tolerance).all():
-        _reject(errors, case, rotate, result.detach())
+        _reject(errors, case, rotate, result)
 
 
-def _require_gradient(result: Tensor, case: RotationCase, given: Tensor) -> None:
+def _require_gradient(gradient: Any, coming: Tensor, case: RotationCase) -> None:
     """Reject a graph that is cut, wholly or in part: a gradient is rotated back by the same angle."""
-    if not result.requires_grad:
+    if not isinstance(gradient, Tensor) or gradient.shape != case.x.shape:
         raise Rejected(common_findings.gradients_cut_off(f"for {case.what}"))
-    coming = case.x.flip(0, -1)  # any numbers in the dtype of the result
-    (found,) = torch.autograd.grad(result, given, coming)
-    if not (_errors(found, case.right(coming, turns=-1.0)) <= case.tolerance).all():
+    if not (_errors(gradient, case.right(coming, turns=-1.0)) <= case.tolerance).all():
         reject(
             "rotation_gradients",
             f"for {case.what}, the result is right, and its gradient is not that of a rotation",
@@ -144,7 +136,7 @@ def _require_gradient(result: Tensor, case: RotationCase, given: Tensor) -> None
 def _errors(seen: Tensor, right: Tensor) -> Tensor:
     """Return how far each row is off at most, over the length of what was rotated; NaN counts as inf."""
     lengths = right.unflatten(-1, (2, -1)).norm(dim=-2).tile(2)
-    errors = ((seen.detach().double() - right).abs() / lengths).nan_to_num(nan=torch.inf)
+    errors = ((seen.double() - right).abs() / lengths).nan_to_num(nan=torch.inf)
     return errors.amax(-1).flatten(0, -2).amax(0)
 
 
@@ -191,7 +183,7 @@ def _require_the_formula(result: Tensor, case: RotationCase, seen: str) -> None:
 
 def _by_other_formulas(result: Tensor, case: RotationCase) -> dict[str, tuple[Tensor, Tensor]]:
     """Put a result, its pairs in halves, beside what other embeddings make of a case."""
-    in_order = torch.arange(len(case.positions), device=case.positions.device)
+    in_order = torch.arange(len(case.positions))
     others = {
         "turns in the opposite direction": (result, case.right(case.x, turns=-1.0)),
         "pairs of neighbours, 2i and 2i + 1, in place of number i of each half": (
@@ -219,7 +211,7 @@ _HAS_NOT = {torch.float16: "odd numbers above 2,048", torch.bfloat16: "odd numbe
 
 def _is_right_without_autocast(rotate: LearnersFunction, case: RotationCase) -> bool:
     alone = replace(case, autocast=False)
-    result = _result(rotate, alone, alone.x.clone())
+    result, _ = _result(rotate, alone)
     return isinstance(result, Tensor) and bool(
         (_errors(result, alone.right(alone.x)) <= case.tolerance).all()
     )
@@ -242,7 +234,7 @@ def _shares_an_angle(rotate: LearnersFunction, case: RotationCase) -> bool:
 def _one_row_at(rotate: LearnersFunction, case: RotationCase, positions: Tensor) -> tuple[Tensor, Tensor]:
     """Return what a row of a case becomes at other positions, and what it should, (1, positions, width)."""
     x = case.x.flatten(0, -2)[:1].tile(len(positions), 1)[None]
-    again = replace(case, x=x, positions=positions.to(x.device))
+    again = replace(case, x=x, positions=positions)
     right = again.right(x)
-    seen = _result(rotate, again, x.clone())
+    seen, _ = _result(rotate, again)
     return (seen if isinstance(seen, Tensor) and seen.shape == right.shape else right * torch.nan), right

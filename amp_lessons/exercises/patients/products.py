@@ -1,40 +1,21 @@
-"""In which dtypes the matrix products of somebody's code really ran, whatever cast their inputs."""
+"""What is wrong with the dtypes in which the matrix products of somebody's code ran."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
 
 import torch
-from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from amp_lessons.audit.catalogue.precision import products_in_another_dtype
 from amp_lessons.audit.findings import Finding
 from amp_lessons.formats.dtypes import dtype_name
 
-_PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "addmv", "mv", "linear", "mkldnn_linear")
-_ATTENTION = "scaled_dot_product"
 
-
-class ProductDtypes(TorchDispatchMode):
-    """Notice the dtype of every matrix product below autocast and autograd, backward passes included."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: set[torch.dtype] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = func.overloadpacket.__name__.strip("_")
-        if name in _PRODUCTS or name.startswith(_ATTENTION):
-            factors = args[:3]  # of attention: behind them stand sums that its kernels keep in fp32
-            self.seen |= {each.dtype for each in factors if isinstance(each, Tensor)}
-        return func(*args, **(kwargs or {}))
-
-    def mistake(self, asked: torch.dtype, what: str) -> Finding | None:
-        """Report products in another dtype than ``asked``; ``what`` says whose they were, in the plural."""
-        others = self.seen - {asked}
-        if asked in self.seen and not others:
-            return None
-        return products_in_another_dtype(
-            what, dtype_name(min(others, key=str)) if others else None, dtype_name(asked)
-        )
+def products_elsewhere(seen: Iterable[torch.dtype], asked: torch.dtype, what: str) -> Finding | None:
+    """Report products in another dtype than ``asked``; ``what`` says whose they were, in the plural."""
+    others = set(seen) - {asked}
+    if asked in seen and not others:
+        return None
+    return products_in_another_dtype(
+        what, dtype_name(min(others, key=str)) if others else None, dtype_name(asked)
+    )
