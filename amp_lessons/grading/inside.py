@@ -12,7 +12,8 @@ import sys
 from typing import Any
 
 from amp_lessons.audit.findings import Finding
-from amp_lessons.exercises import checking, ranks, shelf
+from amp_lessons.exercises import checking, shelf
+from amp_lessons.exercises import ranks_contained as ranks
 from amp_lessons.exercises.attempt import Rejected, run
 from amp_lessons.exercises.containment import isolation
 from amp_lessons.exercises.exercise import Exercise
