@@ -196,7 +196,7 @@ def said_of(raised: Raised, about: str = "", part: str = "") -> Finding:
     return common_findings.raised_as(error, raised.line, about)
 
 
-def _line_of(where: str) -> str:
+def line_of(where: str) -> str:
     """Return the learner's line of a stack that faulthandler has written."""
     for line in where.splitlines():
         file, _, rest = line.strip().removeprefix('File "').partition('", line ')
@@ -240,7 +240,7 @@ def judged(
         said = [said_of(raised)]
     except Ended as error:
         late = error.how == "time"
-        where = _line_of(error.where)
+        where = line_of(error.where)
         said = [
             common_findings.out_of_time(limits.cpu_s, where) if late else common_findings.ended(error.detail)
         ]

@@ -7,7 +7,8 @@ from typing import Any
 
 from amp_lessons import autocast
 from amp_lessons.audit.findings import Finding
-from amp_lessons.exercises import bed, ranks
+from amp_lessons.exercises import bed
+from amp_lessons.exercises import ranks_contained as ranks
 from amp_lessons.exercises.attempt import Attempt, Rejected
 from amp_lessons.exercises.containment import isolation
 from amp_lessons.exercises.exercise import Exercise

@@ -380,8 +380,11 @@ def _updates(run: Run) -> Iterator[Finding]:
             yield catalogue.precision.no_autocast(f"by {share}, the forward pass", half)
 
 
-def not_scaled(run: Run) -> Iterator[Finding]:
-    """Find a scaler that is left from another call, and a loss that went backward in fp16 as it is."""
+def not_scaled(run: Run, most: float = 1.0) -> Iterator[Finding]:
+    """Find a scaler that is left from another call, and a loss that went backward in fp16 as it is.
+
+    Without a scaler's scale, a loss that was multiplied by up to ``most`` counts as not scaled, too.
+    """
     window, scaled = run.windows[0], run.calls("scale")
     if scaled and scaled[0].clean > 0:
         yield failed(
@@ -392,7 +395,8 @@ def not_scaled(run: Run) -> Iterator[Finding]:
             "make the scaler inside the function: a default argument, a global variable and an attribute "
             "of the function live as long as the process",
         )
-    if run.problem.dtype != torch.float16 or not window.last.begun or not window.last.begun[-1] <= 1.0:
+    most = most if window.scale == 1.0 else 1.0
+    if run.problem.dtype != torch.float16 or not window.last.begun or not window.last.begun[-1] <= most:
         return
     if window.last.begun[-1] == 0.0:
         yield failed(

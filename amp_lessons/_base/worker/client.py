@@ -104,6 +104,10 @@ class Worker:
         request = {"do": "call", "of": of, "method": method, "keep": keep}
         return self._answer({**request, "args": list(args), "kwargs": kwargs})
 
+    def another(self, limits: Limits) -> Worker:
+        """Return a second worker with the same in it, which is entered on its own."""
+        return Worker(self._host, self._payload, limits)
+
     def resident_bytes(self) -> int:
         """Return the bytes of memory that the worker holds now, as its host sees them."""
         return self._host.ask("resident", self._pid)

@@ -8,26 +8,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, failed, passed
-from amp_lessons.exercises.attempt import Attempt, require_none, run
-from amp_lessons.exercises.reduce_mean.network import Network, Scenario, on_ranks, scenarios
+from amp_lessons.exercises.attempt import require_none
+from amp_lessons.exercises.bed import described, function
+from amp_lessons.exercises.reduce_mean.scenarios import Scenario, scenarios
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.parallel import sent_bytes
-from amp_lessons.text.describing import describe
+
+_ON_RANKS = "amp_lessons.exercises.reduce_mean.network_there:on_ranks"
 
 
-def check(attempt: Attempt) -> Iterator[Finding]:
+def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Reduce gradients over several numbers of ranks, on a simulated network that records every message."""
-    reduce_mean = attempt.function([], 0, 1, None, None).function
-    for scenario in scenarios():
-        network, given = Network(scenario.ranks), scenario.chunks()
-        arguments = [(chunks, rank, scenario.ranks) for rank, chunks in enumerate(given)]
-        results = run(on_ranks, network, reduce_mean, arguments, about=scenario.what)
-        require_none(of_network(network, scenario))
+    reduce_mean = function(worker, "reduce_mean", [], 0, 1, None, None)
+    for scenario in scenarios(draw):
+        given = scenario.chunks()
+        told, _ = reduce_mean.called_by(_ON_RANKS, given, about=scenario.what)
+        require_none(of_network(told, scenario))
         require_none(of_inputs(given, scenario))
-        require_none(of_traffic(network, scenario))
-        require_none(of_results(results, scenario))
+        require_none(of_traffic(told["sent"], scenario))
+        require_none(of_results(told["results"], scenario))
     yield from _what_holds(scenario)
 
 
@@ -47,26 +49,45 @@ def _what_holds(last: Scenario) -> Iterator[Finding]:
 _FP32_BYTES = 4
 
 
-def of_network(network: Network, scenario: Scenario) -> Iterator[Finding]:
-    """Find ranks that raised or waited forever, and messages that were never received."""
-    if network.faults:
-        yield network.faults[min(network.faults)]
-    if network.stuck:
-        waits = ", ".join(f"rank {rank} for rank {source}" for rank, source in network.stuck.items())
+def of_network(told: dict[str, Any], scenario: Scenario) -> Iterator[Finding]:
+    """Find ranks that were stopped, or waited forever, and messages that were never received."""
+    if told["faults"]:
+        rank = min(told["faults"])
+        code, seen = told["faults"][rank]
+        yield _fault(code, seen, rank, scenario.ranks)
+    if told["stuck"]:
+        waits = ", ".join(f"rank {rank} for rank {source}" for rank, source in told["stuck"])
         yield failed(
             "deadlock",
             f"the ranks would have waited for ever, {scenario.what}: {waits}, and nobody was left to send",
             "every recv needs a send by the rank it names: send does not wait, so send first and receive "
             "then, on every rank as often",
         )
-    if network.unread:
-        source, to = network.unread[0]
+    if told["unread"]:
+        source, to = told["unread"][0]
         yield failed(
             "never_received",
             f"rank {source} sent something that rank {to} never received, {scenario.what}: the next to "
             "receive would get it in place of its own",
             "every send needs a recv: world_size - 1 of both to add up, and as many to hand the sums round",
         )
+
+
+def _fault(code: str, seen: Any, rank: int, ranks: int) -> Finding:
+    """Report what a rank was stopped at."""
+    message, hint = {
+        "sends_no_tensor": (f"send was given {seen}", "write send(tensor, to), the tensor first"),
+        "no_such_rank": (
+            f"rank {rank} of {ranks} was to send to, or receive from, {seen}",
+            "ranks are ints from 0 to world_size - 1, and none talks to itself: take the neighbour modulo "
+            "world_size, and with a single rank send nothing",
+        ),
+        "sends_without_end": (
+            f"one rank had sent {seen} tensors and went on",
+            "2 (world_size - 1) will do",
+        ),
+    }[code]
+    return failed(code, message, hint)
 
 
 def of_inputs(given: list[list[Tensor]], scenario: Scenario) -> Iterator[Finding]:
@@ -84,39 +105,39 @@ def _same(a: Tensor, b: Tensor) -> bool:
     return a.dtype == b.dtype and torch.equal(a, b)
 
 
-def of_traffic(network: Network, scenario: Scenario) -> Iterator[Finding]:
+Sent = list[list[tuple[int, Tensor]]]  # by each rank: to whom, and what
+
+
+def of_traffic(sent: Sent, scenario: Scenario) -> Iterator[Finding]:
     """Find messages to ranks that are no neighbours, in another dtype than fp32, or longer than needed."""
-    yield from _strangers(network, scenario)
-    yield from _other_dtypes(network, scenario)
+    yield from _strangers(sent, scenario)
+    yield from _other_dtypes(sent, scenario)
     total, ranks = scenario.gradients.shape[1] * _FP32_BYTES, scenario.ranks
     # with unequal chunks it depends on a rank's place which two it need not send; all ranks together do not
     most = 2 * (total - min(scenario.lengths) * _FP32_BYTES)
-    for rank, messages in enumerate(network.sent):
-        sent = sum(message.nbytes for message in messages)
-        if sent > most:
-            yield _too_much(f"rank {rank} sent {sent} bytes", total, scenario)
-    everything = sum(message.nbytes for messages in network.sent for message in messages)
-    if everything > ranks * sent_bytes("all-reduce", total, ranks):
-        yield _too_much(f"each rank sent {everything / ranks:.4g} bytes on average", total, scenario)
+    nbytes = [sum(tensor.nbytes for _, tensor in messages) for messages in sent]
+    for rank, sent_by_it in enumerate(nbytes):
+        if sent_by_it > most:
+            yield _too_much(f"rank {rank} sent {sent_by_it} bytes", total, scenario)
+    if sum(nbytes) > ranks * sent_bytes("all-reduce", total, ranks):
+        yield _too_much(f"each rank sent {sum(nbytes) / ranks:.4g} bytes on average", total, scenario)
 
 
-def _strangers(network: Network, scenario: Scenario) -> Iterator[Finding]:
-    for rank, messages in enumerate(network.sent):
-        neighbours = {(rank + 1) % network.ranks, (rank - 1) % network.ranks}
-        for message in messages:
-            if message.to not in neighbours:
+def _strangers(sent: Sent, scenario: Scenario) -> Iterator[Finding]:
+    for rank, messages in enumerate(sent):
+        neighbours = {(rank + 1) % scenario.ranks, (rank - 1) % scenario.ranks}
+        for to, _ in messages:
+            if to not in neighbours:
                 yield failed(
                     "not_a_ring",
-                    f"rank {rank} sent to rank {message.to}, which is no neighbour of its own, "
-                    f"{scenario.what}: in a ring every rank talks to the next, so that no link carries more "
-                    "than another",
+                    f"rank {rank} sent to rank {to}, which is no neighbour of its own, {scenario.what}: in a "
+                    "ring every rank talks to the next, so that no link carries more than another",
                     "send to (rank + 1) % world_size, receive from (rank - 1) % world_size",
                 )
 
 
-def _other_dtypes(network: Network, scenario: Scenario) -> Iterator[Finding]:
-    dtypes = [message.values.dtype for messages in network.sent for message in messages]
-    for dtype in dtypes:
+def _other_dtypes(sent: Sent, scenario: Scenario) -> Iterator[Finding]:
+    for dtype in [tensor.dtype for messages in sent for _, tensor in messages]:
         if dtype != torch.float32 and dtype.itemsize < _FP32_BYTES:
             yield failed(
                 "sent_in_half",
@@ -167,7 +188,7 @@ def _no_vector(result: Any, scenario: Scenario) -> Iterator[Finding]:
     if not right:
         yield common_findings.wrong_return_type(
             f"an fp32 tensor of shape ({elements},) was",
-            f"{describe(result)}, {scenario.what}",
+            f"{described(result)}, {scenario.what}",
             "a sum that arrives takes the place of its own chunk; join them in their order, torch.cat(sums), "
             "and leave them in fp32",
         )

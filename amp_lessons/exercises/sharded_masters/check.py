@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.exercises import ranks
+from amp_lessons.exercises import ranks_contained as ranks
 from amp_lessons.exercises.attempt import Attempt, callable_with, reject
 from amp_lessons.exercises.sharded_masters import on_ranks
 from amp_lessons.text.describing import describe
