@@ -61,6 +61,24 @@ def call_with_graph(function: Callable[..., Any], args: list[Any], kwargs: dict[
     return {**told, "args": [leaf, *told["args"][1:]], "noticed": graph}
 
 
+def call_with_gradients(
+    function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], weights: list[torch.Tensor]
+) -> dict[str, Any]:
+    """Call a function of which each argument that is a tensor of fractions requires gradients.
+
+    The result holds what was ``returned``, and the gradients of its sum, times the one tensor in ``weights``,
+    by those arguments: None where it has no graph, or an argument is not in it.
+    """
+    floats = [each for each in args if isinstance(each, torch.Tensor) and each.is_floating_point()]
+    leaves = [each.requires_grad_() for each in floats]
+    told = call(function, args, kwargs)
+    result, gradients = told["result"], None
+    if isinstance(result, torch.Tensor) and result.requires_grad and result.shape == weights[0].shape:
+        loss = (result.float() * weights[0]).sum()
+        gradients = list(torch.autograd.grad(loss, leaves, allow_unused=True))
+    return {**told, "result": {"returned": result, "gradients": gradients}}
+
+
 class _Operations(TorchDispatchMode):
     """Note which operations of PyTorch run, by ATen's names without leading underscores."""
 

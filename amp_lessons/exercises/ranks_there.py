@@ -27,7 +27,7 @@ def open_store() -> int:
 def be(
     function: Callable[..., Any], rank: int, ranks: int, port: int, there: str, args: list[Any]
 ) -> dict[str, Any]:
-    """Be one of the ranks; return what ``there``, "module:function", returns, given the function and ``args``.
+    """Be one of the ranks; return what ``there``, "module:function", makes of the function and ``args``.
 
     ``left`` says when the rank left the others, None where it did not.
     """

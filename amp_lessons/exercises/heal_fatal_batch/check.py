@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit import catalogue
 from amp_lessons.audit.catalogue.precision import nan_hidden
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject, run
-from amp_lessons.exercises.heal_fatal_batch.patient import DEVICE
+from amp_lessons.exercises.attempt import Rejected, reject
+from amp_lessons.exercises.bed import LearnersFunction, described, function
 from amp_lessons.exercises.patients.products import products_elsewhere
-from amp_lessons.exercises.patients.products_there import ProductDtypes
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.text.describing import describe
@@ -23,15 +23,18 @@ from amp_lessons.text.describing import describe
 _TOLERANCES = {torch.float16: 1e-2, torch.bfloat16: 6e-2, torch.float32: 1e-4}
 
 
-def check(attempt: Attempt) -> Iterator[Finding]:
+_THERE = "amp_lessons.exercises.heal_fatal_batch.attention_there:attend"
+
+
+def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Attend with masks of all kinds, and follow the gradients back."""
-    attend = attempt.function(None, None, None, None)
+    attend = function(worker, "attend_fatal_batch", None, None, None, None)
     for case in cases():
-        inputs = case.inputs()
-        result = _result(attend, case, inputs)
+        weights = torch.linspace(-1, 1, case.queries.numel()).reshape(case.queries.shape)
+        result, gradients = _result(attend, case, weights)
         _require_empty_rows(result, case)
         _require_values(result, case)
-        _require_gradients(result, case, inputs)
+        _require_gradients(gradients, case, weights)
     _require_nan(attend)
     yield passed("mask", "a key that is not allowed has no weight, however faint the allowed ones are")
     yield passed("empty_rows", "a query without a key gives zeros, and good gradients")
@@ -40,19 +43,12 @@ def check(attempt: Attempt) -> Iterator[Finding]:
     )
 
 
-def _result(attend: LearnersFunction, case: MaskCase, inputs: list[Tensor]) -> Tensor:
-    allowed, dtypes = case.allowed.clone(), ProductDtypes()
-
-    def watched() -> Any:
-        with dtypes:
-            return attend.function(*inputs, allowed)
-
-    result = run(watched, about=f"for {case.what}")
-    originals = (case.queries, case.keys, case.values, case.allowed)
-    if not all(
-        torch.equal(a.nan_to_num(), b.nan_to_num())
-        for a, b in zip((*inputs, allowed), originals, strict=True)
-    ):
+def _result(attend: LearnersFunction, case: MaskCase, weights: Tensor) -> tuple[Tensor, Any]:
+    """Return what comes of a case, and the gradients of its weighted sum, None where it has no graph."""
+    inputs = case.inputs()
+    told, _ = attend.called_by(_THERE, *inputs, about=f"for {case.what}", extra=([weights],))
+    result, originals = told["returned"], case.inputs()
+    if not all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(inputs, originals, strict=True)):
         reject(
             "inputs_changed",
             "queries, keys, values or the mask were changed in place",
@@ -61,13 +57,13 @@ def _result(attend: LearnersFunction, case: MaskCase, inputs: list[Tensor]) -> T
     if not isinstance(result, Tensor) or (result.dtype, result.shape) != (case.dtype, case.queries.shape):
         reject(
             "wrong_return_type",
-            f"{describe(case.queries)} was expected for {case.what}, not {describe(result)}",
+            f"{describe(case.queries)} was expected for {case.what}, not {described(result)}",
             "return weights @ values, with weights in the dtype of values",
         )
-    mistake = products_elsewhere(dtypes.seen, case.dtype, f"for {case.what}, matrix products")
+    mistake = products_elsewhere(told["products"], case.dtype, f"for {case.what}, matrix products")
     if mistake is not None:
         raise Rejected(mistake)
-    return result
+    return result, told["gradients"]
 
 
 def _require_empty_rows(result: Tensor, case: MaskCase) -> None:
@@ -130,12 +126,11 @@ def _all_alike(case: MaskCase) -> Tensor:
     return case.right(case.queries.double() * 0, case.keys.double(), case.values.double(), case.allowed)
 
 
-def _require_gradients(result: Tensor, case: MaskCase, inputs: list[Tensor]) -> None:
-    queries, keys, values = wide = [each.detach().double().requires_grad_() for each in inputs]
-    weights = torch.linspace(-1, 1, result.numel(), device=result.device).reshape(result.shape)
-    if not result.requires_grad:
+def _require_gradients(found: Any, case: MaskCase, weights: Tensor) -> None:
+    inputs = case.queries, case.keys, case.values
+    queries, keys, values = wide = [each.double().requires_grad_() for each in inputs]
+    if found is None:
         raise Rejected(common_findings.gradients_cut_off(f"for {case.what}"))
-    found = torch.autograd.grad((result.float() * weights).sum(), inputs, allow_unused=True)
     unreached = [
         name for name, each in zip(("queries", "keys", "values"), found, strict=True) if each is None
     ]
@@ -170,7 +165,7 @@ def _require_nan(attend: LearnersFunction) -> None:
             queries = case.queries.clone()
             queries[0, 0, 0] = torch.nan
             poisoned = MaskCase(case.about, queries, case.keys, case.values, case.allowed)
-            result = _result(attend, poisoned, poisoned.inputs())
+            result, _ = _result(attend, poisoned, torch.ones_like(queries))
             if result[0, 0, 0].isfinite().any():
                 raise Rejected(nan_hidden(f"what depends on it ({case.what})"))
 
@@ -207,8 +202,8 @@ class MaskCase:
         return ~self.allowed.any(-1).expand(self.queries.shape[:-1])
 
     def inputs(self) -> list[Tensor]:
-        """Copy queries, keys and values, so that gradients reach the copies."""
-        return [each.clone().requires_grad_() for each in (self.queries, self.keys, self.values)]
+        """Copy queries, keys, values and the mask."""
+        return [each.clone() for each in (self.queries, self.keys, self.values, self.allowed)]
 
     @staticmethod
     def right(queries: Tensor, keys: Tensor, values: Tensor, allowed: Tensor) -> Tensor:
@@ -250,9 +245,9 @@ def _case(about: str, dtype: torch.dtype, allowed: Tensor, queries: int = 0, wid
     rows = allowed.shape[-2] if allowed.shape[-2] > 1 else queries or keys
 
     def drawn(count: int) -> Tensor:
-        return torch.randn(batch, 3, count, width, generator=draw).to(DEVICE, dtype)
+        return torch.randn(batch, 3, count, width, generator=draw).to(dtype)
 
-    return MaskCase(about, drawn(rows), drawn(keys), drawn(keys), allowed.to(DEVICE))
+    return MaskCase(about, drawn(rows), drawn(keys), drawn(keys), allowed)
 
 
 def _alike(about: str, dtype: torch.dtype, size: float) -> MaskCase:

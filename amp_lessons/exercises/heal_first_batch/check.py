@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
+from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit import catalogue
 from amp_lessons.audit.catalogue.precision import nan_hidden
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject
+from amp_lessons.exercises.attempt import Rejected, reject
+from amp_lessons.exercises.bed import LearnersFunction, described, function
 from amp_lessons.exercises.report import common_findings
-from amp_lessons.exercises.watching.tape_there import device_type
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.text.describing import describe
 
@@ -24,14 +25,22 @@ _LEAST_WITH_GRADIENTS = 1e-8  # of eps: below it a blank row's gradient is no nu
 _SOME_BLANK, _FAINT, _BRIGHT = "rows of which some are blank", "faint rows", "bright rows"
 
 
-def check(attempt: Attempt) -> Iterator[Finding]:
+_WITH_GRADIENTS = "amp_lessons.exercises.bed_there:call_with_gradients"
+
+
+def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Normalise rows of every size in each dtype, and follow the gradients back through blank ones."""
-    normalise = attempt.function(torch.ones(1, 2), 1e-8)
+    normalise = function(worker, "normalise_first_batch", torch.ones(1, 2), 1e-8)
     for case in _cases():
-        _require_values(_result(normalise, case.x.clone(), case), case)
+        x = case.x.clone()
+        _require_values(_required(normalise(x, case.eps, about=f"for {case.what}"), x, case), case)
     for case in _cases():
-        given = case.x.clone().requires_grad_()
-        _require_gradients(_result(normalise, given, case), given, case)
+        x, weights = case.x.clone(), torch.linspace(-1e-3, 1e-3, case.x.numel()).reshape(case.x.shape)
+        told, _ = normalise.called_by(
+            _WITH_GRADIENTS, x, case.eps, about=f"for {case.what}", extra=([weights],)
+        )
+        _required(told["returned"], x, case)
+        _require_gradients(told["gradients"], weights, case)
     _require_nan(normalise)
     yield passed("blank", "blank rows give zeros, and good gradients")
     yield passed("sizes", "faint rows and bright ones are right, with the eps given and no other")
@@ -82,17 +91,16 @@ def _case(
     x = torch.randn(shape, generator=torch.Generator().manual_seed(len(about))).clamp(-3, 3) * size
     if blank:
         x.flatten(0, -2)[::3] = 0
-    return RowsCase(about, x.to(device_type(), dtype), eps)
+    return RowsCase(about, x.to(dtype), eps)
 
 
-def _result(normalise: LearnersFunction, given: Tensor, case: RowsCase) -> Tensor:
-    result = normalise(given, case.eps, about=f"for {case.what}")
+def _required(result: Any, given: Tensor, case: RowsCase) -> Tensor:
     if not torch.equal(given.nan_to_num(), case.x.nan_to_num()):
         reject("inputs_changed", "x was changed in place", "compute with new tensors")
     if not isinstance(result, Tensor) or (result.dtype, result.shape) != (case.x.dtype, case.x.shape):
         reject(
             "wrong_return_type",
-            f"{describe(case.x)} was expected for {case.what}, not {describe(result)}",
+            f"{describe(case.x)} was expected for {case.what}, not {described(result)}",
             "what is computed in fp32 in between is cast back to x.dtype at the end",
         )
     return result
@@ -184,14 +192,13 @@ def _smallest_root(dtype: torch.dtype) -> float:
     return float((torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps / 2) ** 0.5)
 
 
-def _require_gradients(result: Tensor, given: Tensor, case: RowsCase) -> None:
-    if not result.requires_grad:
+def _require_gradients(gradients: Any, weights: Tensor, case: RowsCase) -> None:
+    if gradients is None or gradients[0] is None:
         raise Rejected(common_findings.gradients_cut_off(f"for {case.what}"))
     if case.about in (_FAINT, "rows of one number") or case.eps < _LEAST_WITH_GRADIENTS:
         return  # a row's gradients all but cancel there, and what is left has no digits, or are no number
     wide = case.x.double().requires_grad_()
-    weights = torch.linspace(-1e-3, 1e-3, result.numel(), device=given.device).reshape(result.shape)
-    (found,) = torch.autograd.grad((result.float() * weights).sum(), given)
+    (found,) = gradients
     (right,) = torch.autograd.grad((case.right(wide) * weights).sum(), wide)
     tolerance = _GRADIENT_FACTOR * _TOLERANCES[case.x.dtype]
     size = right.abs().amax(-1, keepdim=True).clamp(min=1e-4)
@@ -211,5 +218,6 @@ def _require_nan(normalise: LearnersFunction) -> None:
             x = case.x.clone()
             x[1, 2] = torch.nan
             poisoned = RowsCase("rows with one NaN", x, case.eps)
-            if _result(normalise, x.clone(), poisoned)[1].isfinite().any():
+            result = normalise(x.clone(), case.eps, about=f"for {poisoned.what}")
+            if _required(result, x, poisoned)[1].isfinite().any():
                 raise Rejected(nan_hidden(f"its row ({poisoned.what})"))
