@@ -13,7 +13,6 @@ from typing import Any
 from amp_lessons import classroom
 from amp_lessons.audit.findings import Finding, note
 from amp_lessons.exercises import checking, repetition, shelf
-from amp_lessons.exercises.containment.isolation import Way
 from amp_lessons.exercises.exercise import Exercise
 from amp_lessons.exercises.overviews import Overview, overview, so_far
 from amp_lessons.exercises.own_code import is_still, source_of
@@ -47,18 +46,16 @@ def catalog() -> list[Exercise]:
     return list(shelf.exercises())
 
 
-def check(exercise_id: str, attempt: Any, *, time_limit_s: float = 10.0, isolation: Way = "auto") -> Report:
+def check(exercise_id: str, attempt: Any, *, time_limit_s: float = 10.0) -> Report:
     """Examine ``attempt`` and report what holds and what does not, the root cause first.
 
     A stub that nobody has changed is not attempted yet, also that of a patient, which runs: no try is
     recorded, and nothing is said of its mistake. Where its source cannot be had, a patient is examined.
-    The report comes, whatever the attempt does: it may raise, print, loop for ever or end its process. An
-    attempt has ``time_limit_s`` seconds of processor time, and for all that it waits three times as many by
-    the clock, so that a busy machine stops nothing. Meanwhile ``torch.compile`` compiles nothing. The try is
-    recorded in the learner's progress. ``isolation`` chooses where it runs: "fork" in a child process,
-    "inprocess" in this one, "auto" in a child where that is possible. What a solved exercise does counts when
-    it is due for repetition and written anew. Raises ValueError for an unknown id, KeyboardInterrupt when the
-    user interrupts.
+    The report comes, whatever the attempt does: it may raise, print, loop for ever or end its process, which
+    is another than this one. An attempt has ``time_limit_s`` seconds of processor time, and for all that it
+    waits six times as many by the clock, so that a busy machine stops nothing. The try is recorded in the
+    learner's progress. What a solved exercise does counts when it is due for repetition and written anew.
+    Raises ValueError for an unknown id, KeyboardInterrupt when the user interrupts.
     """
     if not time_limit_s > 0:
         raise ValueError(f"time_limit_s must be a positive number of seconds, not {time_limit_s!r}")
@@ -66,7 +63,7 @@ def check(exercise_id: str, attempt: Any, *, time_limit_s: float = 10.0, isolati
     if exercise.is_patient and is_still(attempt, exercise.stub):
         report = checking.not_attempted(exercise)
     else:
-        report = checking.examine(exercise, attempt, time_limit_s, isolation)
+        report = checking.examine(exercise, attempt, time_limit_s)
     try:
         report = _recorded(report, source_of(attempt))
     except progress.ProgressError as error:  # must not keep anyone from learning

@@ -6,19 +6,15 @@ import ast
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeAlias
+from typing import Any
 
-from amp_lessons.audit.findings import Finding
-from amp_lessons.exercises.attempt import Attempt
 from amp_lessons.exercises.report import rendering
-from amp_lessons.exercises.report.results import OtherWay, SideBySide
-
-Check: TypeAlias = Callable[[Attempt], Iterator[Finding | SideBySide]]
+from amp_lessons.exercises.report.results import OtherWay
 
 _SECTIONS = (rendering.ASKS, "Hint 1", "Hint 2", "Hint 3", "Why")
 _WAYS = "Other ways"  # the section that a card may end with
@@ -35,7 +31,6 @@ class Exercise:
     stub defines, in the order in which a check takes them. ``asks`` is a list, as ``task`` may hold one:
     what is given, what is to be returned, what is checked, with every figure. ``other_ways`` are good
     answers too.
-    ``on_ranks`` says that the check runs the attempt on several processes: an ``on_ranks.py`` is there.
     """
 
     id: str
@@ -52,7 +47,6 @@ class Exercise:
     stub: str
     solution_source: str
     other_ways: tuple[OtherWay, ...] = ()
-    on_ranks: bool = False
 
     @property
     def is_patient(self) -> bool:
@@ -68,16 +62,6 @@ class Exercise:
         """Return what a check takes of the names that a cell has defined: one object, or a tuple of them."""
         found = tuple(namespace[name] for name in self.names)
         return found[0] if len(found) == 1 else found
-
-    @property
-    def check(self) -> Check:
-        """Return the function that examines an attempt; it loads when it is first asked for."""
-        return self._module("check").check
-
-    @functools.cached_property
-    def is_on_bench(self) -> bool:
-        """Whether a judge outside examines an attempt, by calling it in a worker."""
-        return hasattr(self._module("check"), "judge")
 
     @functools.cached_property
     def meets_autocast(self) -> bool:
@@ -115,7 +99,6 @@ def read(folder: Path) -> Exercise:
         stub=stub,
         solution_source=(folder / "solution.py").read_text("utf-8"),
         other_ways=ways,
-        on_ranks=(folder / "on_ranks.py").exists(),
         **front,
     )
 

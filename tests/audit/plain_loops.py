@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from amp_lessons import audit
 from amp_lessons.exercises.attempt_table import Table
-from amp_lessons.exercises.containment.process_state import Snapshot
+from tests.audit.process_state import Snapshot
 
 EPOCHS = 2
 WEIGHT = 2.0**-5  # of the loss, so that gradients are small, as an exercise's are

@@ -47,10 +47,10 @@ def test_the_broken_code_shows_the_symptom_and_the_mended_does_not(patient):
 @VARIANTS
 @pytest.mark.few(3)
 def test_the_broken_code_is_rejected_for_what_it_has_and_the_mended_passes(patient):
-    rejected = exercises.check(patient.id, patient.broken, isolation="inprocess")
+    rejected = exercises.check(patient.id, patient.broken)
     assert rejected.status == "not passed"
     assert rejected.findings[0].code == patient.case.code
-    healed = exercises.check(patient.id, patient.mended, isolation="inprocess")
+    healed = exercises.check(patient.id, patient.mended)
     assert healed.passed, healed
     assert all(finding.kind == "passed" for finding in healed.findings), healed
 

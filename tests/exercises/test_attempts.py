@@ -6,11 +6,9 @@ import pytest
 
 from tests.exercises.verdicts import (
     assert_right,
-    assert_same_both_ways,
     assert_wrong,
     cases,
     lesson_of,
-    sample,
     tables,
 )
 
@@ -27,12 +25,6 @@ def test_wrong_attempt_is_named(table, name):
 @pytest.mark.parametrize(("table", "name"), cases(TABLES, "right"))
 def test_right_attempt_passes(table, name):
     assert_right(table, name)
-
-
-@pytest.mark.few(4)
-@pytest.mark.parametrize(("table", "name"), sample(TABLES))
-def test_both_ways_see_the_same(table, name):
-    assert_same_both_ways(table, name)
 
 
 @pytest.mark.parametrize("table", tables(), ids=lambda table: table.exercise_id)

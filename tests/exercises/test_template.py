@@ -5,12 +5,17 @@ from __future__ import annotations
 import shutil
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
+import cloudpickle
 import nbformat
 import pytest
+import torch
 
 from amp_lessons import exercises
-from amp_lessons.exercises import shelf
+from amp_lessons._base.worker.client import Limits
+from amp_lessons._base.worker.host import host
+from amp_lessons.exercises import bed, shelf
 from amp_lessons.exercises.exercise import Exercise
 from tests.exercises.spots import NOTEBOOKS
 from tests.exercises.verdicts import assert_right, assert_wrong
@@ -23,7 +28,15 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Exercise:
     exercise = new_exercise.write_folder("made_in_a_test", "03", tmp_path)
     monkeypatch.setattr(exercises, "__path__", [*exercises.__path__, str(tmp_path)])
     monkeypatch.setattr(shelf, "exercises", lambda: (exercise,))
+    monkeypatch.setattr(bed, "examine", examined_here)
     return exercise
+
+
+def examined_here(exercise_id: str, attempt: Any, cpu_s: float, seed: int | None = None) -> dict[str, Any]:
+    """Judge in this process, in which alone the exercise is to be found; the attempt is in a worker."""
+    cloudpickle.register_pickle_by_value(import_module(f"{exercises.__name__}.{exercise_id}.attempts"))
+    pickle = torch.frombuffer(bytearray(bed.pickled(attempt)), dtype=torch.uint8)
+    return bed.judged(exercise_id, host(bed.PRELOAD), {"pickle": pickle, "lines": {}}, Limits(cpu_s), 1)
 
 
 def test_it_is_called_as_it_was_asked_for(made):

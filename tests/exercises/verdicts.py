@@ -13,7 +13,6 @@ import pytest
 from amp_lessons import exercises
 from amp_lessons.exercises import bed, shelf
 from amp_lessons.exercises.attempt_table import Table
-from amp_lessons.exercises.containment import isolation
 
 _PATIENCE_S = 40.0  # beside other work a check waits; those of the limit itself are in other files
 
@@ -50,23 +49,6 @@ def _first_of_code() -> dict[str, tuple[str, str]]:
     return found
 
 
-# what it returns was measured by the real clock, and stands in the message: no two runs say the same
-_REALLY_MEASURES = "mean_by_a_clock_out_of_reach"
-
-
-def sample(tables: Iterable[Table]) -> list[Any]:
-    """List some attempts of each kind: what a check sees does not depend on where it runs."""
-    tables = list(tables)
-    found = cases(tables, "wrong")[::12] + cases(tables, "right")[::6]
-    return [case for case in found if case.values[1] != _REALLY_MEASURES]
-
-
-@cache
-def loaded(exercise_id: str) -> None:
-    """Load in this process what a check imports when it runs, or each forked child would by itself."""
-    exercises.check(exercise_id, exercises.solution(exercise_id).function, isolation="inprocess")
-
-
 def checked(exercise_id: str, attempt: Any) -> exercises.Report:
     """Check an attempt, with cases that are the same each time: some mistakes show in several ways."""
     with mock.patch.object(bed.secrets, "randbits", return_value=1):
@@ -75,7 +57,6 @@ def checked(exercise_id: str, attempt: Any) -> exercises.Report:
 
 def assert_wrong(table: Table, name: str) -> None:
     """Check that a wrong attempt is rejected for the reason in the table."""
-    loaded(table.exercise_id)
     code, word, attempt = table.wrong[name]
     report = checked(table.exercise_id, attempt)
     assert report.status == "not passed", report
@@ -90,21 +71,7 @@ def assert_wrong(table: Table, name: str) -> None:
 
 def assert_right(table: Table, name: str) -> None:
     """Check that a right attempt passes, with the notes in the table."""
-    loaded(table.exercise_id)
     notes, attempt = table.right[name]
     report = checked(table.exercise_id, attempt)
     assert report.passed, report
     assert tuple(f.code for f in report.findings if f.kind == "note") == notes, report
-
-
-def assert_same_both_ways(table: Table, name: str) -> None:
-    """Check that a child process and this one come to the same verdict."""
-    if not isolation.can_fork():
-        pytest.skip("there is only one way on this machine")
-    loaded(table.exercise_id)
-    attempt = table.wrong[name][2] if name in table.wrong else table.right[name][1]
-    with mock.patch.object(bed.secrets, "randbits", return_value=1):
-        reports = [
-            exercises.check(table.exercise_id, attempt, isolation=way) for way in ("fork", "inprocess")
-        ]
-    assert reports[0].findings == reports[1].findings

@@ -8,15 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.exercises.attempt import Attempt, reject
-from amp_lessons.text.describing import describe
+from amp_lessons.exercises.attempt import reject
+from amp_lessons.exercises.bed import described, function
 
 
-def check(attempt: Attempt) -> Iterator[Finding]:
+def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Ask for twice the values of several tensors; what is not so is rejected, and the check ends there."""
-    exercise_id = attempt.function(torch.ones(1))
-    for what, x in _cases():
+    exercise_id = function(worker, "exercise_id", torch.ones(1))
+    for what, x in _cases(draw):
         given = x.clone()
         result = exercise_id(given, about=f"for {what}")
         _require_unchanged(given, x)
@@ -24,8 +25,7 @@ def check(attempt: Attempt) -> Iterator[Finding]:
     yield passed("twice", "every value is twice what it was, in the dtype it had")
 
 
-def _cases() -> list[tuple[str, Tensor]]:
-    draw = torch.Generator().manual_seed(0)
+def _cases(draw: torch.Generator) -> list[tuple[str, Tensor]]:
     return [
         ("a float32 matrix", torch.randn(3, 4, generator=draw)),
         ("a single fp16 number", torch.randn((), generator=draw).half()),
@@ -41,7 +41,7 @@ def _require_twice(result: Any, x: Tensor, what: str) -> None:
     if not isinstance(result, Tensor) or result.dtype != x.dtype:
         reject(
             "wrong_return_type",
-            f"a tensor of dtype {x.dtype} was expected for {what}, not {describe(result)}",
+            f"a tensor of dtype {x.dtype} was expected for {what}, not {described(result)}",
             "x * 2 keeps the dtype of x",
         )
     if not torch.equal(result, 2 * x):  # a power of two: nothing is rounded, so nothing is tolerated

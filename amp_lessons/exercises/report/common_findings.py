@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dis
-import inspect
 import math
 from collections.abc import Iterator, Sequence
 from numbers import Integral, Real
@@ -15,7 +13,6 @@ from torch import Tensor
 
 from amp_lessons._base.worker.plain import Other
 from amp_lessons.audit.findings import Finding, failed, note, todo
-from amp_lessons.exercises.containment.sandbox import Outcome
 from amp_lessons.text.describing import describe
 
 _MANY_CHARACTERS = 100_000
@@ -26,19 +23,6 @@ def as_it_came(names: tuple[str, ...]) -> Finding:
     """Ask for a change of these functions, which are still the patient's own."""
     changed = f"change {' and '.join(names)} as the card asks"
     return todo(f"this is still the patient's own code; {changed}, then run this check again")
-
-
-def uncallable(attempt: Any, name: str, *args: Any, **kwargs: Any) -> Finding | None:
-    """Say why ``attempt`` cannot be called with these arguments, if it cannot."""
-    if not callable(attempt):
-        return not_a_function(name, describe(attempt))
-    try:
-        inspect.signature(attempt).bind(*args, **kwargs)
-    except TypeError as error:
-        return other_signature(name, len(args), tuple(kwargs), str(error))
-    except ValueError:  # a built-in without a signature: calling it will tell
-        pass
-    return None
 
 
 def not_a_function(name: str, given: str) -> Finding:
@@ -60,38 +44,9 @@ def other_signature(name: str, count: int, keywords: tuple[str, ...], why: str) 
     )
 
 
-def exception(outcome: Outcome) -> str:
-    """Write the exception of the learner's code as the end of a traceback does."""
-    return ": ".join(filter(None, [type(outcome.error).__name__, outcome.error_text]))
-
-
-def is_stub(outcome: Outcome) -> bool:
-    """Recognise the stub's own ``raise NotImplementedError``."""
-    return type(outcome.error) is NotImplementedError and _raised_by_statement(outcome.error)
-
-
 def unfinished(part: str) -> Finding:
     """Report a part of the exercise that is still a stub while another part is written."""
     return failed("unfinished", f"{part} still raises NotImplementedError", f"write {part} too")
-
-
-def _raised_by_statement(error: BaseException) -> bool:
-    """Whether a ``raise`` statement raised ``error``: PyTorch's kernels raise NotImplementedError too."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace is not None and trace.tb_frame.f_code.co_code[trace.tb_lasti] == dis.opmap["RAISE_VARARGS"]
-
-
-def misconduct(outcome: Outcome) -> Finding | None:
-    """Report what no attempt may do: end the process, patch PyTorch, leave its settings changed."""
-    if outcome.refused:
-        return blocking(f"called {', '.join(dict.fromkeys(outcome.refused))}")
-    if outcome.patched:
-        return patching(outcome.patched)
-    if outcome.left_behind and outcome.error is None:
-        return leaving(outcome.left_behind)
-    return None
 
 
 def blocking(what: str) -> Finding:
@@ -120,11 +75,6 @@ def leaving(what: Sequence[str]) -> Finding:
         "would be affected",
         "use a with statement, which puts the setting back even when an exception is raised",
     )
-
-
-def raised(outcome: Outcome, doing: str = "") -> Finding:
-    """Report an exception of the learner's code, with the line it came from."""
-    return raised_as(exception(outcome), outcome.where, doing)
 
 
 def raised_as(error: str, where: str, doing: str = "") -> Finding:

@@ -1,1 +1,0 @@
-"""From what a training loop did to what is wrong with it."""
