@@ -8,7 +8,6 @@ from typing import Any
 from amp_lessons import autocast
 from amp_lessons.audit.findings import Finding
 from amp_lessons.exercises import bed
-from amp_lessons.exercises import ranks_contained as ranks
 from amp_lessons.exercises.attempt import Attempt, Rejected
 from amp_lessons.exercises.containment import isolation
 from amp_lessons.exercises.exercise import Exercise
@@ -23,9 +22,6 @@ def examine(exercise: Exercise, attempt: Any, time_limit_s: float, way: isolatio
     """Examine ``attempt`` and report, within the limit and without any other effect, whatever it does."""
     if exercise.is_on_bench:
         return _by_bench(exercise, attempt, time_limit_s)
-    if exercise.on_ranks:  # the learner's code runs in processes of its own, which this one has to start
-        ranks.prepare()
-        way = "inprocess"
     if _has_to_hold_on_cuda_too(exercise):
         _read_cuda_rules()
     result = isolation.run(lambda: _said(exercise, Attempt(attempt, exercise.names)), time_limit_s, way)

@@ -35,7 +35,6 @@ class Exercise:
     stub defines, in the order in which a check takes them. ``asks`` is a list, as ``task`` may hold one:
     what is given, what is to be returned, what is checked, with every figure. ``other_ways`` are good
     answers too.
-    ``on_ranks`` says that the check runs the attempt on several processes: an ``on_ranks.py`` is there.
     """
 
     id: str
@@ -52,7 +51,6 @@ class Exercise:
     stub: str
     solution_source: str
     other_ways: tuple[OtherWay, ...] = ()
-    on_ranks: bool = False
 
     @property
     def is_patient(self) -> bool:
@@ -115,7 +113,6 @@ def read(folder: Path) -> Exercise:
         stub=stub,
         solution_source=(folder / "solution.py").read_text("utf-8"),
         other_ways=ways,
-        on_ranks=(folder / "on_ranks.py").exists(),
         **front,
     )
 

@@ -13,7 +13,6 @@ from typing import Any
 
 from amp_lessons.audit.findings import Finding
 from amp_lessons.exercises import checking, shelf
-from amp_lessons.exercises import ranks_contained as ranks
 from amp_lessons.exercises.attempt import Rejected, run
 from amp_lessons.exercises.containment import isolation
 from amp_lessons.exercises.exercise import Exercise
@@ -31,8 +30,6 @@ def main() -> None:
     exercise = shelf.find(request["exercise"])
     _ = exercise.check  # importing it takes time that is not the learner's
     isolation.load_what_pytorch_loads_late()
-    if exercise.on_ranks:
-        ranks.prepare()
     frames.write(outgoing, {"ready": True})
     report = _report(exercise, request["source"], request["limit_s"])
     frames.write(outgoing, as_data(report))

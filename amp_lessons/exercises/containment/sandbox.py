@@ -80,11 +80,6 @@ def active() -> bool:
     return _session.get(None) is not None
 
 
-def time_left_s() -> float:
-    """Return the seconds that the check under way still has. Raises LookupError outside of ``contained``."""
-    return _session.get().deadline.left_s
-
-
 def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Outcome:
     """Run ``function`` and return what came of it; only time limit and user's interrupt get through.
 
