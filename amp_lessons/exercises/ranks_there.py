@@ -27,7 +27,7 @@ def open_store() -> int:
 def be(
     function: Callable[..., Any], rank: int, ranks: int, port: int, there: str, args: list[Any]
 ) -> dict[str, Any]:
-    """Be one of the ranks; return what ``there``, "module:function", makes of the function and ``args``.
+    """Be one of the ranks; return what ``there``, "module:function", returns, given the function and more.
 
     ``left`` says when the rank left the others, None where it did not.
     """
@@ -37,6 +37,8 @@ def be(
     os.environ["GLOO_SOCKET_IFNAME"] = _LOOPBACK  # no name server, no firewall in the way
     store = _store[0] if _store else dist.TCPStore("127.0.0.1", port)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=_FOR_EVER)
+    store.set(f"joined{rank}", "")
+    store.wait([f"joined{each}" for each in range(ranks)])  # who left earlier would keep others from joining
     module, _, name = there.partition(":")
     told = getattr(importlib.import_module(module), name)(function, *args)
     return {"told": told, "left": _left_at[0] if _left_at else None}

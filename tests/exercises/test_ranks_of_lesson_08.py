@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from amp_lessons import exercises
-from amp_lessons.exercises.sharded_masters.mistakes import kept_in_fp32
+from amp_lessons.exercises.sharded_masters.shards_there import kept_in_fp32
 
 
 def test_a_rank_of_a_ring_that_never_ends_is_stopped():

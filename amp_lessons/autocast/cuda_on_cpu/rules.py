@@ -101,11 +101,6 @@ def region(
     )
 
 
-def cuda_rules_apply() -> bool:
-    """Return whether the current thread is inside ``cuda_rules()``."""
-    return bool(_here.depth)
-
-
 def policy_on_cpu() -> dict[str, Policy]:
     """Return what ``cuda_rules()`` makes of each operation: CUDA's policy, and cuDNN's recurrent layers'."""
     return policy("cuda") | dict.fromkeys(RECURRENT, CUDNN_RNN.policy)

@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-import copy
-import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
-from types import FunctionType, MethodType, ModuleType
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed, note
+from amp_lessons.exercises.bed import described
+from amp_lessons.exercises.ranks import RANKS
+from amp_lessons.exercises.sharded_masters.shards_there import loss, make_model
 from amp_lessons.formats.dtypes import dtype_name
-from amp_lessons.parallel.collectives import Collective
-from amp_lessons.text.describing import describe
 
 _TOLERANCE = 2.0**-20  # of the magnitudes added: a few roundings of fp32
 _MOST_GATHERED = 1.5  # times the weights in compute_dtype: there may be a message about them as well
 
 
-def of_shard(model: nn.Module, sharded: Any, beside: Beside) -> Iterator[Finding]:
+Phase = dict[str, Any]  # what a rank has written down: after __init__, gather, reduce, and after a step
+Sent = list[tuple[str, torch.dtype, int]]  # the name, dtype and elements of each collective
+
+
+def of_shard(seen: Phase, beside: Beside, rank: int) -> Iterator[Finding]:
     """Find a shard that is no parameter, is not in fp32, or is not this rank's equal share of all weights."""
-    shard = getattr(sharded, "shard", None)
-    if not isinstance(shard, Tensor) or not shard.requires_grad or not shard.is_leaf:
+    shard = seen["shard"]
+    if not isinstance(shard, Tensor) or not seen["fit"]:
         yield failed(
             "no_shard",
-            f"after __init__, shard is {describe(shard)}: an optimizer is given it, so it must be a "
+            f"after __init__, shard is {described(shard)}: an optimizer is given it, so it must be a "
             "parameter",
             "self.shard = nn.Parameter(…), made of this rank's part of all weights, flat and in fp32",
         )
@@ -45,15 +45,13 @@ def of_shard(model: nn.Module, sharded: Any, beside: Beside) -> Iterator[Finding
             "join all weights flat, pad with zeros up to a multiple of the number of ranks, and "
             "keep one part",
         )
-    yield from of_masters(model, sharded, beside, "after __init__")
+    yield from of_masters(seen, beside, rank, "after __init__")
 
 
-def of_masters(
-    model: nn.Module, sharded: Any, beside: Beside, when: str = "after a step"
-) -> Iterator[Finding]:
+def of_masters(seen: Phase, beside: Beside, rank: int, when: str = "after a step") -> Iterator[Finding]:
     """Compare the shard's values with the weights of one process; look for what else is kept."""
-    wanted = beside.mine(beside.masters)
-    values = sharded.shard.detach()[: len(wanted)]
+    wanted = beside.part(beside.masters, rank)
+    values, padding = seen["shard"].tensor_split([len(wanted)])
     if not torch.allclose(values, wanted, rtol=_TOLERANCE, atol=1e-7):
         yield failed(
             "shard_values",
@@ -63,11 +61,10 @@ def of_masters(
             "model.parameters(); nobody "
             "but the optimizer changes them, and they are never rounded",
         )
-    yield from _padded_with_more(sharded.shard.detach()[len(wanted) :], f"{when} the shard")
+    yield from _padded_with_more(padding, f"{when} the shard")
     if beside.dtype == torch.float32:  # what is gathered to compute with looks like masters then
         return
-    for name, value in vars(sharded).items():
-        elements = kept_in_fp32(value, apart_from=model.parameters())
+    for name, elements in seen["kept"].items():
         if elements >= len(beside.masters):
             yield failed(
                 "whole_masters_kept",
@@ -87,28 +84,27 @@ def _padded_with_more(padding: Tensor, what: str) -> Iterator[Finding]:
         )
 
 
-def of_gathering(model: nn.Module, sharded: Any, beside: Beside, sent: list[Collective]) -> Iterator[Finding]:
+def of_gathering(seen: Phase, beside: Beside) -> Iterator[Finding]:
     """Find gathered weights of a wrong dtype or value, and more bytes sent for them than 16 bits need."""
-    seen = sorted({dtype_name(p.dtype) for p in model.parameters() if p.dtype != beside.dtype})
-    if seen:
+    others = sorted({dtype_name(dtype) for dtype in seen["dtypes"] if dtype != beside.dtype})
+    if others:
         yield failed(
             "compute_dtype_ignored",
-            f"after gather the model's weights are in {', '.join(seen)} although "
+            f"after gather the model's weights are in {', '.join(others)} although "
             f"{dtype_name(beside.dtype)} was "
             "asked for: forward and backward compute in that, and no result would be far off",
             "give each parameter a value in compute_dtype: parameter.data = …",
         )
-    flat = torch.cat([p.detach().float().flatten() for p in model.parameters()])
-    if not torch.equal(flat, beside.masters.to(beside.dtype).float()):
+    if not torch.equal(seen["weights"], beside.masters.to(beside.dtype).float()):
         yield failed(
             "gathered_wrong",
             "after gather the model's weights are not the masters of all ranks, rounded: the step before was "
             "not gathered, or parts are in the wrong place",
             "gather anew in every step; cut off the padding at the end, and split by p.numel()",
         )
-    nbytes = sum(call.elements * call.dtype.itemsize for call in sent)
-    dtypes = ", ".join(sorted({str(call.dtype) for call in sent}))
-    needed = dist.get_world_size() * beside.share * beside.dtype.itemsize
+    nbytes = sum(elements * dtype.itemsize for _, dtype, elements in seen["sent"])
+    dtypes = ", ".join(sorted({str(dtype) for _, dtype, _ in seen["sent"]}))
+    needed = RANKS * beside.share * beside.dtype.itemsize
     if nbytes > _MOST_GATHERED * needed:
         yield failed(
             "gathered_in_fp32",
@@ -118,31 +114,29 @@ def of_gathering(model: nn.Module, sharded: Any, beside: Beside, sent: list[Coll
         )
 
 
-def of_reducing(
-    model: nn.Module, sharded: Any, shard: Tensor, beside: Beside, sent: list[Collective]
-) -> Iterator[Finding]:
+def of_reducing(seen: Phase, beside: Beside, rank: int) -> Iterator[Finding]:
     """Find a shard that was replaced, sums in 16 bits, and a gradient that is not the mean over ranks."""
-    if sharded.shard is not shard:
+    if not seen["same"]:
         yield failed(
             "shard_replaced",
             "shard is another tensor than it was after __init__: the optimizer goes on stepping the old one",
             "write into the shard there is, and leave the writing to the optimizer",
         )
     # others, an all-to-all say, only hand gradients on: whether they were added up in fp32, the sum tells
-    sums = [call.dtype for call in sent if "reduce" in call.name and call.elements > 4]
+    sums = [dtype for name, dtype, elements in seen["sent"] if "reduce" in name and elements > 4]
     halves = [dtype for dtype in sums if dtype.itemsize < torch.float32.itemsize]
     if halves:
         yield _reduced_in_half("added up over ranks", halves[0])
-    gradient = shard.grad
+    gradient = seen["gradient"]
     if gradient is None or gradient.dtype != torch.float32:
         yield failed(
             "no_shard_gradient",
-            f"after reduce, shard.grad is {describe(gradient)}: the optimizer has nothing to apply",
+            f"after reduce, shard.grad is {described(gradient)}: the optimizer has nothing to apply",
             "self.shard.grad = …, of the shape and dtype of the shard",
         )
         return
-    yield from _wrong_gradient(gradient, beside)
-    if any(p.grad is not None for p in model.parameters()):
+    yield from _wrong_gradient(gradient, beside, rank)
+    if seen["kept_gradients"]:
         yield failed(
             "gradients_kept",
             "after reduce the model's own gradients are still there: the next backward pass adds to "
@@ -152,9 +146,9 @@ def of_reducing(
         )
 
 
-def of_traffic(beside: Beside, sent: list[Collective]) -> Iterator[Finding]:
+def of_traffic(sent: Sent, beside: Beside) -> Iterator[Finding]:
     """Remark on gradients that every rank was sent in full, which is right, and twice what has to be sent."""
-    if any(call.name == "all-reduce" and call.elements >= len(beside.masters) for call in sent):
+    if any(name == "all-reduce" and elements >= len(beside.masters) for name, _, elements in sent):
         yield note(
             "shard_all_reduced",
             "reduce sends the whole mean gradient to every rank, by an all-reduce, and throws away what is "
@@ -173,9 +167,9 @@ def _reduced_in_half(how: str, half: torch.dtype) -> Finding:
     )
 
 
-def _wrong_gradient(gradient: Tensor, beside: Beside) -> Iterator[Finding]:
-    stacked = torch.stack([beside.mine(each) for each in beside.of_ranks])
-    wanted, seen = beside.mine(beside.gradient), gradient[: stacked.shape[1]]
+def _wrong_gradient(gradient: Tensor, beside: Beside, rank: int) -> Iterator[Finding]:
+    stacked = torch.stack([beside.part(each, rank) for each in beside.of_ranks])
+    wanted, seen = beside.part(beside.gradient, rank), gradient[: stacked.shape[1]]
     if _close(seen, wanted, stacked):
         yield from _padded_with_more(gradient[stacked.shape[1] :], "shard.grad")
         return
@@ -214,67 +208,16 @@ def _close(seen: Tensor, wanted: Tensor, stacked: Tensor) -> bool:
     return bool(near.all()) and torch.equal(seen.isfinite(), finite)
 
 
-# --- what an attribute keeps alive, wherever it has put it: in a list, in a module, behind a function
-
-_DEEPEST = 12  # a module within a module: four steps down
-
-
-def kept_in_fp32(value: Any, apart_from: Iterable[Tensor] = ()) -> int:
-    """Return how many fp32 numbers ``value`` keeps in memory, each once; a view keeps what it is a view of.
-
-    Those of ``apart_from`` do not count: somebody else keeps them anyway.
-    """
-    theirs = {tensor.untyped_storage().data_ptr() for tensor in apart_from}
-    storages = {
-        storage.data_ptr(): storage.nbytes() // torch.float32.itemsize
-        for tensor in _tensors(value, _DEEPEST, set())
-        if tensor.dtype == torch.float32
-        for storage in (tensor.untyped_storage(),)
-    }
-    return sum(elements for pointer, elements in storages.items() if pointer not in theirs)
-
-
-def _tensors(value: Any, depth: int, seen: set[int]) -> Iterator[Tensor]:
-    if id(value) in seen or depth == 0:
-        return
-    seen.add(id(value))
-    if isinstance(value, Tensor):
-        yield value
-        return
-    for member in _members(value):
-        yield from _tensors(member, depth - 1, seen)
-
-
-def _members(value: Any) -> Iterator[Any]:
-    """Yield what an object of Python's refers to, but not the modules and classes that it comes from."""
-    if isinstance(value, (type, ModuleType)):
-        return
-    if isinstance(value, Mapping):
-        yield from value.values()
-    elif isinstance(value, (list, tuple, set, frozenset)):
-        yield from value
-    elif isinstance(value, (FunctionType, MethodType)):
-        yield from inspect.getclosurevars(value).nonlocals.values()
-        yield from (value.__self__,) if isinstance(value, MethodType) else (value.__defaults__,)
-    elif isinstance(value, partial):
-        yield from (value.func, value.args, value.keywords)
-    else:
-        yield getattr(value, "__dict__", None)
-
-
 # --- the same training in one process: all masters in one fp32 tensor, every rank's gradient computed here
-
-LossFn = Callable[[nn.Module, Tensor, Tensor], Tensor]
 
 
 class Beside:
     """Weights and mean gradient as they should be: flat fp32 tensors in the order of the parameters."""
 
-    def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
-        self.dtype = dtype
-        self.masters = nn.utils.parameters_to_vector(model.parameters()).detach().clone()
+    def __init__(self, weights: Tensor, dtype: torch.dtype) -> None:
+        self.dtype, self.masters = dtype, weights
         self.of_ranks: list[Tensor] = []
-        self._model = copy.deepcopy(model).to(dtype)
+        self._model = make_model(weights).to(dtype)
 
     @property
     def gradient(self) -> Tensor:
@@ -284,22 +227,28 @@ class Beside:
     @property
     def share(self) -> int:
         """How many weights each rank keeps, padding included."""
-        return -(-len(self.masters) // dist.get_world_size())
+        return -(-len(self.masters) // RANKS)
 
-    def mine(self, flat: Tensor) -> Tensor:
-        """Return this rank's share of a flat tensor, without padding."""
-        return flat[dist.get_rank() * self.share :][: self.share]
+    def part(self, flat: Tensor, rank: int) -> Tensor:
+        """Return a rank's share of a flat tensor, without padding."""
+        return flat[rank * self.share :][: self.share]
 
-    def compute(self, batches: list[tuple[Tensor, Tensor]], loss_fn: LossFn) -> None:
+    def compute(self, batches: list[tuple[Tensor, Tensor]], loss_weight: float) -> None:
         """Compute every rank's gradient in ``dtype``, at the masters rounded to it."""
         self.of_ranks = []
         nn.utils.vector_to_parameters(self.masters.to(self.dtype), self._model.parameters())
-        for inputs, targets in batches:
+        for batch in batches:
             self._model.zero_grad()
-            loss_fn(self._model, inputs.to(self.dtype), targets).backward()
+            loss(loss_weight, self._model, *batch).backward()
             gradients = [p.grad for p in self._model.parameters() if p.grad is not None]
             self.of_ranks.append(torch.cat([each.float().flatten() for each in gradients]))
 
     def step(self, rate: float) -> None:
-        """Take a step of plain SGD."""
-        self.masters = self.masters - rate * self.gradient
+        """Take a step of plain SGD, if all gradients are finite: a scaler of all ranks skips the others."""
+        if self.may_step:
+            self.masters = self.masters - rate * self.gradient
+
+    @property
+    def may_step(self) -> bool:
+        """Whether no rank's gradient has overflowed."""
+        return bool(self.gradient.isfinite().all())
