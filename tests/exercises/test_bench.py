@@ -1,4 +1,4 @@
-"""What is seen of a training on a test bed: weights that autocast's cache keeps, and calls by any spelling."""
+"""What is seen of a training on a test bed: weights that a cache keeps, and calls by any spelling."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySid
 
 def _require_state(worker: Worker) -> None:
     """Compare a scaler that goes on with one that was loaded from its state."""
-    scaler = _asked(worker, Handle(0), keep=True, **_SETTINGS)
+    scaler = _made(worker, _SETTINGS)
     saved_at = _scales(worker, scaler, _BEFORE)[-1]
     saved = _asked(worker, _SAVED, scaler, keep=True, part="state_dict", about="in state_dict")
     if refused := str(worker.call(saved, method="why_refused")):
@@ -46,12 +46,19 @@ def _require_state(worker: Worker) -> None:
             "return a new dict, with copies of what the scaler remembers",
         )
     for settings in (_SETTINGS, _OTHERS):
-        other = _asked(worker, Handle(0), keep=True, **settings)
+        other = _made(worker, settings)
         _scales(worker, other, ("inf", "."))
         part = "load_state_dict"
         _asked(worker, saved, other, method="hand_on", part=part, about=f"in {part}")
         _require_scale(_asked(worker, other, method="get_scale"), saved_at)
         _require_same(_scales(worker, other, _AFTER), wanted, settings == _SETTINGS)
+
+
+def _made(worker: Worker, settings: dict[str, float]) -> Handle:
+    """Make a scaler there."""
+    made: dict[str, Any] = {"keep": True, **settings}
+    handle: Handle = _asked(worker, Handle(0), **made)
+    return handle
 
 
 def _asked(worker: Worker, of: Handle | str, *args: Any, part: str = "", about: str = "", **how: Any) -> Any:

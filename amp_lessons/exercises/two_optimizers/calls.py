@@ -29,7 +29,7 @@ def _event(told: Any) -> Event:
     name, fields = told
     if "leftover" in fields:
         fields = {**fields, "leftover": frozenset(fields["leftover"])}
-    return _EVENTS[name](**fields)  # type: ignore[return-value]
+    return _EVENTS[name](**fields)
 
 
 def optimizer_of(part: str) -> str:
