@@ -149,7 +149,7 @@ wrong(
 wrong(
     "autocast_left_on",
     "leaves_state_behind",
-    "autocast switched on",
+    "autocast",
     ("    history = []\n", "    torch.set_autocast_enabled('cpu', True)\n    history = []\n"),
 )
 

@@ -12,53 +12,53 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.exercises.attempt import Attempt, LearnersFunction, Rejected, reject, run
+from amp_lessons.exercises.attempt import Rejected, reject
+from amp_lessons.exercises.bed import described, function
+from amp_lessons.exercises.heal_frozen_weights import training_there
+from amp_lessons.exercises.heal_frozen_weights.training_there import INPUTS, classifier
 from amp_lessons.exercises.patients.products import products_elsewhere
-from amp_lessons.exercises.patients.products_there import ProductDtypes
 from amp_lessons.exercises.report.results import SideBySide
-from amp_lessons.exercises.watching.tape_there import device_type
-from amp_lessons.text.describing import describe
+from amp_lessons.material.models import seeded
 
-_LEAST, _MOST = 0.75, 1.5  # of the way, and of its length: stochastic rounding, which is right, is noisy
+_LEAST, _MOST = 0.75, 1.75  # of the way, and of its length: stochastic rounding, which is right, is noisy
 _SOME = 0.1  # of a parameter that did not move: what is left of it, rounding has not stopped
-_BACK = 0.1  # of the way, in the opposite direction: more than rounding at random does
+_BACK = 0.03  # of the way, in the opposite direction: more than rounding at random does
 _ASTRAY = 2.0  # times as long as what it came on its way: most of where it went lies elsewhere
 _LOSS_TOLERANCE = 0.05
 
 
-def check(attempt: Attempt) -> Iterator[Finding | SideBySide]:
+_THERE = f"{training_there.__name__}:train"
+
+
+def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySide]:
     """Have models trained, and hold the way of each parameter against the same training in fp32."""
-    train = attempt.function(None, [], None, 1, _LR)
-    for seed, (batches, epochs) in enumerate(_LENGTHS):
-        given = _problem(seed, batches, epochs)
-        start, loader = given.start(), [(x.clone(), y.clone()) for x, y in given.loader]
-        (ways, losses), history = _in_fp32(given), _history(train, given)
-        _require_batches(given, loader)
-        _require_parameters(given, start)
-        _require_moved(given, start, ways)
+    train = function(worker, "train_frozen_weights", None, [], None, 1, _LR)
+    for batches, epochs in _LENGTHS:
+        given = _problem(draw, batches, epochs)
+        start = given.start()
+        told, _ = train.called_by(_THERE, start, [list(each) for each in given.loader], epochs, _LR)
+        (ways, losses), history = _in_fp32(given), _history(told, given)
+        _require_batches(given, told["batches"])
+        _require_parameters(told["parameters"], start)
+        _require_moved(told["parameters"], start, ways)
         _require_losses(history, losses)
     yield passed("moved", "every parameter came as far as in fp32, the gains of the layer norm included")
     yield passed("small", "every matrix product ran in bf16")
     yield SideBySide("mean loss", "epoch", tuple(losses), tuple(history))
 
 
-def _history(train: LearnersFunction, given: FrozenProblem) -> list[float]:
-    products = _Products()
-
-    def watched() -> Any:
-        with products:
-            return train.function(given.model, given.loader, F.cross_entropy, given.epochs, _LR)
-
-    history = run(watched)
-    mistake = products_elsewhere(products.seen, torch.bfloat16, "matrix products")
+def _history(told: dict[str, Any], given: FrozenProblem) -> list[float]:
+    mistake = products_elsewhere(told["products"], torch.bfloat16, "matrix products")
     if mistake is not None:
         raise Rejected(mistake)
-    _require_steps(len(products.weights), given.epochs * len(given.loader))
+    _require_steps(told["different"], given.epochs * len(given.loader))
+    history = told["history"]
     if not isinstance(history, list) or not all(isinstance(each, float) for each in history):
         hint = "append total / len(loader), with total a float"
-        reject("wrong_return_type", f"a list of floats was expected, not {describe(history)}", hint)
+        reject("wrong_return_type", f"a list of floats was expected, not {described(history)}", hint)
     return history
 
 
@@ -73,38 +73,15 @@ def _require_steps(different: int, batches: int) -> None:
         )
 
 
-class _Products(ProductDtypes):
-    """Notices as well which weights of the first layer were multiplied, whoever holds them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weights: set[bytes] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.overloadpacket.__name__ in _PRODUCTS_OF_A_LAYER:
-            matrices = [each for each in args if isinstance(each, Tensor)]
-            self.weights |= {_bits(each) for each in matrices if each.shape == (_INPUTS, _HIDDEN)}
-            self.weights |= {_bits(each.T) for each in matrices if each.shape == (_HIDDEN, _INPUTS)}
-        return super().__torch_dispatch__(func, types, args, kwargs)
-
-
-_PRODUCTS_OF_A_LAYER = ("mm", "addmm", "linear")
-
-
-def _bits(weights: Tensor) -> bytes:
-    return weights.detach().float().cpu().contiguous().numpy().tobytes()
-
-
-def _require_batches(given: FrozenProblem, before: list[tuple[Tensor, Tensor]]) -> None:
-    pairs = zip(given.loader, before, strict=False)
-    if len(given.loader) != len(before) or not all(
+def _require_batches(given: FrozenProblem, after: list[tuple[Tensor, Tensor]]) -> None:
+    pairs = zip(given.loader, after, strict=False)
+    if len(given.loader) != len(after) or not all(
         torch.equal(new, old) for one, other in pairs for new, old in zip(one, other, strict=True)
     ):
         reject("inputs_changed", "the batches were changed in place", "cast into new tensors")
 
 
-def _require_parameters(given: FrozenProblem, start: dict[str, Tensor]) -> None:
-    now = dict(given.model.named_parameters())
+def _require_parameters(now: dict[str, Tensor], start: dict[str, Tensor]) -> None:
     for name, before in start.items():
         if name not in now or now[name].shape != before.shape or not now[name].isfinite().all():
             reject(
@@ -114,9 +91,9 @@ def _require_parameters(given: FrozenProblem, start: dict[str, Tensor]) -> None:
             )
 
 
-def _require_moved(given: FrozenProblem, start: dict[str, Tensor], ways: dict[str, Tensor]) -> None:
+def _require_moved(trained: dict[str, Tensor], start: dict[str, Tensor], ways: dict[str, Tensor]) -> None:
     """Reject a training in which a parameter came less, or more, than most of the way that it has in fp32."""
-    now = {name: each.detach().float() for name, each in given.model.named_parameters()}
+    now = {name: each.float() for name, each in trained.items()}
     still = {name: _unmoved(now[name], start[name]) for name in start}
     if all(each.all() for each in still.values()):
         _reject_untrained()
@@ -199,7 +176,7 @@ def _told(values: list[float]) -> str:
 
 _LR = 0.02  # no step of a gain reaches half a spacing of bf16 at 1; all of them together, ten
 _LENGTHS = ((30, 4), (2, 60))  # batches and epochs: what is kept for an epoch only is lost in short ones
-_BATCH, _INPUTS, _HIDDEN = 16, 8, 64
+_BATCH = 16
 
 
 @dataclass
@@ -215,16 +192,13 @@ class FrozenProblem:
         return {name: each.detach().float().clone() for name, each in self.model.named_parameters()}
 
 
-def _problem(seed: int, batches: int, epochs: int) -> FrozenProblem:
-    """Make a classifier with a layer norm, whose gains begin at 1, and data that another one labels."""
-    draw = torch.Generator().manual_seed(seed)
-    torch.manual_seed(seed)
-    layers = nn.Linear(_INPUTS, _HIDDEN), nn.LayerNorm(_HIDDEN), nn.ReLU(), nn.Linear(_HIDDEN, 4)
-    device = device_type()
-    inputs = torch.randn(batches * _BATCH, _INPUTS, generator=draw)
-    labels = (inputs @ torch.randn(_INPUTS, 4, generator=draw)).argmax(1)
-    pairs = zip(inputs.to(device).split(_BATCH), labels.to(device).split(_BATCH), strict=True)
-    return FrozenProblem(nn.Sequential(*layers).to(device), list(pairs), epochs)
+def _problem(draw: torch.Generator, batches: int, epochs: int) -> FrozenProblem:
+    """Make a classifier, and data that another one labels."""
+    model = seeded(classifier, int(torch.randint(2**30, (), generator=draw)))
+    inputs = torch.randn(batches * _BATCH, INPUTS, generator=draw)
+    labels = (inputs @ torch.randn(INPUTS, 4, generator=draw)).argmax(1)
+    pairs = zip(inputs.split(_BATCH), labels.split(_BATCH), strict=True)
+    return FrozenProblem(model, list(pairs), epochs)
 
 
 def _in_fp32(problem: FrozenProblem) -> tuple[dict[str, Tensor], list[float]]:
