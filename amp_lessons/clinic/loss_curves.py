@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from amp_lessons.exercises.watching.tape_there import device_type
+from amp_lessons.exercises.patients.case import device_type
 from amp_lessons.material import models
 from amp_lessons.material.data import Batch, LabelledImages, batches, digits, with_noise
 from amp_lessons.text.nearest import did_you_mean

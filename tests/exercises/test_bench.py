@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from amp_lessons.audit.recorder.stale import is_stale
-from amp_lessons.exercises.watching.spying_there import spying
-from amp_lessons.exercises.watching.tape_there import Call, Tape
+from amp_lessons.exercises.two_optimizers.spying_there import spying
+from amp_lessons.exercises.two_optimizers.tape_there import Call, Tape
 
 
 def test_stale_weights_are_noticed():

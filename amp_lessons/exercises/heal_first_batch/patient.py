@@ -8,8 +8,16 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from amp_lessons.exercises.patients.case import Case, Curve, Diagnosis, Observed, Sighting, names, pieces
-from amp_lessons.exercises.watching.tape_there import device_type
+from amp_lessons.exercises.patients.case import (
+    Case,
+    Curve,
+    Diagnosis,
+    Observed,
+    Sighting,
+    device_type,
+    names,
+    pieces,
+)
 from amp_lessons.material.data import LabelledImages, batches, digits
 from amp_lessons.material.models import digits_classifier
 

@@ -15,10 +15,10 @@ from amp_lessons.exercises.patients.case import (
     Diagnosis,
     Observed,
     Sighting,
+    device_type,
     names,
     pieces,
 )
-from amp_lessons.exercises.watching.tape_there import device_type
 from amp_lessons.material.data import LabelledImages, batches, digits
 from amp_lessons.material.models import CLASSES, PIXELS, seeded
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.exercises.attempt import Attempt, Rejected, reject
-from amp_lessons.exercises.watching.tape_there import device_type
+from amp_lessons.exercises.two_optimizers.tape_there import device_type
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.text.describing import describe
 

@@ -11,8 +11,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from amp_lessons.exercises.patients.case import Case, Diagnosis, Observed, Sighting, names, pieces
-from amp_lessons.exercises.watching.tape_there import device_type
+from amp_lessons.exercises.patients.case import (
+    Case,
+    Diagnosis,
+    Observed,
+    Sighting,
+    device_type,
+    names,
+    pieces,
+)
 from amp_lessons.material.data import digits
 from amp_lessons.material.models import PIXELS
 

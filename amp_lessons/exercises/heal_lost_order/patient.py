@@ -7,8 +7,16 @@ from typing import Any
 
 import torch
 
-from amp_lessons.exercises.patients.case import Case, Curve, Diagnosis, Observed, Sighting, names, pieces
-from amp_lessons.exercises.watching.tape_there import device_type
+from amp_lessons.exercises.patients.case import (
+    Case,
+    Curve,
+    Diagnosis,
+    Observed,
+    Sighting,
+    device_type,
+    names,
+    pieces,
+)
 
 _LENGTH, _BLOCK, _WIDTH = 2048, 256, 64
 _FOUND = "fraction of tokens that find the one before them"

@@ -9,8 +9,16 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from amp_lessons.exercises.patients.case import Case, Curve, Diagnosis, Observed, Sighting, names, pieces
-from amp_lessons.exercises.watching.tape_there import device_type
+from amp_lessons.exercises.patients.case import (
+    Case,
+    Curve,
+    Diagnosis,
+    Observed,
+    Sighting,
+    device_type,
+    names,
+    pieces,
+)
 from amp_lessons.material.data import LabelledImages, batches, digits
 from amp_lessons.material.models import CLASSES, seeded
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from amp_lessons.exercises.watching.tape_there import device_type
+from amp_lessons.exercises.patients.case import device_type
 from amp_lessons.material import models
 from amp_lessons.material.data import LabelledImages, batches, digits
 

@@ -19,7 +19,7 @@ from amp_lessons.exercises.two_optimizers.gan_there import (
     Part,
     PartBackward,
 )
-from amp_lessons.exercises.watching.tape_there import Backward, Call, Event, Forward, Loss
+from amp_lessons.exercises.two_optimizers.tape_there import Backward, Call, Event, Forward, Loss
 
 LARGEST_UNSCALED_GRADIENT = 1 / BATCH  # of a mean of binary cross entropies, by its logits
 _EVENTS = {each.__name__: each for each in (Forward, Loss, Backward, PartBackward, Call)}

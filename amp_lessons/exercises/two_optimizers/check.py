@@ -35,7 +35,7 @@ from amp_lessons.exercises.two_optimizers.mistakes_in_updates import (
     overflow,
     unscaled,
 )
-from amp_lessons.exercises.watching.tape_there import Backward, Call, Forward
+from amp_lessons.exercises.two_optimizers.tape_there import Backward, Call, Forward
 from amp_lessons.formats.dtypes import dtype_name
 from amp_lessons.precisions import HALVES
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from amp_lessons._base.worker.serving import told
 from amp_lessons.audit.recorder.stale import is_stale
 from amp_lessons.exercises import bed_there
-from amp_lessons.exercises.watching.spying_there import spying
-from amp_lessons.exercises.watching.tape_there import Backward, Event, Forward, Tape, flat
+from amp_lessons.exercises.two_optimizers.spying_there import spying
+from amp_lessons.exercises.two_optimizers.tape_there import Backward, Event, Forward, Tape, flat
 
 NOISE, FEATURES, BATCH = 4, 6, 10
 _HIDDEN = 12

@@ -18,7 +18,7 @@ from amp_lessons.exercises.two_optimizers.calls import (
     optimizer_of,
 )
 from amp_lessons.exercises.two_optimizers.gan_there import BATCH, PartBackward
-from amp_lessons.exercises.watching.tape_there import Call
+from amp_lessons.exercises.two_optimizers.tape_there import Call
 
 ONE_UPDATE = (
     "step both optimizers, then call scaler.update() once; or finish scale, backward, step, update for one "

@@ -20,7 +20,7 @@ from torch.nn.utils import clip_grad
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from amp_lessons.audit.recorder.replacing import replaced
-from amp_lessons.exercises.watching.tape_there import CallName, Patch, Tape
+from amp_lessons.exercises.two_optimizers.tape_there import CallName, Patch, Tape
 from amp_lessons.whole_process import running_eagerly
 
 

@@ -208,8 +208,3 @@ def flat(parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> Te
         for p, g in zip(parameters, gradients, strict=True)
     ]
     return torch.cat(parts)
-
-
-def device_type() -> str:
-    """Name the device that checks run on: the GPU where there is one."""
-    return "cuda" if torch.cuda.is_available() else "cpu"

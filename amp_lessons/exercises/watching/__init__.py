@@ -1,1 +1,0 @@
-"""Record what a training loop really does: the tape of its events, and the spies that write it."""
