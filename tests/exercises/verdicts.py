@@ -67,10 +67,10 @@ def loaded(exercise_id: str) -> None:
     exercises.check(exercise_id, exercises.solution(exercise_id).function, isolation="inprocess")
 
 
-def checked(exercise_id: str, attempt: Any) -> exercises.Report:
+def checked(exercise_id: str, attempt: Any, **options: Any) -> exercises.Report:
     """Check an attempt, with cases that are the same each time: some mistakes show in several ways."""
     with mock.patch.object(bed.secrets, "randbits", return_value=1):
-        return exercises.check(exercise_id, attempt, time_limit_s=_PATIENCE_S)
+        return exercises.check(exercise_id, attempt, time_limit_s=_PATIENCE_S, **options)
 
 
 def assert_wrong(table: Table, name: str) -> None:
@@ -103,5 +103,5 @@ def assert_same_both_ways(table: Table, name: str) -> None:
         pytest.skip("there is only one way on this machine")
     loaded(table.exercise_id)
     attempt = table.wrong[name][2] if name in table.wrong else table.right[name][1]
-    reports = [exercises.check(table.exercise_id, attempt, isolation=way) for way in ("fork", "inprocess")]
+    reports = [checked(table.exercise_id, attempt, isolation=way) for way in ("fork", "inprocess")]
     assert reports[0].findings == reports[1].findings
