@@ -322,11 +322,13 @@ def pickled(attempt: Any) -> bytes:
     import cloudpickle
 
     class Pickler(cloudpickle.Pickler):
-        """Takes modules by their names, those of a class of their own too, as torch.backends.cudnn."""
+        """Takes modules by their names, those of a class of their own too (torch.backends.cudnn), and exit."""
 
         def reducer_override(self, value: Any) -> Any:
             if isinstance(value, types.ModuleType) and sys.modules.get(value.__name__) is value:
                 return importlib.import_module, (value.__name__,)
+            if type(value).__name__ == "ZMQExitAutocall":  # what exit and quit are in a notebook
+                return getattr, (sys, "exit")
             return super().reducer_override(value)
 
     buffer = io.BytesIO()

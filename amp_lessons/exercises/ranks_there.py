@@ -47,4 +47,5 @@ def be(
 def leave() -> None:
     """Leave the others, who would wait for this rank for ever; whatever they call next raises."""
     _left_at.append(time.monotonic())
-    dist.destroy_process_group()
+    if dist.is_initialized():
+        dist.destroy_process_group()
