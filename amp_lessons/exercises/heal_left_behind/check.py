@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.exercises.attempt import Attempt, Rejected, reject
-from amp_lessons.exercises.two_optimizers.tape_there import device_type
+from amp_lessons.exercises.attempt import Rejected, reject
+from amp_lessons.exercises.bed import described, function
+from amp_lessons.exercises.heal_left_behind import training_there
 from amp_lessons.formats.dtypes import dtype_name
-from amp_lessons.text.describing import describe
+from amp_lessons.material.models import seeded
 
 _TOLERANCE = (
     0.01  # of the way that the average goes: fp32 is ten times better, an average in 16 bits is worse
@@ -25,20 +27,26 @@ _FAR, _NEAR = (
 )  # how far weights drift, as a fraction of them; the second is about one step of bf16
 
 
-def check(attempt: Attempt) -> Iterator[Finding]:
+def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     """Take the average of weights that drift, in several dtypes, and hold it against fp64's."""
-    average = attempt.function(None, None, 1, 0.999)
-    earlier: list[tuple[dict[str, Tensor], dict[str, Tensor]]] = []
-    for seed, (dtype, decay, steps, drift) in enumerate(_CASES):
-        training = _Training(dtype, steps, drift, seed)
-        found = average(training.model, training.step, steps, decay, about=training.when)
-        _require_steps(training)
-        _require_model(training)
-        _require_tensors(found, training)
+    average = function(worker, "train_left_behind", None, None, 1, 0.999)
+    earlier: list[dict[str, Tensor]] = []
+    for dtype, decay, steps, drift in _CASES:
+        training = _training(dtype, steps, drift, draw)
+        seen, _ = average.called_by(
+            f"{training_there.__name__}:train",
+            *(dtype, training.start, training.ends, steps, decay),
+            about=training.when,
+        )
+        found = seen["returned"]
+        _require_steps(seen["called"], training)
+        _require_model(seen["weights"], training)
+        _require_tensors(found, seen["graphs"], training)
         _require_average(found, training, decay)
-        _require_own_memory(found, training)
-        earlier.append((found, {name: value.clone() for name, value in found.items()}))
-        _require_unchanged(earlier)
+        *before, now = seen["afterwards"]
+        _require_own_memory(found, now, training)
+        _require_unchanged(earlier, before)
+        earlier.append(found)
     yield passed("average", "the average comes as far as in fp64, of weights in bf16, in fp16 and in fp32")
     yield passed("step", "step() is called as often as asked for, and the model is left as training left it")
 
@@ -55,26 +63,16 @@ _CASES = (
 )
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Training:
-    """A model whose weights drift away from where they begin, a little with each call of ``step``."""
+    """A model whose weights drift from ``start`` to ``ends``, in fp64; ``history`` holds all that it has."""
 
     dtype: torch.dtype
     steps: int
     drift: float
-    seed: int
-    history: list[dict[str, Tensor]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.draw = torch.Generator().manual_seed(self.seed)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed)
-            self.model = nn.Sequential(nn.Linear(8, 6), nn.LayerNorm(6)).to(device_type(), self.dtype)
-        self.model[0].bias.requires_grad_(False)  # a frozen parameter has an average too
-        self.model.register_buffer("seen", torch.zeros((), device=device_type()))  # a buffer has none
-        self.start = {name: each.detach().double() for name, each in self.model.named_parameters()}
-        self.ends = {name: self._end(each) for name, each in self.start.items()}
-        self._remember()
+    start: dict[str, Tensor]
+    ends: dict[str, Tensor]
+    history: list[dict[str, Tensor]]
 
     @property
     def when(self) -> str:
@@ -82,25 +80,25 @@ class _Training:
         hardly = f" whose weights move by one or two numbers of {half}" if self.drift == _NEAR else ""
         return f"for {self.steps} steps of a model in {half}{hardly}"
 
-    def step(self) -> None:
-        share = len(self.history) / max(self.steps, 1)
-        with torch.no_grad():
-            for name, parameter in self.model.named_parameters():
-                way = (self.ends[name] - self.start[name]) * share
-                parameter.copy_(self.start[name] + way)
-        self._remember()
-
     def average(self, decay: float) -> dict[str, Tensor]:
         """Return the average in fp64 of the weights that were really there."""
         return _averaged(self.history, decay)
 
-    def _end(self, start: Tensor) -> Tensor:
-        noise = torch.rand(start.shape, generator=self.draw, dtype=torch.float64).to(start.device)
-        return start + self.drift * (start.abs() + 0.1) * (0.5 + noise)
 
-    def _remember(self) -> None:
-        weights = {name: each.detach().double() for name, each in self.model.named_parameters()}
-        self.history.append(weights)
+def _training(dtype: torch.dtype, steps: int, drift: float, draw: torch.Generator) -> _Training:
+    seed = int(torch.randint(2**30, (), generator=draw))
+    model = seeded(lambda: training_there.network(dtype), seed)
+    start = {name: each.double() for name, each in model.named_parameters()}
+    ends = {
+        name: each + drift * (each.abs() + 0.1) * (0.5 + torch.rand(each.shape, generator=draw).double())
+        for name, each in start.items()
+    }
+    shares = [step / max(steps, 1) for step in range(steps + 1)]
+    history = [
+        {name: training_there.drifted(start[name], ends[name], share).to(dtype).double() for name in start}
+        for share in shares
+    ]
+    return _Training(dtype, steps, drift, start, ends, history)
 
 
 def _averaged(weights: list[dict[str, Tensor]], decay: float) -> dict[str, Tensor]:
@@ -111,8 +109,7 @@ def _averaged(weights: list[dict[str, Tensor]], decay: float) -> dict[str, Tenso
     return values
 
 
-def _require_steps(training: _Training) -> None:
-    called = len(training.history) - 1
+def _require_steps(called: int, training: _Training) -> None:
     if called != training.steps:
         reject(
             "steps_miscounted",
@@ -121,10 +118,9 @@ def _require_steps(training: _Training) -> None:
         )
 
 
-def _require_model(training: _Training) -> None:
-    now = dict(training.model.named_parameters())
+def _require_model(now: dict[str, Tensor], training: _Training) -> None:
     same = (
-        now[name].dtype == training.dtype and torch.equal(now[name].detach().double(), value)
+        now[name].dtype == training.dtype and torch.equal(now[name].double(), value)
         for name, value in training.history[-1].items()
     )
     if not all(same):
@@ -136,20 +132,20 @@ def _require_model(training: _Training) -> None:
         )
 
 
-def _require_tensors(found: Any, training: _Training) -> None:
+def _require_tensors(found: Any, graphs: list[str], training: _Training) -> None:
     if not isinstance(found, dict) or set(found) != set(training.start):
         reject(
             "wrong_return_type",
             f"a dict with one tensor for each of {', '.join(training.start)} was expected, not "
-            f"{describe(found)}{_other_names(found, training)}",
+            f"{described(found)}{_other_names(found, training)}",
             "take the names from model.named_parameters()",
         )
     for name, value in found.items():
-        if not isinstance(value, Tensor) or value.dtype != torch.float32 or value.requires_grad:
-            graph = " with a graph" if isinstance(value, Tensor) and value.requires_grad else ""
+        if not isinstance(value, Tensor) or value.dtype != torch.float32 or name in graphs:
+            graph = " with a graph" if name in graphs else ""
             reject(
                 "wrong_return_type",
-                f"tensors in fp32 without a graph were expected; {name} is {describe(value)}{graph}",
+                f"tensors in fp32 without a graph were expected; {name} is {described(value)}{graph}",
                 "keep the average in fp32, and update it under torch.no_grad()",
             )
 
@@ -160,8 +156,9 @@ def _other_names(found: Any, training: _Training) -> str:
         return ""
     missing = [name for name in training.start if name not in found]
     spare = [str(name) for name in found if name not in training.start]
-    frozen = [name for name, each in training.model.named_parameters() if not each.requires_grad]
-    buffers = [name for name, _ in training.model.named_buffers()]
+    model = training_there.network(training.dtype)
+    frozen = [name for name, each in model.named_parameters() if not each.requires_grad]
+    buffers = [name for name, _ in model.named_buffers()]
     said = []
     if missing:
         said.append(f"without {', '.join(missing)}" + (", which is frozen" if missing == frozen else ""))
@@ -242,12 +239,8 @@ def _reject_average(seen: Tensor, last: Tensor, came: str) -> NoReturn:
     )
 
 
-def _require_own_memory(found: dict[str, Tensor], training: _Training) -> None:
-    before = {name: value.clone() for name, value in found.items()}
-    with torch.no_grad():
-        for parameter in training.model.parameters():
-            parameter.add_(1)
-    if not all(torch.equal(found[name], value) for name, value in before.items()):
+def _require_own_memory(found: dict[str, Tensor], now: dict[str, Tensor], training: _Training) -> None:
+    if not _same(found, now):
         reject(
             "shares_memory",
             f"{training.when} the average changes when the model's weights do: it has no memory of its own",
@@ -255,8 +248,8 @@ def _require_own_memory(found: dict[str, Tensor], training: _Training) -> None:
         )
 
 
-def _require_unchanged(earlier: list[tuple[dict[str, Tensor], dict[str, Tensor]]]) -> None:
-    if not all(torch.equal(found[name], value) for found, copy in earlier for name, value in copy.items()):
+def _require_unchanged(earlier: list[dict[str, Tensor]], now: list[dict[str, Tensor]]) -> None:
+    if not all(map(_same, earlier, now)):
         reject(
             "shares_memory",
             "the average that an earlier call had returned changed in a later one: both are in one memory",
@@ -264,5 +257,9 @@ def _require_unchanged(earlier: list[tuple[dict[str, Tensor], dict[str, Tensor]]
         )
 
 
+def _same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
 def _flat(values: dict[str, Tensor]) -> Tensor:
-    return torch.cat([each.detach().double().reshape(-1) for each in values.values()])
+    return torch.cat([each.double().reshape(-1) for each in values.values()])
