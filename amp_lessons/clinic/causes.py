@@ -35,19 +35,20 @@ with audit.watch(model, every=1) as seen:
 # --- ends: what is inf or NaN
 IN_FP32_TOO = End(
     "It is not mixed precision: data, labels or the model itself make the NaN.",
-    "If weights are NaN, go back to the last finite ones. Look for a label out of range, a mean over "
-    "nothing, log or sqrt of zero, too high a learning rate.",
+    "If weights or buffers are NaN, go back to the last finite ones. Look for a label out of range, a mean "
+    "over nothing, log or sqrt of zero, too high a learning rate.",
     "03",
     "inputs, targets = batch\n"
     "print('inputs finite:', inputs.isfinite().all().item(), ' targets:', targets.unique().tolist())\n"
-    "print('loss in fp32:', loss_fn(model(inputs), targets).item())",
+    "print('loss without autocast:', loss_fn(model(inputs), targets).item())",
 )
 ONE_BATCH = End(
     "That batch makes it, in any precision: every label is ignored, a row is all padding, or an input is not "
     "finite.",
     "Leave such inputs out. If a batch can have no label that counts, add up the losses and divide by the "
-    "number of labels that do, at least one. With PyTorch's own cross-entropy its gradients are zero; with a "
-    "masked mean written by hand they are NaN, and only a scaler skips such a step.",
+    "number of labels that do, at least one. With F.cross_entropy its gradients are zero; with a masked mean "
+    "by hand, class weights that add up to zero or a chunked F.linear_cross_entropy they are NaN, and only a "
+    "scaler skips such a step.",
     "07",
     "import torch.nn.functional as F\n\n"
     "logits = torch.zeros(4, 3, requires_grad=True)\n"
@@ -95,9 +96,9 @@ PAST_SCALER = End(
     + "print([(finding.code, str(finding.message)) for finding in seen.report.findings])",
 )
 FP16_ADAM = End(
-    "The weights are fp16, and Adam computes in their dtype, unless it is fused: its eps of 10⁻⁸ is zero "
-    "there, and so are the squares of small gradients. It divides by zero, and a step on finite gradients "
-    "makes inf or NaN.",
+    "The weights are fp16, and Adam computes in their dtype: its eps of 10⁻⁸ is zero there, and so are the "
+    "squares of small gradients. It divides by zero, and a step on finite gradients makes inf or NaN. (Fused "
+    "it stays finite, but its mean square still becomes zero, and steps several times too long.)",
     "Keep fp32 weights, with autocast and a scaler. (A scaler refuses the gradients of fp16 weights.) If "
     "weights must have 16 bits, let it be bf16.",
     "07",
@@ -182,9 +183,10 @@ GROWS = End(
 # --- ends: nothing is learned
 HALF_WEIGHTS = End(
     "The weights are 16-bit, and steps smaller than half their spacing are rounded away. Somebody cast them, "
-    "or they loaded so: transformers 5 keeps the dtype of the file, and Trainer(bf16=True) leaves it.",
-    "Load with dtype=torch.float32, and leave out half() and bfloat16(): autocast casts what an operation "
-    "needs. Or use stochastic rounding.",
+    "or they loaded so: transformers 5 keeps the dtype of the file, and Trainer(bf16=True) leaves it. (Not "
+    "under DeepSpeed: the module prints bf16, and the optimizer holds fp32 masters.)",
+    "Load with dtype=torch.float32, and leave out half() and bfloat16(): autocast, or FSDP2's param_dtype, "
+    "casts what an operation needs. Or use stochastic rounding.",
     "07",
     "print({p.dtype for p in model.parameters()}, getattr(model, 'config', 'made here'))\n"
     + _WATCH
@@ -192,8 +194,8 @@ HALF_WEIGHTS = End(
 )
 HALF_STATE = End(
     "The optimizer's state is 16-bit, as it is for 16-bit weights. At β₂ = 0.999 Adam's mean square takes a "
-    "thousandth of each square, which bf16 rounds away where the average is half as large: it cannot rise, "
-    "and steps stay too long.",
+    "thousandth of each square, which bf16 rounds away where the average is half as large, or a quarter if "
+    "Adam is fused, as Trainer's is: it cannot rise, and steps stay too long.",
     "Keep fp32 weights, and with them fp32 state, under autocast; or β₂ = 0.95, at which bf16 follows.",
     "07",
     "print({p.dtype for p in model.parameters()})\n"
@@ -272,14 +274,14 @@ TOO_COARSE = End(
     "Find the module whose gradient is furthest off, and compute that line in fp32; for logits a z-loss, or "
     "norms of queries and keys.",
     "06",
-    "gradients = {}\n"
+    "had = {}\n"
     "for each in (None, dtype):\n"
     "    model.zero_grad()\n"
     "    with torch.autocast(device.type, each, enabled=each is not None):\n"
     "        loss_fn(model(batch[0]), batch[1]).backward()\n"
-    "    gradients[each] = {name: p.grad.clone() for name, p in model.named_parameters()}\n"
-    "off = {n: ((gradients[dtype][n] - g).norm() / g.norm()).item() for n, g in gradients[None].items()}\n"
-    "print('furthest off:', *sorted(off.items(), key=lambda item: -item[1])[:3])",
+    "    had[each] = {n: p.grad.float() for n, p in model.named_parameters() if p.grad is not None}\n"
+    "off = [(((had[dtype][n] - g).norm() / g.norm()).item(), n) for n, g in had[None].items() if g.any()]\n"
+    "print('furthest off:', *sorted(off, reverse=True)[:3])",
 )
 
 # --- ends: on several GPUs
@@ -289,11 +291,14 @@ PARTED = End(
     "Reduce before anything looks at the gradients; load the scaler on every rank; where you reduce or "
     "shard by hand, or shard experts over fewer ranks, all-reduce the flag of inf as well.",
     "08",
-    "import torch.distributed as dist\n\n"
+    "import torch.distributed as dist\n"
     "rank = dist.get_rank() if dist.is_initialized() else 0\n"
+    "mine = [p.to_local() if hasattr(p, 'to_local') else p for p in model.parameters()]\n"
+    "before = [p.detach().clone() for p in mine]\n"
     "train()\n"
-    "whole = [p.full_tensor() if hasattr(p, 'full_tensor') else p for p in model.parameters()]\n"
-    "print('rank', rank, sum(p.detach().double().sum().item() for p in whole))",
+    "scale = scaler.get_scale() if 'scaler' in globals() else None\n"
+    "print('rank', rank, 'has moved:', not all(map(torch.equal, mine, before)), 'scale:', scale)\n"
+    "print('checksum of what it holds:', sum(p.detach().double().sum().item() for p in mine))",
 )
 WEIGHED = End(
     "A mean is no mean: ranks with unequal numbers of images or tokens count as equals, a sum was not "
@@ -331,8 +336,9 @@ FP8_UNSCALED = End(
     "09",
     "loss_fn(model(batch[0]), batch[1]).backward()\n"
     "for name, p in model.named_parameters():\n"
-    "    for scale in (1, p.grad.abs().max() / 448):\n"
-    "        zero = ((p.grad / scale).to(torch.float8_e4m3fn).float() == 0) & (p.grad != 0)\n"
+    "    grad = torch.zeros(1) if p.grad is None else p.grad.float()\n"
+    "    for scale in (1, grad.abs().max().item() / 448 or 1):\n"
+    "        zero = ((grad / scale).to(torch.float8_e4m3fn).float() == 0) & (grad != 0)\n"
     "        print(f'{name}: {zero.float().mean():.0%} become zero in E4M3, divided by {scale:.1e}')",
 )
 FP8_OUTLIERS = End(
@@ -344,8 +350,9 @@ FP8_OUTLIERS = End(
     "09",
     "def look(module, inputs, output):\n"
     "    sizes = inputs[0].detach().flatten(0, -2).abs().amax(0)\n"
-    "    print(f'{module}: the largest channel is {sizes.max() / sizes.median():.0f} times the median')\n\n"
-    "hooks = [m.register_forward_hook(look) for m in model.modules() if type(m) is torch.nn.Linear]\n"
+    "    print(f'{module}: the largest channel is {sizes.max() / sizes.median():.0f} times the median')\n"
+    "layers = [m for m in model.modules() if type(m).__name__.endswith('Linear')]\n"
+    "hooks = [m.register_forward_hook(look) for m in layers]\n"
     "model(batch[0])\n"
     "for hook in hooks:\n    hook.remove()",
 )
@@ -359,7 +366,7 @@ FP8_SMALL = End(
     "rows = (inputs[..., 0] if inputs.is_floating_point() else inputs).numel()  # tokens, of token ids\n"
     "print(rows, 'rows: no multiple of 16' if rows % 16 else 'rows')\n"
     "for name, layer in model.named_modules():\n"
-    "    if isinstance(layer, torch.nn.Linear):\n"
+    "    if type(layer).__name__.endswith('Linear'):\n"
     "        sides = tuple(layer.weight.shape)\n"
     "        odd = any(n % 16 for n in sides)\n"
     "        print(name, sides, 'no multiple of 16' if odd else 'small' * (min(sides) < 1024))",

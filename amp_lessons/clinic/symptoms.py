@@ -50,7 +50,7 @@ def _ask(text: str, answers: Mapping[str, SymptomQuestion | End]) -> SymptomQues
 
 def _in_fp32_too(if_not: End) -> SymptomQuestion:
     return _ask(
-        "And in fp32, without autocast?",
+        "And all in fp32? Without autocast, or FSDP2's param_dtype.",
         {"NaN or inf as well": causes.IN_FP32_TOO, "a number": if_not},
     )
 
@@ -62,7 +62,8 @@ _TO_THE_LAST_DIGIT = _ask(
 _DO_THE_WEIGHTS_MOVE = _ask(
     "How far do the weights move in a few steps, and how far in an fp32 run? Keep before = "
     "p.detach().float().clone(), then print (p.float() - before).norm() / before.norm() and "
-    "(p != before).float().mean(), of shards with p.full_tensor(); p.norm() may stay while the weights turn.",
+    "(p != before).float().mean(), of shards with p.full_tensor(), of DeepSpeed's "
+    "masters with safe_get_full_fp32_param(p); p.norm() may stay while the weights turn.",
     {
         "not at all, and the loss scale falls": _ask(
             "Where does it go?",
@@ -73,16 +74,16 @@ _DO_THE_WEIGHTS_MOVE = _ask(
             },
         ),
         "not at all, or only some; the weights are bf16 or fp16": causes.HALF_WEIGHTS,
-        "not at all, or only some; fp32 weights, autocast in fp16, the scale stands": _ask(
+        "not at all, or only some; fp32 weights, computed in fp16, the scale stands": _ask(
             "Are most of their gradients zero?", {"yes": causes.UNDERFLOW, "no": causes.NOT_STEPPED}
         ),
-        "not at all, or only some; fp32 weights, autocast in bf16": causes.NOT_STEPPED,
-        "five to thousands of times less far than in fp32; the loss is scaled": causes.CLIPPED,
-        "five to thousands of times less far than in fp32; the loss is not scaled": _ask(
+        "not at all, or only some; fp32 weights, computed in bf16": causes.NOT_STEPPED,
+        "five to tens of thousands of times less far than in fp32; the loss is scaled": causes.CLIPPED,
+        "five to tens of thousands of times less far than in fp32; the loss is not scaled": _ask(
             "In which dtype?",
             {
-                "fp32 weights, autocast in fp16": causes.UNDERFLOW,
-                "fp32 weights, autocast in bf16": causes.NOT_STEPPED,
+                "fp32 weights, computed in fp16": causes.UNDERFLOW,
+                "fp32 weights, computed in bf16": causes.NOT_STEPPED,
                 "the weights are bf16 or fp16": causes.HALF_WEIGHTS,
             },
         ),
@@ -104,11 +105,12 @@ def _back_in_fp16(a_number: End) -> SymptomQuestion:
 
 
 _ARE_THE_WEIGHTS_FINITE_IN_FP16 = _ask(
-    "Are the weights finite, and below 65,504?",
+    "Are weights and buffers finite, and the weights below 65,504?",
     {
         "yes": _in_fp32_too(causes.FORWARD),
-        "finite, and some are above 65,504": causes.TOO_LARGE,
-        "no": _back_in_fp16(causes.PAST_SCALER),
+        "finite, and some weights are above 65,504": causes.TOO_LARGE,
+        "no, a weight is not": _back_in_fp16(causes.PAST_SCALER),
+        "the weights are, a buffer other than a mask is not": causes.STATISTICS,
     },
 )
 _FROM_WHEN_IN_FP16 = _ask(
@@ -117,7 +119,7 @@ _FROM_WHEN_IN_FP16 = _ask(
         "from the first batch": _in_fp32_too(causes.FORWARD),
         "from some batch on, for ever": _ARE_THE_WEIGHTS_FINITE_IN_FP16,
         "in single batches, then it recovers": _ask(
-            "And the loss of such a batch in fp32, without autocast?",
+            "And the loss of such a batch, all in fp32?",
             {"NaN or inf as well": causes.ONE_BATCH, "a number": causes.FORWARD},
         ),
     },
@@ -141,7 +143,7 @@ _FROM_WHEN_IN_BF16 = _ask(
         "from the first batch": _in_fp32_too(causes.ROUNDED),
         "from some batch on, for ever": _THE_LAST_FINITE_WEIGHTS_IN_BF16,
         "in single batches, then it recovers": _ask(
-            "And the loss of such a batch in fp32?",
+            "And the loss of such a batch, all in fp32?",
             {"NaN or inf as well": causes.ONE_BATCH, "a number": causes.ROUNDED},
         ),
     },
@@ -166,22 +168,24 @@ _SCALE_FALLS_IN_BF16 = _ask(
     },
 )
 SYMPTOMS = _ask(
-    "What do you see?",
+    "What do you see? Trainer's log hides NaN, unless logging_nan_inf_filter=False.",
     {
         "the loss is NaN or inf": _ask(
-            "In which dtype? With autocast its dtype, else that of the weights.",
+            "In which dtype? That of autocast or FSDP2's param_dtype, else that of the weights: DeepSpeed's "
+            "are the fp32 masters in its optimizer.",
             {
-                "fp16, by autocast": _FROM_WHEN_IN_FP16,
+                "fp16, with fp32 weights": _FROM_WHEN_IN_FP16,
                 "fp16, and so are the weights": _IN_FP16_WEIGHTS,
                 "bf16": _FROM_WHEN_IN_BF16,
                 "fp32": causes.IN_FP32_TOO,
             },
         ),
         "the loss scale keeps falling": _ask(
-            "Which dtype does autocast use?", {"fp16": _SCALE_FALLS_IN_FP16, "bf16": _SCALE_FALLS_IN_BF16}
+            "In which dtype is the forward pass? That of autocast, or of FSDP2's param_dtype.",
+            {"fp16": _SCALE_FALLS_IN_FP16, "bf16": _SCALE_FALLS_IN_BF16},
         ),
         "the loss scale climbs without end": _ask(
-            "Which dtype does autocast use?",
+            "In which dtype is the forward pass? That of autocast, or of FSDP2's param_dtype.",
             {
                 "bf16": causes.BF16_SCALER,
                 "fp16": _ask(
@@ -200,14 +204,15 @@ SYMPTOMS = _ask(
                     {
                         "it rises or jumps as well": causes.TOO_FAST,
                         "only in 16 bits; the weights are bf16 or fp16": causes.HALF_STATE,
-                        "only in 16 bits; fp32 weights, under autocast": causes.TOO_COARSE,
+                        "only in 16 bits; fp32 weights": causes.TOO_COARSE,
                     },
                 ),
             },
         ),
         "it is worse on several GPUs than on one": _ask(
-            "Print a parameter's dtype, and a checksum of the whole weights, on each rank; under FSDP2 of "
-            "p.full_tensor(), for shards differ by design. Are they the same?",
+            "Do the ranks hold the same? Print on each a parameter's dtype and a checksum of the weights. "
+            "Shards and experts differ by design, and full_tensor() is alike everywhere: there print "
+            "scaler.get_scale(), and whether the step was made.",
             {
                 "no, the ranks have parted": causes.PARTED,
                 "the shards are bf16 or fp16": causes.HALF_WEIGHTS,
@@ -251,7 +256,7 @@ SYMPTOMS = _ask(
                     {
                         "yes": causes.STATISTICS,
                         "no": _ask(
-                            "And in fp32, without autocast?",
+                            "And all in fp32? Without autocast, or FSDP2's param_dtype.",
                             {
                                 "NaN or inf as well": causes.ONE_BATCH,
                                 "a number, where fp16 gave none": causes.FORWARD,
@@ -263,7 +268,7 @@ SYMPTOMS = _ask(
                 "the number that evaluation prints": causes.METRIC,
                 "what comes after a restart": _ask(
                     "Is the loss scaled?",
-                    {"yes, in fp16": causes.ANEW, "no, or autocast uses bf16": causes.RESTART},
+                    {"yes, in fp16": causes.ANEW, "no, or in bf16": causes.RESTART},
                 ),
                 "all of it, or I cannot say": _ask(
                     "In which dtype did the weights load? Print that of a parameter that is trained.",

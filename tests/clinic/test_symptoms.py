@@ -5,13 +5,17 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
+import math
 import re
 
 import pytest
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-from amp_lessons import autocast, models
+from amp_lessons import autocast, models, parallel
 from amp_lessons.clinic import causes, symptoms
 from tests.test_packaging import ROOT
 
@@ -145,7 +149,7 @@ def test_nan_for_ever_in_fp16_is_asked_for_in_fp32_before_fp16_is_blamed():
     for_ever = {}
     for path in PATHS:
         said = [answer.text for _, answer in path.answered]
-        if said[1:3] == ["fp16, by autocast", "from some batch on, for ever"]:
+        if said[1:3] == ["fp16, with fp32 weights", "from some batch on, for ever"]:
             for_ever.setdefault(path.end.cause, []).append(said[-1])
     assert all("a number" in last for last in for_ever[causes.FORWARD.cause])
     assert {"NaN or inf as well", "NaN or inf in both"} == set(for_ever[causes.IN_FP32_TOO.cause])
@@ -177,6 +181,129 @@ def test_on_fp16_weights_adam_makes_nan_of_finite_gradients_and_no_scaler_helps(
     scaler.scale(loss.detach())
     with pytest.raises(ValueError, match="unscale FP16 gradients"):
         scaler.unscale_(optimizer)
+
+
+def after_adam(dtype, fused, gradient, steps, lr=1e-3):
+    """How far Adam moved a weight of one, and its mean square, after so many like gradients."""
+    weight = torch.nn.Parameter(torch.ones(1, dtype=dtype))
+    adam = torch.optim.Adam([weight], lr=lr, fused=fused)
+    for _ in range(steps):
+        weight.grad = torch.full_like(weight, gradient)
+        adam.step()
+    return 1 - weight.item(), adam.state[weight]["exp_avg_sq"].item()
+
+
+def test_a_fused_adam_keeps_fp16_weights_finite_and_makes_steps_several_times_too_long():
+    assert not math.isfinite(after_adam(torch.float16, False, 1e-5, 50)[0])
+    right, _ = after_adam(torch.float32, True, 1e-5, 50)
+    moved, square = after_adam(torch.float16, True, 1e-5, 50)
+    assert square == 0
+    assert 4 < moved / right < 6
+
+
+@pytest.mark.parametrize(("fused", "stands_at"), [(False, 0.5), (True, 0.25)])
+def test_a_mean_square_in_bf16_stops_halfway_and_at_a_quarter_where_adam_is_fused(fused, stands_at):
+    for steps in (2000, 4000):
+        assert after_adam(torch.bfloat16, fused, 1.0, steps)[1] == pytest.approx(stands_at, rel=0.02)
+
+
+@pytest.mark.parametrize("kind", ["whole", "chunked", "class weights of zero"])
+def test_which_cross_entropies_have_nan_gradients_where_no_label_counts(kind):
+    logits, labels = torch.zeros(4, 8, requires_grad=True), torch.full((4,), -100)
+    if kind == "chunked":
+        if not hasattr(F, "linear_cross_entropy"):
+            pytest.skip("this PyTorch has none")
+        chunks = torch.nn.LinearCrossEntropyOptions()
+        F.linear_cross_entropy(logits, torch.ones(5, 8), labels, options=chunks).backward()
+    elif kind == "whole":
+        F.cross_entropy(logits, labels).backward()
+    else:
+        F.cross_entropy(logits, labels + 100, weight=torch.tensor([0.0] + 7 * [1.0])).backward()
+    assert (logits.grad == 0 if kind == "whole" else logits.grad.isnan()).all()
+
+
+def _with_a_scale_of_its_own(scales):
+    """One step of this rank under FSDP2: its checksum of the whole weights, its scale, the parting's cell."""
+    script, rank = somebodys_script(), dist.get_rank()
+    model, batch = script["model"], script["batch"]
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    fully_shard(model, mesh=mesh, mp_policy=MixedPrecisionPolicy(torch.float16, torch.float32))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=scales[rank])
+
+    def train():
+        optimizer.zero_grad()
+        scaler.scale(F.cross_entropy(model(batch[0]).float(), batch[1])).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        exec(causes.PARTED.code, {**script, "train": train, "scaler": scaler})
+    return sum(p.full_tensor().double().sum().item() for p in model.parameters()), said.getvalue()
+
+
+def test_under_fsdp2_scales_tell_that_ranks_have_parted_and_a_checksum_of_full_tensors_cannot():
+    (one, first), (other, second) = parallel.run(_with_a_scale_of_its_own, 2, (1024.0, 2048.0))
+    assert one == other
+    assert "has moved: True scale: 1024.0" in first
+    assert "has moved: True scale: 2048.0" in second
+
+
+class _HasADeadLayer(torch.nn.Module):
+    """Its second layer has gradients of zero, its third has none, and its first is frozen."""
+
+    def __init__(self):
+        super().__init__()
+        self.frozen, self.zero, self.unused, self.head = (torch.nn.Linear(64, n) for n in (64, 8, 2, 8))
+        self.frozen.requires_grad_(False)
+
+    def forward(self, x):
+        return self.head(self.frozen(x)) + 0 * self.zero(x)
+
+
+class _InTwoDtypes(torch.nn.Module):
+    """Its first layer is frozen, and in bf16."""
+
+    def __init__(self):
+        super().__init__()
+        self.frozen, self.head = (
+            torch.nn.Linear(64, 16).bfloat16().requires_grad_(False),
+            torch.nn.Linear(16, 8),
+        )
+
+    def forward(self, x):
+        return self.head(self.frozen(x.bfloat16()).float())
+
+
+@pytest.mark.parametrize("kind", [_HasADeadLayer, _InTwoDtypes])
+@pytest.mark.parametrize("end", TRUE_IN_BF16, ids=lambda end: end.cause[:40])
+def test_the_cell_at_an_end_bears_layers_that_are_frozen_dead_or_in_another_dtype(end, kind):
+    script, model, said = without_a_scaler(), models.seeded(kind, 0), io.StringIO()
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+
+    def train():
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            script["loss_fn"](model(script["batch"][0]), script["batch"][1]).backward()
+        optimizer.step()
+
+    with contextlib.redirect_stdout(said):
+        exec(end.code, {**script, "model": model, "optimizer": optimizer, "train": train})
+    assert not re.search(r"\bnan\b", said.getvalue())
+
+
+class Float8Linear(torch.nn.Linear):
+    """Named as torchao's, which is a subclass as well."""
+
+
+def test_linear_layers_are_found_that_were_converted_to_fp8():
+    for end in (causes.FP8_OUTLIERS, causes.FP8_SMALL):
+        said, script = io.StringIO(), without_a_scaler()
+        script["model"] = torch.nn.Sequential(Float8Linear(64, 10))
+        with contextlib.redirect_stdout(said):
+            exec(end.code, script)
+        assert re.search("Float8Linear.*times the median|no multiple of 16$", said.getvalue().strip())
 
 
 def test_a_scale_that_begins_too_high_keeps_weights_where_they_are_until_it_has_fallen():
@@ -342,7 +469,7 @@ def test_nan_asks_for_the_dtype_first():
     after_nan = symptoms.SYMPTOMS.answers[0]
     assert "NaN" in after_nan.text
     assert [answer.text for answer in after_nan.then.answers] == [
-        *("fp16, by autocast", "fp16, and so are the weights", "bf16", "fp32")
+        *("fp16, with fp32 weights", "fp16, and so are the weights", "bf16", "fp32")
     ]
 
 

@@ -74,13 +74,14 @@ def test_without_a_kernel_every_way_can_be_read(tree):
     rows = [line for line in bundle["text/markdown"].splitlines() if line.startswith("- ")]
     assert len(rows) == len(list(paths())) == tree.stand_in().count("<li>")
     assert all(f"**{path.end.cause}**" in row for path, row in zip(paths(), rows, strict=True))
-    first = "- In which dtype? fp16, by autocast · From when on? from the first batch · And in fp32, "
-    assert rows[0].startswith(first)
-    assert "Are the weights finite, and below 65,504? yes" in bundle["text/markdown"]
-    assert bundle["text/plain"].splitlines()[:2] == ["What do you see?", "- the loss is NaN or inf"]
+    first = "fp16, with fp32 weights · From when on? from the first batch · And all in fp32? "
+    assert rows[0].startswith("- In which dtype?")
+    assert first in rows[0]
+    assert "and the weights below 65,504? yes" in bundle["text/markdown"]
+    assert bundle["text/plain"].splitlines()[:2] == [SYMPTOMS.text, "- the loss is NaN or inf"]
 
 
 def test_what_was_answered_is_said_again(tree):
     tree.answer("the loss is flat")
     assert "<em>the loss is flat</em>" in tree.children[0].value
-    assert tree._repr_mimebundle_()["text/plain"].startswith("What do you see? the loss is flat\n")
+    assert tree._repr_mimebundle_()["text/plain"].startswith(f"{SYMPTOMS.text} the loss is flat\n")

@@ -6,6 +6,7 @@ import contextlib
 import math
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -472,6 +473,10 @@ def all_ignored() -> dict[str, object]:
     def safe_mean(logits: Tensor) -> Tensor:
         return F.cross_entropy(logits, labels, reduction="sum") / counted.sum().clamp(min=1)
 
+    def linear_loss(chunks: Any, logits: Tensor) -> Tensor:
+        head = torch.ones(5, 10, dtype=logits.dtype)
+        return F.linear_cross_entropy(logits, head, labels, options=chunks)
+
     def loss_and_gradient(loss_of: Callable[[Tensor], Tensor], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         logits = torch.randn(4, 10, dtype=dtype, requires_grad=True)
         loss = loss_of(logits)
@@ -483,6 +488,10 @@ def all_ignored() -> dict[str, object]:
         loss, gradient = loss_and_gradient(lambda logits: F.cross_entropy(logits, labels), dtype)
         assert loss.isnan()
         assert (gradient == 0).all()  # so no scaler skips, and no weight becomes NaN
+        if hasattr(F, "linear_cross_entropy"):  # PyTorch 2.13; whole its gradients are zero, in chunks NaN
+            for chunks in (None, nn.LinearCrossEntropyOptions()):
+                _, each = loss_and_gradient(partial(linear_loss, chunks), dtype)
+                assert (each.isnan() if chunks else each == 0).all()
         by_hand, its_gradient = loss_and_gradient(masked_mean, dtype)
         assert by_hand.isnan()
         assert its_gradient.isnan().all()

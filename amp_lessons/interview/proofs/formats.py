@@ -477,6 +477,16 @@ def epsilon() -> dict[str, object]:
     fused = stepped(fused=True)
     assert fused == 1
 
+    def went(dtype: torch.dtype) -> float:
+        weight = nn.Parameter(torch.ones(1, dtype=dtype))
+        adam = torch.optim.Adam([weight], fused=True)
+        for _ in range(50):
+            weight.grad = torch.full_like(weight, 1e-5)
+            adam.step()
+        return 1 - weight.item()
+
+    assert 3 < went(torch.float16) / went(torch.float32) < 10  # the square of 1e-5 is stored as zero
+
     layer = nn.Linear(2, 2)
     optimizer = torch.optim.Adam(layer.parameters())
     with torch.autocast("cpu", torch.float16):
