@@ -254,3 +254,12 @@ def test_adam_makes_much_of_gradients_that_are_next_to_nothing_of_the_norm():
 def test_a_product_between_the_ridges_takes_less_than_a_microsecond():
     assert 2 * 459**3 / measure.GPUS["A100 SXM 40 GB"].flop_per_s["fp16"] < 1e-6
     assert "less than a microsecond" in text("05", "between-why")
+
+
+def test_a_sum_of_ones_is_inf_where_fp16_stores_it_and_stops_at_2048_where_fp16_adds_it_up():
+    stored = torch.tensor([65_519.0, 65_520.0]).half()  # the sums in fp32, cast
+    assert stored.isinf().tolist() == [False, True]
+    total = torch.zeros((), dtype=torch.float16)
+    for _ in range(2100):
+        total += 1
+    assert total == 2048

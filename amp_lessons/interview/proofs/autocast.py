@@ -152,6 +152,8 @@ def lists() -> dict[str, object]:
         assert half.relu().dtype == torch.float16
         assert single.relu().dtype == torch.float32
         overflowing = (300 * single) @ (300 * single)
+        assert (half + half.bfloat16()).dtype == torch.float32
+        assert (half + 0.5).dtype == (half + torch.tensor(0.5)).dtype == torch.float16
     assert overflowing.dtype == torch.float16  # cast down, although
     assert overflowing.isinf().all()
     listed_lower = sum(rule is autocast.Policy.LOWER_PRECISION for rule in rules.values())

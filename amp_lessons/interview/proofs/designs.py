@@ -138,6 +138,7 @@ def pretrain() -> dict[str, object]:
         "shard": f"{held('zero3'):.1f}",
         "with_unit": f"{gathered.total / 1e9:.1f}",
         "kept": f"{kept:.0f}",
+        "wide": _Block(8).up.out_features // 8,
         "activations": f"{activations:.0f}",
         "inputs": f"{inputs:.1f}",
         "lost": f"{1 - in_bf16.size:.0%}",

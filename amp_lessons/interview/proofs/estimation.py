@@ -387,6 +387,26 @@ def block_activations(seed: int) -> dict[str, object]:
     assert math.isclose(kept(128, 256), each, rel_tol=0.01)  # and with tokens, not with their square
     inputs_and_projections, wide = 2 * (1 + 1 + 3 + 1 + 1 + 1), 2 * (4 + 4)
     low = inputs_and_projections + wide
+
+    def of_wide_layers(gated: bool) -> float:
+        """Return the bytes per token and width that a feed-forward half keeps behind its norm's output."""
+        x = torch.randn(64, 96, dtype=torch.bfloat16, requires_grad=True)
+        inner = 256 if gated else 384  # as many weights
+        up, gate = (nn.Linear(96, inner, bias=False, dtype=torch.bfloat16) for _ in range(2))
+        down = nn.Linear(inner, 96, bias=False, dtype=torch.bfloat16)
+
+        class Half(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.layers = nn.ModuleList([up, down, *([gate] if gated else [])])
+
+            def forward(self, x: Tensor) -> Tensor:
+                return down(F.silu(gate(x)) * up(x) if gated else F.gelu(up(x)))
+
+        return sum(measure.saved_activation_bytes(Half(), x).values()) / x.numel() - 2  # the input's
+
+    assert math.isclose(of_wide_layers(gated=False), wide, rel_tol=0.01)
+    assert of_wide_layers(gated=True) > 1.2 * wide  # SwiGLU
     assert math.isclose(each, low, rel_tol=0.01)  # fused norms keep what is in bf16 alone
     in_pieces = kept(128, 64, norm=torch.nn.RMSNorm)  # as on a CPU, with fp32 numbers in between
     assert 1.2 * low < in_pieces < 1.5 * low
@@ -398,6 +418,7 @@ def block_activations(seed: int) -> dict[str, object]:
         "width": width,
         "tokens": tokens,
         "low": low,
+        "times": _Block(8).up.out_features // 8,
         "kept": f"{in_pieces:.0f}",
         "gigabytes": f"{gigabytes:.0f}",
         "heads": heads,

@@ -282,6 +282,9 @@ def kahan_or_stochastic() -> dict[str, object]:
     random = path[-1]
     assert abs(random.mean() - 2) < 0.02  # right on average
     assert random.std() > 0.02  # and noisy, one by one:
+    assert (
+        1.6 < (path[-1] - path[499]).std() / (path[124] - 1).std() < 2.5
+    )  # the root of four times the steps
     assert (path[0] - 1.001).abs().max() > 1e-3  # rounded up: further off than lost
 
     master = torch.randn(1000, generator=draw)
@@ -299,6 +302,10 @@ def kahan_or_stochastic() -> dict[str, object]:
     assert set(rounded.tolist()) == {low, low + gap}
     assert abs((rounded > low).float().mean() - 0.3) < 0.01  # the part of the gap that is covered
     assert stochastic(torch.full((100_000,), torch.inf), bits).isinf().all()
+    between = low + gap * torch.rand(100_000, generator=draw)  # the numbers between two neighbours
+    cut, noisy = (each - between for each in (stochastic(between, 0 * bits), stochastic(between, bits)))
+    assert abs(cut.mean() / gap + 0.5) < 0.01 > abs(noisy.mean() / gap)  # towards zero, half a spacing
+    assert torch.tensor(low).bfloat16() + 2**-9 == low  # added in bf16, nothing would be left to draw for
     nans = torch.tensor([0x7F800001, 0x7FFFFFFF], dtype=torch.int32).view(torch.float32)
     assert nans.isnan().all()
     assert not stochastic(nans, torch.tensor([0, 1], dtype=torch.int32)).isnan().any()  # inf, and zero

@@ -104,6 +104,13 @@ def scaling() -> dict[str, object]:
 
     assert not kept(torch.float16)  # without a loss scale
     assert kept(torch.bfloat16)
+    # Scaled in bf16 values are rounded twice; a scale of another tensor needs a clamp before the cast
+    scale = _E4M3.max / weights.abs().max()
+    twice = (weights.bfloat16() * scale.bfloat16()).float().to(torch.float8_e4m3fn).float() / scale
+    assert (twice - weights).norm() > 1.001 * (
+        (weights * scale).to(torch.float8_e4m3fn).float() / scale - weights
+    ).norm()
+    assert (weights * scale).abs().max() <= (1 + 1e-6) * _E4M3.max < (3 * weights * scale).abs().max()
     nothing = fp8.quantize(torch.zeros(16), fp8.Cast(_E5M2)).dequantize()
     assert (nothing == 0).all()  # amax 0 must not become a division by zero
     return {"size": "1e-6", "lost": "0.1 %"}
@@ -120,6 +127,20 @@ def delayed() -> dict[str, object]:
     assert current.saturated == 0
     assert stale.saturated
     assert wrong > 5 * right
+
+    # Codes of two ranks: added, each with the scale of its own, or gathered under one
+    ranks = [torch.randn(256), 5 * torch.randn(256)]
+    own = [fp8.quantize(each, fp8.Cast(_E4M3)) for each in ranks]
+    added = (own[0].values.float() + own[1].values.float()) * own[0].scales.squeeze()
+    assert formats.relative_error(added, ranks[0] + ranks[1]) > 0.5
+    unscaled = own[0].dequantize() + own[1].dequantize()  # as outputs are, before ranks add them
+    assert formats.relative_error(unscaled, ranks[0] + ranks[1]) < 0.1
+    largest = torch.stack([each.abs().max() for each in ranks]).max()
+    together, cut = (fp8.quantize(ranks[1], fp8.Cast(_E4M3), amax=a) for a in (largest, ranks[0].abs().max()))
+    assert not together.saturated
+    assert cut.saturated
+    whole = fp8.quantize(torch.cat(ranks), fp8.Cast(_E4M3)).dequantize()
+    assert torch.equal(whole[256:], together.dequantize())
 
     layer, inputs = fp8.convert(nn.Sequential(nn.Linear(32, 32)), "delayed", keep=()), torch.randn(4, 32)
     without = copy.deepcopy(layer)

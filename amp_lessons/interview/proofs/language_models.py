@@ -57,6 +57,8 @@ def decode_rate(seed: int) -> dict[str, object]:
         return users / max(1 / rate, users / arithmetic)
 
     assert tokens_per_second(2) == 2 * tokens_per_second(1)  # as two tokens do that one user has guessed
+    gpus = 4  # each reads its share of the weights, at the same time
+    assert math.isclose(1 / (gigabytes * 1e9 / gpus / gpu.bytes_per_s), gpus * rate)
     embedding = torch.randn(1000, 64)
     (looked_up,) = F.embedding(torch.tensor([7]), embedding)
     assert looked_up.nbytes == embedding.nbytes / 1000  # a look-up reads one row
@@ -368,6 +370,9 @@ def trainer_engine() -> dict[str, object]:
         return torch.autograd.grad(objective, now)[0].item()
 
     assert slope(old) == (now - old).exp() == 1  # in the first update it shows nothing of the mismatch
+    again = _log_probabilities(_BF16, 1, 4)
+    assert torch.equal(again, _log_probabilities(_BF16, 1, 4))  # one, by the same kernels
+    assert (_log_probabilities(_BF16, 4, 4) != again).float().mean() > 0.5  # rounding, by others
     assert slope(by_engine) == 0  # moved up, with a positive advantage
     assert slope(by_engine, -1) < -1
     assert slope(now.detach() + 0.3) > 0.7  # moved down
@@ -466,6 +471,12 @@ def importance_correction() -> dict[str, object]:
         (reported.exp() * (each - reported).exp()).sum() for each in (trainer, trainer.log_softmax(0))
     )
     assert over_all < 0.9 < 0.999 < over_kept < 1.001  # a mean ratio of 1 if both are over what was kept
+    flat = torch.randn(1000)
+    kept = []
+    for probabilities in (flat.softmax(0), (flat + 0.01 * torch.randn(1000)).softmax(0)):
+        falling, places = probabilities.sort(descending=True)
+        kept.append(set(places[falling.cumsum(0) - falling < 0.8].tolist()))
+    assert kept[0] - kept[1]  # the trainer would keep others: to some that were drawn it gives no probability
     halved = (some / 0.5).log_softmax(0)  # a temperature of 0.5
     assert (some - halved).exp().std() > 0.1  # and temperature changes each ratio in another way
     tiny = torch.tensor([-150.0])
@@ -666,6 +677,15 @@ def head_fp32() -> dict[str, object]:
         assert F.linear(hidden.float(), weight.float()).dtype == _BF16  # autocast runs the head in 16 bits
         with torch.autocast("cpu", enabled=False):
             assert F.linear(hidden.float(), weight.float()).dtype == torch.float32
+    # DPO: sums over texts of 200 tokens, policy and reference from the same model
+    of_tokens = -4 * torch.rand(4, 200)
+    texts = of_tokens.sum(1)
+    assert all(FORMATS["bf16"].spacing(abs(each)) == 2 for each in texts.tolist())  # in the hundreds
+    policy, reference, rounded_reference = texts, of_tokens.sum(1), of_tokens.bfloat16().sum(1).float()
+    margins = [(policy - each)[:2].sub((policy - each)[2:]) for each in (reference, rounded_reference)]
+    losses = [-F.logsigmoid(0.1 * margin) for margin in margins]
+    assert torch.allclose(losses[0], torch.tensor(2.0).log())
+    assert (losses[1] - losses[0]).abs().max() > 0.001
     gaps = {}
     for dtype in (torch.float16, torch.float32):
         pairs = [torch.tensor([0.0, -gap], dtype=dtype, requires_grad=True) for gap in range(200)]
@@ -834,9 +854,9 @@ def int4_groups() -> dict[str, object]:
     inputs = torch.randn(256, 4) @ torch.randn(4, 32) + 0.3 * torch.randn(256, 32)  # alike, as inputs are
     layer, qat_bits = torch.randn(8, 32), 3
 
-    def rounded(w: Tensor) -> Tensor:
-        scale = layer.abs().amax(1, keepdim=True) / (2 ** (qat_bits - 1) - 1)
-        return (w / scale).round().clamp(-(2 ** (qat_bits - 1)), 2 ** (qat_bits - 1) - 1) * scale
+    def rounded(w: Tensor, bits: int = qat_bits) -> Tensor:
+        scale = layer.abs().amax(1, keepdim=True) / (2 ** (bits - 1) - 1)
+        return (w / scale).round().clamp(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) * scale
 
     def output_error(w: Tensor) -> float:
         return ((inputs @ (w - layer).T).norm() / (inputs @ layer.T).norm()).item()
@@ -848,6 +868,7 @@ def int4_groups() -> dict[str, object]:
         master -= 0.1 * (1 - step / steps) * off.T @ inputs / curvature
     nearest, trained = output_error(rounded(layer)), output_error(rounded(master))
     assert trained < 0.8 * nearest
+    assert 10 * output_error(rounded(layer, 8)) < trained  # with eight bits there is nothing to win
     assert (rounded(master) - layer).norm() > (rounded(layer) - layer).norm()  # the weight is no nearer
     # How many questions show a loss, at 5 % and with a power of 80 %: answered by both models, or by one each
     flips, loss, right, sigmas = 0.06, 0.01, 0.7, 1.96 + 0.84
@@ -940,6 +961,12 @@ def w4_or_w8() -> dict[str, object]:
     rotated = error(x @ hadamard, weight @ hadamard)
     assert torch.allclose((x @ hadamard) @ (weight @ hadamard).T, x @ weight.T, rtol=1e-3, atol=1e-3)
     assert plain > 3 * rotated
+    # Merged into the weights before it, a rotation does not pass a nonlinearity, nor rotary positions
+    hidden, merged = x @ weight.T, x @ (hadamard[:128, :128] * 2**0.5 @ weight).T
+    assert torch.allclose(merged, hidden @ hadamard[:128, :128].T * 2**0.5, rtol=1e-2, atol=1e-2)
+    assert not torch.allclose(F.silu(merged), F.silu(hidden) @ hadamard[:128, :128].T * 2**0.5, atol=1)
+    angles = torch.tensor([[0.6, -0.8], [0.8, 0.6]])  # a position's, of one pair of channels
+    assert not torch.allclose(hadamard[:2, :2] @ angles, angles @ hadamard[:2, :2])
     # A logit of its own takes what attention has no use for
     low = torch.full((16,), -4.0)
     taken = torch.cat([low, torch.zeros(1)]).softmax(0)[-1].item()

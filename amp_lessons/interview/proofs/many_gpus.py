@@ -390,6 +390,18 @@ def reduce_dtype() -> dict[str, object]:
     three = torch.tensor([[256.0], [1.0], [-256.0]])
     total = parallel.reduce(three, torch.bfloat16, "tree", op="sum").item()
     assert parallel.reduce(three, torch.float32, "tree", op="sum") == 1 != total
+    # Two layouts: rounding shrinks in wider formats, and what divides by one rank less does not
+    gradients = parallel.rank_gradients(64)
+    exact = gradients.double().mean(0)
+    rounding, bug = (
+        [
+            (parallel.reduction(gradients, dtype).result.double() * times - exact).norm() / exact.norm()
+            for dtype in (torch.bfloat16, torch.float32)
+        ]
+        for times in (1, 64 / 63)
+    )
+    assert rounding[1] < 1e-3 * rounding[0]
+    assert bug[1] > 0.01
     return {
         "version": found.torch_version,
         "changed": changed,

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from amp_lessons import audit, formats, training
 from amp_lessons.material import data, models
@@ -314,6 +315,25 @@ def fused() -> dict[str, object]:
         1,
         2,
     )  # one step overflowed: only a fused optimizer is called for it
+
+    class Reads(TorchDispatchMode):
+        """Counts the numbers that are read on the host."""
+
+        found = 0
+
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            self.found += function is torch.ops.aten._local_scalar_dense.default
+            return function(*args, **(kwargs or {}))
+
+    def read_by_a_step(fused: bool) -> int:
+        weight = nn.Parameter(torch.ones(4))
+        optimizer, scaler = torch.optim.SGD([weight], lr=0.5, fused=fused), _scaler(init_scale=1024.0)
+        scaler.scale(weight.sum()).backward()
+        with Reads() as reads:
+            scaler.step(optimizer)
+        return reads.found
+
+    assert read_by_a_step(True) == 0 < read_by_a_step(False)
     return {"scale": 1024, "plain": f"{plain:g}", "fused": f"{fused_norm:g}"}
 
 
