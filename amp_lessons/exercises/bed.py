@@ -322,7 +322,7 @@ def pickled(attempt: Any) -> bytes:
     import cloudpickle
 
     class Pickler(cloudpickle.Pickler):
-        """Takes modules by their names, also those of a class of their own (torch.backends.cudnn), and exit."""
+        """Takes modules by their names, those of a class of their own too, as torch.backends.cudnn."""
 
         def reducer_override(self, value: Any) -> Any:
             if isinstance(value, types.ModuleType) and sys.modules.get(value.__name__) is value:

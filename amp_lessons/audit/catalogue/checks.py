@@ -129,10 +129,6 @@ only_checked(
     step_refused="the scaler refused to step, and its exception was swallowed",
 )
 only_checked(
-    "which weights were to be trained is not known",
-    weights_not_finite="weights became inf or NaN without an overflow",
-)
-only_checked(
     "weights may be initialised",
     weights_reset="the weights were changed before the first batch",
 )

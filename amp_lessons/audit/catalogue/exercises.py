@@ -362,7 +362,6 @@ only_checked(
     _ASKED,
     rank_time_limit="a rank ran, or waited for the other, longer than the check allows",
     rank_ended="a rank ended without a result",
-    not_for_other_processes="the code cannot be copied to other processes",
     weights_shared="all ranks had the same weights all the time",
     one_reduction="gradients were sent once per window, in fp32",
     updates_of_all="every update is that of the mean over all ranks' samples",

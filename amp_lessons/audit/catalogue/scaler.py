@@ -215,7 +215,7 @@ def closure(wants_closure: bool = False) -> Worded:
     )
 
 
-@mistake("the optimizer's parameters had no gradients", costs="stops")
+@mistake("the optimizer's parameters had no gradients", costs="stops", only_audit=True)
 def no_gradients() -> Worded:
     """Report a step for which the scaler found no gradient at all."""
     return (
