@@ -7,6 +7,7 @@ import gc
 import os
 import random
 import sys
+import time
 from types import FunctionType
 
 import pytest
@@ -42,6 +43,9 @@ def pytorch_as_it_came():
     """Refuse a file of tests that leaves PyTorch replaced or watched: those after it would fail instead."""
     yield
     if "torch.optim.optimizer" in sys.modules:
+        until = time.monotonic() + 10.0  # a view's thread may still predict
+        while list(_left_in_pytorch()) and time.monotonic() < until:
+            time.sleep(0.1)
         assert not list(_left_in_pytorch())
 
 
@@ -60,6 +64,12 @@ def _left_in_pytorch():
         yield "a mode"
     if "torch._dynamo" in sys.modules and torch._dynamo.eval_frame._stance.stance != "default":
         yield "a stance of the compiler"
+    state = sys.modules.get("accelerate.state")
+    if (
+        state is not None
+        and str(state.AcceleratorState._shared_state.get("_mixed_precision") or "no") != "no"
+    ):
+        yield "what Accelerate was asked for"
     if not torch.is_grad_enabled() or torch.get_default_dtype() != torch.float32:
         yield "a setting"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from amp_lessons._base.worker.client import Ended, Limits, Worker
+from amp_lessons._base.worker.client import Ended, Limits, Raised, Worker
 from amp_lessons._base.worker.plain import Handle
 from amp_lessons.audit.findings import Finding, failed
 from amp_lessons.exercises import bed, ranks_there
@@ -25,11 +25,11 @@ def run(worker: Worker, there: str, *args: Any) -> list[dict[str, Any]]:
     limits = Limits(min(_MOST_S, worker.limits.cpu_s), worker.limits.memory)
     port = worker.call(f"{_THERE}:open_store")
 
-    def be(rank: int) -> dict[str, Any] | Ended:
+    def be(rank: int) -> dict[str, Any] | Ended | Raised:
         try:
             told = workers[rank].call(f"{_THERE}:be", Handle(0), rank, RANKS, port, there, list(args))
             return {**told, "rank": rank}
-        except Ended as ended:
+        except (Ended, Raised) as ended:  # where one has ended the other may not even have met it
             return ended
 
     with worker.another(limits) as second, ThreadPoolExecutor(RANKS) as pool:
@@ -38,6 +38,8 @@ def run(worker: Worker, there: str, *args: Any) -> list[dict[str, Any]]:
     worker.printed, worker.characters = worker.printed + second.printed, worker.characters + second.characters
     if ended := [each for each in ends if isinstance(each, Ended)]:
         raise Rejected(_ended(min(ended, key=lambda each: each.how), limits.cpu_s))
+    if raised := [each for each in ends if isinstance(each, Raised)]:
+        raise raised[0]
     return sorted((each for each in ends if isinstance(each, dict)), key=_when_left)
 
 

@@ -289,8 +289,8 @@ def test_a_second_division_by_the_scale_is_seen_beside_an_embedding_of_which_lit
 @pytest.mark.parametrize("autocast", [False, True])
 def test_amp_that_accelerate_was_asked_for_and_that_is_not_done_is_named(autocast, monkeypatch):
     state = SimpleNamespace(AcceleratorState=SimpleNamespace(_shared_state={"_mixed_precision": "bf16"}))
-    monkeypatch.setitem(sys.modules, "accelerate.state", state)
     with audit.watch(every=1) as seen:
+        monkeypatch.setitem(sys.modules, "accelerate.state", state)
         model = network()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         for inputs, targets in data():

@@ -81,6 +81,7 @@ def with_accelerate(folder, model, trackers):
         optimizer.zero_grad()
     accelerator.log({"done": 1})
     accelerator.end_training()
+    accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
 
 
 def weights_of(train, *args, **options):

@@ -44,8 +44,8 @@ def test_an_unwritten_attempt_is_told_so_and_counts_for_nothing():
 
 
 def test_it_is_the_report_of_the_check():
-    shown = views.check("largest_safe_scale", lambda gradients: 1.0)
-    assert shown.report == exercises.check("largest_safe_scale", lambda gradients: 1.0)
+    shown = views.check("heal_snail", 3)
+    assert shown.report == exercises.check("heal_snail", 3)
     bundle = shown._repr_mimebundle_()
     assert bundle["text/plain"] == str(shown.report) == repr(shown)
     assert all("not passed" in text for text in bundle.values())

@@ -137,6 +137,7 @@ class OptimizerCalls(Part):
         self.casts, self.breaking = casts, BreakingLines(log.safely)
         self._before_step, self._after_step = before_step, after_step
         self._closure_begins = closure_begins
+        self._asked_before = _asked_of_accelerate()  # by a training that is over, or by whoever watches none
 
     def begins(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         """Record that an optimizer begins to step, whoever called it."""
@@ -179,7 +180,7 @@ class OptimizerCalls(Part):
             cleared_at=self._here.cleared_at,
             cast_at=self.casts.since(half),
             decay=None if half is None else _decay_of_halves(optimizer),
-            asked=_asked_of_accelerate(),
+            asked="" if self._asked_before else _asked_of_accelerate(),
             means_added_up=0 if divided else added_up,
             means_made_at=made_at,
         )

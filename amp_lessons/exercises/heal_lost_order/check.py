@@ -135,7 +135,8 @@ def _require_gradient(gradient: Any, coming: Tensor, case: RotationCase) -> None
 
 def _errors(seen: Tensor, right: Tensor) -> Tensor:
     """Return how far each row is off at most, over the length of what was rotated; NaN counts as inf."""
-    lengths = right.unflatten(-1, (2, -1)).norm(dim=-2).tile(2)
+    # both numbers of a pair may be drawn as zeros: randn makes them of one radius
+    lengths = right.unflatten(-1, (2, -1)).norm(dim=-2).tile(2).clamp(min=1e-9)
     errors = ((seen.double() - right).abs() / lengths).nan_to_num(nan=torch.inf)
     return errors.amax(-1).flatten(0, -2).amax(0)
 

@@ -79,7 +79,8 @@ def _require_scale(seen: Any, saved_at: float | None) -> None:
     if float_in(seen) != saved_at:
         reject(
             "scale_not_resumed",
-            f"after loading, the scale is {described(seen)}, and it was {saved_at:g} when it was saved",
+            f"after loading, the scale is {described(seen)}, and it was {saved_at:g} "
+            "when the state was saved",
             "put the scale into the state, and take it from there",
         )
 
