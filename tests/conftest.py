@@ -64,12 +64,6 @@ def _left_in_pytorch():
         yield "a mode"
     if "torch._dynamo" in sys.modules and torch._dynamo.eval_frame._stance.stance != "default":
         yield "a stance of the compiler"
-    state = sys.modules.get("accelerate.state")
-    if (
-        state is not None
-        and str(state.AcceleratorState._shared_state.get("_mixed_precision") or "no") != "no"
-    ):
-        yield "what Accelerate was asked for"
     if not torch.is_grad_enabled() or torch.get_default_dtype() != torch.float32:
         yield "a setting"
 

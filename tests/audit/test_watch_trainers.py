@@ -20,7 +20,12 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 @pytest.fixture(autouse=True)
 def accelerate_forgets():
     """Forget what accelerate was asked for: it keeps that for the process, where an audit reads it."""
+    forget()
     yield
+    forget()
+
+
+def forget() -> None:
     if state := sys.modules.get("accelerate.state"):
         state.AcceleratorState._reset_state(reset_partial_state=True)
 
