@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from amp_lessons.exercises.patients.case import device_type
+from amp_lessons.devices import default_device
 from amp_lessons.material import models
 from amp_lessons.material.data import Batch, LabelledImages, batches, digits, with_noise
 from amp_lessons.text.nearest import did_you_mean
@@ -55,7 +55,7 @@ class _Training:
     epochs = 8
 
     def __init__(self) -> None:
-        self.device = device_type()
+        self.device = default_device().type
         self.model = self.make_model().to(self.device)
         self.optimizer = self.make_optimizer()
         self.scaler = self.make_scaler()

@@ -108,10 +108,8 @@ class LearnersFunction:
         there: str = f"{_THERE}:call",
         extra: tuple[Any, ...] = (),
     ) -> _Returned:
-        try:
-            told = self.worker.call(there, Handle(self.number), list(args), dict(kwargs), *extra)
-        except Raised as raised:
-            raise Rejected(said_of(raised, about)) from None
+        handle = Handle(self.number)
+        told = asked(self.worker, there, handle, list(args), dict(kwargs), *extra, about=about)
         returned = _as_told(told)
         if returned.left:
             raise Rejected(common_findings.leaving(returned.left))
@@ -125,8 +123,7 @@ class LearnersFunction:
         results = told.get("results") if isinstance(told, dict) else None
         if not isinstance(results, list) or (told["raised"] is None and len(results) != len(given)):
             raise Rejected(common_findings.ended("your code answered in the place of the check"))
-        if told["raised"] is not None:
-            raise Rejected(said_of(as_raised(told["raised"]), about(len(results))))
+        require_not_raised(told["raised"], about(len(results)))
         return results
 
 
@@ -137,6 +134,20 @@ class _Returned:
     left: list[str]
     operations: frozenset[str]
     noticed: bool
+
+
+def asked(worker: Worker, of: Handle | str, *args: Any, about: str = "", part: str = "", **how: Any) -> Any:
+    """Return what a call there returns; reject the attempt where it raises, in ``part`` of it if any."""
+    try:
+        return worker.call(of, *args, **how)
+    except Raised as raised:
+        raise Rejected(said_of(raised, about, part)) from None
+
+
+def require_not_raised(told: Any, about: str = "", part: str = "") -> None:
+    """Reject an attempt of which a function of ours there tells an exception; None is none."""
+    if told is not None:
+        raise Rejected(said_of(as_raised(told), about, part))
 
 
 def as_raised(told: Any) -> Raised:

@@ -52,6 +52,14 @@ def call(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) 
     }
 
 
+def attempted(code: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Any, list[Any] | None]:
+    """Return what code returns, and what is told of the exception that it raised; None for either."""
+    try:
+        return code(*args, **kwargs), None
+    except Exception as error:
+        return None, told(error)
+
+
 def call_with_graph(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Call a function on a first argument that has a graph; say whether its result has one too."""
     leaf = args[0].requires_grad_()
@@ -62,19 +70,19 @@ def call_with_graph(function: Callable[..., Any], args: list[Any], kwargs: dict[
 
 
 def call_with_gradients(
-    function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], weights: list[torch.Tensor]
+    function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], weights: torch.Tensor
 ) -> dict[str, Any]:
     """Call a function of which each argument that is a tensor of fractions requires gradients.
 
-    The result holds what was ``returned``, and the gradients of its sum, times the one tensor in ``weights``,
-    by those arguments: None where it has no graph, or an argument is not in it.
+    The result holds what was ``returned``, and the gradients of its sum, times ``weights``, by those
+    arguments: None where it has no graph, or an argument is not in it.
     """
     floats = [each for each in args if isinstance(each, torch.Tensor) and each.is_floating_point()]
     leaves = [each.requires_grad_() for each in floats]
     told = call(function, args, kwargs)
     result, gradients = told["result"], None
-    if isinstance(result, torch.Tensor) and result.requires_grad and result.shape == weights[0].shape:
-        loss = (result.float() * weights[0]).sum()
+    if isinstance(result, torch.Tensor) and result.requires_grad and result.shape == weights.shape:
+        loss = (result.float() * weights).sum()
         gradients = list(torch.autograd.grad(loss, leaves, allow_unused=True))
     return {**told, "result": {"returned": result, "gradients": gradients}}
 

@@ -30,6 +30,7 @@ from amp_lessons.audit.recorder.stale import is_stale
 from amp_lessons.audit.watch import watch
 from amp_lessons.devices import FP32_SWITCHES
 from amp_lessons.text.describing import describe
+from amp_lessons.whole_process import running_eagerly
 
 with autocast.cuda_rules():  # read once by whoever imports this: the host of all workers
     pass
@@ -178,8 +179,8 @@ class Log:
             {
                 "name": name,
                 "owner": id(owner),
-                "scale": _scale(owner) if scaler else 1.0,
-                "clean": _clean(owner) if scaler else 0,
+                "scale": scale_of(owner) if scaler else 1.0,
+                "clean": clean_steps(owner) if scaler else 0,
                 "enabled": scaler and owner.is_enabled(),
                 "inside": self.inside,
                 "gradients": self.gradients(),
@@ -188,13 +189,14 @@ class Log:
         )
 
 
-def _scale(scaler: torch.amp.GradScaler) -> float:
+def scale_of(scaler: torch.amp.GradScaler) -> float:
+    """Return the scale, NaN where it cannot be had."""
     with contextlib.suppress(Exception):
         return float(scaler.get_scale())
     return math.nan
 
 
-def _clean(scaler: torch.amp.GradScaler) -> int:
+def clean_steps(scaler: torch.amp.GradScaler) -> int:
     """Return how many clean steps a scaler has counted, or loaded, since its scale last changed."""
     with contextlib.suppress(Exception):
         return int(scaler.state_dict().get("_growth_tracker", 0))
@@ -246,10 +248,12 @@ def _quietly() -> Iterator[None]:
     """Run without warnings, compilers and threads."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    with warnings.catch_warnings(), torch.compiler.set_stance("force_eager"):
-        warnings.simplefilter("ignore")
-        yield
-    torch.set_num_threads(threads)
+    try:
+        with warnings.catch_warnings(), running_eagerly():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def history(returned: Any) -> dict[str, Any]:
@@ -324,11 +328,11 @@ def spying(log: Log) -> Iterator[None]:
     """Let the calls of scalers, optimizers and clipping be noted in ``log``, and "cuda" mean this device."""
     _log[:] = [log]
     scaler, autocasts = torch.amp.GradScaler, torch.amp.autocast_mode.autocast
-    hooks = (
-        register_optimizer_step_pre_hook(lambda o, a, k: _log[0].call("optimizer.step", o)),
-        register_optimizer_step_post_hook(lambda o, a, k: _log[0].call("stepped", o)),
-    )
     with contextlib.ExitStack() as stack:
+        before = register_optimizer_step_pre_hook(lambda o, a, k: _log[0].call("optimizer.step", o))
+        stack.callback(before.remove)
+        after = register_optimizer_step_post_hook(lambda o, a, k: _log[0].call("stepped", o))
+        stack.callback(after.remove)
 
         def replace(owner: Any, name: str, by: Any) -> None:
             stack.enter_context(mock.patch.object(owner, name, by))
@@ -344,8 +348,6 @@ def spying(log: Log) -> Iterator[None]:
             replace(moved, "cuda", _stayed)
         replace(clip_grad, "_clip_grads_with_norm_", _clipped(clip_grad._clip_grads_with_norm_))
         yield
-    for hook in hooks:
-        hook.remove()
 
 
 def _clipped(original: Callable[..., Any]) -> Callable[..., Any]:

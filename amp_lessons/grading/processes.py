@@ -15,7 +15,6 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from os import kill, killpg  # while a check runs, those of ``os`` refuse
 from pathlib import Path
 from typing import Any
 
@@ -75,12 +74,12 @@ class _Watch:
             return
         for pid in list(_tree(self._process.pid))[1:]:
             with contextlib.suppress(OSError):
-                kill(pid, signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
         if self._apart:  # with the first process of a name space all others end, and then what waited for it
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_ENDING_S)
         with contextlib.suppress(OSError):
-            killpg(self._process.pid, signal.SIGKILL)
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit.findings import Finding, failed, passed
 from amp_lessons.exercises.attempt import Rejected, reject, require_none
-from amp_lessons.exercises.bed import LearnersFunction, as_raised, described, function, said_of
+from amp_lessons.exercises.bed import LearnersFunction, described, function, require_not_raised
 from amp_lessons.exercises.fp8_linear import linear_there
 from amp_lessons.exercises.fp8_linear.cases import ProductsCase, cases
 from amp_lessons.exercises.report import common_findings
@@ -53,13 +53,13 @@ class Ran:
 def _run(fp8_linear: LearnersFunction, case: ProductsCase, behaviour: str, what: str) -> Ran:
     x, weight = case.x.clone(), case.weight.clone()
     seen, _ = fp8_linear.called_by(f"{_THERE}:run", x, weight, case.gradient.clone(), extra=(behaviour,))
-    _require_no_exception(seen["raised"], f"forward, for {what}")
+    require_not_raised(seen["raised"], f"forward, for {what}")
     output, forward, backward = seen["output"], _casts(seen["forward"]), _casts(seen["backward"])
     _require_output(output, case, what)
     if case.kind == "ordinary":
         _require_forward(output, forward, case, what)
     _require_graph(seen["has_graph"] is True, "x and weight", what)
-    _require_no_exception(seen["raised_backward"], f"backward, for {what}")
+    require_not_raised(seen["raised_backward"], f"backward, for {what}")
     to_x, to_weight = seen["to_x"], seen["to_weight"]
     _require_graph(isinstance(to_x, Tensor), "x", what)
     _require_graph(isinstance(to_weight, Tensor), "weight", what)
@@ -73,8 +73,8 @@ def _require_fresh_cast(fp8_linear: LearnersFunction, case: ProductsCase, behavi
     seen, _ = fp8_linear.called_by(
         f"{_THERE}:run_twice", case.x.clone(), case.weight.clone(), extra=(behaviour,)
     )
-    _require_no_exception(seen["raised"], "forward")
-    _require_no_exception(seen["raised_again"], "forward, after the weight was changed in place")
+    require_not_raised(seen["raised"], "forward")
+    require_not_raised(seen["raised_again"], "forward, after the weight was changed in place")
     changed = {"weight": case.weight.flip(0).double()}
     if not any(recognised(cast, changed) for cast in _casts(seen["casts"])):
         reject(
@@ -87,11 +87,6 @@ def _require_fresh_cast(fp8_linear: LearnersFunction, case: ProductsCase, behavi
 
 def _casts(told: Any) -> list[SeenCast]:
     return [SeenCast(*each) for each in told]
-
-
-def _require_no_exception(raised: Any, about: str) -> None:
-    if raised is not None:
-        raise Rejected(said_of(as_raised(raised), about))
 
 
 def _require_output(output: Any, case: ProductsCase, what: str) -> None:

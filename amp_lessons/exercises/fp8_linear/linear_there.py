@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from amp_lessons._base.worker.serving import told
 from amp_lessons.exercises import bed_there
 from amp_lessons.exercises.small_formats.watching_there import CastWatch
 
@@ -23,13 +22,11 @@ def run(
     """
     x, weight = (each.clone().requires_grad_() for each in args[:2])
     gradient = args[2].clone()
-    forward, output = _Pass(behaviour), None
 
     def both() -> dict[str, Any]:
-        nonlocal output
+        forward, backward, gradients = _Pass(behaviour), _Pass(behaviour), None
         output = forward(function, x, weight)
         has_graph = isinstance(output, Tensor) and output.requires_grad
-        backward, gradients = _Pass(behaviour), None
         if has_graph and output.shape == gradient.shape and output.dtype == gradient.dtype:
             gradients = backward(torch.autograd.grad, output, (x, weight), gradient, allow_unused=True)
         to_x, to_weight = gradients or (None, None)
@@ -76,12 +73,9 @@ class _Pass:
         self.raised: list[Any] | None = None
 
     def __call__(self, code: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        try:
-            with self._watch:
-                return code(*args, **kwargs)
-        except Exception as error:
-            self.raised = told(error)
-            return None
+        with self._watch:
+            returned, self.raised = bed_there.attempted(code, *args, **kwargs)
+        return returned
 
     @property
     def casts(self) -> list[list[Any]]:

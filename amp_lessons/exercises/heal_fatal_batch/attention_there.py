@@ -12,7 +12,7 @@ from amp_lessons.exercises.patients.products_there import ProductDtypes
 
 
 def attend(
-    function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], weights: list[Tensor]
+    function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], weights: Tensor
 ) -> dict[str, Any]:
     """Call a function as ``call_with_gradients`` does; the dtypes of its ``products`` are told as well."""
     products = ProductDtypes()

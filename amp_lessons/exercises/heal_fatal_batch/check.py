@@ -46,7 +46,7 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
 def _result(attend: LearnersFunction, case: MaskCase, weights: Tensor) -> tuple[Tensor, Any]:
     """Return what comes of a case, and the gradients of its weighted sum, None where it has no graph."""
     inputs = case.inputs()
-    told, _ = attend.called_by(_THERE, *inputs, about=f"for {case.what}", extra=([weights],))
+    told, _ = attend.called_by(_THERE, *inputs, about=f"for {case.what}", extra=(weights,))
     result, originals = told["returned"], case.inputs()
     if not all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(inputs, originals, strict=True)):
         reject(

@@ -37,7 +37,7 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding]:
     for case in _cases():
         x, weights = case.x.clone(), torch.linspace(-1e-3, 1e-3, case.x.numel()).reshape(case.x.shape)
         told, _ = normalise.called_by(
-            _WITH_GRADIENTS, x, case.eps, about=f"for {case.what}", extra=([weights],)
+            _WITH_GRADIENTS, x, case.eps, about=f"for {case.what}", extra=(weights,)
         )
         _required(told["returned"], x, case)
         _require_gradients(told["gradients"], weights, case)

@@ -8,16 +8,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from amp_lessons.exercises.patients.case import (
-    Case,
-    Curve,
-    Diagnosis,
-    Observed,
-    Sighting,
-    device_type,
-    names,
-    pieces,
-)
+from amp_lessons.devices import default_device
+from amp_lessons.exercises.patients.case import Case, Curve, Diagnosis, Observed, Sighting, names, pieces
 from amp_lessons.material.data import LabelledImages, batches, digits
 from amp_lessons.material.models import digits_classifier
 
@@ -30,8 +22,8 @@ def observe(normalise: Callable[..., Any], seed: int) -> Observed:
     """Train on the digits, each of whose eight columns of pixels is normalised in fp16 on its way in."""
     data = digits().train
     some = LabelledImages(data.images[:_IMAGES], data.labels[:_IMAGES])
-    loader = batches(some, _BATCH, seed=seed, device=device_type())
-    model = digits_classifier(32, seed=seed).to(device_type())
+    loader = batches(some, _BATCH, seed=seed, device=default_device().type)
+    model = digits_classifier(32, seed=seed).to(default_device().type)
     optimizer = torch.optim.SGD(model.parameters(), lr=_LR)
     losses, nan = [], []
     for images, labels in loader:

@@ -8,6 +8,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import nn
 
+from amp_lessons.devices import default_device
 from amp_lessons.exercises.patients.case import (
     LOOP_NAMES,
     Case,
@@ -15,7 +16,6 @@ from amp_lessons.exercises.patients.case import (
     Diagnosis,
     Observed,
     Sighting,
-    device_type,
     names,
     pieces,
 )
@@ -32,7 +32,7 @@ def observe(train: Callable[..., Any], seed: int) -> Observed:
     """Train on the digits for a hundred steps: the loss, and how many of the gains are another number."""
     data = digits().train
     some = LabelledImages(data.images[:_IMAGES], data.labels[:_IMAGES])
-    device = device_type()
+    device = default_device().type
     loader = batches(some, _BATCH, seed=seed, device=device)
     model = seeded(_classifier, seed).to(device)
     losses = train(model, loader, F.cross_entropy, _EPOCHS, _LR)

@@ -11,15 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from amp_lessons.exercises.patients.case import (
-    Case,
-    Diagnosis,
-    Observed,
-    Sighting,
-    device_type,
-    names,
-    pieces,
-)
+from amp_lessons.devices import default_device
+from amp_lessons.exercises.patients.case import Case, Diagnosis, Observed, Sighting, names, pieces
 from amp_lessons.material.data import digits
 from amp_lessons.material.models import PIXELS
 
@@ -33,7 +26,7 @@ _AVERAGE = "error of its average, as a fraction of what it was"
 def observe(train: Callable[..., Any], seed: int) -> Observed:
     """Learn how sensitive each pixel of a camera is: how wrong are the model in bf16, and its average?"""
     draw = torch.Generator().manual_seed(seed)
-    images = digits().train.images[:_IMAGES].to(device_type())
+    images = digits().train.images[:_IMAGES].to(default_device().type)
     gains = 1 + 0.1 * torch.randn(PIXELS, generator=draw).to(images.device)
     brightness = images @ gains
     model = _all_alike().to(images.device, torch.bfloat16)

@@ -9,16 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from amp_lessons.exercises.patients.case import (
-    Case,
-    Curve,
-    Diagnosis,
-    Observed,
-    Sighting,
-    device_type,
-    names,
-    pieces,
-)
+from amp_lessons.devices import default_device
+from amp_lessons.exercises.patients.case import Case, Curve, Diagnosis, Observed, Sighting, names, pieces
 from amp_lessons.material.data import batches, digits
 from amp_lessons.material.models import digits_classifier
 
@@ -31,7 +23,10 @@ def observe(evaluate: Callable[..., Any], seed: int) -> Observed:
     """Train a classifier of the digits, cast it to bf16, and test it on more and more images, one by one."""
     model = _trained(seed).to(torch.bfloat16)
     data = digits().train
-    images, labels = data.images.to(device_type(), torch.bfloat16), data.labels.to(device_type())
+    images, labels = (
+        data.images.to(default_device().type, torch.bfloat16),
+        data.labels.to(default_device().type),
+    )
     seen = [
         evaluate(model, list(zip(images[:length].split(1), labels[:length].split(1), strict=True)))
         for length in _LENGTHS
@@ -43,10 +38,10 @@ def observe(evaluate: Callable[..., Any], seed: int) -> Observed:
 
 
 def _trained(seed: int) -> nn.Module:
-    model = digits_classifier(32, seed=seed).to(device_type())
+    model = digits_classifier(32, seed=seed).to(default_device().type)
     optimizer = torch.optim.SGD(model.parameters(), lr=_LR)
     for _ in range(_EPOCHS):
-        for inputs, labels in batches(digits().train, _BATCH, seed=seed, device=device_type()):
+        for inputs, labels in batches(digits().train, _BATCH, seed=seed, device=default_device().type):
             optimizer.zero_grad()
             F.cross_entropy(model(inputs), labels).backward()
             optimizer.step()

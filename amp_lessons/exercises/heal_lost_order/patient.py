@@ -7,16 +7,8 @@ from typing import Any
 
 import torch
 
-from amp_lessons.exercises.patients.case import (
-    Case,
-    Curve,
-    Diagnosis,
-    Observed,
-    Sighting,
-    device_type,
-    names,
-    pieces,
-)
+from amp_lessons.devices import default_device
+from amp_lessons.exercises.patients.case import Case, Curve, Diagnosis, Observed, Sighting, names, pieces
 
 _LENGTH, _BLOCK, _WIDTH = 2048, 256, 64
 _FOUND = "fraction of tokens that find the one before them"
@@ -25,7 +17,7 @@ _FOUND = "fraction of tokens that find the one before them"
 def observe(rotate: Callable[..., Any], seed: int) -> Observed:
     """Let every token of a text look for the one before it, by position alone, with vectors in bf16."""
     draw = torch.Generator().manual_seed(seed)
-    vector = torch.randn(_WIDTH, generator=draw).to(device_type(), torch.bfloat16)
+    vector = torch.randn(_WIDTH, generator=draw).to(default_device().type, torch.bfloat16)
     positions = torch.arange(_LENGTH, device=vector.device)
     keys = rotate(vector.expand(1, _LENGTH, -1), positions)[0].float()
     found = (keys[:-1] @ keys.T).argmax(1) == positions[:-1]  # a token's query is turned back by one position

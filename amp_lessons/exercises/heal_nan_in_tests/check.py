@@ -34,7 +34,8 @@ def judge(worker: Worker, draw: torch.Generator) -> Iterator[Finding | SideBySid
     bench.require_callable(worker)
     returned = 0.0
     with contextlib.suppress(Raised):  # what it means, the loop's examination says
-        returned = _make(worker, _bed(worker, torch.float16, seed), "")["returned"]
+        of = _bed(worker, torch.float16, seed)
+        returned = worker.call(of, Handle(0), "", method="make")["returned"]
         if float_in(returned) is None:
             raise Rejected(
                 wrong_return_type("the loss, a float, was", bed.described(returned), "return loss.item()")
@@ -56,28 +57,22 @@ def _bed(worker: Worker, dtype: torch.dtype, seed: int) -> Handle:
     return made
 
 
-def _make(worker: Worker, of: Handle, kind: str) -> dict[str, Any]:
-    return dict(worker.call(of, Handle(0), kind, method="make"))
+def _make(worker: Worker, of: Handle, kind: str, about: str) -> dict[str, Any]:
+    return dict(bed.asked(worker, of, Handle(0), kind, method="make", about=about))
 
 
 def _examined_statistics(worker: Worker, seed: int) -> list[Finding]:
     """Ask what each kind of batch made of the statistics; return what is to be remarked."""
     of, miscounted = _bed(worker, torch.float16, seed), False
     for kind in ("", FORWARD, "", "", BACKWARD, FORWARD, FORWARD, ""):
-        try:
-            made = _make(worker, of, kind)
-        except Raised as raised:
-            raise Rejected(bed.said_of(raised, f"for a batch that {kind}" if kind else "")) from None
+        made = _make(worker, of, kind, f"for a batch that {kind}" if kind else "")
         before, after = _statistics(made["before"]), _statistics(made["after"])
         if kind == FORWARD:
             _require_as_before(after, before)
             miscounted |= not torch.equal(made["after"][_COUNT], made["before"][_COUNT])
         elif not _same(after, _statistics_after(made, torch.float16)) and not (kind and _same(after, before)):
             _reject_moved(after, before, kind)
-    try:
-        made = _make(worker, _bed(worker, torch.bfloat16, seed), "")
-    except Raised as raised:
-        raise Rejected(bed.said_of(raised, "in bf16")) from None
+    made = _make(worker, _bed(worker, torch.bfloat16, seed), "", "in bf16")
     if not _same(_statistics(made["after"]), _statistics_after(made, torch.bfloat16)):
         _reject_moved(_statistics(made["after"]), _statistics(made["before"]), "")
     return [_miscounted()] if miscounted else []

@@ -9,16 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from amp_lessons.exercises.patients.case import (
-    Case,
-    Curve,
-    Diagnosis,
-    Observed,
-    Sighting,
-    device_type,
-    names,
-    pieces,
-)
+from amp_lessons.devices import default_device
+from amp_lessons.exercises.patients.case import Case, Curve, Diagnosis, Observed, Sighting, names, pieces
 from amp_lessons.material.data import LabelledImages, batches, digits
 from amp_lessons.material.models import CLASSES, seeded
 
@@ -31,7 +23,7 @@ _FINITE = "fraction of the weights that are finite at the end"
 
 def observe(step: Callable[..., Any], seed: int) -> Observed:
     """Train on the digits, of which one is too bright once, and evaluate in fp32 after each epoch."""
-    data, device = digits().train, device_type()
+    data, device = digits().train, default_device().type
     loader = batches(
         LabelledImages(data.images[:_IMAGES] * _COUNTS, data.labels[:_IMAGES]), _BATCH, seed=seed
     )

@@ -13,7 +13,7 @@ from amp_lessons._base.worker.client import Worker
 from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.exercises.attempt import Rejected, reject
-from amp_lessons.exercises.bed import LearnersFunction, as_raised, described, function, said_of
+from amp_lessons.exercises.bed import LearnersFunction, described, function, require_not_raised
 from amp_lessons.exercises.online_softmax.cases import BlocksCase, cases, poisoned
 from amp_lessons.exercises.report import common_findings
 
@@ -48,8 +48,7 @@ def _result(online_softmax: LearnersFunction, case: BlocksCase) -> tuple[Tensor,
         )
     if seen["asked_again"]:
         _reject_second_pass(what)
-    if seen["raised"] is not None:  # of sums over nothing, perhaps: a second pass has been named by now
-        raise Rejected(said_of(as_raised(seen["raised"]), what))
+    require_not_raised(seen["raised"], what)  # of sums over nothing, perhaps: a second pass is named by now
     if len(case.lengths) >= _MANY and seen["most_held"] > _HELD * case.nbytes:
         _reject_kept(seen["most_held"], case)
     return _require_tensor(seen["returned"], case), str(seen["rounded_by"])

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from amp_lessons._base.worker.serving import told
 from amp_lessons.exercises import bed_there
 
 # What picks numbers out of a tensor, or moves them, and rounds none
@@ -26,19 +25,18 @@ def call(
     What it ``returned`` or ``raised`` is told beside what was seen meanwhile.
     """
     blocks = HandOut(args)
-    seen: dict[str, Any] = {"returned": None, "raised": None}
 
-    def watched() -> None:
-        try:
-            with blocks, torch.autocast("cpu", dtype) if dtype else nullcontext():
-                seen["returned"] = function(blocks)
-        except Exception as error:
-            seen["raised"] = told(error)
+    def watched() -> tuple[Any, list[Any] | None]:
+        with blocks, torch.autocast("cpu", dtype) if dtype else nullcontext():
+            ended = bed_there.attempted(function, blocks)
         blocks.take_back()
+        return ended
 
     called = bed_there.call(watched, [], kwargs)
-    seen |= {"changed": blocks.changed, "asked_again": blocks.asked_again, "rounded_by": blocks.rounded_by}
-    return {**called, "result": {**seen, "most_held": blocks.most_held}, "args": args}
+    returned, raised = called["result"]
+    seen = {"changed": blocks.changed, "asked_again": blocks.asked_again, "rounded_by": blocks.rounded_by}
+    seen |= {"returned": returned, "raised": raised, "most_held": blocks.most_held}
+    return {**called, "result": seen, "args": args}
 
 
 class HandOut(TorchDispatchMode):

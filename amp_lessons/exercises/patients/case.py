@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
 from amp_lessons.text.tables import ShownAsTable, Table
 
 
@@ -151,8 +149,3 @@ class Case:
     observe: Callable[[Any, int], Observed]
     shows: Callable[[Observed], bool]
     choices: tuple[Choice, ...] = field(repr=False)
-
-
-def device_type() -> str:
-    """Name the device that runs of patients are made on: the GPU where there is one."""
-    return "cuda" if torch.cuda.is_available() else "cpu"

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from amp_lessons.exercises.patients.case import device_type
+from amp_lessons.devices import default_device
 from amp_lessons.material import models
 from amp_lessons.material.data import LabelledImages, batches, digits
 
@@ -87,7 +87,7 @@ def training(seed: int, *, lr: float = 0.3, loss_weight: float = 1.0, images: in
     in fp16 at scales at which they otherwise would not, and changes nothing else.
     """
     width = random.Random(seed).choice(_WIDTHS)
-    device = device_type()
+    device = default_device().type
     model = models.digits_classifier(width, seed=seed).to(device)
     data = digits().train
     some = LabelledImages(data.images[:images], data.labels[:images])

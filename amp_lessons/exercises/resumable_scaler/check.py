@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from amp_lessons._base.worker.client import Raised, Worker
+from amp_lessons._base.worker.client import Worker
 from amp_lessons._base.worker.plain import Handle
 from amp_lessons.audit.findings import Finding, passed
-from amp_lessons.exercises.attempt import Rejected, reject
-from amp_lessons.exercises.bed import described, said_of
+from amp_lessons.exercises.attempt import reject
+from amp_lessons.exercises.bed import asked, described
 from amp_lessons.exercises.loss_scaler import check as of_a_scaler
 from amp_lessons.exercises.report.common_findings import float_in
 from amp_lessons.exercises.report.results import SideBySide
@@ -35,7 +35,7 @@ def _require_state(worker: Worker) -> None:
     """Compare a scaler that goes on with one that was loaded from its state."""
     scaler = _made(worker, _SETTINGS)
     saved_at = _scales(worker, scaler, _BEFORE)[-1]
-    saved = _asked(worker, _SAVED, scaler, keep=True, part="state_dict", about="in state_dict")
+    saved = asked(worker, _SAVED, scaler, keep=True, part="state_dict", about="in state_dict")
     if refused := str(worker.call(saved, method="why_refused")):
         reject("state_not_plain", refused, "return a dict of plain numbers, not the scaler or an optimizer")
     wanted = _scales(worker, scaler, _AFTER)
@@ -49,30 +49,22 @@ def _require_state(worker: Worker) -> None:
         other = _made(worker, settings)
         _scales(worker, other, ("inf", "."))
         part = "load_state_dict"
-        _asked(worker, saved, other, method="hand_on", part=part, about=f"in {part}")
-        _require_scale(_asked(worker, other, method="get_scale"), saved_at)
+        asked(worker, saved, other, method="hand_on", part=part, about=f"in {part}")
+        _require_scale(asked(worker, other, method="get_scale"), saved_at)
         _require_same(_scales(worker, other, _AFTER), wanted, settings == _SETTINGS)
 
 
 def _made(worker: Worker, settings: dict[str, float]) -> Handle:
     """Make a scaler there."""
     made: dict[str, Any] = {"keep": True, **settings}
-    handle: Handle = _asked(worker, Handle(0), **made)
+    handle: Handle = asked(worker, Handle(0), **made)
     return handle
-
-
-def _asked(worker: Worker, of: Handle | str, *args: Any, part: str = "", about: str = "", **how: Any) -> Any:
-    """Return what a call there returns; reject what raises, in ``part`` of the class."""
-    try:
-        return worker.call(of, *args, **how)
-    except Raised as raised:
-        raise Rejected(said_of(raised, about, part)) from None
 
 
 def _scales(worker: Worker, scaler: Handle, events: Sequence[str]) -> list[float | None]:
     """Return the scale after each iteration."""
     about = "in an iteration after or before loading"
-    return [float_in(each) for each in _asked(worker, _SCALES, scaler, list(events), about=about)]
+    return [float_in(each) for each in asked(worker, _SCALES, scaler, list(events), about=about)]
 
 
 def _require_scale(seen: Any, saved_at: float | None) -> None:

@@ -13,7 +13,7 @@ from amp_lessons._base.worker.plain import Handle
 from amp_lessons.audit import catalogue
 from amp_lessons.audit.findings import Finding, failed, passed
 from amp_lessons.exercises.attempt import Rejected, reject, require_none
-from amp_lessons.exercises.bed import as_raised, described, said_of
+from amp_lessons.exercises.bed import as_raised, described, require_not_raised, said_of
 from amp_lessons.exercises.report import common_findings
 from amp_lessons.formats.dtypes import dtype_name
 
@@ -62,8 +62,7 @@ def _require_round_trip(worker: Worker, both: Handle, scaling: bool) -> None:
         raise Rejected(common_findings.leaving(told["left"]))
     seen = told["result"]
     for saved in seen["saved"]:
-        if saved["raised"] is not None:
-            raise Rejected(said_of(as_raised(saved["raised"]), "in save_checkpoint"))
+        require_not_raised(saved["raised"], "in save_checkpoint")
         require_none(not_written(saved["written"]))
         require_none(saving_changed(saved["after"], saved["before"], saved["random_after"], saved["random"]))
     first, later = seen["saved"]

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from amp_lessons._base.worker.serving import told
 from amp_lessons.exercises import bed_there
 from amp_lessons.text.describing import describe
 
@@ -83,8 +82,7 @@ class Pair:
     """The two functions of a pair, a dict, or whatever holds them by their names."""
 
     def __init__(self, *value: Any) -> None:
-        self._value = value
-        held = value[0] if len(value) == 1 else value
+        self._held = held = value[0] if len(value) == 1 else value
         self._functions: tuple[Any, Any] | None = None
         if isinstance(held, (tuple, list)) and len(held) == 2:
             self._functions = held[0], held[1]
@@ -95,7 +93,7 @@ class Pair:
 
     def described(self) -> str:
         """Describe what was handed in and is no pair; "" for a pair."""
-        return "" if self._functions else describe(self._value[0] if len(self._value) == 1 else self._value)
+        return "" if self._functions else describe(self._held)
 
     def uncallable(self) -> list[Any]:
         """Say of each function why it cannot be called as the stub can, None where it can."""
@@ -130,11 +128,8 @@ class _RoundTrip:
             random_wanted = random_states()
             if not self._saved(file, running, self._epoch):
                 return
-            try:
-                train(running, steps=2)
-            except Exception:  # saving has changed it, as its state says
-                return
-            if not self._saved(Path(folder) / "later" / "checkpoint.pt", running, self._epoch + 1):
+            _, raised = bed_there.attempted(train, running, steps=2)  # which saving may have changed
+            if raised or not self._saved(Path(folder) / "later" / "checkpoint.pt", running, self._epoch + 1):
                 return
             self.seen["left_behind"] = _moved_alone(file, moved)
             resumed = make(seed=2, scaling=self._scaling)
@@ -145,22 +140,17 @@ class _RoundTrip:
     def _saved(self, path: Path, running: Training, epoch: int) -> bool:
         """Save, and say whether there is a file of that name now."""
         path.parent.mkdir()
-        seen: dict[str, Any] = {"before": running.state(), "random": random_states(), "raised": None}
-        try:
-            self._save(path, *running.objects(), epoch)
-        except Exception as error:
-            seen["raised"] = told(error)
+        seen: dict[str, Any] = {"before": running.state(), "random": random_states()}
+        _, seen["raised"] = bed_there.attempted(self._save, path, *running.objects(), epoch)
         seen |= {"after": running.state(), "random_after": random_states()}
         seen["written"] = sorted(each.name for each in path.parent.iterdir())
         self.seen["saved"].append(seen)
         return path.exists()
 
     def _loaded(self, path: Path, resumed: Training) -> None:
-        self.seen |= {"own": resumed.state(), "load_raised": None, "epoch": None}
-        try:
-            self.seen["epoch"] = self._load(path, *resumed.objects())
-        except Exception as error:
-            self.seen["load_raised"] = told(error)
+        self.seen["own"] = resumed.state()
+        loaded = bed_there.attempted(self._load, path, *resumed.objects())
+        self.seen["epoch"], self.seen["load_raised"] = loaded
         stepped = {id(p) for group in resumed.optimizer.param_groups for p in group["params"]}
         parameters = dict(resumed.model.named_parameters())
         self.seen |= {
@@ -172,12 +162,8 @@ class _RoundTrip:
 
     def _gone_on(self, resumed: Training, random_wanted: list[Tensor]) -> None:
         set_random_states(random_wanted)
-        try:
-            train(resumed, steps=2)
-        except Exception as error:  # of what was loaded; what is wrong with that is said first
-            self.seen["gone_on"] = told(error)[1]
-        else:
-            self.seen["gone_on"] = resumed.state()["model"]
+        _, raised = bed_there.attempted(train, resumed, steps=2)  # what was loaded is looked at first
+        self.seen["gone_on"] = None if raised else resumed.state()["model"]
 
 
 def _moved_alone(file: Path, where: Path) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from amp_lessons._base.worker.client import Raised, Worker
+from amp_lessons._base.worker.client import Worker
 from amp_lessons._base.worker.plain import Handle
 from amp_lessons.audit.findings import Finding, passed
 from amp_lessons.exercises import bed
@@ -93,12 +93,8 @@ class _Made:
 def _made(worker: Worker, problem: Problem, data: _Data) -> _Made:
     """Let a step be made; reject one that asks for the loss otherwise, or returns other things."""
     options = problem.lr, problem.scale, problem.loss_weight, problem.broken, problem.bad
-    try:
-        told = worker.call(
-            f"{step_there.__name__}:make", Handle(0), data.times(problem.size), data.batch, *options
-        )
-    except Raised as raised:
-        raise Rejected(bed.said_of(raised, f"for {problem.what}")) from None
+    made = f"{step_there.__name__}:make", Handle(0), data.times(problem.size), data.batch
+    told = bed.asked(worker, *made, *options, about=f"for {problem.what}")
     returned = told["returned"]
     numbers = [float_in(each) for each in returned] if isinstance(returned, tuple | list) else []
     if len(numbers) != 2 or None in numbers:

@@ -7,8 +7,6 @@ PyTorch would otherwise switch autocast and the scaler off without an error, and
 
 from __future__ import annotations
 
-import contextlib
-import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -20,6 +18,7 @@ from torch.nn.utils import clip_grad
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from amp_lessons.audit.recorder.replacing import replaced
+from amp_lessons.exercises.loops_there import clean_steps, scale_of
 from amp_lessons.exercises.two_optimizers.tape_there import CallName, Patch, Tape
 from amp_lessons.whole_process import running_eagerly
 
@@ -83,20 +82,8 @@ def _on_device(tape: Tape) -> list[Patch]:
 
 
 def _note(tape: Tape, name: CallName, scaler: torch.amp.GradScaler, **seen: Any) -> None:
-    state = {"scale": _scale_of(scaler), "clean_steps": _clean_steps(scaler), "enabled": scaler.is_enabled()}
+    state = {"scale": scale_of(scaler), "clean_steps": clean_steps(scaler), "enabled": scaler.is_enabled()}
     tape.call(name, scaler, **state, **seen)
-
-
-def _scale_of(scaler: torch.amp.GradScaler) -> float:
-    with contextlib.suppress(Exception):
-        return scaler.get_scale()
-    return math.nan
-
-
-def _clean_steps(scaler: torch.amp.GradScaler) -> int:
-    with contextlib.suppress(Exception):
-        return int(scaler.state_dict().get("_growth_tracker", 0))
-    return 0
 
 
 def _made_scaler(tape: Tape, original: Any) -> Any:
