@@ -6,13 +6,13 @@ import contextlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import Tensor, nn
 
-from amp_lessons._base.worker.serving import told
 from amp_lessons.exercises import bed_there
+from amp_lessons.exercises.two_optimizers.spying_there import spying
+from amp_lessons.exercises.two_optimizers.tape_there import Tape
 from amp_lessons.precisions import HALVES
 
 # The dtype of a call's input, and the 16-bit dtype that autocast casts to there, None where it does not
@@ -74,26 +74,29 @@ def run(
     before = {name: (each, each.detach().clone()) for name, each in model.named_parameters()}
     batch, device = args[0].clone(), "".join(("c", "pu"))  # no literal in the learner's code is this object
     enabled = dtype in HALVES.values()
-    asked = _Asked(forward)
-    seen: dict[str, Any] = {"output": None, "autocast_left": None, "raised": None}
+    tape = Tape(list(model.parameters()), "cpu")
 
-    def code() -> None:
-        try:
-            with torch.autocast(device, dtype=dtype if enabled else torch.bfloat16, enabled=enabled):
-                seen["output"] = model(batch)
-                seen["autocast_left"] = torch.is_autocast_enabled(device)
-        except Exception as error:
-            seen["raised"] = told(error)
+    def code() -> tuple[Any, bool]:
+        with torch.autocast(device, dtype=dtype if enabled else torch.bfloat16, enabled=enabled):
+            return model(batch), torch.is_autocast_enabled(device)
 
-    with asked.watching() if watched else contextlib.nullcontext():
-        called = bed_there.call(code, [], {})
+    with spying(tape) if watched else contextlib.nullcontext():
+        called = bed_there.call(bed_there.attempted, [code], {})
+    ended, raised = called["result"]
+    output, autocast_left = ended or (None, None)
     result = {
-        **seen,
-        "gradients": _gradients(seen["output"], model),
+        "output": output,
+        "autocast_left": autocast_left,
+        "raised": raised,
+        "gradients": _gradients(output, model),
         "seen": model.seen,
         "inside": list(model.inside[-1]) if model.inside else None,
         "changed": [list(each) for each in _changed(model, before)],
-        "asked": asked.told(),
+        "asked": {
+            "cuda": bool(tape.hard_coded),
+            "fixed": bool(tape.deprecated) or _names_a_device(forward, tape.autocast_devices),
+            "dtypes": sorted(tape.autocast_dtypes, key=str),
+        },
     }
     return {**called, "result": result, "args": [batch, args[1]]}
 
@@ -117,47 +120,15 @@ def _changed(model: nn.Module, layers: dict[str, tuple[nn.Parameter, Tensor]]) -
             yield name, "changed"
 
 
-class _Asked:
-    """How a forward asks for autocast: for which devices, in which dtypes, in which spelling."""
+def _names_a_device(forward: Callable[..., Any], devices: list[Any]) -> bool:
+    """Whether autocast was given a device that the learner's code spells out.
 
-    def __init__(self, forward: Callable[..., Any]) -> None:
-        self._literals = list(_literals(getattr(forward, "__code__", None)))
-        self._devices: list[Any] = []
-        self._dtypes: set[torch.dtype] = set()
-        self._old_spelling = False
-
-    def told(self) -> dict[str, Any]:
-        """Say whether "cuda" was asked for, whether a device is spelled out, and in which dtypes."""
-        return {
-            "cuda": any(str(device).startswith("cuda") for device in self._devices),
-            "fixed": self._old_spelling or self._names_a_device(),
-            "dtypes": sorted(self._dtypes, key=str),
-        }
-
-    def _names_a_device(self) -> bool:
-        """Whether autocast was given a device that the learner's code spells out.
-
-        By value it cannot be told from ``x.device.type``; but it is the very object that the code holds.
-        """
-        if {"cpu", "cuda"} <= {literal for literal in self._literals if isinstance(literal, str)}:
-            return False  # "cuda" if there is one, else "cpu": that is no fixed device
-        return any(device is literal for device in self._devices for literal in self._literals)
-
-    def watching(self) -> contextlib.AbstractContextManager[Any]:
-        """Note how autocast is made; "cuda" means this device meanwhile."""
-        asked, original = self, torch.amp.autocast_mode.autocast.__init__
-
-        def __init__(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-            asked._old_spelling |= type(self).__module__.startswith(("torch.cuda.", "torch.cpu."))
-            asked._devices.append(device_type)
-            cuda = str(device_type).startswith("cuda")
-            if cuda and not args and kwargs.get("dtype") is None:
-                kwargs["dtype"] = torch.float16  # the default of the device that was asked for
-            original(self, "cpu" if cuda else device_type, *args, **kwargs)
-            if args[1] if len(args) > 1 else kwargs.get("enabled", True):
-                asked._dtypes.add(self.fast_dtype)
-
-        return mock.patch.object(torch.amp.autocast_mode.autocast, "__init__", __init__)
+    By value it cannot be told from ``x.device.type``; but it is the very object that the code holds.
+    """
+    literals = list(_literals(getattr(forward, "__code__", None)))
+    if {"cpu", "cuda"} <= {literal for literal in literals if isinstance(literal, str)}:
+        return False  # "cuda" if there is one, else "cpu": that is no fixed device
+    return any(device is literal for device in devices for literal in literals)
 
 
 def _literals(code: Any) -> Iterator[Any]:
