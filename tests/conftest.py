@@ -44,9 +44,9 @@ def pytorch_as_it_came():
     yield
     if "torch.optim.optimizer" in sys.modules:
         until = time.monotonic() + 10.0  # a view's thread may still predict
-        while list(_left_in_pytorch()) and time.monotonic() < until:
+        while (left := list(_left_in_pytorch())) and time.monotonic() < until:
             time.sleep(0.1)
-        assert not list(_left_in_pytorch())
+        assert not left
 
 
 def _left_in_pytorch():

@@ -1,23 +1,19 @@
-"""The process-wide state that a learner's code can disturb, or depend on: set it, remember it, put it back.
+"""The process-wide state that an attempt run as a script can disturb: remember it, put it back.
 
-A check runs code that may leave autocast on, switch gradients off or replace methods of PyTorch. ``Snapshot``
-remembers settings and methods; ``Snapshot.restore`` puts both back and says which of them mattered. The
-kernel that asks for the check may have autocast on or gradients off itself: ``neutral`` lets every check
-begin alike.
+An attempt may leave autocast on, switch gradients off or replace methods of PyTorch. ``Snapshot`` remembers
+settings and methods; ``Snapshot.restore`` puts both back.
 """
 
 from __future__ import annotations
 
 import builtins
-import contextlib
 import gc
 import inspect
 import operator
 import os
 import random
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -27,22 +23,10 @@ import torch
 import torch.overrides
 import torch.utils._device
 
-from amp_lessons.devices import FP32_SWITCHES, MATMUL_SWITCH
+from amp_lessons.devices import FP32_SWITCHES
 
-_AS_IT_IS = object()
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One process-wide setting. Leaving it changed is the learner's mistake when ``mistake`` names it.
-
-    A check begins with ``neutral``, PyTorch's own default, where a verdict could depend on the setting.
-    """
-
-    read: Callable[[], Any]
-    write: Callable[[Any], object]
-    neutral: Any = _AS_IT_IS
-    mistake: str = ""
+Setting = tuple[Callable[[], Any], Callable[[Any], object]]
+"""What reads one process-wide setting, and what writes it."""
 
 
 def _autocast_nesting() -> int:
@@ -59,19 +43,15 @@ def _set_autocast_nesting(depth: int) -> None:
         torch.clear_autocast_cache()
 
 
-def _autocast_settings(device_type: str, dtype: torch.dtype) -> list[Setting]:
+def _autocast_settings(device_type: str) -> list[Setting]:
     return [
-        Setting(
+        (
             lambda: torch.is_autocast_enabled(device_type),
             lambda on: torch.set_autocast_enabled(device_type, on),
-            neutral=False,
-            mistake="autocast switched on or off",
         ),
-        Setting(
+        (
             lambda: torch.get_autocast_dtype(device_type),
             lambda dtype: torch.set_autocast_dtype(device_type, dtype),
-            neutral=dtype,
-            mistake="another default dtype of autocast",
         ),
     ]
 
@@ -135,19 +115,6 @@ def _flushes_denormals() -> bool:
     return sys.float_info.min / 2 == 0.0
 
 
-def _fp32_products() -> list[Setting]:
-    """Make a setting of each switch; to write the neutral value of one makes its newer ones neutral too."""
-    return [
-        Setting(
-            switch.read,
-            switch.write,
-            "highest" if switch is MATMUL_SWITCH else _AS_IT_IS,
-            "another precision of fp32 products",
-        )
-        for switch in FP32_SWITCHES
-    ]
-
-
 def _set_environment(environment: dict[str, str]) -> None:
     os.environ.clear()
     os.environ.update(environment)
@@ -174,51 +141,31 @@ def _set_cuda_random(states: list[torch.Tensor]) -> None:
 
 def _settings() -> list[Setting]:
     return [
-        *_autocast_settings("cpu", torch.bfloat16),
-        *_autocast_settings("cuda", torch.float16),
-        Setting(_autocast_nesting, _set_autocast_nesting, 0, "an autocast context entered and never left"),
-        Setting(
-            torch.is_autocast_cache_enabled,
-            torch.set_autocast_cache_enabled,
-            True,
-            "autocast's cache switched off",
-        ),
-        Setting(torch.get_default_dtype, torch.set_default_dtype, torch.float32, "another default dtype"),
-        Setting(_default_device, _set_default_device, mistake="another default device"),
-        Setting(_device_contexts, _set_device_contexts, ([], None, None)),
-        Setting(torch.is_grad_enabled, torch.set_grad_enabled, True, "gradients switched off"),
-        Setting(_anomaly_detection, lambda on: torch.autograd.set_detect_anomaly(*on), (False, True)),
-        Setting(_determinism, _set_determinism, (False, False), "deterministic algorithms switched on"),
-        Setting(_benchmarks, _set_benchmarks, mistake="cudnn.benchmark switched on or off"),
-        # tensors are tiny: a pool of threads, which wakes up for every operation, costs more than it brings
-        Setting(torch.get_num_threads, torch.set_num_threads, 1),
-        *_fp32_products(),
-        Setting(_flushes_denormals, torch.set_flush_denormal, False, "subnormal numbers flushed to zero"),
-        Setting(torch.get_rng_state, torch.set_rng_state),
-        Setting(_cuda_random, _set_cuda_random),
-        Setting(random.getstate, random.setstate),
-        Setting(_numpy_random, _set_numpy_random),
-        Setting(os.getcwd, os.chdir),
-        Setting(os.environ.copy, _set_environment),
-        Setting(sys.getrecursionlimit, sys.setrecursionlimit),
-        Setting(gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
-        Setting(sys.gettrace, sys.settrace),
-        Setting(sys.getprofile, sys.setprofile),
+        *_autocast_settings("cpu"),
+        *_autocast_settings("cuda"),
+        (_autocast_nesting, _set_autocast_nesting),
+        (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
+        (torch.get_default_dtype, torch.set_default_dtype),
+        (_default_device, _set_default_device),
+        (_device_contexts, _set_device_contexts),
+        (torch.is_grad_enabled, torch.set_grad_enabled),
+        (_anomaly_detection, lambda on: torch.autograd.set_detect_anomaly(*on)),
+        (_determinism, _set_determinism),
+        (_benchmarks, _set_benchmarks),
+        (torch.get_num_threads, torch.set_num_threads),
+        *((switch.read, switch.write) for switch in FP32_SWITCHES),
+        (_flushes_denormals, torch.set_flush_denormal),
+        (torch.get_rng_state, torch.set_rng_state),
+        (_cuda_random, _set_cuda_random),
+        (random.getstate, random.setstate),
+        (_numpy_random, _set_numpy_random),
+        (os.getcwd, os.chdir),
+        (os.environ.copy, _set_environment),
+        (sys.getrecursionlimit, sys.setrecursionlimit),
+        (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
+        (sys.gettrace, sys.settrace),
+        (sys.getprofile, sys.setprofile),
     ]
-
-
-@contextlib.contextmanager
-def neutral() -> Iterator[None]:
-    """Begin with neutral settings, whatever this process has set, and put everything back at the end."""
-    with torch.inference_mode(False):  # it has no setter, and takes the mode for gradients along
-        snapshot = Snapshot()
-        try:
-            for setting in _settings():
-                if setting.neutral is not _AS_IT_IS and _differ(setting.neutral, setting.read()):
-                    setting.write(setting.neutral)
-            yield
-        finally:
-            snapshot.restore()
 
 
 def _differ(before: Any, now: Any) -> bool:
@@ -278,37 +225,29 @@ class Snapshot:
     """Settings and methods as they were when the snapshot was taken."""
 
     def __init__(self) -> None:
-        self._settings = [(setting, setting.read()) for setting in _settings()]
+        self._settings = [(read, write, read()) for read, write in _settings()]
         self._methods = [(owner, dict(vars(owner))) for owner in _patchable()]
 
-    def restore(self) -> tuple[list[str], list[str]]:
-        """Put everything back; return the mistakes left behind and the names of replaced functions."""
-        mistakes = []
+    def restore(self) -> None:
+        """Put everything back."""
         # settings first: PyTorch itself replaces functions (torch.Storage) along with some of them
-        for setting, before in self._settings:
-            if _differ(before, setting.read()):
-                setting.write(before)
-                mistakes.append(setting.mistake)
-        return [mistake for mistake in dict.fromkeys(mistakes) if mistake], self._restore_methods()
-
-    def _restore_methods(self) -> list[str]:
-        return [
-            f"{owner.__name__}.{name}"
-            for owner, before in self._methods
-            for name in _restore_owner(owner, before)
-        ]
+        for read, write, before in self._settings:
+            if _differ(before, read()):
+                write(before)
+        for owner, methods in self._methods:
+            _restore_owner(owner, methods)
 
 
-def _restore_owner(owner: ModuleType | type, before: dict[str, Any]) -> list[str]:
-    """Put back what was replaced in one module or class, and return its names."""
+def _restore_owner(owner: ModuleType | type, before: dict[str, Any]) -> None:
+    """Put back what was replaced in one module or class."""
     now = vars(owner)
     # there are tens of thousands of names: the comparison that usually finds nothing runs in C
     if not any(map(operator.is_not, map(now.get, before), before.values())) and len(now) == len(before):
-        return []
+        return
     changed = [n for n, value in before.items() if now.get(n) is not value and _is_code(value)]
-    changed = [n for n in changed if not _put_there_by_torch(now.get(n), before[n])]
     for name in changed:
-        setattr(owner, name, before[name])
+        if not _put_there_by_torch(now.get(name), before[name]):
+            setattr(owner, name, before[name])
     # modules load names late and classes keep caches: only a function that is new on a class is a patch,
     # of what the class inherited
     added = [
@@ -316,7 +255,5 @@ def _restore_owner(owner: ModuleType | type, before: dict[str, Any]) -> list[str
         for name, value in now.items()
         if name not in before and inspect.isfunction(value) and not _put_there_by_torch(value)
     ]
-    added = added if inspect.isclass(owner) else []
-    for name in added:
+    for name in added if inspect.isclass(owner) else []:
         delattr(owner, name)
-    return changed + added
