@@ -123,7 +123,8 @@ class LearnersFunction:
         results = told.get("results") if isinstance(told, dict) else None
         if not isinstance(results, list) or (told["raised"] is None and len(results) != len(given)):
             raise Rejected(common_findings.ended("your code answered in the place of the check"))
-        require_not_raised(told["raised"], about(len(results)))
+        if told["raised"] is not None:  # at the one that comes after these
+            require_not_raised(told["raised"], about(len(results)))
         return results
 
 
