@@ -611,7 +611,7 @@ def _clipping(window: Window) -> Iterator[Finding]:
     wanted = window.wanted(window.gradient)
     if limit is None or given is None or not given.any():
         return
-    if bool((given - wanted).norm() <= window.tolerance * wanted.norm()):
+    if bool((given - wanted).norm() <= window.problem.tolerance * wanted.norm()):
         return
     norm, found, right = float(window.gradient.norm()), float(given.norm()), float(wanted.norm())
     rescaled = window.begun / scale
@@ -858,7 +858,7 @@ def gradients(window: Window) -> Iterator[Finding]:
             "(requires_grad=False), or the step did not reach them",
             "train all parameters of the model with the optimizer that was passed in",
         )
-    true, tolerance = window.gradient, window.tolerance
+    true, tolerance = window.gradient, window.problem.tolerance
     if left is not None and not bool((left / window.begun - true).norm() < tolerance * true.norm()):
         for each in window.run.windows:  # the losses of this one may be near by chance
             yield from _other_loss(each)
