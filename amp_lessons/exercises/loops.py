@@ -31,6 +31,7 @@ from amp_lessons.precisions import HALVES
 
 _THERE = loops_there.__name__
 _LEAST_ROUNDING = 0.25  # of what 16 bits leave in an update: 0.6 to 1 was seen there, 0.01 in fp32
+_TRIES, _FURTHER = 5, 1009  # of problems that are tried out, each so many seeds on
 _CLOSE = 2e-3  # a loss rounded to four digits still counts
 _HALVES = set(HALVES.values())
 _COUNTED = ("no", "one", "two", "three", "four")
@@ -44,7 +45,8 @@ class Bench:
     ``answer`` is the solution, as a loop; ``fields`` of ``Problem`` and ``constants`` are arguments.
     ``there`` is the module whose ``train`` runs the loop in the worker, ``signature`` what the stub can be
     called with where that is not what a loop is called with. ``mistakes`` looks for what is wrong with a run;
-    ``applied`` says which gradient an update is plain SGD on.
+    ``applied`` says which gradient an update is plain SGD on. With ``tries_out`` a problem is drawn again
+    until the solution is right on it: where no bound on a gradient's rounding says so beforehand.
     """
 
     answer: Callable[..., Any]
@@ -55,6 +57,7 @@ class Bench:
     signature: tuple[int, tuple[str, ...]] | None = None
     mistakes: Callable[[Run], list[Finding]] | None = None
     applied: str = "true gradient"
+    tries_out: bool = False
 
     def given(self, problem: Problem) -> dict[str, Any]:
         """Return what the worker is told of a problem."""
@@ -72,7 +75,7 @@ class Bench:
         shift, runs = int(torch.randint(2**30, (), generator=draw)), []
         train, find = f"{self.there.__name__}:train", self.mistakes or mistakes
         for problem in self.problems:
-            drawn = problem.drawn_anew(shift)
+            drawn = self._drawn(problem, shift)
             run = Run(drawn, worker.call(train, Handle(0), self.given(drawn)))
             if not problem.poisoned and run.windows and all(window.overflowed for window in run.windows):
                 drawn = replace(drawn, epochs=2 * drawn.epochs)  # its scale has farther to fall
@@ -85,6 +88,14 @@ class Bench:
         yield from _what_holds(self.applied, runs)
         yield from _remarks(runs)
         yield from self._comparisons(runs[min(1, len(runs) - 1)], poisoned)
+
+    def _drawn(self, problem: Problem, shift: int) -> Problem:
+        drawn = problem.drawn_anew(shift)
+        for _ in range(_TRIES if self.tries_out else 0):
+            if not (self.mistakes or mistakes)(Run(drawn, self.there.train(self.answer, self.given(drawn)))):
+                break
+            drawn = problem.drawn_anew(shift := shift + _FURTHER)
+        return drawn
 
     def _comparisons(self, loss_run: Run, scale_run: Run) -> Iterator[SideBySide]:
         """Put losses and scales beside those of the solution on the same problems."""
