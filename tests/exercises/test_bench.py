@@ -6,8 +6,13 @@ import pytest
 import torch
 
 from amp_lessons.audit.recorder.stale import is_stale
-from amp_lessons.exercises.two_optimizers.spying_there import spying
-from amp_lessons.exercises.two_optimizers.tape_there import Call, Tape
+from amp_lessons.exercises.loops_there import Log, spying
+
+
+def _log(*parameters: torch.nn.Parameter) -> Log:
+    log = Log()
+    log.watch(torch.nn.ParameterList([*parameters, torch.nn.Parameter(torch.zeros(1))]))
+    return log
 
 
 def test_stale_weights_are_noticed():
@@ -29,7 +34,7 @@ def test_spies_leave_every_class_as_it_was():
     during = []
 
     def fail_while_spying():
-        with spying(Tape([torch.nn.Parameter(torch.zeros(1))], "cpu")):
+        with spying(_log()):
             during.extend(dict(vars(owner)) for owner in owners)
             raise ZeroDivisionError
 
@@ -41,8 +46,8 @@ def test_spies_leave_every_class_as_it_was():
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="cuda means cuda here")
 def test_cuda_means_the_device_there_is():
-    tape = Tape([torch.nn.Parameter(torch.zeros(1))], "cpu")
-    with spying(tape):
+    log = _log()
+    with spying(log):
         scaler = torch.cuda.amp.GradScaler()
         assert scaler.is_enabled()
         with torch.autocast("cuda"):
@@ -51,8 +56,8 @@ def test_cuda_means_the_device_there_is():
             assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.bfloat16
         assert torch.ones(1).cuda().device.type == "cpu"
         assert torch.nn.Linear(1, 1).to(torch.device("cuda:0")).weight.device.type == "cpu"
-    assert tape.hard_coded == {"GradScaler", "autocast", "cuda", "to"}
-    assert {"torch.cuda.amp.GradScaler", "torch.cuda.amp.autocast"} == tape.deprecated
+    assert log.cuda == {"GradScaler", "autocast", "cuda", "to"}
+    assert {"torch.cuda.amp.GradScaler", "torch.cuda.amp.autocast"} == log.old_spellings
 
 
 def test_subclasses_and_early_imports_of_the_scaler_are_seen():
@@ -61,8 +66,8 @@ def test_subclasses_and_early_imports_of_the_scaler_are_seen():
 
     early = torch.GradScaler
     parameter = torch.nn.Parameter(torch.ones(1))
-    tape = Tape([parameter], "cpu")
-    with spying(tape):
+    log = _log(parameter)
+    with spying(log):
         for kind in (Own, early):
             kind("cpu").scale(parameter.sum()).backward()
-    assert [event.name for event in tape.events if isinstance(event, Call)] == ["GradScaler", "scale"] * 2
+    assert [call["name"] for call in log.before] == ["GradScaler", "scale"] * 2

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from amp_lessons.exercises import bed_there
-from amp_lessons.exercises.two_optimizers.spying_there import spying
-from amp_lessons.exercises.two_optimizers.tape_there import Tape
+from amp_lessons.exercises.loops_there import Log, spying
 from amp_lessons.precisions import HALVES
 
 # The dtype of a call's input, and the 16-bit dtype that autocast casts to there, None where it does not
@@ -74,13 +73,14 @@ def run(
     before = {name: (each, each.detach().clone()) for name, each in model.named_parameters()}
     batch, device = args[0].clone(), "".join(("c", "pu"))  # no literal in the learner's code is this object
     enabled = dtype in HALVES.values()
-    tape = Tape(list(model.parameters()), "cpu")
+    log = Log()
+    log.watch(model)
 
     def code() -> tuple[Any, bool]:
         with torch.autocast(device, dtype=dtype if enabled else torch.bfloat16, enabled=enabled):
             return model(batch), torch.is_autocast_enabled(device)
 
-    with spying(tape) if watched else contextlib.nullcontext():
+    with spying(log) if watched else contextlib.nullcontext():
         called = bed_there.call(bed_there.attempted, [code], {})
     ended, raised = called["result"]
     output, autocast_left = ended or (None, None)
@@ -93,9 +93,10 @@ def run(
         "inside": list(model.inside[-1]) if model.inside else None,
         "changed": [list(each) for each in _changed(model, before)],
         "asked": {
-            "cuda": bool(tape.hard_coded),
-            "fixed": bool(tape.deprecated) or _names_a_device(forward, tape.autocast_devices),
-            "dtypes": sorted(tape.autocast_dtypes, key=str),
+            "cuda": bool(log.cuda),
+            "fixed": bool(log.old_spellings)
+            or _names_a_device(forward, [asked for asked, _ in log.autocasts]),
+            "dtypes": sorted({dtype for _, dtype in log.autocasts if dtype is not None}, key=str),
         },
     }
     return {**called, "result": result, "args": [batch, args[1]]}

@@ -258,14 +258,14 @@ wrong(
 wrong(
     "wasserstein",
     "wrong_update",
-    "points elsewhere",
+    "times as long",
     ("F.binary_cross_entropy_with_logits(on_real, torch.ones_like(on_real))", "-on_real.mean()"),
 )
 wrong("own_noise", "other_noise", "other noise", ("generator(noise)", "generator(torch.randn_like(noise))"))
 wrong(
     "terms_weighted",
     "wrong_update",
-    "0.5 times that of the fake",
+    "times as long",
     ("        d_loss = d_loss + ", "        d_loss = d_loss + 0.5 * "),
 )
 wrong(
