@@ -55,7 +55,16 @@ def what_it_does() -> dict[str, object]:
         (scale.scale(loss) if scale else loss).backward()
         scale.step(optimizer) if scale else optimizer.step()
     scaler.update()
-    assert torch.equal(layer.weight, plain.weight)  # multiplied, divided again, and of no use
+    assert torch.equal(layer.weight, plain.weight)  # multiplied, divided again: of no use in fp32
+
+    def by_fp16(scale: float) -> torch.Tensor:
+        """Return the gradient of fp32 weights that are cast to fp16 without autocast, as FSDP2 casts them."""
+        computed = F.linear(inputs.half(), layer.weight.half())
+        loss = 1e-8 * computed.float().square().mean()
+        return torch.autograd.grad(scale * loss, layer.weight)[0]
+
+    assert by_fp16(1).count_nonzero() == 0
+    assert by_fp16(first).count_nonzero() == 64
 
     layer.weight.grad.fill_(torch.inf)
     scaler.step(optimizer)

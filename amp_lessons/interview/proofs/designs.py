@@ -75,12 +75,21 @@ def pretrain() -> dict[str, object]:
     unit = parameters // layers
     gathered = parallel.memory_per_rank(parameters, gpus, "fsdp2", "fp32", gathered_parameters=2 * unit)
     assert gathered.total / 1e9 < usable / 10
+    vocabulary = 128_256
+    block_gradient, logits = 4 * unit / 1e9, 4 * tokens * vocabulary / 1e9
+    shape = torch.empty(tokens, vocabulary, device="meta", requires_grad=True)
+    (of_logits,) = torch.autograd.grad(
+        F.cross_entropy(shape, torch.empty(tokens, dtype=torch.long, device="meta")), shape
+    )
+    assert shape.nbytes == of_logits.nbytes == round(1e9 * logits)
+    on_top = block_gradient + 2 * logits
+    assert on_top > gathered.total / 1e9 - held("zero3")  # more than what is gathered
 
     # What a block keeps for the backward pass, by CUDA's kernels, in bytes per token and width.
     x = torch.randn(1, 64, 128, dtype=torch.bfloat16, requires_grad=True)
     kept = sum(measure.saved_activation_bytes(_Block(128).bfloat16(), x).values()) / x.numel()
     activations, inputs = (each * tokens * width * layers / 1e9 for each in (kept, 2))
-    assert inputs + gathered.total / 1e9 < usable < activations  # so blocks are computed again
+    assert inputs + gathered.total / 1e9 + on_top < usable < activations  # so blocks are computed again
 
     # A reduction over all ranks, in bf16 and in fp32.
     gradients = parallel.rank_gradients(gpus)
@@ -137,6 +146,9 @@ def pretrain() -> dict[str, object]:
         "stage_two": f"{held('zero2'):.0f}",
         "shard": f"{held('zero3'):.1f}",
         "with_unit": f"{gathered.total / 1e9:.1f}",
+        "block_gradient": f"{block_gradient:.1f}",
+        "vocabulary": f"{vocabulary:,}",
+        "logits": f"{logits:.1f}",
         "kept": f"{kept:.0f}",
         "wide": _Block(8).up.out_features // 8,
         "activations": f"{activations:.0f}",

@@ -215,6 +215,7 @@ def training_days(seed: int) -> dict[str, object]:
     recomputed = flop_of_a_weight_and_token(lambda x: checkpoint(unit, x, use_reentrant=False))
     assert math.isclose(recomputed, each * 4 / 3)  # a third more
     rate = measure.GPUS["H100 SXM"].flop_per_s["bf16"]
+    assert math.isclose(measure.GPUS["H100 SXM"].flop_per_s["fp8_e4m3"], 2 * rate, rel_tol=0.001)
     operations = each * billions * 1e9 * tokens * 1e9
     days = operations / (gpus * rate * share) / 86_400
     return {

@@ -101,7 +101,7 @@ def kv_bytes(seed: int) -> dict[str, object]:
 def prefill_decode() -> dict[str, object]:
     """Count operations and bytes of a layer for one token and for a prompt; compare with a GPU's ridge."""
     gpu, width = measure.GPUS["H100 SXM"], 8192
-    ridge = gpu.flop_per_s["bf16"] / gpu.bytes_per_s
+    ridge = gpu.ridge_point("bf16")
 
     def intensity(tokens: int, weight_bytes: float = 2) -> float:
         """Return operations per byte of a product of ``tokens`` rows with a square matrix of weights."""
@@ -111,6 +111,7 @@ def prefill_decode() -> dict[str, object]:
     assert 0.9 < intensity(1) <= 1
     assert intensity(4096) > 3 * ridge
     enough = next(tokens for tokens in range(1, 10_000) if intensity(tokens) >= ridge)
+    assert math.isclose(enough, ridge, rel_tol=0.1)  # but for inputs and outputs, as many tokens as the ridge
 
     def seconds(tokens: int, weight_bytes: float, rate: float) -> float:
         """Return what the slower of arithmetic and memory takes."""
@@ -170,7 +171,6 @@ def prefill_decode() -> dict[str, object]:
         "decode": f"{intensity(1):.0f}",
         "prompt": f"{intensity(4096):,.0f}",
         "ridge": f"{ridge:.0f}",
-        "enough": enough,
     }
 
 
@@ -186,11 +186,12 @@ def speculative() -> dict[str, object]:
     def draft_of(weight: Tensor) -> Tensor:
         return F.linear(hidden, weight).softmax(1).double()
 
-    def outcome(draft: Tensor) -> tuple[Tensor, Tensor]:
-        """Return how often a guess is kept, and the distribution of what comes out."""
-        keep = (target / draft).clamp(max=1)
+    def outcome(draft: Tensor, told: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return how often a guess is kept, and what comes out; ``told`` is the draft in the rule."""
+        told = draft if told is None else told
+        keep = (target / told).clamp(max=1)
         kept = (draft * keep).sum(1, keepdim=True)
-        lacking = (target - draft).clamp(min=0)
+        lacking = (target - told).clamp(min=0)
         return kept[:, 0], draft * keep + (1 - kept) * lacking / lacking.sum(1, keepdim=True)
 
     codes, scales = quantise(weight, 32)
@@ -204,6 +205,9 @@ def speculative() -> dict[str, object]:
     accepted, four_bits = shares
     assert four_bits > accepted
     draft = draft_of(drafts[0])
+    sharper = (2 * draft.log()).softmax(1)  # drawn at half the temperature, and told as if it were not
+    assert (outcome(sharper, draft)[1] - target).abs().sum(1).mean() > 0.1
+    torch.testing.assert_close(outcome(sharper)[1], target)
     kept = (draft * (target / draft).clamp(max=1)).sum(1, keepdim=True)
     naive = (
         torch.minimum(draft, target) + (1 - kept) * target
@@ -220,6 +224,12 @@ def speculative() -> dict[str, object]:
     assert (
         several.gather(1, one.argmax(1)[:, None])[:, 0] < one.max(1).values
     ).any()  # a rival as likely wins
+    pairs = (
+        [_split_product(rows.to(dtype), large.to(dtype), parts, rounded=False) for parts in (8, 1)]
+        for dtype in (torch.float32, _BF16)
+    )
+    in_fp32, in_bf16 = ((a != b).float().mean() for a, b in pairs)
+    assert in_bf16 < 0.05 < 0.5 < in_fp32  # by order alone: what is then rounded to bf16, and what is not
     return {
         "naive": f"{off:.0%}",
         "accepted": f"{accepted:.0%}",
@@ -244,7 +254,10 @@ def temperature_zero() -> dict[str, object]:
     assert 0.1 < differ < 0.9
     in_fp32 = (first != _split_product(hidden, weight, 8, rounded=False)).float().mean().item()
     kept = (other != _split_product(hidden, weight, 8, rounded=False)).float().mean().item()
-    assert kept < 0.05 < in_fp32  # in one product it is the rounding of partial sums, not their order
+    assert kept < 0.05 < in_fp32  # rounded to bf16, it is the rounding of partial sums and not their order
+    by_order = [_split_product(hidden.float(), weight.float(), parts, rounded=False) for parts in (1, 8)]
+    order = (by_order[0] != by_order[1]).float().mean().item()
+    assert order > 0.5 > 10 * kept  # in fp32 their order, too
     assert not torch.equal(other, _split_product(hidden, weight, 2))  # two GPUs, each with half of each sum
     # The same through a stack: norm, product, residual, all in bf16 but for the sums, in another order alone
     layers, width = 24, 512
@@ -272,7 +285,16 @@ def temperature_zero() -> dict[str, object]:
         torch.manual_seed(seed)
         chosen.append(first.argmax(1))
     assert all(torch.equal(each, winner) for each in chosen)
+    # Top-p adds up falling probabilities
+    falling = (1.5 * torch.randn(10_000)).softmax(0).sort(descending=True).values
+    total, counted = torch.zeros((), dtype=_BF16), 0
+    for each in falling.bfloat16():
+        counted += bool(total + each != total)
+        total = total + each
+    assert total < 0.5 < 0.99 < falling.cumsum(0)[-1]
+    assert counted < len(falling) - 5000
     return {
+        "order": f"{order:.0%}",
         "layers": layers,
         "deep": f"{order_alone[1]:.0%}",
     }
@@ -341,7 +363,14 @@ def trainer_engine() -> dict[str, object]:
     mean = (logarithms.mean().abs() / logarithms.std()).item()
     kl = ((-logarithms).exp() - 1 + logarithms).mean()  # never negative, so that nothing cancels in its mean
     assert mean < 0.1 < 1 < logarithms.abs().max() / logarithms.std()
-    assert math.isclose(kl, logarithms.square().mean() / 2, rel_tol=0.1)
+    assert math.isclose(kl, logarithms.square().mean() / 2, rel_tol=0.1)  # of rounding alone, and above zero
+    small = logarithms / 100
+    exactly = small.double().expm1() - small.double()
+    cancelled, kept = (
+        (each - exactly).abs().mean() / exactly.mean()
+        for each in (small.exp() - 1 - small, small.expm1() - small)
+    )
+    assert cancelled > 0.5 > 0.01 > kept
     # A gradient from draws of another policy is that of another mean
     logits = torch.tensor([1.0, 0.3, -0.5, -2.0], dtype=torch.float64, requires_grad=True)
     drawn_from = (logits.detach() + torch.tensor([0.3, -0.2, 0.3, -1.0])).softmax(0)
@@ -378,6 +407,14 @@ def trainer_engine() -> dict[str, object]:
     assert slope(now.detach() + 0.3) > 0.7  # moved down
     whole, product = (now - by_engine).exp(), (now - old).exp() * (old - by_engine).exp()
     assert torch.isclose(whole, product)
+    # One kernel and dtype on both sides, and an engine whose weights are a step of SGD older
+    inputs, weights = torch.randn(64, 256), torch.randn(50, 256) / 16
+    of_trainer, of_engine = (
+        F.linear(inputs, each).log_softmax(1)[:, 0]
+        for each in (weights, weights + 0.01 * torch.randn(50, 256))
+    )
+    assert torch.equal(of_trainer, F.linear(inputs, weights).log_softmax(1)[:, 0])
+    assert (of_trainer - of_engine).std() > 0.05  # its age is all that this ratio shows
     # Masters and the engine's copy in FP8, with a scale for each row
     master, step, amax = torch.randn(64, 256), 1e-3, torch.finfo(torch.float8_e4m3fn).max
 
@@ -584,7 +621,29 @@ def online_softmax() -> dict[str, object]:
         sum((parts[i].float() for i in order), torch.zeros(64, 32)) for order in ((0, 1, 2, 3), (3, 1, 2, 0))
     ]
     assert not torch.equal(*orders)  # what comes first is left to atomics
+    # A recurrent state: its decay, its sum, and decays between tokens from cumulative sums of logarithms
+    decay = 0.999
+    state, exact_state = torch.zeros((), dtype=_BF16), 0.0
+    for _ in range(2000):
+        state, exact_state = (decay * state.float() + 1).bfloat16(), decay * exact_state + 1
+    assert state < 0.5 * exact_state
+    assert torch.tensor(decay).bfloat16() == 1
+    logarithms = -0.05 * torch.rand(256, 64)  # of a chunk, in 64 heads
+
+    def between(dtype: torch.dtype, apart: int = 16) -> Tensor:
+        sums = [torch.zeros(64, dtype=dtype)]
+        for each in logarithms.to(dtype):
+            sums.append(sums[-1] + each)
+        summed = torch.stack(sums).double()
+        return (summed[apart:] - summed[:-apart]).exp()
+
+    decay_off, in_fp32 = (
+        (between(dtype) / between(torch.float64) - 1).abs().mean().item() for dtype in (_BF16, torch.float32)
+    )
+    assert decay_off > 0.01 > 1e-4 > in_fp32
     return {
+        "decay": decay,
+        "decay_off": f"{decay_off:.0%}",
         "least": f"{least:.4f}",
         "zeros": f"{plain.double().mean().item():.0%}",
         "mass": f"{lost:.0%}",
@@ -870,6 +929,28 @@ def int4_groups() -> dict[str, object]:
     assert trained < 0.8 * nearest
     assert 10 * output_error(rounded(layer, 8)) < trained  # with eight bits there is nothing to win
     assert (rounded(master) - layer).norm() > (rounded(layer) - layer).norm()  # the weight is no nearer
+    # GPTQ: column by column, each error moved into the columns that follow
+    hessian = inputs.T @ inputs
+    hessian += 0.01 * hessian.diag().mean() * torch.eye(32)
+    factor, rest = torch.linalg.cholesky(torch.linalg.inv(hessian), upper=True), layer.clone()
+    for column in range(32):
+        error = rest[:, column] - rounded(rest)[:, column]
+        rest[:, column] -= error
+        rest[:, column + 1 :] -= torch.outer(error / factor[column, column], factor[column, column + 1 :])
+    gptq = output_error(rest)
+    assert torch.allclose(rest, rounded(rest), atol=1e-6)
+    assert gptq < 0.7 * nearest
+    assert (rest - layer).norm() > (rounded(layer) - layer).norm()  # nor is it here
+    # AWQ: the weights of a loud input up before they are rounded, and the input down
+    loud, factors = inputs * torch.where(torch.arange(32) == 3, 30.0, 1.0), torch.ones(32)
+
+    def scaled(factor: float) -> float:
+        factors[3] = factor
+        scale = (layer * factors).abs().amax(1, keepdim=True) / 3
+        codes = (layer * factors / scale).round()
+        return ((loud / factors) @ (codes * scale).T - loud @ layer.T).norm().item()
+
+    assert scaled(0.5) > scaled(1) > 1.5 * scaled(2)
     # How many questions show a loss, at 5 % and with a power of 80 %: answered by both models, or by one each
     flips, loss, right, sigmas = 0.06, 0.01, 0.7, 1.96 + 0.84
     paired = sigmas**2 * (flips - loss**2) / loss**2
@@ -909,6 +990,7 @@ def int4_groups() -> dict[str, object]:
         "qat_bits": qat_bits,
         "nearest": f"{nearest:.0%}",
         "trained": f"{trained:.0%}",
+        "gptq": f"{gptq:.0%}",
     }
 
 
@@ -954,6 +1036,24 @@ def w4_or_w8() -> dict[str, object]:
     plain, smooth = error(x, weight), error(x / move, weight * move)
     assert plain > 4 * smooth
     assert torch.allclose((x / move) @ (weight * move).T, x @ weight.T, rtol=1e-3, atol=1e-3)
+    # INT8 and E4M3 with a scale per token, by the error of all other channels
+    plain_ones, others = torch.randn(512, 256), torch.arange(256) != 3
+
+    def coarse(x: Tensor) -> list[float]:
+        largest = x.abs().amax(1, keepdim=True)
+        integers, floats = (
+            (x / largest * 127).round() / 127,
+            (x / largest * 448).to(torch.float8_e4m3fn).float() / 448,
+        )
+        back = [(each * largest - x)[:, others].norm().item() for each in (integers, floats)]
+        return [each / x[:, others].norm().item() for each in back]
+
+    for loud, finer in ((plain_ones, 0), (x, 1)):
+        assert coarse(loud)[finer] < coarse(loud)[1 - finer] / 3
+    codes = torch.randint(-127, 128, (2, 8192), dtype=torch.int32)
+    codes[:, 0] = 127
+    assert (codes[0] * codes[1]).sum(dtype=torch.int32) == (codes[0].double() * codes[1].double()).sum()
+    assert 127**2 * 100_000 < 2**31  # so many terms at least are exact
     hadamard = torch.ones(1, 1)
     while len(hadamard) < 256:
         hadamard = torch.cat([torch.cat([hadamard, hadamard], 1), torch.cat([hadamard, -hadamard], 1)])

@@ -337,9 +337,9 @@ def fit() -> dict[str, object]:
         "billions": 7,
         "ranks": 8,
         "ddp": f"{held('ddp'):.0f}",
-        "zero1": f"{held('zero1'):.0f}",
-        "zero2": f"{held('zero2'):.0f}",
-        "zero3": f"{held('zero3'):.0f}",
+        "zero1": f"{held('zero1'):g}",
+        "zero2": f"{held('zero2'):g}",
+        "zero3": f"{held('zero3'):g}",
     }
 
 
