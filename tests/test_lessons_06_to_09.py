@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 from pathlib import Path
@@ -199,6 +200,8 @@ def test_what_transformers_shards_while_it_loads_has_the_file_s_dtype_and_is_tra
         assert "`distributed_config`" in text(lesson, cell)
     assert "`DistributedConfig(fsdp_mixed_precision=True)`, by default no policy" in text("08", "spelling")
     assert "shards that from_pretrained makes" in HALF_WEIGHTS.cause
+    assert "bf16" not in inspect.signature(transformers.Trainer).parameters
+    assert "TrainingArguments(bf16=True)" in HALF_WEIGHTS.cause
 
 
 def test_the_lessons_count_minilm_alike():
