@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 from pathlib import Path
@@ -10,10 +11,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from amp_lessons import autocast, clinic, measure
+from amp_lessons import autocast, clinic, measure, pretrained
+from amp_lessons.clinic.causes import HALF_WEIGHTS
 from amp_lessons.parallel.traffic import fake_group
 from tests.stored_lessons import cells, printed, text
 from tests.test_packaging import ROOT
@@ -166,6 +169,53 @@ def test_accelerate_casts_what_is_trained_up_to_fp32_before_it_shards():
         assert re.search(r"1\.15 casts what is trained up to fp32 before it shards", said)
 
 
+def test_what_transformers_shards_while_it_loads_has_the_file_s_dtype_and_is_trained_in_it(tmp_path):
+    transformers = pytest.importorskip("transformers", minversion="5.23")
+    accelerate = pytest.importorskip("accelerate", minversion="1.15")
+    from transformers.distributed import DistributedConfig
+
+    assert not DistributedConfig().fsdp_mixed_precision
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = transformers.LlamaConfig(vocab_size=32, **sizes)
+    transformers.LlamaForCausalLM(config).bfloat16().save_pretrained(tmp_path / "file")
+    asked = transformers.TrainingArguments(
+        str(tmp_path / "run"), bf16=True, max_steps=1, use_cpu=True, report_to=[], disable_tqdm=True,
+        logging_strategy="no", save_strategy="no",
+    )  # fmt: skip
+    rows = [{"input_ids": torch.full((4,), n), "labels": torch.full((4,), n)} for n in range(8)]
+    try:
+        with fake_group(2):
+            for options, dtype in (({}, torch.bfloat16), ({"dtype": torch.float32}, torch.float32)):
+                sharding = DistributedConfig(fsdp_size=2, fsdp_mixed_precision=True)
+                load = transformers.LlamaForCausalLM.from_pretrained
+                model = load(tmp_path / "file", distributed_config=sharding, **options)
+                trainer = transformers.Trainer(model, asked, train_dataset=rows)
+                trainer.train()
+                state = [v for each in trainer.optimizer.state.values() for v in each.values() if v.dim()]
+                assert {each.dtype for each in (*model.parameters(), *state)} == {dtype}
+                assert all(isinstance(each, DTensor) for each in model.parameters())
+    finally:
+        accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
+    for lesson, cell in {"07": "load-why", "08": "masters-why"}.items():
+        assert "`distributed_config`" in text(lesson, cell)
+    assert "`DistributedConfig(fsdp_mixed_precision=True)`, by default no policy" in text("08", "spelling")
+    assert "shards that from_pretrained makes" in HALF_WEIGHTS.cause
+    assert "bf16" not in inspect.signature(transformers.Trainer).parameters
+    assert "TrainingArguments(bf16=True)" in HALF_WEIGHTS.cause
+
+
+def test_the_lessons_count_minilm_alike():
+    if pretrained.missing():
+        pytest.skip("the extra pretrained is not installed")
+    millions = sum(each.numel() for each in pretrained.minilm().parameters()) / 1e6
+    for lesson in ("07", "09"):
+        said = re.findall(
+            r"(2\d(?:\.\d)?) million (?:weights|parameters)",
+            "".join(text(lesson, each) for each in cells(lesson)),
+        )
+        assert set(said) == {f"{millions:.1f}"}
+
+
 def test_what_a_vae_computes_in_fp32_is_cast_to_inf_by_the_next_linear_layer():
     ends = {2 * math.log(65504): 22.2, math.log(65504): 11.1}
     for computed, said in ends.items():
@@ -299,3 +349,32 @@ def test_the_filter_of_the_choice_leaves_a_head_out_wherever_it_stands():
     wide = torch.nn.Linear(4096, 128 * 256, bias=False, device="meta")
     names = ("lm_head", "model.head", "layers.0.mlp")
     assert [found["large"](wide, name) for name in names] == [False, False, True]
+
+
+def published() -> dict[str, tuple[float, str]]:
+    """Speed and memory of each run of the lesson's table, by run and hardware; of like ones the first."""
+    rows, found = text("09", "published").splitlines(), {}
+    hardware = ""
+    for run, where, speed, memory in (
+        map(str.strip, row.strip("|").split("|")) for row in rows if re.match(r"\| [^r-]", row)
+    ):
+        hardware = where.split(",")[0] if where != "the same" else hardware
+        found.setdefault(f"{run}, {hardware}", (speed, memory))
+    return found
+
+
+def test_the_choice_tells_published_speeds_beside_the_recipe_that_they_are_of():
+    runs = published()
+    of = {
+        "Hopper": (
+            "Llama3-8B, tensorwise, weights gathered in FP8, 8 × H100",
+            "the same, rowwise, gathered in bf16, 8 × H100",
+        ),
+        "B200": ("the same, tensorwise FP8, gathered in FP8, 8 × B200", "the same, rowwise FP8, 8 × B200"),
+    }
+    for row, (tensorwise, rowwise) in of.items():
+        (said,) = (each for each in text("09", "choose").splitlines() if each.startswith(f"| {row}"))
+        assert re.search(rf"`rowwise`[^;]* ?{runs[rowwise][0]}", said)
+        assert re.search(rf"`tensorwise`[^;]*{runs[tensorwise][0]}", said)
+    before, after = map(float, re.findall(r"[\d.]+", runs["the same, MXFP8, Blackwell"][1]))
+    assert f"takes {after - before:.0f} GiB *more*" in text("09", "memory-why")

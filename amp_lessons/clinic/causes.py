@@ -183,8 +183,9 @@ GROWS = End(
 # --- ends: nothing is learned
 HALF_WEIGHTS = End(
     "The weights are 16-bit, and steps smaller than half their spacing are rounded away. Somebody cast them, "
-    "or they loaded so: transformers 5 keeps the dtype of the file, and Trainer(bf16=True) leaves it. (Not "
-    "under DeepSpeed: the module prints bf16, and the optimizer holds fp32 masters.)",
+    "or they loaded so: transformers 5 keeps the dtype of the file, and TrainingArguments(bf16=True) leaves "
+    "it, also in shards that from_pretrained makes. (Not under DeepSpeed: the module prints bf16, and the "
+    "optimizer holds fp32 masters, unless you asked for bf16 ones.)",
     "Load with dtype=torch.float32, and leave out half() and bfloat16(): autocast, or FSDP2's param_dtype, "
     "casts what an operation needs. Or use stochastic rounding.",
     "07",
@@ -193,9 +194,10 @@ HALF_WEIGHTS = End(
     + "print({name: layer.lost_update_fraction for name, layer in seen.layers.items()})",
 )
 HALF_STATE = End(
-    "The optimizer's state is 16-bit, as it is for 16-bit weights. At β₂ = 0.999 Adam's mean square takes a "
-    "thousandth of each square, which bf16 rounds away where the average is half as large, or a quarter if "
-    "Adam is fused, as Trainer's is: it cannot rise, and steps stay too long.",
+    "The optimizer's state is 16-bit, as it is for 16-bit weights. (Not under DeepSpeed, unless you asked "
+    "for it.) At β₂ = 0.999 Adam's mean square takes a thousandth of each square, which bf16 rounds away "
+    "from a quarter to a half of the square on, from a fifth to a third if Adam is fused, as Trainer's is: "
+    "it cannot rise, and steps stay too long.",
     "Keep fp32 weights, and with them fp32 state, under autocast; or β₂ = 0.95, at which bf16 follows.",
     "07",
     "print({p.dtype for p in model.parameters()})\n"
@@ -272,7 +274,7 @@ TOO_COARSE = End(
     "Numbers in 16 bits are too coarse somewhere: logits of the attention or of the head that have grown, a "
     "difference of near equals, a long sum written by hand.",
     "Find the module whose gradient is furthest off, and compute that line in fp32; for logits a z-loss, or "
-    "norms of queries and keys.",
+    "norms of queries and keys. (Run the cell without fully_shard: its policy casts on both sides.)",
     "06",
     "had = {}\n"
     "for each in (None, dtype):\n"

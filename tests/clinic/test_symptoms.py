@@ -17,6 +17,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from amp_lessons import autocast, models, parallel
 from amp_lessons.clinic import causes, symptoms
+from tests.stored_lessons import text
 from tests.test_packaging import ROOT
 
 PATHS = tuple(symptoms.paths())
@@ -201,10 +202,23 @@ def test_a_fused_adam_keeps_fp16_weights_finite_and_makes_steps_several_times_to
     assert 4 < moved / right < 6
 
 
-@pytest.mark.parametrize(("fused", "stands_at"), [(False, 0.5), (True, 0.25)])
-def test_a_mean_square_in_bf16_stops_halfway_and_at_a_quarter_where_adam_is_fused(fused, stands_at):
-    for steps in (2000, 4000):
-        assert after_adam(torch.bfloat16, fused, 1.0, steps)[1] == pytest.approx(stands_at, rel=0.02)
+@pytest.mark.parametrize(("fused", "least", "most"), [(False, 1 / 4, 1 / 2), (True, 1 / 5, 1 / 3)])
+def test_in_which_part_of_the_square_a_mean_square_in_bf16_stops_hangs_on_the_gradient(fused, least, most):
+    weight = torch.nn.Parameter(torch.ones(400).bfloat16())
+    weight.grad = torch.linspace(1, 4, 400).bfloat16()  # squares of four binades
+    adam = torch.optim.Adam([weight], lr=0.0, fused=fused)
+    for _ in range(2000):
+        adam.step()
+    square = adam.state[weight]["exp_avg_sq"].clone()
+    for _ in range(500):
+        adam.step()
+    assert torch.equal(adam.state[weight]["exp_avg_sq"], square), "it has stopped"
+    parts = square.double() / weight.grad.double() ** 2
+    assert parts.min().item() == pytest.approx(least, rel=0.05)
+    assert parts.max().item() == pytest.approx(most, rel=0.05)
+    words = {1 / 4: "a quarter", 1 / 2: "half", 1 / 5: "a fifth", 1 / 3: "a third"}
+    for said in (causes.HALF_STATE.cause, text("07", "decay-why")):
+        assert re.search(f"{words[least]} to (a )?{words[most]}", said)
 
 
 @pytest.mark.parametrize("kind", ["whole", "chunked", "class weights of zero"])
@@ -463,6 +477,24 @@ def test_what_is_too_coarse_in_16_bits_is_named_first():
     with contextlib.redirect_stdout(said):
         exec(causes.TOO_COARSE.code, script)
     assert said.getvalue().split("'")[1] == "second.weight"
+
+
+def _what_is_too_coarse(fsdp2):
+    """How far the cell says that gradients are off, on this rank."""
+    said, script = io.StringIO(), without_a_scaler()
+    script["model"] = models.seeded(_AddsALargeNumber, 0)
+    if fsdp2:
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        fully_shard(script["model"], mesh=mesh, mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32))
+    with contextlib.redirect_stdout(said):
+        exec(causes.TOO_COARSE.code, script)
+    return float(said.getvalue().split("(")[1].split(",")[0])
+
+
+def test_under_fsdp2_the_comparison_with_fp32_has_none_so_the_cure_says_where_to_make_it():
+    whole, sharded = (parallel.run(_what_is_too_coarse, 2, fsdp2)[0] for fsdp2 in (False, True))
+    assert sharded < 0.05 < 0.3 < whole, "the policy casts on both sides"
+    assert "without fully_shard" in causes.TOO_COARSE.cure
 
 
 def test_nan_asks_for_the_dtype_first():

@@ -212,7 +212,7 @@ TRAINERS = (
         meaning="Transformers has renamed an argument. It still does the same: it says the format in which "
         "the weights are loaded, and nothing of autocast.",
         cure="Write `from_pretrained(..., dtype=torch.bfloat16)`. To train in mixed precision say "
-        "`dtype=torch.float32`, and `bf16=True` to the `Trainer`: weights loaded in 16 bits are trained in "
+        "`dtype=torch.float32`, and `TrainingArguments(bf16=True)`: weights loaded in 16 bits are trained in "
         "16 bits.",
         lesson="07",
         source="transformers/configuration_utils.py",

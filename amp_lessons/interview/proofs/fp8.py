@@ -287,6 +287,15 @@ def block_formats() -> dict[str, object]:
     assert extras("mxfp8") == (False, False)
     assert BLOCK_FORMATS["nvfp4"].has_tensor_scale  # for E4M3's range is short
     assert _E4M3.max / _E4M3.smallest_normal < 2**15
+    stored = torch.zeros(8, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)  # a shape of bytes, not of codes
+    assert stored.nbytes == stored.numel() == 8
+    assert 2 * FORMATS["fp4_e2m1"].bits == 8
+    for compute in (torch.add, torch.mul):
+        try:
+            compute(stored, stored)
+        except (NotImplementedError, RuntimeError):
+            continue
+        raise AssertionError(compute)
     plain, inputs = nn.Sequential(nn.Linear(256, 256, bias=False)), torch.randn(64, 256)
 
     def off(recipe: fp8.Recipe) -> float:
@@ -301,6 +310,7 @@ def block_formats() -> dict[str, object]:
     assert not recipe.output.left.stochastic  # as gradients are
     return {
         "forward_off": f"{forward_off:.0%}",
+        "packed": 2,
         "mx_block": 32,
         "nv_block": 16,
         "mxfp8_bits": f"{found['mxfp8_e4m3'].bits_per_element:.2f}",

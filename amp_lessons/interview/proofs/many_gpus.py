@@ -362,11 +362,42 @@ def fsdp_policy() -> dict[str, object]:
         parallel.communication(Whole(), torch.randn(4, 64), 8, block_sharded)
         cast = torch.bfloat16 if each is policy else torch.float32
         assert arrived[:2] == [cast, torch.int64]
+    # A residual stream: in which dtype it is, and what becomes there of many small additions
+    stream: list[torch.dtype] = []
+
+    class Deep(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = nn.Embedding(4, 8)
+            self.blocks = nn.ModuleList(nn.Linear(8, 8) for _ in range(64))
+            nn.init.ones_(self.embedding.weight)
+            for block in self.blocks:
+                nn.init.zeros_(block.weight)  # type: ignore[arg-type]
+                nn.init.constant_(block.bias, 2**-9)  # type: ignore[arg-type]
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            x: torch.Tensor = self.embedding(tokens)
+            for block in self.blocks:
+                x = x + block(x)
+                stream.append(x.dtype)
+            return x
+
+    tokens = torch.arange(4)
+    with torch.autocast("cpu", torch.bfloat16):
+        promoted = Deep()(tokens)
+    assert set(stream) == {torch.float32}
+    assert (promoted == 1 + 64 * 2**-9).all()
+    stream.clear()
+    assert (Deep().bfloat16()(tokens) == 1).all()  # not one of them is left
+    parallel.communication(Deep(), tokens, 8, sharded)
+    assert set(stream) == {torch.bfloat16}
     param = importlib.import_module("torch.distributed.fsdp._fully_shard._fsdp_param").FSDPParam
     assert ".to(self.reduce_dtype)" in inspect.getsource(param.to_accumulated_grad_if_needed)
     billions = 7
     return {
         "norm": "bf16",
+        "stream": "bf16",
+        "promoted": "fp32",
         "gathered": "bf16",
         "reduced": "fp32",
         "ranks": 8,

@@ -51,6 +51,11 @@ def bf16_checkpoint() -> dict[str, object]:
         with torch.autocast("cpu", enabled=False):
             hidden = up(inputs)
         assert hidden.isfinite().all()  # an island
+        first = nn.Linear(64, 64, bias=False)(inputs)  # what stays in fp16, as a UNet before its VAE
+        assert first.dtype == torch.float16
+        assert (first.isfinite().all(), up(first).isfinite().all()) == (True, False)
+        with torch.autocast("cpu", enabled=False):
+            assert up(first.float()).isfinite().all()
         smaller, larger = up.weight / 1024, down.weight * 1024  # of powers of two
         rescaled = F.linear(F.linear(inputs, smaller).relu(), larger)
         assert rescaled.isfinite().all()
@@ -334,6 +339,12 @@ def outliers() -> dict[str, object]:
     assert abs(error8 / error8_plain - 1) < 0.1  # hardly minds
     step = activations.abs().max() / 127
     assert error((activations / step).round() * step, activations) > 10 * error8  # integers do
+    # A head that has nothing to say: its softmax adds up to one, unless there is a sink or a gate
+    scores, values = torch.full((4, 16), -20.0), 1 + torch.rand(16, 8)
+    assert (scores.softmax(-1) @ values >= 1).all()
+    sink = torch.cat([torch.zeros(4, 1), scores], 1).softmax(-1)[:, 1:]
+    for quiet in (sink @ values, torch.sigmoid(torch.tensor(-20.0)) * (scores.softmax(-1) @ values)):
+        assert quiet.max() < 1e-6
     half = torch.equal(activations.half()[:, ordinary], plain.half()[:, ordinary])
     assert half  # no shared scale at all
     rotation = fp8.hadamard(512)
