@@ -178,7 +178,7 @@ def subnormals() -> dict[str, object]:
         return (gradients[(gradients * scale).abs() < fp16.smallest_normal].norm() / gradients.norm()).item()
 
     assert (gradients.abs() < fp16.smallest_normal).float().mean() > 0.7
-    assert of_the_norm(scale) < 1e-4 < 10 * of_the_norm(1.0)
+    assert of_the_norm(scale) < 1e-6 < 1e-2 < of_the_norm(1.0)
     assert (gradients * scale * spikes).half().isfinite().all()
     return {
         "normal": f"{fp16.smallest_normal:.1e}",

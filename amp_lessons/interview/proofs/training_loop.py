@@ -72,7 +72,8 @@ def half_weights() -> dict[str, object]:
         with torch.autocast("cpu", torch.float16):
             scaler.scale(model(torch.ones(2, 4)).float().mean()).backward()
         try:
-            _ = unscale and scaler.unscale_(optimizer)
+            if unscale:
+                scaler.unscale_(optimizer)
             scaler.step(optimizer)
         except ValueError as error:
             return str(error)
