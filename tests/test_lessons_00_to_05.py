@@ -8,7 +8,14 @@ from itertools import cycle, islice
 
 import pytest
 import torch
-from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, l1_loss, mse_loss, rms_norm
+from torch.nn.functional import (
+    binary_cross_entropy_with_logits,
+    cross_entropy,
+    l1_loss,
+    mse_loss,
+    rms_norm,
+    scaled_dot_product_attention,
+)
 
 from amp_lessons import autocast, bench, data, measure, models, scaling
 from amp_lessons.measure import Difference
@@ -175,6 +182,51 @@ def test_since_2_12_rms_norm_returns_fp32_by_cudas_rules_and_keeps_twice_the_byt
     assert (result.dtype, kept[hidden.shape]) == (torch.float32, torch.float32)
     assert rms_norm(hidden, (256,)).dtype == torch.float16
     assert "[computed] torch.nn.RMSNorm returns torch.float16" in said_on_the_h200("02"), "in 2.11"
+
+
+def test_of_normed_queries_pytorchs_attention_casts_what_rms_norm_left_in_fp32():
+    """An attention from outside casts nothing: it refuses the fp32, which the lesson cites."""
+    with autocast.region("cuda", torch.float16):
+        queries = torch.randn(1, 2, 4, 8).half()
+        normed = rms_norm(queries.float(), (8,))
+        attended = scaled_dot_product_attention(normed, normed, queries)
+    assert (normed.dtype, attended.dtype) == (torch.float32, torch.float16)
+    assert "issues/14104" in text("02", "rms-why")
+
+
+def test_an_island_keeps_a_recurrent_layer_in_fp32_which_cudas_rules_put_into_fp16():
+    layer, inputs = torch.nn.LSTM(8, 8), torch.randn(5, 4, 8)
+    with autocast.region("cuda", torch.bfloat16):
+        alone = layer(inputs)[0]
+        with torch.autocast("cpu", enabled=False):
+            inside = layer(inputs.float())[0]
+    assert (alone.dtype, inside.dtype) == (torch.float16, torch.float32)
+
+
+def used_gradient(true: float, limit: float, moved: float) -> float:
+    """What DeepSpeed makes of a gradient, where the scale ``moved`` since backward; a limit of 0 is none."""
+    scale = 1024.0
+    gradient, scale_now = scale * true, moved * scale
+    clip = max(1.0, (gradient / scale_now + 1e-6) / limit) if limit else 1.0
+    return gradient / (clip * scale_now)
+
+
+def test_a_scale_moved_too_early_halves_one_gradient_unless_clipping_binds_and_adam_hides_most_of_it():
+    assert used_gradient(3.0, 0.0, 2) == 1.5
+    assert used_gradient(0.5, 1.0, 2) == 0.25
+    assert used_gradient(3.0, 1.0, 2) == pytest.approx(used_gradient(3.0, 1.0, 1), rel=1e-5)
+    moved = {}
+    for optimizer_class in (torch.optim.SGD, torch.optim.Adam):
+        for last in (1.0, 0.5):
+            weight = torch.nn.Parameter(torch.zeros(()))
+            optimizer = optimizer_class([weight], lr=1e-3)
+            for gradient in [1.0] * 1000 + [last]:
+                before = weight.item()
+                weight.grad = torch.full_like(weight, gradient)
+                optimizer.step()
+            moved[optimizer_class, last] = before - weight.item()
+    for optimizer_class, left in ((torch.optim.SGD, 0.5), (torch.optim.Adam, 0.95)):
+        assert moved[optimizer_class, 0.5] / moved[optimizer_class, 1.0] == pytest.approx(left, abs=0.005)
 
 
 @pytest.mark.parametrize(

@@ -99,8 +99,8 @@ FP16_ADAM = End(
     "The weights are fp16, and Adam computes in their dtype: its eps of 10⁻⁸ is zero there, and so are the "
     "squares of small gradients. It divides by zero, and a step on finite gradients makes inf or NaN. (Fused "
     "it stays finite, but its mean square still becomes zero, and steps several times too long.)",
-    "Keep fp32 weights, with autocast and a scaler. (A scaler refuses the gradients of fp16 weights.) If "
-    "weights must have 16 bits, let it be bf16.",
+    "Keep fp32 weights, with autocast and a scaler. (A scaler refuses the gradients of fp16 weights, unless "
+    "a fused optimizer unscales them.) If weights must have 16 bits, let it be bf16.",
     "07",
     "print({p.dtype for p in model.parameters()})\n"
     "p = torch.nn.Parameter(torch.ones(1).half())\n"
@@ -229,7 +229,7 @@ CLIPPED = End(
 )
 NOT_STEPPED = End(
     "It is not the precision: bf16 has the exponents of fp32, so gradients do not vanish, and fp32 weights "
-    "take small steps. (An LSTM on CUDA is another matter: autocast runs it in fp16.)",
+    "take small steps. (An LSTM on CUDA is another matter: autocast runs it in fp16; keep it in fp32.)",
     "Look whether the optimizer was given these parameters, whether they have gradients, and what the "
     "rate is.",
     "04",

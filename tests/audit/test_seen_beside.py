@@ -303,3 +303,15 @@ def test_amp_that_accelerate_was_asked_for_and_that_is_not_done_is_named(before,
             loss.backward()
             optimizer.step()
     assert codes(seen.report) == (set() if before or autocast else {"no_autocast"})
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_an_eps_vanishes_in_fp16_weights_unless_the_optimizer_is_fused_and_adds_it_in_fp32(fused):
+    with audit.watch(every=1) as seen:
+        weight = nn.Parameter(torch.ones(2, dtype=torch.float16))
+        optimizer = torch.optim.Adam([weight], fused=fused)
+        (weight * torch.tensor([1e-3, 0.0])).sum().backward()
+        optimizer.step()
+    assert ("eps_vanishes" in codes(seen.report)) != fused
+    assert bool(weight.isfinite().all()) == fused
+    assert "half_parameters" in codes(seen.report)

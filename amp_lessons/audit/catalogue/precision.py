@@ -85,9 +85,9 @@ def step_in_autocast(half: str) -> Worded:
 @mistake("the parameters themselves are in 16 bits", lesson="01", costs="rounded")
 def half_parameters(which: str = "the model's parameters were converted to", scaler: bool = True) -> Worded:
     """Report parameters that are in 16 bits themselves; ``which`` ends in a verb, a ``scaler`` may be on."""
-    refused = ", and the scaler refuses their gradients" if scaler else ""
+    kept_out = ", and the scaler refuses their gradients unless a fused optimizer unscales them"
     return (
-        f"{which} a 16-bit dtype: small updates to them are rounded away{refused}",
+        f"{which} a 16-bit dtype: small updates to them are rounded away{kept_out if scaler else ''}",
         "leave the parameters in fp32; autocast casts what an operation needs",
     )
 

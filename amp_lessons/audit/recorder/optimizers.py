@@ -305,9 +305,12 @@ def _decay_of_halves(optimizer: torch.optim.Optimizer) -> float | None:
 
 
 def _vanishing_eps(optimizer: torch.optim.Optimizer) -> tuple[float, torch.dtype] | None:
-    """Return an eps and the dtype of the weights in which it is 0, None where there is none."""
+    """Return an eps and the dtype of the weights in which it is 0, None where there is none.
+
+    A fused optimizer adds it in fp32.
+    """
     for group in optimizer.param_groups:
-        eps = group.get("eps")
+        eps = None if group.get("fused") else group.get("eps")
         for dtype in {p.dtype for p in group["params"]} & _HALVES:
             if eps and float(torch.tensor(eps, dtype=dtype)) == 0.0:
                 return float(eps), dtype

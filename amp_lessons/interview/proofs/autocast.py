@@ -9,6 +9,7 @@ import math
 import threading
 import warnings
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -472,4 +473,19 @@ def not_eligible() -> dict[str, object]:
         with torch.autocast("cuda", torch.bfloat16):
             found.append((single @ single).dtype)
     assert set(found) == {torch.float32}
-    return {"sixty_four": "fp64", "in_place": "fp32"}
+
+    mask = torch.tensor([True, False, True, False])
+    with torch.autocast("cpu", torch.bfloat16):
+        product, rows = single[mask] @ single, mask.nonzero()[:, 0]
+        assert product.dtype == torch.bfloat16
+        result[:2] = product  # a slice: copy_ casts
+        for fill in (
+            lambda out: out.__setitem__(mask, product),
+            lambda out: out.__setitem__(rows, product),
+            lambda out: out.index_add_(0, rows, product),
+            lambda out: out.scatter_(0, rows[:, None].expand(2, 4), product),
+        ):
+            refusal = _refusal(partial(fill, result))
+            assert "dtype" in refusal or "scalar type" in refusal
+            fill(torch.zeros_like(result, dtype=product.dtype))
+    return {"sixty_four": "fp64", "in_place": "fp32", "product": "bf16"}

@@ -162,17 +162,31 @@ def subnormals() -> dict[str, object]:
 
     fading = [worst_error(2.0**power) for power in range(-14, -24, -1)]
     assert fading == sorted(fading)  # bit by bit, and not at an edge
-    normal, deep = fading[0], fading[-1]
+    normal, at = fading[0], 1e-7
+    around = torch.linspace(0.8 * at, 1.2 * at, 1001)
+    deep = (around.half().float() / around - 1).abs().max().item()
     assert fp16.smallest_normal == 2.0**-14
     assert fp16.smallest_subnormal == 2.0**-24
     assert normal <= 2**-11
-    assert deep > 0.15
+    assert 0.32 < deep < 0.34  # halfway between its two smallest numbers it is a third
+
+    gradients = torch.randn(1_000_000) * torch.randn(1_000_000).mul(2).sub(12).exp()  # 6e-6, widely spread
+    spikes, largest = 8, gradients.abs().max().item()
+    scale = 2.0 ** math.floor(math.log2(fp16.max / (spikes * largest)))
+
+    def of_the_norm(scale: float) -> float:
+        return (gradients[(gradients * scale).abs() < fp16.smallest_normal].norm() / gradients.norm()).item()
+
+    assert (gradients.abs() < fp16.smallest_normal).float().mean() > 0.7
+    assert of_the_norm(scale) < 1e-6 < 1e-2 < of_the_norm(1.0)
+    assert (gradients * scale * spikes).half().isfinite().all()
     return {
         "normal": f"{fp16.smallest_normal:.1e}",
         "last": f"{fp16.smallest_subnormal:.0e}",
         "normal_error": f"{normal:.2%}",
         "deep_error": f"{deep:.0%}",
-        "at": f"{2.0**-23:.0e}",
+        "at": f"{at:.0e}",
+        "largest": f"{fp16.max:.0f}",
     }
 
 
@@ -219,6 +233,9 @@ def _fp32_by_products_of_bf16() -> dict[str, object]:
         float((found.double() - exact).norm() / exact.norm()) for found in (products.sum(0), a @ b, in_tf32)
     )
     assert emulated < 2 * itself < rounded / 100
+    others = a[:, ::2] @ b[::2] + a[:, 1::2] @ b[1::2]  # another GPU: another order of the same sums
+    off_on_both, off_on_one = (formats.relative_error(each, others) for each in (a @ b, in_tf32))
+    assert 0 < off_on_both < off_on_one / 100
     bits = FORMATS["bf16"].mantissa_bits + 1
     assert len(pieces[0]) * bits == FORMATS["fp32"].mantissa_bits + 1
     fraction = 1 + torch.rand(10_000)
@@ -251,6 +268,11 @@ def stagnation() -> dict[str, object]:
         in_one_tensor = torch.ones(steps, dtype=dtype).sum()
         assert in_one_tensor == torch.tensor(float(steps)).to(dtype)  # rounded once: its parts were fp32
 
+    rows, cell = torch.zeros(steps, dtype=torch.long), torch.zeros(1, dtype=torch.bfloat16)
+    cell.index_add_(0, rows, torch.ones(steps, dtype=torch.bfloat16))
+    embedding = nn.Parameter(torch.zeros(1, 1, dtype=torch.bfloat16))
+    nn.functional.embedding(rows, embedding).sum().backward()
+    assert cell == embedding.grad == counted["bf16"]
     average, weight = torch.tensor([1.0, 1.5], dtype=torch.bfloat16)
     for _ in range(1000):
         average = average.lerp(weight, 0.001)
@@ -582,6 +604,12 @@ def cancellation() -> dict[str, object]:
     assert at + 0.001 * (weight - at) == at  # an average of weights
     assert torch.tensor(1.001).bfloat16() - at == 0  # a prediction less its target, or two runs
     assert torch.tensor(1.001) - at > 0.0009
+    metres = 500_000 + 100 * torch.rand(1000)
+    centred_metres = metres - metres.mean()
+    assert metres.bfloat16().unique().numel() == 1 < 0.01 * centred_metres.bfloat16().unique().numel()
+    times = 1_700_000_000 + torch.arange(0, 3600, 60)  # an hour
+    assert times.float().bfloat16().unique().numel() == 1
+    assert times.float().unique().numel() < times.numel() == (times - times[0]).float().unique().numel()
     return {
         "mean": f"{mean:g}",
         "true": f"{true:.2f}",
@@ -592,6 +620,7 @@ def cancellation() -> dict[str, object]:
         "step": f"{step:g}",
         "numerical": f"{numerical:g}",
         "derivative": f"{derivative:g}",
+        "unix_step": f"{FORMATS['fp32'].spacing(times[0].item()):.0f}",
     }
 
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from amp_lessons import measure
+from amp_lessons import autocast, measure
 from amp_lessons.exercises import shelf
 from amp_lessons.formats import BLOCK_FORMATS, FORMATS
 from amp_lessons.material import decoder
@@ -736,6 +736,16 @@ def head_fp32() -> dict[str, object]:
         assert F.linear(hidden.float(), weight.float()).dtype == _BF16  # autocast runs the head in 16 bits
         with torch.autocast("cpu", enabled=False):
             assert F.linear(hidden.float(), weight.float()).dtype == torch.float32
+    # A contrastive loss: similarities of images and captions, by a temperature
+    images, captions = (F.normalize(torch.randn(256, 64) + 3 * torch.randn(64), dim=1) for _ in range(2))
+    similar = images @ captions.T
+
+    def off(temperature: float) -> float:
+        in_bf16 = images.bfloat16() @ captions.bfloat16().T
+        return ((in_bf16.float() - similar) / temperature).abs().max().item()
+
+    assert off(1.0) < 0.005
+    assert off(0.01) > 0.1
     # DPO: sums over texts of 200 tokens, policy and reference from the same model
     of_tokens = -4 * torch.rand(4, 200)
     texts = of_tokens.sum(1)
@@ -867,6 +877,10 @@ def qk_norm() -> dict[str, object]:
     assert torch.allclose(scores(100, True), scores(1, True), rtol=1e-3, atol=1e-3)
     assert scores(100, True).abs().max() <= width**0.5 + 1e-3
     assert scores(200, False).half().isinf().any()  # beyond fp16, and far from it with a norm
+    with autocast.region("cuda", torch.float16):
+        normed = F.rms_norm(x.half(), (128,))
+    listed = "aten::rms_norm" in autocast.policy("cuda")  # in newer versions of PyTorch
+    assert (normed.dtype == torch.float32) == listed
 
     def slope(factor: float, normalise: bool) -> float:
         """Return how much attention answers to its scores: p (1 - p), summed."""

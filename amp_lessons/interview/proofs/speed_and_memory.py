@@ -277,6 +277,19 @@ def amdahl() -> dict[str, object]:
     assert math.isclose(most, 80 / (72 / 8 + 8))
     assert 0.999 * limit < speed_up(0.5, 1e9) < limit
     assert (1 - 0.5) * half > 0.8  # of the new step is what was half of the old one
+
+    weight = nn.Parameter(torch.ones(1000))
+    optimizer = torch.optim.AdamW([weight], fused=True)
+    for _ in range(2):  # the first step makes the moments
+        weight.grad = torch.randn(1000)
+        moments = [each for each in optimizer.state.get(weight, {}).values() if each.numel() == 1000]
+        touched = [weight, weight.grad, *moments]
+        before = [each.detach().clone() for each in touched]
+        optimizer.step()
+    written = [now for now, then in zip(touched, before, strict=True) if not torch.equal(now, then)]
+    assert (len(touched), len(written)) == (4, 3)  # all but the gradient
+    moved = sum(each.itemsize for each in touched + written)
+    assert 20 / moved < _H100.ridge_point("fp32") / 10  # some 20 FLOP: nothing to the bytes
     return {
         "factor": 8,
         "share": "50 %",
@@ -284,6 +297,7 @@ def amdahl() -> dict[str, object]:
         "limit": f"{limit:.0f}",
         "larger": "90 %",
         "most": f"{most:.1f}",
+        "moved": moved,
     }
 
 
@@ -328,7 +342,24 @@ def checkpointing() -> dict[str, object]:
     assert work(model) == 3 * work(model, backward=False)
     more = work(Recomputed(model, 4)) / work(model) - 1
     assert abs(more - 1 / 3) < 0.01
-    return {"share": f"{recomputed / plain:.0%}", "more": f"{more:.0%}"}
+
+    def stored_in(dtype: torch.dtype, layer: nn.Module) -> list[torch.Tensor]:
+        """Return the gradients of input and parameters, where the input is kept in another dtype."""
+
+        def pack(kept: torch.Tensor) -> torch.Tensor:
+            return kept.to(dtype) if kept.data_ptr() == inputs.data_ptr() else kept
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, torch.Tensor.float):
+            output = layer(inputs)
+        return list(torch.autograd.grad(output, [inputs, *layer.parameters()], output.detach().cos()))
+
+    linear, low = nn.Linear(128, 64), torch.float8_e4m3fn
+    exact, kept_in_8_bits = stored_in(torch.float32, linear), stored_in(low, linear)
+    assert list(map(torch.equal, exact, kept_in_8_bits)) == [True, False, True]  # input, weight, bias
+    off = ((kept_in_8_bits[1] - exact[1]).norm() / exact[1].norm()).item()
+    for layer in (nn.GELU(), nn.RMSNorm(128)):
+        assert not torch.equal(stored_in(low, layer)[0], stored_in(torch.float32, layer)[0])
+    return {"share": f"{recomputed / plain:.0%}", "more": f"{more:.0%}", "off": f"{off:.0%}", "low": "E4M3"}
 
 
 def optimizer_memory() -> dict[str, object]:

@@ -65,13 +65,15 @@ def loop() -> dict[str, object]:
 def half_weights() -> dict[str, object]:
     """Give GradScaler fp16 weights, trainable and frozen, and make small updates of such without it."""
 
-    def refusal(model: nn.Module) -> str:
+    def refusal(model: nn.Module, fused: bool = False, unscale: bool = False) -> str:
         """Make a step under autocast; return what GradScaler says against it."""
         trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        optimizer, scaler = torch.optim.SGD(trainable, lr=0.1), _scaler()
+        optimizer, scaler = torch.optim.SGD(trainable, lr=0.1, fused=fused), _scaler(init_scale=1024.0)
         with torch.autocast("cpu", torch.float16):
             scaler.scale(model(torch.ones(2, 4)).float().mean()).backward()
         try:
+            if unscale:
+                scaler.unscale_(optimizer)
             scaler.step(optimizer)
         except ValueError as error:
             return str(error)
@@ -80,6 +82,11 @@ def half_weights() -> dict[str, object]:
     message = refusal(nn.Linear(4, 1).half())
     assert "Attempting to unscale FP16 gradients" in message
     assert refusal(nn.Linear(4, 1)) == ""
+    in_half = nn.Linear(4, 1).half()
+    before = in_half.weight.clone()
+    assert refusal(in_half, fused=True) == ""
+    assert (in_half.weight != before).all()  # it has trained, in fp16
+    assert refusal(nn.Linear(4, 1).half(), fused=True, unscale=True) == message
     frozen = nn.Linear(4, 4).half().requires_grad_(False)
     assert refusal(nn.Sequential(frozen, nn.Linear(4, 1))) == ""
 
@@ -225,6 +232,13 @@ def checkpoint() -> dict[str, object]:
     assert without == [True] * 6 + [False] * 4
     assert {weight.dtype, *(value.dtype for value in optimizer.state[weight].values())} == {torch.float32}
     assert "after :meth:`update`" in (torch.amp.GradScaler.state_dict.__doc__ or "")
+    empty, refused = _scaler(enabled=False).state_dict(), ""
+    try:
+        _scaler().load_state_dict(empty)
+    except RuntimeError as error:
+        refused = str(error)
+    assert empty == {}
+    assert "saved from a disabled instance" in refused
     return {"scale": 1024, "without": sum(without), "start": f"{_scaler().get_scale():.0f}"}
 
 
