@@ -46,7 +46,7 @@ def catalog() -> list[Exercise]:
     return list(shelf.exercises())
 
 
-def check(exercise_id: str, attempt: Any, *, time_limit_s: float = 10.0) -> Report:
+def check(exercise_id: str, attempt: Any, *, time_limit_s: float = 10.0, seed: int | None = None) -> Report:
     """Examine ``attempt`` and report what holds and what does not, the root cause first.
 
     A stub that nobody has changed is not attempted yet, also that of a patient, which runs: no try is
@@ -55,15 +55,18 @@ def check(exercise_id: str, attempt: Any, *, time_limit_s: float = 10.0) -> Repo
     is another than this one. An attempt has ``time_limit_s`` seconds of processor time, and for all that it
     waits six times as many by the clock, so that a busy machine stops nothing. The try is recorded in the
     learner's progress. What a solved exercise does counts when it is due for repetition and written anew.
-    Raises ValueError for an unknown id, KeyboardInterrupt when the user interrupts.
+    Cases are drawn anew at each check, or as with the ``seed``, from 0 to 2**31 - 1, that a refusal tells.
+    Raises ValueError for an unknown id or another seed, KeyboardInterrupt when the user interrupts.
     """
     if not time_limit_s > 0:
         raise ValueError(f"time_limit_s must be a positive number of seconds, not {time_limit_s!r}")
+    if seed is not None and not (type(seed) is int and 0 <= seed < 2**31):
+        raise ValueError(f"seed must be an integer from 0 to 2**31 - 1, as a report tells it, not {seed!r}")
     exercise = shelf.find(exercise_id)
     if exercise.is_patient and is_still(attempt, exercise.stub):
         report = checking.not_attempted(exercise)
     else:
-        report = checking.examine(exercise, attempt, time_limit_s)
+        report = checking.examine(exercise, attempt, time_limit_s, seed)
     try:
         report = _recorded(report, source_of(attempt))
     except progress.ProgressError as error:  # must not keep anyone from learning

@@ -237,6 +237,8 @@ def judged(
 ) -> dict[str, Any]:
     """Let an exercise's judge call what is in ``payload`` in a worker; return what it says as plain data."""
     said: list[Said] = []
+    draw = torch.Generator().manual_seed(seed)
+    undrawn = draw.get_state()
     for file, text in payload["lines"].items():  # a message may quote one
         linecache.cache[file] = len(text), None, text.splitlines(True), file
     worker = Worker(hosts, payload, limits)
@@ -245,7 +247,7 @@ def judged(
             if by_cuda_rules:
                 worker.call(f"{_THERE}:by_cuda_rules")
             judge = importlib.import_module(f"amp_lessons.exercises.{exercise_id}.check").judge
-            said += dict.fromkeys(judge(worker, torch.Generator().manual_seed(seed)))
+            said += dict.fromkeys(judge(worker, draw))
     except Rejected as rejected:
         said = list(rejected.said)
     except Raised as raised:
@@ -265,6 +267,7 @@ def judged(
         "findings": [astuple(each) for each in said if isinstance(each, Finding)],
         "comparisons": [astuple(each) for each in said if isinstance(each, SideBySide)],
         "printed": worker.text[:_LONGEST_PRINTED],
+        "seed": None if torch.equal(draw.get_state(), undrawn) else seed,
     }
 
 
@@ -285,12 +288,20 @@ def judge(
 
 
 def examine(exercise_id: str, attempt: Any, cpu_s: float, seed: int | None = None) -> dict[str, Any]:
-    """Let a process of its own judge an attempt; return what ``judged`` does. Raises KeyboardInterrupt."""
+    """Let a process of its own judge an attempt; return what ``judged`` does. Raises KeyboardInterrupt.
+
+    Without a ``seed``, from 0 to 2**31 - 1, cases are drawn anew.
+    """
     seed = secrets.randbits(31) if seed is None else seed
     try:
         pickle = pickled(attempt)
     except Exception as error:
-        return {"findings": [astuple(_not_taken_along(error))], "comparisons": [], "printed": ""}
+        return {
+            "findings": [astuple(_not_taken_along(error))],
+            "comparisons": [],
+            "printed": "",
+            "seed": None,
+        }
     for _ in range(2):  # the host may have ended since, and a new one is at hand
         try:
             return _asked(exercise_id, attempt, pickle, cpu_s, seed)

@@ -25,7 +25,7 @@ def reported(exercise: Exercise, said: dict[str, Any]) -> Report:
         SideBySide(quantity, index, tuple(expected), tuple(yours))
         for quantity, index, expected, yours in said["comparisons"]
     )
-    return Report(exercise.id, exercise.title, tuple(findings), comparisons, said["printed"])
+    return Report(exercise.id, exercise.title, tuple(findings), comparisons, said["printed"], said["seed"])
 
 
 def not_attempted(exercise: Exercise) -> Report:

@@ -63,6 +63,20 @@ def test_any_exception_is_a_finding(error):
     assert type(error).__name__ in report.findings[0].message
 
 
+def test_the_seed_that_a_refusal_tells_draws_the_same_cases():
+    def code(gradients):
+        return 2.0**7 if len(gradients) == 3 else 2.0**-140
+
+    first = check(code)
+    again = exercises.check(SCALE, code, seed=first.seed)
+    assert not first.passed
+    assert first.seed is not None
+    assert [f.message for f in first.findings] == [f.message for f in again.findings]
+    for wrong in (-1, 2**31, 1.0, True, "7"):
+        with pytest.raises(ValueError, match="seed must be an integer"):
+            exercises.check(SCALE, code, seed=wrong)
+
+
 def test_endless_recursion_is_a_finding():
     def code(gradients):
         return code(gradients)

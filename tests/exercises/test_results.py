@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 from html.parser import HTMLParser
 
@@ -112,3 +113,11 @@ def test_of_many_printed_lines_the_first_are_shown():
         assert "line 11," in text
         assert "line 12," not in text
         assert "…" in text
+
+
+def test_a_refusal_tells_the_seed_of_its_cases_and_nothing_else_does():
+    drawn = dataclasses.replace(REPORT, seed=321)
+    for said in (str(drawn), *drawn._repr_mimebundle_().values()):
+        assert "seed=321" in said
+    assert "seed" not in str(dataclasses.replace(drawn, findings=(passed("fine", "good"),)))
+    assert "seed" not in str(REPORT)

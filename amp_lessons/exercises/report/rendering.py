@@ -27,7 +27,16 @@ def report_text(report: Report) -> str:
         lines += ["", str(comparison_table(comparison))]
     if report.printed:
         lines += ["", "your code printed:", _printed(report)]
+    if again := _again(report):
+        lines += ["", again]
     return "\n".join(lines)
+
+
+def _again(report: Report) -> str:
+    """Say how a refusal is had again: cases are drawn anew at each check."""
+    if report.seed is None or report.status != "not passed":
+        return ""
+    return f"drawn with seed={report.seed}: hand that to check as well, and it draws the same cases again"
 
 
 def _printed(report: Report) -> str:
@@ -66,6 +75,8 @@ def report_markdown(report: Report) -> str:
         lines += ["", comparison_table(comparison).as_markdown()]
     if report.printed:
         lines += ["", "Your code printed:", "", "```", _printed(report), "```"]
+    if again := _again(report):
+        lines += ["", again]
     return "\n".join(lines)
 
 
@@ -74,13 +85,14 @@ def report_html(report: Report) -> Markup:
     nothing = Markup("")
     return Markup(
         '<section class="amp-report" aria-label="Check of {title}"><p><strong>{title}: {status}</strong></p>'
-        '<ul style="list-style:none;padding-left:0">{findings}</ul>{numbers}{printed}</section>'
+        '<ul style="list-style:none;padding-left:0">{findings}</ul>{numbers}{printed}{again}</section>'
     ).format(
         title=report.title,
         status=report.status,
         findings=nothing.join(map(finding.as_html, report.findings)),
         numbers=nothing.join(comparison_table(each).as_html() for each in _shown(report)),
         printed=_PRINTED.format(_printed(report)) if report.printed else nothing,
+        again=Markup("<p><small>{}</small></p>").format(_again(report)) if _again(report) else nothing,
     )
 
 

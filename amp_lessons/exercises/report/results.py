@@ -26,13 +26,17 @@ class SideBySide:
 
 @dataclass(frozen=True)
 class Report:
-    """The outcome of one check: the root cause of a failure first, then notes, then what already holds."""
+    """The outcome of one check: the root cause of a failure first, then notes, then what already holds.
+
+    With ``seed``, if any, a check draws the same cases again.
+    """
 
     exercise_id: str
     title: str
     findings: tuple[Finding, ...]
     comparisons: tuple[SideBySide, ...] = ()
     printed: str = ""
+    seed: int | None = None
 
     @property
     def attempted(self) -> bool:
